@@ -1,0 +1,158 @@
+//! A call through a slot: claim, fill, submit, wait.
+
+use crate::client::Client;
+use crate::proto::Op;
+use crate::shared::channel::{CLAIMED, DONE, FREE, PAYLOAD_BYTES, Request, Response, SLOTS, SUBMITTED, Slot};
+use crate::sys::{self, Errno};
+use std::cell::Cell;
+use std::sync::atomic::{Ordering::*, fence};
+
+/// Looks at the slot this often before it sleeps. On few cores the server needs this one: looking long only delays it.
+const SPINS: u32 = 50;
+/// After this long asleep, look whether the server still lives.
+const WAIT_NS: u64 = 50_000_000;
+
+thread_local! {
+    // Constant and without a destructor: touching it allocates nothing.
+    static LAST_SLOT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A claimed slot; free again when dropped.
+pub(crate) struct Call<'a> {
+    client: &'a Client,
+    slot: &'a Slot,
+    index: usize,
+    used: usize,
+    request: Request,
+}
+
+/// A finished call, whose payload can be read until it is dropped.
+pub(crate) struct Answer<'a> {
+    call: Call<'a>,
+    pub response: Response,
+}
+
+impl Client {
+    /// Claims a slot for a request.
+    pub(crate) fn call(&self, op: Op, args: &[u64]) -> Result<Call<'_>, Errno> {
+        let start = LAST_SLOT.with(Cell::get) as usize;
+        let index = loop {
+            let claimed = (0..SLOTS).map(|i| (start + i) % SLOTS).find(|&i| {
+                let state = &self.slot(i).state;
+                state.load(Relaxed) == FREE && state.compare_exchange(FREE, CLAIMED, Acquire, Relaxed).is_ok()
+            });
+            if let Some(index) = claimed {
+                break index;
+            }
+            // More threads call at once than there are slots.
+            if !self.is_alive() {
+                return Err(libc::EIO);
+            }
+            sys::futex_wait(&self.slot(start).state, self.slot(start).state.load(Relaxed), 1_000_000);
+        };
+        LAST_SLOT.with(|last| last.set(index as u32));
+        let mut request = Request { op: op as u32, ..Request::default() };
+        request.args[..args.len()].copy_from_slice(args);
+        Ok(Call { client: self, slot: self.slot(index), index, used: 0, request })
+    }
+}
+
+impl<'a> Call<'a> {
+    fn payload(&self) -> *mut u8 {
+        let channel = self.client.channel.load(Relaxed);
+        // SAFETY: `index` is a slot of the mapped channel; the claimed slot's payload is this call's.
+        unsafe { (&raw mut (*channel).payloads[self.index]).cast() }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<u32, Errno> {
+        if self.used + bytes.len() > PAYLOAD_BYTES {
+            return Err(libc::ENAMETOOLONG);
+        }
+        // SAFETY: checked to be within the payload, which nobody else touches while the slot is claimed.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.payload().add(self.used), bytes.len()) };
+        self.used += bytes.len();
+        Ok(bytes.len() as u32)
+    }
+
+    /// Adds the first payload part.
+    pub fn part1(mut self, bytes: &[u8]) -> Result<Self, Errno> {
+        self.request.len1 = self.put(bytes)?;
+        Ok(self)
+    }
+
+    /// Adds the second payload part, or more of it.
+    pub fn part2(mut self, bytes: &[u8]) -> Result<Self, Errno> {
+        self.request.len2 += self.put(bytes)?;
+        Ok(self)
+    }
+
+    /// Submits and waits.
+    pub fn run(self) -> Result<Answer<'a>, Errno> {
+        let slot = self.slot;
+        // SAFETY: the request is the client's until the state says SUBMITTED.
+        unsafe { *slot.request.get() = self.request };
+        if slot.served.load(Acquire) == 0 {
+            // The first use of a slot: the server gives it a thread when it hears of it. Two uses in a row before that
+            // has happened ring twice, which the server sorts out.
+            let number = [self.index as u8];
+            sys::send_all(self.client.socket(), &number).map_err(|_| libc::EIO)?;
+        }
+        slot.state.store(SUBMITTED, SeqCst);
+        if slot.server_sleeps.load(SeqCst) != 0 {
+            sys::futex_wake(&slot.state, u32::MAX >> 1);
+        }
+        for _ in 0..SPINS {
+            if slot.state.load(Acquire) == DONE {
+                return self.finish();
+            }
+            std::hint::spin_loop();
+        }
+        slot.client_sleeps.store(1, SeqCst);
+        loop {
+            if slot.state.load(SeqCst) == DONE {
+                break;
+            }
+            sys::futex_wait(&slot.state, SUBMITTED, WAIT_NS);
+            if slot.state.load(SeqCst) != DONE && (!self.client.is_alive() || self.client.socket_ended()) {
+                // The slot is lost with the server: left in place, so that nobody takes a stale answer for a new one.
+                std::mem::forget(self);
+                return Err(libc::EIO);
+            }
+        }
+        slot.client_sleeps.store(0, Relaxed);
+        self.finish()
+    }
+
+    fn finish(self) -> Result<Answer<'a>, Errno> {
+        fence(Acquire);
+        // SAFETY: the response is the client's once the state says DONE.
+        let response = unsafe { *self.slot.response.get() };
+        self.client.measured().calls.fetch_add(1, Relaxed);
+        if response.ret < 0 {
+            return Err((-response.ret) as i32);
+        }
+        if response.len as usize > PAYLOAD_BYTES {
+            return Err(libc::EIO);
+        }
+        Ok(Answer { call: self, response })
+    }
+}
+
+impl Answer<'_> {
+    /// The result.
+    pub fn ret(&self) -> i64 {
+        self.response.ret
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &[u8] {
+        // SAFETY: the slot is still claimed and the length was checked against the payload's.
+        unsafe { std::slice::from_raw_parts(self.call.payload(), self.response.len as usize) }
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.slot.state.store(FREE, Release);
+    }
+}

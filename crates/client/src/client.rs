@@ -1,0 +1,214 @@
+//! The connection of one process, and the memory it shares with the server.
+
+use crate::proto::FileRef;
+use crate::shared::channel::{Channel, Measured, Slot};
+use crate::shared::volume::{self, Control, DIRECTORIES, Inode, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
+use crate::sys::{self, Errno};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+/// What [`Client::open`] gives.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenFile {
+    /// The open file.
+    pub file: FileRef,
+    /// Its `st_mode`.
+    pub mode: u32,
+}
+
+/// One process's connection to the server of a volume.
+///
+/// The fields that differ between a process and its forked child are atomics, replaced by [`Client::adopt`].
+pub struct Client {
+    pub(crate) socket: AtomicI32,
+    pub(crate) channel: AtomicPtr<Channel>,
+    pub(crate) connection: AtomicU32,
+    pub(crate) token: AtomicU64,
+    pub(crate) volume_tag: u64,
+    pub(crate) leases: Option<Leases>,
+    pub(crate) socket_path: [u8; 108],
+    pub(crate) socket_path_len: usize,
+}
+
+/// Shared memory that only clients of the server's own user get.
+#[derive(Clone, Copy)]
+pub(crate) struct Leases {
+    pub control: *const Control,
+    pub map: *const MapPage,
+    pub crc: *const AtomicU32,
+    pub rings: *mut u8,
+    pub image: Image,
+    pub device_blocks: u64,
+}
+
+/// How the device's data area is read.
+#[derive(Clone, Copy)]
+pub(crate) enum Image {
+    Mapped { data: *const u8 },
+    File { fd: i32, base: u64 },
+}
+
+// SAFETY: everything behind the pointers is shared memory made of atomics, or bytes whose reading is guarded by the
+// sequence lock (`Leases::image`, rings) as described in `shared`; the pointers themselves never change.
+unsafe impl Send for Leases {}
+// SAFETY: as above.
+unsafe impl Sync for Leases {}
+
+/// A connection made for a child that is about to be forked or for a program about to be executed.
+#[derive(Debug)]
+pub struct ForkTicket {
+    pub(crate) socket: i32,
+    pub(crate) channel: *mut Channel,
+    pub(crate) connection: u32,
+    pub(crate) token: u64,
+}
+
+impl ForkTicket {
+    /// The ticket's socket, for the environment of an executed program.
+    pub fn socket(&self) -> i32 {
+        self.socket
+    }
+}
+
+impl Client {
+    /// Number that marks this process's locks in shared memory.
+    pub(crate) fn holder(&self) -> u32 {
+        self.connection.load(Relaxed) + 1
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        // SAFETY: the pointer was mapped by `connect` and stays mapped until the process ends (a forked child maps its
+        // own before it replaces the pointer). All-zero memory is a valid Channel.
+        unsafe { &*self.channel.load(Acquire) }
+    }
+
+    pub(crate) fn slot(&self, index: usize) -> &Slot {
+        &self.channel().slots[index]
+    }
+
+    /// What this process measured so far.
+    pub fn measured(&self) -> &Measured {
+        &self.channel().measured
+    }
+
+    /// Descriptor of the connection; a program must not close it.
+    pub fn socket(&self) -> i32 {
+        self.socket.load(Relaxed)
+    }
+
+    /// Tells this volume from others.
+    pub fn volume_tag(&self) -> u64 {
+        self.volume_tag
+    }
+
+    /// Whether the server is still there.
+    pub fn is_alive(&self) -> bool {
+        match &self.leases {
+            Some(leases) => leases.control().volume.is_alive(),
+            None => !self.socket_ended(),
+        }
+    }
+
+    /// Whether the socket's other end is gone.
+    pub(crate) fn socket_ended(&self) -> bool {
+        sys::peer_gone(self.socket())
+    }
+
+    /// Makes a connection for a child: it begins with this process's open files. Call it before `fork` or `exec`.
+    pub fn prepare_child(&self, survives_exec: bool) -> Result<ForkTicket, Errno> {
+        crate::connect::connect_clone(self, survives_exec)
+    }
+
+    /// In the child: the ticket's connection is the process's from now on.
+    pub fn adopt(&self, ticket: ForkTicket) {
+        let _ = sys::close(self.socket.swap(ticket.socket, Relaxed));
+        self.channel.store(ticket.channel, Release);
+        self.connection.store(ticket.connection, Relaxed);
+        self.token.store(ticket.token, Relaxed);
+    }
+
+    /// In the parent, or when the fork or exec failed: the ticket is the child's alone.
+    pub fn forget(&self, ticket: ForkTicket) {
+        let _ = sys::close(ticket.socket);
+        // SAFETY: nobody else in this process knows the ticket's channel.
+        unsafe { sys::unmap(ticket.channel.cast(), size_of::<Channel>()) };
+    }
+}
+
+impl Leases {
+    pub fn control(&self) -> &Control {
+        // SAFETY: mapped by `connect` for the life of the process; made of atomics.
+        unsafe { &*self.control }
+    }
+
+    /// The open file and its inode; `EBADF` when the slot has been given to another file since.
+    pub fn open_file(&self, file: FileRef) -> Result<(&volume::OpenFile, &Inode, u32), Errno> {
+        let open = self.control().open_files.get(file.slot() as usize).ok_or(libc::EBADF)?;
+        if open.generation.load(Relaxed) != file.generation() {
+            return Err(libc::EBADF);
+        }
+        let slot = open.inode.load(Relaxed);
+        let inode = self.control().inodes.get(slot as usize).ok_or(libc::EIO)?;
+        Ok((open, inode, slot))
+    }
+
+    /// The map entry of a file's block; `None` when its chunk is not filled.
+    pub fn entry(&self, inode: &Inode, block: u64) -> Option<u64> {
+        let chunk = (block / volume::CHUNK_ENTRIES as u64) as usize;
+        let directory = chunk / volume::DIRECTORY_ENTRIES;
+        if directory >= DIRECTORIES {
+            return None;
+        }
+        let page = self.map_page(inode.directories[directory].load(Acquire))?;
+        // SAFETY: a page that an inode names as a directory is one, or was recycled by the server, in which case the
+        // sequence lock tells; either way it is 4,096 bytes of atomics.
+        let number = unsafe { page.directory[chunk % volume::DIRECTORY_ENTRIES].load(Acquire) };
+        let page = self.map_page(number)?;
+        // SAFETY: as above.
+        Some(unsafe { page.chunk[(block % volume::CHUNK_ENTRIES as u64) as usize].load(Relaxed) })
+    }
+
+    fn map_page(&self, number: u32) -> Option<&MapPage> {
+        if number == 0 || number as usize >= MAP_PAGES_MAX {
+            return None;
+        }
+        // SAFETY: `number` is within the mapped map memfd.
+        Some(unsafe { &*self.map.add(number as usize) })
+    }
+
+    /// Start of a ring.
+    pub fn ring(&self, number_plus_1: u32) -> Option<*mut u8> {
+        if number_plus_1 == 0 || number_plus_1 as usize > RINGS_MAX {
+            return None;
+        }
+        // SAFETY: the ring memfd has RINGS_MAX rings.
+        Some(unsafe { self.rings.add((number_plus_1 as usize - 1) * RING_BYTES) })
+    }
+
+    /// Copies written bytes of the device at a byte address.
+    pub fn read_image(&self, address: u64, out: &mut [u8]) -> Result<(), Errno> {
+        if address + out.len() as u64 > self.device_blocks * weft_core::BLOCK_BYTES as u64 {
+            return Err(libc::EIO);
+        }
+        match self.image {
+            Image::Mapped { data } => {
+                // SAFETY: the range is within the mapping (checked above). The server may write these bytes at the same
+                // time when the place was recycled; the caller's sequence lock then discards the copy.
+                unsafe { ptr::copy_nonoverlapping(data.add(address as usize), out.as_mut_ptr(), out.len()) };
+                Ok(())
+            }
+            Image::File { fd, base } => {
+                let mut done = 0;
+                while done < out.len() {
+                    match sys::pread(fd, &mut out[done..], base + address + done as u64) {
+                        Ok(0) => return Err(libc::EIO),
+                        Ok(n) => done += n,
+                        Err(libc::EINTR) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}

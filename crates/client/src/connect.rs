@@ -1,0 +1,179 @@
+//! Making a connection: the hello, and mapping what comes with its answer.
+
+use crate::client::{Client, ForkTicket, Image, Leases};
+use crate::proto::{HELLO_CLONE, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
+use crate::shared::channel::Channel;
+use crate::shared::volume::{self, Control, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
+use crate::shared::VERSION;
+use crate::sys::{self, Errno};
+use bytemuck::Zeroable;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use weft_core::BLOCK_BYTES;
+
+/// Sockets and memory files of the connection are kept out of the way of programs that count on low numbers.
+const FD_FLOOR: i32 = 700;
+const FDS: usize = 6;
+
+/// How to connect.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectOptions<'a> {
+    /// The server's Unix socket.
+    pub socket_path: &'a [u8],
+    /// Where the volume appears, for absolute symlinks.
+    pub mount_point: &'a [u8],
+    /// A socket inherited through `exec`, made by [`Client::prepare_child`].
+    pub inherited_socket: Option<i32>,
+}
+
+struct Accepted {
+    reply: HelloReply,
+    fds: [i32; FDS],
+    fd_count: usize,
+    channel: *mut Channel,
+}
+
+impl Client {
+    /// Connects to the server of a volume.
+    ///
+    /// `EPROTO` means a server of another version, `ECONNREFUSED` or `ENOENT` that there is none.
+    pub fn connect(options: &ConnectOptions<'_>) -> Result<Client, Errno> {
+        let mut path = [0; 108];
+        if options.socket_path.len() >= path.len() {
+            return Err(libc::ENAMETOOLONG);
+        }
+        path[..options.socket_path.len()].copy_from_slice(options.socket_path);
+        let (socket, flags) = match options.inherited_socket {
+            Some(fd) => {
+                sys::set_cloexec(fd, true)?;
+                (fd, HELLO_RESUME)
+            }
+            None => (lift(sys::connect_unix(options.socket_path)?, true)?, 0),
+        };
+        let mut hello = hello(flags);
+        if options.mount_point.len() > MOUNT_POINT_MAX {
+            return Err(libc::ENAMETOOLONG);
+        }
+        hello.mount_point[..options.mount_point.len()].copy_from_slice(options.mount_point);
+        hello.mount_point_len = options.mount_point.len() as u32;
+        let accepted = say_hello(socket, &hello)?;
+        let leases = map_leases(&accepted)?;
+        sys::calibrate_ticks();
+        Ok(Client {
+            socket: AtomicI32::new(socket),
+            channel: AtomicPtr::new(accepted.channel),
+            connection: AtomicU32::new(accepted.reply.connection),
+            token: AtomicU64::new(accepted.reply.token),
+            volume_tag: accepted.reply.volume_tag,
+            leases,
+            socket_path: path,
+            socket_path_len: options.socket_path.len(),
+        })
+    }
+}
+
+/// A connection that shares the open files of `parent`'s.
+pub(crate) fn connect_clone(parent: &Client, survives_exec: bool) -> Result<ForkTicket, Errno> {
+    let socket = lift(sys::connect_unix(&parent.socket_path[..parent.socket_path_len])?, !survives_exec)?;
+    let mut hello = hello(HELLO_CLONE);
+    hello.clone_of = parent.connection.load(Relaxed);
+    hello.token = parent.token.load(Relaxed);
+    let accepted = match say_hello(socket, &hello) {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            let _ = sys::close(socket);
+            return Err(error);
+        }
+    };
+    // The parent's mappings serve the child too.
+    for fd in &accepted.fds[1..accepted.fd_count] {
+        let _ = sys::close(*fd);
+    }
+    Ok(ForkTicket {
+        socket,
+        channel: accepted.channel,
+        connection: accepted.reply.connection,
+        token: accepted.reply.token,
+    })
+}
+
+/// Moves a descriptor to a high number.
+fn lift(fd: i32, cloexec: bool) -> Result<i32, Errno> {
+    let lifted = sys::dup_above(fd, FD_FLOOR, cloexec);
+    match lifted {
+        Ok(high) => {
+            let _ = sys::close(fd);
+            Ok(high)
+        }
+        // No number that high is allowed: the low one serves.
+        Err(libc::EINVAL | libc::EMFILE) => {
+            sys::set_cloexec(fd, cloexec)?;
+            Ok(fd)
+        }
+        Err(error) => {
+            let _ = sys::close(fd);
+            Err(error)
+        }
+    }
+}
+
+fn hello(flags: u32) -> Hello {
+    let mut hello = Hello { magic: HELLO_MAGIC, version: VERSION, flags, ..Hello::zeroed() };
+    let mut name = [0; 16];
+    let len = sys::thread_name(&mut name).len();
+    hello.comm[..len].copy_from_slice(&name[..len]);
+    hello
+}
+
+fn say_hello(socket: i32, hello: &Hello) -> Result<Accepted, Errno> {
+    sys::send_all(socket, bytemuck::bytes_of(hello))?;
+    let mut reply = HelloReply::zeroed();
+    let mut fds = [-1; FDS];
+    let fd_count = sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut fds)?;
+    if reply.status != 0 {
+        return Err(reply.status);
+    }
+    if fd_count < 1 {
+        return Err(libc::EPROTO);
+    }
+    let channel = sys::map_shared(fds[0], 0, size_of::<Channel>(), true)?.cast();
+    let _ = sys::close(fds[0]);
+    Ok(Accepted { reply, fds, fd_count, channel })
+}
+
+fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
+    if accepted.reply.leases == 0 || accepted.fd_count < FDS {
+        return Ok(None);
+    }
+    let [_, control_fd, map_fd, crc_fd, ring_fd, image_fd] = accepted.fds;
+    let control: *const Control = sys::map_shared(control_fd, 0, size_of::<Control>(), true)?.cast();
+    // SAFETY: just mapped, of the type's size.
+    let page = unsafe { &(*control).volume };
+    if page.magic.load(Acquire) != volume::MAGIC || page.version.load(Relaxed) != VERSION {
+        return Err(libc::EPROTO);
+    }
+    let device_blocks = page.device_blocks.load(Relaxed);
+    let base = page.image_base.load(Relaxed);
+    let map: *const MapPage =
+        sys::map_shared(map_fd, 0, MAP_PAGES_MAX * size_of::<MapPage>(), false)?.cast();
+    let crc: *const AtomicU32 = sys::map_shared(crc_fd, 0, device_blocks as usize * 4, false)?.cast();
+    let rings = sys::map_shared(ring_fd, 0, RINGS_MAX * RING_BYTES, true)?;
+    let data_bytes = device_blocks as usize * BLOCK_BYTES;
+    let image = if accepted.reply.image_mappable != 0 {
+        let data = sys::map_shared(image_fd, base, data_bytes, false)?;
+        let _ = sys::close(image_fd);
+        Image::Mapped { data }
+    } else {
+        Image::File { fd: lift(image_fd, true)?, base }
+    };
+    for fd in [control_fd, map_fd, crc_fd, ring_fd] {
+        let _ = sys::close(fd);
+    }
+    Ok(Some(Leases {
+        control,
+        map,
+        crc,
+        rings,
+        image,
+        device_blocks,
+    }))
+}

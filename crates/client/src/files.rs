@@ -1,0 +1,309 @@
+//! Operations on open files.
+
+use crate::client::{Client, OpenFile};
+use crate::lease::{Appended, ReadHere};
+use crate::names::{self, LockRange};
+use crate::proto::{AT_FILE_OFFSET, FileRef, Op, WireAttr};
+use crate::shared::channel::PAYLOAD_BYTES;
+use crate::shared::volume::RING_BYTES;
+use crate::sys::{self, Errno};
+use std::sync::atomic::Ordering::*;
+
+/// Most bytes of one read or write call, as in Linux.
+const TRANSFER_MAX: usize = 0x7fff_f000;
+/// Parts of a vectored write that are handled at once; more go one after the other.
+const PARTS_MAX: usize = 16;
+
+impl Client {
+    /// Opens (and with `O_CREAT` creates) a file. `mode` has the umask applied.
+    pub fn open(&self, at: FileRef, path: &[u8], flags: i32, mode: u32) -> Result<OpenFile, Errno> {
+        let mut name = [0; 16];
+        let answer = self
+            .call(Op::Open, &[at.0, flags as u32 as u64, u64::from(mode)])?
+            .part1(path)?
+            .part2(sys::thread_name(&mut name))?
+            .run()?;
+        Ok(OpenFile { file: FileRef(answer.response.values[0]), mode: answer.response.values[2] as u32 })
+    }
+
+    /// Gives back one reference to an open file.
+    pub fn close(&self, file: FileRef) -> Result<(), Errno> {
+        self.call(Op::Close, &[file.0])?.run().map(drop)
+    }
+
+    /// Takes one more reference, for a duplicated descriptor.
+    pub fn add_ref(&self, file: FileRef) -> Result<(), Errno> {
+        self.call(Op::Ref, &[file.0])?.run().map(drop)
+    }
+
+    /// Reads at an offset.
+    pub fn pread(&self, file: FileRef, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let clock = sys::ticks();
+        let result = self.read_at(file, out, offset);
+        self.measured().reads.record(sys::ticks_to_ns(sys::ticks().wrapping_sub(clock)));
+        result
+    }
+
+    /// Reads at the file offset and advances it.
+    pub fn read(&self, file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
+        let Some(leases) = &self.leases else {
+            return self.read_by_server(file, out, AT_FILE_OFFSET, false);
+        };
+        let clock = sys::ticks();
+        let (open, _, _) = leases.open_file(file)?;
+        if !open.lock.lock(self.holder(), || !self.is_alive()) {
+            return Err(libc::EIO);
+        }
+        let offset = open.offset.load(Relaxed);
+        let result = self.read_at(file, out, offset);
+        if let Ok(n) = result {
+            open.offset.store(offset + n as u64, Relaxed);
+        }
+        open.lock.unlock();
+        self.measured().reads.record(sys::ticks_to_ns(sys::ticks().wrapping_sub(clock)));
+        result
+    }
+
+    fn read_at(&self, file: FileRef, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let len = out.len().min(TRANSFER_MAX);
+        let out = &mut out[..len];
+        if offset > i64::MAX as u64 {
+            return Err(libc::EINVAL);
+        }
+        let mut done = 0;
+        while done < out.len() {
+            let part = &mut out[done..];
+            let at = offset + done as u64;
+            let here = match &self.leases {
+                None => ReadHere::NotHere { want_map: false },
+                Some(leases) => {
+                    let (open, inode, _) = leases.open_file(file)?;
+                    if open.flags.load(Relaxed) as i32 & libc::O_ACCMODE == libc::O_WRONLY {
+                        return Err(libc::EBADF);
+                    }
+                    self.read_here(leases, inode, at, part)?
+                }
+            };
+            match here {
+                ReadHere::Done(n) => {
+                    self.measured().direct_reads.fetch_add(1, Relaxed);
+                    return Ok(done + n);
+                }
+                ReadHere::NotHere { want_map } => {
+                    let wanted = part.len().min(PAYLOAD_BYTES);
+                    let n = self.read_by_server(file, &mut part[..wanted], at, want_map)?;
+                    done += n;
+                    if n < wanted {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_by_server(&self, file: FileRef, out: &mut [u8], offset: u64, want_map: bool) -> Result<usize, Errno> {
+        let len = out.len().min(PAYLOAD_BYTES);
+        let answer = self.call(Op::Read, &[file.0, offset, len as u64, u64::from(want_map)])?.run()?;
+        let payload = answer.payload();
+        let n = payload.len().min(out.len());
+        out[..n].copy_from_slice(&payload[..n]);
+        Ok(n)
+    }
+
+    /// Writes at the file offset (at the end with `O_APPEND`) and advances it.
+    pub fn write(&self, file: FileRef, data: &[u8]) -> Result<usize, Errno> {
+        self.write_parts(file, &[data], None)
+    }
+
+    /// Writes at an offset.
+    pub fn pwrite(&self, file: FileRef, data: &[u8], offset: u64) -> Result<usize, Errno> {
+        if offset > i64::MAX as u64 {
+            return Err(libc::EINVAL);
+        }
+        self.write_parts(file, &[data], Some(offset))
+    }
+
+    /// Writes several pieces as one, at `offset` or at the file offset.
+    pub fn writev(&self, file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
+        let mut done = 0;
+        for group in parts.chunks(PARTS_MAX) {
+            let wanted: usize = group.iter().map(|part| part.len()).sum();
+            let n = match self.write_parts(file, group, offset.map(|at| at + done as u64)) {
+                Ok(n) => n,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            };
+            done += n;
+            if n < wanted {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_parts(&self, file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
+        let clock = sys::ticks();
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let result = self.write_at(file, parts, len, offset);
+        self.measured().writes.record(sys::ticks_to_ns(sys::ticks().wrapping_sub(clock)));
+        result
+    }
+
+    fn write_at(&self, file: FileRef, parts: &[&[u8]], len: usize, offset: Option<u64>) -> Result<usize, Errno> {
+        if len == 0 {
+            return Ok(0);
+        }
+        if self.append_with_room(file, parts, len, offset)? {
+            return Ok(len);
+        }
+        // Piece by piece: a long append still goes through the ring, anything else through the server.
+        let mut done = 0;
+        for part in parts {
+            for piece in part.chunks(PAYLOAD_BYTES.min(RING_BYTES / 2)) {
+                let at = offset.map(|at| at + done as u64);
+                let n = match self.write_piece(file, piece, at) {
+                    Ok(n) => n,
+                    Err(_) if done > 0 => return Ok(done),
+                    Err(error) => return Err(error),
+                };
+                done += n;
+                if n < piece.len() {
+                    return Ok(done);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_piece(&self, file: FileRef, piece: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
+        if self.append_with_room(file, &[piece], piece.len(), offset)? {
+            return Ok(piece.len());
+        }
+        let answer = self.call(Op::Write, &[file.0, offset.unwrap_or(AT_FILE_OFFSET)])?.part1(piece)?.run()?;
+        Ok(answer.ret() as usize)
+    }
+
+    /// Appends under the lease, making room when there is none; false when it is the server's to do.
+    fn append_with_room(
+        &self,
+        file: FileRef,
+        parts: &[&[u8]],
+        len: usize,
+        offset: Option<u64>,
+    ) -> Result<bool, Errno> {
+        let Some(leases) = &self.leases else { return Ok(false) };
+        let mut asked = false;
+        loop {
+            match self.append_here(leases, file, offset, parts, len)? {
+                Appended::Done => return Ok(true),
+                Appended::NotHere => return Ok(false),
+                Appended::Full => drop(self.call(Op::Drain, &[file.0])?.run()?),
+                Appended::NoRing => {
+                    if asked || self.call(Op::Lease, &[file.0])?.run()?.ret() == 0 {
+                        return Ok(false);
+                    }
+                    asked = true;
+                }
+            }
+        }
+    }
+
+    /// Moves the file offset; returns the new one. `whence` as in `lseek`, `SEEK_DATA` and `SEEK_HOLE` included.
+    pub fn seek(&self, file: FileRef, offset: i64, whence: i32) -> Result<u64, Errno> {
+        if let Some(leases) = &self.leases
+            && matches!(whence, libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END)
+        {
+            let (open, inode, _) = leases.open_file(file)?;
+            let kind = inode.kind.load(Relaxed);
+            if kind == libc::S_IFREG || (kind == libc::S_IFDIR && whence != libc::SEEK_END) {
+                let base = match whence {
+                    libc::SEEK_SET => 0,
+                    libc::SEEK_CUR => open.offset.load(Relaxed) as i64,
+                    _ => inode.size.load(Acquire) as i64,
+                };
+                let target = base.checked_add(offset).ok_or(libc::EOVERFLOW)?;
+                if target < 0 {
+                    return Err(libc::EINVAL);
+                }
+                open.offset.store(target as u64, Relaxed);
+                return Ok(target as u64);
+            }
+        }
+        let answer = self.call(Op::Seek, &[file.0, offset as u64, whence as u64])?.run()?;
+        Ok(answer.ret() as u64)
+    }
+
+    /// Makes a file's data durable.
+    pub fn fsync(&self, file: FileRef) -> Result<(), Errno> {
+        let clock = sys::ticks();
+        let result = self.call(Op::Fsync, &[file.0])?.run().map(drop);
+        self.measured().syncs.record(sys::ticks_to_ns(sys::ticks().wrapping_sub(clock)));
+        result
+    }
+
+    /// Makes everything on the volume durable.
+    pub fn sync(&self) -> Result<(), Errno> {
+        self.call(Op::Sync, &[])?.run().map(drop)
+    }
+
+    /// Attributes of an open file.
+    pub fn fstat(&self, file: FileRef) -> Result<WireAttr, Errno> {
+        self.stat(file, b"", libc::AT_EMPTY_PATH)
+    }
+
+    /// Sets the size.
+    pub fn ftruncate(&self, file: FileRef, size: u64) -> Result<(), Errno> {
+        let change = names::AttrChange { size: Some(size), ..Default::default() };
+        self.set_attr(file, b"", libc::AT_EMPTY_PATH, &change)
+    }
+
+    /// `fallocate`, with the system call's mode bits.
+    pub fn fallocate(&self, file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), Errno> {
+        self.call(Op::Fallocate, &[file.0, mode as u64, offset, len])?.run().map(drop)
+    }
+
+    /// Fills `out` with [`crate::WireDirent`]s and names after `cookie`; returns the bytes, 0 at the end.
+    pub fn read_dir(&self, file: FileRef, cookie: u64, out: &mut [u8]) -> Result<usize, Errno> {
+        let answer = self.call(Op::ReadDir, &[file.0, cookie, out.len() as u64])?.run()?;
+        let payload = answer.payload();
+        let n = payload.len().min(out.len());
+        out[..n].copy_from_slice(&payload[..n]);
+        Ok(n)
+    }
+
+    /// `flock`, with the system call's operation bits.
+    pub fn flock(&self, file: FileRef, operation: i32) -> Result<(), Errno> {
+        self.call(Op::Flock, &[file.0, operation as u64])?.run().map(drop)
+    }
+
+    /// A record lock: `command` is one of `F_GETLK`, `F_SETLK`, `F_SETLKW` or their `OFD` kin. For the `GET` commands the result
+    /// is the lock in the way, or one of type `F_UNLCK`.
+    pub fn record_lock(&self, file: FileRef, command: i32, range: &LockRange) -> Result<LockRange, Errno> {
+        let pid = u64::from(sys::getpid());
+        let args = [file.0, command as u64, range.kind as u64, range.start, range.len, pid];
+        let answer = self.call(Op::PosixLock, &args)?.run()?;
+        let v = answer.response.values;
+        Ok(LockRange { kind: v[0] as i32, start: v[1], len: v[2], pid: v[3] as u32 })
+    }
+
+    /// The `open` flags of an open file.
+    pub fn flags(&self, file: FileRef) -> Result<i32, Errno> {
+        if let Some(leases) = &self.leases {
+            return Ok(leases.open_file(file)?.0.flags.load(Relaxed) as i32);
+        }
+        Ok(self.call(Op::GetFlags, &[file.0])?.run()?.response.values[0] as i32)
+    }
+
+    /// `fcntl(F_SETFL)`: only `O_APPEND`, `O_NONBLOCK`, `O_DIRECT` and `O_NOATIME` change.
+    pub fn set_flags(&self, file: FileRef, flags: i32) -> Result<(), Errno> {
+        self.call(Op::SetFlags, &[file.0, flags as u32 as u64])?.run().map(drop)
+    }
+
+    /// Size of an open regular file without asking the server, when a lease allows.
+    pub fn size_here(&self, file: FileRef) -> Option<u64> {
+        let leases = self.leases.as_ref()?;
+        let (_, inode, _) = leases.open_file(file).ok()?;
+        (inode.kind.load(Relaxed) == libc::S_IFREG).then(|| inode.size.load(Acquire))
+    }
+}

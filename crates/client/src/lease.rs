@@ -1,0 +1,284 @@
+//! What a lease allows without the server: appending into the shared ring and reading along the shared map.
+
+use crate::client::{Client, Leases};
+use crate::proto::FileRef;
+use crate::shared::volume::{self, Inode, RING_BYTES};
+use crate::sys::{self, Errno};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+use weft_core::{BLOCK_BYTES, checksum};
+use weft_vfs::MapEntry;
+
+/// A reader that met a changing map this often asks the server.
+const READ_TRIES: u32 = 16;
+/// Ask the flusher to work once this much of a ring is used; the other half takes appends meanwhile.
+const KICK_BYTES: u64 = RING_BYTES as u64 / 4;
+
+/// How an append went.
+pub(crate) enum Appended {
+    /// All bytes are accepted.
+    Done,
+    /// Not an append, or no ring: the server has to do it.
+    NotHere,
+    /// The ring lacks room: drain it and come again.
+    Full,
+    /// An append to a regular file that has no ring yet.
+    NoRing,
+}
+
+/// How a read went.
+pub(crate) enum ReadHere {
+    /// So many bytes were read.
+    Done(usize),
+    /// The server has to do it; it may fill the map on the way.
+    NotHere {
+        /// The map lacks entries.
+        want_map: bool,
+    },
+}
+
+/// What one block-wise copy met.
+enum Copied {
+    Done,
+    Ask { want_map: bool },
+    Retry,
+}
+
+impl Client {
+    /// Appends `parts` when the write is one: the position is the end of the file and there is a ring.
+    ///
+    /// `offset` is `None` for the open file's own offset, which then advances.
+    pub(crate) fn append_here(
+        &self,
+        leases: &Leases,
+        file: FileRef,
+        offset: Option<u64>,
+        parts: &[&[u8]],
+        len: usize,
+    ) -> Result<Appended, Errno> {
+        let (open, inode, slot) = leases.open_file(file)?;
+        let flags = open.flags.load(Relaxed) as i32;
+        if flags & libc::O_ACCMODE == libc::O_RDONLY {
+            return Err(libc::EBADF);
+        }
+        if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 || len > RING_BYTES / 2 {
+            return Ok(Appended::NotHere);
+        }
+        if !leases.control().volume.is_alive() {
+            return Err(libc::EIO);
+        }
+        let at_end = flags & libc::O_APPEND != 0 && offset.is_none();
+        // Look before taking the lock: a file written in place never needs it.
+        let wanted = offset.unwrap_or_else(|| open.offset.load(Relaxed));
+        if !at_end && wanted != inode.size.load(Relaxed) {
+            return Ok(Appended::NotHere);
+        }
+        if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
+            return Err(libc::EIO);
+        }
+        let outcome = self.append_locked(leases, inode, open, offset, at_end, parts, len);
+        inode.write_lock.unlock();
+        if let Ok(Appended::Done) = outcome {
+            let size = inode.size.load(Relaxed);
+            let used = size - inode.head.load(Relaxed).min(size);
+            // Once per quarter of the ring, not once per append beyond it.
+            if used >= KICK_BYTES && (size - len as u64) / KICK_BYTES != size / KICK_BYTES {
+                kick(leases, slot);
+            }
+        }
+        outcome
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn append_locked(
+        &self,
+        leases: &Leases,
+        inode: &Inode,
+        open: &volume::OpenFile,
+        offset: Option<u64>,
+        at_end: bool,
+        parts: &[&[u8]],
+        len: usize,
+    ) -> Result<Appended, Errno> {
+        let size = inode.size.load(Relaxed);
+        let position = if at_end { size } else { offset.unwrap_or_else(|| open.offset.load(Relaxed)) };
+        if position != size || inode.kind.load(Relaxed) != libc::S_IFREG {
+            return Ok(Appended::NotHere);
+        }
+        let Some(ring) = leases.ring(inode.ring.load(Relaxed)) else {
+            return Ok(Appended::NoRing);
+        };
+        // Acquire: the server is done with what lies below `head` before the bytes are overwritten.
+        let head = inode.head.load(Acquire);
+        if head > size || size + len as u64 - head > RING_BYTES as u64 {
+            return Ok(Appended::Full);
+        }
+        let mut at = size;
+        for part in parts {
+            copy_into_ring(ring, at, part);
+            at += part.len() as u64;
+        }
+        inode.mtime_ns.store(sys::coarse_now_ns(), Relaxed);
+        // From here on the bytes are accepted: they live in the server's memory.
+        inode.size.store(at, Release);
+        if offset.is_none() {
+            open.offset.store(at, Relaxed);
+        }
+        self.measured().ring_bytes.fetch_add(len as u64, Relaxed);
+        Ok(Appended::Done)
+    }
+
+    /// Reads at `offset` along the shared map and from the ring.
+    pub(crate) fn read_here(&self, leases: &Leases, inode: &Inode, offset: u64, out: &mut [u8]) -> Result<ReadHere, Errno> {
+        if inode.kind.load(Relaxed) != libc::S_IFREG {
+            return Ok(ReadHere::NotHere { want_map: false });
+        }
+        if !leases.control().volume.is_alive() {
+            return Err(libc::EIO);
+        }
+        for _ in 0..READ_TRIES {
+            let seq = inode.seq.load(Acquire);
+            if seq & 1 != 0 {
+                std::hint::spin_loop();
+                continue;
+            }
+            let head = inode.head.load(Acquire);
+            let size = inode.size.load(Acquire);
+            if offset >= size {
+                return Ok(ReadHere::Done(0));
+            }
+            let end = size.min(offset.saturating_add(out.len() as u64));
+            let len = (end - offset) as usize;
+            let (below, above) = out[..len].split_at_mut(head.clamp(offset, end) as usize - offset as usize);
+            if !below.is_empty() {
+                match self.copy_mapped(leases, inode, offset, below) {
+                    Ok(Copied::Done) => {}
+                    Ok(Copied::Ask { want_map }) => return Ok(ReadHere::NotHere { want_map }),
+                    Ok(Copied::Retry) => continue,
+                    Err(error) => {
+                        // A checksum that fails because the place was recycled is no error.
+                        fence(Acquire);
+                        if inode.seq.load(Relaxed) == seq {
+                            return Err(error);
+                        }
+                        continue;
+                    }
+                }
+            }
+            if !above.is_empty() {
+                let Some(ring) = leases.ring(inode.ring.load(Relaxed)) else { continue };
+                let start = offset + below.len() as u64;
+                copy_from_ring(ring, start, above);
+                fence(Acquire);
+                if inode.head.load(Relaxed) > start {
+                    // Flushed meanwhile: the ring's bytes may be newer ones.
+                    continue;
+                }
+            }
+            fence(Acquire);
+            if inode.seq.load(Relaxed) == seq {
+                return Ok(ReadHere::Done(len));
+            }
+        }
+        Ok(ReadHere::NotHere { want_map: false })
+    }
+
+    /// Copies bytes that lie below the ring, block run by block run.
+    fn copy_mapped(&self, leases: &Leases, inode: &Inode, offset: u64, out: &mut [u8]) -> Result<Copied, Errno> {
+        let mut done = 0;
+        let mut blocks_read = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let block = at / BLOCK_BYTES as u64;
+            let within = (at % BLOCK_BYTES as u64) as usize;
+            let take = (BLOCK_BYTES - within).min(out.len() - done);
+            let piece_out = &mut out[done..done + take];
+            let entry = match leases.entry(inode, block) {
+                None => return Ok(Copied::Ask { want_map: true }),
+                Some(raw) => MapEntry(raw),
+            };
+            match entry.location() {
+                Some((address, piece_len)) => {
+                    if !self.verify_block(leases, address)? {
+                        return Ok(Copied::Retry);
+                    }
+                    let stored = piece_len.saturating_sub(within).min(take);
+                    leases.read_image(address + within as u64, &mut piece_out[..stored])?;
+                    piece_out[stored..].fill(0);
+                    blocks_read += 1;
+                }
+                None if entry == MapEntry::HOLE => piece_out.fill(0),
+                None => return Ok(Copied::Ask { want_map: false }),
+            }
+            done += take;
+        }
+        self.measured().direct_blocks.fetch_add(blocks_read, Relaxed);
+        Ok(Copied::Done)
+    }
+
+    /// Checks the device block that holds a byte address against its CRC32C.
+    fn verify_block(&self, leases: &Leases, address: u64) -> Result<bool, Errno> {
+        let device_block = address / BLOCK_BYTES as u64;
+        if device_block >= leases.device_blocks {
+            return Ok(false);
+        }
+        // SAFETY: within the CRC table (checked above).
+        let wanted = unsafe { (*leases.crc.add(device_block as usize)).load(Relaxed) };
+        let got = match leases.image {
+            crate::client::Image::Mapped { data } => {
+                // SAFETY: within the mapping (checked above). A concurrent change of the bytes gives a checksum of no
+                // meaning, which the caller's sequence lock discards.
+                let block = unsafe {
+                    std::slice::from_raw_parts(data.add(device_block as usize * BLOCK_BYTES), BLOCK_BYTES)
+                };
+                checksum::crc32c(block)
+            }
+            crate::client::Image::File { .. } => {
+                let mut block = [0; BLOCK_BYTES];
+                leases.read_image(device_block * BLOCK_BYTES as u64, &mut block)?;
+                checksum::crc32c(&block)
+            }
+        };
+        if got == wanted { Ok(true) } else { Err(libc::EIO) }
+    }
+}
+
+/// Asks the flusher to look at an inode's ring.
+fn kick(leases: &Leases, inode_slot: u32) {
+    let control = leases.control();
+    let word: &AtomicU64 = &control.kick_bits[inode_slot as usize / 64];
+    let bit = 1 << (inode_slot % 64);
+    if word.fetch_or(bit, AcqRel) & bit != 0 {
+        return;
+    }
+    control.volume.kicks.fetch_add(1, SeqCst);
+    if control.volume.flusher_sleeps.load(SeqCst) != 0 {
+        sys::futex_wake(&control.volume.kicks, 1);
+    }
+}
+
+fn ring_split(at: u64, len: usize) -> (usize, usize) {
+    let start = at as usize & (RING_BYTES - 1);
+    (start, len.min(RING_BYTES - start))
+}
+
+fn copy_into_ring(ring: *mut u8, at: u64, bytes: &[u8]) {
+    let (start, first) = ring_split(at, bytes.len());
+    // SAFETY: both parts lie within the ring, as `bytes` is at most RING_BYTES long; the write lock makes this thread the
+    // only writer, and readers look only below the published size.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), ring.add(start), first);
+        ptr::copy_nonoverlapping(bytes.as_ptr().add(first), ring, bytes.len() - first);
+    }
+}
+
+fn copy_from_ring(ring: *const u8, at: u64, out: &mut [u8]) {
+    let (start, first) = ring_split(at, out.len().min(RING_BYTES));
+    let rest = out.len().min(RING_BYTES) - first;
+    // SAFETY: both parts lie within the ring. Bytes that are overwritten at the same time are discarded by the caller,
+    // which looks at `head` afterwards.
+    unsafe {
+        ptr::copy_nonoverlapping(ring.add(start), out.as_mut_ptr(), first);
+        ptr::copy_nonoverlapping(ring, out.as_mut_ptr().add(first), rest);
+    }
+}

@@ -1,0 +1,25 @@
+//! The user library of a weft volume: what the preload front and programs written for weft link.
+//!
+//! A [`Client`] is one process's connection to the server that owns the volume. Its operations neither allocate nor use
+//! libc's hooked entries nor panic, so that they can run inside a preloaded library at any moment. What a lease allows
+//! happens here without the server: appends are a copy into a shared ring, reads follow the shared block map to the
+//! device's image. Everything else is a call through a slot of the process's channel.
+//!
+//! Errors are positive errno values. When the server dies, every operation returns `EIO`.
+
+pub mod proto;
+pub mod shared;
+pub mod sys;
+
+mod call;
+mod client;
+mod connect;
+mod files;
+mod lease;
+mod names;
+
+pub use client::{Client, ForkTicket, OpenFile};
+pub use connect::ConnectOptions;
+pub use names::{AttrChange, LockRange, RESOLVED_MAX, Resolution};
+pub use proto::{FileRef, OUTSIDE, WireAttr, WireDirent, WireStatfs};
+pub use sys::Errno;

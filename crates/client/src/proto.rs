@@ -1,0 +1,244 @@
+//! What clients and server say to each other.
+//!
+//! A connection begins with [`Hello`] and [`HelloReply`] on a Unix socket (the reply carries the shared memory's
+//! descriptors); after it, the only bytes on the socket are slot numbers that the client uses for the first time. The
+//! socket's end tells each side that the other is gone. Everything else are requests in channel slots.
+
+use bytemuck::{Pod, Zeroable};
+
+/// "weftconn" as a number.
+pub const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"weftconn");
+/// Longest mount point.
+pub const MOUNT_POINT_MAX: usize = 256;
+
+/// [`Hello::flags`]: the socket belongs to a process that has become another program by `exec`.
+pub const HELLO_RESUME: u32 = 1;
+/// [`Hello::flags`]: the new connection begins with the open files of connection `clone_of`.
+pub const HELLO_CLONE: u32 = 2;
+
+/// A client's first message.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub struct Hello {
+    /// [`HELLO_MAGIC`].
+    pub magic: u64,
+    /// [`crate::shared::VERSION`].
+    pub version: u32,
+    /// [`HELLO_RESUME`], [`HELLO_CLONE`].
+    pub flags: u32,
+    /// Connection whose open files the new one shares.
+    pub clone_of: u32,
+    /// Bytes of `mount_point` in use.
+    pub mount_point_len: u32,
+    /// Secret of connection `clone_of`.
+    pub token: u64,
+    /// Process name.
+    pub comm: [u8; 16],
+    /// Where the volume appears to the client.
+    pub mount_point: [u8; MOUNT_POINT_MAX],
+}
+
+/// The server's answer. With it come the channel's descriptor and, when `leases` is set, those of control, map, CRC
+/// table, rings and image, in this order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct HelloReply {
+    /// 0, or an errno.
+    pub status: i32,
+    /// Number of the connection.
+    pub connection: u32,
+    /// Secret that lets another connection be cloned from this one.
+    pub token: u64,
+    /// Whether the client may read and append without the server.
+    pub leases: u32,
+    /// Whether the image may be mapped.
+    pub image_mappable: u32,
+    /// Bytes of the image up to the end of its data area.
+    pub image_bytes: u64,
+    /// Tells the volume from others in names of placeholder descriptors.
+    pub volume_tag: u64,
+}
+
+/// A reference to an open file: slot number in the low half, generation in the high half.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileRef(pub u64);
+
+impl FileRef {
+    /// The volume's root as the base of a path.
+    pub const ROOT: FileRef = FileRef(u64::MAX);
+
+    /// From slot and generation.
+    pub fn new(slot: u32, generation: u32) -> FileRef {
+        FileRef(u64::from(generation) << 32 | u64::from(slot))
+    }
+
+    /// The slot.
+    pub fn slot(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The generation.
+    pub fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// As an offset: at the open file's own offset, which advances.
+pub const AT_FILE_OFFSET: u64 = u64::MAX;
+/// The negated `ret` of a path that leaves the volume through a symlink; [`Op::Resolve`] tells where to.
+pub const OUTSIDE: i32 = 0x1_0000;
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+        /// What a request asks for. `at` is a [`FileRef`] of a directory or [`FileRef::ROOT`]; "path" is payload part 1, "path2"
+        /// part 2. A path that begins with `/` starts at the volume's root.
+        #[repr(u32)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Op { $($(#[$doc])* $name = $number,)* }
+
+        impl Op {
+            /// The operation with this number.
+            pub fn from_u32(number: u32) -> Option<Op> {
+                match number { $($number => Some(Op::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+ops! {
+    /// at, flags, mode (umask applied); path, thread name -> slot; values: file, inode slot, `st_mode`.
+    Open = 1,
+    /// file: gives back one reference.
+    Close = 2,
+    /// file: one more reference (a duplicated descriptor).
+    Ref = 3,
+    /// file, offset or [`AT_FILE_OFFSET`], length, want map -> bytes in the payload.
+    Read = 4,
+    /// file, offset or [`AT_FILE_OFFSET`]; data -> bytes taken.
+    Write = 5,
+    /// file -> 1 when the inode has a ring now.
+    Lease = 6,
+    /// file: flushes the ring so that it has room.
+    Drain = 7,
+    /// file.
+    Fsync = 8,
+    /// at, `AT_` flags; path (empty with `AT_EMPTY_PATH`: `at` itself) -> [`WireAttr`] in the payload.
+    Stat = 9,
+    /// at, `AT_` flags, mask (1 mode, 2 uid, 4 gid, 8 atime, 16 mtime, 32 size), mode, uid << 32 | gid, atime, mtime, size; path.
+    SetAttr = 10,
+    /// at, mode; path.
+    Mkdir = 11,
+    /// at, `AT_REMOVEDIR` or 0; path.
+    Unlink = 12,
+    /// at, at2, `RENAME_` flags; path, path2.
+    Rename = 13,
+    /// at, at2, `AT_` flags; path, path2.
+    Link = 14,
+    /// at; target, path2.
+    Symlink = 15,
+    /// at; path -> target in the payload.
+    Readlink = 16,
+    /// at, mode with type, device number; path.
+    Mknod = 17,
+    /// file, cookie -> [`WireDirent`]s in the payload; 0 bytes at the end.
+    ReadDir = 18,
+    /// file, mode, offset, length.
+    Fallocate = 19,
+    /// file, offset, whence -> new offset.
+    Seek = 20,
+    /// at, `AT_` flags; path, attribute name -> value in the payload.
+    GetXattr = 21,
+    /// at, `AT_` flags, `XATTR_` flags, bytes of the name; path, name followed by value.
+    SetXattr = 22,
+    /// at, `AT_` flags; path -> NUL-terminated names in the payload.
+    ListXattr = 23,
+    /// at, `AT_` flags; path, attribute name.
+    RemoveXattr = 24,
+    /// -> [`WireStatfs`] in the payload.
+    Statfs = 25,
+    /// file, `LOCK_` operation.
+    Flock = 26,
+    /// file, command (`F_GETLK`, `F_SETLK`, `F_SETLKW` and the `OFD` ones), type, start, length (0 = to the end), pid
+    /// -> values: type, start, length, pid of the lock in the way.
+    PosixLock = 27,
+    /// at, mode, `AT_` flags; path.
+    Access = 28,
+    /// at, `AT_` flags; path -> ret 0: canonical path in the volume; ret 1: path outside.
+    Resolve = 29,
+    /// file -> its path in the volume, as it was opened.
+    PathOf = 30,
+    /// Makes everything durable.
+    Sync = 31,
+    /// `FileRef`s (8 bytes each) that the process holds after `exec`, with multiplicity; all others are given back.
+    Retain = 32,
+    /// A line for the report: something that was asked for and refused.
+    Note = 33,
+    /// file, flags: `fcntl(F_SETFL)`.
+    SetFlags = 34,
+    /// file -> value: `open` flags.
+    GetFlags = 35,
+    /// at, `AT_` flags: a file without a name gets one (`linkat` of a descriptor); path2.
+    LinkFile = 36,
+}
+
+/// Attributes of a file.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub struct WireAttr {
+    /// Inode number.
+    pub ino: u64,
+    /// `st_mode`.
+    pub mode: u32,
+    /// Links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Bytes.
+    pub size: u64,
+    /// 512-byte units.
+    pub blocks: u64,
+    /// Last access, nanoseconds since 1970.
+    pub atime_ns: i64,
+    /// Last change of the data.
+    pub mtime_ns: i64,
+    /// Last change of the inode.
+    pub ctime_ns: i64,
+    /// Creation.
+    pub btime_ns: i64,
+    /// `st_dev`: the same for all files of a volume.
+    pub dev: u64,
+}
+
+/// Head of a directory entry in a [`Op::ReadDir`] payload; the name follows, padded to 8 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub struct WireDirent {
+    /// Inode number.
+    pub ino: u64,
+    /// Continue after this entry with it.
+    pub cookie: u64,
+    /// `DT_` type.
+    pub kind: u32,
+    /// Bytes of the name.
+    pub name_len: u32,
+}
+
+/// Space and inodes of the volume.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub struct WireStatfs {
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Inodes free.
+    pub free_inodes: u64,
+    /// Identity of the volume.
+    pub fsid: u64,
+}

@@ -1,0 +1,97 @@
+//! The channel of one client process: call slots and what it measured.
+//!
+//! A thread claims a free slot, writes a request and its payload, sets `SUBMITTED`, and sleeps until `DONE`. Each slot
+//! that was ever used has a server thread of its own, so calls of one process do not queue behind one another.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use weft_core::hist::Histogram;
+
+/// Call slots of a channel.
+pub const SLOTS: usize = 64;
+/// Payload bytes of a slot.
+pub const PAYLOAD_BYTES: usize = 256 * 1024;
+
+/// Nobody uses the slot.
+pub const FREE: u32 = 0;
+/// A client thread fills it.
+pub const CLAIMED: u32 = 1;
+/// It holds a request.
+pub const SUBMITTED: u32 = 2;
+/// It holds the response.
+pub const DONE: u32 = 3;
+
+/// A request. What the arguments mean is said at each [`crate::proto::Op`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Request {
+    /// [`crate::proto::Op`] as a number.
+    pub op: u32,
+    /// Bytes of the first payload part (a path, or data).
+    pub len1: u32,
+    /// Bytes of the second payload part, right after the first.
+    pub len2: u32,
+    /// CPU on which the caller runs.
+    pub cpu: u32,
+    /// Arguments.
+    pub args: [u64; 8],
+}
+
+/// A response.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Response {
+    /// Result, or a negative errno.
+    pub ret: i64,
+    /// Bytes of the payload.
+    pub len: u64,
+    /// Further results.
+    pub values: [u64; 6],
+}
+
+/// A call slot.
+#[repr(C, align(4096))]
+pub struct Slot {
+    /// [`FREE`], [`CLAIMED`], [`SUBMITTED`] or [`DONE`]; both sides sleep on it.
+    pub state: AtomicU32,
+    /// Non-zero while the client sleeps on `state`.
+    pub client_sleeps: AtomicU32,
+    /// Non-zero while the server sleeps on `state`.
+    pub server_sleeps: AtomicU32,
+    /// Non-zero once the slot has a server thread.
+    pub served: AtomicU32,
+    /// The request; the client's until `SUBMITTED`.
+    pub request: std::cell::UnsafeCell<Request>,
+    /// The response; the server's until `DONE`.
+    pub response: std::cell::UnsafeCell<Response>,
+}
+
+/// What a process measured of its own calls and did without the server.
+#[repr(C, align(4096))]
+#[derive(Default)]
+pub struct Measured {
+    /// Latency of reads.
+    pub reads: Histogram,
+    /// Latency of writes.
+    pub writes: Histogram,
+    /// Latency of fsync and its kin.
+    pub syncs: Histogram,
+    /// Device blocks read under a lease.
+    pub direct_blocks: AtomicU64,
+    /// Reads served under a lease.
+    pub direct_reads: AtomicU64,
+    /// Bytes accepted into rings.
+    pub ring_bytes: AtomicU64,
+    /// Calls that went through a slot.
+    pub calls: AtomicU64,
+}
+
+/// A whole channel.
+#[repr(C)]
+pub struct Channel {
+    /// Measurements.
+    pub measured: Measured,
+    /// Slots.
+    pub slots: [Slot; SLOTS],
+    /// Payloads, one per slot.
+    pub payloads: [[u8; PAYLOAD_BYTES]; SLOTS],
+}

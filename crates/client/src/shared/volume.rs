@@ -1,0 +1,132 @@
+//! The control memfd: the volume page, open files and inodes.
+
+use super::lock::Lock;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+
+/// "weftvol1" in memory.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"weftvol1");
+/// Open files a volume can have at once.
+pub const OPEN_FILES_MAX: usize = 1 << 16;
+/// Inodes a volume can have open at once.
+pub const INODES_MAX: usize = 1 << 16;
+/// Bytes of an append ring; a power of two.
+pub const RING_BYTES: usize = 1 << 20;
+/// Append rings a volume can have at once.
+pub const RINGS_MAX: usize = 256;
+/// Entries of a map chunk: 2 MiB of a file.
+pub const CHUNK_ENTRIES: usize = 512;
+/// Chunk numbers in a directory page: 2 GiB of a file.
+pub const DIRECTORY_ENTRIES: usize = 1024;
+/// Directory pages of an inode: files above 32 GiB are read beyond that through the server.
+pub const DIRECTORIES: usize = 16;
+/// Pages of the map memfd.
+pub const MAP_PAGES_MAX: usize = 1 << 18;
+
+/// Set by the kernel in a robust lock word when its owner died (`FUTEX_OWNER_DIED`).
+const OWNER_DIED: u32 = 0x4000_0000;
+
+/// First page of the control memfd.
+#[repr(C, align(4096))]
+pub struct VolumePage {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`super::VERSION`].
+    pub version: AtomicU32,
+    /// 0 while the server serves, 1 once it has stopped in good order.
+    pub stopped: AtomicU32,
+    /// A robust mutex that the server holds as long as it lives; the kernel marks its first word when it dies, however
+    /// it dies. Clients read that word and nothing else of it.
+    pub alive: [AtomicU32; 16],
+    /// Number of flush requests so far: the flusher's doorbell.
+    pub kicks: AtomicU32,
+    /// Non-zero while the flusher sleeps on `kicks`.
+    pub flusher_sleeps: AtomicU32,
+    /// Bytes from the start of one zone to the next.
+    pub zone_bytes: AtomicU64,
+    /// Byte offset of zone 0 in the image.
+    pub image_base: AtomicU64,
+    /// Device blocks, the length of the CRC table.
+    pub device_blocks: AtomicU64,
+}
+
+impl VolumePage {
+    /// Whether the server still serves.
+    pub fn is_alive(&self) -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.alive[0].load(Relaxed) & OWNER_DIED == 0 && self.stopped.load(Relaxed) == 0
+    }
+}
+
+/// An open file description: what `dup`ed and inherited descriptors share.
+#[repr(C, align(64))]
+pub struct OpenFile {
+    /// Incremented when the slot is given out; a descriptor knows the generation that it was opened with.
+    pub generation: AtomicU32,
+    /// Slot of its inode.
+    pub inode: AtomicU32,
+    /// `open` flags: access mode, `O_APPEND`, ...
+    pub flags: AtomicU32,
+    /// Guards `offset` across read-and-advance.
+    pub lock: Lock,
+    /// The file offset, in bytes.
+    pub offset: AtomicU64,
+}
+
+/// An open inode.
+#[repr(C, align(256))]
+pub struct Inode {
+    /// Its number.
+    pub ino: AtomicU64,
+    /// Size in bytes, what the ring holds included.
+    pub size: AtomicU64,
+    /// Bytes below are with the core, those from here to `size` in the ring.
+    pub head: AtomicU64,
+    /// Last change of the data made by a client, in nanoseconds since 1970; 0 = none since the core's.
+    pub mtime_ns: AtomicI64,
+    /// Sequence lock over the map; odd while it changes.
+    pub seq: AtomicU32,
+    /// Number of its ring plus 1; 0 = appends go through the server.
+    pub ring: AtomicU32,
+    /// Excludes writers from one another.
+    pub write_lock: Lock,
+    /// Wakes writers that wait for room in the ring; counts advances of `head`.
+    pub head_moved: AtomicU32,
+    /// `st_mode` bits that tell regular files from others.
+    pub kind: AtomicU32,
+    /// Errno of a write-back that failed, to be returned by the next fsync.
+    pub error: AtomicU32,
+    /// Map pages that hold the directories; 0 = none.
+    pub directories: [AtomicU32; DIRECTORIES],
+}
+
+/// What the control memfd holds, as one type.
+#[repr(C)]
+pub struct Control {
+    /// The volume page.
+    pub volume: VolumePage,
+    /// Open files.
+    pub open_files: [OpenFile; OPEN_FILES_MAX],
+    /// Inodes.
+    pub inodes: [Inode; INODES_MAX],
+    /// One bit per inode: its ring wants flushing.
+    pub kick_bits: [AtomicU64; INODES_MAX / 64],
+}
+
+/// A page of the map memfd.
+#[repr(C, align(4096))]
+pub union MapPage {
+    /// Numbers of chunk pages; 0 = not filled yet.
+    pub directory: std::mem::ManuallyDrop<[AtomicU32; DIRECTORY_ENTRIES]>,
+    /// [`weft_vfs::MapEntry`] values.
+    pub chunk: std::mem::ManuallyDrop<[AtomicU64; CHUNK_ENTRIES]>,
+}
+
+const _: () = {
+    assert!(size_of::<VolumePage>() == 4096);
+    assert!(size_of::<OpenFile>() == 64);
+    assert!(size_of::<Inode>() == 256);
+    assert!(size_of::<MapPage>() == 4096);
+    assert!(RING_BYTES.is_power_of_two());
+    // `alive` must hold a pthread_mutex_t and start where its lock word is.
+    assert!(size_of::<libc::pthread_mutex_t>() <= 64);
+};

@@ -1,0 +1,251 @@
+//! System calls, made without libc: a preloaded library hooks libc's functions, and its own calls must not come back
+//! to it. Errors are positive errno values.
+
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+use syscalls::{Sysno, raw_syscall};
+
+/// A positive errno value.
+pub type Errno = i32;
+
+/// What a raw system call returned, as a result.
+fn check(ret: usize) -> Result<usize, Errno> {
+    // The kernel returns -4095..=-1 for errors.
+    if ret > usize::MAX - 4095 { Err((ret as isize).wrapping_neg() as i32) } else { Ok(ret) }
+}
+
+macro_rules! call {
+    ($name:ident $(, $arg:expr)*) => {
+        // SAFETY: each caller below passes what the kernel documents for this call; pointers are valid for the
+        // lengths given beside them for the duration of the call.
+        check(unsafe { raw_syscall!(Sysno::$name $(, $arg)*) })
+    };
+}
+
+/// Thread id of the caller.
+pub fn gettid() -> u32 {
+    call!(gettid).unwrap_or(0) as u32
+}
+
+/// Process id of the caller.
+pub fn getpid() -> u32 {
+    call!(getpid).unwrap_or(0) as u32
+}
+
+/// Sleeps while `*word == expected`, until woken or `timeout_ns` passed. Spurious returns are possible.
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
+    let timeout = libc::timespec {
+        tv_sec: (timeout_ns / 1_000_000_000) as i64,
+        tv_nsec: (timeout_ns % 1_000_000_000) as i64,
+    };
+    let _ = call!(futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout, 0usize, 0usize);
+}
+
+/// Wakes up to `count` sleepers on `word`.
+pub fn futex_wake(word: &AtomicU32, count: u32) {
+    let _ = call!(futex, word.as_ptr(), libc::FUTEX_WAKE, count, 0usize, 0usize, 0usize);
+}
+
+/// Creates an anonymous memory file with this name.
+pub fn memfd_create(name: &CStr, flags: u32) -> Result<i32, Errno> {
+    call!(memfd_create, name.as_ptr(), flags).map(|fd| fd as i32)
+}
+
+/// Closes a descriptor.
+pub fn close(fd: i32) -> Result<(), Errno> {
+    call!(close, fd).map(drop)
+}
+
+/// Duplicates a descriptor to a number not below `min`, close-on-exec when asked.
+pub fn dup_above(fd: i32, min: i32, cloexec: bool) -> Result<i32, Errno> {
+    let op = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    call!(fcntl, fd, op, min).map(|fd| fd as i32)
+}
+
+/// Sets or clears close-on-exec.
+pub fn set_cloexec(fd: i32, on: bool) -> Result<(), Errno> {
+    call!(fcntl, fd, libc::F_SETFD, if on { libc::FD_CLOEXEC } else { 0 }).map(drop)
+}
+
+/// Maps `len` bytes of `fd` from `offset`, shared.
+pub fn map_shared(fd: i32, offset: u64, len: usize, writable: bool) -> Result<*mut u8, Errno> {
+    let prot = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+    call!(mmap, 0usize, len, prot, libc::MAP_SHARED, fd, offset).map(|at| at as *mut u8)
+}
+
+/// Unmaps what [`map_shared`] mapped.
+///
+/// # Safety
+/// Nothing may refer to the range any more.
+pub unsafe fn unmap(at: *mut u8, len: usize) {
+    let _ = call!(munmap, at, len);
+}
+
+/// Reads at an offset.
+pub fn pread(fd: i32, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    call!(pread64, fd, out.as_mut_ptr(), out.len(), offset)
+}
+
+/// A connected Unix stream socket to the server that listens at `path`.
+pub fn connect_unix(path: &[u8]) -> Result<i32, Errno> {
+    // SAFETY: an all-zero sockaddr_un is valid.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    if path.len() >= address.sun_path.len() {
+        return Err(libc::ENAMETOOLONG);
+    }
+    address.sun_family = libc::AF_UNIX as u16;
+    for (to, from) in address.sun_path.iter_mut().zip(path) {
+        *to = *from as libc::c_char;
+    }
+    let fd = call!(socket, libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as i32;
+    match call!(connect, fd, &raw const address, size_of::<libc::sockaddr_un>()) {
+        Ok(_) => Ok(fd),
+        Err(error) => {
+            let _ = close(fd);
+            Err(error)
+        }
+    }
+}
+
+/// Sends all of `data` without raising SIGPIPE.
+pub fn send_all(fd: i32, mut data: &[u8]) -> Result<(), Errno> {
+    while !data.is_empty() {
+        match call!(sendto, fd, data.as_ptr(), data.len(), libc::MSG_NOSIGNAL, 0usize, 0usize) {
+            Ok(0) => return Err(libc::EPIPE),
+            Ok(n) => data = &data[n..],
+            Err(libc::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Receives exactly `out.len()` bytes and up to `fds.len()` descriptors that came with them; returns how many came.
+pub fn recv_with_fds(fd: i32, out: &mut [u8], fds: &mut [i32]) -> Result<usize, Errno> {
+    const CONTROL_BYTES: usize = 256;
+    #[repr(align(8))]
+    struct Control([u8; CONTROL_BYTES]);
+    let mut got = 0;
+    let mut fd_count = 0;
+    while got < out.len() {
+        let mut control = Control([0; CONTROL_BYTES]);
+        let mut part = libc::iovec { iov_base: out[got..].as_mut_ptr().cast(), iov_len: out.len() - got };
+        // SAFETY: an all-zero msghdr is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = CONTROL_BYTES;
+        match call!(recvmsg, fd, &raw mut message, libc::MSG_CMSG_CLOEXEC) {
+            Ok(0) => return Err(libc::ECONNRESET),
+            Ok(n) => got += n,
+            Err(libc::EINTR) => continue,
+            Err(error) => return Err(error),
+        }
+        // SAFETY: the kernel filled the control buffer that `message` describes; the macros stay within it.
+        unsafe {
+            let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+            while !header.is_null() {
+                if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                    let data = libc::CMSG_DATA(header).cast::<i32>();
+                    let count = ((*header).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<i32>();
+                    for i in 0..count {
+                        let received = ptr::read_unaligned(data.add(i));
+                        if fd_count < fds.len() {
+                            fds[fd_count] = received;
+                            fd_count += 1;
+                        } else {
+                            let _ = close(received);
+                        }
+                    }
+                }
+                header = libc::CMSG_NXTHDR(&raw const message, header);
+            }
+        }
+    }
+    Ok(fd_count)
+}
+
+/// Target of a symlink; the part of `out` that was filled.
+pub fn readlink<'a>(path: &CStr, out: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let n = call!(readlinkat, libc::AT_FDCWD, path.as_ptr(), out.as_mut_ptr(), out.len())?;
+    Ok(&out[..n])
+}
+
+/// The CPU the caller runs on, or 0.
+pub fn current_cpu() -> u32 {
+    let mut cpu = 0u32;
+    let _ = call!(getcpu, &raw mut cpu, 0usize, 0usize);
+    cpu
+}
+
+/// The present moment in nanoseconds since 1970, at the kernel's tick resolution (about 4 ms); what file times are made of.
+pub fn coarse_now_ns() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is writable. clock_gettime is answered by the vDSO, is no hook target and touches no other state.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// Monotonic nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: as in `coarse_now_ns`.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Whether the other end of a stream socket is gone. Never blocks and takes nothing.
+pub fn peer_gone(fd: i32) -> bool {
+    let mut byte = 0u8;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    match call!(recvfrom, fd, &raw mut byte, 1usize, flags, 0usize, 0usize) {
+        Ok(0) => true,
+        Ok(_) | Err(libc::EAGAIN | libc::EINTR) => false,
+        Err(_) => true,
+    }
+}
+
+/// Name of the calling thread, without its terminating NUL.
+pub fn thread_name(out: &mut [u8; 16]) -> &[u8] {
+    let _ = call!(prctl, libc::PR_GET_NAME, out.as_mut_ptr());
+    let len = out.iter().position(|&b| b == 0).unwrap_or(out.len());
+    &out[..len]
+}
+
+/// The processor's tick counter.
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 processor has RDTSC, and Linux leaves it enabled for programs.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        monotonic_ns()
+    }
+}
+
+/// Nanoseconds per tick, as 32.32 fixed point; 0 = not measured yet.
+static NS_PER_TICK: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// Measures the tick counter against the clock, for about 2 ms. Called once, at connection.
+pub fn calibrate_ticks() {
+    use std::sync::atomic::Ordering::Relaxed;
+    if NS_PER_TICK.load(Relaxed) != 0 {
+        return;
+    }
+    let (ns0, ticks0) = (monotonic_ns(), ticks());
+    while monotonic_ns() - ns0 < 2_000_000 {
+        std::hint::spin_loop();
+    }
+    let (ns, elapsed) = (monotonic_ns() - ns0, ticks().wrapping_sub(ticks0).max(1));
+    NS_PER_TICK.store(((u128::from(ns) << 32) / u128::from(elapsed)) as u64, Relaxed);
+}
+
+/// Turns a difference of [`ticks`] into nanoseconds.
+pub fn ticks_to_ns(ticks: u64) -> u64 {
+    let scale = NS_PER_TICK.load(std::sync::atomic::Ordering::Relaxed);
+    ((u128::from(ticks) * u128::from(scale)) >> 32) as u64
+}

@@ -1,0 +1,21 @@
+//! Ground of weft: what every layer above shares and nothing else.
+//!
+//! - [`ids`]: newtypes for what must not be mixed up.
+//! - [`tag`]: the [`Tag`] that travels with every write, through every layer.
+//! - [`checksum`]: CRC32C, the one checksum of every on-disk format.
+//! - [`codec`]: bounded little-endian reading and writing of records.
+//! - [`hist`]: a latency histogram that also works in shared memory.
+//! - [`units`]: the one place where a number changes its unit.
+
+pub mod checksum;
+pub mod codec;
+pub mod hist;
+pub mod ids;
+pub mod tag;
+pub mod units;
+
+pub use ids::{Ino, LifetimeGroup, Nanos, StreamId, ZoneId};
+pub use tag::{DataClass, Origin, Tag, TagFlags};
+
+/// Bytes of a block: the smallest unit that a device takes and a file maps.
+pub const BLOCK_BYTES: usize = 4096;

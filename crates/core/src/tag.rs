@@ -1,0 +1,161 @@
+//! The tag: what the layers above know about data, carried with it down every write path.
+//!
+//! No layer guesses what another one knew. Placement sets the tag when a file is opened; the file core records it in
+//! its inode and in the zone header; the device counts by it; the cleaner, the caches, secure deletion and accounting
+//! read it. The idea is the one that ADAPT, Tags and TrueErase share: semantic hints are metadata of the data itself.
+
+use crate::ids::{LifetimeGroup, StreamId};
+use serde::{Deserialize, Serialize};
+
+/// What kind of data it is.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataClass {
+    /// Nothing is known.
+    #[default]
+    Unknown = 0,
+    /// The file core's own metadata: journal and checkpoints.
+    Metadata = 1,
+    /// A log that is written in order and dies as a whole.
+    Log = 2,
+    /// A file that is written once and then read.
+    Immutable = 3,
+    /// A file that is overwritten in place.
+    InPlace = 4,
+    /// A small file.
+    Small = 5,
+    /// A file that is meant to be gone soon.
+    Temporary = 6,
+}
+
+impl DataClass {
+    /// The class with this number in a record.
+    pub fn from_u8(value: u8) -> Option<DataClass> {
+        use DataClass::*;
+        [Unknown, Metadata, Log, Immutable, InPlace, Small, Temporary].into_iter().find(|c| *c as u8 == value)
+    }
+}
+
+/// Who causes a device write; what write amplification is counted by.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// A program's data.
+    #[default]
+    Host = 0,
+    /// Live data that the cleaner relocates.
+    Gc = 1,
+    /// The file core's journal, checkpoints and headers.
+    Metadata = 2,
+}
+
+impl Origin {
+    /// Every origin, in the order of its number.
+    pub const ALL: [Origin; 3] = [Origin::Host, Origin::Gc, Origin::Metadata];
+}
+
+bitflags::bitflags! {
+    /// Properties that are on or off.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct TagFlags: u8 {
+        /// The data must be destroyed, not only forgotten, when the file dies.
+        const SECURE_DELETE = 1;
+    }
+}
+
+/// What travels with every write.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Tag {
+    /// When the data is expected to die, in bytes that the volume will have taken from programs by then, counted
+    /// from the volume's format. 0 = unknown.
+    pub death: u64,
+    /// User id of the owner.
+    pub owner: u32,
+    /// The stream the data belongs to.
+    pub stream: StreamId,
+    /// The lifetime group within the stream.
+    pub group: LifetimeGroup,
+    /// The class of the data.
+    pub class: DataClass,
+    /// Who causes the write.
+    pub origin: Origin,
+    /// Properties that are on or off.
+    pub flags: TagFlags,
+}
+
+impl Tag {
+    /// The tag of a file core's own metadata.
+    pub const METADATA: Tag = Tag {
+        death: 0,
+        owner: 0,
+        stream: StreamId(0),
+        group: LifetimeGroup(0),
+        class: DataClass::Metadata,
+        origin: Origin::Metadata,
+        flags: TagFlags::empty(),
+    };
+
+    /// The same tag, for a copy that the cleaner makes.
+    pub fn relocated(self) -> Tag {
+        Tag { origin: Origin::Gc, ..self }
+    }
+
+    /// Bytes of an encoded tag.
+    pub const ENCODED_BYTES: usize = 20;
+
+    /// The tag as it stands in on-disk records.
+    pub fn encode(&self) -> [u8; Tag::ENCODED_BYTES] {
+        let mut out = [0; Tag::ENCODED_BYTES];
+        out[0..8].copy_from_slice(&self.death.to_le_bytes());
+        out[8..12].copy_from_slice(&self.owner.to_le_bytes());
+        out[12..14].copy_from_slice(&self.stream.0.to_le_bytes());
+        out[14..16].copy_from_slice(&self.group.0.to_le_bytes());
+        out[16] = self.class as u8;
+        out[17] = self.origin as u8;
+        out[18] = self.flags.bits();
+        out
+    }
+
+    /// Reads what [`Tag::encode`] wrote; `None` when a field has no such value.
+    pub fn decode(raw: &[u8; Tag::ENCODED_BYTES]) -> Option<Tag> {
+        let u16_at = |at: usize| u16::from_le_bytes([raw[at], raw[at + 1]]);
+        Some(Tag {
+            death: u64::from_le_bytes([raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7]]),
+            owner: u32::from_le_bytes([raw[8], raw[9], raw[10], raw[11]]),
+            stream: StreamId(u16_at(12)),
+            group: LifetimeGroup(u16_at(14)),
+            class: DataClass::from_u8(raw[16])?,
+            origin: Origin::ALL.into_iter().find(|o| *o as u8 == raw[17])?,
+            flags: TagFlags::from_bits(raw[18])?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_survives_encoding() {
+        let tag = Tag {
+            death: 1 << 40,
+            owner: 1000,
+            stream: StreamId(7),
+            group: LifetimeGroup(300),
+            class: DataClass::Log,
+            origin: Origin::Gc,
+            flags: TagFlags::SECURE_DELETE,
+        };
+        assert_eq!(Tag::decode(&tag.encode()), Some(tag));
+    }
+
+    #[test]
+    fn an_unknown_class_is_refused() {
+        let mut raw = Tag::METADATA.encode();
+        raw[16] = 200;
+        assert_eq!(Tag::decode(&raw), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! What a device refuses and why. Refusals carry the status that the NVMe ZNS specification names.
+
+use crate::zoned::ZoneState;
+use std::path::PathBuf;
+use weft_core::ZoneId;
+
+/// A command that the device did not carry out.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// Status "Zone Boundary Error".
+    #[error("zone {zone}: {blocks} blocks at block {at} cross the writable end of the zone (capacity {capacity} blocks)")]
+    ZoneBoundary {
+        /// The zone.
+        zone: ZoneId,
+        /// First block of the command within the zone.
+        at: u32,
+        /// Blocks of the command.
+        blocks: u32,
+        /// Writable blocks of the zone.
+        capacity: u32,
+    },
+    /// Status "Zone Is Full".
+    #[error("zone {0} is full")]
+    ZoneFull(ZoneId),
+    /// Status "Zone Is Read Only".
+    #[error("zone {0} is read-only")]
+    ZoneReadOnly(ZoneId),
+    /// Status "Zone Is Offline".
+    #[error("zone {0} is offline")]
+    ZoneOffline(ZoneId),
+    /// Status "Zone Invalid Write": not at the write pointer.
+    #[error("zone {zone}: write at block {at}, but the write pointer is at block {write_pointer}")]
+    ZoneInvalidWrite {
+        /// The zone.
+        zone: ZoneId,
+        /// Where the write was to begin.
+        at: u32,
+        /// Where it has to begin.
+        write_pointer: u32,
+    },
+    /// Status "Too Many Active Zones".
+    #[error("zone {zone}: the device allows {limit} active zones")]
+    TooManyActiveZones {
+        /// The zone that was to become active.
+        zone: ZoneId,
+        /// The limit.
+        limit: u32,
+    },
+    /// Status "Too Many Open Zones".
+    #[error("zone {zone}: the device allows {limit} open zones and all are explicitly open")]
+    TooManyOpenZones {
+        /// The zone that was to be opened.
+        zone: ZoneId,
+        /// The limit.
+        limit: u32,
+    },
+    /// Status "Invalid Zone State Transition".
+    #[error("zone {zone} is {state}: {action} is not allowed")]
+    InvalidTransition {
+        /// The zone.
+        zone: ZoneId,
+        /// Its state.
+        state: ZoneState,
+        /// What was asked for.
+        action: &'static str,
+    },
+    /// Status "LBA Out of Range".
+    #[error("zone {zone}, block {at}: the device has {zones} zones of {zone_blocks} blocks")]
+    OutOfRange {
+        /// The zone of the command.
+        zone: ZoneId,
+        /// The block of the command within the zone.
+        at: u32,
+        /// Zones of the device.
+        zones: u32,
+        /// Blocks of a zone.
+        zone_blocks: u32,
+    },
+    /// A read of blocks at or beyond the write pointer.
+    #[error("zone {zone}: read of block {at}, but only {write_pointer} blocks are written")]
+    ReadBeyondWritePointer {
+        /// The zone.
+        zone: ZoneId,
+        /// First block that is not written.
+        at: u32,
+        /// Blocks written.
+        write_pointer: u32,
+    },
+    /// A length that is not a multiple of the block size.
+    #[error("{0} bytes are not a multiple of the block size")]
+    Unaligned(usize),
+    /// The flash under the command failed: program, erase or uncorrectable read.
+    #[error("zone {zone}, block {at}: {what} failed")]
+    Media {
+        /// The zone.
+        zone: ZoneId,
+        /// The block within the zone.
+        at: u32,
+        /// The flash operation.
+        what: &'static str,
+    },
+    /// Power is gone (injected); nothing works until the device is opened again.
+    #[error("the device has lost power")]
+    PowerLost,
+    /// The image file's content is not a device that this version can read.
+    #[error("{path}: {what}")]
+    BadImage {
+        /// The image.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// Another process has the device.
+    #[error("{0}: in use by another process")]
+    Busy(PathBuf),
+    /// A geometry or timing that cannot be.
+    #[error("bad geometry: {0}")]
+    BadGeometry(String),
+    /// The erase identity does not hold: the model has a defect.
+    #[error("erase identity violated: {erased_bytes} bytes erased, {written_bytes} bytes written since, {open_bytes} bytes in open blocks")]
+    EraseIdentity {
+        /// Erases times the bytes of a block.
+        erased_bytes: u64,
+        /// Media bytes written.
+        written_bytes: u64,
+        /// Bytes by which they may differ.
+        open_bytes: u64,
+    },
+    /// The operating system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The image or device.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}

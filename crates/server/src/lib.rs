@@ -1,0 +1,1 @@
+//! One process owns a volume and serves it to others.

@@ -1,0 +1,1 @@
+//! LD_PRELOAD front: libc calls to a weft volume.

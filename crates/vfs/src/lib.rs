@@ -1,0 +1,144 @@
+//! The file-system trait that cores implement and fronts use.
+//!
+//! A core (lfs, tagfs) knows inodes, names and bytes; it knows nothing of processes, descriptors, rings or FUSE. A front
+//! knows those and nothing of how a core stores. [`FileSystem`] is all that passes between them; [`map`] is the one
+//! optional extension, for fronts that read a file's bytes straight off the device.
+//!
+//! Permission checks are the front's (it knows the caller); [`access`] holds the one implementation they share.
+
+pub mod access;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod error;
+pub mod map;
+pub mod memfs;
+pub mod path;
+pub mod types;
+
+pub use access::Cred;
+pub use error::FsError;
+pub use map::{BlockMap, MapEntry, MapObserver};
+pub use memfs::MemFs;
+pub use types::{
+    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec,
+    XattrMode,
+};
+
+use weft_core::{Ino, Tag};
+
+/// Longest name of a directory entry, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest path and symlink target, in bytes.
+pub const PATH_MAX: usize = 4096;
+/// Most hard links of a file.
+pub const LINK_MAX: u32 = 65_000;
+/// Longest extended-attribute value, in bytes.
+pub const XATTR_VALUE_MAX: usize = 65_536;
+
+/// The result of a file-system operation.
+pub type FsResult<T> = Result<T, FsError>;
+
+/// A file core.
+///
+/// Every operation is atomic with respect to every other and to a power cut: after recovery it has happened whole or
+/// not at all. An operation that returned survives a crash of the program; it survives a power cut once a later
+/// [`fsync`](FileSystem::fsync) of the file (for data and its size) or of the directory (for names), or a
+/// [`sync`](FileSystem::sync), has returned. Metadata operations become durable in the order in which they happened.
+///
+/// Names are bytes without `/` and NUL, at most [`NAME_MAX`] long; `.` and `..` are resolved by the caller ([`path`]).
+pub trait FileSystem: Send + Sync {
+    /// The inode with this name in a directory.
+    fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr>;
+
+    /// Attributes of an inode.
+    fn getattr(&self, ino: Ino) -> FsResult<Attr>;
+
+    /// Changes attributes; a smaller `size` truncates, a larger one extends with a hole. Returns the new attributes.
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr>;
+
+    /// Makes a node (file, directory, symlink, fifo, socket, device) with a new name. Fails with `Exists` when the name is taken.
+    fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr>;
+
+    /// Makes a file that has no name and goes when its last open reference does (`O_TMPFILE`). It is returned open.
+    fn create_unnamed(&self, args: &CreateArgs<'_>) -> FsResult<Attr>;
+
+    /// Gives an inode one more name. Fails for directories.
+    fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr>;
+
+    /// Removes a name that is not a directory's. The inode lives on while it has names or open references.
+    fn unlink(&self, dir: Ino, name: &[u8]) -> FsResult<()>;
+
+    /// Removes an empty directory.
+    fn rmdir(&self, dir: Ino, name: &[u8]) -> FsResult<()>;
+
+    /// Moves a name, replacing what has the new name unless the flags say otherwise.
+    fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()>;
+
+    /// Target of a symlink.
+    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>>;
+
+    /// Parent of a directory (the root is its own).
+    fn parent(&self, dir: Ino) -> FsResult<Ino>;
+
+    /// Calls `each` with the entries after `cookie` (0 = from the start; `.` and `..` are not among them) until it
+    /// returns false. An entry's cookie stays valid while other entries come and go.
+    fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
+
+    /// Takes an open reference: the inode lives until as many [`release`](FileSystem::release)s, even without a name.
+    fn open(&self, ino: Ino) -> FsResult<()>;
+
+    /// Gives back an open reference.
+    fn release(&self, ino: Ino);
+
+    /// Reads up to `out.len()` bytes at `offset`; fewer only at the end of the file. Holes read as zeros.
+    fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
+
+    /// Writes all of `data` at `offset`, extending the file when needed. The core may buffer.
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()>;
+
+    /// Like [`write`](FileSystem::write), for data that comes in large pieces and in order: whole blocks go to the device at once
+    /// instead of being buffered again (not durably: that is what `fsync` is for).
+    fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()>;
+
+    /// Sends what is buffered of a file to the device, without waiting for durability; what the owner of a closed
+    /// file's buffers calls. Small pieces may stay buffered to be packed with others.
+    fn write_back(&self, ino: Ino) -> FsResult<()>;
+
+    /// Allocates, punches, zeroes, collapses or inserts a range.
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()>;
+
+    /// Next data or hole at or after `offset`; `NoData` (ENXIO) past the end.
+    fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64>;
+
+    /// Makes a file's data, and every metadata operation so far, survive a power cut.
+    fn fsync(&self, ino: Ino) -> FsResult<()>;
+
+    /// Makes everything survive a power cut.
+    fn sync(&self) -> FsResult<()>;
+
+    /// An extended attribute.
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
+
+    /// Sets an extended attribute.
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
+
+    /// Names of the extended attributes, in no order.
+    fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>>;
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()>;
+
+    /// Space and inode counts.
+    fn statfs(&self) -> FsResult<FsStats>;
+
+    /// Sets the tag that the file's data carries from now on.
+    fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()>;
+
+    /// The tag that the file's data carries.
+    fn tag(&self, ino: Ino) -> FsResult<Tag>;
+
+    /// The extension for fronts that read straight off the device; `None` when the core cannot.
+    fn block_map(&self) -> Option<&dyn BlockMap> {
+        None
+    }
+}
