@@ -1,0 +1,137 @@
+//! Lifetime groups: which files of a stream share one.
+
+use crate::context::FileContext;
+use crate::hash::stable_hash;
+use crate::name;
+use crate::policy::{GroupKey, GroupSpec, Window};
+use parking_lot::Mutex;
+use weft_core::LifetimeGroup;
+
+/// Gives the files of one stream their groups.
+#[derive(Debug)]
+pub struct Grouper {
+    spec: GroupSpec,
+    /// Who holds which slot; at most `spec.slots` entries.
+    holders: Mutex<Holders>,
+}
+
+#[derive(Debug, Default)]
+struct Holders {
+    entries: Vec<Holder>,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Holder {
+    key: u64,
+    used: u64,
+}
+
+impl Grouper {
+    /// A grouper that has seen no file.
+    pub fn new(spec: GroupSpec) -> Grouper {
+        Grouper { spec, holders: Mutex::new(Holders::default()) }
+    }
+
+    /// How it groups.
+    pub fn spec(&self) -> GroupSpec {
+        self.spec
+    }
+
+    /// The group of a file. The same key within the same window has the same group for as long as it holds its slot.
+    pub fn group(&self, ctx: &FileContext<'_>) -> LifetimeGroup {
+        let slot = match self.key(ctx) {
+            None => 0,
+            Some(key) => self.holders.lock().slot(key, self.spec.slots),
+        };
+        let window = match self.spec.window {
+            Window::Endless => 0,
+            Window::Bytes(bytes) => ctx.volume_bytes / bytes.max(1),
+            Window::Time(time) => (ctx.now.as_nanos() / time.as_nanos().max(1)) as u64,
+        };
+        // Groups wrap round: two that have the same number are thousands of windows apart.
+        LifetimeGroup(window.wrapping_mul(u64::from(self.spec.slots)).wrapping_add(slot) as u16)
+    }
+
+    fn key(&self, ctx: &FileContext<'_>) -> Option<u64> {
+        match self.spec.key {
+            GroupKey::Stream => None,
+            GroupKey::Thread if ctx.thread_id != 0 => Some(u64::from(ctx.thread_id)),
+            GroupKey::Thread => Some(stable_hash(&[ctx.thread.as_bytes()])),
+            GroupKey::File => Some(stable_hash(&[ctx.path])),
+            GroupKey::Directory => Some(stable_hash(&[name::split(ctx.path).0])),
+        }
+    }
+}
+
+impl Holders {
+    fn slot(&mut self, key: u64, slots: u16) -> u64 {
+        self.clock += 1;
+        let used = self.clock;
+        if let Some(at) = self.entries.iter().position(|h| h.key == key) {
+            self.entries[at].used = used;
+            return at as u64;
+        }
+        if self.entries.len() < usize::from(slots) {
+            self.entries.push(Holder { key, used });
+            return self.entries.len() as u64 - 1;
+        }
+        let oldest = (0..self.entries.len()).min_by_key(|&at| self.entries[at].used).unwrap_or(0);
+        if let Some(holder) = self.entries.get_mut(oldest) {
+            *holder = Holder { key, used };
+        }
+        oldest as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn by_thread(grouper: &Grouper, thread_id: u32) -> u16 {
+        grouper.group(&FileContext { thread_id, ..FileContext::new(b"/a") }).0
+    }
+
+    #[test]
+    fn threads_have_groups_of_their_own_and_keep_them() {
+        let grouper = Grouper::new(GroupSpec { key: GroupKey::Thread, slots: 2, window: Window::Endless });
+        let (one, two) = (by_thread(&grouper, 1), by_thread(&grouper, 2));
+        assert_ne!(one, two);
+        assert_eq!((by_thread(&grouper, 1), by_thread(&grouper, 2)), (one, two));
+    }
+
+    #[test]
+    fn the_key_unused_for_longest_gives_up_its_group() {
+        let grouper = Grouper::new(GroupSpec { key: GroupKey::Thread, slots: 2, window: Window::Endless });
+        let (one, two) = (by_thread(&grouper, 1), by_thread(&grouper, 2));
+        assert_eq!(by_thread(&grouper, 1), one);
+        assert_eq!(by_thread(&grouper, 3), two);
+        assert_eq!(by_thread(&grouper, 1), one);
+    }
+
+    #[test]
+    fn a_window_begins_a_new_group() {
+        let at = |grouper: &Grouper, volume_bytes, seconds| {
+            let now = Duration::from_secs(seconds);
+            grouper.group(&FileContext { volume_bytes, now, ..FileContext::new(b"/a") }).0
+        };
+        let bytes = Grouper::new(GroupSpec { window: Window::Bytes(100), ..GroupSpec::ONE });
+        assert_eq!(at(&bytes, 0, 0), at(&bytes, 99, 50));
+        assert_ne!(at(&bytes, 99, 0), at(&bytes, 100, 0));
+        let time =
+            Grouper::new(GroupSpec { window: Window::Time(Duration::from_secs(10)), ..GroupSpec::ONE });
+        assert_eq!(at(&time, 0, 0), at(&time, 5000, 9));
+        assert_ne!(at(&time, 0, 9), at(&time, 0, 10));
+    }
+
+    #[test]
+    fn a_file_placed_twice_keeps_its_group() {
+        let grouper = Grouper::new(GroupSpec { key: GroupKey::File, slots: 4, window: Window::Endless });
+        let group = |path: &[u8]| grouper.group(&FileContext::new(path)).0;
+        let first = group(b"/1.sst");
+        let others: Vec<u16> = [&b"/2.sst"[..], b"/3.sst", b"/4.sst"].map(group).to_vec();
+        assert!(!others.contains(&first));
+        assert_eq!(group(b"/1.sst"), first);
+    }
+}
