@@ -20,8 +20,8 @@ pub use error::FsError;
 pub use map::{BlockMap, MapEntry, MapObserver};
 pub use memfs::MemFs;
 pub use types::{
-    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec,
-    XattrMode,
+    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr,
+    TimeSpec, XattrMode,
 };
 
 use weft_core::{Ino, Tag};

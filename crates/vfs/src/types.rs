@@ -26,7 +26,9 @@ impl FileKind {
     /// The kind with this number in a record.
     pub fn from_u8(value: u8) -> Option<FileKind> {
         use FileKind::*;
-        [File, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice].into_iter().find(|k| *k as u8 == value)
+        [File, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice]
+            .into_iter()
+            .find(|k| *k as u8 == value)
     }
 
     /// The `S_IFMT` bits.

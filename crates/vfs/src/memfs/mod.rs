@@ -1,0 +1,343 @@
+//! A file core in memory: the oracle of the conformance suite.
+//!
+//! It stores nothing durably and is not built to be fast. It is built to be seen to be right: one big lock, ordered
+//! maps, and one small function per rule. Where POSIX leaves a choice, what this core does is what
+//! [`FileSystem`] promises, and the model tests compare every other core with it.
+//!
+//! One lock ([`MemFs::state`]) guards everything; no callback runs while it is held.
+
+mod content;
+mod directory;
+mod inode;
+mod namespace;
+
+use crate::{
+    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, NewNode,
+    RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
+};
+use content::Content;
+use inode::{Inode, Node};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use weft_core::{BLOCK_BYTES, Ino, Tag};
+
+/// Largest size of a file, in bytes.
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+/// Longest name of an extended attribute, in bytes.
+pub const XATTR_NAME_MAX: usize = 255;
+/// Inodes that a volume can hold.
+const INODES_MAX: u64 = 1 << 32;
+/// What [`MemFs::new`] gives as its capacity, in bytes.
+const DEFAULT_CAPACITY_BYTES: u64 = 1 << 40;
+
+/// A volume in memory.
+#[derive(Debug)]
+pub struct MemFs {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    inodes: BTreeMap<Ino, Inode>,
+    next_ino: u64,
+    capacity_blocks: u64,
+    used_blocks: u64,
+}
+
+impl Default for MemFs {
+    fn default() -> Self {
+        MemFs::new()
+    }
+}
+
+impl MemFs {
+    /// An empty volume that is as large as memory lets it be.
+    pub fn new() -> MemFs {
+        MemFs::with_capacity(DEFAULT_CAPACITY_BYTES)
+    }
+
+    /// An empty volume that holds `bytes` of file data, rounded down to whole blocks, and then fails with `NoSpace`.
+    pub fn with_capacity(bytes: u64) -> MemFs {
+        let root =
+            Inode::new(Node::Directory(directory::Directory::new(Ino::ROOT)), 0o755, 0, 0, Tag::default());
+        MemFs {
+            state: Mutex::new(State {
+                inodes: BTreeMap::from([(Ino::ROOT, Inode { links: 2, ..root })]),
+                next_ino: Ino::ROOT.0 + 1,
+                capacity_blocks: bytes / BLOCK_BYTES as u64,
+                used_blocks: 0,
+            }),
+        }
+    }
+}
+
+impl State {
+    fn inode(&self, ino: Ino) -> FsResult<&Inode> {
+        self.inodes.get(&ino).ok_or(FsError::Stale)
+    }
+
+    fn inode_mut(&mut self, ino: Ino) -> FsResult<&mut Inode> {
+        self.inodes.get_mut(&ino).ok_or(FsError::Stale)
+    }
+
+    fn attr(&self, ino: Ino) -> FsResult<Attr> {
+        Ok(self.inode(ino)?.attr(ino))
+    }
+
+    /// Forgets an inode that has neither names nor open references.
+    fn collect(&mut self, ino: Ino) {
+        let Some(inode) = self.inodes.get(&ino) else { return };
+        if inode.links == 0 && inode.opens == 0 {
+            if let Node::File(content) = &inode.node {
+                self.used_blocks -= content.blocks();
+            }
+            self.inodes.remove(&ino);
+        }
+    }
+
+    /// Changes a file's content with `change` and takes or gives back the blocks that this takes or gives back. When
+    /// the volume has not `room` blocks left, nothing changes.
+    fn change_content(&mut self, ino: Ino, room: u64, change: impl FnOnce(&mut Content)) -> FsResult<()> {
+        let free = self.capacity_blocks - self.used_blocks;
+        let content = self.inode_mut(ino)?.content_mut()?;
+        if room > free {
+            return Err(FsError::NoSpace);
+        }
+        let before = content.blocks();
+        change(content);
+        let after = content.blocks();
+        self.used_blocks = self.used_blocks - before + after;
+        self.inode_mut(ino)?.touch_data();
+        Ok(())
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        let content = self.inode(ino)?.content()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = end_of(offset, data.len() as u64)?;
+        let room = content.missing_blocks(offset, end);
+        self.change_content(ino, room, |content| content.write(offset, data))
+    }
+}
+
+/// The end of a range, or `TooLarge` when no file can reach it.
+fn end_of(offset: u64, len: u64) -> FsResult<u64> {
+    offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)
+}
+
+impl FileSystem for MemFs {
+    fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
+        let state = self.state.lock();
+        state.attr(state.entry(dir, name)?)
+    }
+
+    fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        self.state.lock().attr(ino)
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        let mut state = self.state.lock();
+        if let Some(size) = set.size {
+            state.inode(ino)?.content()?;
+            end_of(size, 0)?;
+            state.change_content(ino, 0, |content| content.resize(size))?;
+        }
+        let inode = state.inode_mut(ino)?;
+        inode.perm = set.perm.map_or(inode.perm, |perm| perm & 0o7777);
+        inode.uid = set.uid.unwrap_or(inode.uid);
+        inode.gid = set.gid.unwrap_or(inode.gid);
+        inode.atime = set.atime.unwrap_or(inode.atime);
+        inode.mtime = set.mtime.unwrap_or(inode.mtime);
+        inode.ctime = TimeSpec::now();
+        state.attr(ino)
+    }
+
+    fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
+        self.state.lock().create(dir, name, args)
+    }
+
+    fn create_unnamed(&self, args: &CreateArgs<'_>) -> FsResult<Attr> {
+        let mut state = self.state.lock();
+        if args.node != NewNode::File {
+            return Err(FsError::Invalid("only a file can be without a name"));
+        }
+        let ino = state.add_inode(Ino::ROOT, args)?;
+        let inode = state.inode_mut(ino)?;
+        inode.opens = 1;
+        inode.may_be_named = true;
+        state.attr(ino)
+    }
+
+    fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
+        self.state.lock().link(ino, dir, name)
+    }
+
+    fn unlink(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
+        self.state.lock().unlink(dir, name)
+    }
+
+    fn rmdir(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
+        self.state.lock().rmdir(dir, name)
+    }
+
+    fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()> {
+        self.state.lock().rename(from, name, to, new_name, flags)
+    }
+
+    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        match &self.state.lock().inode(ino)?.node {
+            Node::Symlink(target) => Ok(target.clone()),
+            _ => Err(FsError::Invalid("not a symlink")),
+        }
+    }
+
+    fn parent(&self, dir: Ino) -> FsResult<Ino> {
+        Ok(self.state.lock().directory(dir)?.parent)
+    }
+
+    fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()> {
+        let entries: Vec<(u64, Vec<u8>, Ino, FileKind)> = {
+            let state = self.state.lock();
+            let listed = state.directory(dir)?.after(cookie);
+            listed
+                .map(|(cookie, name, ino)| Ok((cookie, name.to_vec(), ino, state.attr(ino)?.kind)))
+                .collect::<FsResult<_>>()?
+        };
+        for (cookie, name, ino, kind) in entries {
+            if !each(DirEntry { name: &name, ino, kind, cookie }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, ino: Ino) -> FsResult<()> {
+        self.state.lock().inode_mut(ino)?.opens += 1;
+        Ok(())
+    }
+
+    fn release(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        if let Ok(inode) = state.inode_mut(ino) {
+            inode.opens = inode.opens.saturating_sub(1);
+        }
+        state.collect(ino);
+    }
+
+    fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        let mut state = self.state.lock();
+        let inode = state.inode_mut(ino)?;
+        let read = inode.content()?.read(offset, out);
+        inode.atime = TimeSpec::now();
+        Ok(read)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        self.state.lock().write(ino, offset, data)
+    }
+
+    fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        self.state.lock().write(ino, offset, data)
+    }
+
+    fn write_back(&self, ino: Ino) -> FsResult<()> {
+        self.state.lock().inode(ino).map(|_| ())
+    }
+
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let size = state.inode(ino)?.content()?.size();
+        if len == 0 {
+            return Err(FsError::Invalid("an empty range"));
+        }
+        let end = end_of(offset, len)?;
+        let block = BLOCK_BYTES as u64;
+        let aligned = offset.is_multiple_of(block) && len.is_multiple_of(block);
+        match mode {
+            FallocateMode::Allocate => state.change_content(ino, 0, |content| content.resize(size.max(end))),
+            FallocateMode::KeepSize => state.change_content(ino, 0, |_| ()),
+            FallocateMode::PunchHole | FallocateMode::ZeroRange { keep_size: true } => {
+                state.change_content(ino, 0, |content| content.punch(offset, end))
+            }
+            FallocateMode::ZeroRange { keep_size: false } => state.change_content(ino, 0, |content| {
+                content.punch(offset, end);
+                content.resize(size.max(end));
+            }),
+            FallocateMode::CollapseRange if !aligned => {
+                Err(FsError::Invalid("a range to collapse is whole blocks"))
+            }
+            FallocateMode::CollapseRange if end >= size => {
+                Err(FsError::Invalid("a range to collapse ends before the file does"))
+            }
+            FallocateMode::CollapseRange => {
+                state.change_content(ino, 0, |content| content.collapse(offset, end))
+            }
+            FallocateMode::InsertRange if !aligned => {
+                Err(FsError::Invalid("a range to insert is whole blocks"))
+            }
+            FallocateMode::InsertRange if offset >= size => {
+                Err(FsError::Invalid("a range to insert begins before the file's end"))
+            }
+            FallocateMode::InsertRange => {
+                end_of(size, len)?;
+                state.change_content(ino, 0, |content| content.insert(offset, len))
+            }
+        }
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64> {
+        self.state.lock().inode(ino)?.content()?.seek(offset, target).ok_or(FsError::NoData)
+    }
+
+    fn fsync(&self, ino: Ino) -> FsResult<()> {
+        self.state.lock().inode(ino).map(|_| ())
+    }
+
+    fn sync(&self) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.state.lock().inode(ino)?.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        let mut state = self.state.lock();
+        state.inode_mut(ino)?.set_xattr(name, value, mode)
+    }
+
+    fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+        Ok(self.state.lock().inode(ino)?.xattrs.keys().cloned().collect())
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let inode = state.inode_mut(ino)?;
+        inode.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
+        inode.ctime = TimeSpec::now();
+        Ok(())
+    }
+
+    fn statfs(&self) -> FsResult<FsStats> {
+        let state = self.state.lock();
+        let block = BLOCK_BYTES as u64;
+        let inodes = state.inodes.len() as u64;
+        Ok(FsStats {
+            total_bytes: state.capacity_blocks * block,
+            free_bytes: (state.capacity_blocks - state.used_blocks) * block,
+            inodes,
+            free_inodes: INODES_MAX.saturating_sub(inodes),
+        })
+    }
+
+    fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
+        self.state.lock().inode_mut(ino)?.tag = tag;
+        Ok(())
+    }
+
+    fn tag(&self, ino: Ino) -> FsResult<Tag> {
+        Ok(self.state.lock().inode(ino)?.tag)
+    }
+}
