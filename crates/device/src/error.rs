@@ -8,7 +8,9 @@ use weft_core::ZoneId;
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// Status "Zone Boundary Error".
-    #[error("zone {zone}: {blocks} blocks at block {at} cross the writable end of the zone (capacity {capacity} blocks)")]
+    #[error(
+        "zone {zone}: {blocks} blocks at block {at} cross the writable end of the zone (capacity {capacity} blocks)"
+    )]
     ZoneBoundary {
         /// The zone.
         zone: ZoneId,
@@ -117,7 +119,9 @@ pub enum DeviceError {
     #[error("bad geometry: {0}")]
     BadGeometry(String),
     /// The erase identity does not hold: the model has a defect.
-    #[error("erase identity violated: {erased_bytes} bytes erased, {written_bytes} bytes written since, {open_bytes} bytes in open blocks")]
+    #[error(
+        "erase identity violated: {erased_bytes} bytes erased, {written_bytes} bytes written since, {open_bytes} bytes in open blocks"
+    )]
     EraseIdentity {
         /// Erases times the bytes of a block.
         erased_bytes: u64,
@@ -134,4 +138,31 @@ pub enum DeviceError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+impl DeviceError {
+    /// Whether the device refused the command for what it is, so that its sender has a defect; not when flash, power
+    /// or the host failed.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            DeviceError::ZoneBoundary { .. }
+            | DeviceError::ZoneFull(_)
+            | DeviceError::ZoneReadOnly(_)
+            | DeviceError::ZoneOffline(_)
+            | DeviceError::ZoneInvalidWrite { .. }
+            | DeviceError::TooManyActiveZones { .. }
+            | DeviceError::TooManyOpenZones { .. }
+            | DeviceError::InvalidTransition { .. }
+            | DeviceError::OutOfRange { .. }
+            | DeviceError::ReadBeyondWritePointer { .. }
+            | DeviceError::Unaligned(_) => true,
+            DeviceError::Media { .. }
+            | DeviceError::PowerLost
+            | DeviceError::BadImage { .. }
+            | DeviceError::Busy(_)
+            | DeviceError::BadGeometry(_)
+            | DeviceError::EraseIdentity { .. }
+            | DeviceError::Io { .. } => false,
+        }
+    }
 }

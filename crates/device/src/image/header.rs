@@ -1,0 +1,227 @@
+//! The header page and the session page of an image.
+
+use crate::geometry::Geometry;
+use crate::image::slot::RECORD_BYTES;
+use crate::timing::Timing;
+use weft_core::BLOCK_BYTES;
+use weft_core::checksum::crc32c;
+use weft_core::codec::{Reader, Truncated, WriteFields};
+
+/// First bytes of an image.
+pub const MAGIC: [u8; 8] = *b"WEFTZNS\0";
+/// The format's version. A reader refuses another one.
+pub const VERSION: u32 = 1;
+/// Bytes of each of the fixed pages.
+pub const PAGE_BYTES: usize = 4096;
+/// Where the session page begins.
+pub const SESSION_OFFSET: u64 = PAGE_BYTES as u64;
+/// Where the counters record begins.
+pub const COUNTERS_OFFSET: u64 = 2 * PAGE_BYTES as u64;
+/// Where the zone table begins.
+pub const TABLE_OFFSET: u64 = 3 * PAGE_BYTES as u64;
+
+const SESSION_MAGIC: [u8; 8] = *b"WEFTSESS";
+const SESSION_BYTES: usize = 64;
+
+/// What the header page says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Random id of the image.
+    pub id: [u8; 16],
+    /// The device.
+    pub geometry: Geometry,
+}
+
+/// Byte offset of the data area of a device with so many zones.
+pub fn data_offset(zones: u64) -> u64 {
+    (TABLE_OFFSET + zones * RECORD_BYTES as u64).next_multiple_of(PAGE_BYTES as u64)
+}
+
+/// Bytes of the whole image of a device.
+pub fn image_bytes(geometry: &Geometry) -> u64 {
+    data_offset(geometry.zones()) + geometry.zones() * geometry.zone_bytes
+}
+
+fn seal(mut page: Vec<u8>, bytes: usize) -> Vec<u8> {
+    page.resize(bytes - 4, 0);
+    let crc = crc32c(&page);
+    page.put_u32(crc);
+    page
+}
+
+fn sealed(page: &[u8]) -> bool {
+    match page.split_last_chunk::<4>() {
+        Some((content, crc)) => crc32c(content) == u32::from_le_bytes(*crc),
+        None => false,
+    }
+}
+
+impl Header {
+    /// The header page.
+    pub fn encode(&self) -> Vec<u8> {
+        let g = &self.geometry;
+        let t = &g.timing;
+        let mut page = Vec::with_capacity(PAGE_BYTES);
+        page.extend_from_slice(&MAGIC);
+        page.put_u32(VERSION);
+        page.put_u32(BLOCK_BYTES as u32);
+        page.extend_from_slice(&self.id);
+        for v in [g.total_bytes, g.zone_bytes, g.zone_capacity_bytes, data_offset(g.zones())] {
+            page.put_u64(v);
+        }
+        for v in [
+            g.channels,
+            g.luns_per_channel,
+            g.planes,
+            g.pages_per_block,
+            g.page_bytes,
+            g.open_max,
+            g.active_max,
+            g.endurance,
+        ] {
+            page.put_u32(v);
+        }
+        for v in [t.page_read_ns, t.program_ns, t.erase_ns, t.channel_bytes_per_s, t.host_bytes_per_s] {
+            page.put_u64(v);
+        }
+        page.put_u32(t.queue_depth);
+        seal(page, PAGE_BYTES)
+    }
+
+    /// Reads a header page; the error says what is wrong and what to do.
+    pub fn decode(page: &[u8]) -> Result<Header, String> {
+        let short = |_: Truncated| "the header is cut short".to_string();
+        let mut r = Reader::new(page);
+        if r.array::<8>().map_err(short)? != MAGIC {
+            return Err(
+                "not a weft device image, or one whose format was interrupted; `weft format` makes one"
+                    .into(),
+            );
+        }
+        let version = r.u32().map_err(short)?;
+        if version != VERSION {
+            return Err(format!(
+                "the image has format version {version}, and this program reads version {VERSION}; use the program \
+                 that wrote it"
+            ));
+        }
+        if !sealed(page) {
+            return Err(
+                "the checksum of the header does not match: the image is damaged; restore it or format"
+                    .into(),
+            );
+        }
+        let block = r.u32().map_err(short)?;
+        if block != BLOCK_BYTES as u32 {
+            return Err(format!("blocks of {block} bytes; this program has blocks of {BLOCK_BYTES}"));
+        }
+        let header = Header::fields(&mut r).map_err(short)?;
+        header.0.geometry.validate().map_err(|e| e.to_string())?;
+        let wanted = data_offset(header.0.geometry.zones());
+        if header.1 != wanted {
+            return Err(format!("the data area begins at byte {}, but {wanted} was expected", header.1));
+        }
+        Ok(header.0)
+    }
+
+    fn fields(r: &mut Reader<'_>) -> Result<(Header, u64), Truncated> {
+        let id = r.array()?;
+        let [total_bytes, zone_bytes, zone_capacity_bytes, data_offset] =
+            [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
+        let geometry = Geometry {
+            total_bytes,
+            zone_bytes,
+            zone_capacity_bytes,
+            channels: r.u32()?,
+            luns_per_channel: r.u32()?,
+            planes: r.u32()?,
+            pages_per_block: r.u32()?,
+            page_bytes: r.u32()?,
+            open_max: r.u32()?,
+            active_max: r.u32()?,
+            endurance: r.u32()?,
+            timing: Timing {
+                page_read_ns: r.u64()?,
+                program_ns: r.u64()?,
+                erase_ns: r.u64()?,
+                channel_bytes_per_s: r.u64()?,
+                host_bytes_per_s: r.u64()?,
+                queue_depth: r.u32()?,
+            },
+        };
+        Ok((Header { id, geometry }, data_offset))
+    }
+}
+
+/// What the session page says: how the image was last used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Session {
+    /// Whether the last user closed the image, so that everything in it was made durable.
+    pub clean: bool,
+    /// The boot of the host under which it was last used; zero when unknown.
+    pub boot: [u8; 16],
+    /// How often it was opened.
+    pub opens: u64,
+}
+
+impl Session {
+    /// The session record.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut page = Vec::with_capacity(SESSION_BYTES);
+        page.extend_from_slice(&SESSION_MAGIC);
+        page.put_u32(u32::from(self.clean));
+        page.put_u32(0);
+        page.extend_from_slice(&self.boot);
+        page.put_u64(self.opens);
+        seal(page, SESSION_BYTES)
+    }
+
+    /// Reads a session page; `None` when it is damaged.
+    pub fn decode(page: &[u8]) -> Option<Session> {
+        let page = page.get(..SESSION_BYTES)?;
+        let mut r = Reader::new(page);
+        if r.array::<8>().ok()? != SESSION_MAGIC || !sealed(page) {
+            return None;
+        }
+        let clean = r.u32().ok()? == 1;
+        r.u32().ok()?;
+        Some(Session { clean, boot: r.array().ok()?, opens: r.u64().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_encoding_and_no_bit_of_it_may_flip() {
+        let header = Header { id: [9; 16], geometry: Geometry::tlc().with_size(64 << 20) };
+        let page = header.encode();
+        assert_eq!(page.len(), PAGE_BYTES);
+        assert_eq!(Header::decode(&page), Ok(header));
+        for at in 0..page.len() {
+            for bit in 0..8 {
+                let mut bad = page.clone();
+                bad[at] ^= 1 << bit;
+                assert!(Header::decode(&bad).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+        assert!(Header::decode(&page[..100]).is_err());
+    }
+
+    #[test]
+    fn another_version_is_named_in_the_error() {
+        let mut page = Header { id: [9; 16], geometry: Geometry::tlc() }.encode();
+        page[8] = 2;
+        assert!(Header::decode(&page).unwrap_err().contains("format version 2"));
+    }
+
+    #[test]
+    fn a_session_survives_encoding() {
+        let session = Session { clean: true, boot: [3; 16], opens: 17 };
+        assert_eq!(Session::decode(&session.encode()), Some(session));
+        let mut bad = session.encode();
+        bad[20] ^= 1;
+        assert_eq!(Session::decode(&bad), None);
+    }
+}

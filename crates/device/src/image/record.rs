@@ -1,0 +1,271 @@
+//! What the device keeps of a zone, and the accounting of its bytes.
+
+use super::slot::{CONTENT_WORDS, Content};
+use crate::zoned::ZoneState;
+use weft_core::{BLOCK_BYTES, Origin};
+
+/// One zone: its state, what of it is durable, its wear, and the bytes that went through it since the format.
+///
+/// Two sums always hold, by construction of every method here, and `verify` checks them from the outside:
+/// `written + padding == programmed + buffered + dropped` and `programmed == erased with content + standing`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ZoneRecord {
+    /// The state.
+    pub state: ZoneState,
+    /// Blocks written.
+    pub write_pointer: u32,
+    /// Blocks known to be durable when the record was last written.
+    pub durable: u32,
+    /// Where the second checked segment begins: blocks of `durable..middle` have `crc_first`, the rest `crc_second`.
+    pub middle: u32,
+    /// CRC32C of the blocks `durable..middle`.
+    pub crc_first: u32,
+    /// CRC32C of the blocks `middle..write_pointer`.
+    pub crc_second: u32,
+    /// Erases of each of the zone's blocks.
+    pub erases: u32,
+    /// Blocks of the zone that failed and were replaced by spares.
+    pub replaced: u32,
+    /// Bytes written, by [`Origin`].
+    pub written: [u64; 3],
+    /// Bytes programmed into flash, padding included.
+    pub programmed: u64,
+    /// Bytes of padding in units that were programmed before they were full.
+    pub padding: u64,
+    /// Bytes that were written but never programmed: a reset or a power cut took them out of the buffer.
+    pub dropped: u64,
+    /// Bytes of erased blocks that held nothing when they were erased.
+    pub erased_unwritten: u64,
+    /// Resets.
+    pub resets: u64,
+    /// Write and append commands.
+    pub writes: u64,
+    /// Bytes programmed since the last erase.
+    pub standing: u64,
+}
+
+/// Sizes that the accounting of a zone needs, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct ZoneShape {
+    /// Writable bytes of a zone.
+    pub capacity: u64,
+    /// Bytes of a program unit.
+    pub unit: u64,
+}
+
+const STATES: [ZoneState; 7] = [
+    ZoneState::Empty,
+    ZoneState::ImplicitlyOpen,
+    ZoneState::ExplicitlyOpen,
+    ZoneState::Closed,
+    ZoneState::ReadOnly,
+    ZoneState::Full,
+    ZoneState::Offline,
+];
+
+fn low_high(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+impl ZoneRecord {
+    /// A zone that was never written.
+    pub fn empty() -> ZoneRecord {
+        ZoneRecord {
+            state: ZoneState::Empty,
+            write_pointer: 0,
+            durable: 0,
+            middle: 0,
+            crc_first: 0,
+            crc_second: 0,
+            erases: 0,
+            replaced: 0,
+            written: [0; 3],
+            programmed: 0,
+            padding: 0,
+            dropped: 0,
+            erased_unwritten: 0,
+            resets: 0,
+            writes: 0,
+            standing: 0,
+        }
+    }
+
+    /// The record as it stands in a slot.
+    pub fn encode(&self) -> Content {
+        [
+            low_high(self.state as u32, self.write_pointer),
+            low_high(self.durable, self.middle),
+            low_high(self.crc_first, self.crc_second),
+            low_high(self.erases, self.replaced),
+            self.written[Origin::Host as usize],
+            self.written[Origin::Gc as usize],
+            self.written[Origin::Metadata as usize],
+            self.programmed,
+            self.padding,
+            self.dropped,
+            self.erased_unwritten,
+            self.resets,
+            self.writes,
+            self.standing,
+        ]
+    }
+
+    /// Reads what [`encode`](ZoneRecord::encode) wrote; `None` when the fields contradict each other.
+    pub fn decode(content: &Content, shape: ZoneShape) -> Option<ZoneRecord> {
+        let low = |at: usize| content[at] as u32;
+        let high = |at: usize| (content[at] >> 32) as u32;
+        const { assert!(CONTENT_WORDS == 14) };
+        let record = ZoneRecord {
+            state: STATES.into_iter().find(|s| *s as u32 == low(0))?,
+            write_pointer: high(0),
+            durable: low(1),
+            middle: high(1),
+            crc_first: low(2),
+            crc_second: high(2),
+            erases: low(3),
+            replaced: high(3),
+            written: [content[4], content[5], content[6]],
+            programmed: content[7],
+            padding: content[8],
+            dropped: content[9],
+            erased_unwritten: content[10],
+            resets: content[11],
+            writes: content[12],
+            standing: content[13],
+        };
+        let ordered = record.durable <= record.middle && record.middle <= record.write_pointer;
+        let within = record.bytes() <= shape.capacity && record.standing <= shape.capacity;
+        let empty = record.state != ZoneState::Empty || record.write_pointer == 0;
+        (ordered && within && empty).then_some(record)
+    }
+
+    /// Bytes written since the last reset.
+    fn bytes(&self) -> u64 {
+        u64::from(self.write_pointer) * BLOCK_BYTES as u64
+    }
+
+    /// Bytes that stand in the write buffer, not programmed yet.
+    pub fn buffered(&self) -> u64 {
+        self.bytes().saturating_sub(self.standing)
+    }
+
+    /// Accounts for `blocks` more blocks at the write pointer: whole program units go to flash, the rest is buffered.
+    /// Returns the bytes programmed.
+    pub fn advance(&mut self, blocks: u32, origin: Origin, shape: ZoneShape) -> u64 {
+        self.write_pointer += blocks;
+        self.written[origin as usize] += u64::from(blocks) * BLOCK_BYTES as u64;
+        self.writes += 1;
+        let programmed = self.bytes() / shape.unit * shape.unit - self.standing;
+        self.standing += programmed;
+        self.programmed += programmed;
+        programmed
+    }
+
+    /// Programs what is buffered, padded to a whole unit. Returns the bytes programmed.
+    pub fn pad(&mut self, shape: ZoneShape) -> u64 {
+        let buffered = self.buffered();
+        if buffered == 0 {
+            return 0;
+        }
+        self.padding += shape.unit - buffered;
+        self.standing += shape.unit;
+        self.programmed += shape.unit;
+        shape.unit
+    }
+
+    /// Drops what is buffered and erases the blocks if they hold anything. Returns whether they were erased.
+    pub fn erase(&mut self, shape: ZoneShape) -> bool {
+        self.dropped += self.buffered();
+        let erased = self.standing > 0;
+        if erased {
+            self.erases += 1;
+            self.erased_unwritten += shape.capacity - self.standing;
+        }
+        self.standing = 0;
+        self.write_pointer = 0;
+        self.resets += 1;
+        self.forget_checks();
+        erased
+    }
+
+    /// Nothing is left to check: everything up to the write pointer is durable.
+    pub fn forget_checks(&mut self) {
+        self.durable = self.write_pointer;
+        self.middle = self.write_pointer;
+        self.crc_first = 0;
+        self.crc_second = 0;
+    }
+
+    /// Power was lost: of the blocks only the first `blocks` are left. What is cut off counts as dropped from the
+    /// buffer, since nobody will ever read it; the flash under it counts as not programmed.
+    pub fn cut(&mut self, blocks: u32, shape: ZoneShape) {
+        if blocks < self.write_pointer {
+            let before = self.bytes();
+            let padded = self.standing.saturating_sub(before);
+            self.write_pointer = blocks;
+            let standing = self.bytes() / shape.unit * shape.unit;
+            // Padding that the cut takes away was programmed with it.
+            self.padding -= padded;
+            self.programmed -= self.standing - standing;
+            self.standing = standing;
+            self.dropped += before - self.bytes();
+            if matches!(self.state, ZoneState::Full) {
+                self.state = ZoneState::Closed;
+            }
+        }
+        self.power_cycle();
+    }
+
+    /// What a power cycle does to the state: nothing stays open.
+    pub fn power_cycle(&mut self) {
+        if self.state.is_open() {
+            self.state = ZoneState::Closed;
+        }
+        if self.state == ZoneState::Closed && self.write_pointer == 0 {
+            self.state = ZoneState::Empty;
+        }
+        self.forget_checks();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SHAPE: ZoneShape = ZoneShape { capacity: 16 * 16384, unit: 16384 };
+
+    proptest! {
+        #[test]
+        fn every_byte_is_programmed_buffered_or_dropped_whatever_happens_to_the_zone(
+            steps in prop::collection::vec((0u8..4, 1u32..9), 1..60)
+        ) {
+            let mut zone = ZoneRecord::empty();
+            let mut erased_bytes = 0;
+            for (kind, n) in steps {
+                match kind {
+                    0 | 1 => {
+                        let room = (SHAPE.capacity / 4096) as u32 - zone.write_pointer;
+                        if zone.state != ZoneState::Full && room > 0 {
+                            zone.advance(n.min(room), Origin::ALL[n as usize % 3], SHAPE);
+                            zone.state = ZoneState::ImplicitlyOpen;
+                        }
+                    }
+                    2 if zone.state != ZoneState::Full => {
+                        zone.pad(SHAPE);
+                        zone.state = ZoneState::Full;
+                    }
+                    2 => {
+                        if zone.erase(SHAPE) { erased_bytes += SHAPE.capacity; }
+                        zone.state = ZoneState::Empty;
+                    }
+                    _ => zone.cut(zone.write_pointer.saturating_sub(n), SHAPE),
+                }
+                let written: u64 = zone.written.iter().sum();
+                prop_assert_eq!(written + zone.padding, zone.programmed + zone.buffered() + zone.dropped);
+                prop_assert_eq!(zone.programmed, erased_bytes - zone.erased_unwritten + zone.standing);
+                prop_assert_eq!(ZoneRecord::decode(&zone.encode(), SHAPE), Some(zone.clone()));
+            }
+        }
+    }
+}

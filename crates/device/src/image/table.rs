@@ -1,0 +1,63 @@
+//! The zone table and the counters record, in a shared mapping of the image's start.
+
+use super::header::{COUNTERS_OFFSET, TABLE_OFFSET, data_offset};
+use super::slot::{self, Content, RECORD_WORDS, Salt, Trust};
+use crate::sys::map::SharedMap;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::AtomicU64;
+
+/// The place of the counters record; zones take the places below.
+const COUNTERS_PLACE: u64 = u64::MAX;
+
+/// The mapped records of an image.
+#[derive(Debug)]
+pub struct Table {
+    map: SharedMap,
+    image: [u8; 16],
+}
+
+impl Table {
+    /// Maps the table of an image that is long enough for `zones` zones.
+    pub fn map(file: &File, image: [u8; 16], zones: u64) -> io::Result<Table> {
+        let bytes = usize::try_from(data_offset(zones)).map_err(io::Error::other)?;
+        Ok(Table { map: SharedMap::new(file, bytes)?, image })
+    }
+
+    fn record(&self, place: u64) -> (&[AtomicU64], Salt) {
+        let start = match place {
+            COUNTERS_PLACE => COUNTERS_OFFSET as usize / 8,
+            zone => TABLE_OFFSET as usize / 8 + zone as usize * RECORD_WORDS,
+        };
+        (&self.map.words()[start..start + RECORD_WORDS], Salt { image: self.image, place })
+    }
+
+    /// Reads the record of a zone and the slot that counts; `None` when it is damaged.
+    pub fn zone(&self, zone: u32, trust: Trust) -> Option<(Content, u32)> {
+        let (words, salt) = self.record(u64::from(zone));
+        slot::read(words, salt, trust)
+    }
+
+    /// Replaces the record of a zone; returns the slot that counts now.
+    pub fn set_zone(&self, zone: u32, current: u32, content: &Content) -> u32 {
+        let (words, salt) = self.record(u64::from(zone));
+        slot::update(words, salt, current, content)
+    }
+
+    /// Reads the counters record.
+    pub fn counters(&self, trust: Trust) -> Option<(Content, u32)> {
+        let (words, salt) = self.record(COUNTERS_PLACE);
+        slot::read(words, salt, trust)
+    }
+
+    /// Replaces the counters record; returns the slot that counts now.
+    pub fn set_counters(&self, current: u32, content: &Content) -> u32 {
+        let (words, salt) = self.record(COUNTERS_PLACE);
+        slot::update(words, salt, current, content)
+    }
+
+    /// Makes the table durable, without the data.
+    pub fn sync(&self) -> io::Result<()> {
+        self.map.sync()
+    }
+}

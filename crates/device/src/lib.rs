@@ -1,0 +1,21 @@
+//! Flash devices: the NAND model and its zoned presentation.
+//!
+//! [`ZonedDevice`] is what the file core needs of a device, no more; a zonefs directory or a zoned block device can
+//! implement it as well as the model does.
+
+pub mod error;
+pub mod geometry;
+mod image;
+mod model;
+pub mod state;
+mod store;
+mod sys;
+pub mod timing;
+mod totals;
+pub mod zoned;
+
+pub use error::DeviceError;
+pub use geometry::Geometry;
+pub use model::ZonedModel;
+pub use timing::Timing;
+pub use zoned::{DirectRead, ZoneReport, ZoneState, ZonedDevice, ZonedInfo};

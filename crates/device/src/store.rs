@@ -1,0 +1,301 @@
+//! Where the blocks lie: in an image, or in memory that can be cloned without copying.
+
+use crate::DeviceError;
+use crate::image::header::{self, Header, SESSION_OFFSET, Session};
+use crate::image::slot::Trust;
+use crate::image::table::Table;
+use crate::sys;
+use parking_lot::RwLock;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_core::BLOCK_BYTES;
+
+/// Bytes that creation writes at once, and after which it reports progress.
+const CREATE_CHUNK_BYTES: usize = 4 << 20;
+
+/// An open image.
+#[derive(Debug)]
+pub struct Image {
+    /// The file; it also holds the lock.
+    pub file: File,
+    /// Its path, for errors.
+    pub path: PathBuf,
+    /// The zone table.
+    pub table: Table,
+    /// Byte offset of the data area.
+    pub base: u64,
+    /// Bytes from one zone to the next.
+    stride: u64,
+    /// How it is being used.
+    session: Session,
+    /// Whether it can outlive this boot, so that durability has a meaning.
+    pub lasting: bool,
+}
+
+/// An image and how far what it says may be believed.
+pub struct Opened {
+    /// The image.
+    pub image: Image,
+    /// What its header says.
+    pub header: Header,
+    /// Whether the host went down while it was in use: what was not flushed may be lost or half written.
+    pub host_crashed: bool,
+}
+
+impl Image {
+    /// Makes a new image; all of it is written, so that later writes change no file-system metadata.
+    pub fn create(
+        path: &Path,
+        header: &Header,
+        overwrite: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Image, DeviceError> {
+        let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .create_new(!overwrite)
+            .truncate(false)
+            .open(path)
+            .map_err(io)?;
+        lock(&file, path)?;
+        let total = header::image_bytes(&header.geometry);
+        let zeros = vec![0u8; CREATE_CHUNK_BYTES];
+        // Truncation first takes the old magic away: an interrupted creation is never mistaken for an image.
+        file.set_len(0).map_err(io)?;
+        let mut done = 0;
+        progress(0, total);
+        while done < total {
+            let bytes = (total - done).min(CREATE_CHUNK_BYTES as u64);
+            file.write_all_at(&zeros[..bytes as usize], done).map_err(io)?;
+            done += bytes;
+            progress(done, total);
+        }
+        file.sync_all().map_err(io)?;
+        Image::fresh(file, path, header, true)
+    }
+
+    /// Makes a new image in memory.
+    pub fn memory_file(header: &Header) -> Result<Image, DeviceError> {
+        let path = PathBuf::from("(memory)");
+        let file = sys::file::memory_file(header::image_bytes(&header.geometry))
+            .map_err(|source| DeviceError::Io { path: path.clone(), source })?;
+        Image::fresh(file, &path, header, false)
+    }
+
+    /// Fills the pages of an image whose bytes are all zero; the table's records are left to the caller.
+    fn fresh(file: File, path: &Path, header: &Header, lasting: bool) -> Result<Image, DeviceError> {
+        let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
+        let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
+        let session = Session { clean: false, boot: sys::file::boot_id().unwrap_or_default(), opens: 1 };
+        file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
+        Ok(Image {
+            file,
+            path: path.to_path_buf(),
+            table,
+            base: header::data_offset(header.geometry.zones()),
+            stride: header.geometry.zone_bytes,
+            session,
+            lasting,
+        })
+    }
+
+    /// Writes the header page, which makes the file an image, and makes everything durable.
+    pub fn commit_header(&self, header: &Header) -> Result<(), DeviceError> {
+        self.file.write_all_at(&header.encode(), 0).map_err(|e| self.io(e))?;
+        self.sync()
+    }
+
+    /// Opens an image and takes its lock.
+    pub fn open(path: &Path) -> Result<Opened, DeviceError> {
+        let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
+        let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
+        lock(&file, path)?;
+        let mut page = vec![0u8; header::PAGE_BYTES];
+        let found = read_up_to(&file, &mut page, 0).map_err(io)?;
+        let header = Header::decode(&page[..found]).map_err(bad)?;
+        let wanted = header::image_bytes(&header.geometry);
+        let length = file.metadata().map_err(io)?.len();
+        if length < wanted {
+            return Err(bad(format!(
+                "the file has {length} bytes, and the device needs {wanted}: it was cut short"
+            )));
+        }
+        file.read_exact_at(&mut page, SESSION_OFFSET).map_err(io)?;
+        let last = Session::decode(&page).ok_or_else(|| {
+            bad("the checksum of the session page does not match: the image is damaged".into())
+        })?;
+        let boot = sys::file::boot_id();
+        let host_crashed = !last.clean && boot != Some(last.boot);
+        let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
+        let session = Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens + 1 };
+        let base = header::data_offset(header.geometry.zones());
+        let stride = header.geometry.zone_bytes;
+        let image = Image { file, path: path.to_path_buf(), table, base, stride, session, lasting: true };
+        Ok(Opened { image, header, host_crashed })
+    }
+
+    /// Writes down that the image is in use under this boot, and makes everything in it durable. Comes after recovery:
+    /// until then another crash has to find the session that the first one left.
+    pub fn begin_session(&self) -> Result<(), DeviceError> {
+        self.file.write_all_at(&self.session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))?;
+        self.sync()
+    }
+
+    /// Writes down that everything is durable and the image no longer in use.
+    pub fn end_session(&self) -> Result<(), DeviceError> {
+        let session = Session { clean: true, ..self.session };
+        self.file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))
+    }
+
+    /// Makes data and table durable.
+    pub fn sync(&self) -> Result<(), DeviceError> {
+        self.file.sync_data().map_err(|e| self.io(e))
+    }
+
+    /// Makes the table durable, without the data.
+    pub fn sync_table(&self) -> Result<(), DeviceError> {
+        self.table.sync().map_err(|e| self.io(e))
+    }
+
+    /// How a zone's record may be read.
+    pub fn trust(host_crashed: bool) -> Trust {
+        if host_crashed { Trust::AfterHostCrash } else { Trust::Strict }
+    }
+
+    /// The error of a damaged record.
+    pub fn damaged(&self, what: impl std::fmt::Display) -> DeviceError {
+        DeviceError::BadImage {
+            path: self.path.clone(),
+            what: format!("the record of {what} is damaged; restore the image or format it"),
+        }
+    }
+
+    fn offset(&self, zone: u32, at: u32) -> u64 {
+        self.base + u64::from(zone) * self.stride + u64::from(at) * BLOCK_BYTES as u64
+    }
+
+    fn io(&self, source: io::Error) -> DeviceError {
+        DeviceError::Io { path: self.path.clone(), source }
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), DeviceError> {
+    match sys::file::lock_exclusive(file) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(DeviceError::Busy(path.to_path_buf())),
+        Err(source) => Err(DeviceError::Io { path: path.to_path_buf(), source }),
+    }
+}
+
+fn read_up_to(file: &File, out: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut found = 0;
+    while found < out.len() {
+        match file.read_at(&mut out[found..], offset + found as u64) {
+            Ok(0) => break,
+            Ok(n) => found += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
+}
+
+/// Blocks of a chunk, the unit that memory shares between clones.
+const CHUNK_BLOCKS: usize = 16;
+const CHUNK_BYTES: usize = CHUNK_BLOCKS * BLOCK_BYTES;
+
+type Chunk = Arc<[u8; CHUNK_BYTES]>;
+
+/// The blocks of one zone in memory. A clone shares every chunk until one side writes to it.
+#[derive(Clone, Default, Debug)]
+pub struct ZoneBlocks {
+    chunks: Vec<Option<Chunk>>,
+}
+
+impl ZoneBlocks {
+    fn write(&mut self, at: u32, mut data: &[u8]) {
+        let mut offset = at as usize * BLOCK_BYTES;
+        while !data.is_empty() {
+            let (chunk, within) = (offset / CHUNK_BYTES, offset % CHUNK_BYTES);
+            let n = data.len().min(CHUNK_BYTES - within);
+            if self.chunks.len() <= chunk {
+                self.chunks.resize(chunk + 1, None);
+            }
+            let chunk = self.chunks[chunk].get_or_insert_with(|| Arc::new([0; CHUNK_BYTES]));
+            Arc::make_mut(chunk)[within..within + n].copy_from_slice(&data[..n]);
+            data = &data[n..];
+            offset += n;
+        }
+    }
+
+    fn read(&self, at: u32, mut out: &mut [u8]) {
+        let mut offset = at as usize * BLOCK_BYTES;
+        while !out.is_empty() {
+            let (chunk, within) = (offset / CHUNK_BYTES, offset % CHUNK_BYTES);
+            let n = out.len().min(CHUNK_BYTES - within);
+            let (now, rest) = out.split_at_mut(n);
+            match self.chunks.get(chunk) {
+                Some(Some(chunk)) => now.copy_from_slice(&chunk[within..within + n]),
+                _ => now.fill(0),
+            }
+            out = rest;
+            offset += n;
+        }
+    }
+}
+
+/// Where the blocks lie.
+#[derive(Debug)]
+pub enum Store {
+    /// In an image.
+    Image(Image),
+    /// In memory, one lock a zone.
+    Memory(Box<[RwLock<ZoneBlocks>]>),
+}
+
+impl Store {
+    /// Memory for so many zones.
+    pub fn memory(zones: u32) -> Store {
+        Store::Memory((0..zones).map(|_| RwLock::new(ZoneBlocks::default())).collect())
+    }
+
+    /// The image, when it is one.
+    pub fn image(&self) -> Option<&Image> {
+        match self {
+            Store::Image(image) => Some(image),
+            Store::Memory(_) => None,
+        }
+    }
+
+    /// Writes whole blocks.
+    pub fn write(&self, zone: u32, at: u32, data: &[u8]) -> Result<(), DeviceError> {
+        match self {
+            Store::Image(image) => {
+                image.file.write_all_at(data, image.offset(zone, at)).map_err(|e| image.io(e))
+            }
+            Store::Memory(zones) => {
+                zones[zone as usize].write().write(at, data);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads whole blocks.
+    pub fn read(&self, zone: u32, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        match self {
+            Store::Image(image) => {
+                image.file.read_exact_at(out, image.offset(zone, at)).map_err(|e| image.io(e))
+            }
+            Store::Memory(zones) => {
+                zones[zone as usize].read().read(at, out);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Files: exclusive locks, memory files, random bytes, the identity of this boot.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+/// Takes the exclusive lock of the file, without waiting; `false` when another open description holds it.
+pub fn lock_exclusive(file: &File) -> io::Result<bool> {
+    // SAFETY: flock takes no memory, and the descriptor is open as long as `file` lives.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
+}
+
+/// A file of `bytes` zero bytes that lives in memory and dies with its last descriptor.
+pub fn memory_file(bytes: u64) -> io::Result<File> {
+    // SAFETY: the name is a C string that outlives the call; the result is checked before it is used.
+    let fd = unsafe { libc::memfd_create(c"weft-device".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just created and nothing else owns it.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes)?;
+    Ok(file)
+}
+
+/// Sixteen random bytes.
+pub fn random_id() -> io::Result<[u8; 16]> {
+    let mut id = [0u8; 16];
+    // SAFETY: the buffer is valid for writes of its length. Requests of up to 256 bytes are never cut short.
+    let got = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
+    if got == id.len() as isize { Ok(id) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The identity of this boot of the host; `None` when the host does not tell.
+pub fn boot_id() -> Option<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: Vec<u8> = text.bytes().filter_map(|b| (b as char).to_digit(16)).map(|d| d as u8).collect();
+    let mut id = [0u8; 16];
+    if digits.len() != 2 * id.len() {
+        return None;
+    }
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    Some(id)
+}

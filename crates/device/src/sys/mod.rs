@@ -1,0 +1,4 @@
+//! What needs the operating system beyond the standard library, each call with a safe face.
+
+pub mod file;
+pub mod map;
