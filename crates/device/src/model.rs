@@ -11,7 +11,7 @@ use crate::geometry::Geometry;
 use crate::image::header::Header;
 use crate::image::record::{ZoneRecord, ZoneShape};
 use crate::state::{self, Action};
-use crate::store::{Image, Store};
+use crate::store::{Image, Store, ZoneBlocks};
 use crate::sys;
 use crate::totals::Totals;
 use crate::zoned::{DeviceCounters, DirectRead, ZoneReport, ZoneState, ZonedDevice, ZonedInfo};
@@ -45,6 +45,12 @@ struct ZoneCell {
     /// State in the high half, write pointer in the low half.
     published: AtomicU64,
     zone: Mutex<Zone>,
+}
+
+/// All of a zone: what the device keeps of it, and its blocks.
+pub(crate) struct ZoneSnapshot {
+    pub record: ZoneRecord,
+    pub blocks: ZoneBlocks,
 }
 
 /// Who may be closed to make room: zones in the order in which writes opened them. Entries may be out of date.
@@ -298,6 +304,51 @@ impl ZonedModel {
         &self.geometry
     }
 
+    /// Sizes that the accounting of a zone needs.
+    pub(crate) fn zone_shape(&self) -> ZoneShape {
+        self.shape
+    }
+
+    /// The device as it is now, once more; only of one in memory. The two share the blocks until one is written to.
+    pub(crate) fn fork(&self) -> Result<ZonedModel, DeviceError> {
+        let fork = ZonedModel::memory(&self.geometry)?;
+        fork.totals.copy_own(&self.totals);
+        Ok(fork)
+    }
+
+    /// A zone as it is now; without blocks when they lie in an image.
+    pub(crate) fn snapshot(&self, zone: ZoneId) -> ZoneSnapshot {
+        let guard = self.zones[zone.index()].zone.lock();
+        ZoneSnapshot { record: guard.record.clone(), blocks: self.store.snapshot(zone.0) }
+    }
+
+    /// What the device keeps of a zone.
+    pub(crate) fn record(&self, zone: ZoneId) -> ZoneRecord {
+        self.zones[zone.index()].zone.lock().record.clone()
+    }
+
+    /// Makes a zone of a device in memory what the snapshot says; [`settle`](ZonedModel::settle) has to follow.
+    pub(crate) fn restore(&self, zone: ZoneId, snapshot: ZoneSnapshot) {
+        self.zones[zone.index()].zone.lock().record = snapshot.record;
+        self.store.restore(zone.0, snapshot.blocks);
+    }
+
+    /// Brings counts in line with the zones' records after a power cycle.
+    pub(crate) fn settle(&self) {
+        let mut active = 0;
+        for (id, cell) in self.zones.iter().enumerate() {
+            let mut zone = cell.zone.lock();
+            zone.record.power_cycle();
+            active += u32::from(zone.record.state.is_active());
+            self.publish(ZoneId(id as u32), cell, &mut zone);
+        }
+        self.active.store(active, Relaxed);
+        self.totals.recount(
+            self.zones.iter().map(|c| c.zone.lock().record.clone()),
+            self.geometry.blocks_per_zone(),
+        );
+    }
+
     fn cell(&self, zone: ZoneId, at: u32, blocks: u32) -> Result<&ZoneCell, DeviceError> {
         let within = u64::from(at) + u64::from(blocks) <= u64::from(self.info.zone_blocks);
         match self.zones.get(zone.index()) {
@@ -541,6 +592,7 @@ impl ZonedModel {
         let mut zone = cell.zone.lock();
         let state = state::next(id, zone.record.state, Action::Reset)?;
         let erased = zone.record.erase(self.shape);
+        self.store.discard(id.0);
         // Blocks that a flush under way was to make durable are gone, and so is its hold on the zone.
         zone.flushing = false;
         self.set_state(&mut zone, state);

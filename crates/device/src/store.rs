@@ -298,4 +298,24 @@ impl Store {
             }
         }
     }
+
+    /// The blocks of a zone in memory, shared; none when they lie in an image.
+    pub fn snapshot(&self, zone: u32) -> ZoneBlocks {
+        match self {
+            Store::Image(_) => ZoneBlocks::default(),
+            Store::Memory(zones) => zones[zone as usize].read().clone(),
+        }
+    }
+
+    /// Replaces the blocks of a zone in memory.
+    pub fn restore(&self, zone: u32, blocks: ZoneBlocks) {
+        if let Store::Memory(zones) = self {
+            *zones[zone as usize].write() = blocks;
+        }
+    }
+
+    /// A zone was reset: in memory its blocks go.
+    pub fn discard(&self, zone: u32) {
+        self.restore(zone, ZoneBlocks::default());
+    }
 }

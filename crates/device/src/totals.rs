@@ -58,6 +58,13 @@ impl Totals {
         totals
     }
 
+    /// Takes over the counts that no zone's record has.
+    pub fn copy_own(&self, from: &Totals) {
+        for (mine, theirs) in self.own().into_iter().zip(from.own()) {
+            mine.store(theirs.load(Relaxed), Relaxed);
+        }
+    }
+
     fn own(&self) -> [&AtomicU64; 7] {
         [
             &self.reads,
