@@ -4,10 +4,11 @@
 //! dies apart only if there is room to wait for it. So the number of streams that are really kept apart follows the
 //! free zones: plenty when the device is empty, one when the cleaner is at its reserve.
 
-/// Zones of the device for each place, at most: open zones then hold no more than a 32nd of it unused on average.
-const ZONES_PER_SLOT: usize = 16;
-/// Free zones for each place, at least: each place can take a new zone and one is left for the cleaner to work in.
-const FREE_PER_SLOT: usize = 2;
+/// Zones of the device for each place, at most: even if every open zone were empty, they would hold an eighth of it.
+const ZONES_PER_SLOT: usize = 8;
+/// Places for each free zone: with the two or three free zones at which a cleaner keeps a full device, four to six
+/// streams are still kept apart; on the last free zone two are, then one.
+const SLOTS_PER_FREE: usize = 2;
 /// Places that even a small device has while it has free zones: the cleaner, short-lived and long-lived data.
 const SLOTS_LEAST: usize = 3;
 
@@ -18,7 +19,7 @@ const SLOTS_LEAST: usize = 3;
 /// `free_zones` rises, and is stable as long as the inputs are.
 pub fn budget(free_zones: usize, total_zones: usize, open_max: usize) -> usize {
     let by_size = (total_zones / ZONES_PER_SLOT).max(SLOTS_LEAST);
-    let by_free = free_zones / FREE_PER_SLOT;
+    let by_free = free_zones.saturating_mul(SLOTS_PER_FREE);
     open_max.min(by_size).min(by_free).max(1)
 }
 
@@ -34,15 +35,14 @@ mod tests {
 
     #[test]
     fn a_small_device_is_not_eaten_up_by_open_zones() {
-        assert_eq!(budget(64, 64, 14), 4);
+        assert_eq!(budget(64, 64, 14), 8);
         assert_eq!(budget(16, 16, 14), 3);
     }
 
     #[test]
     fn streams_are_given_up_one_by_one_as_free_zones_run_out() {
-        let slots: Vec<usize> =
-            [40, 20, 16, 12, 8, 6, 4, 3, 2, 1, 0].map(|free| budget(free, 512, 14)).to_vec();
-        assert_eq!(slots, [14, 10, 8, 6, 4, 3, 2, 1, 1, 1, 1]);
+        let slots: Vec<usize> = [40, 7, 6, 5, 4, 3, 2, 1, 0].map(|free| budget(free, 512, 14)).to_vec();
+        assert_eq!(slots, [14, 14, 12, 10, 8, 6, 4, 2, 1]);
     }
 
     #[test]

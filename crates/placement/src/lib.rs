@@ -34,6 +34,7 @@ pub mod mode;
 pub mod name;
 pub mod policy;
 pub mod resolver;
+pub mod sim;
 
 pub use budget::budget;
 pub use context::{FileContext, OpenIntent, WriteHint};

@@ -148,7 +148,7 @@ fn parse_seconds(text: &str) -> Option<Duration> {
         (text.strip_suffix('s')?, 1.0)
     };
     let seconds = number.trim().parse::<f64>().ok()? * scale;
-    (seconds >= 0.001 && seconds <= 1e9).then(|| Duration::from_secs_f64(seconds))
+    (0.001..=1e9).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
 }
 
 /// Reads a stream's `lifetime`. The words are the kernel's; what they are worth in bytes only has to put streams in

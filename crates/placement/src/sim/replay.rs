@@ -1,0 +1,353 @@
+//! Plays a workload against a model of zones with a greedy cleaner.
+
+use super::workload::{Event, Workload};
+use crate::budget::budget;
+use crate::context::{FileContext, WriteHint};
+use crate::engine::Engine;
+use crate::resolver::Resolver;
+use rustc_hash::FxHashMap;
+use std::time::Duration;
+use weft_core::{BLOCK_BYTES, Tag};
+
+/// The volume on which a workload is played.
+#[derive(Clone, Copy, Debug)]
+pub struct Volume {
+    /// Blocks of a zone.
+    pub zone_blocks: u32,
+    /// Zones that hold data.
+    pub zones: u32,
+    /// Zones that may be open at once.
+    pub open_max: usize,
+    /// Blocks that a file gathers in memory before they get their place.
+    pub flush_blocks: u32,
+}
+
+impl Volume {
+    /// A volume on which the workload's live data takes the given share at its peak.
+    pub fn for_utilisation(workload: &Workload, zone_bytes: u64, utilisation: f64) -> Volume {
+        let zones = (workload.live_peak_bytes() as f64 / utilisation / zone_bytes as f64).ceil();
+        Volume {
+            zone_blocks: (zone_bytes / BLOCK_BYTES as u64) as u32,
+            zones: zones as u32,
+            open_max: 12,
+            flush_blocks: 64,
+        }
+    }
+}
+
+/// What a replay came to.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Outcome {
+    /// Blocks that the workload wrote.
+    pub host_blocks: u64,
+    /// Blocks that the cleaner copied.
+    pub gc_blocks: u64,
+    /// Zones that were reset.
+    pub resets: u64,
+    /// Of these, zones in which everything had died: nothing was copied.
+    pub whole_resets: u64,
+    /// Whether the volume became full, and the replay ended before its time.
+    pub full: bool,
+}
+
+impl Outcome {
+    /// Write amplification.
+    pub fn waf(&self) -> f64 {
+        if self.host_blocks == 0 {
+            1.0
+        } else {
+            (self.host_blocks + self.gc_blocks) as f64 / self.host_blocks as f64
+        }
+    }
+}
+
+/// Zones that the cleaner keeps free for its own copies.
+const RESERVE: usize = 2;
+/// Free zones below which it works.
+const CLEAN_BELOW: usize = 4;
+
+#[derive(Clone, Default)]
+struct Zone {
+    used: u32,
+    live: u32,
+    /// Live blocks of each file.
+    files: FxHashMap<u32, u32>,
+    open: bool,
+}
+
+struct File {
+    path: Vec<u8>,
+    process: String,
+    thread: String,
+    thread_id: u32,
+    flags: crate::context::OpenIntent,
+    hint: WriteHint,
+    tag: Tag,
+    bytes: u64,
+    pending: u64,
+    born: u64,
+    zones: Vec<u32>,
+}
+
+struct State<'a> {
+    volume: Volume,
+    engine: &'a Engine,
+    resolver: &'a mut dyn Resolver,
+    zones: Vec<Zone>,
+    free: Vec<u32>,
+    /// The open zone of each slot.
+    slots: Vec<Option<u32>>,
+    /// Partly written zones whose slot is gone; they are written on before a free zone is taken.
+    orphans: Vec<u32>,
+    files: FxHashMap<u32, File>,
+    outcome: Outcome,
+    cleaning: bool,
+}
+
+/// Plays the workload to its end, or until the volume is full. Everything counts, the fill of
+/// the empty volume too: it is the same for every policy.
+pub fn replay(workload: &Workload, volume: Volume, engine: &Engine, resolver: &mut dyn Resolver) -> Outcome {
+    let mut state = State {
+        volume,
+        engine,
+        resolver,
+        zones: vec![Zone::default(); volume.zones as usize],
+        free: (0..volume.zones).rev().collect(),
+        slots: Vec::new(),
+        orphans: Vec::new(),
+        files: FxHashMap::default(),
+        outcome: Outcome::default(),
+        cleaning: false,
+    };
+    for event in &workload.events {
+        state.play(event);
+        if state.outcome.full {
+            break;
+        }
+    }
+    state.outcome
+}
+
+impl State<'_> {
+    fn play(&mut self, event: &Event) {
+        match event {
+            Event::Create { file, path, process, thread, thread_id, flags } => {
+                let born = self.clock();
+                self.files.insert(
+                    *file,
+                    File {
+                        path: path.clone(),
+                        process: process.clone(),
+                        thread: thread.clone(),
+                        thread_id: *thread_id,
+                        flags: *flags,
+                        hint: WriteHint::NotSet,
+                        tag: Tag::default(),
+                        bytes: 0,
+                        pending: 0,
+                        born,
+                        zones: Vec::new(),
+                    },
+                );
+                self.place(*file);
+            }
+            Event::Hint { file, hint } => {
+                if let Some(entry) = self.files.get_mut(file) {
+                    entry.hint = *hint;
+                    self.place(*file);
+                }
+            }
+            Event::Write { file, bytes } => self.write(*file, *bytes),
+            Event::Close { file } => self.flush(*file, true),
+            Event::Delete { file } => self.delete(*file),
+        }
+    }
+
+    fn clock(&self) -> u64 {
+        self.outcome.host_blocks * BLOCK_BYTES as u64
+    }
+
+    fn place(&mut self, number: u32) {
+        let volume_bytes = self.clock();
+        if let Some(file) = self.files.get_mut(&number) {
+            file.tag = self.engine.place(&FileContext {
+                path: &file.path,
+                process: &file.process,
+                thread: &file.thread,
+                thread_id: file.thread_id,
+                flags: file.flags,
+                hint: file.hint,
+                size: file.bytes,
+                uid: 0,
+                volume_bytes,
+                now: Duration::ZERO,
+            });
+        }
+    }
+
+    fn write(&mut self, number: u32, bytes: u64) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.bytes += bytes;
+            file.pending += bytes;
+        }
+        self.flush(number, false);
+    }
+
+    /// Gives pending bytes their place, in pieces of the volume's flush size; the rest too when the file is closed.
+    fn flush(&mut self, number: u32, all: bool) {
+        let piece = u64::from(self.volume.flush_blocks) * BLOCK_BYTES as u64;
+        while let Some(file) = self.files.get_mut(&number) {
+            let bytes = if file.pending >= piece {
+                piece
+            } else if all && file.pending > 0 {
+                file.pending
+            } else {
+                return;
+            };
+            file.pending -= bytes;
+            let tag = file.tag;
+            let blocks = bytes.div_ceil(BLOCK_BYTES as u64) as u32;
+            self.outcome.host_blocks += u64::from(blocks);
+            self.append(number, tag, blocks);
+            if self.outcome.full {
+                return;
+            }
+        }
+    }
+
+    fn delete(&mut self, number: u32) {
+        let Some(file) = self.files.remove(&number) else { return };
+        self.engine.observe_death(&file.tag, &file.path, file.bytes, file.born, self.clock());
+        for zone in file.zones {
+            let entry = &mut self.zones[zone as usize];
+            if let Some(blocks) = entry.files.remove(&number) {
+                entry.live -= blocks;
+                self.reset_if_dead(zone);
+            }
+        }
+    }
+
+    /// A full zone in which nothing lives is free at once.
+    fn reset_if_dead(&mut self, zone: u32) {
+        let entry = &mut self.zones[zone as usize];
+        if entry.live == 0 && !entry.open && entry.used > 0 {
+            *entry = Zone::default();
+            self.orphans.retain(|z| *z != zone);
+            self.free.push(zone);
+            self.outcome.resets += 1;
+            self.outcome.whole_resets += 1;
+        }
+    }
+
+    fn append(&mut self, number: u32, tag: Tag, mut blocks: u32) {
+        while blocks > 0 {
+            let Some((slot, zone)) = self.open_place(&tag) else {
+                self.outcome.full = true;
+                return;
+            };
+            let entry = &mut self.zones[zone as usize];
+            let taken = blocks.min(self.volume.zone_blocks - entry.used);
+            entry.used += taken;
+            entry.live += taken;
+            *entry.files.entry(number).or_default() += taken;
+            let is_full = entry.used == self.volume.zone_blocks;
+            if let Some(file) = self.files.get_mut(&number)
+                && !file.zones.contains(&zone)
+            {
+                file.zones.push(zone);
+            }
+            blocks -= taken;
+            if is_full {
+                self.zones[zone as usize].open = false;
+                self.slots[slot] = None;
+                self.reset_if_dead(zone);
+            }
+        }
+    }
+
+    /// The slot and open zone for data with this tag. When no zone can be opened, all data shares what is open.
+    fn open_place(&mut self, tag: &Tag) -> Option<(usize, u32)> {
+        let slots_now = budget(self.free.len(), self.zones.len(), self.volume.open_max);
+        for slots_now in [slots_now, 1] {
+            let slot = self.resolver.slot(tag, slots_now);
+            self.fit_slots(slots_now);
+            if let Some(zone) = self.open_zone(slot) {
+                return Some((slot, zone));
+            }
+        }
+        None
+    }
+
+    fn fit_slots(&mut self, slots_now: usize) {
+        if self.slots.len() > slots_now {
+            for zone in self.slots.drain(slots_now..).flatten() {
+                self.zones[zone as usize].open = false;
+                self.orphans.push(zone);
+            }
+        }
+        self.slots.resize(slots_now, None);
+        for at in (0..self.orphans.len()).rev() {
+            if let Some(zone) = self.orphans.get(at).copied() {
+                self.reset_if_dead(zone);
+            }
+        }
+    }
+
+    fn open_zone(&mut self, slot: usize) -> Option<u32> {
+        if let Some(zone) = self.slots[slot] {
+            return Some(zone);
+        }
+        if !self.cleaning {
+            self.clean();
+            // Cleaning may have opened the very slot.
+            if let Some(zone) = self.slots.get(slot).copied().flatten() {
+                return Some(zone);
+            }
+        }
+        let keep = if self.cleaning { 0 } else { RESERVE };
+        let zone = match self.orphans.pop() {
+            Some(zone) => zone,
+            None if self.free.len() > keep => self.free.pop()?,
+            None => return None,
+        };
+        self.zones[zone as usize].open = true;
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, None);
+        }
+        self.slots[slot] = Some(zone);
+        Some(zone)
+    }
+
+    /// Frees zones until there are enough, by copying what lives in the zones with the least of it.
+    fn clean(&mut self) {
+        self.cleaning = true;
+        while self.free.len() < CLEAN_BELOW && !self.outcome.full {
+            let victim = (0..self.zones.len() as u32)
+                .filter(|&z| {
+                    let zone = &self.zones[z as usize];
+                    !zone.open && zone.used == self.volume.zone_blocks && zone.live < zone.used
+                })
+                .min_by_key(|&z| self.zones[z as usize].live);
+            let Some(victim) = victim else { break };
+            // Victims so full that a zone's worth of space costs dozens of zones of copies are no gain.
+            let live = self.zones[victim as usize].live;
+            if u64::from(live) * 64 > u64::from(self.volume.zone_blocks) * 63 {
+                break;
+            }
+            let mut files: Vec<(u32, u32)> = self.zones[victim as usize].files.drain().collect();
+            files.sort_unstable();
+            self.zones[victim as usize].live = 0;
+            for (number, blocks) in files {
+                let Some(file) = self.files.get_mut(&number) else { continue };
+                file.zones.retain(|z| *z != victim);
+                let tag = file.tag.relocated();
+                self.outcome.gc_blocks += u64::from(blocks);
+                self.append(number, tag, blocks);
+            }
+            self.zones[victim as usize] = Zone::default();
+            self.free.push(victim);
+            self.outcome.resets += 1;
+        }
+        self.cleaning = false;
+    }
+}
