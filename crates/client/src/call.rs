@@ -51,7 +51,7 @@ impl Client {
             sys::futex_wait(&self.slot(start).state, self.slot(start).state.load(Relaxed), 1_000_000);
         };
         LAST_SLOT.with(|last| last.set(index as u32));
-        let mut request = Request { op: op as u32, ..Request::default() };
+        let mut request = Request { op: op as u32, cpu: sys::current_cpu(), ..Request::default() };
         request.args[..args.len()].copy_from_slice(args);
         Ok(Call { client: self, slot: self.slot(index), index, used: 0, request })
     }

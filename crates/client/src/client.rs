@@ -96,6 +96,15 @@ impl Client {
         self.socket.load(Relaxed)
     }
 
+    /// The connection's own descriptors, which a program must neither close nor use; -1 for one that is not open.
+    pub fn own_descriptors(&self) -> [i32; 2] {
+        let image = match &self.leases {
+            Some(Leases { image: Image::File { fd, .. }, .. }) => *fd,
+            _ => -1,
+        };
+        [self.socket(), image]
+    }
+
     /// Tells this volume from others.
     pub fn volume_tag(&self) -> u64 {
         self.volume_tag

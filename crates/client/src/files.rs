@@ -19,7 +19,7 @@ impl Client {
     pub fn open(&self, at: FileRef, path: &[u8], flags: i32, mode: u32) -> Result<OpenFile, Errno> {
         let mut name = [0; 16];
         let answer = self
-            .call(Op::Open, &[at.0, flags as u32 as u64, u64::from(mode)])?
+            .call(Op::Open, &[at.0, flags as u32 as u64, u64::from(mode), u64::from(sys::gettid())])?
             .part1(path)?
             .part2(sys::thread_name(&mut name))?
             .run()?;
@@ -298,6 +298,11 @@ impl Client {
     /// `fcntl(F_SETFL)`: only `O_APPEND`, `O_NONBLOCK`, `O_DIRECT` and `O_NOATIME` change.
     pub fn set_flags(&self, file: FileRef, flags: i32) -> Result<(), Errno> {
         self.call(Op::SetFlags, &[file.0, flags as u32 as u64])?.run().map(drop)
+    }
+
+    /// Tells how long the file's data is expected to live (`RWH_` values of `fcntl(F_SET_RW_HINT)`).
+    pub fn set_hint(&self, file: FileRef, hint: u32) -> Result<(), Errno> {
+        self.call(Op::SetHint, &[file.0, u64::from(hint)])?.run().map(drop)
     }
 
     /// Size of an open regular file without asking the server, when a lease allows.

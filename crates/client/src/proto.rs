@@ -106,7 +106,7 @@ macro_rules! ops {
 }
 
 ops! {
-    /// at, flags, mode (umask applied); path, thread name -> slot; values: file, inode slot, `st_mode`.
+    /// at, flags, mode (umask applied), thread id; path, thread name -> slot; values: file, inode slot, `st_mode`.
     Open = 1,
     /// file: gives back one reference.
     Close = 2,
@@ -179,6 +179,8 @@ ops! {
     GetFlags = 35,
     /// at, `AT_` flags: a file without a name gets one (`linkat` of a descriptor); path2.
     LinkFile = 36,
+    /// file, lifetime hint (`RWH_` values): what the program told with `fcntl(F_SET_RW_HINT)`.
+    SetHint = 37,
 }
 
 /// Attributes of a file.

@@ -173,11 +173,10 @@ pub fn readlink<'a>(path: &CStr, out: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     Ok(&out[..n])
 }
 
-/// The CPU the caller runs on, or 0.
+/// The CPU the caller runs on, or `u32::MAX` when that is not known.
 pub fn current_cpu() -> u32 {
-    let mut cpu = 0u32;
-    let _ = call!(getcpu, &raw mut cpu, 0usize, 0usize);
-    cpu
+    // SAFETY: answered by the vDSO or rseq; no hook target, no arguments.
+    unsafe { libc::sched_getcpu() as u32 }
 }
 
 /// The present moment in nanoseconds since 1970, at the kernel's tick resolution (about 4 ms); what file times are made of.

@@ -1,0 +1,442 @@
+//! One connected process: its channel, what it has open, and the threads that answer it.
+//!
+//! Each slot that the client uses has a thread of its own, made at the first use: a slow call (an fsync) holds up no
+//! other thread of the program. The thread that reads the socket notices the process's end, by whatever cause, and
+//! gives back everything it held.
+
+use crate::memory::SharedMemory;
+use crate::open_files::OpenFile;
+use crate::volume::Volume;
+use bytemuck::Zeroable;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::thread::JoinHandle;
+use weft_client::FileRef;
+use weft_client::proto::{HELLO_CLONE, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
+use weft_client::shared::VERSION;
+use weft_client::shared::channel::{Channel, DONE, Measured, PAYLOAD_BYTES, SLOTS, SUBMITTED, Slot};
+use weft_client::sys;
+use weft_vfs::Cred;
+
+use crate::locks::Owner;
+
+/// A slot thread looks at its slot this often before it sleeps.
+const SPINS: u32 = 20;
+/// After this long asleep, look whether the connection still stands.
+const WAIT_NS: u64 = 500_000_000;
+
+/// One connected process.
+pub struct Connection {
+    /// Its number; its locks in shared memory carry it plus 1.
+    pub id: u32,
+    /// Who it runs as.
+    pub cred: Cred,
+    /// Its process id.
+    pub pid: u32,
+    /// Its name.
+    pub comm: Mutex<String>,
+    /// Where the volume appears to it.
+    pub mount_point: Vec<u8>,
+    /// Whether it may touch the shared memory of leases.
+    pub leases: bool,
+    token: u64,
+    channel: SharedMemory,
+    /// References to open files that it holds.
+    files: Mutex<FxHashMap<u64, u32>>,
+    closing: AtomicBool,
+}
+
+impl Connection {
+    fn channel(&self) -> &Channel {
+        // SAFETY: the channel memory holds a `Channel`; its cells are accessed only by the side whose turn it is.
+        unsafe { self.channel.view() }
+    }
+
+    /// What the process measured.
+    pub fn measured(&self) -> &Measured {
+        &self.channel().measured
+    }
+
+    /// The payload of a slot.
+    pub fn payload(&self, slot: usize) -> *mut u8 {
+        let channel = self.channel.as_ptr::<Channel>();
+        // SAFETY: `slot` is below SLOTS at every caller, within the mapped channel.
+        unsafe { (&raw mut (*channel).payloads[slot]).cast() }
+    }
+
+    /// Whether the process is gone.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Relaxed)
+    }
+
+    /// Counts a reference that the process holds from now on.
+    pub fn hold(&self, file: FileRef) {
+        *self.files.lock().entry(file.0).or_insert(0) += 1;
+    }
+
+    /// Takes one reference away from the process; false when it holds none.
+    pub fn give_up(&self, file: FileRef) -> bool {
+        let mut files = self.files.lock();
+        let Some(count) = files.get_mut(&file.0) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            files.remove(&file.0);
+        }
+        true
+    }
+
+    /// Whether the process holds a reference.
+    pub fn holds(&self, file: FileRef) -> bool {
+        self.files.lock().contains_key(&file.0)
+    }
+
+    /// All references with their counts.
+    pub fn held(&self) -> Vec<(FileRef, u32)> {
+        self.files.lock().iter().map(|(file, count)| (FileRef(*file), *count)).collect()
+    }
+
+    /// Keeps only these references; returns what the process held before.
+    pub fn replace_held(&self, files: FxHashMap<u64, u32>) -> FxHashMap<u64, u32> {
+        std::mem::replace(&mut *self.files.lock(), files)
+    }
+}
+
+/// All connections of a volume.
+#[derive(Default)]
+pub struct Connections {
+    live: Mutex<FxHashMap<u32, Arc<Connection>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Connections {
+    /// Connected processes now.
+    pub fn count(&self) -> usize {
+        self.live.lock().len()
+    }
+
+    /// The connection with this number.
+    pub fn get(&self, id: u32) -> Option<Arc<Connection>> {
+        self.live.lock().get(&id).cloned()
+    }
+
+    /// Every connection.
+    pub fn all(&self) -> Vec<Arc<Connection>> {
+        self.live.lock().values().cloned().collect()
+    }
+
+    /// Serves a socket that has just been accepted, in a thread of its own.
+    pub fn serve(self: &Arc<Self>, volume: Arc<Volume>, socket: UnixStream) {
+        let connections = self.clone();
+        let thread = std::thread::Builder::new().name("weft-conn".into()).spawn(move || {
+            if let Err(error) = run(&connections, &volume, socket) {
+                tracing::debug!(%error, "connection refused");
+            }
+        });
+        match thread {
+            Ok(thread) => {
+                let mut threads = self.threads.lock();
+                threads.retain(|t| !t.is_finished());
+                threads.push(thread);
+            }
+            Err(error) => tracing::error!(%error, "no thread for a connection"),
+        }
+    }
+}
+
+fn peer(socket: &UnixStream) -> io::Result<(Cred, u32)> {
+    let mut raw = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `raw` and `len` are writable and of the size that the option wants.
+    let ret = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut raw).cast(),
+            &raw mut len,
+        )
+    };
+    if ret != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut groups = [0u32; 256];
+    let mut len = size_of_val(&groups) as libc::socklen_t;
+    // SAFETY: as above; more groups than fit give an error, and then none are known.
+    let ret = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    let known = if ret == 0 { len as usize / size_of::<u32>() } else { 0 };
+    Ok((Cred { uid: raw.uid, gid: raw.gid, groups: groups[..known].to_vec() }, raw.pid as u32))
+}
+
+fn send_reply(socket: &UnixStream, reply: &HelloReply, fds: &[RawFd]) -> io::Result<()> {
+    let bytes = bytemuck::bytes_of(reply);
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = [0u64; 16];
+    // SAFETY: an all-zero msghdr is valid; everything it is pointed at outlives the call; the control buffer (128 bytes)
+    // holds one SCM_RIGHTS message with up to 6 descriptors.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        if !fds.is_empty() {
+            let data_len = size_of_val(fds) as u32;
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(data_len) as usize;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(data_len) as usize;
+            std::ptr::copy_nonoverlapping(fds.as_ptr(), libc::CMSG_DATA(header).cast(), fds.len());
+        }
+        if libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) != bytes.len() as isize {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn refuse(socket: &UnixStream, errno: i32) -> io::Result<()> {
+    send_reply(socket, &HelloReply { status: errno, ..HelloReply::zeroed() }, &[])
+}
+
+fn read_hello(socket: &mut UnixStream) -> io::Result<Hello> {
+    let mut hello = Hello::zeroed();
+    socket.read_exact(bytemuck::bytes_of_mut(&mut hello))?;
+    Ok(hello)
+}
+
+fn secret() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn comm_of(hello: &Hello) -> String {
+    let len = hello.comm.iter().position(|&b| b == 0).unwrap_or(hello.comm.len());
+    String::from_utf8_lossy(&hello.comm[..len]).into_owned()
+}
+
+/// The life of a connection.
+fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStream) -> io::Result<()> {
+    let hello = read_hello(&mut socket)?;
+    if hello.magic != HELLO_MAGIC || hello.version != VERSION || hello.flags & HELLO_RESUME != 0 {
+        return refuse(&socket, libc::EPROTO);
+    }
+    let (cred, pid) = peer(&socket)?;
+    let parent = if hello.flags & HELLO_CLONE != 0 {
+        match connections.get(hello.clone_of).filter(|parent| parent.token == hello.token) {
+            Some(parent) => Some(parent),
+            None => return refuse(&socket, libc::EACCES),
+        }
+    } else {
+        None
+    };
+    // SAFETY: plain system call without arguments.
+    let server_uid = unsafe { libc::geteuid() };
+    let leases = volume.direct.is_some() && (cred.uid == server_uid || cred.uid == 0);
+    let mount_point = match &parent {
+        Some(parent) => parent.mount_point.clone(),
+        None => hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec(),
+    };
+    let connection = Arc::new(Connection {
+        id: volume.connections_made.fetch_add(1, Relaxed),
+        cred,
+        pid,
+        comm: Mutex::new(comm_of(&hello)),
+        mount_point,
+        leases,
+        token: secret()?,
+        channel: SharedMemory::create("weft-channel", size_of::<Channel>())?,
+        files: Mutex::new(FxHashMap::default()),
+        closing: AtomicBool::new(false),
+    });
+    if let Some(parent) = &parent {
+        for (file, count) in parent.held() {
+            for _ in 0..count {
+                if volume.files.reference(file) {
+                    connection.hold(file);
+                }
+            }
+        }
+    }
+    connections.live.lock().insert(connection.id, connection.clone());
+    let served = answer_hello(volume, &connection, &socket).and_then(|()| attend(volume, &connection, &mut socket));
+    end(volume, &connection);
+    connections.live.lock().remove(&connection.id);
+    served
+}
+
+fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -> io::Result<()> {
+    let lease_fds = if connection.leases { volume.lease_fds()? } else { None };
+    let mut fds = vec![connection.channel.fd()];
+    let (mut mappable, mut image_bytes) = (false, 0);
+    if let (Some((shared, _)), Some(direct)) = (&lease_fds, &volume.direct) {
+        fds.extend(shared);
+        mappable = direct.mappable;
+        image_bytes = direct.base + direct.device_blocks * weft_core::BLOCK_BYTES as u64;
+    }
+    let reply = HelloReply {
+        status: 0,
+        connection: connection.id,
+        token: connection.token,
+        leases: u32::from(lease_fds.is_some()),
+        image_mappable: u32::from(mappable),
+        image_bytes,
+        volume_tag: volume.tag,
+    };
+    send_reply(socket, &reply, &fds)
+}
+
+/// Reads the socket until it ends: slot numbers of slots used for the first time, or the hello of the program that the
+/// process has become.
+fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixStream) -> io::Result<()> {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let mut first = [0u8; 1];
+    let result = loop {
+        match socket.read(&mut first) {
+            Ok(0) => break Ok(()),
+            Ok(_) if (first[0] as usize) < SLOTS => {
+                let index = first[0] as usize;
+                let slot = &connection.channel().slots[index];
+                if slot.served.swap(1, AcqRel) == 0 {
+                    let (volume, mine) = (volume.clone(), connection.clone());
+                    let name = format!("weft-{}.{index}", connection.id);
+                    let spawned = std::thread::Builder::new()
+                        .name(name)
+                        .spawn(move || serve_slot(&volume, &mine, index));
+                    match spawned {
+                        Ok(thread) => threads.push(thread),
+                        Err(error) => break Err(error),
+                    }
+                }
+            }
+            // The first byte of a hello's magic is no slot number.
+            Ok(_) if first[0] == HELLO_MAGIC.to_le_bytes()[0] => {
+                if let Err(error) = resume(volume, connection, socket, first[0]) {
+                    break Err(error);
+                }
+            }
+            Ok(_) => break Err(io::ErrorKind::InvalidData.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    connection.closing.store(true, SeqCst);
+    for slot in &connection.channel().slots {
+        sys::futex_wake(&slot.state, u32::MAX >> 1);
+    }
+    for thread in threads {
+        // A slot thread that panicked has been reported by the panic hook; the connection ends either way.
+        let _ = thread.join();
+    }
+    result
+}
+
+/// The process has become another program: it gets its shared memory anew.
+fn resume(volume: &Volume, connection: &Connection, socket: &mut UnixStream, first: u8) -> io::Result<()> {
+    let mut bytes = [0; size_of::<Hello>()];
+    bytes[0] = first;
+    socket.read_exact(&mut bytes[1..])?;
+    let hello: Hello = bytemuck::pod_read_unaligned(&bytes);
+    if hello.magic != HELLO_MAGIC || hello.version != VERSION || hello.flags & HELLO_RESUME == 0 {
+        return refuse(socket, libc::EPROTO);
+    }
+    *connection.comm.lock() = comm_of(&hello);
+    answer_hello(volume, connection, socket)
+}
+
+/// Gives back everything that a process held.
+fn end(volume: &Volume, connection: &Connection) {
+    connection.closing.store(true, SeqCst);
+    volume.locks.drop_owner(Owner::Process(connection.id));
+    let holder = connection.id + 1;
+    for (file, count) in connection.replace_held(FxHashMap::default()) {
+        let file = FileRef(file);
+        if let Some(open) = volume.files.get(file) {
+            volume.files.shared(file).lock.free_if_held_by(holder);
+            volume.inodes.shared(open.inode.slot).write_lock.free_if_held_by(holder);
+        }
+        if let Some(last) = volume.files.release(file, count) {
+            close_last(volume, &last);
+        }
+    }
+    volume.add_measured(connection.measured());
+}
+
+/// The last reference to an open file is gone.
+pub fn close_last(volume: &Volume, open: &Arc<OpenFile>) {
+    volume.locks.drop_owner(Owner::File(open.file.0));
+    volume.inodes.release(&open.inode);
+}
+
+/// Answers the requests of one slot.
+fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) {
+    let slot = &connection.channel().slots[index];
+    let mut pinned = u32::MAX;
+    while wait_submitted(connection, slot) {
+        // SAFETY: the request is the server's from SUBMITTED to DONE. It is copied once; what is checked is the copy.
+        let request = unsafe { *slot.request.get() };
+        if request.cpu != pinned {
+            pinned = request.cpu;
+            stay_near(pinned);
+        }
+        let payload = connection.payload(index);
+        let response = crate::serve::answer(volume, connection, &request, payload, PAYLOAD_BYTES);
+        // SAFETY: the response is the server's until DONE.
+        unsafe { *slot.response.get() = response };
+        slot.state.store(DONE, SeqCst);
+        if slot.client_sleeps.load(SeqCst) != 0 {
+            sys::futex_wake(&slot.state, u32::MAX >> 1);
+        }
+    }
+}
+
+/// Waits for a request; false when the connection ends.
+fn wait_submitted(connection: &Connection, slot: &Slot) -> bool {
+    let state: &AtomicU32 = &slot.state;
+    for _ in 0..SPINS {
+        if state.load(Acquire) == SUBMITTED {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    slot.server_sleeps.store(1, SeqCst);
+    loop {
+        let seen = state.load(SeqCst);
+        if seen == SUBMITTED {
+            slot.server_sleeps.store(0, Relaxed);
+            return true;
+        }
+        if connection.is_closing() {
+            return false;
+        }
+        sys::futex_wait(state, seen, WAIT_NS);
+    }
+}
+
+/// Runs the calling thread on the caller's processor: a wake there costs a tenth of one across processors, and the
+/// caller is about to sleep anyway. `u32::MAX` means that the caller did not say.
+fn stay_near(cpu: u32) {
+    if cpu as usize >= libc::CPU_SETSIZE as usize {
+        return;
+    }
+    // SAFETY: an all-zero set is valid, `cpu` is within it; the call affects only the calling thread.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}

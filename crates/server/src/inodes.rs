@@ -1,0 +1,371 @@
+//! Open inodes and their append rings.
+//!
+//! `head` of a ring is the server's: it lives in [`Ring`], and the shared copy is only for clients to read. `size` is moved by
+//! the client that holds the inode's write lock, and by the server under the same lock.
+//!
+//! Lock order: an inode's shared write lock, its [`OpenInode::ring`], the core, the maps.
+
+use crate::maps::Maps;
+use crate::memory::SharedMemory;
+use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+use weft_client::shared::lock;
+use weft_client::shared::volume::{Control, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
+use weft_core::{BLOCK_BYTES, Ino};
+use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
+
+/// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
+const WRITE_LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Pieces at least this large go straight to the device.
+pub const THROUGH_BYTES: usize = 64 * 1024;
+
+/// An inode that some process has open.
+pub struct OpenInode {
+    /// Its number.
+    pub ino: Ino,
+    /// Its slot in shared memory.
+    pub slot: u32,
+    ring: Mutex<Ring>,
+    /// Open files that refer to it; guarded by the table's lock for the step to 0.
+    users: AtomicU32,
+}
+
+/// The server's side of a ring.
+struct Ring {
+    /// Number, when there is one.
+    number: Option<u32>,
+    /// Bytes of the file below this are with the core.
+    head: u64,
+}
+
+/// All open inodes.
+pub struct Inodes {
+    control: Arc<SharedMemory>,
+    rings: SharedMemory,
+    maps: Arc<Maps>,
+    fs: Arc<dyn FileSystem>,
+    table: Mutex<Table>,
+    /// Bytes that went from rings to the core.
+    pub drained_bytes: AtomicU64,
+    /// Rings in use, for keeping space free for what they may hold.
+    rings_used: AtomicU32,
+}
+
+struct Table {
+    by_ino: FxHashMap<Ino, Arc<OpenInode>>,
+    by_slot: FxHashMap<u32, Arc<OpenInode>>,
+    free_slots: Vec<u32>,
+    next_slot: u32,
+    free_rings: Vec<u32>,
+    next_ring: u32,
+}
+
+/// Excludes writers of an inode while it lives.
+pub struct WriteGuard<'a> {
+    inode: &'a Inode,
+}
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        self.inode.write_lock.unlock();
+    }
+}
+
+impl Inodes {
+    /// No inode is open.
+    pub fn new(control: Arc<SharedMemory>, maps: Arc<Maps>, fs: Arc<dyn FileSystem>) -> std::io::Result<Inodes> {
+        let rings = SharedMemory::create("weft-rings", RINGS_MAX * RING_BYTES)?;
+        let table = Table {
+            by_ino: FxHashMap::default(),
+            by_slot: FxHashMap::default(),
+            free_slots: Vec::new(),
+            next_slot: 0,
+            free_rings: Vec::new(),
+            next_ring: 0,
+        };
+        Ok(Inodes {
+            control,
+            rings,
+            maps,
+            fs,
+            table: Mutex::new(table),
+            drained_bytes: AtomicU64::new(0),
+            rings_used: AtomicU32::new(0),
+        })
+    }
+
+    /// The memory that holds the rings.
+    pub fn ring_memory(&self) -> &SharedMemory {
+        &self.rings
+    }
+
+    /// The shared side of an open inode.
+    pub fn shared(&self, slot: u32) -> &Inode {
+        // SAFETY: the control memory holds a `Control` made of atomics.
+        let control: &Control = unsafe { self.control.view() };
+        &control.inodes[slot as usize]
+    }
+
+    /// The open inode with this number, if some process has it open.
+    pub fn find(&self, ino: Ino) -> Option<Arc<OpenInode>> {
+        self.table.lock().by_ino.get(&ino).cloned()
+    }
+
+    /// The open inode in a slot.
+    pub fn in_slot(&self, slot: u32) -> Option<Arc<OpenInode>> {
+        self.table.lock().by_slot.get(&slot).cloned()
+    }
+
+    /// Every open inode.
+    pub fn all(&self) -> Vec<Arc<OpenInode>> {
+        self.table.lock().by_ino.values().cloned().collect()
+    }
+
+    /// Counts one more user of an inode. The caller holds an open reference of the core, which becomes the table's
+    /// when the inode is new here and is given back otherwise.
+    pub fn acquire(&self, attr: &Attr) -> FsResult<Arc<OpenInode>> {
+        let mut table = self.table.lock();
+        if let Some(open) = table.by_ino.get(&attr.ino) {
+            open.users.fetch_add(1, Relaxed);
+            let open = open.clone();
+            drop(table);
+            self.fs.release(attr.ino);
+            return Ok(open);
+        }
+        let slot = match table.free_slots.pop() {
+            Some(slot) => slot,
+            None if (table.next_slot as usize) < INODES_MAX => {
+                table.next_slot += 1;
+                table.next_slot - 1
+            }
+            None => {
+                drop(table);
+                self.fs.release(attr.ino);
+                return Err(FsError::Unsupported("more than 65,536 files open at once on one volume"));
+            }
+        };
+        // The attributes were read before this lock; nobody else had the inode open, but a truncate by path may have
+        // come between.
+        let size = self.fs.getattr(attr.ino).map_or(attr.size, |fresh| fresh.size);
+        let shared = self.shared(slot);
+        shared.ino.store(attr.ino.0, Relaxed);
+        shared.size.store(size, Relaxed);
+        shared.head.store(size, Relaxed);
+        shared.mtime_ns.store(0, Relaxed);
+        shared.ring.store(0, Relaxed);
+        shared.write_lock.clear();
+        shared.error.store(0, Relaxed);
+        shared.kind.store(attr.kind.mode_bits(), Release);
+        self.maps.add(attr.ino, slot);
+        let open = Arc::new(OpenInode {
+            ino: attr.ino,
+            slot,
+            ring: Mutex::new(Ring { number: None, head: size }),
+            users: AtomicU32::new(1),
+        });
+        table.by_ino.insert(attr.ino, open.clone());
+        table.by_slot.insert(slot, open.clone());
+        Ok(open)
+    }
+
+    /// Gives up one user; the last one hands what the ring holds to the core and closes the inode.
+    pub fn release(&self, open: &Arc<OpenInode>) {
+        {
+            let mut table = self.table.lock();
+            if open.users.load(Relaxed) > 1 {
+                open.users.fetch_sub(1, Relaxed);
+                return;
+            }
+            // Hand over while nobody can open the inode anew and miss what the ring holds.
+            self.hand_over(open);
+            open.users.store(0, Relaxed);
+            table.by_ino.remove(&open.ino);
+            table.by_slot.remove(&open.slot);
+            self.maps.remove(open.ino);
+            if let Some(ring) = open.ring.lock().number.take() {
+                table.free_rings.push(ring);
+                self.rings_used.fetch_sub(1, Relaxed);
+            }
+            self.shared(open.slot).ring.store(0, Relaxed);
+            table.free_slots.push(open.slot);
+            // Under the lock: an open that comes next watches anew.
+            if let Some(core) = self.fs.block_map() {
+                core.unwatch(open.ino);
+            }
+        }
+        self.fs.release(open.ino);
+    }
+
+    fn hand_over(&self, open: &OpenInode) {
+        if let Err(error) = self.drain(open, true) {
+            tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+        }
+        self.pass_times(open);
+    }
+
+    /// Gives the inode a ring, when there is one and room for what it may hold.
+    pub fn lease(&self, open: &OpenInode) -> bool {
+        let shared = self.shared(open.slot);
+        if shared.kind.load(Relaxed) != libc::S_IFREG {
+            return false;
+        }
+        if !self.has_headroom(1) {
+            return false;
+        }
+        let mut table = self.table.lock();
+        let mut ring = open.ring.lock();
+        if ring.number.is_some() {
+            return true;
+        }
+        let number = match table.free_rings.pop() {
+            Some(number) => number,
+            None if (table.next_ring as usize) < RINGS_MAX => {
+                table.next_ring += 1;
+                table.next_ring - 1
+            }
+            None => return false,
+        };
+        ring.number = Some(number);
+        ring.head = shared.size.load(Acquire);
+        self.rings_used.fetch_add(1, Relaxed);
+        shared.head.store(ring.head, Release);
+        shared.ring.store(number + 1, Release);
+        true
+    }
+
+    /// Whether the volume has room for what all rings (and `more` further ones) may hold.
+    fn has_headroom(&self, more: u32) -> bool {
+        let rings = u64::from(self.rings_used.load(Relaxed) + more);
+        self.fs.statfs().is_ok_and(|stats| stats.free_bytes > rings * RING_BYTES as u64)
+    }
+
+    /// Takes rings away when the volume could not hold what they may accept: from then on each write is asked of the
+    /// core, which says "no space" to the writer that it concerns.
+    pub fn keep_headroom(&self) {
+        if self.rings_used.load(Relaxed) == 0 || self.has_headroom(0) {
+            return;
+        }
+        for open in self.all() {
+            if open.ring.lock().number.is_none() {
+                continue;
+            }
+            let Some(guard) = self.exclude_writers(&open) else { continue };
+            self.shared(open.slot).ring.store(0, Release);
+            if let Err(error) = self.drain(&open, true) {
+                tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+            }
+            let number = open.ring.lock().number.take();
+            drop(guard);
+            if let Some(number) = number {
+                self.rings_used.fetch_sub(1, Relaxed);
+                self.table.lock().free_rings.push(number);
+            }
+        }
+    }
+
+    /// Keeps clients from appending. `None` never happens to a client that runs: a stopped one loses its lock.
+    pub fn exclude_writers<'a>(&'a self, open: &OpenInode) -> Option<WriteGuard<'a>> {
+        let inode = self.shared(open.slot);
+        let begun = Instant::now();
+        loop {
+            if inode.write_lock.lock(lock::SERVER, || begun.elapsed() > WRITE_LOCK_PATIENCE) {
+                return Some(WriteGuard { inode });
+            }
+            tracing::warn!(ino = open.ino.0, "a client held a write lock for seconds; it is taken from it");
+            inode.write_lock.clear();
+        }
+    }
+
+    /// Moves what the ring holds to the core: whole blocks only, or everything.
+    pub fn drain(&self, open: &OpenInode, everything: bool) -> FsResult<()> {
+        let mut ring = open.ring.lock();
+        let shared = self.shared(open.slot);
+        let size = self.validated_size(open, &ring);
+        let end = if everything { size } else { size & !(BLOCK_BYTES as u64 - 1) };
+        let Some(number) = ring.number else { return Ok(()) };
+        while ring.head < end {
+            let start = ring.head as usize & (RING_BYTES - 1);
+            let len = ((end - ring.head) as usize).min(RING_BYTES - start);
+            // SAFETY: the range lies within the ring. A client that changes accepted bytes meanwhile breaks its own file.
+            let piece = unsafe {
+                let base = self.rings.as_ptr::<u8>().add(number as usize * RING_BYTES + start);
+                std::slice::from_raw_parts(base, len)
+            };
+            let result = if len >= THROUGH_BYTES {
+                self.fs.write_through(open.ino, ring.head, piece)
+            } else {
+                self.fs.write(open.ino, ring.head, piece)
+            };
+            if let Err(error) = result {
+                shared.error.store(error.errno() as u32, Relaxed);
+                return Err(error);
+            }
+            self.drained_bytes.fetch_add(len as u64, Relaxed);
+            ring.head += len as u64;
+            shared.head.store(ring.head, Release);
+        }
+        Ok(())
+    }
+
+    /// The size that clients published, if it can be one; a client that wrote nonsense loses what it appended.
+    fn validated_size(&self, open: &OpenInode, ring: &MutexGuard<'_, Ring>) -> u64 {
+        let shared = self.shared(open.slot);
+        let size = shared.size.load(Acquire);
+        if ring.number.is_none() {
+            return size;
+        }
+        if size < ring.head || size - ring.head > RING_BYTES as u64 {
+            tracing::error!(ino = open.ino.0, size, head = ring.head, "a client corrupted its file's size");
+            shared.size.store(ring.head, Release);
+            shared.error.store(libc::EIO as u32, Relaxed);
+            return ring.head;
+        }
+        size
+    }
+
+    /// After the core's size changed: the ring is empty and begins there. The caller excludes writers.
+    pub fn size_changed(&self, open: &OpenInode, size: u64) {
+        let mut ring = open.ring.lock();
+        let shared = self.shared(open.slot);
+        ring.head = size;
+        // Shrinking: readers must not look into the ring below the new head; growing: not beyond what is there.
+        shared.seq.fetch_add(1, AcqRel);
+        shared.head.store(size, Release);
+        shared.size.store(size, Release);
+        shared.seq.fetch_add(1, Release);
+    }
+
+    /// Current size of an open inode.
+    pub fn size(&self, open: &OpenInode) -> u64 {
+        self.shared(open.slot).size.load(Acquire)
+    }
+
+    /// Passes the time of the clients' last append on to the core.
+    pub fn pass_times(&self, open: &OpenInode) {
+        let mtime = self.shared(open.slot).mtime_ns.swap(0, Relaxed);
+        if mtime != 0 {
+            let set = weft_vfs::SetAttr { mtime: Some(TimeSpec(mtime)), ..Default::default() };
+            // The inode may have been removed meanwhile; then nobody asks for its times.
+            let _ = self.fs.setattr(open.ino, &set);
+        }
+    }
+
+    /// The core's attributes with what clients changed since.
+    pub fn overlay(&self, mut attr: Attr) -> Attr {
+        if attr.kind == FileKind::File
+            && let Some(open) = self.find(attr.ino)
+        {
+            let shared = self.shared(open.slot);
+            attr.size = shared.size.load(Acquire);
+            let mtime = shared.mtime_ns.load(Relaxed);
+            if mtime > attr.mtime.0 {
+                attr.mtime = TimeSpec(mtime);
+                attr.ctime = TimeSpec(mtime.max(attr.ctime.0));
+            }
+        }
+        attr
+    }
+}

@@ -1,0 +1,120 @@
+//! Open files: what `dup`ed and inherited descriptors share. References are counted per connection, so that those of a
+//! process that died can be given back.
+
+use crate::inodes::OpenInode;
+use crate::memory::SharedMemory;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use weft_client::FileRef;
+use weft_client::shared::volume::{self, Control, OPEN_FILES_MAX};
+
+/// An open file.
+pub struct OpenFile {
+    /// Its slot and generation.
+    pub file: FileRef,
+    /// Its inode.
+    pub inode: Arc<OpenInode>,
+    /// Path in the volume at the time it was opened.
+    pub path: Vec<u8>,
+    /// References of all connections.
+    references: AtomicU32,
+    /// Bytes written through the server by a client without leases, for the next offset.
+    pub written: AtomicU64,
+}
+
+/// All open files.
+pub struct OpenFiles {
+    control: Arc<SharedMemory>,
+    table: Mutex<Table>,
+}
+
+struct Table {
+    slots: Vec<Option<Arc<OpenFile>>>,
+    free: Vec<u32>,
+}
+
+impl OpenFiles {
+    /// No file is open.
+    pub fn new(control: Arc<SharedMemory>) -> OpenFiles {
+        OpenFiles { control, table: Mutex::new(Table { slots: Vec::new(), free: Vec::new() }) }
+    }
+
+    /// The shared side of an open file.
+    pub fn shared(&self, file: FileRef) -> &volume::OpenFile {
+        // SAFETY: the control memory holds a `Control` made of atomics.
+        let control: &Control = unsafe { self.control.view() };
+        &control.open_files[file.slot() as usize]
+    }
+
+    /// Adds an open file with one reference; `None` when there are too many.
+    pub fn add(&self, inode: Arc<OpenInode>, flags: i32, path: Vec<u8>) -> Option<Arc<OpenFile>> {
+        let mut table = self.table.lock();
+        let slot = match table.free.pop() {
+            Some(slot) => slot,
+            None if table.slots.len() < OPEN_FILES_MAX => {
+                table.slots.push(None);
+                table.slots.len() as u32 - 1
+            }
+            None => return None,
+        };
+        let shared = self.shared(FileRef::new(slot, 0));
+        let generation = shared.generation.load(Relaxed).wrapping_add(1);
+        shared.inode.store(inode.slot, Relaxed);
+        shared.flags.store(flags as u32, Relaxed);
+        shared.offset.store(0, Relaxed);
+        shared.lock.clear();
+        shared.generation.store(generation, Release);
+        let open = Arc::new(OpenFile {
+            file: FileRef::new(slot, generation),
+            inode,
+            path,
+            references: AtomicU32::new(1),
+            written: AtomicU64::new(0),
+        });
+        table.slots[slot as usize] = Some(open.clone());
+        Some(open)
+    }
+
+    /// The open file, if it still is one.
+    pub fn get(&self, file: FileRef) -> Option<Arc<OpenFile>> {
+        let table = self.table.lock();
+        let open = table.slots.get(file.slot() as usize)?.as_ref()?;
+        (open.file == file).then(|| open.clone())
+    }
+
+    /// One more reference.
+    pub fn reference(&self, file: FileRef) -> bool {
+        let table = self.table.lock();
+        match table.slots.get(file.slot() as usize) {
+            Some(Some(open)) if open.file == file => {
+                open.references.fetch_add(1, Relaxed);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives back references; returns the file when that was the last one.
+    pub fn release(&self, file: FileRef, count: u32) -> Option<Arc<OpenFile>> {
+        let mut table = self.table.lock();
+        let slot = table.slots.get_mut(file.slot() as usize)?;
+        let open = slot.as_ref().filter(|open| open.file == file)?;
+        let before = open.references.fetch_sub(count, Relaxed);
+        if before > count {
+            return None;
+        }
+        let open = slot.take()?;
+        table.free.push(file.slot());
+        // Whoever still holds the old number gets EBADF.
+        let shared = self.shared(file);
+        shared.generation.store(file.generation().wrapping_add(1), Release);
+        Some(open)
+    }
+
+    /// Files open now.
+    pub fn count(&self) -> usize {
+        let table = self.table.lock();
+        table.slots.len() - table.free.len()
+    }
+}

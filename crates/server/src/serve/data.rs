@@ -1,0 +1,220 @@
+//! Reading, writing and sizing, for what leases do not cover.
+
+use super::{Ask, Failure, Outcome, done, is_file, open_access};
+use crate::inodes::THROUGH_BYTES;
+use crate::open_files::OpenFile;
+use crate::volume::Volume;
+use std::sync::atomic::Ordering::*;
+use weft_client::proto::AT_FILE_OFFSET;
+use weft_client::shared::channel::Response;
+use weft_core::{BLOCK_BYTES, Ino};
+use weft_vfs::{FallocateMode, FileKind, SeekTarget, SetAttr};
+
+/// Largest file, as `off_t` allows.
+const SIZE_MAX: u64 = i64::MAX as u64;
+
+fn kind(ask: &Ask<'_>, open: &OpenFile) -> u32 {
+    ask.volume.inodes.shared(open.inode.slot).kind.load(Relaxed)
+}
+
+fn regular(ask: &Ask<'_>, open: &OpenFile) -> Result<(), Failure> {
+    match kind(ask, open) {
+        libc::S_IFREG => Ok(()),
+        libc::S_IFDIR => Err(Failure(libc::EISDIR)),
+        _ => Err(Failure(libc::EINVAL)),
+    }
+}
+
+pub fn read(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    regular(ask, &open)?;
+    if open_access(ask, &open) == libc::O_WRONLY {
+        return Err(Failure(libc::EBADF));
+    }
+    let volume = ask.volume;
+    let shared = volume.files.shared(open.file);
+    let own_offset = ask.arg(1) == AT_FILE_OFFSET;
+    let offset = if own_offset { shared.offset.load(Relaxed) } else { ask.arg(1) };
+    if ask.arg(3) != 0
+        && let Some(core) = volume.block_map()
+    {
+        volume.maps.fill(core, open.inode.ino, offset / BLOCK_BYTES as u64)?;
+    }
+    let size = volume.inodes.size(&open.inode);
+    let wanted = ask.arg(2).min(size.saturating_sub(offset)) as usize;
+    let out = ask.out(wanted);
+    // What the ring holds has to be with the core first. Only then: draining for each read would break up appends.
+    if offset + out.len() as u64 > volume.inodes.shared(open.inode.slot).head.load(Acquire) {
+        volume.inodes.drain(&open.inode, true)?;
+    }
+    let n = volume.fs.read(open.inode.ino, offset, out)?;
+    if own_offset {
+        shared.offset.store(offset + n as u64, Relaxed);
+    }
+    Ok(Response { ret: n as i64, len: n as u64, ..Response::default() })
+}
+
+pub fn write(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    regular(ask, &open)?;
+    if open_access(ask, &open) == libc::O_RDONLY {
+        return Err(Failure(libc::EBADF));
+    }
+    let data = ask.data()?;
+    let volume = ask.volume;
+    let inode = &open.inode;
+    let shared = volume.files.shared(open.file);
+    let flags = shared.flags.load(Relaxed) as i32;
+    let own_offset = ask.arg(1) == AT_FILE_OFFSET;
+    let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
+    volume.inodes.drain(inode, true)?;
+    let size = volume.inodes.size(inode);
+    let offset = match own_offset {
+        true if flags & libc::O_APPEND != 0 => size,
+        true => shared.offset.load(Relaxed),
+        false => ask.arg(1),
+    };
+    let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or(Failure(libc::EFBIG))?;
+    if data.len() >= THROUGH_BYTES {
+        volume.fs.write_through(inode.ino, offset, data)?;
+    } else {
+        volume.fs.write(inode.ino, offset, data)?;
+    }
+    if end > size {
+        volume.inodes.size_changed(inode, end);
+    }
+    // The core's own time of this write is the newer one.
+    volume.inodes.shared(inode.slot).mtime_ns.store(0, Relaxed);
+    drop(guard);
+    if own_offset {
+        shared.offset.store(end, Relaxed);
+    }
+    volume.inodes.keep_headroom();
+    if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+        volume.fs.fsync(inode.ino)?;
+    }
+    done(data.len() as i64)
+}
+
+pub fn lease(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    if !ask.connection.leases || open_access(ask, &open) == libc::O_RDONLY {
+        return done(0);
+    }
+    done(i64::from(ask.volume.inodes.lease(&open.inode)))
+}
+
+pub fn drain(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    ask.volume.inodes.drain(&open.inode, false)?;
+    ask.volume.inodes.keep_headroom();
+    done(0)
+}
+
+pub fn fsync(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    let volume = ask.volume;
+    volume.inodes.drain(&open.inode, true)?;
+    volume.inodes.pass_times(&open.inode);
+    volume.fs.fsync(open.inode.ino)?;
+    // A write-back that failed earlier is reported once, as in Linux.
+    match volume.inodes.shared(open.inode.slot).error.swap(0, Relaxed) {
+        0 => done(0),
+        errno => Err(Failure(errno as i32)),
+    }
+}
+
+pub fn sync(ask: &Ask<'_>) -> Outcome {
+    ask.volume.drain_all();
+    ask.volume.fs.sync()?;
+    done(0)
+}
+
+/// Sets a file's size, open or not.
+pub(crate) fn set_size(volume: &Volume, ino: Ino, size: u64) -> Result<(), Failure> {
+    if size > SIZE_MAX {
+        return Err(Failure(libc::EFBIG));
+    }
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    match volume.inodes.find(ino) {
+        None => {
+            volume.fs.setattr(ino, &set)?;
+        }
+        Some(open) => {
+            let Some(_guard) = volume.inodes.exclude_writers(&open) else { return Err(Failure(libc::EIO)) };
+            volume.inodes.drain(&open, true)?;
+            volume.inodes.pass_times(&open);
+            volume.fs.setattr(ino, &set)?;
+            volume.inodes.size_changed(&open, size);
+        }
+    }
+    Ok(())
+}
+
+pub fn fallocate(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    regular(ask, &open)?;
+    if open_access(ask, &open) == libc::O_RDONLY {
+        return Err(Failure(libc::EBADF));
+    }
+    let keep = libc::FALLOC_FL_KEEP_SIZE;
+    let bits = ask.arg(1) as i32;
+    let mode = match bits {
+        0 => FallocateMode::Allocate,
+        _ if bits == keep => FallocateMode::KeepSize,
+        _ if bits == libc::FALLOC_FL_PUNCH_HOLE | keep => FallocateMode::PunchHole,
+        libc::FALLOC_FL_ZERO_RANGE => FallocateMode::ZeroRange { keep_size: false },
+        _ if bits == libc::FALLOC_FL_ZERO_RANGE | keep => FallocateMode::ZeroRange { keep_size: true },
+        libc::FALLOC_FL_COLLAPSE_RANGE => FallocateMode::CollapseRange,
+        libc::FALLOC_FL_INSERT_RANGE => FallocateMode::InsertRange,
+        _ => return Err(Failure(libc::EOPNOTSUPP)),
+    };
+    let (offset, len) = (ask.arg(2), ask.arg(3));
+    let volume = ask.volume;
+    let inode = &open.inode;
+    let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
+    volume.inodes.drain(inode, true)?;
+    volume.fs.fallocate(inode.ino, mode, offset, len)?;
+    let size = volume.fs.getattr(inode.ino)?.size;
+    volume.inodes.size_changed(inode, size);
+    done(0)
+}
+
+pub fn seek(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    let volume = ask.volume;
+    let shared = volume.files.shared(open.file);
+    let offset = ask.arg(1) as i64;
+    let size = volume.inodes.size(&open.inode);
+    let target = match ask.arg(2) as i32 {
+        libc::SEEK_SET => offset,
+        libc::SEEK_CUR => (shared.offset.load(Relaxed) as i64).checked_add(offset).ok_or(Failure(libc::EOVERFLOW))?,
+        libc::SEEK_END => (size as i64).checked_add(offset).ok_or(Failure(libc::EOVERFLOW))?,
+        whence @ (libc::SEEK_DATA | libc::SEEK_HOLE) => {
+            regular(ask, &open)?;
+            if offset < 0 || offset as u64 >= size {
+                return Err(Failure(libc::ENXIO));
+            }
+            volume.inodes.drain(&open.inode, true)?;
+            let target = if whence == libc::SEEK_DATA { SeekTarget::Data } else { SeekTarget::Hole };
+            volume.fs.seek(open.inode.ino, offset as u64, target)? as i64
+        }
+        _ => return Err(Failure(libc::EINVAL)),
+    };
+    if target < 0 {
+        return Err(Failure(libc::EINVAL));
+    }
+    shared.offset.store(target as u64, Relaxed);
+    done(target)
+}
+
+/// Hands what an inode's ring holds to the core when somebody is about to look at it by name.
+pub(crate) fn settle(volume: &Volume, ino: Ino, kind: FileKind) -> Result<(), Failure> {
+    if is_file(kind)
+        && let Some(open) = volume.inodes.find(ino)
+    {
+        volume.inodes.drain(&open, true)?;
+        volume.inodes.pass_times(&open);
+    }
+    Ok(())
+}

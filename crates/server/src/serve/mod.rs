@@ -1,0 +1,307 @@
+//! Answering requests.
+//!
+//! A request's arguments and payload come from a process that may be broken or hostile: lengths are checked against the
+//! slot, open files against what the connection holds, paths and names by the resolver and the core.
+
+mod attributes;
+mod data;
+mod directory;
+mod names;
+mod open;
+
+use crate::connection::{Connection, close_last};
+use crate::locks::Owner;
+use crate::open_files::OpenFile;
+use crate::volume::Volume;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use weft_client::proto::{Op, WireStatfs};
+use weft_client::shared::channel::{Request, Response};
+use weft_client::{FileRef, LockRange, OUTSIDE};
+use weft_core::Ino;
+use weft_vfs::path::{Options, Resolved, resolve};
+use weft_vfs::{FileKind, FsError};
+
+/// An errno, as a request's failure.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure(pub i32);
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Failure {
+        if matches!(error, FsError::Checksum { .. } | FsError::Device(_)) {
+            tracing::error!(%error, "a program gets EIO");
+        }
+        Failure(error.errno())
+    }
+}
+
+pub(crate) type Outcome = Result<Response, Failure>;
+
+/// A request being answered.
+pub(crate) struct Ask<'a> {
+    pub volume: &'a Arc<Volume>,
+    pub connection: &'a Connection,
+    pub request: &'a Request,
+    payload: *mut u8,
+    payload_len: usize,
+}
+
+fn done(ret: i64) -> Outcome {
+    Ok(Response { ret, ..Response::default() })
+}
+
+impl<'a> Ask<'a> {
+    pub fn arg(&self, index: usize) -> u64 {
+        self.request.args[index]
+    }
+
+    fn file_arg(&self, index: usize) -> FileRef {
+        FileRef(self.arg(index))
+    }
+
+    /// A copy of a payload part; copied because the client can change it at any time.
+    fn bytes(&self, from: usize, len: usize) -> Result<Vec<u8>, Failure> {
+        if from.checked_add(len).is_none_or(|end| end > self.payload_len) {
+            return Err(Failure(libc::EINVAL));
+        }
+        // SAFETY: within the slot's payload (checked above), which is mapped as long as the connection.
+        Ok(unsafe { std::slice::from_raw_parts(self.payload.add(from), len) }.to_vec())
+    }
+
+    pub fn part1(&self) -> Result<Vec<u8>, Failure> {
+        self.bytes(0, self.request.len1 as usize)
+    }
+
+    pub fn part2(&self) -> Result<Vec<u8>, Failure> {
+        self.bytes(self.request.len1 as usize, self.request.len2 as usize)
+    }
+
+    /// The first part in place, for data that the core copies anyway.
+    pub fn data(&self) -> Result<&'a [u8], Failure> {
+        let len = self.request.len1 as usize;
+        if len > self.payload_len {
+            return Err(Failure(libc::EINVAL));
+        }
+        // SAFETY: as in `bytes`; a client that changes the data meanwhile changes what it writes, no more.
+        Ok(unsafe { std::slice::from_raw_parts(self.payload, len) })
+    }
+
+    /// The payload as the place for an answer of up to `len` bytes.
+    pub fn out(&self, len: usize) -> &'a mut [u8] {
+        // SAFETY: as in `bytes`; the slot's thread is the only one that answers in it.
+        unsafe { std::slice::from_raw_parts_mut(self.payload, len.min(self.payload_len)) }
+    }
+
+    pub fn reply_bytes(&self, ret: i64, bytes: &[u8]) -> Outcome {
+        if bytes.len() > self.payload_len {
+            return Err(Failure(libc::ERANGE));
+        }
+        self.out(bytes.len()).copy_from_slice(bytes);
+        Ok(Response { ret, len: bytes.len() as u64, ..Response::default() })
+    }
+
+    /// An open file that the connection holds.
+    pub fn open_file(&self, index: usize) -> Result<Arc<OpenFile>, Failure> {
+        let file = self.file_arg(index);
+        if !self.connection.holds(file) {
+            return Err(Failure(libc::EBADF));
+        }
+        self.volume.files.get(file).ok_or(Failure(libc::EBADF))
+    }
+
+    /// The directory that a path starts from.
+    pub fn base(&self, index: usize) -> Result<Ino, Failure> {
+        if self.file_arg(index) == FileRef::ROOT { Ok(Ino::ROOT) } else { Ok(self.open_file(index)?.inode.ino) }
+    }
+
+    /// Walks a path from the directory in argument `at`.
+    pub fn walk(&self, at: usize, path: &[u8], follow_last: bool) -> Result<Resolved, Failure> {
+        let start = self.base(at)?;
+        let options = Options { follow_last, mount_point: &self.connection.mount_point };
+        Ok(resolve(self.volume.fs.as_ref(), &self.connection.cred, start, path, options)?)
+    }
+}
+
+/// Answers one request.
+pub fn answer(
+    volume: &Arc<Volume>,
+    connection: &Connection,
+    request: &Request,
+    payload: *mut u8,
+    payload_len: usize,
+) -> Response {
+    let ask = Ask { volume, connection, request, payload, payload_len };
+    let outcome = match Op::from_u32(request.op) {
+        Some(op) => dispatch(&ask, op),
+        None => Err(Failure(libc::ENOSYS)),
+    };
+    outcome.unwrap_or_else(|Failure(errno)| Response { ret: -i64::from(errno), ..Response::default() })
+}
+
+fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
+    match op {
+        Op::Open => open::open(ask),
+        Op::Close => close(ask),
+        Op::Ref => reference(ask),
+        Op::Retain => retain(ask),
+        Op::Read => data::read(ask),
+        Op::Write => data::write(ask),
+        Op::Lease => data::lease(ask),
+        Op::Drain => data::drain(ask),
+        Op::Fsync => data::fsync(ask),
+        Op::Sync => data::sync(ask),
+        Op::Fallocate => data::fallocate(ask),
+        Op::Seek => data::seek(ask),
+        Op::Stat => attributes::stat(ask),
+        Op::SetAttr => attributes::set(ask),
+        Op::Access => attributes::access(ask),
+        Op::GetXattr => attributes::get_xattr(ask),
+        Op::SetXattr => attributes::set_xattr(ask),
+        Op::ListXattr => attributes::list_xattr(ask),
+        Op::RemoveXattr => attributes::remove_xattr(ask),
+        Op::Mkdir => names::mkdir(ask),
+        Op::Mknod => names::mknod(ask),
+        Op::Symlink => names::symlink(ask),
+        Op::Unlink => names::unlink(ask),
+        Op::Rename => names::rename(ask),
+        Op::Link => names::link(ask),
+        Op::LinkFile => names::link_file(ask),
+        Op::Readlink => names::readlink(ask),
+        Op::Resolve => names::resolve_path(ask),
+        Op::PathOf => ask.reply_bytes(0, &ask.open_file(0)?.path),
+        Op::ReadDir => directory::read_dir(ask),
+        Op::Statfs => statfs(ask),
+        Op::Flock => flock(ask),
+        Op::PosixLock => record_lock(ask),
+        Op::Note => {
+            let line = ask.part1()?;
+            let comm = ask.connection.comm.lock().clone();
+            ask.volume.note(&format!("{comm}: {}", String::from_utf8_lossy(&line)));
+            done(0)
+        }
+        Op::SetFlags => open::set_flags(ask),
+        Op::GetFlags => {
+            let open = ask.open_file(0)?;
+            let flags = ask.volume.files.shared(open.file).flags.load(std::sync::atomic::Ordering::Relaxed);
+            Ok(Response { values: [u64::from(flags), 0, 0, 0, 0, 0], ..Response::default() })
+        }
+        Op::SetHint => open::set_hint(ask),
+    }
+}
+
+fn close(ask: &Ask<'_>) -> Outcome {
+    let file = ask.file_arg(0);
+    let open = ask.open_file(0)?;
+    // Closing any descriptor of a file drops the process's record locks on it (POSIX).
+    ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
+    if !ask.connection.give_up(file) {
+        return Err(Failure(libc::EBADF));
+    }
+    if let Some(last) = ask.volume.files.release(file, 1) {
+        close_last(ask.volume, &last);
+    }
+    done(0)
+}
+
+fn reference(ask: &Ask<'_>) -> Outcome {
+    let file = ask.open_file(0)?.file;
+    if !ask.volume.files.reference(file) {
+        return Err(Failure(libc::EBADF));
+    }
+    ask.connection.hold(file);
+    done(0)
+}
+
+/// After exec: what the new program still has is kept, the rest given back.
+fn retain(ask: &Ask<'_>) -> Outcome {
+    let bytes = ask.part2()?;
+    let mut kept: FxHashMap<u64, u32> = FxHashMap::default();
+    for raw in bytes.as_chunks::<8>().0 {
+        let file = u64::from_le_bytes(*raw);
+        if ask.connection.holds(FileRef(file)) {
+            *kept.entry(file).or_insert(0) += 1;
+        }
+    }
+    let before = ask.connection.replace_held(kept.clone());
+    for (file, count) in before {
+        let still = kept.get(&file).copied().unwrap_or(0);
+        for _ in count..still {
+            ask.volume.files.reference(FileRef(file));
+        }
+        if count > still
+            && let Some(last) = ask.volume.files.release(FileRef(file), count - still)
+        {
+            close_last(ask.volume, &last);
+        }
+    }
+    done(0)
+}
+
+fn statfs(ask: &Ask<'_>) -> Outcome {
+    let stats = ask.volume.fs.statfs()?;
+    let wire = WireStatfs {
+        total_bytes: stats.total_bytes,
+        free_bytes: stats.free_bytes,
+        inodes: stats.inodes,
+        free_inodes: stats.free_inodes,
+        fsid: ask.volume.tag,
+    };
+    ask.reply_bytes(0, bytemuck::bytes_of(&wire))
+}
+
+fn flock(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    let cancelled = || ask.connection.is_closing();
+    let owner = Owner::File(open.file.0);
+    ask.volume.locks.set_whole(open.inode.ino, owner, ask.arg(1) as i32, &cancelled).map_err(Failure)?;
+    done(0)
+}
+
+fn record_lock(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    let command = ask.arg(1) as i32;
+    let range =
+        LockRange { kind: ask.arg(2) as i32, start: ask.arg(3), len: ask.arg(4), pid: ask.connection.pid };
+    if !matches!(range.kind, libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK) {
+        return Err(Failure(libc::EINVAL));
+    }
+    let by_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
+    let owner = if by_file { Owner::File(open.file.0) } else { Owner::Process(ask.connection.id) };
+    let ino = open.inode.ino;
+    match command {
+        libc::F_GETLK | libc::F_OFD_GETLK => {
+            let found = ask.volume.locks.in_the_way(ino, owner, &range);
+            let lock = found.unwrap_or(LockRange { kind: libc::F_UNLCK, ..range });
+            let values = [lock.kind as u64, lock.start, lock.len, u64::from(lock.pid), 0, 0];
+            Ok(Response { values, ..Response::default() })
+        }
+        libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
+            let access = open_access(ask, &open);
+            let writable = access != libc::O_RDONLY;
+            let readable = access != libc::O_WRONLY;
+            if range.kind == libc::F_WRLCK && !writable || range.kind == libc::F_RDLCK && !readable {
+                return Err(Failure(libc::EBADF));
+            }
+            let wait = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+            let cancelled = || ask.connection.is_closing();
+            ask.volume.locks.set_record(ino, owner, &range, wait, &cancelled).map_err(Failure)?;
+            done(0)
+        }
+        _ => Err(Failure(libc::EINVAL)),
+    }
+}
+
+/// Access mode of an open file.
+fn open_access(ask: &Ask<'_>, open: &OpenFile) -> i32 {
+    let flags = ask.volume.files.shared(open.file).flags.load(std::sync::atomic::Ordering::Relaxed) as i32;
+    flags & libc::O_ACCMODE
+}
+
+fn is_file(kind: FileKind) -> bool {
+    kind == FileKind::File
+}
+
+/// A path that leaves the volume.
+fn outside<T>() -> Result<T, Failure> {
+    Err(Failure(OUTSIDE))
+}

@@ -1,0 +1,257 @@
+//! Opening files.
+
+use super::{Ask, Failure, Outcome, done, is_file, outside};
+use crate::volume::Volume;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use weft_client::shared::channel::Response;
+use weft_core::{Ino, Tag};
+use weft_placement::{FileContext, OpenIntent, WriteHint};
+use weft_vfs::path::{Place, Resolved};
+use weft_vfs::{Attr, CreateArgs, FileKind, FileSystem, FsError, NewNode, access};
+
+/// Flags that `fcntl(F_SETFL)` may change.
+const CHANGEABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
+
+pub fn open(ask: &Ask<'_>) -> Outcome {
+    let path = ask.part1()?;
+    let flags = ask.arg(1) as i32;
+    let mode = ask.arg(2) as u32 & 0o7777;
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return open_unnamed(ask, &path, flags, mode);
+    }
+    let exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
+    let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
+    loop {
+        let (attr, created) = match ask.walk(0, &path, follow)? {
+            Resolved::Outside(_) => return outside(),
+            Resolved::Found(..) if exclusive => return Err(Failure(libc::EEXIST)),
+            Resolved::Found(_, attr) => {
+                check_open(ask, &attr, flags)?;
+                ask.volume.fs.open(attr.ino)?;
+                (attr, false)
+            }
+            Resolved::Missing(place) if flags & libc::O_CREAT != 0 => {
+                if place.must_be_dir {
+                    return Err(Failure(libc::EISDIR));
+                }
+                match create(ask, &place, &path, flags, mode) {
+                    Ok(attr) => (attr, true),
+                    // Somebody else was faster.
+                    Err(FsError::Exists) if !exclusive => continue,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Resolved::Missing(_) => return Err(Failure(libc::ENOENT)),
+        };
+        return finish(ask, &attr, created, flags, canonical_hint(ask, &path));
+    }
+}
+
+/// The core's open reference is taken; from here on it belongs to the table of open inodes.
+fn finish(ask: &Ask<'_>, attr: &Attr, created: bool, flags: i32, path: Vec<u8>) -> Outcome {
+    let volume = ask.volume;
+    let inode = volume.inodes.acquire(attr)?;
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if is_file(attr.kind) && !created && flags & libc::O_TRUNC != 0 && writes {
+        let result = super::data::set_size(volume, attr.ino, 0);
+        if let Err(failure) = result {
+            volume.inodes.release(&inode);
+            return Err(failure);
+        }
+    }
+    if is_file(attr.kind) && !created && writes {
+        // A file that is written again may be another kind of file than it was: a recycled log, a renamed table.
+        let size = volume.inodes.size(&inode);
+        let tag = place_tag(ask, &path, intent(flags, false), size, WriteHint::NotSet);
+        if volume.fs.tag(attr.ino)?.stream != tag.stream {
+            volume.fs.set_tag(attr.ino, tag)?;
+        }
+    }
+    let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
+    let Some(open) = volume.files.add(inode.clone(), kept, path) else {
+        volume.inodes.release(&inode);
+        return Err(Failure(libc::ENFILE));
+    };
+    ask.connection.hold(open.file);
+    let values = [open.file.0, u64::from(inode.slot), u64::from(attr.mode()), 0, 0, 0];
+    Ok(Response { ret: i64::from(open.file.slot()), values, ..Response::default() })
+}
+
+fn check_open(ask: &Ask<'_>, attr: &Attr, flags: i32) -> Result<(), Failure> {
+    let access_mode = flags & libc::O_ACCMODE;
+    let path_only = flags & libc::O_PATH != 0;
+    if attr.kind == FileKind::Symlink && !path_only {
+        return Err(Failure(libc::ELOOP));
+    }
+    if flags & libc::O_DIRECTORY != 0 && attr.kind != FileKind::Directory {
+        return Err(Failure(libc::ENOTDIR));
+    }
+    if path_only {
+        return Ok(());
+    }
+    if attr.kind == FileKind::Directory && (access_mode != libc::O_RDONLY || flags & libc::O_CREAT != 0) {
+        return Err(Failure(libc::EISDIR));
+    }
+    if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
+        // The server has no pipes, sockets and devices behind their names.
+        return Err(Failure(libc::ENXIO));
+    }
+    let mut wanted = match access_mode {
+        libc::O_RDONLY => access::READ,
+        libc::O_WRONLY => access::WRITE,
+        _ => access::READ | access::WRITE,
+    };
+    if flags & libc::O_TRUNC != 0 {
+        wanted |= access::WRITE;
+    }
+    ask.connection.cred.check(attr, wanted)?;
+    let cred = &ask.connection.cred;
+    if flags & libc::O_NOATIME != 0 && !cred.is_root() && cred.uid != attr.uid {
+        return Err(Failure(libc::EPERM));
+    }
+    Ok(())
+}
+
+fn create(ask: &Ask<'_>, place: &Place, path: &[u8], flags: i32, mode: u32) -> Result<Attr, FsError> {
+    let dir = ask.volume.fs.getattr(place.dir)?;
+    let cred = &ask.connection.cred;
+    cred.check(&dir, access::WRITE | access::EXECUTE)?;
+    let path = canonical_hint(ask, path);
+    let tag = place_tag(ask, &path, intent(flags, true), 0, WriteHint::NotSet);
+    let args = CreateArgs {
+        node: NewNode::File,
+        perm: mode,
+        uid: cred.uid,
+        gid: group_for(&dir, cred.gid),
+        tag,
+        open: true,
+    };
+    ask.volume.fs.create(place.dir, &place.name, &args)
+}
+
+fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
+    if flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(Failure(libc::EINVAL));
+    }
+    let attr = match ask.walk(0, path, true)? {
+        Resolved::Outside(_) => return outside(),
+        Resolved::Missing(_) => return Err(Failure(libc::ENOENT)),
+        Resolved::Found(_, attr) => attr,
+    };
+    if attr.kind != FileKind::Directory {
+        return Err(Failure(libc::ENOTDIR));
+    }
+    let cred = &ask.connection.cred;
+    cred.check(&attr, access::WRITE | access::EXECUTE)?;
+    let path = canonical_hint(ask, path);
+    let tag = place_tag(ask, &path, intent(flags, true) | OpenIntent::TMPFILE, 0, WriteHint::NotSet);
+    let args = CreateArgs {
+        node: NewNode::File,
+        perm: mode,
+        uid: cred.uid,
+        gid: group_for(&attr, cred.gid),
+        tag,
+        open: true,
+    };
+    let file = ask.volume.fs.create_unnamed(&args)?;
+    let kept = flags & !(libc::O_TMPFILE & !libc::O_DIRECTORY);
+    finish(ask, &file, true, kept & !libc::O_DIRECTORY, path)
+}
+
+/// A directory with the set-group-id bit passes its group on.
+pub(crate) fn group_for(dir: &Attr, gid: u32) -> u32 {
+    if dir.perm & libc::S_ISGID != 0 { dir.gid } else { gid }
+}
+
+fn intent(flags: i32, created: bool) -> OpenIntent {
+    let mut intent = OpenIntent::empty();
+    intent.set(OpenIntent::CREATE, created);
+    intent.set(OpenIntent::WRITE, flags & libc::O_ACCMODE != libc::O_RDONLY);
+    intent.set(OpenIntent::APPEND, flags & libc::O_APPEND != 0);
+    intent.set(OpenIntent::DIRECT, flags & libc::O_DIRECT != 0);
+    intent.set(OpenIntent::SYNC, flags & (libc::O_SYNC | libc::O_DSYNC) != 0);
+    intent.set(OpenIntent::EXCL, flags & libc::O_EXCL != 0);
+    intent.set(OpenIntent::TRUNC, flags & libc::O_TRUNC != 0);
+    intent
+}
+
+/// Asks placement for a file's tag.
+pub(crate) fn place_tag(ask: &Ask<'_>, path: &[u8], flags: OpenIntent, size: u64, hint: WriteHint) -> Tag {
+    let volume: &Volume = ask.volume;
+    let comm = ask.connection.comm.lock().clone();
+    let thread = ask.part2().ok().map(|name| String::from_utf8_lossy(&name).into_owned()).unwrap_or_default();
+    let ctx = FileContext {
+        process: &comm,
+        thread: if thread.is_empty() { &comm } else { &thread },
+        thread_id: ask.arg(3) as u32,
+        flags,
+        hint,
+        size,
+        uid: ask.connection.cred.uid,
+        volume_bytes: (volume.volume_bytes)(),
+        now: volume.started.elapsed(),
+        ..FileContext::new(path)
+    };
+    volume.engine.place(&ctx)
+}
+
+/// The path as placement and reports see it: absolute, from the volume's root, `.` and empty components left out.
+pub(crate) fn canonical_hint(ask: &Ask<'_>, path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len() + 1);
+    if path.first() != Some(&b'/')
+        && let Ok(dir) = ask.open_file(0)
+    {
+        out.extend_from_slice(&dir.path);
+    }
+    append_components(&mut out, path);
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
+
+fn append_components(out: &mut Vec<u8>, path: &[u8]) {
+    if out.as_slice() == b"/" {
+        out.clear();
+    }
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                let cut = out.iter().rposition(|&b| b == b'/').unwrap_or(0);
+                out.truncate(cut);
+            }
+            name => {
+                out.push(b'/');
+                out.extend_from_slice(name);
+            }
+        }
+    }
+}
+
+pub fn set_flags(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    let shared = ask.volume.files.shared(open.file);
+    let old = shared.flags.load(Relaxed) as i32;
+    let new = old & !CHANGEABLE | ask.arg(1) as i32 & CHANGEABLE;
+    shared.flags.store(new as u32, Relaxed);
+    done(0)
+}
+
+/// What the program says of a file's lifetime: the file is placed again with that knowledge.
+pub fn set_hint(ask: &Ask<'_>) -> Outcome {
+    let open = ask.open_file(0)?;
+    let hint = WriteHint::from_fcntl(ask.arg(1) as u32).ok_or(Failure(libc::EINVAL))?;
+    let size = ask.volume.inodes.size(&open.inode);
+    let tag = place_tag(ask, &open.path, OpenIntent::CREATE | OpenIntent::WRITE, size, hint);
+    retag(ask.volume, open.inode.ino, tag)?;
+    done(0)
+}
+
+/// Gives a file another tag; what is accepted so far still goes by the old one.
+pub(crate) fn retag(volume: &Arc<Volume>, ino: Ino, tag: Tag) -> Result<(), Failure> {
+    let fs: &dyn FileSystem = volume.fs.as_ref();
+    fs.set_tag(ino, tag)?;
+    Ok(())
+}

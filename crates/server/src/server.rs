@@ -1,0 +1,241 @@
+//! Starting and stopping: the listener and the threads that work beside requests.
+
+use crate::connection::Connections;
+use crate::error::ServerError;
+use crate::memory::lock_robust;
+use crate::volume::Volume;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use weft_client::sys;
+
+/// How often the core does its work beside requests.
+const TICK: Duration = Duration::from_millis(100);
+/// The flusher looks this often even when nobody rings.
+const FLUSHER_WAIT_NS: u64 = 200_000_000;
+/// Rings that nobody flushes are handed to the core after this long, as a kernel writes back dirty pages.
+const RING_AGE: Duration = Duration::from_secs(5);
+
+/// A running server.
+pub struct Server {
+    volume: Arc<Volume>,
+    connections: Arc<Connections>,
+    socket: PathBuf,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    keeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+/// The socket of the volume at `image`: the same for everyone who names the same file.
+pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
+    let meta = std::fs::metadata(image)?;
+    // SAFETY: plain system call without arguments.
+    let uid = unsafe { libc::geteuid() };
+    let dir = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if Path::new(&dir).is_dir() => PathBuf::from(dir).join("weft"),
+        _ => std::env::temp_dir().join(format!("weft-{uid}")),
+    };
+    match std::fs::DirBuilder::new().mode(0o711).create(&dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let owner = std::fs::symlink_metadata(&dir)?;
+    if !owner.is_dir() || owner.uid() != uid {
+        // Somebody else made it to be asked instead of us.
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours", dir.display())));
+    }
+    Ok(dir.join(format!("{:x}-{:x}.sock", meta.dev(), meta.ino())))
+}
+
+impl Server {
+    /// Serves a volume on a Unix socket.
+    pub fn start(volume: Volume, socket: &Path) -> Result<Server, ServerError> {
+        let listen = |source| ServerError::Listen { path: socket.to_path_buf(), source };
+        // The volume's device is locked by this process, so a socket that stands there is a dead server's.
+        match std::fs::remove_file(socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(socket).map_err(listen)?;
+        let volume = Arc::new(volume);
+        let keeper = keep_alive(&volume)?;
+        let mut server = Server {
+            volume,
+            connections: Arc::default(),
+            socket: socket.to_path_buf(),
+            stop: Arc::default(),
+            threads: Vec::new(),
+            keeper: Some(keeper),
+        };
+        let (volume, connections, stop) =
+            (server.volume.clone(), server.connections.clone(), server.stop.clone());
+        server.spawn("weft-accept", move || accept(&listener, &volume, &connections, &stop))?;
+        let (volume, stop) = (server.volume.clone(), server.stop.clone());
+        server.spawn("weft-flush", move || flush(&volume, &stop))?;
+        let (volume, stop) = (server.volume.clone(), server.stop.clone());
+        server.spawn("weft-tick", move || tick(&volume, &stop))?;
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
+        let thread = std::thread::Builder::new()
+            .name(name.to_string())
+            .spawn(run)
+            .map_err(|source| ServerError::System { what: "a thread", source })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// What is served.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Processes connected now.
+    pub fn clients(&self) -> usize {
+        self.connections.count()
+    }
+
+    /// Waits until no process is connected any more, or `patience` has passed; returns whether none is.
+    pub fn wait_idle(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while self.clients() > 0 {
+            if begun.elapsed() > patience {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
+    /// Stops serving: clients that are still there get EIO from now on; what they had written is handed to the core.
+    pub fn stop(mut self) -> Arc<Volume> {
+        self.shut_down();
+        self.volume.clone()
+    }
+
+    fn shut_down(&mut self) {
+        if self.stop.swap(true, SeqCst) {
+            return;
+        }
+        self.volume.page().stopped.store(1, SeqCst);
+        self.volume.drain_all();
+        // Wakes the listener out of accept.
+        let _ = UnixStream::connect(&self.socket);
+        let page = self.volume.page();
+        page.kicks.fetch_add(1, SeqCst);
+        sys::futex_wake(&page.kicks, u32::MAX >> 1);
+        for thread in self.threads.drain(..) {
+            // A panic has been reported by the panic hook.
+            let _ = thread.join();
+        }
+        for connection in self.connections.all() {
+            self.volume.add_measured(connection.measured());
+        }
+        if let Some((release, thread)) = self.keeper.take() {
+            drop(release);
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+/// A thread that holds the robust mutex for as long as the server lives: the kernel marks it when the thread dies,
+/// even by SIGKILL.
+fn keep_alive(volume: &Arc<Volume>) -> Result<(mpsc::Sender<()>, JoinHandle<()>), ServerError> {
+    let (release, released) = mpsc::channel::<()>();
+    let (locked, is_locked) = mpsc::channel();
+    let volume = volume.clone();
+    let system = |source| ServerError::System { what: "the liveness mutex", source };
+    let thread = std::thread::Builder::new()
+        .name("weft-alive".into())
+        .spawn(move || {
+            // SAFETY: the words are reserved for the mutex, which nobody uses yet.
+            let result = unsafe { lock_robust(volume.page().alive.as_ptr().cast_mut().cast()) };
+            let _ = locked.send(result);
+            let _ = released.recv();
+        })
+        .map_err(system)?;
+    match is_locked.recv() {
+        Ok(Ok(())) => Ok((release, thread)),
+        Ok(Err(error)) => Err(system(error)),
+        Err(_) => Err(system(io::ErrorKind::Other.into())),
+    }
+}
+
+fn accept(listener: &UnixListener, volume: &Arc<Volume>, connections: &Arc<Connections>, stop: &AtomicBool) {
+    for socket in listener.incoming() {
+        if stop.load(SeqCst) {
+            return;
+        }
+        match socket {
+            Ok(socket) => connections.serve(volume.clone(), socket),
+            Err(error) => {
+                tracing::warn!(%error, "accept");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// Moves what rings hold to the core when clients ring, and everything that has waited long.
+fn flush(volume: &Arc<Volume>, stop: &AtomicBool) {
+    let page = volume.page();
+    let mut last_sweep = Instant::now();
+    while !stop.load(SeqCst) {
+        let seen = page.kicks.load(SeqCst);
+        let worked = flush_kicked(volume);
+        if last_sweep.elapsed() >= RING_AGE {
+            last_sweep = Instant::now();
+            volume.drain_all();
+        }
+        if !worked {
+            page.flusher_sleeps.store(1, SeqCst);
+            if page.kicks.load(SeqCst) == seen && !stop.load(SeqCst) {
+                sys::futex_wait(&page.kicks, seen, FLUSHER_WAIT_NS);
+            }
+            page.flusher_sleeps.store(0, SeqCst);
+        }
+    }
+}
+
+fn flush_kicked(volume: &Arc<Volume>) -> bool {
+    let mut worked = false;
+    for (index, word) in volume.control().kick_bits.iter().enumerate() {
+        if word.load(Relaxed) == 0 {
+            continue;
+        }
+        let mut bits = word.swap(0, AcqRel);
+        while bits != 0 {
+            let slot = index as u32 * 64 + bits.trailing_zeros();
+            bits &= bits - 1;
+            worked = true;
+            let Some(open) = volume.inodes.in_slot(slot) else { continue };
+            if let Err(error) = volume.inodes.drain(&open, false) {
+                tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+            }
+        }
+    }
+    if worked {
+        volume.inodes.keep_headroom();
+    }
+    worked
+}
+
+fn tick(volume: &Arc<Volume>, stop: &AtomicBool) {
+    while !stop.load(SeqCst) {
+        std::thread::sleep(TICK);
+        (volume.tick)();
+    }
+}

@@ -1,0 +1,227 @@
+//! A served volume: a core, what is open on it, and who is connected.
+
+use crate::error::ServerError;
+use crate::inodes::Inodes;
+use crate::locks::Locks;
+use crate::maps::Maps;
+use crate::memory::SharedMemory;
+use crate::open_files::OpenFiles;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::Instant;
+use weft_client::shared::volume::{Control, MAGIC, VolumePage};
+use weft_client::shared::{VERSION, channel::Measured};
+use weft_core::hist::{Histogram, Summary};
+use weft_placement::Engine;
+use weft_vfs::{BlockMap, FileSystem};
+
+/// Lines kept of what programs asked for and were refused.
+const NOTES_MAX: usize = 256;
+
+/// What clients need to read the device without the server.
+pub struct DirectImage {
+    /// The image; opened read-only.
+    pub file: OwnedFd,
+    /// Offset of zone 0 in the file.
+    pub base: u64,
+    /// Whether it may be mapped.
+    pub mappable: bool,
+    /// Bytes from one zone to the next.
+    pub zone_bytes: u64,
+    /// Device blocks.
+    pub device_blocks: u64,
+    /// The CRC32C table that the core keeps: one `u32` per device block.
+    pub crc: Arc<SharedMemory>,
+    /// Told how many reads and bytes clients read by themselves.
+    pub count_reads: Box<dyn Fn(u64, u64) + Send + Sync>,
+}
+
+/// What makes a volume.
+pub struct VolumeOptions {
+    /// The core.
+    pub fs: Arc<dyn FileSystem>,
+    /// Where data goes.
+    pub engine: Arc<Engine>,
+    /// How clients may read by themselves; `None` = they may not.
+    pub direct: Option<DirectImage>,
+    /// Tells the volume from others on this machine.
+    pub tag: u64,
+    /// Bytes that the volume has taken from programs so far: the clock of lifetimes.
+    pub volume_bytes: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// The core's work beside requests: cleaning, write-back, commits by time.
+    pub tick: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A served volume.
+pub struct Volume {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) direct: Option<DirectImage>,
+    pub(crate) tag: u64,
+    pub(crate) volume_bytes: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub(crate) tick: Box<dyn Fn() + Send + Sync>,
+    pub(crate) control: Arc<SharedMemory>,
+    pub(crate) maps: Arc<Maps>,
+    pub(crate) inodes: Inodes,
+    pub(crate) files: OpenFiles,
+    pub(crate) locks: Locks,
+    pub(crate) started: Instant,
+    pub(crate) connections_made: AtomicU32,
+    pub(crate) totals: Totals,
+    notes: Mutex<BTreeMap<String, u64>>,
+}
+
+/// What clients measured, summed over those that have gone.
+#[derive(Default)]
+pub(crate) struct Totals {
+    reads: Histogram,
+    writes: Histogram,
+    syncs: Histogram,
+    direct_reads: AtomicU64,
+    direct_bytes: AtomicU64,
+    ring_bytes: AtomicU64,
+    calls: AtomicU64,
+}
+
+/// What a report shows of the programs' own view.
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct ProgramView {
+    /// Latency of reads.
+    pub reads: Summary,
+    /// Latency of writes.
+    pub writes: Summary,
+    /// Latency of fsync and its kin.
+    pub syncs: Summary,
+    /// Reads served without the server.
+    pub direct_reads: u64,
+    /// Bytes of device blocks read without the server.
+    pub direct_bytes: u64,
+    /// Bytes appended without the server.
+    pub ring_bytes: u64,
+    /// Calls that the server answered.
+    pub calls: u64,
+    /// What was asked for and refused, with how often.
+    pub notes: Vec<(String, u64)>,
+}
+
+impl Volume {
+    /// A volume that nobody is connected to.
+    pub fn new(options: VolumeOptions) -> Result<Volume, ServerError> {
+        let system = |what| move |source| ServerError::System { what, source };
+        let control = SharedMemory::create("weft-control", size_of::<Control>()).map_err(system("control memory"))?;
+        let control = Arc::new(control);
+        let maps = Arc::new(Maps::new(control.clone()).map_err(system("map memory"))?);
+        if let Some(core) = options.fs.block_map() {
+            core.set_observer(maps.clone());
+        }
+        let inodes =
+            Inodes::new(control.clone(), maps.clone(), options.fs.clone()).map_err(system("ring memory"))?;
+        // SAFETY: the control memory holds a `Control` made of atomics.
+        let page: &VolumePage = unsafe { &control.view::<Control>().volume };
+        if let Some(direct) = &options.direct {
+            page.zone_bytes.store(direct.zone_bytes, Relaxed);
+            page.image_base.store(direct.base, Relaxed);
+            page.device_blocks.store(direct.device_blocks, Relaxed);
+        }
+        page.version.store(VERSION, Relaxed);
+        page.magic.store(MAGIC, Release);
+        Ok(Volume {
+            files: OpenFiles::new(control.clone()),
+            fs: options.fs,
+            engine: options.engine,
+            direct: options.direct,
+            tag: options.tag,
+            volume_bytes: options.volume_bytes,
+            tick: options.tick,
+            control,
+            maps,
+            inodes,
+            locks: Locks::default(),
+            started: Instant::now(),
+            connections_made: AtomicU32::new(0),
+            totals: Totals::default(),
+            notes: Mutex::new(BTreeMap::new()),
+        })
+    }
+
+    pub(crate) fn page(&self) -> &VolumePage {
+        // SAFETY: the control memory holds a `Control` made of atomics.
+        unsafe { &self.control.view::<Control>().volume }
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        // SAFETY: the control memory holds a `Control` made of atomics.
+        unsafe { self.control.view() }
+    }
+
+    pub(crate) fn block_map(&self) -> Option<&dyn BlockMap> {
+        self.direct.as_ref().and_then(|_| self.fs.block_map())
+    }
+
+    /// Descriptors that a client with leases gets, in the order of the protocol. Owned ones are opened for it.
+    pub(crate) fn lease_fds(&self) -> std::io::Result<Option<(Vec<i32>, Vec<OwnedFd>)>> {
+        let Some(direct) = &self.direct else { return Ok(None) };
+        let owned = vec![self.maps.memory().read_only_fd()?, direct.crc.read_only_fd()?];
+        let fds = vec![
+            self.control.fd(),
+            owned[0].as_raw_fd(),
+            owned[1].as_raw_fd(),
+            self.inodes.ring_memory().fd(),
+            direct.file.as_raw_fd(),
+        ];
+        Ok(Some((fds, owned)))
+    }
+
+    /// Keeps a line for the report.
+    pub fn note(&self, line: &str) {
+        let mut notes = self.notes.lock();
+        if notes.len() < NOTES_MAX || notes.contains_key(line) {
+            *notes.entry(line.to_string()).or_insert(0) += 1;
+        }
+    }
+
+    /// Adds what a client measured, once, when it is gone.
+    pub(crate) fn add_measured(&self, measured: &Measured) {
+        let t = &self.totals;
+        t.reads.add(&measured.reads);
+        t.writes.add(&measured.writes);
+        t.syncs.add(&measured.syncs);
+        let reads = measured.direct_reads.load(Relaxed);
+        let bytes = measured.direct_blocks.load(Relaxed) * weft_core::BLOCK_BYTES as u64;
+        t.direct_reads.fetch_add(reads, Relaxed);
+        t.direct_bytes.fetch_add(bytes, Relaxed);
+        t.ring_bytes.fetch_add(measured.ring_bytes.load(Relaxed), Relaxed);
+        t.calls.fetch_add(measured.calls.load(Relaxed), Relaxed);
+        if let Some(direct) = &self.direct {
+            (direct.count_reads)(reads, bytes);
+        }
+    }
+
+    /// What the programs that have ended saw.
+    pub fn program_view(&self) -> ProgramView {
+        let t = &self.totals;
+        ProgramView {
+            reads: t.reads.summary(),
+            writes: t.writes.summary(),
+            syncs: t.syncs.summary(),
+            direct_reads: t.direct_reads.load(Relaxed),
+            direct_bytes: t.direct_bytes.load(Relaxed),
+            ring_bytes: t.ring_bytes.load(Relaxed),
+            calls: t.calls.load(Relaxed),
+            notes: self.notes.lock().iter().map(|(line, n)| (line.clone(), *n)).collect(),
+        }
+    }
+
+    /// Hands everything that clients have written to the core.
+    pub fn drain_all(&self) {
+        for open in self.inodes.all() {
+            if let Err(error) = self.inodes.drain(&open, true) {
+                tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+            }
+            self.inodes.pass_times(&open);
+        }
+    }
+}
