@@ -248,7 +248,7 @@ impl Engine {
             stream: id,
             stream_name: stream.map_or_else(String::new, |s| s.name.clone()),
             class: stream.map_or(DataClass::Unknown, |s| s.class),
-            group: stream.map_or(LifetimeGroup(0), |s| s.grouper.group(ctx)),
+            group: stream.map_or(LifetimeGroup(0), |s| s.grouper.peek(ctx)),
             grouping: stream.map_or_else(String::new, |s| s.grouper.spec().to_string()),
             lifetime_bytes: stream.and_then(|s| s.lifetime.expected_bytes()),
         }

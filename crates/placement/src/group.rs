@@ -42,8 +42,21 @@ impl Grouper {
     pub fn group(&self, ctx: &FileContext<'_>) -> LifetimeGroup {
         let slot = match self.key(ctx) {
             None => 0,
-            Some(key) => self.holders.lock().slot(key, self.spec.slots),
+            Some(key) => self.holders.lock().take(key, self.spec.slots),
         };
+        self.number(ctx, slot)
+    }
+
+    /// The group that [`Grouper::group`] would give, without giving it.
+    pub fn peek(&self, ctx: &FileContext<'_>) -> LifetimeGroup {
+        let slot = match self.key(ctx) {
+            None => 0,
+            Some(key) => self.holders.lock().find(key, self.spec.slots),
+        };
+        self.number(ctx, slot as u64)
+    }
+
+    fn number(&self, ctx: &FileContext<'_>, slot: u64) -> LifetimeGroup {
         let window = match self.spec.window {
             Window::Endless => 0,
             Window::Bytes(bytes) => ctx.volume_bytes / bytes.max(1),
@@ -65,22 +78,26 @@ impl Grouper {
 }
 
 impl Holders {
-    fn slot(&mut self, key: u64, slots: u16) -> u64 {
-        self.clock += 1;
-        let used = self.clock;
+    /// The slot of a key: the one it has, else a free one, else that of the key unused for longest.
+    fn find(&self, key: u64, slots: u16) -> usize {
         if let Some(at) = self.entries.iter().position(|h| h.key == key) {
-            self.entries[at].used = used;
-            return at as u64;
+            return at;
         }
         if self.entries.len() < usize::from(slots) {
-            self.entries.push(Holder { key, used });
-            return self.entries.len() as u64 - 1;
+            return self.entries.len();
         }
-        let oldest = (0..self.entries.len()).min_by_key(|&at| self.entries[at].used).unwrap_or(0);
-        if let Some(holder) = self.entries.get_mut(oldest) {
-            *holder = Holder { key, used };
+        (0..self.entries.len()).min_by_key(|&at| self.entries[at].used).unwrap_or(0)
+    }
+
+    fn take(&mut self, key: u64, slots: u16) -> u64 {
+        self.clock += 1;
+        let at = self.find(key, slots);
+        let holder = Holder { key, used: self.clock };
+        match self.entries.get_mut(at) {
+            Some(entry) => *entry = holder,
+            None => self.entries.push(holder),
         }
-        oldest as u64
+        at as u64
     }
 }
 
@@ -106,6 +123,8 @@ mod tests {
         let grouper = Grouper::new(GroupSpec { key: GroupKey::Thread, slots: 2, window: Window::Endless });
         let (one, two) = (by_thread(&grouper, 1), by_thread(&grouper, 2));
         assert_eq!(by_thread(&grouper, 1), one);
+        let three = FileContext { thread_id: 3, ..FileContext::new(b"/a") };
+        assert_eq!((grouper.peek(&three).0, grouper.peek(&three).0), (two, two));
         assert_eq!(by_thread(&grouper, 3), two);
         assert_eq!(by_thread(&grouper, 1), one);
     }

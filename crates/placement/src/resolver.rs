@@ -75,14 +75,20 @@ impl Resolver for ZoneResolver {
             return GC_SLOT;
         }
         let key = Key { stream: tag.stream, group: tag.group };
-        let slot = match self.keys.get(&key) {
-            Some(held) => held.slot,
-            None => self.admit(tag),
+        let slot = match self.keys.get_mut(&key) {
+            Some(held) => {
+                held.used = self.clock;
+                held.slot
+            }
+            None => {
+                let slot = self.admit(tag);
+                self.keys.insert(key, Held { slot, used: self.clock });
+                if self.keys.len() > KEYS_MAX {
+                    self.forget_oldest();
+                }
+                slot
+            }
         };
-        self.keys.insert(key, Held { slot, used: self.clock });
-        if self.keys.len() > KEYS_MAX {
-            self.forget_oldest();
-        }
         if let Some(entry) = self.slots.get_mut(slot) {
             entry.used = self.clock;
             entry.death = tag.death;
@@ -165,4 +171,165 @@ impl ZoneResolver {
 /// How far apart two deaths are; one that is unknown is as far as can be from one that is known.
 fn death_distance(a: u64, b: u64) -> u64 {
     if (a == 0) != (b == 0) { u64::MAX } else { a.abs_diff(b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tag(stream: u16, group: u16, death: u64) -> Tag {
+        Tag { stream: StreamId(stream), group: LifetimeGroup(group), death, ..Tag::default() }
+    }
+
+    #[test]
+    fn streams_share_by_nearest_death_when_each_has_only_one_slot() {
+        let mut zones = ZoneResolver::new();
+        let (wal, table) = (zones.slot(&tag(1, 0, 100), 3), zones.slot(&tag(2, 0, 9000), 3));
+        assert_ne!(wal, table);
+        assert_eq!(zones.slot(&tag(3, 0, 120), 3), wal);
+        assert_eq!(zones.slot(&tag(4, 0, 8000), 3), table);
+    }
+
+    #[test]
+    fn an_unknown_death_is_nearest_to_another_unknown_death() {
+        let mut zones = ZoneResolver::new();
+        let (unknown, known) = (zones.slot(&tag(1, 0, 0), 3), zones.slot(&tag(2, 0, 5), 3));
+        assert_ne!(unknown, known);
+        assert_eq!(zones.slot(&tag(3, 0, 0), 3), unknown);
+        assert_eq!(zones.slot(&tag(4, 0, u64::MAX), 3), known);
+    }
+
+    #[test]
+    fn groups_of_one_stream_merge_before_streams_do() {
+        let mut zones = ZoneResolver::new();
+        let groups: Vec<usize> = (0..3).map(|g| zones.slot(&tag(1, g, 100), 4)).collect();
+        assert_eq!(groups, [1, 2, 3]);
+        // A second stream comes although all slots are taken: one of the first stream's groups makes room.
+        let other = zones.slot(&tag(2, 0, 100), 4);
+        let regrouped: Vec<usize> = (0..3).map(|g| zones.slot(&tag(1, g, 100), 4)).collect();
+        assert!(!regrouped.contains(&other), "{regrouped:?} and {other}");
+        // A fourth group of the first stream joins one of its own.
+        assert_ne!(zones.slot(&tag(1, 3, 100), 4), other);
+    }
+
+    #[test]
+    fn an_idle_group_gives_its_slot_to_a_new_one_and_a_busy_one_does_not() {
+        let mut zones = ZoneResolver::new();
+        let (idle, busy) = (zones.slot(&tag(1, 0, 0), 3), zones.slot(&tag(1, 1, 0), 3));
+        for _ in 0..GROUP_IDLE {
+            assert_eq!(zones.slot(&tag(1, 1, 0), 3), busy);
+        }
+        assert_eq!(zones.slot(&tag(1, 2, 0), 3), idle);
+        assert_eq!(zones.slot(&tag(1, 1, 0), 3), busy);
+    }
+
+    #[test]
+    fn a_stream_gives_up_its_last_slot_only_after_a_long_time() {
+        let mut zones = ZoneResolver::new();
+        let (rare, busy) = (zones.slot(&tag(1, 0, 1000), 3), zones.slot(&tag(2, 0, 5), 3));
+        for _ in 0..GROUP_IDLE * 2 {
+            zones.slot(&tag(2, 0, 5), 3);
+        }
+        // Not yet: a third stream shares with the one that dies like it.
+        assert_eq!(zones.slot(&tag(3, 0, 5), 3), busy);
+        for _ in 0..STREAM_IDLE {
+            zones.slot(&tag(2, 0, 5), 3);
+        }
+        assert_eq!(zones.slot(&tag(4, 0, 5), 3), rare);
+    }
+
+    #[test]
+    fn streams_part_again_when_there_are_more_slots() {
+        let mut zones = ZoneResolver::new();
+        let tags = [tag(1, 0, 5), tag(2, 0, 6), tag(3, 0, 7)];
+        let merged: Vec<usize> = tags.iter().map(|t| zones.slot(t, 2)).collect();
+        assert_eq!(merged, [1, 1, 1]);
+        let mut parted: Vec<usize> = tags.iter().map(|t| zones.slot(t, 4)).collect();
+        parted.sort_unstable();
+        assert_eq!(parted, [1, 2, 3]);
+    }
+
+    #[test]
+    fn memory_is_bounded_however_many_groups_there_are() {
+        let mut zones = ZoneResolver::new();
+        for n in 0..10_000u32 {
+            zones.slot(&tag((n % 7) as u16, n as u16, u64::from(n)), 8);
+        }
+        assert!(zones.keys.len() <= KEYS_MAX, "{}", zones.keys.len());
+    }
+
+    fn any_tag(streams: u16, groups: u16) -> impl Strategy<Value = Tag> {
+        (1..=streams, 0..groups, 0u64..1 << 40, any::<bool>()).prop_map(|(stream, group, death, gc)| {
+            let host = tag(stream, group, death);
+            if gc { host.relocated() } else { host }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_slot_is_always_one_of_those_that_are_open(
+            calls in prop::collection::vec((any_tag(12, 9), 0usize..15), 1..400),
+        ) {
+            let mut zones = ZoneResolver::new();
+            for (tag, slots_now) in calls {
+                prop_assert!(zones.slot(&tag, slots_now) < slots_now.max(1));
+            }
+        }
+
+        #[test]
+        fn relocated_data_never_shares_a_slot_with_host_data(
+            calls in prop::collection::vec((any_tag(12, 9), 2usize..15), 1..400),
+        ) {
+            let mut zones = ZoneResolver::new();
+            for (tag, slots_now) in calls {
+                let slot = zones.slot(&tag, slots_now);
+                prop_assert_eq!(slot == GC_SLOT, tag.origin == Origin::Gc);
+            }
+        }
+
+        #[test]
+        fn while_there_are_enough_slots_every_key_has_its_own_and_keeps_it(
+            order in prop::collection::vec((1u16..4, 0u16..3), 1..600),
+        ) {
+            // Three streams of three groups: nine keys, and one slot for the cleaner.
+            let mut zones = ZoneResolver::new();
+            let mut seen: FxHashMap<(u16, u16), usize> = FxHashMap::default();
+            for (stream, group) in order {
+                let slot = zones.slot(&tag(stream, group, 0), 10);
+                let first = *seen.entry((stream, group)).or_insert(slot);
+                prop_assert_eq!(first, slot);
+            }
+            let mut slots: Vec<usize> = seen.values().copied().collect();
+            slots.sort_unstable();
+            slots.dedup();
+            prop_assert_eq!(slots.len(), seen.len());
+        }
+
+        #[test]
+        fn a_key_that_is_written_again_at_once_keeps_its_slot(
+            calls in prop::collection::vec((any_tag(12, 9), 1usize..15), 1..400),
+        ) {
+            let mut zones = ZoneResolver::new();
+            for (tag, slots_now) in calls {
+                let slot = zones.slot(&tag, slots_now);
+                prop_assert_eq!(zones.slot(&tag, slots_now), slot);
+            }
+        }
+
+        #[test]
+        fn as_many_streams_as_slots_stay_apart_however_many_groups_they_have(
+            order in prop::collection::vec((1u16..5, 0u16..6), 1..600),
+        ) {
+            let mut zones = ZoneResolver::new();
+            for (stream, group) in order {
+                zones.slot(&tag(stream, group, 0), 5);
+            }
+            // Once around, because a stream that has not come yet takes its slot when it comes.
+            (1..5).for_each(|stream| { zones.slot(&tag(stream, 0, 0), 5); });
+            let mut slots: Vec<usize> = (1..5).map(|stream| zones.slot(&tag(stream, 0, 0), 5)).collect();
+            slots.sort_unstable();
+            prop_assert_eq!(slots, [1, 2, 3, 4]);
+        }
+    }
 }

@@ -170,6 +170,11 @@ impl Policy {
         &self.streams
     }
 
+    /// The stream of files that no rule matches; without one, the generic policy decides on them.
+    pub fn default_stream(&self) -> Option<&StreamSpec> {
+        self.streams.get(self.default?)
+    }
+
     /// Its rules, in the order in which they are tried.
     pub fn rules(&self) -> impl Iterator<Item = RuleInfo<'_>> {
         self.rules.iter().map(|r| RuleInfo { line: r.line, conditions: &r.conditions, stream: r.stream })

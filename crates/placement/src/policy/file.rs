@@ -90,6 +90,16 @@ pub enum SplitBy {
     Directory,
 }
 
+impl fmt::Display for SplitBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            SplitBy::Suffix => "suffix",
+            SplitBy::Shape => "shape",
+            SplitBy::Directory => "directory",
+        })
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RuleFile {

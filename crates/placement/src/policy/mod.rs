@@ -5,6 +5,7 @@
 //! rule costs one pass over the name and a few ands, however many rules there are.
 
 mod compile;
+mod describe;
 mod error;
 mod file;
 mod shipped;
