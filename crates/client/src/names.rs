@@ -187,6 +187,13 @@ impl Client {
         pod(self.call(Op::Statfs, &[])?.run()?.payload())
     }
 
+    /// What the volume's owner tells of a topic, from a place on: bytes put into `out`, and where to go on (0 = that was
+    /// all).
+    pub fn inspect(&self, topic: u64, from: u64, out: &mut [u8]) -> Result<(usize, u64), Errno> {
+        let answer = self.call(Op::Inspect, &[topic, from])?.run()?;
+        Ok((copy_out(answer.payload(), out)?, answer.ret() as u64))
+    }
+
     /// After `exec`: keep one reference for each of `files` and give all others back.
     pub fn retain(&self, files: &[FileRef]) -> Result<(), Errno> {
         let mut call = self.call(Op::Retain, &[files.len() as u64])?;

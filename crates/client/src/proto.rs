@@ -181,6 +181,9 @@ ops! {
     LinkFile = 36,
     /// file, lifetime hint (`RWH_` values): what the program told with `fcntl(F_SET_RW_HINT)`.
     SetHint = 37,
+    /// topic, from: what the volume's owner tells of it -> where to go on (0 = that was all), text in the payload. The
+    /// topics are the owner's.
+    Inspect = 38,
 }
 
 /// Attributes of a file.

@@ -22,4 +22,4 @@ pub mod volume;
 pub use error::ServerError;
 pub use memory::SharedMemory;
 pub use server::{Server, socket_path};
-pub use volume::{DirectImage, ProgramView, Volume, VolumeOptions};
+pub use volume::{DirectImage, Inspector, ProgramView, Told, Volume, VolumeOptions};

@@ -55,6 +55,18 @@ pub struct VolumeOptions {
     pub tick: Box<dyn Fn() + Send + Sync>,
 }
 
+/// A part of what an [`Inspector`] tells.
+pub struct Told {
+    /// At most [`weft_client::shared::channel::PAYLOAD_BYTES`].
+    pub text: Vec<u8>,
+    /// Where to go on; 0 = that was all.
+    pub next: u64,
+}
+
+/// Tells clients about the volume: called with a topic, a place to go on from, and what the programs that have ended
+/// saw. `None` when there is no such topic.
+pub type Inspector = Box<dyn Fn(u64, u64, &ProgramView) -> Option<Told> + Send + Sync>;
+
 /// A served volume.
 pub struct Volume {
     pub(crate) fs: Arc<dyn FileSystem>,
@@ -71,6 +83,7 @@ pub struct Volume {
     pub(crate) started: Instant,
     pub(crate) connections_made: AtomicU32,
     pub(crate) totals: Totals,
+    pub(crate) inspector: Option<Inspector>,
     notes: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -143,8 +156,14 @@ impl Volume {
             started: Instant::now(),
             connections_made: AtomicU32::new(0),
             totals: Totals::default(),
+            inspector: None,
             notes: Mutex::new(BTreeMap::new()),
         })
+    }
+
+    /// The same volume, which tells clients about itself.
+    pub fn with_inspector(self, inspector: Inspector) -> Volume {
+        Volume { inspector: Some(inspector), ..self }
     }
 
     pub(crate) fn page(&self) -> &VolumePage {

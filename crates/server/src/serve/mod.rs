@@ -186,6 +186,7 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
             Ok(Response { values: [u64::from(flags), 0, 0, 0, 0, 0], ..Response::default() })
         }
         Op::SetHint => open::set_hint(ask),
+        Op::Inspect => inspect(ask),
     }
 }
 
@@ -247,6 +248,12 @@ fn statfs(ask: &Ask<'_>) -> Outcome {
         fsid: ask.volume.tag,
     };
     ask.reply_bytes(0, bytemuck::bytes_of(&wire))
+}
+
+fn inspect(ask: &Ask<'_>) -> Outcome {
+    let inspector = ask.volume.inspector.as_ref().ok_or(Failure(libc::EOPNOTSUPP))?;
+    let told = inspector(ask.arg(0), ask.arg(1), &ask.volume.program_view()).ok_or(Failure(libc::EINVAL))?;
+    ask.reply_bytes(told.next as i64, &told.text)
 }
 
 fn flock(ask: &Ask<'_>) -> Outcome {
