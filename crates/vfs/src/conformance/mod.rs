@@ -1,10 +1,10 @@
 //! The suite that every core must pass.
 //!
-//! Four parts, each stronger and slower than the one before:
+//! Three parts, each stronger and slower than the one before:
 //!
 //! - **Properties** ([`run_all`], [`conformance_tests!`](crate::conformance_tests)): one function per sentence that a
 //!   core must make true, with the exact error variant where one is due.
-//! - **`model`**: random operations on a core and on [`MemFs`](crate::MemFs), compared after each one.
+//! - **[`model`]**: random operations on a core and on [`MemFs`](crate::MemFs), compared after each one.
 //! - **`crash`**: a workload that remembers what was promised, and judges what is there after a power cut.
 //!
 //! A core's `tests/conformance.rs` is:
@@ -47,6 +47,7 @@ pub mod concurrency;
 pub mod content;
 pub mod links;
 pub mod listing;
+pub mod model;
 pub mod names;
 pub mod open_files;
 pub mod ranges;

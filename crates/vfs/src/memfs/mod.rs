@@ -69,6 +69,19 @@ impl MemFs {
             }),
         }
     }
+
+    /// Gives back every open reference, as the end of the program that held them does.
+    pub fn release_all(&self) {
+        let mut state = self.state.lock();
+        let open: Vec<Ino> =
+            state.inodes.iter().filter(|(_, inode)| inode.opens > 0).map(|(ino, _)| *ino).collect();
+        for ino in open {
+            if let Ok(inode) = state.inode_mut(ino) {
+                inode.opens = 0;
+            }
+            state.collect(ino);
+        }
+    }
 }
 
 impl State {
