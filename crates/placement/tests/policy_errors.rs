@@ -1,5 +1,8 @@
 //! What a user is told of a policy that is wrong: the file, the line, the value and the remedy.
 
+// The lint spares test functions but not the functions that they share.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use weft_placement::Policy;
 
 const HEAD: &str = "name = \"p\"\n[[stream]]\nname = \"a\"\n";

@@ -1,6 +1,9 @@
 //! The shipped policies against the files that their programs really make. The names were recorded from RocksDB 7.8.3,
 //! LevelDB 1.23, SQLite 3.40 and WiredTiger 3.2.1; those of MongoDB and CacheLib are from their documentation.
 
+// The lint spares test functions but not the functions that they share.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::HashSet;
 use weft_core::DataClass;
 use weft_placement::{Engine, FileContext, Mode, OpenIntent, Policy, WriteHint};
