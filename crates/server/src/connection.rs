@@ -11,6 +11,7 @@ use bytemuck::Zeroable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub struct Connection {
     pub leases: bool,
     token: u64,
     channel: SharedMemory,
+    socket: UnixStream,
     /// References to open files that it holds.
     files: Mutex<FxHashMap<u64, u32>>,
     closing: AtomicBool,
@@ -127,6 +129,19 @@ impl Connections {
     /// Every connection.
     pub fn all(&self) -> Vec<Arc<Connection>> {
         self.live.lock().values().cloned().collect()
+    }
+
+    /// Ends every connection and waits until each has given back what it held.
+    pub fn end_all(&self) {
+        for connection in self.all() {
+            // It may have ended by itself.
+            let _ = connection.socket.shutdown(Shutdown::Both);
+        }
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // A panic has been reported by the panic hook.
+            let _ = thread.join();
+        }
     }
 
     /// Serves a socket that has just been accepted, in a thread of its own.
@@ -259,6 +274,7 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
         leases,
         token: secret()?,
         channel: SharedMemory::create("weft-channel", size_of::<Channel>())?,
+        socket: socket.try_clone()?,
         files: Mutex::new(FxHashMap::default()),
         closing: AtomicBool::new(false),
     });

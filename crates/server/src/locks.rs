@@ -162,7 +162,8 @@ impl Locks {
 }
 
 fn conflict(held: &[Held], owner: Owner, exclusive: bool, start: u64, last: u64) -> Option<&Held> {
-    held.iter().find(|h| h.owner != owner && (h.exclusive || exclusive) && h.overlaps(start, last))
+    let in_the_way = |h: &&Held| h.owner != owner && (h.exclusive || exclusive) && h.overlaps(start, last);
+    held.iter().filter(in_the_way).min_by_key(|h| h.start)
 }
 
 /// Takes `start ..= last` out of what an owner holds, splitting locks that reach beyond it.

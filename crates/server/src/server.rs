@@ -6,7 +6,8 @@ use crate::memory::lock_robust;
 use crate::volume::Volume;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, mpsc};
@@ -26,6 +27,7 @@ pub struct Server {
     volume: Arc<Volume>,
     connections: Arc<Connections>,
     socket: PathBuf,
+    listener: Arc<UnixListener>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     keeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
@@ -61,13 +63,14 @@ impl Server {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen(error)),
             _ => {}
         }
-        let listener = UnixListener::bind(socket).map_err(listen)?;
+        let listener = Arc::new(UnixListener::bind(socket).map_err(listen)?);
         let volume = Arc::new(volume);
         let keeper = keep_alive(&volume)?;
         let mut server = Server {
             volume,
             connections: Arc::default(),
             socket: socket.to_path_buf(),
+            listener: listener.clone(),
             stop: Arc::default(),
             threads: Vec::new(),
             keeper: Some(keeper),
@@ -125,8 +128,9 @@ impl Server {
         }
         self.volume.page().stopped.store(1, SeqCst);
         self.volume.drain_all();
-        // Wakes the listener out of accept.
-        let _ = UnixStream::connect(&self.socket);
+        // Wakes the thread that accepts; connecting would not when somebody removed the socket's name.
+        // SAFETY: plain system call on a descriptor that is open.
+        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
         let page = self.volume.page();
         page.kicks.fetch_add(1, SeqCst);
         sys::futex_wake(&page.kicks, u32::MAX >> 1);
@@ -134,9 +138,7 @@ impl Server {
             // A panic has been reported by the panic hook.
             let _ = thread.join();
         }
-        for connection in self.connections.all() {
-            self.volume.add_measured(connection.measured());
-        }
+        self.connections.end_all();
         if let Some((release, thread)) = self.keeper.take() {
             drop(release);
             let _ = thread.join();
@@ -176,10 +178,8 @@ fn keep_alive(volume: &Arc<Volume>) -> Result<(mpsc::Sender<()>, JoinHandle<()>)
 
 fn accept(listener: &UnixListener, volume: &Arc<Volume>, connections: &Arc<Connections>, stop: &AtomicBool) {
     for socket in listener.incoming() {
-        if stop.load(SeqCst) {
-            return;
-        }
         match socket {
+            _ if stop.load(SeqCst) => return,
             Ok(socket) => connections.serve(volume.clone(), socket),
             Err(error) => {
                 tracing::warn!(%error, "accept");

@@ -1,0 +1,200 @@
+//! A client and a server in one process, over the in-memory core: the protocol and what it promises.
+
+use std::sync::Arc;
+use weft_client::{AttrChange, Client, ConnectOptions, FileRef, LockRange, Resolution, WireDirent};
+use weft_placement::{Engine, Mode};
+use weft_server::{Server, Volume, VolumeOptions};
+use weft_vfs::FileSystem;
+use weft_vfs::memfs::MemFs;
+
+struct Rig {
+    server: Option<Server>,
+    _dir: tempfile::TempDir,
+    path: Vec<u8>,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let dir = tempfile::tempdir().unwrap();
+        let fs: Arc<dyn FileSystem> = Arc::new(MemFs::new());
+        let volume = Volume::new(VolumeOptions {
+            fs,
+            engine: Arc::new(Engine::new(Mode::Rules, None, 0).unwrap()),
+            direct: None,
+            tag: 7,
+            volume_bytes: Box::new(|| 0),
+            tick: Box::new(|| {}),
+        })
+        .unwrap();
+        let path = dir.path().join("s");
+        let server = Server::start(volume, &path).unwrap();
+        Rig { path: path.to_str().unwrap().as_bytes().to_vec(), _dir: dir, server: Some(server) }
+    }
+
+    fn client(&self) -> Client {
+        let options = ConnectOptions { socket_path: &self.path, mount_point: b"/weft", inherited_socket: None };
+        Client::connect(&options).unwrap()
+    }
+}
+
+fn create(client: &Client, path: &[u8]) -> FileRef {
+    client.open(FileRef::ROOT, path, libc::O_CREAT | libc::O_RDWR, 0o644).unwrap().file
+}
+
+#[test]
+fn what_is_written_is_read_back_by_another_client() {
+    let rig = Rig::new();
+    let (a, b) = (rig.client(), rig.client());
+    let file = create(&a, b"/x");
+    assert_eq!(a.write(file, b"hello ").unwrap(), 6);
+    assert_eq!(a.write(file, b"world").unwrap(), 5);
+    let other = b.open(FileRef::ROOT, b"/x", libc::O_RDONLY, 0).unwrap().file;
+    let mut out = [0; 32];
+    assert_eq!(b.read(other, &mut out).unwrap(), 11);
+    assert_eq!(&out[..11], b"hello world");
+    assert_eq!(b.read(other, &mut out).unwrap(), 0);
+    assert_eq!(b.write(other, b"x").unwrap_err(), libc::EBADF);
+}
+
+#[test]
+fn a_file_that_the_connection_does_not_hold_is_refused() {
+    let rig = Rig::new();
+    let (a, b) = (rig.client(), rig.client());
+    let file = create(&a, b"/x");
+    assert_eq!(b.fstat(file).unwrap_err(), libc::EBADF);
+    assert_eq!(b.close(file).unwrap_err(), libc::EBADF);
+    a.close(file).unwrap();
+    assert_eq!(a.fstat(file).unwrap_err(), libc::EBADF);
+}
+
+#[test]
+fn an_unlinked_file_lives_until_its_process_ends() {
+    let rig = Rig::new();
+    let a = rig.client();
+    let file = create(&a, b"/x");
+    a.unlink(FileRef::ROOT, b"/x", 0).unwrap();
+    a.write(file, b"still here").unwrap();
+    assert_eq!(a.fstat(file).unwrap().size, 10);
+    let before = rig.client().statfs().unwrap().inodes;
+    let _ = weft_client::sys::close(a.socket());
+    let server = rig.server.as_ref().unwrap();
+    let waited = std::time::Instant::now();
+    while rig.client().statfs().unwrap().inodes == before {
+        assert!(waited.elapsed().as_secs() < 10, "{} clients", server.clients());
+    }
+}
+
+#[test]
+fn a_child_shares_offsets_and_keeps_files_that_its_parent_closed() {
+    let rig = Rig::new();
+    let parent = rig.client();
+    let file = create(&parent, b"/x");
+    parent.write(file, b"abc").unwrap();
+    let ticket = parent.prepare_child(false).unwrap();
+    parent.close(file).unwrap();
+    parent.adopt(ticket);
+    assert_eq!(parent.write(file, b"def").unwrap(), 3);
+    assert_eq!(parent.fstat(file).unwrap().size, 6);
+}
+
+#[test]
+fn directories_list_in_pieces() {
+    let rig = Rig::new();
+    let a = rig.client();
+    for i in 0..500 {
+        let file = create(&a, format!("/file{i}").as_bytes());
+        a.close(file).unwrap();
+    }
+    let dir = a.open(FileRef::ROOT, b"/", libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap().file;
+    let mut names = std::collections::BTreeSet::new();
+    let mut cookie = 0;
+    let mut out = [0; 1000];
+    loop {
+        let n = a.read_dir(dir, cookie, &mut out).unwrap();
+        if n == 0 {
+            break;
+        }
+        let mut at = 0;
+        while at < n {
+            let head: WireDirent = bytemuck::pod_read_unaligned(&out[at..at + size_of::<WireDirent>()]);
+            let name = &out[at + size_of::<WireDirent>()..][..head.name_len as usize];
+            assert!(names.insert(name.to_vec()), "twice: {}", String::from_utf8_lossy(name));
+            cookie = head.cookie;
+            at += (size_of::<WireDirent>() + name.len()).next_multiple_of(8);
+        }
+    }
+    assert_eq!(names.len(), 502);
+}
+
+#[test]
+fn record_locks_exclude_other_processes_and_go_with_the_descriptor() {
+    let rig = Rig::new();
+    let (a, b) = (rig.client(), rig.client());
+    let (fa, fb) = (create(&a, b"/x"), create(&b, b"/x"));
+    let range = LockRange { kind: libc::F_WRLCK, start: 0, len: 10, pid: 0 };
+    a.record_lock(fa, libc::F_SETLK, &range).unwrap();
+    assert_eq!(b.record_lock(fb, libc::F_SETLK, &range).unwrap_err(), libc::EAGAIN);
+    assert_eq!(b.record_lock(fb, libc::F_GETLK, &range).unwrap().kind, libc::F_WRLCK);
+    a.close(fa).unwrap();
+    b.record_lock(fb, libc::F_SETLK, &range).unwrap();
+}
+
+#[test]
+fn a_stopped_server_gives_eio() {
+    let mut rig = Rig::new();
+    let a = rig.client();
+    let file = create(&a, b"/x");
+    drop(rig.server.take());
+    assert_eq!(a.write(file, b"x").unwrap_err(), libc::EIO);
+    assert_eq!(a.fstat(file).unwrap_err(), libc::EIO);
+}
+
+#[test]
+fn absolute_symlinks_stay_inside_or_tell_where_they_lead() {
+    let rig = Rig::new();
+    let a = rig.client();
+    a.mkdir(FileRef::ROOT, b"/d", 0o755).unwrap();
+    let file = create(&a, b"/d/x");
+    a.close(file).unwrap();
+    a.symlink(b"/weft/d", FileRef::ROOT, b"/in").unwrap();
+    a.symlink(b"/etc", FileRef::ROOT, b"/out").unwrap();
+    let mut out = [0; weft_client::RESOLVED_MAX];
+    assert_eq!(a.resolve(FileRef::ROOT, b"/in/./x", 0, &mut out).unwrap(), Resolution::Inside(4));
+    assert_eq!(&out[..4], b"/d/x");
+    assert_eq!(a.stat(FileRef::ROOT, b"/out/passwd", 0).unwrap_err(), weft_client::OUTSIDE);
+    assert_eq!(a.resolve(FileRef::ROOT, b"/out/passwd", 0, &mut out).unwrap(), Resolution::Outside(11));
+    assert_eq!(&out[..11], b"/etc/passwd");
+}
+
+#[test]
+fn many_threads_call_at_once() {
+    let rig = Rig::new();
+    let client = rig.client();
+    std::thread::scope(|scope| {
+        for t in 0..8 {
+            let client = &client;
+            scope.spawn(move || {
+                let file = create(client, format!("/t{t}").as_bytes());
+                for i in 0..200u64 {
+                    client.pwrite(file, &i.to_le_bytes(), i * 8).unwrap();
+                }
+                assert_eq!(client.fstat(file).unwrap().size, 1600);
+                client.close(file).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn attributes_are_set_one_by_one() {
+    let rig = Rig::new();
+    let a = rig.client();
+    let file = create(&a, b"/x");
+    let change = AttrChange { mode: Some(0o600), mtime_ns: Some(1_500_000_000_000_000_001), ..AttrChange::default() };
+    a.set_attr(FileRef::ROOT, b"/x", 0, &change).unwrap();
+    let attr = a.fstat(file).unwrap();
+    assert_eq!(attr.mode, libc::S_IFREG | 0o600);
+    assert_eq!(attr.mtime_ns, 1_500_000_000_000_000_001);
+    a.ftruncate(file, 5000).unwrap();
+    assert_eq!(a.fstat(file).unwrap().size, 5000);
+}
