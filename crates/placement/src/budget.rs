@@ -9,8 +9,8 @@ const ZONES_PER_SLOT: usize = 8;
 /// Places for each free zone: with the two or three free zones at which a cleaner keeps a full device, four to six
 /// streams are still kept apart; on the last free zone two are, then one.
 const SLOTS_PER_FREE: usize = 2;
-/// Places that even a small device has while it has free zones: the cleaner, short-lived and long-lived data.
-const SLOTS_LEAST: usize = 3;
+/// Places that even a small device has while it has free zones: the cleaner, and three kinds of data.
+const SLOTS_LEAST: usize = 4;
 
 /// Places (open zones) that programs' and relocated data may use now.
 ///
@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn a_small_device_is_not_eaten_up_by_open_zones() {
         assert_eq!(budget(64, 64, 14), 8);
-        assert_eq!(budget(16, 16, 14), 3);
+        assert_eq!(budget(16, 16, 14), 4);
     }
 
     #[test]

@@ -127,3 +127,12 @@ fn a_rule_that_is_never_reached_is_told() {
     let told = error_after_stream("[[rule]]\nstream = \"a\"\n[[rule]]\nname = \"*.log\"\nstream = \"a\"\n");
     assert!(told.starts_with("my.toml:6: this rule is never reached, because the rule in line 4"), "{told}");
 }
+
+#[test]
+fn the_example_in_the_documentation_is_a_policy() {
+    let page = include_str!("../../../docs/formats/policy-toml.md");
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let policy = Policy::parse(example, "the documentation").unwrap();
+    assert_eq!((policy.name(), policy.streams().len(), policy.rules().count()), ("kafka", 3, 2));
+    assert_eq!(policy.default_stream().map(|s| s.name.as_str()), Some("meta"));
+}
