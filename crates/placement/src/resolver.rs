@@ -225,6 +225,20 @@ mod tests {
     }
 
     #[test]
+    fn an_idle_group_gives_its_slot_to_a_new_group_of_another_stream_too_but_not_before() {
+        for (calls, takes_it) in [(GROUP_IDLE / 4, false), (GROUP_IDLE, true)] {
+            let mut zones = ZoneResolver::new();
+            let [idle, _, own] = [tag(1, 0, 0), tag(1, 1, 0), tag(2, 0, 0)].map(|t| zones.slot(&t, 4));
+            for _ in 0..calls {
+                zones.slot(&tag(1, 1, 0), 4);
+                zones.slot(&tag(2, 0, 0), 4);
+            }
+            let expected = if takes_it { idle } else { own };
+            assert_eq!(zones.slot(&tag(2, 1, 0), 4), expected, "after {calls} rounds");
+        }
+    }
+
+    #[test]
     fn a_stream_gives_up_its_last_slot_only_after_a_long_time() {
         let mut zones = ZoneResolver::new();
         let (rare, busy) = (zones.slot(&tag(1, 0, 1000), 3), zones.slot(&tag(2, 0, 5), 3));

@@ -133,7 +133,9 @@ fn a_tag_carries_owner_class_and_the_death_that_the_policy_expects() {
 
 #[test]
 fn observed_deaths_replace_what_the_policy_expects() {
-    let engine = with_policy("name = \"p\"\ndefault = \"a\"\n[[stream]]\nname = \"a\"\nlifetime = \"1M\"\n");
+    let engine = with_policy(
+        "name = \"p\"\ndefault = \"a\"\n[[stream]]\nname = \"other\"\n[[stream]]\nname = \"a\"\nlifetime = \"1M\"\n",
+    );
     let ctx = FileContext::new(b"/x");
     let tag = engine.place(&ctx);
     for n in 0..20u64 {
@@ -181,6 +183,16 @@ fn explaining_a_file_names_policy_rule_and_reason_and_changes_nothing() {
         engine.explain(&FileContext { process: "db_bench", ..FileContext::new(b"/notes.txt") }).to_string();
     assert!(rest.contains("policy    generic: no other policy has a rule for the file"), "{rest}");
     assert!(rest.contains("rule      none: no rule matches; this is the policy's default stream"), "{rest}");
+}
+
+#[test]
+fn explaining_a_file_takes_no_group_from_others() {
+    let engine = Engine::new(Mode::Rules, None, 0).unwrap();
+    let of =
+        |thread_id| FileContext { process: "db_bench", thread_id, ..FileContext::new(b"/db/000010.sst") };
+    let groups: Vec<_> = (1..=4).map(|thread| engine.place(&of(thread)).group).collect();
+    assert_eq!(engine.explain(&of(5)).group, groups[0], "the one unused for longest would go");
+    assert_eq!((1..=4).map(|thread| engine.place(&of(thread)).group).collect::<Vec<_>>(), groups);
 }
 
 #[test]

@@ -98,3 +98,21 @@ fn a_volume_that_is_too_small_is_reported_as_full() {
     let volume = Volume { zones: 4, ..Volume::for_utilisation(&workload, 4 << 20, 0.8) };
     assert!(run(&workload, volume, Mode::Rules).full);
 }
+
+#[test]
+fn zones_in_which_everything_has_died_are_reset_at_once_and_nothing_is_copied() {
+    // Forty files of a zone each, of which two live at a time, on six zones.
+    let mut text = String::new();
+    for file in 1..=40 {
+        text += &format!("O {file} 7 main 241 /{file}.log\nW {file} {}\nC {file}\n", 4 << 20);
+        if file > 1 {
+            text += &format!("U /{}.log\n", file - 1);
+        }
+    }
+    let workload = Workload::parse(&text, "p").unwrap();
+    let volume = Volume { zones: 6, ..Volume::for_utilisation(&workload, 4 << 20, 0.8) };
+    let outcome = run(&workload, volume, Mode::Off);
+    assert_eq!((outcome.host_blocks, outcome.gc_blocks), (40 * 1024, 0));
+    assert_eq!((outcome.resets, outcome.whole_resets), (39, 39));
+    assert!(!outcome.full);
+}
