@@ -1,7 +1,7 @@
 //! Where data goes: streams, lifetime groups, rules, modes.
 //!
 //! Pure decisions, no I/O: from what is known of a file ([`FileContext`]) to the [`Tag`](weft_core::Tag) that its data
-//! carries ([`Engine`]), and from tags to the few places that can be open at once ([`Resolver`], [`budget`]). The crate
+//! carries ([`Engine`]), and from tags to the few places that can be open at once ([`Resolver`], [`budget()`]). The crate
 //! knows nothing of how files are stored or programs are hooked.
 //!
 //! ```
