@@ -5,6 +5,7 @@ use crate::image::header::{self, Header, SESSION_OFFSET, Session};
 use crate::image::slot::Trust;
 use crate::image::table::Table;
 use crate::sys;
+use crate::sys::file::LockedFile;
 use parking_lot::RwLock;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,12 +20,12 @@ const CREATE_CHUNK_BYTES: usize = 4 << 20;
 /// An open image.
 #[derive(Debug)]
 pub struct Image {
-    /// The file; it also holds the lock.
-    pub file: File,
+    /// The zone table. Before the file, so that it is unmapped before the lock goes.
+    pub table: Table,
+    /// The file, locked.
+    pub file: LockedFile,
     /// Its path, for errors.
     pub path: PathBuf,
-    /// The zone table.
-    pub table: Table,
     /// Byte offset of the data area.
     pub base: u64,
     /// Bytes from one zone to the next.
@@ -62,7 +63,7 @@ impl Image {
             .truncate(false)
             .open(path)
             .map_err(io)?;
-        lock(&file, path)?;
+        let file = lock(file, path)?;
         let total = header::image_bytes(&header.geometry);
         let zeros = vec![0u8; CREATE_CHUNK_BYTES];
         // Truncation first takes the old magic away: an interrupted creation is never mistaken for an image.
@@ -84,11 +85,12 @@ impl Image {
         let path = PathBuf::from("(memory)");
         let file = sys::file::memory_file(header::image_bytes(&header.geometry))
             .map_err(|source| DeviceError::Io { path: path.clone(), source })?;
+        let file = lock(file, &path)?;
         Image::fresh(file, &path, header, false)
     }
 
     /// Fills the pages of an image whose bytes are all zero; the table's records are left to the caller.
-    fn fresh(file: File, path: &Path, header: &Header, lasting: bool) -> Result<Image, DeviceError> {
+    fn fresh(file: LockedFile, path: &Path, header: &Header, lasting: bool) -> Result<Image, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
         let session = Session { clean: false, boot: sys::file::boot_id().unwrap_or_default(), opens: 1 };
@@ -115,7 +117,7 @@ impl Image {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
-        lock(&file, path)?;
+        let file = lock(file, path)?;
         let mut page = vec![0u8; header::PAGE_BYTES];
         let found = read_up_to(&file, &mut page, 0).map_err(io)?;
         let header = Header::decode(&page[..found]).map_err(bad)?;
@@ -185,10 +187,10 @@ impl Image {
     }
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), DeviceError> {
-    match sys::file::lock_exclusive(file) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(DeviceError::Busy(path.to_path_buf())),
+fn lock(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
+    match LockedFile::lock(file) {
+        Ok(Some(locked)) => Ok(locked),
+        Ok(None) => Err(DeviceError::Busy(path.to_path_buf())),
         Err(source) => Err(DeviceError::Io { path: path.to_path_buf(), source }),
     }
 }

@@ -2,16 +2,40 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, FromRawFd};
 
-/// Takes the exclusive lock of the file, without waiting; `false` when another open description holds it.
-pub fn lock_exclusive(file: &File) -> io::Result<bool> {
-    // SAFETY: flock takes no memory, and the descriptor is open as long as `file` lives.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(true);
+/// A file with its exclusive lock.
+#[derive(Debug)]
+pub struct LockedFile(File);
+
+impl LockedFile {
+    /// Takes the lock, without waiting; `None` when another open description holds it.
+    pub fn lock(file: File) -> io::Result<Option<LockedFile>> {
+        // SAFETY: flock takes no memory, and the descriptor is open as long as `file` lives.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(Some(LockedFile(file)));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) }
     }
-    let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Closing would not do: a child that another thread is just starting has a copy of the descriptor until it
+        // gets to its exec, and with it the lock.
+        // SAFETY: as in `lock`.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
 }
 
 /// A file of `bytes` zero bytes that lives in memory and dies with its last descriptor.

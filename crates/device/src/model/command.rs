@@ -1,0 +1,332 @@
+//! The commands on zones.
+
+use super::{Limits, Zone, ZoneCell, ZonedModel, unpack};
+use crate::DeviceError;
+use crate::clock::{Completion, bytes_of, units_filled};
+use crate::faults::Operation;
+use crate::state::{self, Action};
+use crate::zoned::{ZoneReport, ZoneState};
+use parking_lot::MutexGuard;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use weft_core::checksum::crc32c_append;
+use weft_core::{BLOCK_BYTES, Tag, ZoneId};
+
+impl ZonedModel {
+    /// Moves the zone to another state and keeps the counts of open and active zones. Raising a count takes `limits`.
+    fn set_state(&self, zone: &mut Zone, state: ZoneState) {
+        let before = zone.record.state;
+        zone.record.state = state;
+        match (before.is_open(), state.is_open()) {
+            (false, true) => {
+                let now = self.open.fetch_add(1, AcqRel) + 1;
+                self.totals.open_high_water.fetch_max(u64::from(now), Relaxed);
+            }
+            (true, false) => {
+                self.open.fetch_sub(1, AcqRel);
+            }
+            _ => {}
+        }
+        match (before.is_active(), state.is_active()) {
+            (false, true) => {
+                let now = self.active.fetch_add(1, AcqRel) + 1;
+                self.totals.active_high_water.fetch_max(u64::from(now), Relaxed);
+            }
+            (true, false) => {
+                self.active.fetch_sub(1, AcqRel);
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes room for one more open zone, closing the one that a write opened longest ago when it must.
+    fn make_room(&self, limits: &mut Limits, id: ZoneId, state: ZoneState) -> Result<(), DeviceError> {
+        if !state.is_active() && self.active.load(Acquire) >= self.info.active_max {
+            return Err(DeviceError::TooManyActiveZones { zone: id, limit: self.info.active_max });
+        }
+        while self.open.load(Acquire) >= self.info.open_max {
+            let Some(oldest) = limits.opened_by_write.pop_front() else {
+                return Err(DeviceError::TooManyOpenZones { zone: id, limit: self.info.open_max });
+            };
+            // The zone to be opened is locked and not open: an entry that names it is out of date.
+            if oldest == id.0 {
+                continue;
+            }
+            let cell = &self.zones[oldest as usize];
+            let mut zone = cell.zone.lock();
+            if zone.record.state == ZoneState::ImplicitlyOpen {
+                self.set_state(&mut zone, ZoneState::Closed);
+                self.publish(ZoneId(oldest), cell, &mut zone);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a write against the zone; what it would do to the zone's state.
+    fn judge_write(
+        &self,
+        id: ZoneId,
+        zone: &Zone,
+        at: Option<u32>,
+        blocks: u32,
+    ) -> Result<Action, DeviceError> {
+        let pointer = zone.record.write_pointer;
+        let end = u64::from(at.unwrap_or(pointer)) + u64::from(blocks);
+        let capacity = self.info.zone_capacity;
+        let action = if end == u64::from(capacity) { Action::WriteToEnd } else { Action::Write };
+        state::next(id, zone.record.state, action)?;
+        if let Some(at) = at
+            && at != pointer
+        {
+            return Err(DeviceError::ZoneInvalidWrite { zone: id, at, write_pointer: pointer });
+        }
+        if end > u64::from(capacity) {
+            return Err(DeviceError::ZoneBoundary { zone: id, at: pointer, blocks, capacity });
+        }
+        Ok(action)
+    }
+
+    pub(super) fn write_blocks(
+        &self,
+        id: ZoneId,
+        at: Option<u32>,
+        data: &[u8],
+        tag: &Tag,
+    ) -> Result<u32, DeviceError> {
+        if !data.len().is_multiple_of(BLOCK_BYTES) {
+            return Err(DeviceError::Unaligned(data.len()));
+        }
+        let blocks = u32::try_from(data.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let cell = self.cell(id, at.unwrap_or(0), if at.is_some() { blocks } else { 0 })?;
+        let mut zone = cell.zone.lock();
+        if blocks == 0 {
+            return Ok(zone.record.write_pointer);
+        }
+        let mut action = self.judge_write(id, &zone, at, blocks)?;
+        if !zone.record.state.is_open() {
+            // `limits` comes before the zone in the order of locks, so the zone has to be judged again.
+            drop(zone);
+            let mut limits = self.limits.lock();
+            zone = cell.zone.lock();
+            action = self.judge_write(id, &zone, at, blocks)?;
+            if !zone.record.state.is_open() {
+                self.make_room(&mut limits, id, zone.record.state)?;
+                self.set_state(&mut zone, ZoneState::ImplicitlyOpen);
+                // Published before `limits` is let go: the list keeps only zones that show this state.
+                self.publish(id, cell, &mut zone);
+                let open = |zone: &u32| {
+                    let state = unpack(self.zones[*zone as usize].published.load(Acquire)).state;
+                    *zone != id.0 && state == ZoneState::ImplicitlyOpen
+                };
+                limits.opened_by_write.retain(open);
+                limits.opened_by_write.push_back(id.0);
+            }
+        }
+        let (at, completion) = self.write_open(id, cell, zone, data, tag, action)?;
+        completion.wait();
+        Ok(at)
+    }
+
+    /// Writes to a zone that is open and was judged.
+    fn write_open(
+        &self,
+        id: ZoneId,
+        cell: &ZoneCell,
+        mut guard: MutexGuard<'_, Zone>,
+        data: &[u8],
+        tag: &Tag,
+        action: Action,
+    ) -> Result<(u32, Completion), DeviceError> {
+        let zone = &mut *guard;
+        let at = zone.record.write_pointer;
+        let blocks = (data.len() / BLOCK_BYTES) as u32;
+        let units = units_filled(bytes_of(at), bytes_of(at + blocks), self.shape.unit);
+        self.try_program(id, cell, zone, units.clone())?;
+        let lasting = self.store.image().filter(|image| image.lasting);
+        if let Some(image) = lasting
+            && at == 0
+            && zone.reset > self.resets_durable.load(Acquire)
+        {
+            // New blocks overwrite what the old life of the zone left. Were the reset not durable first, a crash of
+            // the host could bring the old write pointer back over them.
+            let resets = self.resets.load(Acquire);
+            image.sync_table()?;
+            self.resets_durable.fetch_max(resets, AcqRel);
+        }
+        self.store.write(id.0, at, data)?;
+        if lasting.is_some() {
+            if zone.flushing {
+                zone.record.crc_second = crc32c_append(zone.record.crc_second, data);
+            } else {
+                zone.record.crc_first = crc32c_append(zone.record.crc_first, data);
+                zone.record.middle = at + blocks;
+            }
+            if !zone.dirty {
+                zone.dirty = true;
+                self.dirty.lock().push(id.0);
+            }
+        }
+        let programmed = zone.record.advance(blocks, tag.origin, self.shape);
+        if action == Action::WriteToEnd {
+            self.set_state(zone, ZoneState::Full);
+        }
+        self.publish(id, cell, zone);
+        self.totals.written[tag.origin as usize].fetch_add(data.len() as u64, Relaxed);
+        self.totals.media.fetch_add(programmed, Relaxed);
+        self.totals.writes.fetch_add(1, Relaxed);
+        Ok((at, self.clock.write(id.0, data.len() as u64, units)))
+    }
+
+    /// Whether flash takes these program units; if not, the zone becomes read-only.
+    fn try_program(
+        &self,
+        id: ZoneId,
+        cell: &ZoneCell,
+        zone: &mut Zone,
+        mut units: Range<u64>,
+    ) -> Result<(), DeviceError> {
+        let age = zone.record.erases;
+        let Some(unit) = units.find(|unit| self.faults.fails(Operation::Program, id.0, age, *unit)) else {
+            return Ok(());
+        };
+        self.set_state(zone, ZoneState::ReadOnly);
+        self.publish(id, cell, zone);
+        let at = (unit * self.shape.unit / BLOCK_BYTES as u64) as u32;
+        tracing::warn!(zone = id.0, at, "program failed, the zone is read-only");
+        Err(DeviceError::Media { zone: id, at, what: "program" })
+    }
+
+    pub(super) fn read_blocks(&self, id: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        if !out.len().is_multiple_of(BLOCK_BYTES) {
+            return Err(DeviceError::Unaligned(out.len()));
+        }
+        let blocks = u32::try_from(out.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let cell = self.cell(id, at, blocks)?;
+        let ZoneReport { state, write_pointer } = unpack(cell.published.load(Acquire));
+        if state == ZoneState::Offline {
+            return Err(DeviceError::ZoneOffline(id));
+        }
+        if at + blocks > write_pointer {
+            return Err(DeviceError::ReadBeyondWritePointer {
+                zone: id,
+                at: at.max(write_pointer),
+                write_pointer,
+            });
+        }
+        let bytes = bytes_of(at)..bytes_of(at + blocks);
+        let programmed = match state {
+            ZoneState::Full => bytes_of(write_pointer),
+            _ => bytes_of(write_pointer) / self.shape.unit * self.shape.unit,
+        };
+        self.try_read(id, cell, bytes.start..bytes.end.min(programmed))?;
+        self.store.read(id.0, at, out)?;
+        self.totals.reads.fetch_add(1, Relaxed);
+        self.totals.read_bytes.fetch_add(out.len() as u64, Relaxed);
+        self.clock.read(id.0, bytes, programmed).wait();
+        Ok(())
+    }
+
+    /// Whether these bytes can be read from flash.
+    fn try_read(&self, id: ZoneId, cell: &ZoneCell, bytes: Range<u64>) -> Result<(), DeviceError> {
+        if self.faults.uncorrectable_reads == 0 {
+            return Ok(());
+        }
+        let age = cell.zone.lock().record.erases;
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        let mut pages = bytes.start / page_bytes..bytes.end.div_ceil(page_bytes);
+        match pages.find(|page| self.faults.fails(Operation::Read, id.0, age, *page)) {
+            None => Ok(()),
+            Some(page) => {
+                let at = (page * page_bytes / BLOCK_BYTES as u64) as u32;
+                Err(DeviceError::Media { zone: id, at, what: "read" })
+            }
+        }
+    }
+
+    pub(super) fn open_zone(&self, id: ZoneId) -> Result<(), DeviceError> {
+        let cell = self.cell(id, 0, 0)?;
+        let mut limits = self.limits.lock();
+        let mut zone = cell.zone.lock();
+        let state = state::next(id, zone.record.state, Action::Open)?;
+        if !zone.record.state.is_open() {
+            self.make_room(&mut limits, id, zone.record.state)?;
+        }
+        self.set_state(&mut zone, state);
+        self.publish(id, cell, &mut zone);
+        Ok(())
+    }
+
+    pub(super) fn close_zone(&self, id: ZoneId) -> Result<(), DeviceError> {
+        let cell = self.cell(id, 0, 0)?;
+        let mut zone = cell.zone.lock();
+        let state = state::next(id, zone.record.state, Action::Close)?;
+        self.set_state(&mut zone, state);
+        self.publish(id, cell, &mut zone);
+        Ok(())
+    }
+
+    pub(super) fn finish_zone(&self, id: ZoneId) -> Result<(), DeviceError> {
+        let cell = self.cell(id, 0, 0)?;
+        let mut zone = cell.zone.lock();
+        let state = state::next(id, zone.record.state, Action::Finish)?;
+        let first = zone.record.standing / self.shape.unit;
+        let padded = u64::from(zone.record.buffered() > 0);
+        self.try_program(id, cell, &mut zone, first..first + padded)?;
+        let programmed = zone.record.pad(self.shape);
+        self.set_state(&mut zone, state);
+        self.publish(id, cell, &mut zone);
+        self.totals.media.fetch_add(programmed, Relaxed);
+        let completion = self.clock.write(id.0, 0, first..first + padded);
+        drop(zone);
+        completion.wait();
+        Ok(())
+    }
+
+    pub(super) fn reset_zone(&self, id: ZoneId) -> Result<(), DeviceError> {
+        let cell = self.cell(id, 0, 0)?;
+        let mut zone = cell.zone.lock();
+        let state = state::next(id, zone.record.state, Action::Reset)?;
+        self.try_erase(id, cell, &mut zone)?;
+        let erased = zone.record.erase(self.shape);
+        self.store.discard(id.0);
+        // Blocks that a flush under way was to make durable are gone, and so is its hold on the zone.
+        zone.flushing = false;
+        self.set_state(&mut zone, state);
+        self.publish(id, cell, &mut zone);
+        // Numbered after it is published: whoever makes this number durable has the record before him.
+        zone.reset = self.resets.fetch_add(1, AcqRel) + 1;
+        self.totals.resets.fetch_add(1, Relaxed);
+        if erased {
+            self.totals.erases.fetch_add(self.geometry.blocks_per_zone(), Relaxed);
+        }
+        let completion = self.clock.reset(id.0, erased);
+        drop(zone);
+        completion.wait();
+        Ok(())
+    }
+
+    /// Whether the zone's blocks can be erased, some of them by a spare taking their place; if not, the zone goes
+    /// offline.
+    fn try_erase(&self, id: ZoneId, cell: &ZoneCell, zone: &mut Zone) -> Result<(), DeviceError> {
+        if zone.record.standing == 0 {
+            return Ok(());
+        }
+        let age = zone.record.erases;
+        let worn_out = self.geometry.endurance > 0 && age >= self.geometry.endurance;
+        let alive = !worn_out
+            && (0..self.geometry.blocks_per_zone()).all(|block| {
+                !self.faults.fails(Operation::Erase, id.0, age, block) || self.replace_block(zone)
+            });
+        if alive {
+            return Ok(());
+        }
+        self.set_state(zone, ZoneState::Offline);
+        self.publish(id, cell, zone);
+        tracing::warn!(zone = id.0, erases = age, worn_out, "erase failed, the zone is offline");
+        Err(DeviceError::Media {
+            zone: id,
+            at: 0,
+            what: if worn_out { "erase of worn-out blocks" } else { "erase" },
+        })
+    }
+}

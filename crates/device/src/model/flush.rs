@@ -1,0 +1,82 @@
+//! Making writes durable.
+
+use super::ZonedModel;
+use crate::DeviceError;
+use crate::store::Image;
+use std::io;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Flushes between two updates of the counters record in the image.
+const COUNTERS_EVERY: u64 = 64;
+
+impl ZonedModel {
+    /// Makes everything written before the call durable. Calls that come while a flush is under way share the next.
+    pub(super) fn flush_all(&self) -> Result<(), DeviceError> {
+        self.totals.flushes.fetch_add(1, Relaxed);
+        self.clock.flush().wait();
+        let Some(image) = self.store.image().filter(|image| image.lasting) else {
+            return Ok(());
+        };
+        let begun = self.flushes_begun.load(Acquire);
+        let mut gate = self.flush.lock();
+        if gate.completed > begun {
+            // A flush that began after this call has completed meanwhile.
+            return Ok(());
+        }
+        if self.sync_failed.load(Acquire) {
+            return Err(DeviceError::Io {
+                path: image.path.clone(),
+                source: io::Error::other(
+                    "an earlier flush failed; what was written since the one before may be lost",
+                ),
+            });
+        }
+        let number = self.flushes_begun.fetch_add(1, AcqRel) + 1;
+        if self.changed.swap(false, AcqRel) {
+            self.flush_image(image, number)?;
+        }
+        gate.completed = number;
+        Ok(())
+    }
+
+    fn flush_image(&self, image: &Image, number: u64) -> Result<(), DeviceError> {
+        let resets = self.resets.load(Acquire);
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        for id in &dirty {
+            let mut zone = self.zones[*id as usize].zone.lock();
+            zone.dirty = false;
+            zone.flushing = true;
+            zone.record.middle = zone.record.write_pointer;
+        }
+        if number.is_multiple_of(COUNTERS_EVERY) {
+            self.store_counters(image);
+        }
+        if let Err(error) = image.sync() {
+            self.sync_failed.store(true, Release);
+            tracing::error!(%error, "flush failed");
+            return Err(error);
+        }
+        self.resets_durable.fetch_max(resets, AcqRel);
+        for id in &dirty {
+            let mut zone = self.zones[*id as usize].zone.lock();
+            // A reset in the meantime has started over.
+            if !std::mem::replace(&mut zone.flushing, false) {
+                continue;
+            }
+            // The new bounds reach the image with the zone's next record: until then the old ones, with checksums
+            // over blocks that are now durable, prove the same.
+            let record = &mut zone.record;
+            record.durable = record.middle;
+            record.crc_first = std::mem::take(&mut record.crc_second);
+            record.middle = record.write_pointer;
+        }
+        Ok(())
+    }
+
+    pub(super) fn store_counters(&self, image: &Image) {
+        self.totals.now.store(self.clock.now(), Relaxed);
+        let slot = self.counters_slot.load(Relaxed);
+        let slot = image.table.set_counters(slot, &self.totals.encode());
+        self.counters_slot.store(slot, Relaxed);
+    }
+}

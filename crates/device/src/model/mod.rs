@@ -1,0 +1,285 @@
+//! The device: zones over a store, with their state machine, limits, durability and accounting.
+//!
+//! Locks, in the order in which they are taken: `limits`, then zones (two at once only while `limits` is held), then
+//! the leaf locks `dirty` and those of the store and the clock. A write to an open zone takes only its zone's lock, and a read takes none.
+//! A zone's lock is held over the write to the store: writes to one zone are in order by definition.
+//! State and write pointer of each zone are also published in one atomic word, stored (release) after the data is
+//! written, so a reader that sees (acquire) a write pointer can read what is below it.
+
+mod command;
+mod flush;
+mod start;
+
+use crate::DeviceError;
+use crate::clock::{Clock, Latencies};
+use crate::faults::{FaultPlan, Operation};
+use crate::geometry::Geometry;
+use crate::image::record::{ZoneRecord, ZoneShape};
+use crate::store::{Store, ZoneBlocks};
+use crate::totals::Totals;
+use crate::wear::FlashReport;
+use crate::zoned::{DeviceCounters, DirectRead, ZoneReport, ZoneState, ZonedDevice, ZonedInfo};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use weft_core::{Nanos, Tag, ZoneId};
+
+/// What a zone's lock guards.
+struct Zone {
+    record: ZoneRecord,
+    /// The slot of the record that counts in the image.
+    slot: u32,
+    /// A flush is under way: blocks from `record.middle` on belong to the second checked segment.
+    flushing: bool,
+    /// The zone is in the list of zones with blocks to flush.
+    dirty: bool,
+    /// Number of the zone's last reset among all resets of the device.
+    reset: u64,
+}
+
+struct ZoneCell {
+    /// State in the high half, write pointer in the low half.
+    published: AtomicU64,
+    zone: Mutex<Zone>,
+}
+
+/// All of a zone: what the device keeps of it, and its blocks.
+pub(crate) struct ZoneSnapshot {
+    pub record: ZoneRecord,
+    pub blocks: ZoneBlocks,
+}
+
+/// Who may be closed to make room: zones in the order in which writes opened them, each once. Some may have been
+/// closed or filled since.
+#[derive(Default)]
+struct Limits {
+    opened_by_write: VecDeque<u32>,
+}
+
+/// Flushes, numbered in the order in which they began; one at a time is under way.
+#[derive(Default)]
+struct FlushGate {
+    completed: u64,
+}
+
+/// The modelled device with its zoned presentation.
+pub struct ZonedModel {
+    geometry: Geometry,
+    info: ZonedInfo,
+    shape: ZoneShape,
+    store: Store,
+    zones: Box<[ZoneCell]>,
+    limits: Mutex<Limits>,
+    open: AtomicU32,
+    active: AtomicU32,
+    dirty: Mutex<Vec<u32>>,
+    flush: Mutex<FlushGate>,
+    flushes_begun: AtomicU64,
+    counters_slot: AtomicU32,
+    /// Something changed since the last flush began.
+    changed: AtomicBool,
+    /// The host could not make writes durable; nothing that it says of later ones can be believed.
+    sync_failed: AtomicBool,
+    /// Resets so far.
+    resets: AtomicU64,
+    /// Resets that are known to be durable.
+    resets_durable: AtomicU64,
+    totals: Totals,
+    clock: Clock,
+    faults: FaultPlan,
+    /// Blocks that spares have taken the place of.
+    replaced: AtomicU32,
+}
+
+impl std::fmt::Debug for ZonedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ZonedModel").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+fn pack(state: ZoneState, write_pointer: u32) -> u64 {
+    (state as u64) << 32 | u64::from(write_pointer)
+}
+
+fn unpack(published: u64) -> ZoneReport {
+    let state = match published >> 32 {
+        1 => ZoneState::Empty,
+        2 => ZoneState::ImplicitlyOpen,
+        3 => ZoneState::ExplicitlyOpen,
+        4 => ZoneState::Closed,
+        13 => ZoneState::ReadOnly,
+        14 => ZoneState::Full,
+        _ => ZoneState::Offline,
+    };
+    ZoneReport { state, write_pointer: published as u32 }
+}
+
+impl ZonedModel {
+    /// The shape of the device.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Lets flash fail as planned from now on. The plan is not part of an image, what failed by it is. Blocks that are
+    /// bad from the factory are found in zones that were never used.
+    pub fn with_faults(mut self, plan: FaultPlan) -> ZonedModel {
+        self.faults = plan;
+        for (id, cell) in self.zones.iter().enumerate() {
+            let id = ZoneId(id as u32);
+            let mut zone = cell.zone.lock();
+            if zone.record != ZoneRecord::empty() {
+                continue;
+            }
+            for block in 0..self.geometry.blocks_per_zone() {
+                if plan.fails(Operation::Factory, id.0, 0, block) && !self.replace_block(&mut zone) {
+                    zone.record.state = ZoneState::Offline;
+                }
+            }
+            if zone.record != ZoneRecord::empty() {
+                self.publish(id, cell, &mut zone);
+            }
+        }
+        self
+    }
+
+    /// Delays each command until its modelled completion, or lets virtual time run free again, which is the default.
+    pub fn set_real_time(&mut self, on: bool) {
+        self.clock.set_real_time(on);
+    }
+
+    /// The device's clock.
+    pub fn now(&self) -> Nanos {
+        Nanos(self.clock.now())
+    }
+
+    /// Latencies in device time since the device was opened.
+    pub fn latencies(&self) -> Latencies {
+        self.clock.latencies()
+    }
+
+    /// Wear, bad blocks, and where the bytes between host and flash went.
+    pub fn flash_report(&self) -> FlashReport {
+        FlashReport::new(self.zones.iter().map(|cell| cell.zone.lock().record.clone()), &self.geometry)
+    }
+
+    /// Sizes that the accounting of a zone needs.
+    pub(crate) fn zone_shape(&self) -> ZoneShape {
+        self.shape
+    }
+
+    fn cell(&self, zone: ZoneId, at: u32, blocks: u32) -> Result<&ZoneCell, DeviceError> {
+        let within = u64::from(at) + u64::from(blocks) <= u64::from(self.info.zone_blocks);
+        match self.zones.get(zone.index()) {
+            Some(cell) if within => Ok(cell),
+            _ => Err(DeviceError::OutOfRange {
+                zone,
+                at,
+                zones: self.info.zones,
+                zone_blocks: self.info.zone_blocks,
+            }),
+        }
+    }
+
+    /// Stores the zone's record in the image, if there is one, and shows state and write pointer to readers.
+    fn publish(&self, id: ZoneId, cell: &ZoneCell, zone: &mut Zone) {
+        if let Some(image) = self.store.image() {
+            zone.slot = image.table.set_zone(id.0, zone.slot, &zone.record.encode());
+        }
+        cell.published.store(pack(zone.record.state, zone.record.write_pointer), Release);
+        self.changed.store(true, Release);
+    }
+
+    /// Puts a spare in the place of a bad block of the zone; `false` when there is none left.
+    fn replace_block(&self, zone: &mut Zone) -> bool {
+        let one_more = |used: u32| (used < self.faults.spare_blocks).then_some(used + 1);
+        let replaced = self.replaced.fetch_update(Relaxed, Relaxed, one_more).is_ok();
+        zone.record.replaced += u32::from(replaced);
+        replaced
+    }
+
+    /// Counts a refusal.
+    fn counted<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        if let Err(error) = &result
+            && error.is_refusal()
+        {
+            self.totals.refused.fetch_add(1, Relaxed);
+            tracing::debug!(%error, "refused");
+        }
+        result
+    }
+}
+
+impl ZonedDevice for ZonedModel {
+    fn info(&self) -> ZonedInfo {
+        self.info
+    }
+
+    fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
+        self.counted(self.cell(zone, 0, 0)).map(|cell| unpack(cell.published.load(Acquire)))
+    }
+
+    fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
+        self.counted(self.write_blocks(zone, Some(at), data, tag)).map(|_| ())
+    }
+
+    fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
+        self.counted(self.write_blocks(zone, None, data, tag))
+    }
+
+    fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.counted(self.read_blocks(zone, at, out))
+    }
+
+    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.counted(self.open_zone(zone))
+    }
+
+    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.counted(self.close_zone(zone))
+    }
+
+    fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.counted(self.finish_zone(zone))
+    }
+
+    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.counted(self.reset_zone(zone))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flush_all()
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        DeviceCounters { now: self.now(), ..self.totals.counters() }
+    }
+
+    fn direct_read(&self) -> Option<DirectRead> {
+        let image = self.store.image()?;
+        Some(DirectRead { fd: image.file.as_raw_fd(), base: image.base, mappable: true })
+    }
+
+    fn count_direct_reads(&self, reads: u64, bytes: u64) {
+        self.totals.reads.fetch_add(reads, Relaxed);
+        self.totals.read_bytes.fetch_add(bytes, Relaxed);
+        self.clock.direct_reads(reads, bytes);
+    }
+
+    fn verify_identity(&self) -> Result<(), DeviceError> {
+        let records = self.zones.iter().map(|cell| cell.zone.lock().record.clone());
+        self.totals.verify(records, &self.geometry)
+    }
+}
+
+impl Drop for ZonedModel {
+    fn drop(&mut self) {
+        let Some(image) = self.store.image() else { return };
+        self.store_counters(image);
+        self.changed.store(true, Release);
+        if let Err(error) = self.flush_all().and_then(|()| image.end_session()) {
+            tracing::error!(%error, "the image was not closed cleanly");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! How a device comes to be: new, from an image, or as a copy of another.
+
+use super::{FlushGate, Limits, Zone, ZoneCell, ZoneSnapshot, ZonedModel, pack, unpack};
+use crate::DeviceError;
+use crate::clock::Clock;
+use crate::faults::FaultPlan;
+use crate::geometry::Geometry;
+use crate::image::header::Header;
+use crate::image::record::{ZoneRecord, ZoneShape};
+use crate::store::{Image, Store};
+use crate::sys;
+use crate::totals::Totals;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use weft_core::checksum::crc32c_append;
+use weft_core::{BLOCK_BYTES, ZoneId};
+
+impl ZonedModel {
+    /// A device in memory. It cannot be read directly; it can be cloned cheaply, which power-cut tests live on.
+    pub fn memory(geometry: &Geometry) -> Result<ZonedModel, DeviceError> {
+        geometry.validate()?;
+        let records = vec![(ZoneRecord::empty(), 0); geometry.zones() as usize];
+        Ok(ZonedModel::assemble(
+            geometry.clone(),
+            Store::memory(geometry.zones() as u32),
+            records,
+            Totals::default(),
+        ))
+    }
+
+    /// A device in a memory file: like an image, with direct reads, but gone with the last process that has it open.
+    pub fn memfd(geometry: &Geometry) -> Result<ZonedModel, DeviceError> {
+        let header = ZonedModel::new_header(geometry)?;
+        let image = Image::memory_file(&header)?;
+        ZonedModel::format(image, header)
+    }
+
+    /// Creates an image file and opens it. Every byte of it is written, which takes a while; `progress` is told the
+    /// bytes done and the bytes in all. An existing file is refused unless `overwrite` is set.
+    pub fn create(
+        path: &Path,
+        geometry: &Geometry,
+        overwrite: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<ZonedModel, DeviceError> {
+        let header = ZonedModel::new_header(geometry)?;
+        let image = Image::create(path, &header, overwrite, progress)?;
+        ZonedModel::format(image, header)
+    }
+
+    /// Opens an image file. [`DeviceError::Busy`] when another process has it, [`DeviceError::BadImage`] when it is
+    /// not one that can be read.
+    ///
+    /// Like a power cycle, opening leaves no zone open. After a crash of the host, each zone is cut back to what was
+    /// flushed, or further only as far as its checksums prove the blocks to be there.
+    pub fn open(path: &Path) -> Result<ZonedModel, DeviceError> {
+        let opened = Image::open(path)?;
+        let geometry = opened.header.geometry;
+        let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
+        let trust = Image::trust(opened.host_crashed);
+        let mut records = Vec::with_capacity(geometry.zones() as usize);
+        for zone in 0..geometry.zones() as u32 {
+            let (content, slot) = opened
+                .image
+                .table
+                .zone(zone, trust)
+                .ok_or_else(|| opened.image.damaged(format_args!("zone {zone}")))?;
+            let record = ZoneRecord::decode(&content, shape)
+                .ok_or_else(|| opened.image.damaged(format_args!("zone {zone}")))?;
+            records.push((record, slot));
+        }
+        let (counters, slot) =
+            opened.image.table.counters(trust).ok_or_else(|| opened.image.damaged("the counters"))?;
+        let totals = Totals::decode(&counters);
+        let model = ZonedModel::assemble(geometry, Store::Image(opened.image), records, totals);
+        model.counters_slot.store(slot, Relaxed);
+        model.power_on(opened.host_crashed)?;
+        Ok(model)
+    }
+
+    fn new_header(geometry: &Geometry) -> Result<Header, DeviceError> {
+        geometry.validate()?;
+        let id = sys::file::random_id()
+            .map_err(|source| DeviceError::Io { path: PathBuf::from("(random)"), source })?;
+        Ok(Header { id, geometry: geometry.clone() })
+    }
+
+    fn format(image: Image, header: Header) -> Result<ZonedModel, DeviceError> {
+        let empty = ZoneRecord::empty().encode();
+        let zones = header.geometry.zones() as usize;
+        let mut records = Vec::with_capacity(zones);
+        for zone in 0..zones as u32 {
+            records.push((ZoneRecord::empty(), image.table.set_zone(zone, 1, &empty)));
+        }
+        let totals = Totals::default();
+        let slot = image.table.set_counters(1, &totals.encode());
+        image.commit_header(&header)?;
+        let model = ZonedModel::assemble(header.geometry, Store::Image(image), records, totals);
+        model.counters_slot.store(slot, Relaxed);
+        Ok(model)
+    }
+
+    fn assemble(
+        geometry: Geometry,
+        store: Store,
+        records: Vec<(ZoneRecord, u32)>,
+        totals: Totals,
+    ) -> ZonedModel {
+        let info = geometry.zoned_info();
+        let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
+        let blocks = geometry.blocks_per_zone();
+        let (mut active, mut replaced) = (0, 0);
+        let zones = records
+            .into_iter()
+            .map(|(record, slot)| {
+                totals.add_record(&record, blocks);
+                replaced += record.replaced;
+                active += u32::from(record.state.is_active());
+                ZoneCell {
+                    published: AtomicU64::new(pack(record.state, record.write_pointer)),
+                    zone: Mutex::new(Zone { record, slot, flushing: false, dirty: false, reset: 0 }),
+                }
+            })
+            .collect();
+        let clock = Clock::new(&geometry, totals.now.load(Relaxed));
+        ZonedModel {
+            geometry,
+            info,
+            shape,
+            store,
+            zones,
+            limits: Mutex::new(Limits::default()),
+            open: AtomicU32::new(0),
+            active: AtomicU32::new(active),
+            dirty: Mutex::new(Vec::new()),
+            flush: Mutex::new(FlushGate::default()),
+            flushes_begun: AtomicU64::new(0),
+            counters_slot: AtomicU32::new(0),
+            changed: AtomicBool::new(false),
+            sync_failed: AtomicBool::new(false),
+            resets: AtomicU64::new(0),
+            resets_durable: AtomicU64::new(0),
+            totals,
+            clock,
+            faults: FaultPlan::default(),
+            replaced: AtomicU32::new(replaced),
+        }
+    }
+
+    /// Brings an image that was just opened to the state after a power cycle, and makes all of it durable.
+    fn power_on(&self, host_crashed: bool) -> Result<(), DeviceError> {
+        let Some(image) = self.store.image() else { return Ok(()) };
+        // Before any record says of blocks that they are durable, they have to be: a process that was killed left
+        // them to the page cache.
+        image.sync()?;
+        for (id, cell) in self.zones.iter().enumerate() {
+            let id = ZoneId(id as u32);
+            let mut zone = cell.zone.lock();
+            let before = zone.record.clone();
+            if host_crashed {
+                let proven = self.proven_blocks(id, &zone.record)?;
+                if proven < zone.record.write_pointer {
+                    tracing::warn!(
+                        zone = id.0,
+                        lost = zone.record.write_pointer - proven,
+                        "cut back unflushed blocks"
+                    );
+                }
+                zone.record.cut(proven, self.shape);
+            } else {
+                zone.record.power_cycle();
+            }
+            if zone.record != before {
+                self.publish(id, cell, &mut zone);
+            }
+        }
+        let active =
+            self.zones.iter().filter(|c| unpack(c.published.load(Relaxed)).state.is_active()).count();
+        self.active.store(active as u32, Relaxed);
+        self.totals.recount(
+            self.zones.iter().map(|c| c.zone.lock().record.clone()),
+            self.geometry.blocks_per_zone(),
+        );
+        image.begin_session()
+    }
+
+    /// How many of a zone's blocks are certainly what was written, after the host went down.
+    fn proven_blocks(&self, id: ZoneId, record: &ZoneRecord) -> Result<u32, DeviceError> {
+        let segments = [
+            (record.durable, record.middle, record.crc_first),
+            (record.middle, record.write_pointer, record.crc_second),
+        ];
+        let mut proven = record.durable;
+        let mut block = vec![0u8; BLOCK_BYTES];
+        for (from, to, expected) in segments {
+            let mut crc = 0;
+            for at in from..to {
+                self.store.read(id.0, at, &mut block)?;
+                crc = crc32c_append(crc, &block);
+            }
+            if crc != expected {
+                break;
+            }
+            proven = to;
+        }
+        Ok(proven)
+    }
+
+    /// The device as it is now, once more; only of one in memory. The two share the blocks until one is written to.
+    pub(crate) fn fork(&self) -> Result<ZonedModel, DeviceError> {
+        let mut fork = ZonedModel::memory(&self.geometry)?;
+        fork.totals.copy_own(&self.totals);
+        fork.clock = Clock::new(&self.geometry, self.clock.now());
+        fork.faults = self.faults;
+        fork.replaced.store(self.replaced.load(Relaxed), Relaxed);
+        Ok(fork)
+    }
+
+    /// A zone as it is now; without blocks when they lie in an image.
+    pub(crate) fn snapshot(&self, zone: ZoneId) -> ZoneSnapshot {
+        let guard = self.zones[zone.index()].zone.lock();
+        ZoneSnapshot { record: guard.record.clone(), blocks: self.store.snapshot(zone.0) }
+    }
+
+    /// What the device keeps of a zone.
+    pub(crate) fn record(&self, zone: ZoneId) -> ZoneRecord {
+        self.zones[zone.index()].zone.lock().record.clone()
+    }
+
+    /// Makes a zone of a device in memory what the snapshot says; [`settle`](ZonedModel::settle) has to follow.
+    pub(crate) fn restore(&self, zone: ZoneId, snapshot: ZoneSnapshot) {
+        self.zones[zone.index()].zone.lock().record = snapshot.record;
+        self.store.restore(zone.0, snapshot.blocks);
+    }
+
+    /// Brings counts in line with the zones' records after a power cycle.
+    pub(crate) fn settle(&self) {
+        let mut active = 0;
+        for (id, cell) in self.zones.iter().enumerate() {
+            let mut zone = cell.zone.lock();
+            zone.record.power_cycle();
+            active += u32::from(zone.record.state.is_active());
+            self.publish(ZoneId(id as u32), cell, &mut zone);
+        }
+        self.active.store(active, Relaxed);
+        self.totals.recount(
+            self.zones.iter().map(|c| c.zone.lock().record.clone()),
+            self.geometry.blocks_per_zone(),
+        );
+    }
+}
