@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# SIGKILL of the program at random moments: every write that had returned is readable.
+#   suites/kill-program.sh [ROUNDS=200]
+source "$(dirname "$0")/lib.sh"
+ROUNDS=${1:-200}
+IMAGE=$SCRATCH/image
+P=$(program append_records.c)
+"$WEFT" format --size 512M --zone-size 4M "$IMAGE" >/dev/null 2>&1
+"$WEFT" serve --volume "$IMAGE" >"$SCRATCH/serve.log" 2>&1 & SERVER=$!
+for _ in $(seq 100); do grep -q . "$SCRATCH/serve.log" && break; sleep 0.05; done
+bad=0 records=0
+for round in $(seq "$ROUNDS"); do
+  WEFT_CHILD_PID_FILE= weft_run "$P" "$SCRATCH/counters" /weft/kill 4 nosync "$round" & run=$!
+  sleep "0.$(printf '%03d' $((RANDOM % 250 + 30)))"
+  pkill -KILL -f "^$P $SCRATCH/counters" || true
+  wait "$run" 2>/dev/null || true
+  if ! weft_run "$P" "$SCRATCH/counters" /weft/kill 4 verify-written >"$SCRATCH/out" 2>&1; then
+    bad=$((bad + 1)); echo "round $round:"; head -5 "$SCRATCH/out"
+  fi
+  records=$((records + $(od -An -t u8 -N 32 "$SCRATCH/counters" | tr -s ' \n' '+' | sed 's/^+//; s/+$//' | bc)))
+done
+echo "$ROUNDS kills, $records records written"
+same "rounds with a lost write" 0 "$bad"
+kill "$SERVER"; wait "$SERVER" || true; SERVER=
+check "weft fsck" "$WEFT" fsck "$IMAGE"
+summary

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# RocksDB under weft, unmodified: fill, overwrite, read while writing, at a given utilisation of the volume; closed,
+# reopened in a new process; compared key by key count with a native run of the same seed; checked by RocksDB's own tools.
+#   suites/rocksdb.sh [UTILISATION=80] [buffered|direct] [MODE=rules] [ZONE=4M] [KEYS=600000]
+source "$(dirname "$0")/lib.sh"
+UTIL=${1:-80} IO=${2:-buffered} MODE=${3:-rules} ZONE=${4:-4M} KEYS=${5:-600000}
+COMMON=(--num="$KEYS" --key_size=16 --value_size=400 --compression_type=none --write_buffer_size=2097152
+  --target_file_size_base=2097152 --max_bytes_for_level_base=8388608 --max_background_jobs=2 --seed=42 --threads=1
+  --histogram=0 --compaction_style=0)
+[ "$IO" = direct ] && COMMON+=(--use_direct_io_for_flush_and_compaction --use_direct_reads)
+FILL=(--benchmarks=fillrandom,waitforcompaction)
+OVER=(--benchmarks=overwrite,overwrite,waitforcompaction --use_existing_db=1)
+MIX=(--benchmarks=readwhilewriting --use_existing_db=1 --reads=20000 --benchmark_write_rate_limit=2000000)
+READ=(--benchmarks=readrandom --use_existing_db=1 --reads=100000)
+found() { grep -oE '\([0-9]+ of [0-9]+ found\)' "$1" | tail -1; }
+
+native=$SCRATCH/native
+peak=0
+db_bench "${COMMON[@]}" --db="$native" "${FILL[@]}" >"$SCRATCH/n1" 2>&1
+db_bench "${COMMON[@]}" --db="$native" "${OVER[@]}" >"$SCRATCH/n2" 2>&1
+db_bench "${COMMON[@]}" --db="$native" "${READ[@]}" >"$SCRATCH/n3" 2>&1
+bytes=$(du -sb "$native" | cut -f1)
+want_found=$(found "$SCRATCH/n3")
+want_keys=$(ldb --db="$native" dump --count_only 2>/dev/null | grep -oE 'Keys in range: [0-9]+')
+rm -rf "$native"
+size=$((bytes * 100 / UTIL))
+echo "database $((bytes >> 20)) MiB, volume $((size >> 20)) MiB ($UTIL % used), zones $ZONE, $IO I/O, mode $MODE"
+
+IMAGE=$SCRATCH/image
+WEFT_ARGS=(--mode "$MODE" --report "$SCRATCH/report.json")
+"$WEFT" format --size "$size" --zone-size "$ZONE" "$IMAGE" >/dev/null 2>&1 || { fail format; summary; exit 1; }
+check "fillrandom" weft_run db_bench "${COMMON[@]}" --db=/weft/db "${FILL[@]}"
+cp "$SCRATCH/report.json" "$SCRATCH/fill.json" 2>/dev/null || true
+check "overwrite x2" weft_run db_bench "${COMMON[@]}" --db=/weft/db "${OVER[@]}"
+cp "$SCRATCH/report.json" "$SCRATCH/overwrite.json" 2>/dev/null || true
+check "readrandom in a new process" weft_run db_bench "${COMMON[@]}" --db=/weft/db "${READ[@]}"
+same "keys found by readrandom" "$want_found" "$(found "$SCRATCH/out")"
+weft_run ldb --db=/weft/db dump --count_only >"$SCRATCH/out" 2>/dev/null || true
+same "keys in the database" "$want_keys" "$(grep -oE 'Keys in range: [0-9]+' "$SCRATCH/out")"
+check "readwhilewriting" weft_run db_bench "${COMMON[@]}" --db=/weft/db "${MIX[@]}"
+check "ldb checkconsistency" weft_run ldb --db=/weft/db checkconsistency
+weft_run sst_dump --file=/weft/db --command=verify >"$SCRATCH/out" 2>&1 || true
+same "tables that sst_dump finds corrupt" 0 "$(grep -ciE 'corrupt|not ok|error' "$SCRATCH/out" || true)"
+[ "$(grep -c 'sst' "$SCRATCH/out")" -gt 5 ] && pass "sst_dump saw the tables" || fail "sst_dump saw no tables: $(head -3 "$SCRATCH/out")"
+check "weft fsck" "$WEFT" fsck "$IMAGE"
+"$WEFT" df "$IMAGE" 2>/dev/null || true
+[ -z "${KEEP_REPORTS:-}" ] || cp "$SCRATCH"/*.json "$KEEP_REPORTS"/
+summary
