@@ -1,1 +1,53 @@
-//! LD_PRELOAD front: libc calls to a weft volume.
+//! LD_PRELOAD front: libc calls of an unmodified program to a weft volume.
+//!
+//! ```text
+//!  program --- open, read, ... ---> hooks/ --- not weft's ---> real (libc, found behind this library)
+//!                                     |
+//!                        route (paths), table (descriptors)
+//!                                     |
+//!                                     +------- weft's -------> weft_client (leases, server)
+//! ```
+//!
+//! A path is weft's when it lies below the mount prefix, a descriptor when the table says so; everything else goes to libc
+//! after one atomic load or a look at the path's bytes. What weft does not support on its files fails with a clear errno
+//! and one line in the report. See `docs/shim.md` for what is supported.
+//!
+//! Rules inside: no allocation (but what a libc function allocates for the program, such as a stream), no thread-local
+//! with a destructor, no panic (one that happens ends the process with one line), own work by raw system calls only.
+//!
+//! Ideas: placeholder descriptors and a bypass for exec from DAOS's interception library, streams by `fopencookie` from
+//! the practice of several preload file systems, the C probes of the tests from the same.
+
+pub mod descriptor;
+pub mod hooks;
+pub mod lock;
+pub mod placeholder;
+pub mod process;
+pub mod pump;
+pub mod real;
+pub mod report;
+pub mod route;
+pub mod sys;
+pub mod table;
+
+#[cfg(not(test))]
+mod start {
+    use libc::{c_char, c_int};
+
+    /// Runs when the library is loaded, before other constructors and the program.
+    extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut *const c_char) {
+        crate::report::install_panic_hook();
+        for group in crate::hooks::GROUPS {
+            for symbol in group.symbols {
+                symbol.look_up();
+            }
+        }
+        // SAFETY: the loader passes the environment, and no other thread runs yet.
+        unsafe { crate::process::start(environment) };
+    }
+
+    #[used]
+    // SAFETY: a function of the type that the loader calls from this section.
+    #[unsafe(link_section = ".init_array")]
+    static START: extern "C" fn(c_int, *const *const c_char, *mut *const c_char) = start;
+}

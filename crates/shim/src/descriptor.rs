@@ -1,0 +1,135 @@
+//! Weft descriptors: opening, duplicating and closing them, in step with the server's references.
+//!
+//! Each descriptor in the table holds one reference of this process to the server's open file.
+
+use crate::report::{Refusal, refuse};
+use crate::{placeholder, process, sys, table};
+use libc::c_int;
+use weft_client::{Client, Errno, FileRef};
+
+/// Opens a path on the volume; the new descriptor.
+pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) -> Result<c_int, Errno> {
+    let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    let mode = if creates { mode & 0o7777 & !process::umask() } else { 0 };
+    let open = client.open(at, path, flags & !libc::O_CLOEXEC, mode)?;
+    let opens_data = flags & libc::O_PATH == 0;
+    let special = !matches!(open.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+    if opens_data && special {
+        let _ = client.close(open.file);
+        return Err(refuse(Refusal::SpecialFile));
+    }
+    enter(client, open.file, flags & libc::O_CLOEXEC != 0)
+}
+
+/// Gives an open file a descriptor; takes over the reference also when it fails.
+pub fn enter(client: &Client, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
+    let fd = match placeholder::create(client.volume_tag(), file, cloexec) {
+        Ok(fd) => fd,
+        Err(error) => {
+            let _ = client.close(file);
+            return Err(error);
+        }
+    };
+    if !table::holds(fd) {
+        let _ = weft_client::sys::close(fd);
+        let _ = client.close(file);
+        return Err(refuse(Refusal::DescriptorTable));
+    }
+    table::swap(fd, Some(file));
+    Ok(fd)
+}
+
+/// Closes a weft descriptor.
+pub fn close(fd: c_int) -> Result<c_int, Errno> {
+    if table::get(fd) == Some(table::OWN) {
+        return Err(libc::EBADF);
+    }
+    // The entry goes first: once the placeholder is closed, the kernel gives its number to others.
+    let file = table::swap(fd, None);
+    let closed = weft_client::sys::close(fd);
+    release(file);
+    closed.map(|()| 0)
+}
+
+/// Gives back the reference of a descriptor that no longer leads to the file.
+pub fn release(file: Option<FileRef>) {
+    match file {
+        None | Some(table::OWN | table::LOST) => {}
+        Some(file) => {
+            if let Ok(client) = process::client() {
+                let _ = client.close(file);
+            }
+        }
+    }
+}
+
+/// One more descriptor for a file, made by `make` from the placeholder.
+pub fn duplicate(file: FileRef, make: impl FnOnce() -> Result<c_int, Errno>) -> Result<c_int, Errno> {
+    if matches!(file, table::OWN | table::LOST) {
+        return Err(libc::EBADF);
+    }
+    let client = process::client()?;
+    client.add_ref(file)?;
+    let fd = match make() {
+        Ok(fd) => fd,
+        Err(error) => {
+            let _ = client.close(file);
+            return Err(error);
+        }
+    };
+    if !table::holds(fd) {
+        let _ = weft_client::sys::close(fd);
+        let _ = client.close(file);
+        return Err(refuse(Refusal::DescriptorTable));
+    }
+    // With `dup2` the number may have led to another weft file, which the kernel has just closed.
+    release(table::swap(fd, Some(file)));
+    Ok(fd)
+}
+
+/// `dup2` and `dup3` where one of the two descriptors is weft's.
+pub fn duplicate_to(old: c_int, new: c_int, flags: c_int) -> Result<c_int, Errno> {
+    if table::get(new) == Some(table::OWN) {
+        return Err(refuse(Refusal::OwnDescriptor));
+    }
+    match table::get(old) {
+        Some(file) => duplicate(file, || sys::dup3(old, new, flags)),
+        None => {
+            // Another thread that uses `new` meanwhile sees the old file or the new one, as with the kernel's own.
+            let before = table::swap(new, None);
+            match sys::dup3(old, new, flags) {
+                Ok(fd) => {
+                    release(before);
+                    Ok(fd)
+                }
+                Err(error) => {
+                    table::swap(new, before);
+                    Err(error)
+                }
+            }
+        }
+    }
+}
+
+/// Closes (or marks close-on-exec) every descriptor from `first` to `last` but the connection's own.
+pub fn close_range(first: u32, last: u32, flags: c_int) -> Result<(), Errno> {
+    if first > last {
+        return Err(libc::EINVAL);
+    }
+    let cloexec_only = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
+    let mut from = first;
+    let mut result = Ok(());
+    table::each(first, last, |fd, file| {
+        if file == table::OWN {
+            let own = fd as u32;
+            if own > from && result.is_ok() {
+                result = sys::close_range(from, own - 1, flags);
+            }
+            from = own + 1;
+        } else if !cloexec_only {
+            release(table::swap(fd, None));
+        }
+    });
+    result?;
+    if from <= last { sys::close_range(from, last, flags) } else { Ok(()) }
+}

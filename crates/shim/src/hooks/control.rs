@@ -1,0 +1,179 @@
+//! `fcntl`, `ioctl` and locks.
+
+use crate::report::{Refusal, refuse};
+use crate::route::{fail, finish};
+use crate::{descriptor, process, sys, table};
+use libc::{c_int, c_ulong, off_t};
+use weft_client::{Client, Errno, FileRef, LockRange};
+
+/// `fcntl` commands that the libc crate does not name.
+const F_GETOWN: c_int = 9;
+const F_SETOWN: c_int = 8;
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
+const F_SETOWN_EX: c_int = 15;
+const F_GETOWN_EX: c_int = 16;
+const F_SET_RW_HINT: c_int = 1036;
+const F_GET_RW_HINT: c_int = 1035;
+const F_SET_FILE_RW_HINT: c_int = 1038;
+const F_GET_FILE_RW_HINT: c_int = 1037;
+/// Greatest write-lifetime hint (`RWH_WRITE_LIFE_EXTREME`).
+const HINT_MAX: u64 = 5;
+
+/// A `struct flock` as a range from the start of the file.
+fn range_of(client: &Client, file: FileRef, lock: &libc::flock) -> Result<LockRange, Errno> {
+    let base = match i32::from(lock.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => client.seek(file, 0, libc::SEEK_CUR)? as i64,
+        libc::SEEK_END => client.fstat(file)?.size as i64,
+        _ => return Err(libc::EINVAL),
+    };
+    let start = base.checked_add(lock.l_start).ok_or(libc::EOVERFLOW)?;
+    // A negative length means the bytes in front of the start.
+    let (start, len) = if lock.l_len < 0 {
+        (start.checked_add(lock.l_len).ok_or(libc::EINVAL)?, -lock.l_len)
+    } else {
+        (start, lock.l_len)
+    };
+    if start < 0 {
+        return Err(libc::EINVAL);
+    }
+    Ok(LockRange { kind: i32::from(lock.l_type), start: start as u64, len: len as u64, pid: 0 })
+}
+
+unsafe fn record_lock(
+    client: &Client,
+    file: FileRef,
+    command: c_int,
+    lock: *mut libc::flock,
+) -> Result<c_int, Errno> {
+    // SAFETY: the program promises a `struct flock`, when it is not null.
+    let lock = unsafe { lock.as_mut() }.ok_or(libc::EFAULT)?;
+    let range = range_of(client, file, lock)?;
+    let found = client.record_lock(file, command, &range)?;
+    if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
+        lock.l_type = found.kind as _;
+        if found.kind != libc::F_UNLCK as i32 {
+            lock.l_whence = libc::SEEK_SET as _;
+            lock.l_start = found.start as off_t;
+            lock.l_len = found.len as off_t;
+            lock.l_pid = if command == libc::F_OFD_GETLK || found.pid == 0 { -1 } else { found.pid as _ };
+        }
+    }
+    Ok(0)
+}
+
+unsafe fn hint(client: &Client, file: FileRef, command: c_int, value: *mut u64) -> Result<c_int, Errno> {
+    // SAFETY: the program promises a 64-bit value; RocksDB before 9.2 gives a 32-bit one, so only the low half is read.
+    let value = unsafe { value.cast::<u32>().as_mut() }.ok_or(libc::EFAULT)?;
+    match command {
+        F_SET_RW_HINT | F_SET_FILE_RW_HINT if u64::from(*value) <= HINT_MAX => {
+            client.set_hint(file, *value)?;
+            Ok(0)
+        }
+        F_GET_RW_HINT | F_GET_FILE_RW_HINT => {
+            client.flags(file)?;
+            *value = 0;
+            Ok(0)
+        }
+        _ => Err(libc::EINVAL),
+    }
+}
+
+unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Result<c_int, Errno> {
+    let client = process::client()?;
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            descriptor::duplicate(file, || sys::fcntl(fd, command, arg).map(|fd| fd as c_int))
+        }
+        // Close-on-exec is the placeholder's.
+        libc::F_GETFD | libc::F_SETFD => {
+            client.flags(file)?;
+            sys::fcntl(fd, command, arg).map(|flags| flags as c_int)
+        }
+        libc::F_GETFL => client.flags(file),
+        libc::F_SETFL => client.set_flags(file, arg as c_int).map(|()| 0),
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW => {
+            // SAFETY: with these commands the argument is a pointer to a `struct flock`.
+            unsafe { record_lock(client, file, command, arg as *mut libc::flock) }
+        }
+        F_SET_RW_HINT | F_GET_RW_HINT | F_SET_FILE_RW_HINT | F_GET_FILE_RW_HINT => {
+            // SAFETY: with these commands the argument is a pointer to a hint.
+            unsafe { hint(client, file, command, arg as *mut u64) }
+        }
+        libc::F_ADD_SEALS | libc::F_GET_SEALS => Err(libc::EINVAL),
+        libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => Err(libc::EBADF),
+        F_GETOWN | F_GETSIG | F_GETOWN_EX => Ok(0),
+        libc::F_SETLEASE | libc::F_GETLEASE | libc::F_NOTIFY | F_SETOWN | F_SETSIG | F_SETOWN_EX => {
+            Err(refuse(Refusal::Leases))
+        }
+        _ => Err(refuse(Refusal::Fcntl)),
+    }
+}
+
+unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize) -> Result<c_int, Errno> {
+    let client = process::client()?;
+    client.flags(file)?;
+    match request {
+        libc::FIONREAD => {
+            let size = client.fstat(file)?.size;
+            let at = client.seek(file, 0, libc::SEEK_CUR)?;
+            // SAFETY: with this request the argument is a pointer to an int.
+            let out = unsafe { (arg as *mut c_int).as_mut() }.ok_or(libc::EFAULT)?;
+            *out = size.saturating_sub(at).min(c_int::MAX as u64) as c_int;
+            Ok(0)
+        }
+        libc::FIOCLEX => weft_client::sys::set_cloexec(fd, true).map(|()| 0),
+        libc::FIONCLEX => weft_client::sys::set_cloexec(fd, false).map(|()| 0),
+        libc::FIONBIO => Ok(0),
+        libc::FICLONE | libc::FICLONERANGE => Err(libc::EOPNOTSUPP),
+        libc::TCGETS | libc::TIOCGWINSZ | libc::TIOCGPGRP | libc::FS_IOC_GETFLAGS => Err(libc::ENOTTY),
+        _ => Err(refuse(Refusal::Ioctl)),
+    }
+}
+
+hooks! {
+    fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int as fcntl64 {
+        match table::get(fd) {
+            None => real::fcntl(fd, command, arg),
+            Some(file) => finish(control(fd, file, command, arg)),
+        }
+    }
+
+    fn flock(fd: c_int, operation: c_int) -> c_int {
+        match table::get(fd) {
+            None => real::flock(fd, operation),
+            Some(file) => finish(process::client().and_then(|client| client.flock(file, operation)).map(|()| 0)),
+        }
+    }
+
+    fn lockf(fd: c_int, command: c_int, len: off_t) -> c_int as lockf64 {
+        let Some(file) = table::get(fd) else { return real::lockf(fd, command, len) };
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_whence = libc::SEEK_CUR as _;
+        lock.l_len = len;
+        lock.l_type = if command == libc::F_ULOCK { libc::F_UNLCK } else { libc::F_WRLCK } as _;
+        let fcntl_command = match command {
+            libc::F_LOCK => libc::F_SETLKW,
+            libc::F_TLOCK | libc::F_ULOCK => libc::F_SETLK,
+            libc::F_TEST => libc::F_GETLK,
+            _ => return fail(libc::EINVAL),
+        };
+        match process::client().and_then(|client| record_lock(client, file, fcntl_command, &raw mut lock)) {
+            Ok(_) if command == libc::F_TEST && i32::from(lock.l_type) != libc::F_UNLCK as i32 => fail(libc::EACCES),
+            result => finish(result),
+        }
+    }
+
+    fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int {
+        match table::get(fd) {
+            None => real::ioctl(fd, request, arg),
+            Some(file) => finish(device_control(fd, file, request, arg)),
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Reading, writing, seeking, syncing, sizes.
+
+use crate::pump;
+use crate::report::{Refusal, refuse};
+use crate::route::{Last, fail, finish, on_path};
+use crate::{process, sys, table};
+use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use weft_client::{Errno, FileRef};
+
+/// Most parts of a vectored call, as in Linux.
+const PARTS_MAX: usize = 1024;
+/// Parts that are handled in a small array.
+const PARTS_FEW: usize = 16;
+/// Most bytes of one call, as in Linux.
+const TRANSFER_MAX: usize = 0x7fff_f000;
+
+fn room<'a>(buffer: *mut c_void, len: usize) -> Result<&'a mut [u8], Errno> {
+    match (buffer.is_null(), len) {
+        (_, 0) => Ok(&mut []),
+        (true, _) => Err(libc::EFAULT),
+        // SAFETY: the program promises `len` writable bytes. They may be uninitialised; the client only writes them.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len.min(TRANSFER_MAX)) }),
+    }
+}
+
+fn given<'a>(buffer: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
+    match (buffer.is_null(), len) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(libc::EFAULT),
+        // SAFETY: the program promises `len` readable bytes.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(buffer.cast(), len.min(TRANSFER_MAX)) }),
+    }
+}
+
+fn offset_of(offset: off_t) -> Result<u64, Errno> {
+    u64::try_from(offset).map_err(|_| libc::EINVAL)
+}
+
+fn signed(result: Result<usize, Errno>) -> ssize_t {
+    finish(result.map(|n| n as ssize_t))
+}
+
+fn read_weft(file: FileRef, buffer: *mut c_void, len: usize) -> Result<usize, Errno> {
+    process::client()?.read(file, room(buffer, len)?)
+}
+
+fn write_weft(file: FileRef, buffer: *const c_void, len: usize) -> Result<usize, Errno> {
+    process::client()?.write(file, given(buffer, len)?)
+}
+
+fn pread_weft(file: FileRef, buffer: *mut c_void, len: usize, offset: off_t) -> Result<usize, Errno> {
+    process::client()?.pread(file, room(buffer, len)?, offset_of(offset)?)
+}
+
+fn pwrite_weft(file: FileRef, buffer: *const c_void, len: usize, offset: off_t) -> Result<usize, Errno> {
+    process::client()?.pwrite(file, given(buffer, len)?, offset_of(offset)?)
+}
+
+fn parts_of<'a>(parts: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        Ok(_) if parts.is_null() => Err(libc::EFAULT),
+        // SAFETY: the program promises `count` parts.
+        Ok(count) if count <= PARTS_MAX => Ok(unsafe { std::slice::from_raw_parts(parts, count) }),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+fn readv_weft(file: FileRef, parts: *const iovec, count: c_int, offset: Option<u64>) -> Result<usize, Errno> {
+    let client = process::client()?;
+    let mut done = 0;
+    for part in parts_of(parts, count)? {
+        let out = room(part.iov_base, part.iov_len)?;
+        let wanted = out.len();
+        let result = match offset {
+            None => client.read(file, out),
+            Some(offset) => client.pread(file, out, offset + done as u64),
+        };
+        match result {
+            Ok(n) => {
+                done += n;
+                if n < wanted {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+fn writev_weft(
+    file: FileRef,
+    parts: *const iovec,
+    count: c_int,
+    offset: Option<u64>,
+) -> Result<usize, Errno> {
+    let parts = parts_of(parts, count)?;
+    if parts.len() <= PARTS_FEW {
+        writev_by::<PARTS_FEW>(file, parts, offset)
+    } else {
+        writev_by::<PARTS_MAX>(file, parts, offset)
+    }
+}
+
+fn writev_by<const N: usize>(file: FileRef, parts: &[iovec], offset: Option<u64>) -> Result<usize, Errno> {
+    let mut slices: [&[u8]; N] = [&[]; N];
+    for (slice, part) in slices.iter_mut().zip(parts) {
+        *slice = given(part.iov_base, part.iov_len)?;
+    }
+    process::client()?.writev(file, slices.get(..parts.len()).unwrap_or(&[]), offset)
+}
+
+/// The offset and the sync flag of `preadv2` and `pwritev2`.
+fn v2(offset: off_t, flags: c_int) -> Result<(Option<u64>, bool), Errno> {
+    if flags & !(libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let offset = if offset == -1 { None } else { Some(offset_of(offset)?) };
+    Ok((offset, flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0))
+}
+
+fn fallocate_weft(file: FileRef, mode: c_int, offset: off_t, len: off_t) -> Result<c_int, Errno> {
+    if offset < 0 || len <= 0 {
+        return Err(libc::EINVAL);
+    }
+    process::client()?.fallocate(file, mode, offset as u64, len as u64).map(|()| 0)
+}
+
+fn fsync_weft(file: FileRef) -> Result<c_int, Errno> {
+    process::client()?.fsync(file).map(|()| 0)
+}
+
+/// Whether a descriptor is open at all, for calls that otherwise do nothing.
+fn check_open(file: FileRef) -> Result<c_int, Errno> {
+    process::client()?.flags(file).map(|_| 0)
+}
+
+hooks! {
+    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+        match table::get(fd) {
+            None => real::read(fd, buffer, len),
+            Some(file) => signed(read_weft(file, buffer, len)),
+        }
+    }
+
+    fn __read_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t) -> ssize_t {
+        match table::get(fd) {
+            Some(file) if len <= room => signed(read_weft(file, buffer, len)),
+            // libc ends the program when the buffer is too small.
+            _ => real::__read_chk(fd, buffer, len, room),
+        }
+    }
+
+    fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+        match table::get(fd) {
+            None => real::write(fd, buffer, len),
+            Some(file) => signed(write_weft(file, buffer, len)),
+        }
+    }
+
+    fn pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t as pread64 {
+        match table::get(fd) {
+            None => real::pread(fd, buffer, len, offset),
+            Some(file) => signed(pread_weft(file, buffer, len, offset)),
+        }
+    }
+
+    fn __pread_chk(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t as __pread64_chk {
+        match table::get(fd) {
+            Some(file) if len <= room => signed(pread_weft(file, buffer, len, offset)),
+            _ => real::__pread_chk(fd, buffer, len, offset, room),
+        }
+    }
+
+    fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t as pwrite64 {
+        match table::get(fd) {
+            None => real::pwrite(fd, buffer, len, offset),
+            Some(file) => signed(pwrite_weft(file, buffer, len, offset)),
+        }
+    }
+
+    fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+        match table::get(fd) {
+            None => real::readv(fd, parts, count),
+            Some(file) => signed(readv_weft(file, parts, count, None)),
+        }
+    }
+
+    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+        match table::get(fd) {
+            None => real::writev(fd, parts, count),
+            Some(file) => signed(writev_weft(file, parts, count, None)),
+        }
+    }
+
+    fn preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t as preadv64 {
+        match table::get(fd) {
+            None => real::preadv(fd, parts, count, offset),
+            Some(file) => signed(offset_of(offset).and_then(|offset| readv_weft(file, parts, count, Some(offset)))),
+        }
+    }
+
+    fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t as pwritev64 {
+        match table::get(fd) {
+            None => real::pwritev(fd, parts, count, offset),
+            Some(file) => signed(offset_of(offset).and_then(|offset| writev_weft(file, parts, count, Some(offset)))),
+        }
+    }
+
+    fn preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t as preadv64v2 {
+        match table::get(fd) {
+            None => real::preadv2(fd, parts, count, offset, flags),
+            Some(file) => signed(v2(offset, flags).and_then(|(offset, _)| readv_weft(file, parts, count, offset))),
+        }
+    }
+
+    fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t as pwritev64v2 {
+        match table::get(fd) {
+            None => real::pwritev2(fd, parts, count, offset, flags),
+            Some(file) => signed(v2(offset, flags).and_then(|(offset, sync)| {
+                let n = writev_weft(file, parts, count, offset)?;
+                if sync {
+                    fsync_weft(file)?;
+                }
+                Ok(n)
+            })),
+        }
+    }
+
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t as lseek64 {
+        match table::get(fd) {
+            None => real::lseek(fd, offset, whence),
+            Some(file) => finish(process::client().and_then(|client| client.seek(file, offset, whence)).map(|at| at as off_t)),
+        }
+    }
+
+    fn fsync(fd: c_int) -> c_int {
+        match table::get(fd) {
+            None => real::fsync(fd),
+            Some(file) => finish(fsync_weft(file)),
+        }
+    }
+
+    fn fdatasync(fd: c_int) -> c_int {
+        match table::get(fd) {
+            None => real::fdatasync(fd),
+            Some(file) => finish(fsync_weft(file)),
+        }
+    }
+
+    fn sync() -> () {
+        if process::is_connected()
+            && let Ok(client) = process::client()
+        {
+            let _ = client.sync();
+        }
+        real::sync()
+    }
+
+    fn syncfs(fd: c_int) -> c_int {
+        match table::get(fd) {
+            None => real::syncfs(fd),
+            Some(file) => finish(check_open(file).and_then(|_| process::client()?.sync()).map(|()| 0)),
+        }
+    }
+
+    /// Starts write-back of a range and promises nothing: the flusher does that by itself.
+    fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int {
+        match table::get(fd) {
+            None => real::sync_file_range(fd, offset, len, flags),
+            Some(_) if offset < 0 || len < 0 || flags & !7 != 0 => fail(libc::EINVAL),
+            Some(file) => finish(check_open(file)),
+        }
+    }
+
+    fn ftruncate(fd: c_int, size: off_t) -> c_int as ftruncate64 {
+        match table::get(fd) {
+            None => real::ftruncate(fd, size),
+            Some(file) => finish(
+                offset_of(size).and_then(|size| process::client()?.ftruncate(file, size)).map(|()| 0),
+            ),
+        }
+    }
+
+    fn truncate(path: *const c_char, size: off_t) -> c_int as truncate64 {
+        on_path(
+            libc::AT_FDCWD,
+            path,
+            Last::Follow,
+            |_, path| real::truncate(path, size),
+            |client, at, path| {
+                let change = weft_client::AttrChange { size: Some(offset_of(size)?), ..Default::default() };
+                client.set_attr(at, path, 0, &change).map(|()| 0)
+            },
+        )
+    }
+
+    fn fallocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int as fallocate64 {
+        match table::get(fd) {
+            None => real::fallocate(fd, mode, offset, len),
+            Some(file) => finish(fallocate_weft(file, mode, offset, len)),
+        }
+    }
+
+    /// Returns the error instead of setting errno.
+    fn posix_fallocate(fd: c_int, offset: off_t, len: off_t) -> c_int as posix_fallocate64 {
+        match table::get(fd) {
+            None => real::posix_fallocate(fd, offset, len),
+            Some(file) => fallocate_weft(file, 0, offset, len).err().unwrap_or(0),
+        }
+    }
+
+    /// Advice only; returns the error instead of setting errno.
+    fn posix_fadvise(fd: c_int, offset: off_t, len: off_t, advice: c_int) -> c_int as posix_fadvise64 {
+        match table::get(fd) {
+            None => real::posix_fadvise(fd, offset, len, advice),
+            Some(_) if !(0..=5).contains(&advice) || len < 0 => libc::EINVAL,
+            Some(file) => check_open(file).err().unwrap_or(0),
+        }
+    }
+
+    fn readahead(fd: c_int, offset: off_t, len: size_t) -> ssize_t {
+        match table::get(fd) {
+            None => real::readahead(fd, offset, len),
+            Some(file) => finish(check_open(file).map(|_| 0)),
+        }
+    }
+
+    fn copy_file_range(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: size_t, flags: c_uint) -> ssize_t {
+        if !table::is_weft(from) && !table::is_weft(to) {
+            return real::copy_file_range(from, from_at, to, to_at, len, flags);
+        }
+        if flags != 0 {
+            return fail(libc::EINVAL);
+        }
+        if !table::is_weft(from) || !table::is_weft(to) {
+            // Two file systems; programs then read and write.
+            return fail(libc::EXDEV);
+        }
+        signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), to_at.as_mut(), len))
+    }
+
+    fn sendfile(to: c_int, from: c_int, from_at: *mut off_t, len: size_t) -> ssize_t as sendfile64 {
+        if !table::is_weft(from) && !table::is_weft(to) {
+            return real::sendfile(to, from, from_at, len);
+        }
+        signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), None, len))
+    }
+
+    fn splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: size_t, flags: c_uint) -> ssize_t {
+        if !table::is_weft(from) && !table::is_weft(to) {
+            return real::splice(from, from_at, to, to_at, len, flags);
+        }
+        fail(refuse(Refusal::Splice))
+    }
+}
+
+/// Writes to any descriptor, weft's or the kernel's, for streams.
+pub fn write_any(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
+    match table::get(fd) {
+        None => sys::write(fd, bytes),
+        Some(file) => process::client()?.write(file, bytes),
+    }
+}
+
+/// Reads from any descriptor, for streams.
+pub fn read_any(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
+    match table::get(fd) {
+        None => sys::read(fd, out),
+        Some(file) => process::client()?.read(file, out),
+    }
+}

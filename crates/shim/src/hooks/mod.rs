@@ -1,0 +1,82 @@
+//! The hooks: libc's functions as the program sees them, one group per file.
+//!
+//! [`hooks!`] declares a function with its other names after `as` (`open64` is `open` on 64-bit systems), exports each, gives the
+//! group's `real` module a caller of libc's own function, and lists the names. A body decides by [`crate::table`] or
+//! [`crate::route`] whether the call is weft's. Bodies do not allocate, do not panic, and reach the kernel only by raw
+//! system calls.
+//!
+//! A variadic function (`open`, `fcntl`, `ioctl`, `syscall`) is defined with its greatest number of arguments. In the C calling
+//! conventions of x86-64 and AArch64 Linux, variadic integer arguments travel in the same registers as named ones, so
+//! the extra parameter reads what the caller passed, or a stale register that the flags or command say not to look at.
+
+use crate::real::Symbol;
+
+macro_rules! hooks {
+    ($($(#[$meta:meta])* fn $name:ident $args:tt -> $ret:ty $(as $alias:ident)* $body:block)*) => {
+        /// libc's own functions.
+        #[allow(dead_code)]
+        pub mod real {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::real::real_functions! { $(fn $name $args -> $ret;)* }
+        }
+        /// What the hooks do.
+        #[allow(clippy::missing_safety_doc, missing_docs, unused_unsafe)]
+        pub mod body {
+            #[allow(unused_imports)]
+            use super::*;
+            $(hooks!(@body [$(#[$meta])*] $name $args -> $ret $body);)*
+        }
+        /// The exported symbols.
+        #[allow(clippy::missing_safety_doc, missing_docs, unused_imports)]
+        pub mod exports {
+            use super::*;
+            $(
+                hooks!(@export $name $name $args -> $ret);
+                $(hooks!(@export $alias $name $args -> $ret);)*
+            )*
+        }
+        /// Every name that this group exports.
+        pub const NAMES: &[&str] = &[$(stringify!($name), $(stringify!($alias),)*)*];
+    };
+    (@body [$($meta:tt)*] $name:ident ($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block) => {
+        $($meta)*
+        #[allow(clippy::too_many_arguments)]
+        #[inline(always)]
+        pub unsafe fn $name($($arg: $ty),*) -> $ret {
+            // SAFETY: the caller promises what the function's manual asks; the body relies on no more.
+            unsafe { $body }
+        }
+    };
+    (@export $export:ident $name:ident ($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe extern "C" fn $export($($arg: $ty),*) -> $ret {
+            // SAFETY: the caller's promise to libc's function.
+            unsafe { body::$name($($arg),*) }
+        }
+    };
+}
+
+pub mod control;
+pub mod data;
+pub mod dir;
+pub mod meta;
+pub mod names;
+pub mod open;
+
+/// One group: the names it exports and the functions of libc it calls.
+pub struct Group {
+    /// Exported names.
+    pub names: &'static [&'static str],
+    /// Functions to look up.
+    pub symbols: &'static [&'static Symbol],
+}
+
+macro_rules! groups {
+    ($($group:ident),* $(,)?) => {
+        /// Every group.
+        pub static GROUPS: &[Group] = &[$(Group { names: $group::NAMES, symbols: $group::real::SYMBOLS }),*];
+    };
+}
+groups!(control, data, dir, meta, names, open);

@@ -1,0 +1,285 @@
+//! Names: making, moving, linking and removing them, and where they lead.
+
+use crate::route::{Given, Last, descriptor_of, fail, finish, on_path, on_two_paths};
+use crate::{process, sys, table};
+use libc::{c_char, c_int, c_uint, mode_t, size_t, ssize_t};
+use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
+
+const CWD: c_int = libc::AT_FDCWD;
+
+fn name(dirfd: c_int, path: *const c_char) -> Given {
+    Given { dirfd, path, last: Last::NoFollow }
+}
+
+fn directory_mode(mode: mode_t) -> u32 {
+    mode & 0o7777 & !process::umask()
+}
+
+/// The weft file behind a path of the `/proc/self/fd/N` kind.
+unsafe fn descriptor_path(path: *const c_char) -> Option<FileRef> {
+    if !process::is_on() || path.is_null() {
+        return None;
+    }
+    // SAFETY: a C string, by the program's promise.
+    descriptor_of(unsafe { sys::bytes(path) }).and_then(table::get)
+}
+
+/// Path of an open file as the program sees it: the mount prefix and the path in the volume.
+fn shown_path<'a>(file: FileRef, room: &'a mut [u8; RESOLVED_MAX + 256]) -> Result<&'a [u8], Errno> {
+    let mount = process::mount();
+    let (head, tail) = room.split_at_mut(mount.len());
+    head.copy_from_slice(mount);
+    let len = process::client()?.path_of(file, tail)?;
+    let root = len == 1;
+    Ok(room.get(..mount.len() + if root { 0 } else { len }).unwrap_or(&[]))
+}
+
+unsafe fn put_link(target: &[u8], out: *mut c_char, room: size_t) -> Result<ssize_t, Errno> {
+    if out.is_null() || room == 0 {
+        return Err(if room == 0 { libc::EINVAL } else { libc::EFAULT });
+    }
+    let len = target.len().min(room);
+    // SAFETY: the program promises `room` bytes.
+    unsafe { std::ptr::copy_nonoverlapping(target.as_ptr(), out.cast(), len) };
+    Ok(len as ssize_t)
+}
+
+unsafe fn read_link(
+    client: &Client,
+    at: FileRef,
+    path: &[u8],
+    out: *mut c_char,
+    room: size_t,
+) -> Result<ssize_t, Errno> {
+    if out.is_null() || room == 0 {
+        return Err(if room == 0 { libc::EINVAL } else { libc::EFAULT });
+    }
+    // SAFETY: the program promises `room` bytes.
+    let out = unsafe { std::slice::from_raw_parts_mut(out.cast(), room) };
+    client.readlink(at, path, out).map(|n| n as ssize_t)
+}
+
+unsafe fn read_descriptor_link(file: FileRef, out: *mut c_char, room: size_t) -> Result<ssize_t, Errno> {
+    let mut shown = [0; RESOLVED_MAX + 256];
+    let path = shown_path(file, &mut shown)?;
+    // SAFETY: the caller's promise.
+    unsafe { put_link(path, out, room) }
+}
+
+/// Puts a canonical path where `realpath` wants it: at `out`, or in fresh memory.
+unsafe fn put_resolved(path: &[u8], out: *mut c_char) -> Result<*mut c_char, Errno> {
+    if path.len() >= process::PATH_BYTES {
+        return Err(libc::ENAMETOOLONG);
+    }
+    // SAFETY: `out` is null or has PATH_MAX bytes; what malloc gives is the program's to free, as the manual says.
+    unsafe {
+        let out = if out.is_null() { libc::malloc(path.len() + 1).cast() } else { out };
+        if out.is_null() {
+            return Err(libc::ENOMEM);
+        }
+        std::ptr::copy_nonoverlapping(path.as_ptr(), out.cast(), path.len());
+        *out.add(path.len()) = 0;
+        Ok(out)
+    }
+}
+
+unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -> Result<*mut c_char, Errno> {
+    // Every component must exist, the last one too.
+    client.stat(at, path, 0)?;
+    let mut room = [0; RESOLVED_MAX + 256];
+    let mount = process::mount();
+    let (head, tail) = room.split_at_mut(mount.len());
+    head.copy_from_slice(mount);
+    match client.resolve(at, path, 0, tail)? {
+        Resolution::Outside(_) => Err(OUTSIDE),
+        Resolution::Inside(len) => {
+            let path = room.get(..mount.len() + len).unwrap_or(&[]);
+            // SAFETY: the caller's promise.
+            unsafe { put_resolved(path.strip_suffix(b"/").unwrap_or(path), out) }
+        }
+    }
+}
+
+hooks! {
+    fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::mkdir(path, mode), |client, at, path| {
+            client.mkdir(at, path, directory_mode(mode)).map(|()| 0)
+        })
+    }
+
+    fn mkdirat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mkdirat(dirfd, path, mode), |client, at, path| {
+            client.mkdir(at, path, directory_mode(mode)).map(|()| 0)
+        })
+    }
+
+    fn rmdir(path: *const c_char) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::rmdir(path), |client, at, path| {
+            client.unlink(at, path, libc::AT_REMOVEDIR).map(|()| 0)
+        })
+    }
+
+    fn unlink(path: *const c_char) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::unlink(path), |client, at, path| {
+            client.unlink(at, path, 0).map(|()| 0)
+        })
+    }
+
+    fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::unlinkat(dirfd, path, flags), |client, at, path| {
+            client.unlink(at, path, flags).map(|()| 0)
+        })
+    }
+
+    fn remove(path: *const c_char) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::remove(path), |client, at, path| {
+            match client.unlink(at, path, 0) {
+                Err(libc::EISDIR) => client.unlink(at, path, libc::AT_REMOVEDIR).map(|()| 0),
+                result => result.map(|()| 0),
+            }
+        })
+    }
+
+    fn rename(from: *const c_char, to: *const c_char) -> c_int {
+        on_two_paths(
+            name(CWD, from),
+            name(CWD, to),
+            |dir1, from, dir2, to| {
+                if dir1 == CWD && dir2 == CWD { real::rename(from, to) } else { real::renameat(dir1, from, dir2, to) }
+            },
+            |client, at, from, at2, to| client.rename(at, from, at2, to, 0).map(|()| 0),
+        )
+    }
+
+    fn renameat(dirfd: c_int, from: *const c_char, dirfd2: c_int, to: *const c_char) -> c_int {
+        on_two_paths(
+            name(dirfd, from),
+            name(dirfd2, to),
+            |dir1, from, dir2, to| real::renameat(dir1, from, dir2, to),
+            |client, at, from, at2, to| client.rename(at, from, at2, to, 0).map(|()| 0),
+        )
+    }
+
+    fn renameat2(dirfd: c_int, from: *const c_char, dirfd2: c_int, to: *const c_char, flags: c_uint) -> c_int {
+        on_two_paths(
+            name(dirfd, from),
+            name(dirfd2, to),
+            |dir1, from, dir2, to| real::renameat2(dir1, from, dir2, to, flags),
+            |client, at, from, at2, to| client.rename(at, from, at2, to, flags).map(|()| 0),
+        )
+    }
+
+    fn link(from: *const c_char, to: *const c_char) -> c_int {
+        on_two_paths(
+            name(CWD, from),
+            name(CWD, to),
+            |_, from, _, to| real::link(from, to),
+            |client, at, from, at2, to| client.link(at, from, at2, to, 0).map(|()| 0),
+        )
+    }
+
+    fn linkat(dirfd: c_int, from: *const c_char, dirfd2: c_int, to: *const c_char, flags: c_int) -> c_int {
+        // A file without a name gets one: by its descriptor, or by the descriptor's path.
+        let by_descriptor = flags & libc::AT_EMPTY_PATH != 0 && !from.is_null() && *from == 0;
+        let open = if by_descriptor {
+            table::get(dirfd)
+        } else if flags & libc::AT_SYMLINK_FOLLOW != 0 {
+            descriptor_path(from)
+        } else {
+            None
+        };
+        if let Some(file) = open {
+            return on_path(dirfd2, to, Last::NoFollow, |_, _| fail(libc::EXDEV), |client, at, path| {
+                client.link_file(file, at, path).map(|()| 0)
+            });
+        }
+        let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::NoFollow };
+        on_two_paths(
+            Given { dirfd, path: from, last },
+            name(dirfd2, to),
+            |dir1, from, dir2, to| real::linkat(dir1, from, dir2, to, flags),
+            |client, at, from, at2, to| client.link(at, from, at2, to, flags).map(|()| 0),
+        )
+    }
+
+    fn symlink(target: *const c_char, path: *const c_char) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::symlink(target, path), |client, at, path| {
+            client.symlink(sys::bytes(target), at, path).map(|()| 0)
+        })
+    }
+
+    fn symlinkat(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::symlinkat(target, dirfd, path), |client, at, path| {
+            client.symlink(sys::bytes(target), at, path).map(|()| 0)
+        })
+    }
+
+    fn readlink(path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t {
+        if let Some(file) = descriptor_path(path) {
+            return finish(read_descriptor_link(file, out, room));
+        }
+        on_path(CWD, path, Last::NoFollow, |_, path| real::readlink(path, out, room), |client, at, path| {
+            read_link(client, at, path, out, room)
+        })
+    }
+
+    fn readlinkat(dirfd: c_int, path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t {
+        if let Some(file) = descriptor_path(path) {
+            return finish(read_descriptor_link(file, out, room));
+        }
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::readlinkat(dirfd, path, out, room), |client, at, path| {
+            read_link(client, at, path, out, room)
+        })
+    }
+
+    fn __readlink_chk(path: *const c_char, out: *mut c_char, len: size_t, room: size_t) -> ssize_t {
+        if len > room || !process::is_on() {
+            return real::__readlink_chk(path, out, len, room);
+        }
+        body::readlink(path, out, len)
+    }
+
+    fn __readlinkat_chk(dirfd: c_int, path: *const c_char, out: *mut c_char, len: size_t, room: size_t) -> ssize_t {
+        if len > room || !process::is_on() {
+            return real::__readlinkat_chk(dirfd, path, out, len, room);
+        }
+        body::readlinkat(dirfd, path, out, len)
+    }
+
+    fn realpath(path: *const c_char, out: *mut c_char) -> *mut c_char {
+        if let Some(file) = descriptor_path(path) {
+            let mut shown = [0; RESOLVED_MAX + 256];
+            return finish(shown_path(file, &mut shown).and_then(|path| put_resolved(path, out)));
+        }
+        on_path(CWD, path, Last::Follow, |_, path| real::realpath(path, out), |client, at, path| {
+            resolve(client, at, path, out)
+        })
+    }
+
+    fn __realpath_chk(path: *const c_char, out: *mut c_char, room: size_t) -> *mut c_char {
+        if room < process::PATH_BYTES || !process::is_on() {
+            return real::__realpath_chk(path, out, room);
+        }
+        body::realpath(path, out)
+    }
+
+    fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
+        if !process::is_on() {
+            return real::canonicalize_file_name(path);
+        }
+        body::realpath(path, std::ptr::null_mut())
+    }
+}
+
+/// The canonical path of a name on the volume within `buffer`, for the hooks that need one.
+pub fn canonical<'a>(
+    client: &Client,
+    at: FileRef,
+    path: &[u8],
+    buffer: &'a mut [u8; RESOLVED_MAX],
+) -> Result<&'a [u8], Errno> {
+    match client.resolve(at, path, 0, buffer)? {
+        Resolution::Inside(len) => buffer.get(..len).ok_or(libc::EIO),
+        Resolution::Outside(_) => Err(OUTSIDE),
+    }
+}

@@ -1,0 +1,116 @@
+//! Opening, closing and duplicating descriptors.
+
+use crate::route::{Last, fail, finish, on_path};
+use crate::{descriptor, sys, table};
+use libc::{c_char, c_int, c_uint};
+
+fn last_of(flags: c_int) -> Last {
+    if flags & libc::O_NOFOLLOW != 0 || flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL
+    {
+        Last::NoFollow
+    } else {
+        Last::Follow
+    }
+}
+
+hooks! {
+    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as open64 {
+        on_path(
+            libc::AT_FDCWD,
+            path,
+            last_of(flags),
+            |_, path| real::open(path, flags, mode),
+            |client, at, path| descriptor::open(client, at, path, flags, mode),
+        )
+    }
+
+    fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as openat64 {
+        on_path(
+            dirfd,
+            path,
+            last_of(flags),
+            |dirfd, path| real::openat(dirfd, path, flags, mode),
+            |client, at, path| descriptor::open(client, at, path, flags, mode),
+        )
+    }
+
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int as __open64_2 {
+        on_path(
+            libc::AT_FDCWD,
+            path,
+            last_of(flags),
+            |_, path| real::__open_2(path, flags),
+            |client, at, path| descriptor::open(client, at, path, flags, 0),
+        )
+    }
+
+    fn __openat_2(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int as __openat64_2 {
+        on_path(
+            dirfd,
+            path,
+            last_of(flags),
+            |dirfd, path| real::__openat_2(dirfd, path, flags),
+            |client, at, path| descriptor::open(client, at, path, flags, 0),
+        )
+    }
+
+    fn creat(path: *const c_char, mode: c_uint) -> c_int as creat64 {
+        let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+        on_path(
+            libc::AT_FDCWD,
+            path,
+            Last::Follow,
+            |_, path| real::creat(path, mode),
+            |client, at, path| descriptor::open(client, at, path, flags, mode),
+        )
+    }
+
+    fn close(fd: c_int) -> c_int {
+        if table::is_weft(fd) { finish(descriptor::close(fd)) } else { real::close(fd) }
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        if crate::process::is_on() {
+            finish(descriptor::close_range(first, last, flags).map(|()| 0))
+        } else {
+            real::close_range(first, last, flags)
+        }
+    }
+
+    fn closefrom(first: c_int) -> () {
+        if crate::process::is_on() {
+            let _ = descriptor::close_range(first.max(0) as u32, u32::MAX, 0);
+        } else {
+            real::closefrom(first)
+        }
+    }
+
+    fn dup(fd: c_int) -> c_int {
+        match table::get(fd) {
+            None => real::dup(fd),
+            Some(file) => finish(descriptor::duplicate(file, || {
+                sys::fcntl(fd, libc::F_DUPFD, 0).map(|fd| fd as c_int)
+            })),
+        }
+    }
+
+    fn dup2(old: c_int, new: c_int) -> c_int {
+        if !table::is_weft(old) && !table::is_weft(new) {
+            return real::dup2(old, new);
+        }
+        if old == new {
+            return if table::get(old) == Some(table::OWN) { fail(libc::EBADF) } else { new };
+        }
+        finish(descriptor::duplicate_to(old, new, 0))
+    }
+
+    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+        if !table::is_weft(old) && !table::is_weft(new) {
+            return real::dup3(old, new, flags);
+        }
+        if old == new || flags & !libc::O_CLOEXEC != 0 {
+            return fail(libc::EINVAL);
+        }
+        finish(descriptor::duplicate_to(old, new, flags))
+    }
+}

@@ -1,0 +1,51 @@
+//! A lock for the short critical sections of the shim's own tables.
+//!
+//! It neither allocates nor leaves anything to a destructor, and it can be forced open in a forked child, where the thread
+//! that held it does not exist. Signals are not blocked: no handler may need a lock that it interrupted, so what runs
+//! under it is a few loads and stores.
+
+use crate::sys;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+/// Looks at the word this often before it lets another thread run.
+const SPINS: u32 = 64;
+
+/// A value behind a lock.
+pub struct Locked<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through `with`, by one thread at a time.
+unsafe impl<T: Send> Sync for Locked<T> {}
+
+impl<T> Locked<T> {
+    /// A free lock.
+    pub const fn new(value: T) -> Self {
+        Locked { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Runs `act` with the value. `act` must not come back here.
+    pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        let mut spins = 0;
+        while self.word.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+            } else {
+                sys::yield_now();
+            }
+        }
+        // SAFETY: the word excludes every other thread until it is stored below.
+        let result = act(unsafe { &mut *self.value.get() });
+        self.word.store(0, Release);
+        result
+    }
+
+    /// In a forked child: whoever held the lock is in the parent. What it was about to do to the copy is lost, so `act` of
+    /// [`with`](Self::with) must leave the value usable at every step.
+    pub fn force_open(&self) {
+        self.word.store(0, Release);
+    }
+}

@@ -1,0 +1,436 @@
+//! What this process knows: whether weft is on, where the volume appears, the connection, the permission mask and the
+//! working directory.
+//!
+//! The state is set once, before the program's own code runs, and read by every hook; connecting happens when a path on the
+//! volume is first used (or at once when descriptors were inherited).
+
+use crate::lock::Locked;
+use crate::{placeholder, report, sys, table};
+use libc::{c_char, c_int};
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use weft_client::proto::MOUNT_POINT_MAX;
+use weft_client::{Client, ConnectOptions, Errno, FileRef};
+
+/// The server's socket.
+pub const ENV_SOCKET: &[u8] = b"WEFT_SOCKET";
+/// Where the volume appears; `/weft` when it is not given.
+pub const ENV_AT: &[u8] = b"WEFT_AT";
+/// A connection inherited through `exec`: `<descriptor>:<inode of the socket>`. The inode number guards against a
+/// descriptor that has become something else since.
+pub const ENV_FD: &[u8] = b"WEFT_FD";
+/// The working directory on the volume, inherited through `exec`.
+pub const ENV_CWD: &[u8] = b"WEFT_CWD";
+/// The libraries to preload.
+pub const ENV_PRELOAD: &[u8] = b"LD_PRELOAD";
+
+const DEFAULT_AT: &[u8] = b"/weft";
+/// Longest path, NUL included.
+pub const PATH_BYTES: usize = 4096;
+/// Descriptors that a program can inherit at once.
+const INHERITED_MAX: usize = 4096;
+
+const OFF: u32 = 0;
+const UNCONNECTED: u32 = 1;
+const CONNECTING: u32 = 2;
+const CONNECTED: u32 = 3;
+const FAILED: u32 = 4;
+
+static STATE: AtomicU32 = AtomicU32::new(OFF);
+static UMASK: AtomicU32 = AtomicU32::new(0o022);
+
+/// A value that is written once, before anyone reads it.
+struct Once<T>(UnsafeCell<T>);
+// SAFETY: written only by `start` (one thread, before the program runs) or by the thread that moved STATE to CONNECTING;
+// read only after STATE has said so (acquire).
+unsafe impl<T> Sync for Once<T> {}
+
+struct Settings {
+    mount: [u8; MOUNT_POINT_MAX],
+    mount_len: usize,
+    /// Length of `mount` up to the slash in front of its last component.
+    parent_len: usize,
+    socket: [u8; 108],
+    socket_len: usize,
+}
+
+static SETTINGS: Once<Settings> = Once(UnsafeCell::new(Settings {
+    mount: [0; MOUNT_POINT_MAX],
+    mount_len: 0,
+    parent_len: 0,
+    socket: [0; 108],
+    socket_len: 0,
+}));
+static CLIENT: Once<MaybeUninit<Client>> = Once(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// `LD_PRELOAD=...` as this process was started with.
+static PRELOAD: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whether any path or descriptor can be weft's.
+#[inline(always)]
+pub fn is_on() -> bool {
+    STATE.load(Acquire) != OFF
+}
+
+/// Whether a connection stands.
+pub fn is_connected() -> bool {
+    STATE.load(Acquire) == CONNECTED
+}
+
+fn settings() -> &'static Settings {
+    // SAFETY: see `Once`; callers have seen STATE != OFF.
+    unsafe { &*SETTINGS.0.get() }
+}
+
+/// The prefix at which the volume appears, without a slash at the end.
+pub fn mount() -> &'static [u8] {
+    let settings = settings();
+    settings.mount.get(..settings.mount_len).unwrap_or(&[])
+}
+
+/// The last component of the mount prefix.
+pub fn mount_name() -> &'static [u8] {
+    let settings = settings();
+    settings.mount.get(settings.parent_len + 1..settings.mount_len).unwrap_or(&[])
+}
+
+/// The server's socket path.
+pub fn socket_path() -> &'static [u8] {
+    let settings = settings();
+    settings.socket.get(..settings.socket_len).unwrap_or(&[])
+}
+
+/// `LD_PRELOAD=...` as this process was started with; null without one.
+pub fn preload() -> *const c_char {
+    PRELOAD.load(Relaxed)
+}
+
+/// The connection; made now if there is none. `EIO` when there is no server.
+pub fn client() -> Result<&'static Client, Errno> {
+    match STATE.load(Acquire) {
+        // SAFETY: CONNECTED is stored (release) after the client was written.
+        CONNECTED => Ok(unsafe { (*CLIENT.0.get()).assume_init_ref() }),
+        _ => connect(None),
+    }
+}
+
+#[cold]
+fn connect(inherited: Option<c_int>) -> Result<&'static Client, Errno> {
+    loop {
+        match STATE.compare_exchange(UNCONNECTED, CONNECTING, AcqRel, Acquire) {
+            Ok(_) => break,
+            Err(CONNECTED) => return client(),
+            Err(CONNECTING) => sys::yield_now(),
+            Err(_) => return Err(libc::EIO),
+        }
+    }
+    let mut options =
+        ConnectOptions { socket_path: socket_path(), mount_point: mount(), inherited_socket: inherited };
+    let mut connection = Client::connect(&options);
+    if connection.is_err() && inherited.is_some() {
+        options.inherited_socket = None;
+        connection = Client::connect(&options);
+    }
+    match connection {
+        Ok(client) => {
+            // SAFETY: this thread moved STATE to CONNECTING; nobody reads before CONNECTED.
+            let client = unsafe { (*CLIENT.0.get()).write(client) };
+            guard_own_descriptors(client);
+            STATE.store(CONNECTED, Release);
+            Ok(client)
+        }
+        Err(error) => {
+            STATE.store(FAILED, Release);
+            let mut digits = [0; 20];
+            let number = report::decimal(error.unsigned_abs().into(), &mut digits);
+            report::complain(&[
+                b"no server at ",
+                socket_path(),
+                b" (errno ",
+                number,
+                b"): ",
+                mount(),
+                b" is not there",
+            ]);
+            Err(libc::EIO)
+        }
+    }
+}
+
+/// In a child without a connection of its own: everything on the volume fails from now on.
+pub fn orphan() {
+    STATE.store(FAILED, Release);
+}
+
+/// Keeps the program from closing or using the connection's own descriptors.
+pub fn guard_own_descriptors(client: &Client) {
+    for fd in client.own_descriptors() {
+        table::swap(fd, Some(table::OWN));
+    }
+}
+
+/// The mask of permission bits that new files do not get.
+pub fn umask() -> u32 {
+    UMASK.load(Relaxed)
+}
+
+/// Remembers the mask that the program set.
+pub fn set_umask(mask: u32) {
+    UMASK.store(mask & 0o777, Relaxed);
+}
+
+// ---- working directory ----------------------------------------------------------------------------------------------
+
+/// Working directories that are remembered at once, so that a reader that is overtaken by `chdir` still reads whole paths.
+const CWD_SLOTS: usize = 8;
+
+struct CwdSlot {
+    file: FileRef,
+    /// Path within the volume, beginning with a slash; only `/` for the root.
+    path: [u8; PATH_BYTES],
+    len: usize,
+}
+
+struct CwdSlots(UnsafeCell<[CwdSlot; CWD_SLOTS]>);
+// SAFETY: a slot is written under CWD_WRITER and read only while CWD names it; CWD_SLOTS - 1 further changes of directory
+// have to pass before it is written again.
+unsafe impl Sync for CwdSlots {}
+
+static CWD_STORE: CwdSlots = CwdSlots(UnsafeCell::new(
+    [const { CwdSlot { file: FileRef(0), path: [0; PATH_BYTES], len: 0 } }; CWD_SLOTS],
+));
+/// 0: the kernel's working directory is the program's; else number of a slot plus 1.
+static CWD: AtomicU32 = AtomicU32::new(0);
+static CWD_WRITER: Locked<u32> = Locked::new(0);
+
+/// The working directory when it lies on the volume: its file and its path there.
+#[inline]
+pub fn cwd() -> Option<(FileRef, &'static [u8])> {
+    match CWD.load(Acquire) {
+        0 => None,
+        slot => {
+            // SAFETY: see `CwdSlots`.
+            let slots = unsafe { &*CWD_STORE.0.get() };
+            let slot = slots.get(slot as usize - 1)?;
+            Some((slot.file, slot.path.get(..slot.len).unwrap_or(b"/")))
+        }
+    }
+}
+
+/// Sets the working directory on the volume (or none); returns the file of the one before, to be closed.
+pub fn set_cwd(new: Option<(FileRef, &[u8])>) -> Option<FileRef> {
+    CWD_WRITER.with(|turn| {
+        let before = cwd().map(|(file, _)| file);
+        let Some((file, path)) = new else {
+            CWD.store(0, Release);
+            return before;
+        };
+        *turn = (*turn + 1) % CWD_SLOTS as u32;
+        // SAFETY: the lock is held, and CWD has not named this slot for CWD_SLOTS - 1 changes.
+        let slots = unsafe { &mut *CWD_STORE.0.get() };
+        if let Some(slot) = slots.get_mut(*turn as usize)
+            && let Some(place) = slot.path.get_mut(..path.len())
+        {
+            place.copy_from_slice(path);
+            slot.len = path.len();
+            slot.file = file;
+            CWD.store(*turn + 1, Release);
+        }
+        before
+    })
+}
+
+// ---- start ----------------------------------------------------------------------------------------------------------
+
+/// The value of a variable in an environment.
+///
+/// # Safety
+/// `environment` is null or an array of C strings that ends with null.
+pub unsafe fn variable<'a>(environment: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
+    let mut at = environment;
+    // SAFETY: the caller's promise; the walk stops at the null.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() {
+            if let Some(value) = value_of(sys::bytes(*at), name) {
+                return Some(value);
+            }
+            at = at.add(1);
+        }
+    }
+    None
+}
+
+/// The value when `entry` is `name=value`.
+pub fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    entry.strip_prefix(name)?.strip_prefix(b"=")
+}
+
+/// Takes a variable out of an environment.
+///
+/// # Safety
+/// As [`variable`], and the array is writable.
+unsafe fn remove_variable(environment: *mut *const c_char, name: &[u8]) {
+    let mut from = environment;
+    let mut to = environment;
+    // SAFETY: the caller's promise; `to` never passes `from`.
+    unsafe {
+        while !from.is_null() && !(*from).is_null() {
+            if value_of(sys::bytes(*from), name).is_none() {
+                *to = *from;
+                to = to.add(1);
+            }
+            from = from.add(1);
+        }
+        if !to.is_null() {
+            *to = std::ptr::null();
+        }
+    }
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The inherited connection, when the descriptor still is that socket.
+fn inherited_socket(value: &[u8]) -> Option<c_int> {
+    let colon = value.iter().position(|&byte| byte == b':')?;
+    let (fd, inode) = (value.get(..colon)?, value.get(colon + 1..)?);
+    let fd = number(fd)? as c_int;
+    let stat = sys::fstat(fd).ok()?;
+    (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK && stat.st_ino == number(inode)?).then_some(fd)
+}
+
+/// Reads the environment and takes over what was inherited.
+///
+/// # Safety
+/// `environment` is the process's own, and no other thread runs.
+pub unsafe fn start(environment: *mut *const c_char) {
+    let mask = sys::umask(0o077);
+    sys::umask(mask);
+    UMASK.store(mask, Relaxed);
+    // SAFETY: the caller's promise, here and below.
+    let Some(socket) = (unsafe { variable(environment, ENV_SOCKET) }) else { return };
+    let mut at = unsafe { variable(environment, ENV_AT) }.unwrap_or(DEFAULT_AT);
+    while let Some(shorter) = at.strip_suffix(b"/") {
+        at = shorter;
+    }
+    let parent = at.iter().rposition(|&byte| byte == b'/');
+    let (Some(parent_len), true) = (parent, at.first() == Some(&b'/') && at.len() < MOUNT_POINT_MAX) else {
+        report::complain(&[b"WEFT_AT must be an absolute path below / of at most 255 bytes; weft is off"]);
+        return;
+    };
+    if socket.is_empty() || socket.len() >= 108 {
+        report::complain(&[b"WEFT_SOCKET must be a path of at most 107 bytes; weft is off"]);
+        return;
+    }
+    // SAFETY: no other thread runs, and STATE is still OFF.
+    let settings = unsafe { &mut *SETTINGS.0.get() };
+    for (to, from) in settings.mount.iter_mut().zip(at) {
+        *to = *from;
+    }
+    for (to, from) in settings.socket.iter_mut().zip(socket) {
+        *to = *from;
+    }
+    settings.mount_len = at.len();
+    settings.parent_len = parent_len;
+    settings.socket_len = socket.len();
+    STATE.store(UNCONNECTED, Release);
+
+    // SAFETY: as above.
+    unsafe {
+        if let Some(value) = variable(environment, ENV_PRELOAD) {
+            PRELOAD.store(value.as_ptr().sub(ENV_PRELOAD.len() + 1).cast_mut().cast(), Relaxed);
+        }
+        let inherited = variable(environment, ENV_FD).and_then(inherited_socket);
+        take_over_descriptors(inherited);
+        if let Some(path) = variable(environment, ENV_CWD) {
+            inherit_cwd(path);
+        } else {
+            notice_cwd();
+        }
+        remove_variable(environment, ENV_FD);
+        remove_variable(environment, ENV_CWD);
+    }
+}
+
+/// Finds the placeholders among the inherited descriptors.
+fn take_over_descriptors(inherited: Option<c_int>) {
+    let client = inherited
+        .and_then(|fd| connect(Some(fd)).ok())
+        .filter(|client| client.socket() == inherited.unwrap_or(-1));
+    let mut kept = [FileRef(0); INHERITED_MAX];
+    let mut count = 0;
+    each_descriptor(|fd| {
+        let mut shown = [0; 128];
+        let Some((volume, file)) = descriptor_name(fd, &mut shown).and_then(placeholder::parse) else {
+            return;
+        };
+        let known = client.is_some_and(|client| client.volume_tag() == volume);
+        match kept.get_mut(count) {
+            Some(place) if known => {
+                *place = file;
+                count += 1;
+                table::swap(fd, Some(file));
+            }
+            // Its file is lost to this process: whatever is done with it fails, instead of reading an empty file.
+            _ => drop(table::swap(fd, Some(table::LOST))),
+        }
+    });
+    if let Some(client) = client {
+        let _ = client.retain(kept.get(..count).unwrap_or(&[]));
+    }
+}
+
+/// What the kernel calls a descriptor.
+pub fn descriptor_name(fd: c_int, out: &mut [u8]) -> Option<&[u8]> {
+    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0; 20];
+    let digits = report::decimal(u64::try_from(fd).ok()?, &mut digits);
+    path.get_mut(14..14 + digits.len())?.copy_from_slice(digits);
+    sys::readlink(CStr::from_bytes_until_nul(&path).ok()?, out).ok()
+}
+
+/// Calls `each` with every open descriptor.
+pub fn each_descriptor(mut each: impl FnMut(c_int)) {
+    let Ok(dir) = sys::open(c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) else {
+        return;
+    };
+    let mut buffer = [0u8; 4096];
+    while let Ok(filled @ 1..) = sys::getdents64(dir, &mut buffer) {
+        let mut rest = buffer.get(..filled).unwrap_or(&[]);
+        // linux_dirent64: u64 inode, u64 offset, u16 length, u8 type, name.
+        while let Some((&[low, high], name)) =
+            rest.get(16..18).and_then(|len| Some((<&[u8; 2]>::try_from(len).ok()?, rest.get(19..)?)))
+        {
+            let len = usize::from(u16::from_le_bytes([low, high]));
+            let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);
+            if let Some(fd) = number(name).map(|fd| fd as c_int)
+                && fd != dir
+            {
+                each(fd);
+            }
+            rest = rest.get(len.max(19)..).unwrap_or(&[]);
+        }
+    }
+    let _ = weft_client::sys::close(dir);
+}
+
+fn inherit_cwd(path: &[u8]) {
+    if let Ok(client) = client()
+        && let Ok(open) = client.open(FileRef::ROOT, path, libc::O_PATH | libc::O_DIRECTORY, 0)
+    {
+        set_cwd(Some((open.file, path)));
+    }
+}
+
+/// When the kernel's working directory lies below the prefix (which then exists outside too), it means the volume's.
+fn notice_cwd() {
+    let mut buffer = [0; PATH_BYTES];
+    if let Ok(path) = sys::getcwd(&mut buffer)
+        && let Some(inside) = crate::route::below(path, mount())
+    {
+        inherit_cwd(inside);
+    }
+}

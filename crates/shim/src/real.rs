@@ -1,0 +1,95 @@
+//! libc's own functions, found behind this library (`RTLD_NEXT`).
+//!
+//! All are looked up at start. A call that comes earlier, from a constructor that runs before ours, looks its function up
+//! itself; looking up may allocate, which is why it is not left to a moment inside `mmap` or a signal handler.
+
+use crate::{report, sys};
+use libc::c_void;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+/// A libc function: its name and, once looked up, its address.
+pub struct Symbol {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Symbol {
+    /// Not looked up yet.
+    pub const fn new(name: &'static CStr) -> Self {
+        Symbol { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// The function's address. Never null: a function that this libc lacks is replaced by one that fails with `ENOSYS`.
+    #[inline(always)]
+    pub fn address(&self) -> *mut c_void {
+        let address = self.address.load(Relaxed);
+        if address.is_null() { self.look_up() } else { address }
+    }
+
+    /// Looks the function up and remembers it.
+    #[cold]
+    #[inline(never)]
+    pub fn look_up(&self) -> *mut c_void {
+        // SAFETY: the name is a C string.
+        let mut address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if address.is_null() {
+            address = missing as *mut c_void;
+        }
+        self.address.store(address, Relaxed);
+        address
+    }
+
+    /// Whether the lookup has been made.
+    pub fn is_resolved(&self) -> bool {
+        !self.address.load(Relaxed).is_null()
+    }
+
+    /// The name.
+    pub fn name(&self) -> &'static CStr {
+        self.name
+    }
+}
+
+/// Stands in for a function that this libc does not have. Its caller linked against one that does, so this is reached
+/// only by a program for another libc.
+extern "C" fn missing() -> isize {
+    sys::set_errno(libc::ENOSYS);
+    report::complain(&[b"the program calls a libc function that this system does not have"]);
+    -1
+}
+
+/// Declares functions of libc by name and signature: one caller each.
+macro_rules! real_functions {
+    ($(fn $name:ident $args:tt -> $ret:ty;)*) => {
+        #[allow(non_upper_case_globals)]
+        mod symbols {
+            $(pub static $name: $crate::real::Symbol = $crate::real::Symbol::new(
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    // Cannot be: the text above has one NUL, at its end.
+                    Err(_) => c"",
+                },
+            );)*
+        }
+        $($crate::real::real_functions!(@one $name $args -> $ret);)*
+        /// All functions declared here.
+        pub static SYMBOLS: &[&$crate::real::Symbol] = &[$(&symbols::$name),*];
+    };
+    (@one $name:ident ($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty) => {
+        /// libc's own.
+        ///
+        /// # Safety
+        /// As the function's manual says.
+        #[allow(clippy::too_many_arguments)]
+        #[inline(always)]
+        pub unsafe fn $name($($arg: $ty),*) -> $ret {
+            let address = symbols::$name.address();
+            // SAFETY: the address is that of libc's function of this name, which has this signature.
+            unsafe {
+                std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($ty),*) -> $ret>(address)($($arg),*)
+            }
+        }
+    };
+}
+pub(crate) use real_functions;

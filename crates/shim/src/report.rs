@@ -1,0 +1,134 @@
+//! What the program asked for and weft refused: an errno for the caller and one line in the report.
+//!
+//! Each kind is told once per process.
+
+use crate::process;
+use crate::sys;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weft_client::Errno;
+
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident = ($errno:ident, $text:literal),)*) => {
+        /// Something that weft refuses.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Refusal { $($(#[$doc])* $name,)* }
+
+        impl Refusal {
+            fn parts(self) -> (Errno, &'static str) {
+                match self { $(Refusal::$name => (libc::$errno, $text),)* }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// More descriptors than the table holds.
+    DescriptorTable = (EMFILE, "open: descriptor numbers of 65536 and more cannot lead to a weft file"),
+    /// A fifo, socket or device node was opened.
+    SpecialFile = (ENXIO, "open: fifos, sockets and device nodes on a weft volume cannot be opened"),
+    /// An `ioctl` of files.
+    Ioctl = (ENOTTY, "ioctl: no request is known on weft files but FIONREAD, FIOCLEX, FIONCLEX, FIONBIO"),
+    /// A `fcntl` command.
+    Fcntl = (EINVAL, "fcntl: an unknown command on a weft file"),
+    /// `F_SETLEASE`, `F_NOTIFY`, signals.
+    Leases = (EINVAL, "fcntl: leases, directory notification and I/O signals are not served on weft files"),
+    /// Descriptor passing.
+    PassDescriptor = (EOPNOTSUPP, "sendmsg: a weft file cannot be passed to another process over a socket"),
+    /// `io_uring`.
+    IoUring = (ENOSYS, "io_uring: the kernel cannot read weft files; refused so that the program falls back to read and write"),
+    /// Kernel asynchronous I/O.
+    KernelAio = (ENOSYS, "io_setup: the kernel cannot read weft files; refused so that the program falls back to read and write"),
+    /// `chroot`.
+    Chroot = (EPERM, "chroot: not into a weft volume"),
+    /// `inotify_add_watch`, `fanotify`.
+    Watch = (ENOSYS, "inotify: changes on a weft volume are not reported"),
+    /// File handles.
+    Handles = (EOPNOTSUPP, "name_to_handle_at: weft files have no handles"),
+    /// `mount` and its kin.
+    Mount = (EPERM, "mount: nothing can be mounted on or from a weft volume"),
+    /// Unix sockets.
+    Socket = (EOPNOTSUPP, "bind, connect: Unix sockets cannot lie on a weft volume"),
+    /// Several `mmap` limits.
+    MapTable = (ENOMEM, "mmap: too many mappings of weft files at once"),
+    /// A writable shared mapping beyond what can be kept coherent.
+    MapGrow = (EINVAL, "mremap: a shared writable mapping of a weft file cannot grow"),
+    /// `freopen` of a stream that is not a standard one.
+    Reopen = (EOPNOTSUPP, "freopen: only stdin, stdout and stderr can be reopened on a weft file"),
+    /// More streams than the table holds.
+    StreamTable = (EMFILE, "fopen: too many streams on weft files at once"),
+    /// More directory streams than the table holds.
+    DirTable = (EMFILE, "opendir: too many directory streams on weft directories at once"),
+    /// Walks by libc's own functions.
+    Walk = (EOPNOTSUPP, "fts: libc's fts functions cannot walk a weft volume"),
+    /// A program that lies on the volume and cannot be copied to memory.
+    Execute = (EACCES, "exec: a program on a weft volume could not be copied to memory"),
+    /// `dlopen`.
+    Library = (EACCES, "dlopen: a library on a weft volume could not be copied to memory"),
+    /// Own descriptors.
+    OwnDescriptor = (EBUSY, "dup2: the number is taken by weft's own descriptor"),
+    /// Working directories.
+    SpawnDirectory = (EOPNOTSUPP, "posix_spawn: a file action that the child would need weft for"),
+    /// `sendfile` and `splice` ends.
+    Splice = (EINVAL, "splice: weft files cannot be spliced; programs fall back to read and write"),
+    /// Removed without another word: kernel-side swap and quotas.
+    Administer = (EOPNOTSUPP, "swapon, acct, quotactl: not on a weft volume"),
+}
+
+static TOLD: AtomicU64 = AtomicU64::new(0);
+
+/// The errno for a refusal; the first time also a line in the report.
+#[cold]
+pub fn refuse(refusal: Refusal) -> Errno {
+    let (errno, text) = refusal.parts();
+    let bit = 1u64 << (refusal as u32 % 64);
+    if TOLD.fetch_or(bit, Relaxed) & bit == 0
+        && let Ok(client) = process::client()
+    {
+        let _ = client.note(text.as_bytes());
+    }
+    errno
+}
+
+/// Writes `weft: ` and the parts as one line to standard error.
+#[cold]
+pub fn complain(parts: &[&[u8]]) {
+    let mut line = [0u8; 512];
+    let mut used = 0;
+    for part in [&b"weft: "[..]].iter().chain(parts).chain(&[&b"\n"[..]]) {
+        for byte in *part {
+            if let Some(place) = line.get_mut(used) {
+                *place = *byte;
+                used += 1;
+            }
+        }
+    }
+    let _ = sys::write(2, line.get(..used).unwrap_or(&[]));
+}
+
+/// A number as decimal text at the end of `out`.
+pub fn decimal(mut number: u64, out: &mut [u8; 20]) -> &[u8] {
+    let mut at = out.len();
+    loop {
+        at -= 1;
+        if let Some(place) = out.get_mut(at) {
+            *place = b'0' + (number % 10) as u8;
+        }
+        number /= 10;
+        if number == 0 || at == 0 {
+            return out.get(at..).unwrap_or(&[]);
+        }
+    }
+}
+
+/// On a panic inside a hook: one line, then the end. Unwinding into C or going on with libc's own function on the
+/// placeholder would both be worse.
+pub fn install_panic_hook() {
+    // A closure without captures: boxing it allocates nothing.
+    std::panic::set_hook(Box::new(|info| {
+        let (file, line) = info.location().map_or(("?", 0), |place| (place.file(), place.line()));
+        let mut digits = [0; 20];
+        let line = decimal(u64::from(line), &mut digits);
+        complain(&[b"internal error at ", file.as_bytes(), b":", line, b"; the program is ended"]);
+        sys::abort();
+    }));
+}

@@ -1,0 +1,534 @@
+//! Where a path leads: to libc, or to the volume.
+//!
+//! A path is the volume's when it lies below the mount prefix, by itself or behind the working directory or a directory
+//! descriptor. That is decided by text: `..` takes back the component before it, so `/tmp/../weft/x` is inside and
+//! `/weft/../etc` is outside. Inside the volume the server resolves `..` and symlinks; a path whose `..`s climb, by text,
+//! out of the volume leads to the mount prefix's parent. A path that is outside goes to libc as the program gave it.
+//!
+//! The common case, an absolute path elsewhere, costs a look at its bytes.
+
+use crate::process::{self, PATH_BYTES};
+use crate::{report, sys, table};
+use libc::{c_char, c_int};
+use std::mem::MaybeUninit;
+use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
+
+/// What a libc function returns when it fails.
+pub trait Failed {
+    /// The value.
+    const FAILED: Self;
+}
+impl Failed for i32 {
+    const FAILED: i32 = -1;
+}
+impl Failed for isize {
+    const FAILED: isize = -1;
+}
+impl Failed for i64 {
+    const FAILED: i64 = -1;
+}
+impl<T> Failed for *mut T {
+    const FAILED: *mut T = std::ptr::null_mut();
+}
+
+/// Sets errno; the value to return.
+#[cold]
+pub fn fail<T: Failed>(error: Errno) -> T {
+    sys::set_errno(if error == OUTSIDE { libc::EXDEV } else { error });
+    T::FAILED
+}
+
+/// A result as libc gives it.
+pub fn finish<T: Failed>(result: Result<T, Errno>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => fail(error),
+    }
+}
+
+/// The part of an absolute path below `mount`, with its slash (`/` for the root itself).
+pub fn below<'a>(path: &'a [u8], mount: &[u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(mount)?;
+    match rest.first() {
+        None => Some(b"/"),
+        Some(b'/') => Some(rest),
+        Some(_) => None,
+    }
+}
+
+/// Room for a path that had to be composed.
+pub struct PathBuffer {
+    bytes: [MaybeUninit<u8>; PATH_BYTES],
+    len: usize,
+}
+
+impl PathBuffer {
+    /// An empty one.
+    #[inline(always)]
+    pub fn new() -> Self {
+        PathBuffer { bytes: [const { MaybeUninit::uninit() }; PATH_BYTES], len: 0 }
+    }
+
+    fn push(&mut self, byte: u8) -> Result<(), Errno> {
+        // One byte is kept for the NUL.
+        match self.bytes.get_mut(self.len) {
+            Some(place) if self.len < PATH_BYTES - 1 => {
+                place.write(byte);
+                self.len += 1;
+                Ok(())
+            }
+            _ => Err(libc::ENAMETOOLONG),
+        }
+    }
+
+    fn extend(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        bytes.iter().try_for_each(|&byte| self.push(byte))
+    }
+
+    /// The bytes so far.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the first `len` bytes were written by `push`.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
+    }
+
+    /// The path as a C string.
+    pub fn c_str(&mut self) -> *const c_char {
+        if let Some(end) = self.bytes.get_mut(self.len) {
+            end.write(0);
+        }
+        self.bytes.as_ptr().cast()
+    }
+
+    /// Becomes the absolute path that `parts`, one after the other, lead to by text.
+    fn normalise(&mut self, parts: &[&[u8]]) -> Result<(), Errno> {
+        self.len = 0;
+        let mut slash_at_end = false;
+        for part in parts {
+            for component in part.split(|&byte| byte == b'/') {
+                slash_at_end = matches!(component, b"" | b"." | b"..");
+                match component {
+                    b"" | b"." => {}
+                    b".." => self.len = self.bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0),
+                    name => {
+                        self.push(b'/')?;
+                        self.extend(name)?;
+                    }
+                }
+            }
+        }
+        // A path that ends in a slash must be a directory: keep that.
+        if self.len == 0 || slash_at_end {
+            self.push(b'/')?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a path leads.
+enum Route<'a> {
+    /// To libc, as the program gave it.
+    Real,
+    /// To libc, by this absolute path.
+    Elsewhere(*const c_char),
+    /// To the volume: a path from a directory, or from the root when it begins with a slash.
+    Volume(FileRef, &'a [u8]),
+}
+
+/// How the last component of a path is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Last {
+    /// A symlink is followed.
+    Follow,
+    /// A symlink is meant itself, or the name is.
+    NoFollow,
+}
+
+impl Last {
+    /// From `AT_SYMLINK_NOFOLLOW` in `flags`.
+    pub fn from_at_flags(flags: c_int) -> Last {
+        if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { Last::NoFollow } else { Last::Follow }
+    }
+
+    fn at_flags(self) -> c_int {
+        if self == Last::Follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }
+    }
+}
+
+fn has_dot_dot(path: &[u8]) -> bool {
+    path.windows(2).any(|pair| pair == b"..") && path.split(|&byte| byte == b'/').any(|part| part == b"..")
+}
+
+fn contains(path: &[u8], word: &[u8]) -> bool {
+    let Some((first, rest)) = word.split_first() else { return false };
+    path.iter()
+        .enumerate()
+        .any(|(at, byte)| byte == first && path.get(at + 1..).is_some_and(|path| path.starts_with(rest)))
+}
+
+/// Whether a path has a component that text has to take out: an empty one, or one that begins with a dot. Without an
+/// early end, so that it is compiled to vector instructions.
+fn is_irregular(path: &[u8]) -> bool {
+    let next = path.get(1..).unwrap_or(&[]);
+    path.iter().zip(next).fold(false, |found, (a, b)| found | (*a == b'/') & ((*b == b'.') | (*b == b'/')))
+}
+
+/// Whether the `..`s of `path` climb above where it starts, `depth` components below the root.
+fn climbs_out(path: &[u8], mut depth: usize) -> bool {
+    for component in path.split(|&byte| byte == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." if depth == 0 => return true,
+            b".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    false
+}
+
+fn depth_of(path: &[u8]) -> usize {
+    path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).count()
+}
+
+/// The quick answer for most paths: libc's.
+#[inline(always)]
+fn is_plainly_real(dirfd: c_int, path: *const c_char) -> bool {
+    if !process::is_on() || path.is_null() {
+        return true;
+    }
+    // SAFETY: the program's own promise to libc: a C string.
+    let path = unsafe { sys::bytes(path) };
+    if path.first() == Some(&b'/') {
+        !path.starts_with(process::mount()) && !is_irregular(path) && !may_be_descriptor(path)
+    } else if dirfd == libc::AT_FDCWD {
+        process::cwd().is_none() && !contains(path, process::mount_name())
+    } else {
+        !table::is_weft(dirfd) && !contains(path, process::mount_name())
+    }
+}
+
+fn may_be_descriptor(path: &[u8]) -> bool {
+    path.starts_with(b"/proc/") || path.starts_with(b"/dev/")
+}
+
+/// The descriptor that `/dev/fd/N`, `/dev/stdin`, `/proc/self/fd/N` and the like mean.
+pub fn descriptor_of(path: &[u8]) -> Option<c_int> {
+    match path {
+        b"/dev/stdin" => return Some(0),
+        b"/dev/stdout" => return Some(1),
+        b"/dev/stderr" => return Some(2),
+        _ => {}
+    }
+    let number = match path.strip_prefix(b"/dev/fd/") {
+        Some(number) => number,
+        None => {
+            let rest = path.strip_prefix(b"/proc/")?;
+            let slash = rest.iter().position(|&byte| byte == b'/')?;
+            let (who, rest) = rest.split_at_checked(slash)?;
+            let mut digits = [0; 20];
+            let me = report::decimal(weft_client::sys::getpid().into(), &mut digits);
+            if who != b"self" && who != b"thread-self" && who != me {
+                return None;
+            }
+            rest.strip_prefix(b"/fd/")?
+        }
+    };
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+fn route<'a>(
+    dirfd: c_int,
+    path: *const c_char,
+    last: Last,
+    buffer: &'a mut PathBuffer,
+) -> Result<Route<'a>, Errno> {
+    // SAFETY: the program's own promise to libc; its path outlives the call.
+    let path: &'a [u8] = unsafe { sys::bytes(path) };
+    if path.first() == Some(&b'/') {
+        return route_absolute(path, last, buffer);
+    }
+    let base = if dirfd == libc::AT_FDCWD {
+        process::cwd().map(|(file, path)| (file, Some(path)))
+    } else {
+        table::get(dirfd).map(|file| (file, None))
+    };
+    match base {
+        Some((file, _)) if !has_dot_dot(path) => Ok(Route::Volume(file, path)),
+        Some((file, base_path)) => {
+            let mut room = [0; RESOLVED_MAX];
+            let base_path = match base_path {
+                Some(path) => path,
+                None => {
+                    let len = process::client()?.path_of(file, &mut room)?;
+                    room.get(..len).unwrap_or(b"/")
+                }
+            };
+            if !climbs_out(path, depth_of(base_path)) {
+                return Ok(Route::Volume(file, path));
+            }
+            buffer.normalise(&[process::mount(), base_path, path])?;
+            settle(buffer)
+        }
+        None => {
+            // From a directory outside, which only its path can connect with the volume.
+            let mut room = [0; PATH_BYTES];
+            let base_path = if dirfd == libc::AT_FDCWD {
+                sys::getcwd(&mut room).ok()
+            } else {
+                process::descriptor_name(dirfd, &mut room)
+            };
+            match base_path.filter(|path| path.first() == Some(&b'/')) {
+                Some(base_path) if !path.is_empty() => {
+                    buffer.normalise(&[base_path, path])?;
+                    Ok(inside(buffer).unwrap_or(Route::Real))
+                }
+                _ => Ok(Route::Real),
+            }
+        }
+    }
+}
+
+fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) -> Result<Route<'a>, Errno> {
+    if let Some(rest) = below(path, process::mount()) {
+        if !climbs_out(rest, 0) {
+            return Ok(Route::Volume(FileRef::ROOT, rest));
+        }
+        buffer.normalise(&[path])?;
+        return settle(buffer);
+    }
+    if last == Last::Follow
+        && may_be_descriptor(path)
+        && let Some(file) = descriptor_of(path).and_then(table::get)
+    {
+        let mut room = [0; RESOLVED_MAX];
+        let len = process::client()?.path_of(file, &mut room)?;
+        buffer.len = 0;
+        buffer.extend(room.get(..len).unwrap_or(b"/"))?;
+        return Ok(Route::Volume(FileRef::ROOT, buffer.bytes()));
+    }
+    if is_irregular(path) && contains(path, process::mount_name()) {
+        buffer.normalise(&[path])?;
+        return Ok(inside(buffer).unwrap_or(Route::Real));
+    }
+    Ok(Route::Real)
+}
+
+fn inside(buffer: &PathBuffer) -> Option<Route<'_>> {
+    below(buffer.bytes(), process::mount()).map(|rest| Route::Volume(FileRef::ROOT, rest))
+}
+
+/// A normalised path, wherever it leads.
+fn settle(buffer: &mut PathBuffer) -> Result<Route<'_>, Errno> {
+    if below(buffer.bytes(), process::mount()).is_some() {
+        return Ok(inside(buffer).unwrap_or(Route::Real));
+    }
+    Ok(Route::Elsewhere(buffer.c_str()))
+}
+
+/// Does one thing with a path: `weft` on the volume, `real` elsewhere.
+#[inline(always)]
+pub fn on_path<T: Failed>(
+    dirfd: c_int,
+    path: *const c_char,
+    last: Last,
+    real: impl Fn(c_int, *const c_char) -> T,
+    weft: impl Fn(&'static Client, FileRef, &[u8]) -> Result<T, Errno>,
+) -> T {
+    if is_plainly_real(dirfd, path) {
+        return real(dirfd, path);
+    }
+    on_routed_path(dirfd, path, last, real, weft)
+}
+
+#[inline(never)]
+fn on_routed_path<T: Failed>(
+    dirfd: c_int,
+    path: *const c_char,
+    last: Last,
+    real: impl Fn(c_int, *const c_char) -> T,
+    weft: impl Fn(&'static Client, FileRef, &[u8]) -> Result<T, Errno>,
+) -> T {
+    let mut buffer = PathBuffer::new();
+    let (at, path) = match route(dirfd, path, last, &mut buffer) {
+        Ok(Route::Real) => return real(dirfd, path),
+        Ok(Route::Elsewhere(path)) => return real(libc::AT_FDCWD, path),
+        Ok(Route::Volume(at, path)) => (at, path),
+        Err(error) => return fail(error),
+    };
+    let client = match process::client() {
+        Ok(client) => client,
+        Err(error) => return fail(error),
+    };
+    match weft(client, at, path) {
+        Err(OUTSIDE) => {
+            let mut outside = PathBuffer::new();
+            match resolve_outside(client, at, path, last, &mut outside) {
+                Ok(path) => real(libc::AT_FDCWD, path),
+                Err(error) => fail(error),
+            }
+        }
+        result => finish(result),
+    }
+}
+
+/// The path elsewhere that a symlink of the volume leads to.
+fn resolve_outside(
+    client: &Client,
+    at: FileRef,
+    path: &[u8],
+    last: Last,
+    buffer: &mut PathBuffer,
+) -> Result<*const c_char, Errno> {
+    let mut room = [0; RESOLVED_MAX];
+    match client.resolve(at, path, last.at_flags(), &mut room)? {
+        Resolution::Outside(len) => {
+            buffer.len = 0;
+            buffer.extend(room.get(..len).unwrap_or(&[]))?;
+            Ok(buffer.c_str())
+        }
+        Resolution::Inside(_) => Err(libc::EXDEV),
+    }
+}
+
+/// One end of an operation with two paths.
+#[derive(Clone, Copy)]
+pub struct Given {
+    /// Directory descriptor or `AT_FDCWD`.
+    pub dirfd: c_int,
+    /// The path.
+    pub path: *const c_char,
+    /// How its last component is taken.
+    pub last: Last,
+}
+
+/// Does one thing with two paths. One on the volume and one elsewhere is `EXDEV`, as between two file systems.
+#[inline(always)]
+pub fn on_two_paths<T: Failed>(
+    one: Given,
+    two: Given,
+    real: impl Fn(c_int, *const c_char, c_int, *const c_char) -> T,
+    weft: impl Fn(&'static Client, FileRef, &[u8], FileRef, &[u8]) -> Result<T, Errno>,
+) -> T {
+    if is_plainly_real(one.dirfd, one.path) && is_plainly_real(two.dirfd, two.path) {
+        return real(one.dirfd, one.path, two.dirfd, two.path);
+    }
+    on_two_routed_paths(one, two, real, weft)
+}
+
+/// An end that libc handles: the directory and path to hand to it.
+type RealEnd = (c_int, *const c_char);
+
+fn real_end(route: &Route<'_>, given: Given) -> Option<RealEnd> {
+    match route {
+        Route::Real => Some((given.dirfd, given.path)),
+        Route::Elsewhere(path) => Some((libc::AT_FDCWD, *path)),
+        Route::Volume(..) => None,
+    }
+}
+
+#[inline(never)]
+fn on_two_routed_paths<T: Failed>(
+    one: Given,
+    two: Given,
+    real: impl Fn(c_int, *const c_char, c_int, *const c_char) -> T,
+    weft: impl Fn(&'static Client, FileRef, &[u8], FileRef, &[u8]) -> Result<T, Errno>,
+) -> T {
+    if one.path.is_null() || two.path.is_null() {
+        return fail(libc::EFAULT);
+    }
+    let (mut buffer1, mut buffer2) = (PathBuffer::new(), PathBuffer::new());
+    let route1 = route(one.dirfd, one.path, one.last, &mut buffer1);
+    let route2 = route(two.dirfd, two.path, two.last, &mut buffer2);
+    let (route1, route2) = match (route1, route2) {
+        (Ok(route1), Ok(route2)) => (route1, route2),
+        (Err(error), _) | (_, Err(error)) => return fail(error),
+    };
+    let (mut outside1, mut outside2) = (PathBuffer::new(), PathBuffer::new());
+    let (end1, end2) = match (&route1, &route2) {
+        (Route::Volume(at1, path1), Route::Volume(at2, path2)) => {
+            let client = match process::client() {
+                Ok(client) => client,
+                Err(error) => return fail(error),
+            };
+            match weft(client, *at1, path1, *at2, path2) {
+                Err(OUTSIDE) => {
+                    let end1 = resolve_outside(client, *at1, path1, one.last, &mut outside1);
+                    let end2 = resolve_outside(client, *at2, path2, two.last, &mut outside2);
+                    match (end1, end2) {
+                        (Ok(end1), Ok(end2)) => (Some((libc::AT_FDCWD, end1)), Some((libc::AT_FDCWD, end2))),
+                        _ => return fail(libc::EXDEV),
+                    }
+                }
+                result => return finish(result),
+            }
+        }
+        _ => (real_end(&route1, one), real_end(&route2, two)),
+    };
+    match (end1, end2) {
+        (Some(end1), Some(end2)) => real(end1.0, end1.1, end2.0, end2.1),
+        // What lies on the volume may still lead out of it by a symlink; programs that get EXDEV copy, which follows it.
+        _ => fail(libc::EXDEV),
+    }
+}
+
+/// Whether a path leads to the volume (by text; symlinks that leave it are not followed).
+pub fn is_on_volume(dirfd: c_int, path: *const c_char) -> bool {
+    if is_plainly_real(dirfd, path) {
+        return false;
+    }
+    let mut buffer = PathBuffer::new();
+    matches!(route(dirfd, path, Last::Follow, &mut buffer), Ok(Route::Volume(..)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normalised(parts: &[&str]) -> String {
+        let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
+        let mut buffer = PathBuffer::new();
+        buffer.normalise(&parts).unwrap();
+        String::from_utf8(buffer.bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn dots_and_double_slashes_go_and_a_final_slash_stays() {
+        assert_eq!(normalised(&["/tmp/../weft//a/./b"]), "/weft/a/b");
+        assert_eq!(normalised(&["/weft/../etc"]), "/etc");
+        assert_eq!(normalised(&["/a/b/"]), "/a/b/");
+        assert_eq!(normalised(&["/a/b/.."]), "/a/");
+        assert_eq!(normalised(&["/.."]), "/");
+        assert_eq!(normalised(&["/weft", "/d/e", "../../../x"]), "/x");
+    }
+
+    #[test]
+    fn a_path_climbs_out_only_above_its_start() {
+        assert!(!climbs_out(b"/a/../b", 0));
+        assert!(climbs_out(b"/a/../../b", 0));
+        assert!(!climbs_out(b"../..", 2));
+        assert!(climbs_out(b"../../..", 2));
+        assert!(!climbs_out(b"..a/...", 0));
+    }
+
+    #[test]
+    fn only_whole_components_are_below_the_mount() {
+        assert_eq!(below(b"/weft/a", b"/weft"), Some(&b"/a"[..]));
+        assert_eq!(below(b"/weft", b"/weft"), Some(&b"/"[..]));
+        assert_eq!(below(b"/wefta", b"/weft"), None);
+    }
+
+    #[test]
+    fn descriptor_paths_are_known() {
+        assert_eq!(descriptor_of(b"/dev/fd/7"), Some(7));
+        assert_eq!(descriptor_of(b"/dev/stdin"), Some(0));
+        assert_eq!(descriptor_of(b"/proc/self/fd/12"), Some(12));
+        assert_eq!(descriptor_of(format!("/proc/{}/fd/3", std::process::id()).as_bytes()), Some(3));
+        assert_eq!(descriptor_of(b"/proc/1/fd/3"), None);
+        assert_eq!(descriptor_of(b"/proc/self/fd/3/x"), None);
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_refused() {
+        let long = vec![b'a'; PATH_BYTES];
+        assert_eq!(PathBuffer::new().normalise(&[b"/", &long]), Err(libc::ENAMETOOLONG));
+    }
+}

@@ -1,0 +1,231 @@
+//! The system calls that the hooks make for themselves, past libc and so past the hooks.
+
+use libc::{c_char, c_int};
+use std::ffi::CStr;
+use syscalls::{Sysno, raw_syscall};
+use weft_client::Errno;
+
+fn check(ret: usize) -> Result<usize, Errno> {
+    // The kernel returns -4095..=-1 for errors.
+    if ret > usize::MAX - 4095 { Err((ret as isize).wrapping_neg() as i32) } else { Ok(ret) }
+}
+
+macro_rules! call {
+    ($name:ident $(, $arg:expr)*) => {
+        // SAFETY: each caller below passes what the kernel documents for this call; pointers are valid for the
+        // lengths given beside them for the duration of the call.
+        check(unsafe { raw_syscall!(Sysno::$name $(, $arg)*) })
+    };
+}
+
+/// Writes to a descriptor.
+pub fn write(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
+    call!(write, fd, bytes.as_ptr(), bytes.len())
+}
+
+/// Writes all of `bytes` at an offset.
+pub fn pwrite_all(fd: c_int, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match call!(pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) {
+            Ok(0) => return Err(libc::EIO),
+            Ok(n) => {
+                bytes = bytes.get(n..).unwrap_or(&[]);
+                offset += n as u64;
+            }
+            Err(libc::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads from a descriptor.
+pub fn read(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
+    call!(read, fd, out.as_mut_ptr(), out.len())
+}
+
+/// Moves a descriptor's offset.
+pub fn seek_by(fd: c_int, by: i64) {
+    let _ = call!(lseek, fd, by, libc::SEEK_CUR);
+}
+
+/// Opens a path.
+pub fn open(path: &CStr, flags: c_int, mode: u32) -> Result<c_int, Errno> {
+    call!(openat, libc::AT_FDCWD, path.as_ptr(), flags, mode).map(|fd| fd as c_int)
+}
+
+/// Removes a name.
+pub fn unlink(path: &CStr) -> Result<(), Errno> {
+    call!(unlinkat, libc::AT_FDCWD, path.as_ptr(), 0).map(drop)
+}
+
+/// Makes a directory.
+pub fn mkdir(path: &CStr, mode: u32) -> Result<(), Errno> {
+    call!(mkdirat, libc::AT_FDCWD, path.as_ptr(), mode).map(drop)
+}
+
+/// Removes an empty directory.
+pub fn rmdir(path: &CStr) -> Result<(), Errno> {
+    call!(unlinkat, libc::AT_FDCWD, path.as_ptr(), libc::AT_REMOVEDIR).map(drop)
+}
+
+/// `fcntl` with an integer argument.
+pub fn fcntl(fd: c_int, command: c_int, arg: usize) -> Result<usize, Errno> {
+    call!(fcntl, fd, command, arg)
+}
+
+/// `flock`.
+pub fn flock(fd: c_int, operation: c_int) -> Result<(), Errno> {
+    call!(flock, fd, operation).map(drop)
+}
+
+/// Duplicates onto a number.
+pub fn dup3(old: c_int, new: c_int, flags: c_int) -> Result<c_int, Errno> {
+    call!(dup3, old, new, flags).map(|fd| fd as c_int)
+}
+
+/// Closes a range of descriptors.
+pub fn close_range(first: u32, last: u32, flags: c_int) -> Result<(), Errno> {
+    call!(close_range, first, last, flags).map(drop)
+}
+
+/// Entries of an open directory, as the kernel writes them.
+pub fn getdents64(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
+    call!(getdents64, fd, out.as_mut_ptr(), out.len())
+}
+
+/// Target of a symlink.
+pub fn readlink<'a>(path: &CStr, out: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let n = call!(readlinkat, libc::AT_FDCWD, path.as_ptr(), out.as_mut_ptr(), out.len())?;
+    out.get(..n).ok_or(libc::EIO)
+}
+
+/// The kernel's idea of the working directory, without the NUL.
+pub fn getcwd(out: &mut [u8]) -> Result<&[u8], Errno> {
+    let n = call!(getcwd, out.as_mut_ptr(), out.len())?;
+    out.get(..n.saturating_sub(1)).ok_or(libc::EIO)
+}
+
+/// Changes the kernel's working directory.
+pub fn chdir(path: &CStr) -> Result<(), Errno> {
+    call!(chdir, path.as_ptr()).map(drop)
+}
+
+/// Sets the mask of permission bits; returns the old one.
+pub fn umask(mask: u32) -> u32 {
+    call!(umask, mask).unwrap_or(0o022) as u32
+}
+
+/// Size and inode number of an open file of the kernel's.
+pub fn fstat(fd: c_int) -> Result<libc::stat, Errno> {
+    // SAFETY: an all-zero stat is valid.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    call!(fstat, fd, &raw mut stat)?;
+    Ok(stat)
+}
+
+/// Sets the size of a kernel's file.
+pub fn ftruncate(fd: c_int, size: u64) -> Result<(), Errno> {
+    call!(ftruncate, fd, size).map(drop)
+}
+
+/// Creates an anonymous memory file with this name.
+pub fn memfd_create(name: &CStr, flags: u32) -> Result<c_int, Errno> {
+    call!(memfd_create, name.as_ptr(), flags).map(|fd| fd as c_int)
+}
+
+/// Maps memory: `mmap` as it is.
+pub fn mmap(
+    at: usize,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: u64,
+) -> Result<*mut u8, Errno> {
+    call!(mmap, at, len, prot, flags, fd, offset).map(|at| at as *mut u8)
+}
+
+/// Zeroed private memory.
+pub fn anonymous(len: usize) -> Result<*mut u8, Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+}
+
+/// Unmaps a range.
+///
+/// # Safety
+/// Nothing of this library may refer to the range any more.
+pub unsafe fn munmap(at: *mut u8, len: usize) -> Result<(), Errno> {
+    call!(munmap, at, len).map(drop)
+}
+
+/// Changes a mapping's length, perhaps its place.
+///
+/// # Safety
+/// As `mremap(2)`: the old range is gone when it moved.
+pub unsafe fn mremap(at: *mut u8, old: usize, new: usize, flags: c_int, to: usize) -> Result<*mut u8, Errno> {
+    call!(mremap, at, old, new, flags, to).map(|at| at as *mut u8)
+}
+
+/// Changes the protection of a range.
+///
+/// # Safety
+/// As `mprotect(2)`.
+pub unsafe fn mprotect(at: *mut u8, len: usize, prot: c_int) -> Result<(), Errno> {
+    call!(mprotect, at, len, prot).map(drop)
+}
+
+/// Tells the kernel that the contents of a range are not needed.
+///
+/// # Safety
+/// Nothing may rely on the contents; private anonymous memory reads as zeros afterwards.
+pub unsafe fn forget_pages(at: *mut u8, len: usize) {
+    let _ = call!(madvise, at, len, libc::MADV_DONTNEED);
+}
+
+/// Random bytes.
+pub fn random(out: &mut [u8]) {
+    let _ = call!(getrandom, out.as_mut_ptr(), out.len(), 0);
+}
+
+/// Real user id.
+pub fn geteuid() -> u32 {
+    call!(geteuid).unwrap_or(0) as u32
+}
+
+/// Lets another thread run.
+pub fn yield_now() {
+    let _ = call!(sched_yield);
+}
+
+/// Ends the process by SIGABRT.
+pub fn abort() -> ! {
+    let pid = call!(getpid).unwrap_or(0);
+    let tid = call!(gettid).unwrap_or(0);
+    let _ = call!(tgkill, pid, tid, libc::SIGABRT);
+    loop {
+        let _ = call!(exit_group, 134);
+    }
+}
+
+/// The caller's errno.
+pub fn errno() -> c_int {
+    // SAFETY: libc gives each thread a valid pointer.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the caller's errno.
+pub fn set_errno(error: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// The bytes of a C string.
+///
+/// # Safety
+/// `text` points to a NUL-terminated string that lives and stays as it is during `'a`.
+pub unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_bytes()
+}
