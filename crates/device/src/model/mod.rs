@@ -283,3 +283,84 @@ impl Drop for ZonedModel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::BLOCK_BYTES;
+
+    fn used_device() -> ZonedModel {
+        let geometry = Geometry::tlc().with_size(16 << 20).with_zone_bytes(1 << 20);
+        let device = ZonedModel::memory(&geometry).unwrap();
+        let data = vec![1; 11 * BLOCK_BYTES];
+        for zone in 0..4 {
+            for _ in 0..3 {
+                device.append(ZoneId(zone), &data, &Tag::METADATA).unwrap();
+            }
+        }
+        device.finish(ZoneId(0)).unwrap();
+        device.finish(ZoneId(1)).unwrap();
+        device.reset(ZoneId(1)).unwrap();
+        device.reset(ZoneId(2)).unwrap();
+        device
+    }
+
+    #[test]
+    fn the_identity_holds_and_breaks_with_any_count_in_it() {
+        used_device().verify_identity().unwrap();
+        let totals: [fn(&Totals) -> &AtomicU64; 5] =
+            [|t| &t.media, |t| &t.erases, |t| &t.written[0], |t| &t.written[1], |t| &t.written[2]];
+        for total in totals {
+            let device = used_device();
+            total(&device.totals).fetch_add(1, Relaxed);
+            assert!(matches!(device.verify_identity(), Err(DeviceError::EraseIdentity { .. })));
+        }
+        let records: [fn(&mut ZoneRecord); 5] = [
+            |r| r.write_pointer += 8,
+            |r| r.padding += 1,
+            |r| r.dropped += 1,
+            |r| r.erased_unwritten += 1,
+            |r| r.state = ZoneState::Full,
+        ];
+        for change in records {
+            let device = used_device();
+            change(&mut device.zones[3].zone.lock().record);
+            assert!(matches!(device.verify_identity(), Err(DeviceError::EraseIdentity { .. })));
+        }
+    }
+
+    #[test]
+    fn a_reset_is_durable_before_new_blocks_overwrite_the_old_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let geometry = Geometry::bbssd().with_size(1 << 20).with_zone_bytes(64 << 10);
+        let device = ZonedModel::create(&dir.path().join("image"), &geometry, false, &mut |_, _| ()).unwrap();
+        let block = [1; BLOCK_BYTES];
+        let durable = || device.resets_durable.load(Relaxed);
+        device.append(ZoneId(0), &block, &Tag::METADATA).unwrap();
+        device.reset(ZoneId(0)).unwrap();
+        device.reset(ZoneId(1)).unwrap();
+        device.append(ZoneId(2), &block, &Tag::METADATA).unwrap();
+        assert_eq!(durable(), 0, "a zone that was not reset needs no reset to be durable");
+        device.append(ZoneId(0), &block, &Tag::METADATA).unwrap();
+        assert_eq!(durable(), 2);
+        device.reset(ZoneId(0)).unwrap();
+        device.flush().unwrap();
+        assert_eq!(durable(), 3);
+    }
+
+    #[test]
+    fn a_flush_with_nothing_new_syncs_nothing_and_a_failed_sync_is_never_believed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let geometry = Geometry::bbssd().with_size(1 << 20).with_zone_bytes(64 << 10);
+        let device = ZonedModel::create(&dir.path().join("image"), &geometry, false, &mut |_, _| ()).unwrap();
+        device.append(ZoneId(0), &[1; BLOCK_BYTES], &Tag::METADATA).unwrap();
+        assert!(device.changed.load(Relaxed));
+        device.flush().unwrap();
+        assert!(!device.changed.load(Relaxed));
+        // A host that could not write is not asked again, nor believed.
+        device.append(ZoneId(0), &[1; BLOCK_BYTES], &Tag::METADATA).unwrap();
+        device.sync_failed.store(true, Relaxed);
+        assert!(matches!(device.flush(), Err(DeviceError::Io { .. })));
+        device.sync_failed.store(false, Relaxed);
+    }
+}
