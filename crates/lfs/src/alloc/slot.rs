@@ -1,0 +1,91 @@
+//! Open zones: which one takes data of which tag.
+//!
+//! The resolver names a slot; a slot has at most one zone. When there are fewer slots than before, the zones of those
+//! that went are parked, and a slot that needs a zone takes a parked one first: so partly written zones are filled
+//! rather than wasted, and never more zones are open than there were.
+
+use super::zone::{ZoneTable, ZoneUse};
+use weft_core::{Tag, ZoneId};
+use weft_placement::Resolver;
+
+/// The open data zones.
+pub struct Slots {
+    zones: Vec<Option<ZoneId>>,
+    parked: Vec<ZoneId>,
+    resolver: Box<dyn Resolver + Send>,
+    /// Most zones that data may hold open.
+    pub open_max: usize,
+}
+
+impl Slots {
+    /// No open zones yet but those that an earlier mount left.
+    pub fn new(resolver: Box<dyn Resolver + Send>, open_max: usize, parked: Vec<ZoneId>) -> Slots {
+        Slots { zones: Vec::new(), parked, resolver, open_max }
+    }
+
+    /// Zones that are partly written.
+    pub fn open_count(&self) -> usize {
+        self.zones.iter().flatten().count() + self.parked.len()
+    }
+
+    /// Sets the number of slots; returns nothing open beyond it.
+    pub fn resize(&mut self, slots_now: usize, table: &mut ZoneTable) {
+        let slots_now = slots_now.clamp(1, self.open_max.max(1));
+        while self.zones.len() > slots_now {
+            if let Some(Some(zone)) = self.zones.pop() {
+                table.get_mut(zone).state = ZoneUse::Parked;
+                self.parked.push(zone);
+            }
+        }
+        self.zones.resize(slots_now, None);
+    }
+
+    /// The slot for data with this tag.
+    pub fn slot_for(&mut self, tag: &Tag) -> usize {
+        let slots_now = self.zones.len().max(1);
+        self.resolver.slot(tag, slots_now).min(slots_now - 1)
+    }
+
+    /// The zone of a slot.
+    pub fn zone(&self, slot: usize) -> Option<ZoneId> {
+        self.zones.get(slot).copied().flatten()
+    }
+
+    /// Gives a slot a parked zone: one that began with data of the same stream, or when no further zone may be
+    /// opened, any.
+    pub fn adopt(&mut self, slot: usize, tag: &Tag, table: &mut ZoneTable) -> Option<ZoneId> {
+        let same = |z: &ZoneId| {
+            let t = table.get(*z).tag;
+            (t.stream, t.origin) == (tag.stream, tag.origin)
+        };
+        let at = match self.parked.iter().position(same) {
+            Some(at) => at,
+            None if !self.parked.is_empty() => 0,
+            None => return None,
+        };
+        let zone = self.parked.swap_remove(at);
+        table.get_mut(zone).state = ZoneUse::Open;
+        self.zones[slot] = Some(zone);
+        Some(zone)
+    }
+
+    /// Gives a slot a zone.
+    pub fn set(&mut self, slot: usize, zone: ZoneId) {
+        self.zones[slot] = Some(zone);
+    }
+
+    /// A zone is full or given up: no slot has it any more.
+    pub fn forget(&mut self, zone: ZoneId) {
+        for held in &mut self.zones {
+            if *held == Some(zone) {
+                *held = None;
+            }
+        }
+        self.parked.retain(|z| *z != zone);
+    }
+
+    /// The partly written zones.
+    pub fn open_zones(&self) -> impl Iterator<Item = ZoneId> {
+        self.zones.iter().flatten().chain(&self.parked).copied()
+    }
+}

@@ -1,0 +1,64 @@
+//! Space accounting: what decides whether a write is accepted.
+//!
+//! A write is refused when the volume could not hold its data in the worst case; what was accepted can therefore
+//! always be flushed. A piece is charged what packing needs for it at worst: a piece longer than half a block may get
+//! a block of its own; shorter ones fill at least two thirds of the blocks that they are packed in. A buffered block
+//! is charged a whole block in place of what its mapped piece is charged.
+
+use crate::layout::piece_space;
+use crate::layout::record::Run;
+use weft_core::BLOCK_BYTES;
+use weft_vfs::FsError;
+
+/// Bytes that a piece of `len` bytes is charged; at most a block.
+pub fn charge(len: u32) -> u32 {
+    let block = BLOCK_BYTES as u32;
+    if len > block / 2 { block } else { piece_space(len) * 3 / 2 }
+}
+
+/// Bytes that a run is charged.
+pub fn charge_run(run: &Run) -> u64 {
+    u64::from(run.count) * u64::from(charge(run.len))
+}
+
+/// What is charged now.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Space {
+    /// For mapped pieces, in bytes.
+    pub mapped: u64,
+    /// For buffered blocks, over what is mapped below them, in bytes.
+    pub buffered: u64,
+}
+
+impl Space {
+    /// Charged bytes in all.
+    pub fn used(&self) -> u64 {
+        self.mapped + self.buffered
+    }
+
+    /// Fails unless `more` bytes fit into `usable`.
+    pub fn check(&self, more: u64, usable: u64) -> Result<(), FsError> {
+        // What takes nothing more is allowed even on a volume whose usable space has shrunk below what it holds.
+        if more > 0 && self.used().saturating_add(more) > usable { Err(FsError::NoSpace) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_charged_at_least_its_space_and_at_most_a_block() {
+        for len in 1..=4096 {
+            assert!(charge(len) >= piece_space(len) && charge(len) <= 4096, "{len}");
+        }
+    }
+
+    #[test]
+    fn what_takes_nothing_more_is_accepted_on_a_full_volume() {
+        let space = Space { mapped: 90, buffered: 20 };
+        assert!(space.check(0, 100).is_ok());
+        assert!(matches!(space.check(1, 100), Err(FsError::NoSpace)));
+        assert!(space.check(10, 120).is_ok());
+    }
+}

@@ -1,0 +1,212 @@
+//! The zones as the core sees them, and what lives in each.
+//!
+//! ```text
+//!   Free -> Open -> Full -> Dying -> Free        Open <-> Parked (partly written, in no slot)
+//! ```
+//! A zone is `Dying` from the moment when nothing in it lives until the journal records that say so are durable; only
+//! then may it be reset.
+
+use super::space::charge_run;
+use crate::layout::record::FileRun;
+use crate::layout::zone_header::ZoneKind;
+use std::collections::VecDeque;
+use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
+
+/// What may be done with a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZoneUse {
+    /// Empty.
+    Free,
+    /// Being written.
+    Open,
+    /// Partly written; waits for a slot to take it.
+    Parked,
+    /// Written to the end or given up.
+    Full,
+    /// Nothing lives in it; may be reset when the journal is durable up to this frame.
+    Dying(u64),
+    /// The device does not allow it to be written again.
+    Bad,
+}
+
+/// Blocks of one file, written to a zone together. Whether they still live there, the file's map tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SummaryEntry {
+    /// The file.
+    pub ino: Ino,
+    /// First block of the file.
+    pub block: u64,
+    /// Blocks.
+    pub count: u32,
+}
+
+/// A zone.
+#[derive(Clone, Debug)]
+pub struct Zone {
+    /// What may be done with it.
+    pub state: ZoneUse,
+    /// What it holds; `None` when empty.
+    pub kind: Option<ZoneKind>,
+    /// The tag of its first data.
+    pub tag: Tag,
+    /// Blocks written.
+    pub write_pointer: u32,
+    /// What its live pieces are charged, in bytes: what they need at most when they are packed anew.
+    pub live: u64,
+    /// Number of its opening.
+    pub sequence: u64,
+    /// Whether its CRCs stand in a footer.
+    pub footer: bool,
+    /// Whether the cleaner found data in it that it could not read: it is left as it is.
+    pub damaged: bool,
+    /// What was written, in order.
+    pub summary: Vec<SummaryEntry>,
+}
+
+impl Zone {
+    fn empty() -> Zone {
+        Zone {
+            state: ZoneUse::Free,
+            kind: None,
+            tag: Tag::default(),
+            write_pointer: 0,
+            live: 0,
+            sequence: 0,
+            footer: false,
+            damaged: false,
+            summary: Vec::new(),
+        }
+    }
+}
+
+/// All zones.
+#[derive(Debug)]
+pub struct ZoneTable {
+    zones: Vec<Zone>,
+    free: VecDeque<ZoneId>,
+    dying: Vec<ZoneId>,
+    zone_bytes: u64,
+    /// Number of the next opening.
+    pub next_sequence: u64,
+    /// Zones that cannot be used.
+    pub bad: u32,
+}
+
+impl ZoneTable {
+    /// A table of `count` zones of unknown state.
+    pub fn new(count: u32, zone_blocks: u32) -> ZoneTable {
+        ZoneTable {
+            zones: vec![Zone::empty(); count as usize],
+            free: VecDeque::new(),
+            dying: Vec::new(),
+            zone_bytes: u64::from(zone_blocks) * BLOCK_BYTES as u64,
+            next_sequence: 1,
+            bad: 0,
+        }
+    }
+
+    /// A zone.
+    pub fn get(&self, zone: ZoneId) -> &Zone {
+        &self.zones[zone.index()]
+    }
+
+    /// A zone, to change.
+    pub fn get_mut(&mut self, zone: ZoneId) -> &mut Zone {
+        &mut self.zones[zone.index()]
+    }
+
+    /// All zones, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (ZoneId, &Zone)> {
+        self.zones.iter().enumerate().map(|(i, zone)| (ZoneId(i as u32), zone))
+    }
+
+    /// Free zones.
+    pub fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Zones that wait for their reset.
+    pub fn dying(&self) -> &[ZoneId] {
+        &self.dying
+    }
+
+    /// Zones that hold or held metadata, until they are reset.
+    pub fn meta_count(&self) -> u32 {
+        self.zones.iter().filter(|z| z.kind == Some(ZoneKind::Meta)).count() as u32
+    }
+
+    /// Takes the zone that has been free for longest.
+    pub fn take_free(&mut self) -> Option<ZoneId> {
+        self.free.pop_front()
+    }
+
+    /// Notes that a zone is empty.
+    pub fn set_free(&mut self, zone: ZoneId) {
+        self.zones[zone.index()] = Zone::empty();
+        self.free.push_back(zone);
+    }
+
+    /// Notes that nothing lives in a zone any more as soon as frame `seq` is durable.
+    pub fn set_dying(&mut self, zone: ZoneId, seq: u64) {
+        let z = &mut self.zones[zone.index()];
+        if !matches!(z.state, ZoneUse::Dying(_)) {
+            z.state = ZoneUse::Dying(seq);
+            z.summary = Vec::new();
+            self.dying.push(zone);
+        }
+    }
+
+    /// Takes out a zone whose death is durable.
+    pub fn take_dead(&mut self, durable_seq: u64) -> Option<ZoneId> {
+        let at = self.dying.iter().position(|z| match self.zones[z.index()].state {
+            ZoneUse::Dying(seq) => seq <= durable_seq,
+            _ => false,
+        })?;
+        Some(self.dying.swap_remove(at))
+    }
+
+    /// Notes that a zone cannot be written again.
+    pub fn set_bad(&mut self, zone: ZoneId) {
+        let z = &mut self.zones[zone.index()];
+        if z.state != ZoneUse::Bad {
+            z.state = ZoneUse::Bad;
+            self.bad += 1;
+        }
+    }
+
+    /// The zone of a byte address.
+    pub fn zone_of(&self, address: u64) -> ZoneId {
+        ZoneId((address / self.zone_bytes) as u32)
+    }
+
+    /// Notes that blocks of a file were written.
+    pub fn note(&mut self, ino: Ino, run: &FileRun) {
+        let zone = self.zone_of(run.run.address);
+        let summary = &mut self.zones[zone.index()].summary;
+        if let Some(last) = summary.last_mut()
+            && last.ino == ino
+            && last.block + u64::from(last.count) == run.block
+            && let Some(count) = last.count.checked_add(run.run.count)
+        {
+            last.count = count;
+            return;
+        }
+        summary.push(SummaryEntry { ino, block: run.block, count: run.run.count });
+    }
+
+    /// Adds live bytes.
+    pub fn gain(&mut self, run: &FileRun) {
+        let zone = self.zone_of(run.run.address);
+        self.zones[zone.index()].live += charge_run(&run.run);
+    }
+
+    /// Removes live bytes. `Some` when the zone holds nothing any more.
+    pub fn lose(&mut self, run: &FileRun) -> Option<ZoneId> {
+        let zone = self.zone_of(run.run.address);
+        let z = &mut self.zones[zone.index()];
+        let lost = charge_run(&run.run);
+        debug_assert!(z.live >= lost, "zone {zone} has {} live bytes, loses {lost}", z.live);
+        z.live = z.live.saturating_sub(lost);
+        (z.live == 0 && z.state == ZoneUse::Full).then_some(zone)
+    }
+}

@@ -1,0 +1,402 @@
+//! The state of a mounted volume, and how it reaches the device.
+//!
+//! # Locks
+//! One mutex guards [`State`]: everything but what [`Ground`] holds. It is held during device writes of data and
+//! journal frames, never during reads for programs and never during the flush of an `fsync`. The group-commit mutex
+//! ([`crate::commit`]) is taken only without it. Observers are called with it held.
+//!
+//! # Reading without the lock
+//! A reader takes places from the map with the lock held, reads without it, and then looks at the zone's generation:
+//! it is counted up before the zone is reset, so an unchanged one proves that the bytes are those that the map meant.
+
+use crate::alloc::reserve::Reserve;
+use crate::alloc::slot::Slots;
+use crate::alloc::space::{Space, charge_run};
+use crate::alloc::zone::{ZoneTable, ZoneUse};
+use crate::dirty::BlockPool;
+use crate::error::device_failed;
+use crate::gc::Cleaner;
+use crate::journal::writer::Journal;
+use crate::layout::footer::{self, footer_blocks};
+use crate::layout::record::{FileRun, Record};
+use crate::layout::zone_header::{ZoneHeader, ZoneKind};
+use crate::options::{Clock, CrcTable, Death, DeathObserver};
+use crate::state::tree::{PlaceSink, Tree};
+use crate::stats::Counts;
+use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU64, fence};
+use std::sync::{Arc, OnceLock};
+use weft_core::checksum::crc32c;
+use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
+use weft_device::{DeviceError, ZonedDevice, ZonedInfo};
+use weft_vfs::{FsError, FsResult, MapEntry, MapObserver, TimeSpec};
+
+/// What needs no lock.
+pub(crate) struct Ground {
+    pub dev: Arc<dyn ZonedDevice>,
+    pub info: ZonedInfo,
+    /// CRC32C of each device block. Written before the map that leads to the block, read after it; the lock or the
+    /// observer's own synchronisation orders the two, so relaxed accesses do.
+    pub crc: Arc<dyn CrcTable>,
+    /// Counted up before each reset of a zone.
+    pub generations: Box<[AtomicU64]>,
+    pub observer: OnceLock<Arc<dyn MapObserver>>,
+    /// The last frame that was written. Stored (release) after the write returned, with the lock held.
+    pub written_seq: AtomicU64,
+    /// The last frame that is durable. Only grows.
+    pub durable_seq: AtomicU64,
+    pub checksum_errors: AtomicU64,
+    pub clock: Clock,
+}
+
+/// A volume's name.
+#[derive(Clone, Debug)]
+pub(crate) struct Volume {
+    pub uuid: [u8; 16],
+    pub label: String,
+    pub formatted_at: TimeSpec,
+}
+
+/// Everything that the lock guards.
+pub(crate) struct State {
+    pub ground: Arc<Ground>,
+    pub volume: Volume,
+    pub tree: Tree,
+    pub zones: ZoneTable,
+    pub slots: Slots,
+    pub journal: Journal,
+    pub reserve: Reserve,
+    pub space: Space,
+    /// Bytes that programs wrote since the format.
+    pub volume_bytes: u64,
+    pub pool: BlockPool,
+    /// Files with buffered blocks, oldest first; may name files that have none any more.
+    pub write_back_queue: VecDeque<Ino>,
+    pub dirty_bytes: u64,
+    pub dirty_bytes_max: u64,
+    /// Files with blocks that only memory and the journal have.
+    pub journaled: FxHashSet<u64>,
+    pub cleaner: Cleaner,
+    pub stats: Counts,
+    pub death_observer: Option<DeathObserver>,
+    /// Where blocks are gathered for one device write.
+    pub bounce: Vec<u8>,
+    /// When the journal was last committed for its age, in nanoseconds of the volume's clock.
+    pub last_commit: i64,
+    /// Whether a checkpoint is being written.
+    pub in_checkpoint: bool,
+    /// Why nothing may be changed any more.
+    pub failed: Option<String>,
+}
+
+/// Largest device write, in blocks.
+pub(crate) const WRITE_BLOCKS_MAX: u32 = 256;
+
+impl Ground {
+    pub(crate) fn device_block(&self, zone: ZoneId, block: u32) -> u64 {
+        u64::from(zone.0) * u64::from(self.info.zone_blocks) + u64::from(block)
+    }
+
+    pub(crate) fn place_of(&self, device_block: u64) -> (ZoneId, u32) {
+        let zone_blocks = u64::from(self.info.zone_blocks);
+        (ZoneId((device_block / zone_blocks) as u32), (device_block % zone_blocks) as u32)
+    }
+
+    pub(crate) fn generation(&self, zone: ZoneId) -> u64 {
+        self.generations[zone.index()].load(Acquire)
+    }
+
+    /// Reads device blocks and checks each against its CRC.
+    pub(crate) fn read_blocks(&self, device_block: u64, out: &mut [u8]) -> FsResult<()> {
+        let (zone, block) = self.place_of(device_block);
+        self.dev.read(zone, block, out).map_err(device_failed)?;
+        let table = &self.crc.slots()[device_block as usize..];
+        for (i, (data, crc)) in out.chunks_exact(BLOCK_BYTES).zip(table).enumerate() {
+            if crc32c(data) != crc.load(Relaxed) {
+                return Err(FsError::Checksum { zone: zone.0, block: block + i as u32 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts and reports a checksum error; called once it is sure.
+    pub(crate) fn note_checksum(&self, error: &FsError) {
+        if let FsError::Checksum { zone, block } = error {
+            self.checksum_errors.fetch_add(1, Relaxed);
+            tracing::error!(zone, block, "checksum mismatch");
+        }
+    }
+}
+
+/// Keeps the zones' live bytes and the space accounts while a record is applied.
+struct Places<'a> {
+    zones: &'a mut ZoneTable,
+    space: &'a mut Space,
+    /// The frame that the record will stand in.
+    seq: u64,
+}
+
+impl PlaceSink for Places<'_> {
+    fn placed(&mut self, _: Ino, run: &FileRun) {
+        self.zones.gain(run);
+        self.space.mapped += charge_run(&run.run);
+    }
+
+    fn freed(&mut self, _: Ino, run: &FileRun) {
+        let charged = charge_run(&run.run);
+        self.space.mapped = self.space.mapped.saturating_sub(charged);
+        if let Some(zone) = self.zones.lose(run) {
+            self.zones.set_dying(zone, self.seq);
+        }
+    }
+}
+
+impl State {
+    /// Applies a record and adds it to the transaction at hand.
+    pub(crate) fn log(&mut self, record: &Record<'_>) -> FsResult<()> {
+        let mut places =
+            Places { zones: &mut self.zones, space: &mut self.space, seq: self.journal.next_seq };
+        if let Err(error) = self.tree.apply(record, &mut places) {
+            // Operations check before they log, so this is a defect; nothing may be built on it.
+            return Err(self.fail(FsError::Device(format!("metadata is inconsistent: {error}"))));
+        }
+        self.journal.push(record);
+        Ok(())
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        (self.ground.clock)().0
+    }
+
+    /// Bytes that programs can fill.
+    pub(crate) fn usable(&self) -> u64 {
+        self.reserve.usable_bytes(self.tree.saved_bytes)
+    }
+
+    /// Free zones that data may take.
+    pub(crate) fn free_for_data(&self) -> u32 {
+        let wanted = self.reserve.meta_zones(self.tree.saved_bytes);
+        self.zones.free_count().saturating_sub(wanted.saturating_sub(self.zones.meta_count()))
+    }
+
+    /// Takes a free zone and writes its header.
+    pub(crate) fn open_zone(&mut self, kind: ZoneKind, tag: Tag) -> FsResult<ZoneId> {
+        loop {
+            let Some(zone) = self.zones.take_free() else {
+                return Err(
+                    self.fail(FsError::Device("no free zone is left for the journal or the cleaner".into()))
+                );
+            };
+            let sequence = self.zones.next_sequence;
+            self.zones.next_sequence += 1;
+            let info = self.ground.info;
+            let header = ZoneHeader {
+                uuid: self.volume.uuid,
+                kind,
+                sequence,
+                epoch: self.journal.epoch,
+                tag,
+                zone,
+                zones: info.zones,
+                zone_blocks: info.zone_blocks,
+                zone_capacity: info.zone_capacity,
+            };
+            if let Err(error) = self.ground.dev.write(zone, 0, &header.encode(), &Tag::METADATA) {
+                if !self.give_up(zone, &error) {
+                    return Err(self.fail(device_failed(error)));
+                }
+                continue;
+            }
+            self.stats.header_bytes += BLOCK_BYTES as u64;
+            let z = self.zones.get_mut(zone);
+            (z.state, z.kind, z.tag, z.sequence, z.write_pointer) =
+                (ZoneUse::Open, Some(kind), tag, sequence, 1);
+            return Ok(zone);
+        }
+    }
+
+    /// After a failed write: whether the zone alone is to blame. It is then not written again.
+    pub(crate) fn give_up(&mut self, zone: ZoneId, error: &DeviceError) -> bool {
+        let blame = matches!(
+            error,
+            DeviceError::Media { .. } | DeviceError::ZoneReadOnly(_) | DeviceError::ZoneOffline(_)
+        );
+        if !blame {
+            return false;
+        }
+        tracing::warn!(%zone, %error, "zone given up");
+        let written = self.ground.dev.report(zone).map_or(0, |report| report.write_pointer);
+        let z = self.zones.get_mut(zone);
+        z.write_pointer = written;
+        z.footer = false;
+        z.state = ZoneUse::Full;
+        self.slots.forget(zone);
+        if self.zones.get(zone).live == 0 && self.zones.get(zone).kind != Some(ZoneKind::Meta) {
+            self.zones.set_dying(zone, self.journal.next_seq);
+        }
+        true
+    }
+
+    /// A data zone for this tag, and the blocks that it can still take.
+    pub(crate) fn data_zone(&mut self, tag: &Tag) -> FsResult<(ZoneId, u32)> {
+        let slots_now = self.slots_now();
+        self.slots.resize(slots_now, &mut self.zones);
+        let slot = self.slots.slot_for(tag);
+        if let Some(zone) = self.slots.zone(slot) {
+            let room = self.reserve.data_end - self.zones.get(zone).write_pointer;
+            if room > 0 {
+                return Ok((zone, room));
+            }
+        }
+        let zone = match self.slots.adopt(slot, tag, &mut self.zones) {
+            Some(zone) => zone,
+            None => {
+                self.free_a_zone(tag)?;
+                // Making room may have filled a zone of this very slot.
+                if let Some(zone) = self.slots.zone(slot)
+                    && self.zones.get(zone).write_pointer < self.reserve.data_end
+                {
+                    zone
+                } else {
+                    let zone = self.open_zone(ZoneKind::Data, *tag)?;
+                    self.slots.set(slot, zone);
+                    zone
+                }
+            }
+        };
+        Ok((zone, self.reserve.data_end - self.zones.get(zone).write_pointer))
+    }
+
+    fn slots_now(&self) -> usize {
+        // Partly written zones count: what is in a slot need not be taken from the free ones.
+        let free = self.free_for_data() as usize + self.slots.open_count();
+        let total = self.reserve.zones as usize;
+        weft_placement::budget(free, total, self.slots.open_max)
+    }
+
+    /// Writes whole blocks to the zone for this tag: as many as one device write and the zone take. Returns the first
+    /// device block and the number.
+    pub(crate) fn write_data(&mut self, tag: &Tag, data: &[u8]) -> FsResult<(u64, u32)> {
+        let mut attempts = 0;
+        loop {
+            let (zone, room) = self.data_zone(tag)?;
+            let count = room.min((data.len() / BLOCK_BYTES) as u32).min(WRITE_BLOCKS_MAX);
+            let bytes = &data[..count as usize * BLOCK_BYTES];
+            let at = self.zones.get(zone).write_pointer;
+            if let Err(error) = self.ground.dev.write(zone, at, bytes, tag) {
+                attempts += 1;
+                if attempts > 3 || !self.give_up(zone, &error) {
+                    return Err(self.fail(device_failed(error)));
+                }
+                continue;
+            }
+            let first = self.ground.device_block(zone, at);
+            let table = &self.ground.crc.slots()[first as usize..];
+            for (block, crc) in bytes.chunks_exact(BLOCK_BYTES).zip(table) {
+                crc.store(crc32c(block), Relaxed);
+            }
+            self.zones.get_mut(zone).write_pointer += count;
+            let group = self.stats.groups.entry((tag.stream.0, tag.group.0)).or_default();
+            if tag.origin == weft_core::Origin::Gc {
+                group.gc_bytes += bytes.len() as u64;
+                self.stats.gc_bytes += bytes.len() as u64;
+            } else {
+                group.bytes_written += bytes.len() as u64;
+                self.stats.data_bytes += bytes.len() as u64;
+            }
+            return Ok((first, count));
+        }
+    }
+
+    /// CRCs of device blocks, as they stand in the table.
+    pub(crate) fn crcs(&self, device_block: u64, count: u32) -> impl Iterator<Item = u32> {
+        let first = device_block as usize;
+        self.ground.crc.slots()[first..first + count as usize].iter().map(|crc| crc.load(Relaxed))
+    }
+
+    /// Ends a data zone that is written up to its footer. Called only after the records of what was written last are
+    /// logged, because a zone in which nothing lives dies here.
+    pub(crate) fn close_if_full(&mut self, zone: ZoneId) -> FsResult<()> {
+        if self.zones.get(zone).write_pointer < self.reserve.data_end
+            || self.zones.get(zone).state != ZoneUse::Open
+        {
+            return Ok(());
+        }
+        let end = self.zones.get(zone).write_pointer;
+        let blocks = footer_blocks(end).max(self.reserve.capacity - end);
+        let crcs: Vec<u32> = self.crcs(self.ground.device_block(zone, 0), end).collect();
+        let raw = footer::encode(crcs.into_iter(), blocks);
+        self.slots.forget(zone);
+        match self.ground.dev.write(zone, end, &raw, &Tag::METADATA) {
+            Ok(()) => {
+                let z = self.zones.get_mut(zone);
+                (z.write_pointer, z.footer, z.state) = (end + blocks, true, ZoneUse::Full);
+                self.stats.header_bytes += raw.len() as u64;
+                if z.live == 0 {
+                    self.zones.set_dying(zone, self.journal.next_seq);
+                }
+                Ok(())
+            }
+            Err(error) if self.give_up(zone, &error) => Ok(()),
+            Err(error) => Err(self.fail(device_failed(error))),
+        }
+    }
+
+    /// Resets the zones whose death is durable.
+    pub(crate) fn reset_dead(&mut self) -> FsResult<()> {
+        let durable = self.ground.durable_seq.load(Acquire);
+        while let Some(zone) = self.zones.take_dead(durable) {
+            self.ground.generations[zone.index()].fetch_add(1, AcqRel);
+            // Readers look at the generation after they read; the count must be seen before the erased blocks.
+            fence(std::sync::atomic::Ordering::SeqCst);
+            match self.ground.dev.reset(zone) {
+                Ok(()) => {
+                    self.stats.resets += 1;
+                    self.zones.set_free(zone);
+                }
+                Err(error @ DeviceError::PowerLost) => return Err(self.fail(device_failed(error))),
+                Err(error) => {
+                    tracing::warn!(%zone, %error, "zone cannot be reset and is given up");
+                    self.zones.set_bad(zone);
+                    self.reserve = Reserve::new(&self.ground.info, self.zones.bad);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the observer where blocks of a watched file lie now.
+    pub(crate) fn tell(&self, ino: Ino, first: u64, end: u64) {
+        let Some(inode) = self.tree.get(ino) else { return };
+        if !inode.watched {
+            return;
+        }
+        let Some(observer) = self.ground.observer.get() else { return };
+        // Told in pieces, so that a large file's truncation needs no large buffer.
+        let mut entries = [MapEntry::HOLE; 512];
+        let mut at = first;
+        while at < end {
+            let count = ((end - at) as usize).min(entries.len());
+            inode.fill_entries(at, &mut entries[..count]);
+            observer.remapped(ino, at, &entries[..count]);
+            at += count as u64;
+        }
+    }
+
+    /// Tells the death observer.
+    pub(crate) fn tell_death(&self, ino: Ino) {
+        let (Some(observer), Some(inode)) = (&self.death_observer, self.tree.get(ino)) else { return };
+        if inode.size == 0 || inode.map().is_none() {
+            return;
+        }
+        observer(&Death {
+            ino,
+            tag: inode.tag,
+            size: inode.size,
+            born_at_bytes: inode.born_at,
+            died_at_bytes: self.volume_bytes,
+        });
+    }
+}

@@ -1,0 +1,124 @@
+//! Blocks of a file that are newer than the device.
+//!
+//! A block in here is what readers see. Its `fresh` range is what neither the device nor the journal has; a block
+//! without one is durable in the journal (as inline bytes) and waits only to be written to its data zone, full or
+//! packed with others.
+
+use std::collections::BTreeMap;
+use weft_core::BLOCK_BYTES;
+
+/// The content of a block.
+pub type Block = Box<[u8; BLOCK_BYTES]>;
+
+/// A buffered block.
+#[derive(Debug)]
+pub struct DirtyBlock {
+    /// Its content; zeros beyond the end of the file.
+    pub data: Block,
+    /// First and end byte of what only memory has; empty when equal.
+    pub fresh: (u32, u32),
+    /// Space charged for it over what its mapped piece is charged, in bytes.
+    pub extra: u32,
+}
+
+impl DirtyBlock {
+    /// Whether memory alone has some of it.
+    pub fn is_fresh(&self) -> bool {
+        self.fresh.0 < self.fresh.1
+    }
+
+    /// Notes that bytes were written.
+    pub fn touch(&mut self, from: u32, to: u32) {
+        self.fresh =
+            if self.is_fresh() { (self.fresh.0.min(from), self.fresh.1.max(to)) } else { (from, to) };
+    }
+
+    /// Zeros what lies at or beyond `len`.
+    pub fn cut(&mut self, len: usize) {
+        self.data[len..].fill(0);
+        self.fresh.1 = self.fresh.1.min(len as u32);
+        self.fresh.0 = self.fresh.0.min(self.fresh.1);
+    }
+}
+
+/// The buffered blocks of a file.
+#[derive(Default, Debug)]
+pub struct DirtyMap {
+    /// By block of the file.
+    pub blocks: BTreeMap<u64, DirtyBlock>,
+    /// Since when there are any, in nanoseconds of the volume's clock.
+    pub since: i64,
+    /// Whether the file stands in the write-back queue.
+    pub queued: bool,
+}
+
+impl DirtyMap {
+    /// Whether nothing is buffered.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Offset of the first byte at or beyond `from` that only memory has.
+    pub fn first_fresh(&self, from: u64) -> Option<u64> {
+        let block_bytes = BLOCK_BYTES as u64;
+        self.blocks.range(from / block_bytes..).find_map(|(block, dirty)| {
+            let (start, end) = (
+                block * block_bytes + u64::from(dirty.fresh.0),
+                block * block_bytes + u64::from(dirty.fresh.1),
+            );
+            (dirty.is_fresh() && end > from).then(|| start.max(from))
+        })
+    }
+}
+
+/// Blocks kept for reuse, so that a write does not allocate.
+#[derive(Default, Debug)]
+pub struct BlockPool {
+    spare: Vec<Block>,
+}
+
+/// Most spare blocks kept: 8 MiB.
+const SPARE_MAX: usize = 2048;
+
+impl BlockPool {
+    /// A block of zeros.
+    pub fn zeroed(&mut self) -> Block {
+        match self.spare.pop() {
+            Some(mut block) => {
+                block.fill(0);
+                block
+            }
+            None => Box::new([0; BLOCK_BYTES]),
+        }
+    }
+
+    /// A block whose content the caller overwrites whole.
+    pub fn any(&mut self) -> Block {
+        self.spare.pop().unwrap_or_else(|| Box::new([0; BLOCK_BYTES]))
+    }
+
+    /// Takes a block back.
+    pub fn give(&mut self, block: Block) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_fresh_byte_skips_what_the_journal_has() {
+        let mut map = DirtyMap::default();
+        let block = |from, to| DirtyBlock { data: Box::new([0; BLOCK_BYTES]), fresh: (from, to), extra: 0 };
+        map.blocks.insert(0, block(0, 0));
+        map.blocks.insert(1, block(10, 20));
+        map.blocks.insert(5, block(0, 4096));
+        assert_eq!(map.first_fresh(0), Some(4106));
+        assert_eq!(map.first_fresh(4110), Some(4110));
+        assert_eq!(map.first_fresh(4116), Some(5 * 4096));
+        assert_eq!(map.first_fresh(6 * 4096), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! Writes the whole state.
+//!
+//! Parts first; then everything on the device is made durable; only then the end frame, so that a checkpoint that is
+//! complete refers to nothing that a power cut could have taken.
+
+use crate::core::State;
+use crate::layout::checkpoint::{CRCS_MAX, Item, RUNS_MAX, SavedInode};
+use crate::layout::frame::{FrameKind, HEADER_BYTES};
+use crate::layout::record::NewInode;
+use crate::layout::zone_header::ZoneKind;
+use crate::state::inode::{Body, Inode};
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::{Ino, ZoneId};
+use weft_vfs::{FsResult, TimeSpec};
+
+impl State {
+    /// Whether the journal has grown enough.
+    pub(crate) fn checkpoint_due(&self) -> bool {
+        let limit = u64::from(self.reserve.journal_zones) * u64::from(self.reserve.capacity - 1);
+        // The last zone of the limit is for what has to be written before the checkpoint begins.
+        self.journal.blocks_since_checkpoint * 4 > limit * 3
+    }
+
+    /// Writes a checkpoint; `clean` when nothing follows it.
+    pub(crate) fn checkpoint(&mut self, clean: bool) -> FsResult<()> {
+        self.in_checkpoint = true;
+        let written = self.write_checkpoint(clean);
+        self.in_checkpoint = false;
+        written
+    }
+
+    fn write_checkpoint(&mut self, clean: bool) -> FsResult<()> {
+        self.settle_journaled()?;
+        self.commit()?;
+        let chain_before = self.journal.zones.len();
+        let began_in = self.journal.zone;
+        let first_seq = self.journal.next_seq;
+        self.write_parts()?;
+        let parts = (self.journal.next_seq - first_seq) as u32;
+        self.commit_durably()?;
+        let mut end = vec![0; HEADER_BYTES];
+        self.write_frame(&mut end, FrameKind::End, parts, clean)?;
+        self.commit_durably()?;
+        let seq = self.journal.next_seq - 1;
+        // Everything before the zone with the first part is of no use now.
+        let keep_from = match began_in {
+            Some(zone) => {
+                self.journal.zones.iter().position(|z| *z == zone).unwrap_or(self.journal.zones.len())
+            }
+            None => chain_before,
+        };
+        for zone in self.journal.zones.drain(..keep_from) {
+            self.zones.set_dying(zone, seq);
+        }
+        self.journal.blocks_since_checkpoint = 0;
+        self.journal.changed = false;
+        self.stats.checkpoints += 1;
+        self.reset_dead()
+    }
+
+    fn write_parts(&mut self) -> FsResult<()> {
+        let mut out = vec![0; HEADER_BYTES];
+        let limit = self.journal.frame_max - crate::journal::writer::TRANSACTION_MAX;
+        Item::Volume {
+            label: self.volume.label.as_bytes(),
+            formatted_at: self.volume.formatted_at.0,
+            next_ino: self.tree.next_ino,
+            // The parts themselves may open zones.
+            next_sequence: self.zones.next_sequence,
+        }
+        .encode(&mut out);
+        // Numbers are gathered first: writing a frame needs the whole state.
+        let mut inos: Vec<u64> = self.tree.inodes.keys().copied().collect();
+        inos.sort_unstable();
+        for &ino in &inos {
+            if let Some(inode) = self.tree.inodes.get(&ino) {
+                put_inode(Ino(ino), inode, &mut out);
+            }
+            let mut first = 0;
+            loop {
+                let Some(map) = self.tree.inodes.get(&ino).and_then(Inode::map) else { break };
+                let runs: Vec<_> = map.range(first, u64::MAX).take(RUNS_MAX).collect();
+                let Some(last) = runs.last() else { break };
+                first = last.block + u64::from(last.run.count);
+                Item::Runs { ino: Ino(ino), runs }.encode(&mut out);
+                self.part_if_over(&mut out, limit)?;
+            }
+            self.part_if_over(&mut out, limit)?;
+        }
+        for &dir in &inos {
+            let mut cookie = 0;
+            loop {
+                let Some(directory) = self.tree.inodes.get(&dir).and_then(Inode::directory) else { break };
+                let before = cookie;
+                for (at, name, ino) in directory.after(cookie).take(128) {
+                    Item::Entry { dir: Ino(dir), cookie: at, ino, name }.encode(&mut out);
+                    cookie = at;
+                }
+                if cookie == before {
+                    break;
+                }
+                self.part_if_over(&mut out, limit)?;
+            }
+        }
+        let open: Vec<(ZoneId, u32)> = self
+            .zones
+            .iter()
+            .filter(|(_, z)| z.kind == Some(ZoneKind::Data) && !z.footer && z.live > 0)
+            .map(|(id, z)| (id, z.write_pointer))
+            .collect();
+        for (zone, written) in open {
+            let mut block = 1;
+            while block < written {
+                let count = (written - block).min(CRCS_MAX as u32);
+                let first = self.ground.device_block(zone, block) as usize;
+                let table = &self.ground.crc.slots()[first..first + count as usize];
+                let crcs = table.iter().map(|crc| crc.load(Relaxed)).collect();
+                Item::Crcs { zone, block, crcs }.encode(&mut out);
+                block += count;
+                self.part_if_over(&mut out, limit)?;
+            }
+        }
+        self.part_if_over(&mut out, 0)
+    }
+
+    fn part_if_over(&mut self, out: &mut Vec<u8>, limit: usize) -> FsResult<()> {
+        if out.len() - HEADER_BYTES > limit {
+            self.write_frame(out, FrameKind::Part, 0, false)?;
+            out.truncate(HEADER_BYTES);
+        }
+        Ok(())
+    }
+}
+
+fn put_inode(ino: Ino, inode: &Inode, out: &mut Vec<u8>) {
+    let target = match &inode.body {
+        Body::Symlink(target) => &target[..],
+        _ => &[],
+    };
+    let node = NewInode {
+        ino,
+        kind: inode.kind,
+        perm: inode.perm,
+        uid: inode.uid,
+        gid: inode.gid,
+        rdev: inode.rdev,
+        target,
+        tag: inode.tag,
+        time: TimeSpec(inode.btime).0,
+        born_at: inode.born_at,
+    };
+    let (parent, next_cookie) = inode.directory().map_or((Ino(0), 0), |d| (d.parent, d.next_cookie));
+    let times = [inode.atime, inode.mtime, inode.ctime];
+    let saved = SavedInode { node, links: inode.links, size: inode.disk_size, times, parent, next_cookie };
+    Item::Inode(saved).encode(out);
+    for (name, value) in &inode.xattrs {
+        Item::Xattr { ino, name, value }.encode(out);
+    }
+}

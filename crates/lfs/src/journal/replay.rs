@@ -1,0 +1,425 @@
+//! Makes a state of what [`super::scan`] found: the newest complete checkpoint, and the journal entries after it.
+//!
+//! Frames that are known to have been flushed (a later frame says so) are trusted to have their data. After the last
+//! such frame, an entry counts only if the data that it maps is whole: the device does not keep the order of zones
+//! without a flush, so the entry may have survived a power cut that its data did not. Only data that is still mapped
+//! at the end is looked at: what a later entry freed may have been erased rightly. Replay ends before the first entry
+//! whose data is not whole; every entry that was made durable lies before it.
+
+use super::scan::{FoundFrame, Scan};
+use crate::error::{ApplyError, LfsError};
+use crate::layout::checkpoint::Item;
+use crate::layout::frame::FrameKind;
+use crate::layout::record::{FileRun, Record, RecordError};
+use crate::layout::{BLOCK, footer};
+use crate::options::CrcTable;
+use crate::state::inode::Body;
+use crate::state::tree::Tree;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::checksum::crc32c;
+use weft_core::codec::Reader;
+use weft_core::{BLOCK_BYTES, Ino, ZoneId};
+use weft_device::ZonedDevice;
+use weft_vfs::FileKind;
+
+/// Bytes that the journal holds for a block that is not in its data zone yet: offset within the block, bytes; in the
+/// order in which they were written.
+pub type Patches = BTreeMap<(u64, u64), Vec<(u32, Vec<u8>)>>;
+
+/// A state made of a device's frames.
+pub struct Restored {
+    /// Inodes, names and maps.
+    pub tree: Tree,
+    /// Inline bytes to be put over the mapped content.
+    pub patches: Patches,
+    /// The volume's label.
+    pub label: String,
+    /// When it was formatted.
+    pub formatted_at: i64,
+    /// Number of the next zone opening.
+    pub next_sequence: u64,
+    /// The byte clock.
+    pub volume_bytes: u64,
+    /// The newest epoch seen, complete or not.
+    pub epoch: u64,
+    /// The highest frame number seen.
+    pub last_seq: u64,
+    /// Whether the volume was closed: the last frame is a clean checkpoint's end.
+    pub clean: bool,
+    /// Zones of the chain, oldest first.
+    pub chain: Vec<ZoneId>,
+    /// Entries replayed.
+    pub entries: usize,
+    /// Entries left out because their data is not whole.
+    pub dropped: usize,
+}
+
+/// Makes the state; CRCs of data blocks go into `crcs`.
+pub fn restore(dev: &dyn ZonedDevice, scan: &Scan, crcs: &dyn CrcTable) -> Result<Restored, LfsError> {
+    let chain = Chain::find(scan)?;
+    let mut stop = chain.entries.len();
+    loop {
+        let (mut state, suspects) = chain.apply(dev, stop, crcs)?;
+        match first_torn(dev, &state.tree, &suspects) {
+            Some(torn) => stop = torn,
+            None => {
+                state.dropped = chain.entries.len() - stop;
+                state.clean = chain.end.header.clean && chain.entries.is_empty() && !chain.newer;
+                settle(&mut state);
+                load_footers(dev, scan, crcs);
+                return Ok(state);
+            }
+        }
+    }
+}
+
+/// A checkpoint and the entries after it.
+struct Chain<'a> {
+    parts: Vec<&'a FoundFrame>,
+    end: &'a FoundFrame,
+    entries: Vec<&'a FoundFrame>,
+    /// The highest frame number known durable.
+    flushed_upto: u64,
+    epoch: u64,
+    last_seq: u64,
+    /// Whether a later mount began a checkpoint and did not complete it.
+    newer: bool,
+}
+
+impl<'a> Chain<'a> {
+    fn find(scan: &'a Scan) -> Result<Chain<'a>, LfsError> {
+        let by_number: FxHashMap<(u64, u64), &FoundFrame> =
+            scan.frames.iter().map(|f| ((f.header.epoch, f.header.seq), f)).collect();
+        let mut ends: Vec<&FoundFrame> =
+            scan.frames.iter().filter(|f| f.header.kind == FrameKind::End).collect();
+        ends.sort_by_key(|f| std::cmp::Reverse((f.header.epoch, f.header.seq)));
+        let Some(end) = ends.first().copied() else {
+            if let Some(at) = scan.breaks.first() {
+                let what = "the metadata is damaged here and no complete checkpoint is left".to_string();
+                return Err(LfsError::Corrupt { zone: at.zone, block: at.block, what });
+            }
+            return Err(LfsError::NotAVolume { zones: scan.zones.len() as u32 });
+        };
+        // The newest end counts: what it ends was durable before it was written, so missing parts are damage.
+        let (epoch, seq) = (end.header.epoch, end.header.seq);
+        let first = seq.checked_sub(u64::from(end.header.parts));
+        let mut parts = Vec::new();
+        for number in first.unwrap_or(seq)..seq {
+            match by_number.get(&(epoch, number)) {
+                Some(part) if part.header.kind == FrameKind::Part => parts.push(*part),
+                _ => {
+                    let what = format!("part {number} of the checkpoint that ends here is damaged");
+                    return Err(LfsError::Corrupt { zone: end.zone, block: end.block, what });
+                }
+            }
+        }
+        let mut entries = Vec::new();
+        let mut next = seq + 1;
+        while let Some(frame) = by_number.get(&(epoch, next)).filter(|f| f.header.kind == FrameKind::Entry) {
+            entries.push(*frame);
+            next += 1;
+        }
+        let all = || scan.frames.iter().chain(&scan.stray);
+        let of_epoch = || all().filter(|f| f.header.epoch == epoch);
+        let flushed_upto = of_epoch().map(|f| f.header.flushed_upto).max().unwrap_or(0);
+        // A frame that says that more was durable than can be found proves damage; a power cut leaves none.
+        let lost = of_epoch().find(|f| f.header.seq >= next && f.header.flushed_upto >= next);
+        let orphan = all().find(|f| f.header.epoch > epoch && f.header.kind == FrameKind::Entry);
+        if let Some(witness) = lost.or(orphan) {
+            let at = scan.breaks.first().map_or((witness.zone, witness.block), |b| (b.zone, b.block));
+            let what = format!("the journal is damaged: frame {next} was durable and is not readable");
+            return Err(LfsError::Corrupt { zone: at.0, block: at.1, what });
+        }
+        let newer =
+            all().any(|f| f.header.epoch > epoch || (f.header.epoch == epoch && f.header.seq >= next));
+        let last_seq = all().map(|f| f.header.seq).max().unwrap_or(seq);
+        let epoch = all().map(|f| f.header.epoch).max().unwrap_or(epoch);
+        Ok(Chain { parts, end, entries, flushed_upto, epoch, last_seq, newer })
+    }
+
+    /// Applies the checkpoint and the first `stop` entries. Also returns the blocks that entries after the last known
+    /// flush wrote, each with its CRC and the entry.
+    fn apply(
+        &self,
+        dev: &dyn ZonedDevice,
+        stop: usize,
+        crcs: &dyn CrcTable,
+    ) -> Result<(Restored, FxHashMap<u64, (u32, usize)>), LfsError> {
+        let info = dev.info();
+        let device_blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
+        let mut state = Restored {
+            tree: Tree { device_blocks, ..Tree::default() },
+            patches: Patches::new(),
+            label: String::new(),
+            formatted_at: 0,
+            next_sequence: 1,
+            volume_bytes: self.end.header.volume_bytes,
+            epoch: self.epoch,
+            last_seq: self.last_seq,
+            clean: false,
+            chain: Vec::new(),
+            entries: stop,
+            dropped: 0,
+        };
+        let corrupt = |frame: &FoundFrame, error: ApplyError| LfsError::Corrupt {
+            zone: frame.zone,
+            block: frame.block,
+            what: error.to_string(),
+        };
+        let mut loader = Loader { tree: &mut state.tree, crcs, zone_blocks: info.zone_blocks, volume: None };
+        for part in &self.parts {
+            let mut r = Reader::new(&part.payload);
+            while r.remaining() > 0 {
+                Item::decode(&mut r)
+                    .map_err(ApplyError::from)
+                    .and_then(|item| loader.load(item))
+                    .map_err(|error| corrupt(part, error))?;
+            }
+        }
+        let Some((label, formatted_at, next_ino, next_sequence)) = loader.volume else {
+            let what = "the checkpoint does not name its volume".to_string();
+            return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
+        };
+        state.tree.next_ino = state.tree.next_ino.max(next_ino);
+        (state.label, state.formatted_at, state.next_sequence) = (label, formatted_at, next_sequence);
+        if !state.tree.get(Ino::ROOT).is_some_and(|root| root.kind == FileKind::Directory) {
+            let what = "the checkpoint has no root directory".to_string();
+            return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
+        }
+        let mut suspects = FxHashMap::default();
+        for (index, entry) in self.entries[..stop].iter().enumerate() {
+            let mut r = Reader::new(&entry.payload);
+            while r.remaining() > 0 {
+                let record = Record::decode(&mut r).map_err(|e: RecordError| corrupt(entry, e.into()))?;
+                state.tree.apply(&record, &mut ()).map_err(|e| corrupt(entry, e))?;
+                state.patch(&record);
+                if let Record::Extents { runs, crcs: of_runs, .. } = &record {
+                    let late = entry.header.seq > self.flushed_upto;
+                    note_crcs(runs, of_runs, crcs, |block, crc| {
+                        if late {
+                            suspects.insert(block, (crc, index));
+                        }
+                    });
+                }
+            }
+            state.volume_bytes = entry.header.volume_bytes;
+        }
+        for frame in self.parts.iter().chain([&self.end]).chain(&self.entries[..stop]) {
+            if !state.chain.contains(&frame.zone) {
+                state.chain.push(frame.zone);
+            }
+        }
+        Ok((state, suspects))
+    }
+}
+
+fn note_crcs(runs: &[FileRun], of_runs: &[u32], table: &dyn CrcTable, mut each: impl FnMut(u64, u32)) {
+    let blocks = runs.iter().flat_map(|r| (0..u64::from(r.run.count)).map(move |i| r.run.device_block() + i));
+    for (block, crc) in blocks.zip(of_runs) {
+        if let Some(slot) = table.slots().get(block as usize) {
+            slot.store(*crc, Relaxed);
+        }
+        each(block, *crc);
+    }
+}
+
+/// Puts checkpoint records into a tree.
+struct Loader<'a> {
+    tree: &'a mut Tree,
+    crcs: &'a dyn CrcTable,
+    zone_blocks: u32,
+    volume: Option<(String, i64, u64, u64)>,
+}
+
+impl Loader<'_> {
+    fn load(&mut self, item: Item<'_>) -> Result<(), ApplyError> {
+        match item {
+            Item::Volume { label, formatted_at, next_ino, next_sequence } => {
+                let label = String::from_utf8_lossy(label).into_owned();
+                self.volume = Some((label, formatted_at, next_ino, next_sequence));
+                Ok(())
+            }
+            Item::Inode(saved) => {
+                let ino = saved.node.ino;
+                if ino.0 == 0 || self.tree.get(ino).is_some() {
+                    return Err(ApplyError::Exists(ino.0));
+                }
+                self.tree.add_inode(&saved.node, saved.parent);
+                let inode = self.tree.get_mut(ino).ok_or(ApplyError::NoInode(ino.0))?;
+                inode.links = saved.links;
+                inode.disk_size = saved.size;
+                [inode.atime, inode.mtime, inode.ctime] = saved.times;
+                if let Body::Directory(directory) = &mut inode.body {
+                    directory.next_cookie = saved.next_cookie.max(1);
+                }
+                Ok(())
+            }
+            Item::Runs { ino, runs } => {
+                let size = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?.disk_size;
+                let times = self.tree.get(ino).map(|inode| (inode.mtime, inode.ctime));
+                let record = Record::Extents {
+                    ino,
+                    relocated: true,
+                    size,
+                    mtime: 0,
+                    runs: runs.into(),
+                    crcs: (&[][..]).into(),
+                };
+                self.tree.apply(&record, &mut ())?;
+                if let (Some(inode), Some((mtime, ctime))) = (self.tree.get_mut(ino), times) {
+                    (inode.mtime, inode.ctime) = (mtime, ctime);
+                }
+                Ok(())
+            }
+            Item::Xattr { ino, name, value } => {
+                let ctime = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?.ctime;
+                self.tree.apply(&Record::Xattr { ino, name, value: Some(value), time: ctime }, &mut ())
+            }
+            Item::Entry { dir, cookie, ino, name } => self.tree.load_entry(dir, cookie, ino, name),
+            Item::Crcs { zone, block, crcs } => {
+                let first = u64::from(zone.0) * u64::from(self.zone_blocks) + u64::from(block);
+                let slots = self.crcs.slots();
+                let end = first + crcs.len() as u64;
+                if end > slots.len() as u64 {
+                    return Err(ApplyError::BadExtent(0));
+                }
+                for (slot, crc) in slots[first as usize..end as usize].iter().zip(crcs) {
+                    slot.store(crc, Relaxed);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Restored {
+    /// Keeps the inline bytes in step with a record.
+    fn patch(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Inline { ino, offset, bytes, .. } => {
+                let at = ((offset % BLOCK) as u32, bytes.to_vec());
+                self.patches.entry((ino.0, offset / BLOCK)).or_default().push(at);
+            }
+            Record::Extents { ino, relocated: false, runs, .. } => {
+                for run in runs.iter() {
+                    self.drop_patches(*ino, run.block, run.block + u64::from(run.run.count));
+                }
+            }
+            Record::Truncate { ino, size, extend: false, .. } => {
+                self.drop_patches(*ino, size.div_ceil(BLOCK), u64::MAX);
+                self.cut_patches(*ino, size / BLOCK, (size % BLOCK) as usize);
+            }
+            Record::Punch { ino, block, count, .. } => self.drop_patches(*ino, *block, block + count),
+            Record::Shift { ino, .. } | Record::Free { ino } => self.drop_patches(*ino, 0, u64::MAX),
+            _ => {}
+        }
+    }
+
+    fn drop_patches(&mut self, ino: Ino, first: u64, end: u64) {
+        let gone: Vec<_> = self.patches.range((ino.0, first)..(ino.0, end)).map(|(at, _)| *at).collect();
+        for at in gone {
+            self.patches.remove(&at);
+        }
+    }
+
+    fn cut_patches(&mut self, ino: Ino, block: u64, len: usize) {
+        if let Some(patches) = self.patches.get_mut(&(ino.0, block)) {
+            for (from, bytes) in patches {
+                bytes.truncate(len.saturating_sub(*from as usize));
+            }
+        }
+    }
+}
+
+/// The first entry of which a block that is still mapped does not hold what was written.
+fn first_torn(dev: &dyn ZonedDevice, tree: &Tree, suspects: &FxHashMap<u64, (u32, usize)>) -> Option<usize> {
+    if suspects.is_empty() {
+        return None;
+    }
+    let zone_blocks = u64::from(dev.info().zone_blocks);
+    let mut torn: Option<usize> = None;
+    let mut raw = vec![0; BLOCK_BYTES];
+    for inode in tree.inodes.values() {
+        let Some(map) = inode.map() else { continue };
+        for run in map.iter() {
+            for block in (0..u64::from(run.run.count)).map(|i| run.run.device_block() + i) {
+                let Some((crc, entry)) = suspects.get(&block) else { continue };
+                if torn.is_some_and(|torn| torn <= *entry) {
+                    continue;
+                }
+                let (zone, at) = (ZoneId((block / zone_blocks) as u32), (block % zone_blocks) as u32);
+                let whole = dev.read(zone, at, &mut raw).is_ok() && crc32c(&raw) == *crc;
+                if !whole {
+                    torn = Some(*entry);
+                }
+            }
+        }
+    }
+    torn
+}
+
+/// What replay leaves to be done: files end where their data does, and files without a name are gone.
+fn settle(state: &mut Restored) {
+    let orphans: Vec<u64> =
+        state.tree.inodes.iter().filter(|(_, inode)| inode.links == 0).map(|(ino, _)| *ino).collect();
+    for ino in orphans {
+        state.drop_patches(Ino(ino), 0, u64::MAX);
+        // Freeing an inode that exists cannot fail.
+        let _ = state.tree.apply(&Record::Free { ino: Ino(ino) }, &mut ());
+    }
+    let files: Vec<(u64, u64, i64, i64)> = state
+        .tree
+        .inodes
+        .iter_mut()
+        .filter_map(|(ino, inode)| {
+            inode.size = inode.disk_size;
+            inode.map().is_some().then_some((*ino, inode.disk_size, inode.mtime, inode.ctime))
+        })
+        .collect();
+    for (ino, size, mtime, ctime) in files {
+        let ino = Ino(ino);
+        // Nothing to apply to is the only way for this to fail.
+        let _ = state.tree.apply(&Record::Truncate { ino, size, extend: false, time: mtime }, &mut ());
+        if let Some(inode) = state.tree.get_mut(ino) {
+            (inode.mtime, inode.ctime) = (mtime, ctime);
+        }
+        state.drop_patches(ino, size.div_ceil(BLOCK), u64::MAX);
+        if size % BLOCK != 0 {
+            state.cut_patches(ino, size / BLOCK, (size % BLOCK) as usize);
+        }
+    }
+}
+
+/// CRCs of zones that have a footer.
+fn load_footers(dev: &dyn ZonedDevice, scan: &Scan, table: &dyn CrcTable) {
+    let zone_blocks = dev.info().zone_blocks;
+    for (zone, found) in scan.zones.iter().enumerate() {
+        let zone = ZoneId(zone as u32);
+        if let Some(crcs) = read_footer(dev, zone, found) {
+            let first = zone.index() * zone_blocks as usize;
+            for (slot, crc) in table.slots()[first..].iter().zip(crcs) {
+                slot.store(crc, Relaxed);
+            }
+        }
+    }
+}
+
+/// The footer of a full data zone; `None` when it has none that can be read.
+pub fn read_footer(dev: &dyn ZonedDevice, zone: ZoneId, found: &super::scan::FoundZone) -> Option<Vec<u32>> {
+    use crate::layout::zone_header::ZoneKind;
+    if found.report.state != weft_device::ZoneState::Full || found.header?.kind != ZoneKind::Data {
+        return None;
+    }
+    let end = found.report.write_pointer;
+    let mut last = vec![0; BLOCK_BYTES];
+    dev.read(zone, end.checked_sub(1)?, &mut last).ok()?;
+    let count = footer::count(&last)?;
+    // The footer fills what is left of the zone behind the blocks that it speaks of.
+    let blocks =
+        end.checked_sub(count).filter(|b| *b > 0 && *b <= end && footer::footer_blocks(count) <= *b)?;
+    let mut raw = vec![0; blocks as usize * BLOCK_BYTES];
+    dev.read(zone, count, &mut raw).ok()?;
+    footer::decode(&raw)
+}

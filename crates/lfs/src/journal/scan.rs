@@ -1,0 +1,174 @@
+//! Finds every zone header and every frame on a device. Only reads.
+
+use crate::error::LfsError;
+use crate::layout::MAJOR;
+use crate::layout::frame::{FrameHeader, HEADER_BYTES};
+use crate::layout::zone_header::{Decoded, ZoneHeader, ZoneKind};
+use weft_core::checksum::crc32c;
+use weft_core::{BLOCK_BYTES, ZoneId};
+use weft_device::{ZoneReport, ZoneState, ZonedDevice};
+
+/// A zone as it was found.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundZone {
+    /// What the device says.
+    pub report: ZoneReport,
+    /// Its header; `None` when it is empty or has none that can be read.
+    pub header: Option<ZoneHeader>,
+}
+
+impl FoundZone {
+    /// Whether there are blocks to be read.
+    pub fn is_written(&self) -> bool {
+        self.report.write_pointer > 0 && self.report.state != ZoneState::Offline
+    }
+}
+
+/// A whole frame.
+#[derive(Clone, Debug)]
+pub struct FoundFrame {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Its zone.
+    pub zone: ZoneId,
+    /// Its first block.
+    pub block: u32,
+    /// Its payload; the CRC matched.
+    pub payload: Vec<u8>,
+}
+
+/// Where the frames of a zone end before its write pointer does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Break {
+    /// The zone.
+    pub zone: ZoneId,
+    /// First block that is no frame.
+    pub block: u32,
+}
+
+/// What is on a device.
+#[derive(Debug)]
+pub struct Scan {
+    /// Every zone.
+    pub zones: Vec<FoundZone>,
+    /// Whole frames up to each zone's break, in the order in which they were written.
+    pub frames: Vec<FoundFrame>,
+    /// Whole frames behind a break. A power cut leaves none.
+    pub stray: Vec<FoundFrame>,
+    /// The breaks.
+    pub breaks: Vec<Break>,
+    /// The volume.
+    pub uuid: [u8; 16],
+}
+
+/// Prints a UUID.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut out = String::with_capacity(36);
+    for (i, byte) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            out.push('-');
+        }
+        out.push_str(&format!("{byte:02x}"));
+    }
+    out
+}
+
+/// Reads all headers and frames.
+pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
+    let info = dev.info();
+    let mut zones = Vec::with_capacity(info.zones as usize);
+    let mut uuid: Option<[u8; 16]> = None;
+    let mut block = vec![0; BLOCK_BYTES];
+    for zone in (0..info.zones).map(ZoneId) {
+        let mut found = FoundZone { report: dev.report(zone)?, header: None };
+        if found.is_written() && dev.read(zone, 0, &mut block).is_ok() {
+            found.header = match ZoneHeader::decode(&block) {
+                Decoded::Header(header) => Some(header),
+                Decoded::Unsupported(major) => {
+                    return Err(LfsError::UnsupportedVersion { zone, major, supported: MAJOR });
+                }
+                Decoded::Garbage => None,
+            };
+        }
+        if let Some(header) = &found.header {
+            let first = *uuid.get_or_insert(header.uuid);
+            if first != header.uuid {
+                let (found, expected) = (uuid_text(&header.uuid), uuid_text(&first));
+                return Err(LfsError::WrongVolume { zone, found, expected });
+            }
+            if !header.fits(&info) || header.zone != zone {
+                let shape = |zone, zones, blocks, capacity| {
+                    format!("zone number {zone} of {zones}, {blocks} blocks apart, {capacity} writable")
+                };
+                return Err(LfsError::WrongShape {
+                    zone,
+                    found: shape(header.zone.0, header.zones, header.zone_blocks, header.zone_capacity),
+                    expected: shape(zone.0, info.zones, info.zone_blocks, info.zone_capacity),
+                });
+            }
+        }
+        zones.push(found);
+    }
+    let Some(uuid) = uuid else { return Err(LfsError::NotAVolume { zones: info.zones }) };
+    let mut meta: Vec<(u64, ZoneId, u32)> = zones
+        .iter()
+        .enumerate()
+        .filter_map(|(i, found)| {
+            let header = found.header.filter(|h| h.kind == ZoneKind::Meta)?;
+            Some((header.sequence, ZoneId(i as u32), found.report.write_pointer))
+        })
+        .collect();
+    meta.sort_unstable();
+    let mut scan = Scan { zones, frames: Vec::new(), stray: Vec::new(), breaks: Vec::new(), uuid };
+    let volume = volume_number(&uuid);
+    for (_, zone, end) in meta {
+        scan_zone(dev, zone, end, volume, &mut scan);
+    }
+    Ok(scan)
+}
+
+/// The number by which frames name their volume.
+pub fn volume_number(uuid: &[u8; 16]) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&uuid[..8]);
+    u64::from_le_bytes(raw)
+}
+
+fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, scan: &mut Scan) {
+    let mut at = 1;
+    let mut broken = false;
+    while at < end {
+        match read_frame(dev, zone, at, end, volume) {
+            Some(frame) => {
+                at += frame.header.blocks();
+                if broken { scan.stray.push(frame) } else { scan.frames.push(frame) }
+            }
+            None => {
+                if !broken {
+                    broken = true;
+                    scan.breaks.push(Break { zone, block: at });
+                }
+                at += 1;
+            }
+        }
+    }
+}
+
+fn read_frame(dev: &dyn ZonedDevice, zone: ZoneId, at: u32, end: u32, volume: u64) -> Option<FoundFrame> {
+    let mut raw = vec![0; BLOCK_BYTES];
+    dev.read(zone, at, &mut raw).ok()?;
+    let header = FrameHeader::decode(&raw)?;
+    let blocks = header.blocks();
+    if header.volume != volume || blocks > end - at {
+        return None;
+    }
+    if blocks > 1 {
+        raw.resize(blocks as usize * BLOCK_BYTES, 0);
+        dev.read(zone, at + 1, &mut raw[BLOCK_BYTES..]).ok()?;
+    }
+    let payload = raw.get(HEADER_BYTES..HEADER_BYTES + header.payload_len as usize)?;
+    if crc32c(payload) != header.payload_crc {
+        return None;
+    }
+    Some(FoundFrame { header, zone, block: at, payload: payload.to_vec() })
+}

@@ -1,0 +1,249 @@
+//! Checkpoint records: the whole state, written out in an order in which it can be read back.
+//!
+//! `Volume` first; then each inode, its attributes and runs; then directory entries (their inodes exist by then); then
+//! the CRCs of zones that have no footer yet.
+
+use super::record::{
+    FileRun, NewInode, RUN_BYTES, RecordError, bounded, name, put_node, put_run, size, take_node, take_run,
+};
+use weft_core::codec::{Reader, WriteFields};
+use weft_core::{Ino, ZoneId};
+use weft_vfs::XATTR_VALUE_MAX;
+
+/// Longest label of a volume, in bytes.
+pub const LABEL_MAX: usize = 64;
+/// Most runs of one record.
+pub const RUNS_MAX: usize = 1024;
+/// Most CRCs of one record.
+pub const CRCS_MAX: usize = 8192;
+
+/// An inode as a checkpoint holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SavedInode<'a> {
+    /// What it was created as; `time` is the creation time.
+    pub node: NewInode<'a>,
+    /// Names.
+    pub links: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Times of access, modification and change.
+    pub times: [i64; 3],
+    /// Of a directory: its parent.
+    pub parent: Ino,
+    /// Of a directory: the cookie of the next entry.
+    pub next_cookie: u64,
+}
+
+/// A part of the state.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Item<'a> {
+    /// The volume.
+    Volume {
+        /// Its label.
+        label: &'a [u8],
+        /// When it was formatted.
+        formatted_at: i64,
+        /// The next inode number.
+        next_ino: u64,
+        /// The next zone opening's number.
+        next_sequence: u64,
+    },
+    /// An inode.
+    Inode(SavedInode<'a>),
+    /// Runs of a file.
+    Runs {
+        /// The inode.
+        ino: Ino,
+        /// Runs.
+        runs: Vec<FileRun>,
+    },
+    /// An extended attribute.
+    Xattr {
+        /// The inode.
+        ino: Ino,
+        /// Its name.
+        name: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// A directory entry.
+    Entry {
+        /// The directory.
+        dir: Ino,
+        /// Its cookie.
+        cookie: u64,
+        /// The inode that it names.
+        ino: Ino,
+        /// The name.
+        name: &'a [u8],
+    },
+    /// CRCs of blocks of a zone without a footer.
+    Crcs {
+        /// The zone.
+        zone: ZoneId,
+        /// First block.
+        block: u32,
+        /// A CRC for each block.
+        crcs: Vec<u32>,
+    },
+}
+
+const VOLUME: u8 = 1;
+const INODE: u8 = 2;
+const RUNS: u8 = 3;
+const XATTR: u8 = 4;
+const ENTRY: u8 = 5;
+const CRCS: u8 = 6;
+
+impl<'a> Item<'a> {
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Item::Volume { label, formatted_at, next_ino, next_sequence } => {
+                out.put_u8(VOLUME);
+                out.put_string(label);
+                out.put_i64(*formatted_at);
+                out.put_u64(*next_ino);
+                out.put_u64(*next_sequence);
+            }
+            Item::Inode(inode) => {
+                out.put_u8(INODE);
+                put_node(out, &inode.node);
+                out.put_u32(inode.links);
+                out.put_u64(inode.size);
+                inode.times.iter().for_each(|t| out.put_i64(*t));
+                out.put_u64(inode.parent.0);
+                out.put_u64(inode.next_cookie);
+            }
+            Item::Runs { ino, runs } => {
+                out.put_u8(RUNS);
+                out.put_u64(ino.0);
+                out.put_u32(runs.len() as u32);
+                runs.iter().for_each(|run| put_run(out, run));
+            }
+            Item::Xattr { ino, name, value } => {
+                out.put_u8(XATTR);
+                out.put_u64(ino.0);
+                out.put_string(name);
+                out.put_string(value);
+            }
+            Item::Entry { dir, cookie, ino, name } => {
+                out.put_u8(ENTRY);
+                out.put_u64(dir.0);
+                out.put_u64(*cookie);
+                out.put_u64(ino.0);
+                out.put_string(name);
+            }
+            Item::Crcs { zone, block, crcs } => {
+                out.put_u8(CRCS);
+                out.put_u32(zone.0);
+                out.put_u32(*block);
+                out.put_u32(crcs.len() as u32);
+                crcs.iter().for_each(|crc| out.put_u32(*crc));
+            }
+        }
+    }
+
+    /// Reads the next record.
+    pub fn decode(r: &mut Reader<'a>) -> Result<Item<'a>, RecordError> {
+        let at = r.position();
+        let bad = |what| Err(RecordError::Bad { at, what });
+        Ok(match r.u8()? {
+            VOLUME => Item::Volume {
+                label: bounded(r, LABEL_MAX, "label")?,
+                formatted_at: r.i64()?,
+                next_ino: r.u64()?,
+                next_sequence: r.u64()?,
+            },
+            INODE => Item::Inode(SavedInode {
+                node: take_node(r)?,
+                links: r.u32()?,
+                size: size(r)?,
+                times: [r.i64()?, r.i64()?, r.i64()?],
+                parent: Ino(r.u64()?),
+                next_cookie: r.u64()?,
+            }),
+            RUNS => {
+                let ino = Ino(r.u64()?);
+                let count = r.u32()? as usize;
+                if count.saturating_mul(RUN_BYTES) > r.remaining() {
+                    return bad("run count");
+                }
+                Item::Runs { ino, runs: (0..count).map(|_| take_run(r)).collect::<Result<_, _>>()? }
+            }
+            XATTR => Item::Xattr {
+                ino: Ino(r.u64()?),
+                name: name(r)?,
+                value: bounded(r, XATTR_VALUE_MAX, "attribute value")?,
+            },
+            ENTRY => Item::Entry { dir: Ino(r.u64()?), cookie: r.u64()?, ino: Ino(r.u64()?), name: name(r)? },
+            CRCS => {
+                let (zone, block) = (ZoneId(r.u32()?), r.u32()?);
+                let count = r.u32()? as usize;
+                if count.saturating_mul(4) > r.remaining() {
+                    return bad("CRC count");
+                }
+                Item::Crcs { zone, block, crcs: (0..count).map(|_| r.u32()).collect::<Result<_, _>>()? }
+            }
+            _ => return bad("checkpoint record kind"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::record::Run;
+    use proptest::prelude::*;
+    use weft_core::Tag;
+    use weft_vfs::FileKind;
+
+    #[test]
+    fn every_item_comes_back() {
+        let node = NewInode {
+            ino: Ino(2),
+            kind: FileKind::Directory,
+            perm: 0o755,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: b"",
+            tag: Tag::METADATA,
+            time: 1,
+            born_at: 2,
+        };
+        let items = [
+            Item::Volume { label: b"disk", formatted_at: 3, next_ino: 4, next_sequence: 5 },
+            Item::Inode(SavedInode {
+                node,
+                links: 2,
+                size: 0,
+                times: [1, 2, 3],
+                parent: Ino(1),
+                next_cookie: 9,
+            }),
+            Item::Runs {
+                ino: Ino(3),
+                runs: vec![FileRun { block: 1, run: Run { address: 8, count: 1, len: 9 } }],
+            },
+            Item::Xattr { ino: Ino(3), name: b"user.x", value: b"y" },
+            Item::Entry { dir: Ino(1), cookie: 4, ino: Ino(2), name: b"d" },
+            Item::Crcs { zone: ZoneId(4), block: 1, crcs: vec![1, 2] },
+        ];
+        let mut raw = Vec::new();
+        items.iter().for_each(|item| item.encode(&mut raw));
+        let mut r = Reader::new(&raw);
+        for item in &items {
+            assert_eq!(Item::decode(&mut r).as_ref(), Ok(item));
+        }
+        assert_eq!(r.remaining(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic(raw in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut r = Reader::new(&raw);
+            while Item::decode(&mut r).is_ok() {}
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Format, mount and unmount.
+
+use crate::alloc::reserve::{OPEN_ZONES_MIN, Reserve, ZONE_BLOCKS_MIN, ZONES_MIN};
+use crate::alloc::slot::Slots;
+use crate::alloc::space::Space;
+use crate::alloc::zone::{ZoneTable, ZoneUse};
+use crate::core::{Ground, State, Volume};
+use crate::error::LfsError;
+use crate::gc::Cleaner;
+use crate::journal::replay::{Restored, read_footer, restore};
+use crate::journal::scan::{Scan, scan, volume_number};
+use crate::journal::writer::Journal;
+use crate::layout::checkpoint::LABEL_MAX;
+use crate::layout::zone_header::ZoneKind;
+use crate::options::{CrcTable, FormatOptions, HeapCrcTable, MountOptions};
+use crate::state::tree::Tree;
+use crate::{Lfs, stats};
+use parking_lot::Mutex;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Release;
+use weft_core::hist::Histogram;
+use weft_core::{Ino, ZoneId};
+use weft_device::{ZoneState, ZonedDevice, ZonedInfo};
+use weft_vfs::TimeSpec;
+
+/// Smallest bound of the dirty buffer, in bytes.
+const DIRTY_BYTES_MIN: u64 = 1 << 20;
+
+fn check_shape(info: &ZonedInfo) -> Result<(), LfsError> {
+    let open_max = info.open_max.min(info.active_max);
+    if info.zone_capacity < ZONE_BLOCKS_MIN || info.zones < ZONES_MIN || open_max < OPEN_ZONES_MIN {
+        return Err(LfsError::Unfit(format!(
+            "{} zones of {} blocks, {} open; at least {ZONES_MIN}, {ZONE_BLOCKS_MIN} and {OPEN_ZONES_MIN} are needed",
+            info.zones, info.zone_capacity, open_max
+        )));
+    }
+    Ok(())
+}
+
+/// A table for `info`'s device.
+fn check_table(table: &dyn CrcTable, info: &ZonedInfo) -> Result<(), LfsError> {
+    let wanted = u64::from(info.zones) * u64::from(info.zone_blocks);
+    if (table.slots().len() as u64) < wanted {
+        let what = format!("has {} places, the device {wanted} blocks", table.slots().len());
+        return Err(LfsError::BadOption { name: "crc_table", what });
+    }
+    Ok(())
+}
+
+fn random_uuid() -> [u8; 16] {
+    let mut uuid = [0; 16];
+    for half in uuid.chunks_exact_mut(8) {
+        // The standard hasher's keys are random; the clock makes two of one process differ.
+        let mut hasher = std::hash::RandomState::new().build_hasher();
+        hasher.write_i64(TimeSpec::now().0);
+        hasher.write_u32(std::process::id());
+        half.copy_from_slice(&hasher.finish().to_le_bytes());
+    }
+    uuid
+}
+
+fn ground(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Ground>, LfsError> {
+    let info = dev.info();
+    check_shape(&info)?;
+    let crc = match &options.crc_table {
+        Some(table) => table.clone(),
+        None => Arc::new(HeapCrcTable::new(u64::from(info.zones) * u64::from(info.zone_blocks))),
+    };
+    check_table(&*crc, &info)?;
+    Ok(Arc::new(Ground {
+        dev,
+        info,
+        crc,
+        generations: (0..info.zones).map(|_| AtomicU64::new(0)).collect(),
+        observer: Default::default(),
+        written_seq: AtomicU64::new(0),
+        durable_seq: AtomicU64::new(0),
+        checksum_errors: AtomicU64::new(0),
+        clock: options.clock.clone(),
+    }))
+}
+
+fn state(ground: Arc<Ground>, volume: Volume, tree: Tree, zones: ZoneTable, options: MountOptions) -> State {
+    let info = ground.info;
+    let reserve = Reserve::new(&info, zones.bad);
+    let volume_id = volume_number(&volume.uuid);
+    // One open zone is the journal's.
+    let open_max = options.open_zones_max.min(info.open_max).min(info.active_max).max(OPEN_ZONES_MIN) - 1;
+    // What is buffered has to fit the journal's records many times over, on a small device too.
+    let dirty_bytes_max = options.dirty_bytes_max.min(info.capacity_bytes() / 16).max(DIRTY_BYTES_MIN);
+    let parked = zones.iter().filter(|(_, z)| z.state == ZoneUse::Parked).map(|(zone, _)| zone).collect();
+    let last_commit = (ground.clock)().0;
+    State {
+        volume,
+        tree,
+        slots: Slots::new(options.resolver, open_max as usize, parked),
+        journal: Journal::new(1, 1, volume_id, reserve.frame_max),
+        zones,
+        reserve,
+        space: Space::default(),
+        volume_bytes: 0,
+        pool: Default::default(),
+        write_back_queue: Default::default(),
+        dirty_bytes: 0,
+        dirty_bytes_max,
+        journaled: Default::default(),
+        cleaner: Cleaner::default(),
+        stats: stats::Counts::default(),
+        death_observer: None,
+        bounce: Vec::new(),
+        last_commit,
+        in_checkpoint: false,
+        failed: None,
+        ground,
+    }
+}
+
+impl Lfs {
+    /// Makes an empty volume; what the device held is lost.
+    ///
+    /// # Errors
+    /// A device that is too small, a label that is too long, or what the device says.
+    pub fn format(dev: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<(), LfsError> {
+        if options.label.len() > LABEL_MAX {
+            return Err(LfsError::BadOption {
+                name: "label",
+                what: format!("longer than {LABEL_MAX} bytes"),
+            });
+        }
+        let mount = MountOptions::default();
+        let ground = ground(dev, &mount)?;
+        let info = ground.info;
+        let mut zones = ZoneTable::new(info.zones, info.zone_blocks);
+        for zone in (0..info.zones).map(ZoneId) {
+            let report = ground.dev.report(zone)?;
+            match report.state {
+                ZoneState::ReadOnly | ZoneState::Offline => zones.set_bad(zone),
+                ZoneState::Empty => zones.set_free(zone),
+                _ => {
+                    ground.dev.reset(zone)?;
+                    zones.set_free(zone);
+                }
+            }
+        }
+        let uuid = if options.uuid == [0; 16] { random_uuid() } else { options.uuid };
+        let formatted_at = (ground.clock)();
+        let volume = Volume { uuid, label: options.label.clone(), formatted_at };
+        let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
+        let tree = Tree::new(blocks, formatted_at.0);
+        let mut state = state(ground, volume, tree, zones, mount);
+        if state.usable() < u64::from(info.zone_capacity) * crate::layout::BLOCK {
+            return Err(LfsError::Unfit("nothing would be left for files".into()));
+        }
+        state.checkpoint(true)?;
+        Ok(())
+    }
+
+    /// Brings a volume up: finds the newest checkpoint, replays the journal, and after an unclean end writes a fresh
+    /// checkpoint.
+    ///
+    /// # Errors
+    /// See [`LfsError`]; each names the zone and block.
+    pub fn mount(dev: Arc<dyn ZonedDevice>, options: MountOptions) -> Result<Lfs, LfsError> {
+        if options.open_zones_max < OPEN_ZONES_MIN {
+            let what = format!("{}; at least {OPEN_ZONES_MIN} are needed", options.open_zones_max);
+            return Err(LfsError::BadOption { name: "open_zones_max", what });
+        }
+        let ground = ground(dev, &options)?;
+        let found = scan(&*ground.dev)?;
+        let restored = restore(&*ground.dev, &found, &*ground.crc)?;
+        // What was read may be in the device's buffer only, if a process and not the power had failed.
+        ground.dev.flush()?;
+        let commit_interval = options.commit_interval;
+        let mut state = bring_up(ground.clone(), &found, restored, options)?;
+        state.reset_dead()?;
+        Ok(Lfs {
+            ground,
+            state: Mutex::new(state),
+            group_commit: Default::default(),
+            stalls: Histogram::default(),
+            commit_interval,
+        })
+    }
+
+    /// Writes everything back, then a checkpoint, so that the next mount has nothing to replay.
+    ///
+    /// # Errors
+    /// What the device says; everything that was durable stays so.
+    pub fn unmount(self) -> Result<(), LfsError> {
+        Ok(self.close()?)
+    }
+
+    /// As [`Lfs::unmount`], for a volume that others still hold: what is changed afterwards is journaled as usual.
+    pub fn close(&self) -> weft_vfs::FsResult<()> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        state.write_back_old(-1)?;
+        if state.journal.changed || !state.journaled.is_empty() {
+            state.checkpoint(true)?;
+        }
+        state.commit_durably()
+    }
+}
+
+fn bring_up(
+    ground: Arc<Ground>,
+    found: &Scan,
+    restored: Restored,
+    options: MountOptions,
+) -> Result<State, LfsError> {
+    let (zones, torn) = zone_table(&ground, found, &restored)?;
+    let volume = Volume {
+        uuid: found.uuid,
+        label: restored.label.clone(),
+        formatted_at: TimeSpec(restored.formatted_at),
+    };
+    let mut state = state(ground.clone(), volume, restored.tree, zones, options);
+    state.volume_bytes = restored.volume_bytes;
+    state.space.mapped = state.tree.inodes.values().map(|inode| inode.charged).sum();
+    state.journal.next_seq = restored.last_seq + 1;
+    ground.written_seq.store(restored.last_seq, Release);
+    ground.durable_seq.store(restored.last_seq, Release);
+    for zone in torn {
+        ground.dev.finish(zone)?;
+    }
+    park_at_most(&mut state)?;
+    let mut chain = restored.chain;
+    if restored.clean {
+        // Frames go on behind the checkpoint, where nothing has been written.
+        state.journal.epoch = restored.epoch;
+        if let Some(last) = chain.last().copied() {
+            let z = state.zones.get_mut(last);
+            if z.write_pointer < state.reserve.capacity
+                && found.zones[last.index()].report.state != ZoneState::Full
+            {
+                z.state = ZoneUse::Open;
+                state.journal.zone = Some(last);
+                chain.pop();
+            }
+        }
+        state.journal.zones = chain;
+        return Ok(state);
+    }
+    tracing::info!(entries = restored.entries, dropped = restored.dropped, "journal replayed");
+    state.journal.epoch = restored.epoch + 1;
+    // An open metadata zone is ended, so that no more than one is ever open.
+    for zone in &chain {
+        if found.zones[zone.index()].report.state.is_active() {
+            ground.dev.finish(*zone)?;
+        }
+    }
+    state.journal.zones = chain;
+    state.reset_dead()?;
+    for ((ino, block), patches) in restored.patches {
+        let ino = Ino(ino);
+        state.make_dirty(ino, block, false)?;
+        if let Some(dirty) = state.tree.get_mut(ino).and_then(|inode| inode.dirty.blocks.get_mut(&block)) {
+            for (from, bytes) in patches {
+                dirty.data[from as usize..from as usize + bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+        state.journaled.insert(ino.0);
+    }
+    state.checkpoint(false)?;
+    Ok(state)
+}
+
+/// The zones as the device and the restored maps have them; also zones that a power cut left within their footer.
+fn zone_table(
+    ground: &Ground,
+    found: &Scan,
+    restored: &Restored,
+) -> Result<(ZoneTable, Vec<ZoneId>), LfsError> {
+    let info = ground.info;
+    let reserve = Reserve::new(&info, 0);
+    let mut table = ZoneTable::new(info.zones, info.zone_blocks);
+    let mut torn = Vec::new();
+    let mut sequence = restored.next_sequence;
+    for (zone, f) in found.zones.iter().enumerate() {
+        let zone = ZoneId(zone as u32);
+        let z = table.get_mut(zone);
+        z.write_pointer = f.report.write_pointer;
+        if let Some(header) = &f.header {
+            (z.kind, z.tag, z.sequence) = (Some(header.kind), header.tag, header.sequence);
+            sequence = sequence.max(header.sequence + 1);
+        } else if f.is_written() {
+            z.kind = Some(ZoneKind::Data);
+        }
+        z.state = ZoneUse::Full;
+    }
+    table.next_sequence = sequence;
+    let mut runs: Vec<(u64, Ino, crate::layout::record::FileRun)> = Vec::new();
+    for (ino, inode) in &restored.tree.inodes {
+        for run in inode.map().into_iter().flat_map(|map| map.iter()) {
+            let (zone, block) = ground.place_of(run.run.device_block());
+            let written = found.zones[zone.index()].report.write_pointer;
+            if block == 0 || u64::from(block) + u64::from(run.run.count) > u64::from(written) {
+                let what = format!("inode {ino} maps blocks that are not written ({written} are)");
+                return Err(LfsError::Corrupt { zone, block, what });
+            }
+            runs.push((run.run.address, Ino(*ino), run));
+        }
+    }
+    // In the order in which they lie, so that the cleaner reads them in order.
+    runs.sort_unstable_by_key(|(address, ino, _)| (*address, *ino));
+    for (_, ino, run) in &runs {
+        table.gain(run);
+        table.note(*ino, run);
+    }
+    for (zone, f) in found.zones.iter().enumerate() {
+        let zone = ZoneId(zone as u32);
+        let in_chain = restored.chain.contains(&zone);
+        let live = table.get(zone).live > 0 || in_chain;
+        let kind = table.get(zone).kind;
+        match f.report.state {
+            ZoneState::Offline | ZoneState::ReadOnly => table.set_bad(zone),
+            _ if f.report.write_pointer == 0 => {
+                if f.report.state.is_active() {
+                    ground.dev.reset(zone)?;
+                }
+                table.set_free(zone);
+            }
+            _ if !live
+                && (kind == Some(ZoneKind::Meta)
+                    || f.header.is_none()
+                    || f.report.state == ZoneState::Full) =>
+            {
+                table.set_dying(zone, 0);
+            }
+            ZoneState::Full => {
+                let footer = read_footer(&*ground.dev, zone, f).is_some();
+                table.get_mut(zone).footer = footer;
+            }
+            _ if kind == Some(ZoneKind::Meta) => {}
+            _ if f.report.write_pointer >= reserve.data_end => {
+                // Ended without its footer: its CRCs stay in checkpoints.
+                torn.push(zone);
+                if !live {
+                    table.set_dying(zone, 0);
+                }
+            }
+            _ => table.get_mut(zone).state = ZoneUse::Parked,
+        }
+    }
+    Ok((table, torn))
+}
+
+/// Ends partly written zones beyond what may be open.
+fn park_at_most(state: &mut State) -> Result<(), LfsError> {
+    let open: Vec<ZoneId> = state.slots.open_zones().collect();
+    for zone in open.into_iter().skip(state.slots.open_max) {
+        state.slots.forget(zone);
+        state.ground.dev.finish(zone)?;
+        state.zones.get_mut(zone).state = ZoneUse::Full;
+        if state.zones.get(zone).live == 0 {
+            state.zones.set_dying(zone, 0);
+        }
+    }
+    Ok(())
+}

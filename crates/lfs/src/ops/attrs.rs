@@ -1,0 +1,144 @@
+//! Attributes, size and tag.
+
+use crate::Lfs;
+use crate::core::State;
+use crate::layout::BLOCK;
+use crate::layout::record::Record;
+use weft_core::{Ino, Tag};
+use weft_vfs::{Attr, FileKind, FsError, FsResult, FsStats, SetAttr};
+
+impl State {
+    /// The inode, if it is a regular file.
+    pub(crate) fn file(&self, ino: Ino) -> FsResult<&crate::state::inode::Inode> {
+        let inode = self.inode(ino)?;
+        match inode.kind {
+            FileKind::File => Ok(inode),
+            FileKind::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::Invalid("not a regular file")),
+        }
+    }
+
+    /// Sets the size of a file.
+    pub(crate) fn set_size(&mut self, ino: Ino, size: u64) -> FsResult<()> {
+        if size > crate::FILE_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        let old = self.file(ino)?.size;
+        let time = self.now();
+        if size > old {
+            // The journal's size may not run ahead of the data before it.
+            self.write_back_all(&[ino])?;
+        } else if size == 0 {
+            self.tell_death(ino);
+        }
+        let first_gone = size.div_ceil(BLOCK);
+        if size < old {
+            self.drop_dirty(ino, first_gone, u64::MAX);
+            if let Some(inode) = self.tree.get_mut(ino)
+                && let Some(dirty) = inode.dirty.blocks.get_mut(&(size / BLOCK))
+                && size % BLOCK != 0
+            {
+                dirty.cut((size % BLOCK) as usize);
+            }
+        }
+        self.begin()?;
+        self.log(&Record::Truncate { ino, size, extend: size > old, time })?;
+        self.recharge(ino, size / BLOCK);
+        let volume_bytes = self.volume_bytes;
+        if let Some(inode) = self.tree.get_mut(ino) {
+            inode.size = size;
+            if size == 0 {
+                inode.born_at = volume_bytes;
+            }
+        }
+        self.settle_size(ino)?;
+        if size < old {
+            self.tell(ino, size / BLOCK, old.div_ceil(BLOCK));
+        }
+        Ok(())
+    }
+
+    /// Journals the size when everything before it is on the device or a hole: after buffered blocks were dropped, no
+    /// extents record will.
+    pub(crate) fn settle_size(&mut self, ino: Ino) -> FsResult<()> {
+        let inode = self.file(ino)?;
+        let (size, time) = (inode.settled_size(), inode.mtime);
+        if size == inode.disk_size {
+            return Ok(());
+        }
+        self.begin()?;
+        self.log(&Record::Truncate { ino, size, extend: true, time })
+    }
+
+    /// Charges a buffered block anew after the piece below it changed.
+    pub(crate) fn recharge(&mut self, ino: Ino, block: u64) {
+        let Some(inode) = self.tree.get_mut(ino) else { return };
+        let below = inode.charge_of(block);
+        if let Some(dirty) = inode.dirty.blocks.get_mut(&block) {
+            let extra = BLOCK as u32 - below;
+            self.space.buffered =
+                (self.space.buffered + u64::from(extra)).saturating_sub(u64::from(dirty.extra));
+            dirty.extra = extra;
+        }
+    }
+}
+
+impl Lfs {
+    pub(crate) fn op_getattr(&self, ino: Ino) -> FsResult<Attr> {
+        Ok(self.state.lock().inode(ino)?.attr(ino))
+    }
+
+    pub(crate) fn op_setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        let mut guard = self.locked()?;
+        let state = &mut *guard;
+        state.inode(ino)?;
+        if let Some(size) = set.size {
+            state.set_size(ino, size)?;
+        }
+        let time = state.now();
+        let others = SetAttr { size: None, ..*set };
+        if others != SetAttr::default() || set.size.is_none() {
+            let inode = state.inode(ino)?;
+            let record = Record::Attributes {
+                ino,
+                perm: set.perm.map_or(inode.perm, |perm| perm & 0o7777),
+                uid: set.uid.unwrap_or(inode.uid),
+                gid: set.gid.unwrap_or(inode.gid),
+                times: [set.atime.map_or(inode.atime, |t| t.0), set.mtime.map_or(inode.mtime, |t| t.0), time],
+            };
+            state.begin()?;
+            state.log(&record)?;
+        }
+        Ok(state.inode(ino)?.attr(ino))
+    }
+
+    pub(crate) fn op_set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
+        let mut guard = self.locked()?;
+        let state = &mut *guard;
+        if state.inode(ino)?.tag == tag {
+            return Ok(());
+        }
+        state.begin()?;
+        state.log(&Record::SetTag { ino, tag })?;
+        state.stats.group(&tag).files += 1;
+        Ok(())
+    }
+
+    pub(crate) fn op_tag(&self, ino: Ino) -> FsResult<Tag> {
+        Ok(self.state.lock().inode(ino)?.tag)
+    }
+
+    pub(crate) fn op_statfs(&self) -> FsResult<FsStats> {
+        let state = self.state.lock();
+        let total = state.usable();
+        let free = total.saturating_sub(state.space.used());
+        let per_inode = (crate::state::inode::INODE_BYTES + crate::state::inode::ENTRY_BYTES + 24) as u64;
+        Ok(FsStats {
+            total_bytes: total,
+            free_bytes: free,
+            inodes: state.tree.inodes.len() as u64,
+            // An inode costs two checkpoints' worth of its record, and so much less data fits.
+            free_inodes: free / (per_inode * 2),
+        })
+    }
+}

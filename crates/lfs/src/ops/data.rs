@@ -1,0 +1,355 @@
+//! Reading and writing bytes.
+
+use crate::Lfs;
+use crate::core::{State, WRITE_BLOCKS_MAX};
+use crate::dirty::DirtyBlock;
+use crate::layout::BLOCK;
+use crate::layout::record::{FileRun, Run};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
+use weft_core::{BLOCK_BYTES, Ino, ZoneId};
+use weft_vfs::{FsError, FsResult};
+
+/// A part of a read that the device has to give.
+struct Fetch {
+    /// First device block.
+    device_block: u64,
+    /// Byte within it at which the piece begins.
+    offset: usize,
+    /// Bytes wanted, from there on; across blocks only when they are whole and consecutive.
+    len: usize,
+    /// Where they go in the reader's buffer.
+    at: usize,
+    zone: ZoneId,
+    generation: u64,
+}
+
+/// How often a read is tried again because the cleaner was faster.
+const READ_RETRIES_MAX: usize = 100;
+
+impl State {
+    /// Space that writing the blocks `first..end` may take more than there is charged for them now.
+    pub(crate) fn charge_to_write(&self, ino: Ino, first: u64, end: u64) -> u64 {
+        let Some(inode) = self.tree.get(ino) else { return 0 };
+        let mapped: u64 = inode.map().map_or(0, |map| {
+            map.range(first, end).map(|run| crate::alloc::space::charge_run(&run.run)).sum()
+        });
+        let buffered: u64 =
+            inode.dirty.blocks.range(first..end).map(|(_, dirty)| u64::from(dirty.extra)).sum();
+        ((end - first) * BLOCK).saturating_sub(mapped + buffered)
+    }
+
+    /// Reads a block of a file as it is on the device into `out`; zeros where nothing is mapped.
+    pub(crate) fn read_mapped(&mut self, ino: Ino, block: u64, out: &mut [u8; BLOCK_BYTES]) -> FsResult<()> {
+        let Some(run) = self.tree.get(ino).and_then(|inode| inode.map()).and_then(|map| map.get(block))
+        else {
+            out.fill(0);
+            return Ok(());
+        };
+        if run.is_whole() {
+            return self
+                .ground
+                .read_blocks(run.device_block(), out)
+                .inspect_err(|e| self.ground.note_checksum(e));
+        }
+        let mut raw = self.pool.any();
+        let read = self.ground.read_blocks(run.device_block(), &mut raw[..]);
+        let from = (run.address % BLOCK) as usize;
+        let len = run.len as usize;
+        out[..len].copy_from_slice(&raw[from..from + len]);
+        out[len..].fill(0);
+        self.pool.give(raw);
+        read.inspect_err(|e| self.ground.note_checksum(e))
+    }
+
+    /// Puts a block in the dirty buffer with its present content (zeros when it is to be `replaced` whole), if it is
+    /// not there. Returns whether it was not.
+    pub(crate) fn make_dirty(&mut self, ino: Ino, block: u64, replaced: bool) -> FsResult<bool> {
+        let inode = self.inode(ino)?;
+        if inode.dirty.blocks.contains_key(&block) {
+            return Ok(false);
+        }
+        let below = inode.charge_of(block);
+        let mut data = if replaced || below > 0 { self.pool.any() } else { self.pool.zeroed() };
+        if below > 0
+            && !replaced
+            && let Err(error) = self.read_mapped(ino, block, &mut data)
+        {
+            self.pool.give(data);
+            return Err(error);
+        }
+        let extra = BLOCK as u32 - below;
+        if let Some(inode) = self.tree.get_mut(ino) {
+            inode.dirty.blocks.insert(block, DirtyBlock { data, fresh: (0, 0), extra });
+        }
+        self.space.buffered += u64::from(extra);
+        self.dirty_bytes += BLOCK;
+        self.enqueue(ino);
+        Ok(true)
+    }
+
+    /// Writes into the dirty buffer. Space is checked by the caller.
+    pub(crate) fn write_buffered(&mut self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        let end = offset + data.len() as u64;
+        let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
+        let covers = |block: u64| offset <= block * BLOCK && end >= (block + 1) * BLOCK;
+        // Only the first and the last block can need what the device has; if that cannot be read, nothing is written.
+        let mut news = self.make_dirty(ino, first, covers(first))?;
+        if last != first {
+            news |= self.make_dirty(ino, last, covers(last))?;
+        }
+        for block in first + 1..last {
+            news |= self.make_dirty(ino, block, true)?;
+        }
+        let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
+        let mut rest = data;
+        let mut at = offset;
+        for (block, dirty) in inode.dirty.blocks.range_mut(first..=last) {
+            let from = (at - block * BLOCK) as usize;
+            let count = (BLOCK_BYTES - from).min(rest.len());
+            let (now, later) = rest.split_at(count);
+            dirty.data[from..from + count].copy_from_slice(now);
+            dirty.touch(from as u32, (from + count) as u32);
+            rest = later;
+            at += count as u64;
+        }
+        inode.size = inode.size.max(end);
+        if news {
+            self.tell(ino, first, last + 1);
+        }
+        Ok(())
+    }
+
+    /// Notes that a program writes to a file.
+    fn note_write(&mut self, ino: Ino, bytes: usize) {
+        let now = self.now();
+        let born = self.volume_bytes;
+        self.volume_bytes += bytes as u64;
+        if let Some(inode) = self.tree.get_mut(ino) {
+            (inode.mtime, inode.ctime) = (now, now);
+            if inode.size == 0 {
+                inode.born_at = born;
+            }
+        }
+    }
+
+    /// Writes whole blocks to the device without buffering them.
+    fn write_whole(&mut self, ino: Ino, mut block: u64, mut data: &[u8]) -> FsResult<()> {
+        while !data.is_empty() {
+            let most = WRITE_BLOCKS_MAX.min((data.len() / BLOCK_BYTES) as u32);
+            self.clean_along(most)?;
+            let tag = self.file(ino)?.tag;
+            let (first, count) = self.write_data(&tag, &data[..most as usize * BLOCK_BYTES])?;
+            self.drop_dirty(ino, block, block + u64::from(count));
+            if let Some(inode) = self.tree.get_mut(ino) {
+                inode.size = inode.size.max((block + u64::from(count)) * BLOCK);
+            }
+            let run = FileRun { block, run: Run { address: first * BLOCK, count, len: BLOCK as u32 } };
+            let crcs: Vec<u32> = self.crcs(first, count).collect();
+            self.map_runs(ino, &[run], &crcs, false)?;
+            self.close_if_full(self.ground.place_of(first).0)?;
+            block += u64::from(count);
+            data = &data[count as usize * BLOCK_BYTES..];
+        }
+        Ok(())
+    }
+}
+
+impl Lfs {
+    pub(crate) fn op_write(&self, ino: Ino, offset: u64, data: &[u8], through: bool) -> FsResult<()> {
+        let mut guard = self.locked()?;
+        let state = &mut *guard;
+        state.file(ino)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= crate::FILE_BYTES_MAX);
+        let end = end.ok_or(FsError::TooLarge)?;
+        let more = state.charge_to_write(ino, offset / BLOCK, end.div_ceil(BLOCK));
+        state.space.check(more, state.usable())?;
+        let began = self.stall_begins(state);
+        state.relieve()?;
+        state.note_write(ino, data.len());
+        let whole_first = offset.div_ceil(BLOCK);
+        let whole_end = end / BLOCK;
+        let written = if !through || whole_first >= whole_end {
+            state.write_buffered(ino, offset, data)
+        } else {
+            let head = (whole_first * BLOCK - offset) as usize;
+            let tail = (end - whole_end * BLOCK) as usize;
+            state.write_ends(ino, offset, data, head, tail)
+        };
+        self.stall_ends(began);
+        written
+    }
+
+    pub(crate) fn op_read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        let mut fetches = Vec::new();
+        for _ in 0..READ_RETRIES_MAX {
+            fetches.clear();
+            let len = self.plan_read(ino, offset, out, &mut fetches)?;
+            match self.fetch(&fetches, out) {
+                Ok(()) => return Ok(len),
+                Err(error) => {
+                    // A zone that was reset meanwhile gives anything; only an error of a zone as it was is one.
+                    fence(SeqCst);
+                    if fetches.iter().all(|f| self.ground.generation(f.zone) == f.generation) {
+                        self.ground.note_checksum(&error);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Err(FsError::Device("a read was overtaken by the cleaner too often".into()))
+    }
+
+    /// With the lock: copies what is buffered, zeros holes, and notes what the device has to give.
+    fn plan_read(&self, ino: Ino, offset: u64, out: &mut [u8], fetches: &mut Vec<Fetch>) -> FsResult<usize> {
+        let mut guard = self.state.lock();
+        let inode = guard.file(ino)?;
+        let len = inode.size.saturating_sub(offset).min(out.len() as u64) as usize;
+        if len == 0 {
+            return Ok(0);
+        }
+        let out = &mut out[..len];
+        let end = offset + len as u64;
+        let (first, end_block) = (offset / BLOCK, end.div_ceil(BLOCK));
+        // Holes, and what pieces leave of their blocks, are zeros.
+        let mut known = offset;
+        let map = inode.map().ok_or(FsError::Stale)?;
+        let zero_to = |out: &mut [u8], to: u64, known: &mut u64| {
+            if to > *known {
+                out[(*known - offset) as usize..(to - offset) as usize].fill(0);
+            }
+        };
+        for run in map.range(first, end_block) {
+            let start = run.block * BLOCK;
+            let stop = start + u64::from(run.run.count - 1) * BLOCK + u64::from(run.run.len);
+            let (from, to) = (start.max(offset), stop.min(end));
+            if from >= to {
+                continue;
+            }
+            zero_to(out, from, &mut known);
+            let address = run.run.address + (from - start);
+            let zone = guard.zones.zone_of(address);
+            fetches.push(Fetch {
+                device_block: address / BLOCK,
+                offset: (address % BLOCK) as usize,
+                len: (to - from) as usize,
+                at: (from - offset) as usize,
+                zone,
+                generation: self.ground.generation(zone),
+            });
+            known = to;
+        }
+        zero_to(out, end, &mut known);
+        if !inode.dirty.is_empty() && inode.dirty.blocks.range(first..end_block).next().is_some() {
+            overlay(inode, offset, end, out, fetches);
+        }
+        // Access time as `relatime` has it: kept in memory, saved with the next checkpoint.
+        let now = (self.ground.clock)().0;
+        let stale = inode.atime <= inode.mtime.max(inode.ctime) || now - inode.atime > 86_400_000_000_000;
+        if stale && let Some(inode) = guard.tree.get_mut(ino) {
+            inode.atime = now;
+        }
+        Ok(len)
+    }
+
+    /// Without the lock: reads off the device and verifies.
+    fn fetch(&self, fetches: &[Fetch], out: &mut [u8]) -> FsResult<()> {
+        let mut bounce = Vec::new();
+        for f in fetches {
+            let target = &mut out[f.at..f.at + f.len];
+            let direct = f.offset == 0 && f.len % BLOCK_BYTES == 0;
+            if direct {
+                self.ground.read_blocks(f.device_block, target)?;
+            } else {
+                let blocks = (f.offset + f.len).div_ceil(BLOCK_BYTES);
+                bounce.resize(blocks * BLOCK_BYTES, 0);
+                self.ground.read_blocks(f.device_block, &mut bounce)?;
+                target.copy_from_slice(&bounce[f.offset..f.offset + f.len]);
+            }
+            fence(SeqCst);
+            if self.ground.generation(f.zone) != f.generation {
+                return Err(FsError::Device("zone reset under a read".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Device time before a write that has to clean or write back first.
+    fn stall_begins(&self, state: &State) -> Option<u64> {
+        let busy = state.dirty_bytes > state.dirty_bytes_max || state.free_for_data() < state.start_mark();
+        busy.then(|| self.ground.dev.counters().now.0)
+    }
+
+    fn stall_ends(&self, began: Option<u64>) {
+        if let Some(began) = began {
+            self.stalls.record(self.ground.dev.counters().now.0.saturating_sub(began));
+        }
+    }
+}
+
+impl State {
+    /// Writes whole blocks through, and what is before and after them into the buffer.
+    fn write_ends(&mut self, ino: Ino, offset: u64, data: &[u8], head: usize, tail: usize) -> FsResult<()> {
+        let (first, rest) = data.split_at(head);
+        let (whole, last) = rest.split_at(rest.len() - tail);
+        if !first.is_empty() {
+            self.write_buffered(ino, offset, first)?;
+        }
+        // What is buffered before goes first, so that a file written in order lies in order.
+        self.write_back_full(ino)?;
+        self.write_whole(ino, (offset + head as u64) / BLOCK, whole)?;
+        if !last.is_empty() {
+            self.write_buffered(ino, offset + (data.len() - tail) as u64, last)?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies buffered blocks over a read and takes what they cover out of the fetches.
+fn overlay(
+    inode: &crate::state::inode::Inode,
+    offset: u64,
+    end: u64,
+    out: &mut [u8],
+    fetches: &mut Vec<Fetch>,
+) {
+    let base = offset;
+    for (block, dirty) in inode.dirty.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)) {
+        let (from, to) = ((block * BLOCK).max(offset), ((block + 1) * BLOCK).min(end));
+        let (from_at, to_at) = ((from - base) as usize, (to - base) as usize);
+        let in_block = (from - block * BLOCK) as usize;
+        out[from_at..to_at].copy_from_slice(&dirty.data[in_block..in_block + (to_at - from_at)]);
+        let mut i = 0;
+        while i < fetches.len() {
+            let f = &mut fetches[i];
+            let (start, stop) = (f.at, f.at + f.len);
+            if stop <= from_at || start >= to_at {
+                i += 1;
+                continue;
+            }
+            let rest_len = stop.saturating_sub(to_at);
+            let keep_len = from_at.saturating_sub(start);
+            let skip = f.offset + (to_at.saturating_sub(start));
+            let rest = (rest_len > 0).then(|| Fetch {
+                device_block: f.device_block + (skip / BLOCK_BYTES) as u64,
+                offset: skip % BLOCK_BYTES,
+                len: rest_len,
+                at: to_at,
+                zone: f.zone,
+                generation: f.generation,
+            });
+            if keep_len > 0 {
+                f.len = keep_len;
+                i += 1;
+            } else {
+                fetches.swap_remove(i);
+            }
+            if let Some(rest) = rest {
+                fetches.push(rest);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `fsync`, `sync`, write-back, and what a server's thread does from time to time.
+
+use crate::Lfs;
+use crate::core::State;
+use crate::layout::BLOCK;
+use crate::layout::record::Record;
+use std::sync::atomic::Ordering::Acquire;
+use weft_core::Ino;
+use weft_vfs::FsResult;
+
+/// Most bytes that an `fsync` puts into the journal itself, records' heads included: with the frame's header they fit
+/// one block.
+const INLINE_BYTES_MAX: usize = 3584;
+/// Bytes of an inline record without its data.
+const INLINE_HEAD_BYTES: usize = 37;
+/// Buffered blocks of a file from which an `fsync` writes the full ones to their zone.
+const INLINE_BLOCKS_MAX: usize = 64;
+
+impl State {
+    /// Bytes that inlining what only memory has of a file would take.
+    fn inline_cost(&self, ino: Ino) -> usize {
+        let Some(inode) = self.tree.get(ino) else { return 0 };
+        let fresh = inode.dirty.blocks.values().filter(|block| block.is_fresh());
+        fresh.map(|block| (block.fresh.1 - block.fresh.0) as usize + INLINE_HEAD_BYTES).sum()
+    }
+
+    /// Puts what only memory has of a file into the journal or its data zone.
+    fn secure(&mut self, ino: Ino) -> FsResult<()> {
+        let Some(inode) = self.tree.get(ino) else { return Ok(()) };
+        if inode.dirty.is_empty() {
+            return Ok(());
+        }
+        let many = inode.dirty.blocks.len() > INLINE_BLOCKS_MAX;
+        if many || self.inline_cost(ino) > INLINE_BYTES_MAX {
+            self.write_back_full(ino)?;
+            if self.inline_cost(ino) > INLINE_BYTES_MAX {
+                return self.write_back_pieces(&[ino]);
+            }
+        }
+        self.inline(ino)
+    }
+
+    fn inline(&mut self, ino: Ino) -> FsResult<()> {
+        let mut from = 0;
+        self.begin()?;
+        loop {
+            let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
+            let next = inode.dirty.blocks.range_mut(from..).find(|(_, dirty)| dirty.is_fresh());
+            let Some((block, dirty)) = next else { return Ok(()) };
+            let block = *block;
+            let (start, end) = dirty.fresh;
+            dirty.fresh = (0, 0);
+            let (size, mtime) = (inode.settled_size(), inode.mtime);
+            // The block's content is copied so that the tree can be changed by the record that holds it.
+            let mut bytes = [0; INLINE_BYTES_MAX];
+            let len = ((end - start) as usize).min(bytes.len());
+            if let Some(dirty) = inode.dirty.blocks.get(&block) {
+                bytes[..len].copy_from_slice(&dirty.data[start as usize..start as usize + len]);
+            }
+            let offset = block * BLOCK + u64::from(start);
+            self.log(&Record::Inline { ino, offset, size, mtime, bytes: &bytes[..len] })?;
+            self.journaled.insert(ino.0);
+            from = block + 1;
+        }
+    }
+}
+
+impl Lfs {
+    pub(crate) fn op_fsync(&self, ino: Ino) -> FsResult<()> {
+        let seq = {
+            let mut state = self.locked()?;
+            state.inode(ino)?;
+            state.secure(ino)?;
+            state.commit()?;
+            self.ground.written_seq.load(Acquire)
+        };
+        self.wait_durable(seq)
+    }
+
+    pub(crate) fn op_sync(&self) -> FsResult<()> {
+        let seq = {
+            let mut state = self.locked()?;
+            state.write_back_old(-1)?;
+            state.settle_journaled()?;
+            state.commit()?;
+            self.ground.written_seq.load(Acquire)
+        };
+        self.wait_durable(seq)
+    }
+
+    pub(crate) fn op_write_back(&self, ino: Ino) -> FsResult<()> {
+        let mut state = self.locked()?;
+        state.inode(ino)?;
+        state.write_back_full(ino)
+    }
+
+    /// Waits for a frame to be durable; then zones whose death it made durable can be reset.
+    fn wait_durable(&self, seq: u64) -> FsResult<()> {
+        if self.ground.durable_seq.load(Acquire) >= seq {
+            return Ok(());
+        }
+        self.group_commit.wait_durable(&self.ground, seq).map_err(|error| self.state.lock().fail(error))?;
+        let mut state = self.state.lock();
+        if state.zones.dying().is_empty() { Ok(()) } else { state.reset_dead() }
+    }
+
+    /// What a thread of the server calls about every 100 ms: writes back old data, commits the journal when the commit
+    /// interval has passed, cleans when free zones are few.
+    pub fn tick(&self) -> FsResult<()> {
+        let interval = self.commit_interval.as_nanos() as i64;
+        let seq = {
+            let mut state = self.locked()?;
+            state.write_back_old(interval)?;
+            let now = state.now();
+            let mut commit = state.journal.pending() > 0 || !state.zones.dying().is_empty();
+            commit &= now.saturating_sub(state.last_commit) >= interval;
+            if commit {
+                state.last_commit = now;
+                state.commit()?;
+            }
+            state.clean_along(TICK_BLOCKS)?;
+            if commit { self.ground.written_seq.load(Acquire) } else { 0 }
+        };
+        self.wait_durable(seq)
+    }
+}
+
+/// Blocks for which a tick cleans as if they had been written.
+const TICK_BLOCKS: u32 = 64;

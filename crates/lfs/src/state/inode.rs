@@ -1,0 +1,147 @@
+//! An inode in memory.
+
+use super::directory::Directory;
+use super::extent_map::ExtentMap;
+use crate::alloc::space::charge;
+use crate::dirty::DirtyMap;
+use std::collections::BTreeMap;
+use weft_core::{BLOCK_BYTES, Ino, Tag};
+use weft_vfs::{Attr, FileKind, TimeSpec};
+
+/// What an inode holds.
+#[derive(Debug)]
+pub enum Body {
+    /// A file's map.
+    File(ExtentMap),
+    /// A directory's entries.
+    Directory(Directory),
+    /// A symlink's target.
+    Symlink(Box<[u8]>),
+    /// Nothing: fifo, socket, device.
+    Special,
+}
+
+/// Extended attributes, by name.
+pub type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
+/// An inode: what is durable of it, and (last) what only memory has.
+#[derive(Debug)]
+pub struct Inode {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub perm: u32,
+    /// Names.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub rdev: u64,
+    /// Last access.
+    pub atime: i64,
+    /// Last change of the data.
+    pub mtime: i64,
+    /// Last change of the inode.
+    pub ctime: i64,
+    /// Creation.
+    pub btime: i64,
+    /// Size as programs see it.
+    pub size: u64,
+    /// Size as the journal has it: never beyond data that the device does not have.
+    pub disk_size: u64,
+    /// The tag of its data.
+    pub tag: Tag,
+    /// The volume's byte clock when its content began.
+    pub born_at: u64,
+    /// What it holds.
+    pub body: Body,
+    /// Extended attributes.
+    pub xattrs: Xattrs,
+    /// Space that its mapped pieces are charged, in bytes.
+    pub charged: u64,
+
+    /// Open references.
+    pub opens: u32,
+    /// Whether the observer wants to hear of it.
+    pub watched: bool,
+    /// Buffered blocks.
+    pub dirty: DirtyMap,
+}
+
+impl Inode {
+    /// The map of a file.
+    pub fn map(&self) -> Option<&ExtentMap> {
+        match &self.body {
+            Body::File(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The entries of a directory.
+    pub fn directory(&self) -> Option<&Directory> {
+        match &self.body {
+            Body::Directory(directory) => Some(directory),
+            _ => None,
+        }
+    }
+
+    /// Space that a piece of a block is charged, or 0 for a hole.
+    pub fn charge_of(&self, block: u64) -> u32 {
+        self.map().and_then(|map| map.get(block)).map_or(0, |run| charge(run.len))
+    }
+
+    /// Attributes as programs see them.
+    pub fn attr(&self, ino: Ino) -> Attr {
+        let size = match &self.body {
+            Body::File(_) => self.size,
+            Body::Directory(directory) => directory.len() as u64 * 32,
+            Body::Symlink(target) => target.len() as u64,
+            Body::Special => 0,
+        };
+        let buffered: u64 = self.dirty.blocks.values().map(|block| u64::from(block.extra)).sum();
+        Attr {
+            ino,
+            kind: self.kind,
+            perm: self.perm,
+            links: self.links,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size,
+            blocks: (self.charged + buffered).div_ceil(512),
+            atime: TimeSpec(self.atime),
+            mtime: TimeSpec(self.mtime),
+            ctime: TimeSpec(self.ctime),
+            btime: TimeSpec(self.btime),
+        }
+    }
+
+    /// The size to journal now: all of the file up to the first byte that only memory has.
+    pub fn settled_size(&self) -> u64 {
+        let from = self.disk_size.min(self.size);
+        self.dirty.first_fresh(from).map_or(self.size, |at| at.min(self.size))
+    }
+
+    /// Bytes of the file within a block.
+    pub fn len_in_block(&self, block: u64) -> usize {
+        let start = block.saturating_mul(BLOCK_BYTES as u64);
+        self.size.saturating_sub(start).min(BLOCK_BYTES as u64) as usize
+    }
+
+    /// Estimate of the bytes that the inode takes in a checkpoint, its runs and names left out.
+    pub fn saved_bytes(&self) -> u64 {
+        let target = match &self.body {
+            Body::Symlink(target) => target.len(),
+            _ => 0,
+        };
+        let xattrs: usize = self.xattrs.iter().map(|(name, value)| 17 + name.len() + value.len()).sum();
+        (INODE_BYTES + target + xattrs) as u64
+    }
+}
+
+/// Bytes of an inode in a checkpoint.
+pub const INODE_BYTES: usize = 128;
+/// Bytes of a directory entry in a checkpoint, its name left out.
+pub const ENTRY_BYTES: usize = 29;

@@ -1,0 +1,6 @@
+//! The metadata in memory: what records change and checkpoints save.
+
+pub mod directory;
+pub mod extent_map;
+pub mod inode;
+pub mod tree;

@@ -1,0 +1,409 @@
+//! All inodes, and what each journal record does to them. The same code runs when an operation happens and when it is
+//! replayed, so that the two cannot differ.
+
+use super::directory::Directory;
+use super::extent_map::ExtentMap;
+use super::inode::{Body, ENTRY_BYTES, Inode};
+use crate::alloc::space::charge_run;
+use crate::error::ApplyError;
+use crate::layout::record::{FileRun, NewInode, Record};
+use rustc_hash::FxHashMap;
+use weft_core::{BLOCK_BYTES, Ino, Tag};
+use weft_vfs::FileKind;
+
+/// Told of every device place that a record fills or frees.
+pub trait PlaceSink {
+    /// A file's blocks now lie here.
+    fn placed(&mut self, ino: Ino, run: &FileRun);
+    /// A file's blocks no longer lie here.
+    fn freed(&mut self, ino: Ino, run: &FileRun);
+}
+
+/// Nobody needs to know: replay counts afterwards.
+impl PlaceSink for () {
+    fn placed(&mut self, _: Ino, _: &FileRun) {}
+    fn freed(&mut self, _: Ino, _: &FileRun) {}
+}
+
+/// The name space and the maps.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// Every inode.
+    pub inodes: FxHashMap<u64, Inode>,
+    /// The next inode number; numbers are never used twice.
+    pub next_ino: u64,
+    /// Estimate of a checkpoint's size without runs, in bytes.
+    pub saved_bytes: u64,
+    /// Runs of all files.
+    pub runs: u64,
+    /// Blocks of the device; extents beyond are refused.
+    pub device_blocks: u64,
+}
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Tree {
+    /// A tree with nothing but the root directory.
+    pub fn new(device_blocks: u64, time: i64) -> Tree {
+        let mut tree = Tree { next_ino: Ino::ROOT.0 + 1, device_blocks, ..Tree::default() };
+        let node = NewInode {
+            ino: Ino::ROOT,
+            kind: FileKind::Directory,
+            perm: 0o755,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: b"",
+            tag: Tag::default(),
+            time,
+            born_at: 0,
+        };
+        tree.add_inode(&node, Ino::ROOT);
+        if let Some(root) = tree.inodes.get_mut(&Ino::ROOT.0) {
+            root.links = 2;
+        }
+        tree
+    }
+
+    /// An inode.
+    pub fn get(&self, ino: Ino) -> Option<&Inode> {
+        self.inodes.get(&ino.0)
+    }
+
+    /// An inode, to change what only memory has.
+    pub fn get_mut(&mut self, ino: Ino) -> Option<&mut Inode> {
+        self.inodes.get_mut(&ino.0)
+    }
+
+    /// Adds an inode without a name.
+    pub fn add_inode(&mut self, node: &NewInode<'_>, parent: Ino) {
+        let body = match node.kind {
+            FileKind::File => Body::File(ExtentMap::default()),
+            FileKind::Directory => Body::Directory(Directory::new(parent)),
+            FileKind::Symlink => Body::Symlink(node.target.into()),
+            _ => Body::Special,
+        };
+        let inode = Inode {
+            kind: node.kind,
+            perm: node.perm,
+            links: 0,
+            uid: node.uid,
+            gid: node.gid,
+            rdev: node.rdev,
+            atime: node.time,
+            mtime: node.time,
+            ctime: node.time,
+            btime: node.time,
+            size: 0,
+            disk_size: 0,
+            tag: node.tag,
+            born_at: node.born_at,
+            body,
+            xattrs: Default::default(),
+            charged: 0,
+            opens: 0,
+            watched: false,
+            dirty: Default::default(),
+        };
+        self.saved_bytes += inode.saved_bytes();
+        self.next_ino = self.next_ino.max(node.ino.0 + 1);
+        self.inodes.insert(node.ino.0, inode);
+    }
+
+    /// Applies a record.
+    pub fn apply(&mut self, record: &Record<'_>, sink: &mut impl PlaceSink) -> Result<(), ApplyError> {
+        match record {
+            Record::Create { dir, name, node } => self.create(*dir, name, node),
+            Record::Link { ino, dir, name, time } => {
+                if self.inode(*ino)?.kind == FileKind::Directory {
+                    return Err(ApplyError::WrongKind(ino.0, "a file"));
+                }
+                self.add_name(*dir, name, *ino, *time)?;
+                let inode = self.inode(*ino)?;
+                inode.links += 1;
+                inode.ctime = *time;
+                Ok(())
+            }
+            Record::Unlink { dir, name, time } => {
+                let ino = self.remove_name(*dir, name, *time)?;
+                self.lose_name(ino, *time)
+            }
+            Record::Rename { from, to, name, new_name, exchange, time } => {
+                if *exchange {
+                    self.exchange(*from, name, *to, new_name, *time)
+                } else {
+                    self.rename(*from, name, *to, new_name, *time)
+                }
+            }
+            Record::Free { ino } => {
+                let inode = self.inodes.remove(&ino.0).ok_or(ApplyError::NoInode(ino.0))?;
+                self.saved_bytes = self.saved_bytes.saturating_sub(inode.saved_bytes());
+                if let Body::File(map) = &inode.body {
+                    self.runs = self.runs.saturating_sub(map.len() as u64);
+                    map.iter().for_each(|run| sink.freed(*ino, &run));
+                }
+                Ok(())
+            }
+            Record::Attributes { ino, perm, uid, gid, times } => {
+                let inode = self.inode(*ino)?;
+                (inode.perm, inode.uid, inode.gid) = (*perm, *uid, *gid);
+                [inode.atime, inode.mtime, inode.ctime] = *times;
+                Ok(())
+            }
+            Record::Truncate { ino, size, extend, time } => {
+                self.change_map(*ino, sink, |map, change| {
+                    map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.freed(run));
+                    if size % BLOCK != 0 {
+                        map.trim(size / BLOCK, (size % BLOCK) as u32, &mut |old, new| {
+                            change.freed(old);
+                            change.placed(new);
+                        });
+                    }
+                })?;
+                let inode = self.inode(*ino)?;
+                inode.disk_size =
+                    if *extend { inode.disk_size.max(*size) } else { inode.disk_size.min(*size) };
+                (inode.mtime, inode.ctime) = (*time, *time);
+                Ok(())
+            }
+            Record::Extents { ino, relocated, size, mtime, runs, .. } => {
+                let end = self.device_blocks;
+                if runs.iter().any(|r| r.run.device_block() + u64::from(r.run.count) > end) {
+                    return Err(ApplyError::BadExtent(ino.0));
+                }
+                self.change_map(*ino, sink, |map, change| {
+                    for run in runs.iter() {
+                        map.insert(*run, &mut |old| change.freed(old));
+                        change.placed(*run);
+                    }
+                })?;
+                if !*relocated {
+                    let inode = self.inode(*ino)?;
+                    inode.disk_size = *size;
+                    inode.mtime = *mtime;
+                    inode.ctime = inode.ctime.max(*mtime);
+                }
+                Ok(())
+            }
+            Record::Inline { ino, size, mtime, .. } => {
+                let inode = self.inode(*ino)?;
+                if inode.kind != FileKind::File {
+                    return Err(ApplyError::WrongKind(ino.0, "a file"));
+                }
+                inode.disk_size = *size;
+                inode.mtime = *mtime;
+                inode.ctime = inode.ctime.max(*mtime);
+                Ok(())
+            }
+            Record::Punch { ino, block, count, time } => {
+                self.change_map(*ino, sink, |map, change| {
+                    map.remove(*block, block + count, &mut |run| change.freed(run))
+                })?;
+                let inode = self.inode(*ino)?;
+                (inode.mtime, inode.ctime) = (*time, *time);
+                Ok(())
+            }
+            Record::Shift { ino, block, count, insert, size, time } => {
+                self.change_map(*ino, sink, |map, change| {
+                    if *insert {
+                        map.shift(*block, *count, true);
+                    } else {
+                        map.remove(*block, block + count, &mut |run| change.freed(run));
+                        map.shift(block + count, *count, false);
+                    }
+                })?;
+                let inode = self.inode(*ino)?;
+                inode.disk_size = *size;
+                (inode.mtime, inode.ctime) = (*time, *time);
+                Ok(())
+            }
+            Record::Xattr { ino, name, value, time } => {
+                let inode = self.inode(*ino)?;
+                let before = inode.saved_bytes();
+                match value {
+                    Some(value) => drop(inode.xattrs.insert((*name).into(), (*value).into())),
+                    None => drop(inode.xattrs.remove(*name)),
+                }
+                inode.ctime = *time;
+                let after = inode.saved_bytes();
+                self.saved_bytes = (self.saved_bytes + after).saturating_sub(before);
+                Ok(())
+            }
+            Record::SetTag { ino, tag } => {
+                self.inode(*ino)?.tag = *tag;
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds a directory entry as a checkpoint has it; link counts are the checkpoint's.
+    pub fn load_entry(&mut self, dir: Ino, cookie: u64, ino: Ino, name: &[u8]) -> Result<(), ApplyError> {
+        let is_dir = self.inode(ino)?.kind == FileKind::Directory;
+        let directory = self.dir(dir)?;
+        if !directory.insert_at(name, ino, cookie) {
+            return Err(ApplyError::Exists(ino.0));
+        }
+        directory.subdirectories += u32::from(is_dir);
+        self.saved_bytes += (ENTRY_BYTES + name.len()) as u64;
+        Ok(())
+    }
+
+    fn inode(&mut self, ino: Ino) -> Result<&mut Inode, ApplyError> {
+        self.inodes.get_mut(&ino.0).ok_or(ApplyError::NoInode(ino.0))
+    }
+
+    fn dir(&mut self, ino: Ino) -> Result<&mut Directory, ApplyError> {
+        match &mut self.inode(ino)?.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(ApplyError::WrongKind(ino.0, "a directory")),
+        }
+    }
+
+    fn create(&mut self, dir: Ino, name: &[u8], node: &NewInode<'_>) -> Result<(), ApplyError> {
+        if self.inodes.contains_key(&node.ino.0) || node.ino.0 == 0 {
+            return Err(ApplyError::Exists(node.ino.0));
+        }
+        if dir.0 == 0 {
+            self.add_inode(node, Ino(0));
+            return Ok(());
+        }
+        self.add_name(dir, name, node.ino, node.time)?;
+        self.add_inode(node, dir);
+        let is_dir = node.kind == FileKind::Directory;
+        self.inode(node.ino)?.links = if is_dir { 2 } else { 1 };
+        if is_dir {
+            self.gain_subdirectory(dir)?;
+        }
+        Ok(())
+    }
+
+    fn add_name(&mut self, dir: Ino, name: &[u8], ino: Ino, time: i64) -> Result<(), ApplyError> {
+        if !self.dir(dir)?.insert(name, ino) {
+            return Err(ApplyError::Exists(ino.0));
+        }
+        self.saved_bytes += (ENTRY_BYTES + name.len()) as u64;
+        self.touch_dir(dir, time)
+    }
+
+    fn remove_name(&mut self, dir: Ino, name: &[u8], time: i64) -> Result<Ino, ApplyError> {
+        let entry = self.dir(dir)?.remove(name).ok_or(ApplyError::NoName(dir.0))?;
+        self.saved_bytes = self.saved_bytes.saturating_sub((ENTRY_BYTES + name.len()) as u64);
+        if self.inode(entry.ino)?.kind == FileKind::Directory {
+            self.lose_subdirectory(dir)?;
+        }
+        self.touch_dir(dir, time)?;
+        Ok(entry.ino)
+    }
+
+    /// An inode lost a name; a directory has only one.
+    fn lose_name(&mut self, ino: Ino, time: i64) -> Result<(), ApplyError> {
+        let inode = self.inode(ino)?;
+        inode.links = if inode.kind == FileKind::Directory { 0 } else { inode.links.saturating_sub(1) };
+        inode.ctime = time;
+        Ok(())
+    }
+
+    fn touch_dir(&mut self, dir: Ino, time: i64) -> Result<(), ApplyError> {
+        let inode = self.inode(dir)?;
+        (inode.mtime, inode.ctime) = (time, time);
+        Ok(())
+    }
+
+    fn gain_subdirectory(&mut self, dir: Ino) -> Result<(), ApplyError> {
+        self.inode(dir)?.links += 1;
+        self.dir(dir)?.subdirectories += 1;
+        Ok(())
+    }
+
+    fn lose_subdirectory(&mut self, dir: Ino) -> Result<(), ApplyError> {
+        let inode = self.inode(dir)?;
+        inode.links = inode.links.saturating_sub(1);
+        let directory = self.dir(dir)?;
+        directory.subdirectories = directory.subdirectories.saturating_sub(1);
+        Ok(())
+    }
+
+    fn rename(
+        &mut self,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        time: i64,
+    ) -> Result<(), ApplyError> {
+        // The name has to exist before the one it replaces may go.
+        let ino = self.dir(from)?.get(name).ok_or(ApplyError::NoName(from.0))?.ino;
+        if self.dir(to)?.get(new_name).is_some() {
+            let replaced = self.remove_name(to, new_name, time)?;
+            self.lose_name(replaced, time)?;
+        }
+        self.remove_name(from, name, time)?;
+        self.add_name(to, new_name, ino, time)?;
+        self.inode(ino)?.ctime = time;
+        if self.inode(ino)?.kind == FileKind::Directory {
+            self.gain_subdirectory(to)?;
+            self.dir(ino)?.parent = to;
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        time: i64,
+    ) -> Result<(), ApplyError> {
+        let one = self.dir(from)?.get(name).ok_or(ApplyError::NoName(from.0))?.ino;
+        let two = self.dir(to)?.get(new_name).ok_or(ApplyError::NoName(to.0))?.ino;
+        self.dir(from)?.replace(name, two);
+        self.dir(to)?.replace(new_name, one);
+        for (ino, old, new) in [(one, from, to), (two, to, from)] {
+            self.inode(ino)?.ctime = time;
+            if self.inode(ino)?.kind == FileKind::Directory {
+                self.lose_subdirectory(old)?;
+                self.gain_subdirectory(new)?;
+                self.dir(ino)?.parent = new;
+            }
+        }
+        self.touch_dir(from, time)?;
+        self.touch_dir(to, time)
+    }
+
+    /// Changes a file's map and keeps the counts that depend on it.
+    fn change_map(
+        &mut self,
+        ino: Ino,
+        sink: &mut impl PlaceSink,
+        change: impl FnOnce(&mut ExtentMap, &mut MapChange<'_>),
+    ) -> Result<(), ApplyError> {
+        let inode = self.inodes.get_mut(&ino.0).ok_or(ApplyError::NoInode(ino.0))?;
+        let Body::File(map) = &mut inode.body else { return Err(ApplyError::WrongKind(ino.0, "a file")) };
+        let runs_before = map.len() as u64;
+        let mut notes = MapChange { ino, charged: inode.charged, sink };
+        change(map, &mut notes);
+        inode.charged = notes.charged;
+        self.runs = (self.runs + map.len() as u64).saturating_sub(runs_before);
+        Ok(())
+    }
+}
+
+/// Collects what a change of one map places and frees.
+struct MapChange<'a> {
+    ino: Ino,
+    charged: u64,
+    sink: &'a mut dyn PlaceSink,
+}
+
+impl MapChange<'_> {
+    fn placed(&mut self, run: FileRun) {
+        self.charged += charge_run(&run.run);
+        self.sink.placed(self.ino, &run);
+    }
+
+    fn freed(&mut self, run: FileRun) {
+        self.charged = self.charged.saturating_sub(charge_run(&run.run));
+        self.sink.freed(self.ino, &run);
+    }
+}

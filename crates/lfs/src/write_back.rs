@@ -1,0 +1,192 @@
+//! Sends buffered blocks to their data zones.
+
+use crate::core::{State, WRITE_BLOCKS_MAX};
+use crate::place::{Packer, Spot};
+use rustc_hash::FxHashMap;
+use weft_core::{BLOCK_BYTES, Ino, Tag};
+use weft_vfs::FsResult;
+
+/// What a writer writes back at most before it goes on, in bytes: bounds how long one write takes.
+const SHARE_BYTES: u64 = 1 << 20;
+
+impl State {
+    /// Takes a block out of the dirty buffer, if it is there.
+    pub(crate) fn forget_dirty(&mut self, ino: Ino, block: u64) {
+        let Some(inode) = self.tree.get_mut(ino) else { return };
+        if let Some(dirty) = inode.dirty.blocks.remove(&block) {
+            self.space.buffered = self.space.buffered.saturating_sub(u64::from(dirty.extra));
+            self.dirty_bytes -= BLOCK_BYTES as u64;
+            self.pool.give(dirty.data);
+        }
+    }
+
+    /// Drops the buffered blocks of a file from `first` on.
+    pub(crate) fn drop_dirty(&mut self, ino: Ino, first: u64, end: u64) {
+        let Some(inode) = self.tree.get(ino) else { return };
+        if inode.dirty.is_empty() {
+            return;
+        }
+        let gone: Vec<u64> = inode.dirty.blocks.range(first..end).map(|(block, _)| *block).collect();
+        for block in gone {
+            self.forget_dirty(ino, block);
+        }
+    }
+
+    /// Puts a file with buffered blocks in the write-back queue.
+    pub(crate) fn enqueue(&mut self, ino: Ino) {
+        let Some(inode) = self.tree.get_mut(ino) else { return };
+        if !inode.dirty.queued && !inode.dirty.is_empty() {
+            inode.dirty.queued = true;
+            inode.dirty.since = (self.ground.clock)().0;
+            self.write_back_queue.push_back(ino);
+        }
+    }
+
+    /// Writes back the full blocks of a file, in order.
+    pub(crate) fn write_back_full(&mut self, ino: Ino) -> FsResult<()> {
+        self.write_back_full_upto(ino, u64::MAX)
+    }
+
+    fn write_back_full_upto(&mut self, ino: Ino, bytes_max: u64) -> FsResult<()> {
+        let mut left = bytes_max.div_ceil(BLOCK_BYTES as u64);
+        while left > 0 {
+            let Some(inode) = self.tree.get(ino) else { return Ok(()) };
+            let full_end = inode.size / BLOCK_BYTES as u64;
+            let most = (WRITE_BLOCKS_MAX as usize).min(left as usize);
+            let waiting = inode.dirty.blocks.range(..full_end).take(most).count() as u32;
+            if waiting == 0 {
+                return Ok(());
+            }
+            left -= u64::from(waiting);
+            self.clean_along(waiting)?;
+            let mut data = std::mem::take(&mut self.bounce);
+            data.clear();
+            let mut spots = Vec::with_capacity(waiting as usize);
+            let mut tag = Tag::default();
+            if let Some(inode) = self.tree.get(ino) {
+                tag = inode.tag;
+                for (index, (block, dirty)) in
+                    inode.dirty.blocks.range(..full_end).take(waiting as usize).enumerate()
+                {
+                    data.extend_from_slice(&dirty.data[..]);
+                    spots.push(Spot {
+                        ino,
+                        block: *block,
+                        len: BLOCK_BYTES as u32,
+                        index: index as u32,
+                        offset: 0,
+                    });
+                }
+            }
+            let placed = self.place(&tag, &spots, &data, false);
+            self.bounce = data;
+            placed?;
+        }
+        Ok(())
+    }
+
+    /// Writes back everything buffered of these files: full blocks file by file, then what is left of all of them,
+    /// packed.
+    pub(crate) fn write_back_all(&mut self, inos: &[Ino]) -> FsResult<()> {
+        for ino in inos {
+            self.write_back_full(*ino)?;
+            self.maintain()?;
+        }
+        self.write_back_pieces(inos)
+    }
+
+    /// Packs and writes the last, partial blocks of these files.
+    pub(crate) fn write_back_pieces(&mut self, inos: &[Ino]) -> FsResult<()> {
+        let mut groups: FxHashMap<(u16, u16), (Tag, Vec<Ino>)> = FxHashMap::default();
+        for ino in inos {
+            if let Some(inode) = self.tree.get(*ino).filter(|inode| !inode.dirty.is_empty()) {
+                let tag = inode.tag;
+                groups.entry((tag.stream.0, tag.group.0)).or_insert_with(|| (tag, Vec::new())).1.push(*ino);
+            }
+        }
+        for (tag, inos) in groups.into_values() {
+            for some in inos.chunks(WRITE_BLOCKS_MAX as usize) {
+                self.clean_along(some.len() as u32)?;
+                let mut data = Vec::new();
+                let mut packer = Packer::new(0);
+                let mut spots = Vec::with_capacity(some.len());
+                for ino in some {
+                    let Some(inode) = self.tree.get(*ino) else { continue };
+                    for (block, dirty) in &inode.dirty.blocks {
+                        let len = inode.len_in_block(*block);
+                        if len > 0 {
+                            spots.push(packer.add(*ino, *block, &dirty.data[..len], &mut data));
+                        }
+                    }
+                }
+                spots.sort_by_key(|spot| spot.index);
+                self.place(&tag, &spots, &data, false)?;
+                self.maintain()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes back what only the journal and memory have, so that a checkpoint need not hold it.
+    pub(crate) fn settle_journaled(&mut self) -> FsResult<()> {
+        let inos: Vec<Ino> = self.journaled.drain().map(Ino).collect();
+        self.write_back_all(&inos)
+    }
+
+    /// Keeps the dirty buffer within its bound: writes back the oldest, a share at a time.
+    pub(crate) fn relieve(&mut self) -> FsResult<()> {
+        if self.dirty_bytes <= self.dirty_bytes_max {
+            return Ok(());
+        }
+        let goal = self.dirty_bytes.saturating_sub(SHARE_BYTES);
+        let mut small = Vec::new();
+        let mut small_bytes = 0;
+        while self.dirty_bytes.saturating_sub(small_bytes) > goal {
+            let Some(ino) = self.write_back_queue.pop_front() else { break };
+            let Some(inode) = self.tree.get_mut(ino) else { continue };
+            inode.dirty.queued = false;
+            if inode.dirty.is_empty() {
+                continue;
+            }
+            self.write_back_full_upto(ino, SHARE_BYTES)?;
+            let Some(inode) = self.tree.get(ino) else { continue };
+            let left = inode.dirty.blocks.len();
+            if left > 1 {
+                self.write_back_queue.push_front(ino);
+                if let Some(inode) = self.tree.get_mut(ino) {
+                    inode.dirty.queued = true;
+                }
+            } else if left == 1 {
+                small.push(ino);
+                small_bytes += BLOCK_BYTES as u64;
+            }
+        }
+        self.write_back_pieces(&small)
+    }
+
+    /// Writes back files whose oldest buffered byte is older than `age_ns`.
+    pub(crate) fn write_back_old(&mut self, age_ns: i64) -> FsResult<()> {
+        let before = self.now().saturating_sub(age_ns);
+        let mut old = Vec::new();
+        while let Some(ino) = self.write_back_queue.front().copied() {
+            match self.tree.get_mut(ino) {
+                Some(inode) if !inode.dirty.is_empty() && inode.dirty.since > before => break,
+                Some(inode) => {
+                    inode.dirty.queued = false;
+                    old.push(ino);
+                }
+                None => {}
+            }
+            self.write_back_queue.pop_front();
+        }
+        self.write_back_all(&old)
+    }
+
+    /// Writes a checkpoint when one is due.
+    pub(crate) fn maintain(&mut self) -> FsResult<()> {
+        if self.checkpoint_due() && !self.in_checkpoint {
+            self.checkpoint(false)?;
+        }
+        Ok(())
+    }
+}

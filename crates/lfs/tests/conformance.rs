@@ -1,0 +1,15 @@
+//! The core passes the suite that every core must pass.
+
+use std::sync::Arc;
+use weft_device::{Geometry, ZonedModel};
+use weft_lfs::{FormatOptions, Lfs, MountOptions};
+use weft_vfs::FileSystem;
+
+fn make() -> Box<dyn FileSystem> {
+    let geometry = Geometry::zn540().with_size(128 << 20).with_zone_bytes(1 << 20);
+    let device = Arc::new(ZonedModel::memory(&geometry).unwrap());
+    Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
+    Box::new(Lfs::mount(device, MountOptions::default()).unwrap())
+}
+
+weft_vfs::conformance_tests!(make);
