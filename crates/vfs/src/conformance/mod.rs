@@ -5,7 +5,7 @@
 //! - **Properties** ([`run_all`], [`conformance_tests!`](crate::conformance_tests)): one function per sentence that a
 //!   core must make true, with the exact error variant where one is due.
 //! - **[`model`]**: random operations on a core and on [`MemFs`](crate::MemFs), compared after each one.
-//! - **`crash`**: a workload that remembers what was promised, and judges what is there after a power cut.
+//! - **[`crash`]**: a workload that remembers what was promised, and judges what is there after a power cut.
 //!
 //! A core's `tests/conformance.rs` is:
 //!
@@ -45,6 +45,7 @@
 pub mod attributes;
 pub mod concurrency;
 pub mod content;
+pub mod crash;
 pub mod links;
 pub mod listing;
 pub mod model;
