@@ -9,7 +9,8 @@
 //! - [`state`]: the metadata in memory, changed only by applying journal records;
 //! - [`journal`]: frames, checkpoints, replay;
 //! - [`alloc`]: zones, open slots, space accounts, the reserve;
-//! - [`gc`]: the cleaner.
+//! - [`gc`]: the cleaner;
+//! - [`fsck`]: the offline check.
 //!
 //! What is promised is the contract of [`weft_vfs::FileSystem`]. After a power cut a file is a prefix of what was
 //! written, with later overwrites of it done or not, block by block: its size in the journal never runs ahead of its
@@ -25,6 +26,7 @@ mod commit;
 mod core;
 mod dirty;
 pub mod error;
+pub mod fsck;
 pub mod gc;
 pub mod journal;
 pub mod layout;

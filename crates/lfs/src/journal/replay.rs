@@ -15,7 +15,7 @@ use crate::layout::{BLOCK, footer};
 use crate::options::CrcTable;
 use crate::state::inode::Body;
 use crate::state::tree::Tree;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_core::checksum::crc32c;
@@ -54,6 +54,8 @@ pub struct Restored {
     pub entries: usize,
     /// Entries left out because their data is not whole.
     pub dropped: usize,
+    /// Zones whose CRCs the checkpoint holds.
+    pub listed: FxHashSet<ZoneId>,
 }
 
 /// Makes the state; CRCs of data blocks go into `crcs`.
@@ -62,7 +64,7 @@ pub fn restore(dev: &dyn ZonedDevice, scan: &Scan, crcs: &dyn CrcTable) -> Resul
     let mut stop = chain.entries.len();
     loop {
         let (mut state, suspects) = chain.apply(dev, stop, crcs)?;
-        match first_torn(dev, &state.tree, &suspects) {
+        match first_torn(dev, scan, &state.tree, &suspects) {
             Some(torn) => stop = torn,
             None => {
                 state.dropped = chain.entries.len() - stop;
@@ -162,13 +164,20 @@ impl<'a> Chain<'a> {
             chain: Vec::new(),
             entries: stop,
             dropped: 0,
+            listed: FxHashSet::default(),
         };
         let corrupt = |frame: &FoundFrame, error: ApplyError| LfsError::Corrupt {
             zone: frame.zone,
             block: frame.block,
             what: error.to_string(),
         };
-        let mut loader = Loader { tree: &mut state.tree, crcs, zone_blocks: info.zone_blocks, volume: None };
+        let mut loader = Loader {
+            tree: &mut state.tree,
+            crcs,
+            zone_blocks: info.zone_blocks,
+            volume: None,
+            listed: &mut state.listed,
+        };
         for part in &self.parts {
             let mut r = Reader::new(&part.payload);
             while r.remaining() > 0 {
@@ -231,6 +240,7 @@ struct Loader<'a> {
     crcs: &'a dyn CrcTable,
     zone_blocks: u32,
     volume: Option<(String, i64, u64, u64)>,
+    listed: &'a mut FxHashSet<ZoneId>,
 }
 
 impl Loader<'_> {
@@ -279,6 +289,7 @@ impl Loader<'_> {
             }
             Item::Entry { dir, cookie, ino, name } => self.tree.load_entry(dir, cookie, ino, name),
             Item::Crcs { zone, block, crcs } => {
+                self.listed.insert(zone);
                 let first = u64::from(zone.0) * u64::from(self.zone_blocks) + u64::from(block);
                 let slots = self.crcs.slots();
                 let end = first + crcs.len() as u64;
@@ -334,7 +345,12 @@ impl Restored {
 }
 
 /// The first entry of which a block that is still mapped does not hold what was written.
-fn first_torn(dev: &dyn ZonedDevice, tree: &Tree, suspects: &FxHashMap<u64, (u32, usize)>) -> Option<usize> {
+fn first_torn(
+    dev: &dyn ZonedDevice,
+    scan: &Scan,
+    tree: &Tree,
+    suspects: &FxHashMap<u64, (u32, usize)>,
+) -> Option<usize> {
     if suspects.is_empty() {
         return None;
     }
@@ -350,7 +366,8 @@ fn first_torn(dev: &dyn ZonedDevice, tree: &Tree, suspects: &FxHashMap<u64, (u32
                     continue;
                 }
                 let (zone, at) = (ZoneId((block / zone_blocks) as u32), (block % zone_blocks) as u32);
-                let whole = dev.read(zone, at, &mut raw).is_ok() && crc32c(&raw) == *crc;
+                let written = at < scan.zones[zone.index()].report.write_pointer;
+                let whole = written && dev.read(zone, at, &mut raw).is_ok() && crc32c(&raw) == *crc;
                 if !whole {
                     torn = Some(*entry);
                 }

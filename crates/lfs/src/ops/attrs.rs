@@ -31,14 +31,19 @@ impl State {
         } else if size == 0 {
             self.tell_death(ino);
         }
-        let first_gone = size.div_ceil(BLOCK);
         if size < old {
-            self.drop_dirty(ino, first_gone, u64::MAX);
-            if let Some(inode) = self.tree.get_mut(ino)
-                && let Some(dirty) = inode.dirty.blocks.get_mut(&(size / BLOCK))
-                && size % BLOCK != 0
-            {
-                dirty.cut((size % BLOCK) as usize);
+            self.drop_dirty(ino, size.div_ceil(BLOCK), u64::MAX);
+            if let Some(inode) = self.tree.get_mut(ino) {
+                inode.size = size;
+                if size % BLOCK != 0
+                    && let Some(dirty) = inode.dirty.blocks.get_mut(&(size / BLOCK))
+                {
+                    dirty.cut((size % BLOCK) as usize);
+                }
+            }
+            // What stays of the file must be stored before the journal can say that the file has this size.
+            if self.file(ino)?.settled_size() < size {
+                self.write_back_all(&[ino])?;
             }
         }
         self.begin()?;

@@ -98,12 +98,10 @@ impl Lfs {
                 state.tell(ino, block, size.max(new_size).div_ceil(BLOCK));
             }
         }
-        if let Some(inode) = state.tree.get_mut(ino)
-            && !matches!(mode, FallocateMode::KeepSize)
-        {
-            (inode.mtime, inode.ctime) = (now, now);
-        }
-        Ok(())
+        let inode = state.inode(ino)?;
+        let (perm, uid, gid, atime) = (inode.perm, inode.uid, inode.gid, inode.atime);
+        state.begin()?;
+        state.log(&Record::Attributes { ino, perm, uid, gid, times: [atime, now, now] })
     }
 
     pub(crate) fn op_seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64> {

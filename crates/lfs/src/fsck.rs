@@ -1,0 +1,312 @@
+//! The offline check of a volume: every header, frame, footer and CRC, the maps against the zones, names against
+//! inodes. It only reads. What it lists, it lists with its place.
+
+use crate::error::LfsError;
+use crate::journal::replay::{Restored, read_footer, restore};
+use crate::journal::scan::{Scan, scan};
+use crate::layout::BLOCK;
+use crate::layout::record::FileRun;
+use crate::layout::zone_header::ZoneKind;
+use crate::options::{CrcTable, HeapCrcTable};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::checksum::crc32c;
+use weft_core::{BLOCK_BYTES, Ino, ZoneId};
+use weft_device::{ZoneState, ZonedDevice};
+use weft_vfs::FileKind;
+
+/// Most problems that are listed one by one; the rest is counted.
+pub const PROBLEMS_MAX: usize = 1000;
+
+/// Something that is not as it must be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// The zone, when it is of one.
+    pub zone: Option<ZoneId>,
+    /// The block within the zone, when it is of one.
+    pub block: Option<u32>,
+    /// The inode, when it is of one.
+    pub ino: Option<Ino>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.zone, self.block) {
+            (Some(zone), Some(block)) => write!(f, "zone {zone}, block {block}: ")?,
+            (Some(zone), None) => write!(f, "zone {zone}: ")?,
+            _ => {}
+        }
+        if let Some(ino) = self.ino {
+            write!(f, "inode {ino}: ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FsckReport {
+    /// Whether the volume was closed; if not, the journal was replayed for the check.
+    pub closed: bool,
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symlinks and special files.
+    pub others: u64,
+    /// Zones that hold metadata.
+    pub meta_zones: u32,
+    /// Zones that hold live data.
+    pub data_zones: u32,
+    /// Device blocks with live data, each read and checked against its CRC.
+    pub blocks_checked: u64,
+    /// Journal entries after the checkpoint.
+    pub entries: usize,
+    /// Journal entries that a power cut left without their data: they were never durable and do not count.
+    pub entries_dropped: usize,
+    /// What is wrong, up to [`PROBLEMS_MAX`].
+    pub problems: Vec<Problem>,
+    /// Problems beyond those listed.
+    pub more_problems: u64,
+}
+
+impl FsckReport {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn add(&mut self, zone: Option<ZoneId>, block: Option<u32>, ino: Option<Ino>, what: impl Into<String>) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(Problem { zone, block, ino, what: what.into() });
+        } else {
+            self.more_problems += 1;
+        }
+    }
+}
+
+/// Checks a volume that is not mounted. Never writes.
+///
+/// # Errors
+/// Only what keeps the check from being made at all: the device fails, or holds no volume that this version can read.
+/// Damage of a volume is in the report.
+pub fn check(dev: Arc<dyn ZonedDevice>) -> Result<FsckReport, LfsError> {
+    let mut report = FsckReport::default();
+    let found = match scan(&*dev) {
+        Ok(found) => found,
+        Err(error @ (LfsError::WrongVolume { zone, .. } | LfsError::WrongShape { zone, .. })) => {
+            report.add(Some(zone), Some(0), None, error.to_string());
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    let info = dev.info();
+    let crcs = HeapCrcTable::new(u64::from(info.zones) * u64::from(info.zone_blocks));
+    check_headers(&found, &mut report);
+    let restored = match restore(&*dev, &found, &crcs) {
+        Ok(restored) => restored,
+        Err(LfsError::Corrupt { zone, block, what }) => {
+            report.add(Some(zone), Some(block), None, what);
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    report.closed = restored.clean;
+    report.entries = restored.entries;
+    report.entries_dropped = restored.dropped;
+    check_frames(&found, &restored, &mut report);
+    check_names(&restored, &mut report);
+    check_maps(&*dev, &found, &restored, &crcs, &mut report);
+    Ok(report)
+}
+
+fn check_headers(found: &Scan, report: &mut FsckReport) {
+    let mut sequences: FxHashMap<u64, ZoneId> = FxHashMap::default();
+    for (zone, f) in found.zones.iter().enumerate() {
+        let zone = ZoneId(zone as u32);
+        match f.header {
+            Some(header) => {
+                report.meta_zones += u32::from(header.kind == ZoneKind::Meta);
+                if let Some(other) = sequences.insert(header.sequence, zone) {
+                    let what = format!("opened as number {}, as zone {other} was", header.sequence);
+                    report.add(Some(zone), Some(0), None, what);
+                }
+            }
+            None if f.is_written() => report.add(Some(zone), Some(0), None, "the zone header is damaged"),
+            None => {}
+        }
+    }
+}
+
+fn check_frames(found: &Scan, restored: &Restored, report: &mut FsckReport) {
+    for stray in &found.stray {
+        let what = format!("frame {} stands behind a damaged one", stray.header.seq);
+        report.add(Some(stray.zone), Some(stray.block), None, what);
+    }
+    if restored.clean {
+        for at in found.breaks.iter().filter(|at| restored.chain.contains(&at.zone)) {
+            report.add(Some(at.zone), Some(at.block), None, "not a frame, although the volume was closed");
+        }
+    }
+}
+
+fn check_names(restored: &Restored, report: &mut FsckReport) {
+    let tree = &restored.tree;
+    let mut names: FxHashMap<u64, u32> = FxHashMap::default();
+    let mut reached: FxHashSet<u64> = FxHashSet::default();
+    let mut todo = vec![Ino::ROOT];
+    reached.insert(Ino::ROOT.0);
+    while let Some(dir) = todo.pop() {
+        let Some(directory) = tree.get(dir).and_then(|inode| inode.directory()) else { continue };
+        for (_, name, ino) in directory.after(0) {
+            let name = String::from_utf8_lossy(name);
+            let Some(inode) = tree.get(ino) else {
+                report.add(
+                    None,
+                    None,
+                    Some(dir),
+                    format!("entry '{name}' names inode {ino}, which does not exist"),
+                );
+                continue;
+            };
+            *names.entry(ino.0).or_default() += 1;
+            let first = reached.insert(ino.0);
+            if let Some(child) = inode.directory() {
+                if !first {
+                    report.add(
+                        None,
+                        None,
+                        Some(ino),
+                        format!("directory with a second name '{name}' in {dir}"),
+                    );
+                } else {
+                    if child.parent != dir {
+                        let what = format!("parent is {}, but it is named in {dir}", child.parent);
+                        report.add(None, None, Some(ino), what);
+                    }
+                    todo.push(ino);
+                }
+            }
+        }
+    }
+    for (ino, inode) in &tree.inodes {
+        let here = Ino(*ino);
+        match inode.kind {
+            FileKind::File => report.files += 1,
+            FileKind::Directory => report.directories += 1,
+            _ => report.others += 1,
+        }
+        if !reached.contains(ino) {
+            report.add(None, None, Some(here), format!("orphan: no name leads to it, {} links", inode.links));
+            continue;
+        }
+        let links = match inode.directory() {
+            Some(directory) => 2 + directory.subdirectories,
+            None => names.get(ino).copied().unwrap_or(0),
+        };
+        if inode.links != links {
+            report.add(None, None, Some(here), format!("has {} links, {links} are found", inode.links));
+        }
+        if *ino >= tree.next_ino {
+            report.add(None, None, Some(here), format!("number not below the next one, {}", tree.next_ino));
+        }
+    }
+}
+
+fn check_maps(
+    dev: &dyn ZonedDevice,
+    found: &Scan,
+    restored: &Restored,
+    crcs: &dyn CrcTable,
+    report: &mut FsckReport,
+) {
+    let zone_blocks = u64::from(dev.info().zone_blocks);
+    let place = |address: u64| {
+        let block = address / BLOCK;
+        (ZoneId((block / zone_blocks) as u32), (block % zone_blocks) as u32)
+    };
+    let mut runs: Vec<(Ino, FileRun)> = Vec::new();
+    for (ino, inode) in &restored.tree.inodes {
+        let ends = inode.size.div_ceil(BLOCK);
+        for run in inode.map().into_iter().flat_map(|map| map.iter()) {
+            if run.block + u64::from(run.run.count) > ends {
+                let what = format!("maps block {} beyond its end", run.block + u64::from(run.run.count) - 1);
+                report.add(None, None, Some(Ino(*ino)), what);
+            }
+            runs.push((Ino(*ino), run));
+        }
+    }
+    runs.sort_unstable_by_key(|(ino, run)| (run.run.address, *ino));
+    let mut end = 0;
+    let mut before = Ino(0);
+    let mut live_zones: FxHashSet<u32> = FxHashSet::default();
+    let mut checked = u64::MAX;
+    let mut raw = vec![0; BLOCK_BYTES];
+    for (ino, run) in &runs {
+        let (zone, block) = place(run.run.address);
+        if run.run.address < end {
+            let what = format!("shares bytes of the device with inode {before}");
+            report.add(Some(zone), Some(block), Some(*ino), what);
+        }
+        let run_end = run.run.address + u64::from(run.run.count - 1) * BLOCK + u64::from(run.run.len);
+        if run_end > end {
+            (end, before) = (run_end, *ino);
+        }
+        let of_zone = &found.zones[zone.index()];
+        if block == 0 || u64::from(block) + u64::from(run.run.count) > u64::from(of_zone.report.write_pointer)
+        {
+            report.add(Some(zone), Some(block), Some(*ino), "maps blocks that are not written");
+            continue;
+        }
+        if of_zone.header.is_some_and(|header| header.kind == ZoneKind::Meta) {
+            report.add(Some(zone), Some(block), Some(*ino), "maps blocks of a metadata zone");
+            continue;
+        }
+        live_zones.insert(zone.0);
+        for i in 0..run.run.count {
+            let device_block = run.run.device_block() + u64::from(i);
+            if device_block == checked {
+                continue;
+            }
+            checked = device_block;
+            report.blocks_checked += 1;
+            match dev.read(zone, block + i, &mut raw) {
+                Err(error) => report.add(Some(zone), Some(block + i), Some(*ino), error.to_string()),
+                Ok(()) if crc32c(&raw) != crcs.slots()[device_block as usize].load(Relaxed) => {
+                    report.add(Some(zone), Some(block + i), Some(*ino), "checksum mismatch");
+                }
+                Ok(()) => {}
+            }
+        }
+    }
+    report.data_zones = live_zones.len() as u32;
+    check_footers(dev, found, restored, &live_zones, report);
+}
+
+/// A full zone that a closed volume uses has either a footer that can be read, or CRCs in the checkpoint; a footer that
+/// is there and damaged is not the same as none.
+fn check_footers(
+    dev: &dyn ZonedDevice,
+    found: &Scan,
+    restored: &Restored,
+    live: &FxHashSet<u32>,
+    report: &mut FsckReport,
+) {
+    for &zone in live {
+        let zone = ZoneId(zone);
+        let f = &found.zones[zone.index()];
+        let written_out =
+            f.report.state == ZoneState::Full && f.report.write_pointer == dev.info().zone_capacity;
+        if written_out
+            && restored.clean
+            && read_footer(dev, zone, f).is_none()
+            && !restored.listed.contains(&zone)
+        {
+            report.add(Some(zone), Some(f.report.write_pointer - 1), None, "the zone footer is damaged");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A volume on a device in memory whose power can be cut.
+
+// Each test binary uses its part of the rig.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use weft_device::{Geometry, PowerCut, ZonedDevice};
+use weft_lfs::fsck::{self, FsckReport};
+use weft_lfs::{FormatOptions, Lfs, MountOptions};
+use weft_vfs::conformance::crash::Rig;
+use weft_vfs::{FileSystem, FsError, FsResult, TimeSpec};
+
+/// Small zones, so that little data fills many of them.
+pub fn small(total_bytes: u64, zone_bytes: u64) -> Geometry {
+    Geometry {
+        open_max: 8,
+        active_max: 8,
+        ..Geometry::zn540().with_size(total_bytes).with_zone_bytes(zone_bytes)
+    }
+}
+
+/// Options with a clock that moves on by a millisecond at each look: equal runs are equal.
+pub fn options() -> MountOptions {
+    let now = AtomicI64::new(1_700_000_000_000_000_000);
+    MountOptions {
+        clock: Arc::new(move || TimeSpec(now.fetch_add(1_000_000, Ordering::Relaxed))),
+        dirty_bytes_max: 1 << 20,
+        ..MountOptions::default()
+    }
+}
+
+/// A fresh volume.
+pub fn fresh(geometry: &Geometry) -> (Arc<PowerCut>, Lfs) {
+    let device = Arc::new(PowerCut::new(geometry).unwrap());
+    Lfs::format(device.clone(), &FormatOptions { label: "test".into(), uuid: [7; 16] }).unwrap();
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    (device, fs)
+}
+
+/// What the check says of a device.
+pub fn check(device: &Arc<PowerCut>) -> FsckReport {
+    fsck::check(device.clone()).unwrap()
+}
+
+/// Fails unless the check finds nothing and the device refused no command.
+pub fn assert_sound(device: &Arc<PowerCut>) {
+    let report = check(device);
+    assert!(report.is_clean(), "{:#?}", report.problems);
+    let counters = device.device().counters();
+    assert_eq!(counters.refused, 0, "commands refused");
+    device.device().verify_identity().unwrap();
+}
+
+/// Volumes for [`weft_vfs::conformance::crash::survive_cuts`].
+pub struct CutRig {
+    geometry: Geometry,
+    device: Option<Arc<PowerCut>>,
+    seed: u64,
+    base: u64,
+    /// Cuts recovered from.
+    pub recoveries: u64,
+    /// Called between operations that do not come from the workload.
+    pub tick: bool,
+}
+
+impl CutRig {
+    pub fn new(geometry: Geometry, seed: u64) -> CutRig {
+        CutRig { geometry, device: None, seed, base: 0, recoveries: 0, tick: false }
+    }
+}
+
+impl Rig for CutRig {
+    fn start(&mut self, operations: u64) -> Box<dyn FileSystem> {
+        let (device, fs) = fresh(&self.geometry);
+        self.base = device.operations();
+        if operations != u64::MAX {
+            device.cut_after(operations);
+        }
+        self.device = Some(device);
+        Box::new(fs)
+    }
+
+    fn operations(&self) -> u64 {
+        self.device.as_ref().map_or(0, |device| device.operations() - self.base)
+    }
+
+    fn recover(&mut self, core: Box<dyn FileSystem>) -> FsResult<Box<dyn FileSystem>> {
+        drop(core);
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let failed = |e: &dyn std::fmt::Display| FsError::Device(e.to_string());
+        let old = self.device.take().ok_or_else(|| failed(&"no device"))?;
+        assert_eq!(old.device().counters().refused, 0, "commands refused before the cut");
+        let device = Arc::new(old.reopen(self.seed).map_err(|e| failed(&e))?);
+        self.recoveries += 1;
+        let report = fsck::check(device.clone()).map_err(|e| failed(&e))?;
+        if let Some(problem) = report.problems.first() {
+            return Err(failed(&format!(
+                "the check finds: {problem} and {} more",
+                report.problems.len() - 1
+            )));
+        }
+        let fs = Lfs::mount(device.clone(), options()).map_err(|e| failed(&e))?;
+        self.device = Some(device);
+        Ok(Box::new(fs))
+    }
+}
