@@ -3,7 +3,7 @@
 //! Each descriptor in the table holds one reference of this process to the server's open file.
 
 use crate::report::{Refusal, refuse};
-use crate::{placeholder, process, sys, table};
+use crate::{placeholder, process, streams, sys, table};
 use libc::c_int;
 use weft_client::{Client, Errno, FileRef};
 
@@ -36,6 +36,7 @@ pub fn enter(client: &Client, file: FileRef, cloexec: bool) -> Result<c_int, Err
         return Err(refuse(Refusal::DescriptorTable));
     }
     table::swap(fd, Some(file));
+    streams::adopt_standard(fd);
     Ok(fd)
 }
 
@@ -49,6 +50,19 @@ pub fn close(fd: c_int) -> Result<c_int, Errno> {
     let closed = weft_client::sys::close(fd);
     release(file);
     closed.map(|()| 0)
+}
+
+/// Closes any descriptor, weft's or the kernel's.
+pub fn close_any(fd: c_int) -> Result<c_int, Errno> {
+    if table::is_weft(fd) { close(fd) } else { weft_client::sys::close(fd).map(|()| 0) }
+}
+
+/// `dup3` of any descriptors.
+pub fn duplicate_any(old: c_int, new: c_int, flags: c_int) -> Result<c_int, Errno> {
+    if old == new {
+        return Ok(new);
+    }
+    if table::is_weft(old) || table::is_weft(new) { duplicate_to(old, new, flags) } else { sys::dup3(old, new, flags) }
 }
 
 /// Gives back the reference of a descriptor that no longer leads to the file.
@@ -84,6 +98,7 @@ pub fn duplicate(file: FileRef, make: impl FnOnce() -> Result<c_int, Errno>) -> 
     }
     // With `dup2` the number may have led to another weft file, which the kernel has just closed.
     release(table::swap(fd, Some(file)));
+    streams::adopt_standard(fd);
     Ok(fd)
 }
 

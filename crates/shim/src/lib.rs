@@ -19,14 +19,18 @@
 //! the practice of several preload file systems, the C probes of the tests from the same.
 
 pub mod descriptor;
+pub mod environment;
+pub mod fork;
 pub mod hooks;
 pub mod lock;
 pub mod placeholder;
 pub mod process;
+pub mod program;
 pub mod pump;
 pub mod real;
 pub mod report;
 pub mod route;
+pub mod streams;
 pub mod sys;
 pub mod table;
 

@@ -171,6 +171,19 @@ pub fn guard_own_descriptors(client: &Client) {
     }
 }
 
+/// The opposite of [`guard_own_descriptors`].
+pub fn release_own_descriptors(client: &Client) {
+    for fd in client.own_descriptors() {
+        table::swap(fd, None);
+    }
+}
+
+/// In a forked child: threads that held a lock or were connecting are in the parent.
+pub fn open_locks() {
+    CWD_WRITER.force_open();
+    let _ = STATE.compare_exchange(CONNECTING, UNCONNECTED, AcqRel, Relaxed);
+}
+
 /// The mask of permission bits that new files do not get.
 pub fn umask() -> u32 {
     UMASK.load(Relaxed)
@@ -350,6 +363,7 @@ pub unsafe fn start(environment: *mut *const c_char) {
         } else {
             notice_cwd();
         }
+        crate::streams::adopt_inherited();
         remove_variable(environment, ENV_FD);
         remove_variable(environment, ENV_CWD);
     }

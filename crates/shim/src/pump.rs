@@ -52,7 +52,9 @@ impl End {
                     let _ = client.seek(file, by, libc::SEEK_CUR);
                 }
             }
-            End::Kernel(fd) => sys::seek_by(fd, by),
+            End::Kernel(fd) => {
+                let _ = sys::lseek(fd, by, libc::SEEK_CUR);
+            }
         }
     }
 }

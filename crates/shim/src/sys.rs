@@ -44,9 +44,9 @@ pub fn read(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
     call!(read, fd, out.as_mut_ptr(), out.len())
 }
 
-/// Moves a descriptor's offset.
-pub fn seek_by(fd: c_int, by: i64) {
-    let _ = call!(lseek, fd, by, libc::SEEK_CUR);
+/// Moves a descriptor's offset; the new one.
+pub fn lseek(fd: c_int, offset: i64, whence: c_int) -> Result<u64, Errno> {
+    call!(lseek, fd, offset, whence).map(|at| at as u64)
 }
 
 /// Opens a path.

@@ -8,7 +8,7 @@
 //! the placeholder is closed, so that nobody can be given the number by the kernel while an entry stands.
 
 use libc::c_int;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use weft_client::FileRef;
 
 /// Descriptor numbers that can lead to weft files.
@@ -22,6 +22,9 @@ pub const OWN: FileRef = FileRef(u64::MAX - 1);
 pub const LOST: FileRef = FileRef(u64::MAX - 2);
 
 static ENTRIES: [AtomicU64; DESCRIPTORS_MAX] = [const { AtomicU64::new(NONE) }; DESCRIPTORS_MAX];
+
+/// Entries from here on were never used.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 fn decode(word: u64) -> Option<FileRef> {
     if word == NONE { None } else { Some(FileRef(word - 1)) }
@@ -43,6 +46,9 @@ pub fn is_weft(fd: c_int) -> bool {
 /// Enters a file; returns the one that was there. `None` as the new file empties the entry.
 pub fn swap(fd: c_int, file: Option<FileRef>) -> Option<FileRef> {
     let word = file.map_or(NONE, |file| file.0.wrapping_add(1));
+    if file.is_some() && fd >= 0 {
+        USED.fetch_max(fd as usize + 1, AcqRel);
+    }
     decode(ENTRIES.get(fd as u32 as usize)?.swap(word, AcqRel))
 }
 
@@ -53,8 +59,8 @@ pub fn holds(fd: c_int) -> bool {
 
 /// Calls `each` with the entries from `first` to `last`.
 pub fn each(first: u32, last: u32, mut each: impl FnMut(c_int, FileRef)) {
-    let end = (last as usize).min(DESCRIPTORS_MAX - 1);
-    for fd in first as usize..=end {
+    let end = (last as usize).saturating_add(1).min(USED.load(Acquire)).min(DESCRIPTORS_MAX);
+    for fd in first as usize..end {
         if let Some(file) = get(fd as c_int) {
             each(fd as c_int, file);
         }

@@ -372,3 +372,11 @@ pub fn read_any(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
         Some(file) => process::client()?.read(file, out),
     }
 }
+
+/// Moves the offset of any descriptor, for streams.
+pub fn seek_any(fd: c_int, offset: i64, whence: c_int) -> Result<u64, Errno> {
+    match table::get(fd) {
+        None => sys::lseek(fd, offset, whence),
+        Some(file) => process::client()?.seek(file, offset, whence),
+    }
+}

@@ -14,21 +14,21 @@ use crate::real::Symbol;
 macro_rules! hooks {
     ($($(#[$meta:meta])* fn $name:ident $args:tt -> $ret:ty $(as $alias:ident)* $body:block)*) => {
         /// libc's own functions.
-        #[allow(dead_code)]
+        #[allow(dead_code, non_snake_case)]
         pub mod real {
             #[allow(unused_imports)]
             use super::*;
             $crate::real::real_functions! { $(fn $name $args -> $ret;)* }
         }
         /// What the hooks do.
-        #[allow(clippy::missing_safety_doc, missing_docs, unused_unsafe)]
+        #[allow(clippy::missing_safety_doc, missing_docs, unused_unsafe, non_snake_case)]
         pub mod body {
             #[allow(unused_imports)]
             use super::*;
             $(hooks!(@body [$(#[$meta])*] $name $args -> $ret $body);)*
         }
         /// The exported symbols.
-        #[allow(clippy::missing_safety_doc, missing_docs, unused_imports)]
+        #[allow(clippy::missing_safety_doc, missing_docs, unused_imports, non_snake_case)]
         pub mod exports {
             use super::*;
             $(
@@ -59,11 +59,18 @@ macro_rules! hooks {
 }
 
 pub mod control;
+pub mod cwd;
 pub mod data;
 pub mod dir;
+pub mod exec;
+pub mod exit;
+pub mod fork;
 pub mod meta;
 pub mod names;
 pub mod open;
+pub mod spawn;
+pub mod stdio;
+pub mod temp;
 
 /// One group: the names it exports and the functions of libc it calls.
 pub struct Group {
@@ -76,7 +83,13 @@ pub struct Group {
 macro_rules! groups {
     ($($group:ident),* $(,)?) => {
         /// Every group.
-        pub static GROUPS: &[Group] = &[$(Group { names: $group::NAMES, symbols: $group::real::SYMBOLS }),*];
+        pub static GROUPS: &[Group] = &[
+            $(Group { names: $group::NAMES, symbols: $group::real::SYMBOLS },)*
+            #[cfg(target_arch = "x86_64")]
+            Group { names: exec::LIST_NAMES, symbols: &[] },
+            #[cfg(target_arch = "x86_64")]
+            Group { names: &["vfork"], symbols: &[&fork::REAL_VFORK] },
+        ];
     };
 }
-groups!(control, data, dir, meta, names, open);
+groups!(control, cwd, data, dir, exec, exit, fork, meta, names, open, spawn, stdio, temp);

@@ -1,0 +1,191 @@
+//! The environment of a program that is about to be executed: `LD_PRELOAD` and the `WEFT_` variables stay in it even when
+//! the caller passes another one, and the connection and working directory are handed over.
+//!
+//! The new array lies in memory of its own (no `malloc`: this runs in forked children), the strings that stay are the
+//! caller's.
+
+use crate::{process, report, sys, table};
+use libc::c_char;
+use std::ptr;
+use weft_client::{Client, Errno, ForkTicket};
+
+/// Room for the strings that are composed: preload list, socket, prefix, connection, directory.
+const TEXT_BYTES: usize = 5 * 4096;
+/// Variables that may be added.
+const ADDED_MAX: usize = 5;
+
+/// An environment, and the connection that goes with it.
+pub struct Environment {
+    memory: *mut u8,
+    len: usize,
+    array: *mut *const c_char,
+    /// The connection for the program, when it inherits weft descriptors.
+    ticket: Option<(&'static Client, ForkTicket)>,
+}
+
+struct Builder {
+    array: *mut *const c_char,
+    count: usize,
+    text: *mut u8,
+    text_left: usize,
+}
+
+impl Builder {
+    fn keep(&mut self, entry: *const c_char) {
+        // SAFETY: the array has room for every old entry, the added ones and the null.
+        unsafe { *self.array.add(self.count) = entry };
+        self.count += 1;
+    }
+
+    /// Adds `name=` followed by the parts.
+    fn add(&mut self, name: &[u8], parts: &[&[u8]]) -> Result<(), Errno> {
+        let start = self.text;
+        for part in [name, b"="].iter().chain(parts).chain(&[&b"\0"[..]]) {
+            if part.len() > self.text_left {
+                return Err(libc::E2BIG);
+            }
+            // SAFETY: checked to fit.
+            unsafe {
+                ptr::copy_nonoverlapping(part.as_ptr(), self.text, part.len());
+                self.text = self.text.add(part.len());
+            }
+            self.text_left -= part.len();
+        }
+        self.keep(start.cast());
+        Ok(())
+    }
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len().max(1)).any(|window| window == word)
+}
+
+/// Whether the program will inherit a weft descriptor or is in a directory of the volume.
+fn inherits() -> bool {
+    let mut found = false;
+    table::each(0, u32::MAX, |fd, file| {
+        if !found && !matches!(file, table::OWN | table::LOST) {
+            found = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags as i32 & libc::FD_CLOEXEC == 0);
+        }
+    });
+    found
+}
+
+impl Environment {
+    /// Composes the environment from the caller's.
+    ///
+    /// # Safety
+    /// `given` is null or an array of C strings that ends with null, and lives as long as the result.
+    pub unsafe fn new(given: *const *const c_char) -> Result<Environment, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::for_child(given, false) }
+    }
+
+    /// The same for a program that another process will become; `inherits_more`: it gets weft descriptors that are
+    /// close-on-exec here.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new).
+    pub unsafe fn for_child(given: *const *const c_char, inherits_more: bool) -> Result<Environment, Errno> {
+        let mut count = 0;
+        // SAFETY: the caller's promise, here and below.
+        while !given.is_null() && !unsafe { *given.add(count) }.is_null() {
+            count += 1;
+        }
+        let array_bytes = (count + ADDED_MAX + 1) * size_of::<*const c_char>();
+        let len = array_bytes + TEXT_BYTES;
+        let memory = sys::anonymous(len)?;
+        let array: *mut *const c_char = memory.cast();
+        // SAFETY: the text follows the array.
+        let text = unsafe { memory.add(array_bytes) };
+        let mut builder = Builder { array, count: 0, text, text_left: TEXT_BYTES };
+        let mut environment = Environment { memory, len, array, ticket: None };
+        // SAFETY: as promised; the array just counted.
+        unsafe { environment.fill(given, count, inherits_more, &mut builder)? };
+        Ok(environment)
+    }
+
+    unsafe fn fill(
+        &mut self,
+        given: *const *const c_char,
+        count: usize,
+        inherits_more: bool,
+        builder: &mut Builder,
+    ) -> Result<(), Errno> {
+        let preload = match process::preload() {
+            text if text.is_null() => None,
+            // SAFETY: kept since start; `LD_PRELOAD=` is in front of the value.
+            text => process::value_of(unsafe { sys::bytes(text) }, process::ENV_PRELOAD),
+        };
+        let (mut has_preload, mut has_socket, mut has_at, mut other_volume) = (false, false, false, false);
+        for number in 0..count {
+            // SAFETY: `given` has `count` entries.
+            let entry = unsafe { *given.add(number) };
+            // SAFETY: a C string.
+            let bytes = unsafe { sys::bytes(entry) };
+            if let Some(value) = process::value_of(bytes, process::ENV_PRELOAD) {
+                has_preload = true;
+                match preload {
+                    Some(ours) if !contains(value, ours) => {
+                        let colon: &[u8] = if value.is_empty() { b"" } else { b":" };
+                        builder.add(process::ENV_PRELOAD, &[ours, colon, value])?;
+                    }
+                    _ => builder.keep(entry),
+                }
+                continue;
+            }
+            if let Some(value) = process::value_of(bytes, process::ENV_SOCKET) {
+                has_socket = true;
+                other_volume = value != process::socket_path();
+            }
+            has_at |= process::value_of(bytes, process::ENV_AT).is_some();
+            let ours = [process::ENV_FD, process::ENV_CWD];
+            if !ours.iter().any(|name| process::value_of(bytes, name).is_some()) {
+                builder.keep(entry);
+            }
+        }
+        if let (false, Some(ours)) = (has_preload, preload) {
+            builder.add(process::ENV_PRELOAD, &[ours])?;
+        }
+        if !has_socket {
+            builder.add(process::ENV_SOCKET, &[process::socket_path()])?;
+        }
+        if !has_at {
+            builder.add(process::ENV_AT, &[process::mount()])?;
+        }
+        if other_volume {
+            // The program is to see another volume: nothing of this one is handed over.
+            return Ok(());
+        }
+        if let Some((_, path)) = process::cwd() {
+            builder.add(process::ENV_CWD, &[path])?;
+        }
+        if process::is_connected() && (inherits_more || inherits()) {
+            let client = process::client()?;
+            let ticket = client.prepare_child(true)?;
+            let socket = ticket.socket();
+            let (mut digits1, mut digits2) = ([0; 20], [0; 20]);
+            self.ticket = Some((client, ticket));
+            let number = report::decimal(socket as u64, &mut digits1);
+            let inode = report::decimal(sys::fstat(socket)?.st_ino, &mut digits2);
+            builder.add(process::ENV_FD, &[number, b":", inode])?;
+        }
+        Ok(())
+    }
+
+    /// The array for `execve`.
+    pub fn array(&self) -> *const *const c_char {
+        self.array
+    }
+}
+
+impl Drop for Environment {
+    /// When the program was not executed, or another process was: the connection is that one's alone.
+    fn drop(&mut self) {
+        if let Some((client, ticket)) = self.ticket.take() {
+            client.forget(ticket);
+        }
+        // SAFETY: mapped by `new`; nobody refers to it any more.
+        let _ = unsafe { sys::munmap(self.memory, self.len) };
+    }
+}

@@ -1,0 +1,126 @@
+//! The working directory.
+//!
+//! When it lies on the volume, the kernel's own working directory is `/`: paths that the hooks do not see (of a function
+//! that is not hooked) then fail visibly instead of meeting files of some other directory.
+
+use crate::route::{Last, fail, finish, on_path};
+use crate::{descriptor, process, sys, table};
+use libc::{c_char, c_int, size_t};
+use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
+
+/// Makes an open directory (whose reference is taken over) the working directory.
+fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_int, Errno> {
+    let mut room = [0; RESOLVED_MAX];
+    let result = client.access(at, path, libc::X_OK, libc::AT_EACCESS).and_then(|()| {
+        match client.resolve(at, path, 0, &mut room)? {
+            Resolution::Inside(len) if len < process::PATH_BYTES => Ok(len),
+            Resolution::Inside(_) => Err(libc::ENAMETOOLONG),
+            Resolution::Outside(_) => Err(OUTSIDE),
+        }
+    });
+    match result {
+        Ok(len) => {
+            let _ = sys::chdir(c"/");
+            let before = process::set_cwd(Some((file, room.get(..len).unwrap_or(b"/"))));
+            descriptor::release(before);
+            Ok(0)
+        }
+        Err(error) => {
+            let _ = client.close(file);
+            Err(error)
+        }
+    }
+}
+
+/// The kernel's working directory is the program's again.
+fn leave(result: c_int) -> c_int {
+    if result == 0 && process::is_on() {
+        descriptor::release(process::set_cwd(None));
+    }
+    result
+}
+
+/// Copies the working directory on the volume to where `getcwd` wants it.
+unsafe fn put_cwd(path: &[u8], out: *mut c_char, room: size_t) -> Result<*mut c_char, Errno> {
+    let mount = process::mount();
+    let path = if path == b"/" { &[] } else { path };
+    let len = mount.len() + path.len();
+    if !out.is_null() && room == 0 {
+        return Err(libc::EINVAL);
+    }
+    if (!out.is_null() || room != 0) && room <= len {
+        return Err(libc::ERANGE);
+    }
+    // SAFETY: `out` has `room` bytes, which is more than `len`; what malloc gives is the program's to free.
+    unsafe {
+        let out = if out.is_null() { libc::malloc(room.max(len + 1)).cast() } else { out };
+        if out.is_null() {
+            return Err(libc::ENOMEM);
+        }
+        std::ptr::copy_nonoverlapping(mount.as_ptr(), out.cast(), mount.len());
+        std::ptr::copy_nonoverlapping(path.as_ptr(), out.add(mount.len()).cast(), path.len());
+        *out.add(len) = 0;
+        Ok(out)
+    }
+}
+
+fn cwd() -> Option<&'static [u8]> {
+    if !process::is_on() {
+        return None;
+    }
+    process::cwd().map(|(_, path)| path)
+}
+
+hooks! {
+    fn chdir(path: *const c_char) -> c_int {
+        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| leave(real::chdir(path)), |client, at, path| {
+            let open = client.open(at, path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+            enter(client, open.file, at, path)
+        })
+    }
+
+    fn fchdir(fd: c_int) -> c_int {
+        match table::get(fd) {
+            None => leave(real::fchdir(fd)),
+            Some(file) => finish(process::client().and_then(|client| {
+                let open = client.open(file, b".", libc::O_PATH | libc::O_DIRECTORY, 0)?;
+                enter(client, open.file, file, b".")
+            })),
+        }
+    }
+
+    fn getcwd(out: *mut c_char, room: size_t) -> *mut c_char {
+        match cwd() {
+            None => real::getcwd(out, room),
+            Some(path) => finish(put_cwd(path, out, room)),
+        }
+    }
+
+    fn __getcwd_chk(out: *mut c_char, room: size_t, object: size_t) -> *mut c_char {
+        match cwd() {
+            Some(path) if room <= object => finish(put_cwd(path, out, room)),
+            _ => real::__getcwd_chk(out, room, object),
+        }
+    }
+
+    fn getwd(out: *mut c_char) -> *mut c_char {
+        match cwd() {
+            None => real::getwd(out),
+            Some(_) if out.is_null() => fail(libc::EINVAL),
+            Some(path) => finish(put_cwd(path, out, process::PATH_BYTES)),
+        }
+    }
+
+    fn get_current_dir_name() -> *mut c_char {
+        match cwd() {
+            None => real::get_current_dir_name(),
+            Some(path) => finish(put_cwd(path, std::ptr::null_mut(), 0)),
+        }
+    }
+
+    fn chroot(path: *const c_char) -> c_int {
+        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::chroot(path), |_, _, _| {
+            Err(crate::report::refuse(crate::report::Refusal::Chroot))
+        })
+    }
+}

@@ -1,0 +1,368 @@
+//! Executing programs. The environment is composed anew, see [`crate::environment`]; programs on the volume are loaded by
+//! [`crate::program`].
+
+use crate::environment::Environment;
+use crate::program::{self, Line, Program};
+use crate::route::{Last, fail, finish, on_path};
+use crate::{process, sys, table};
+use libc::{c_char, c_int};
+use weft_client::Errno;
+
+/// Array of C strings, ended by null.
+pub type Strings = *const *const c_char;
+
+/// Interpreters of interpreters, as many as Linux follows.
+const NESTING_MAX: u32 = 4;
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+unsafe fn count(strings: Strings) -> usize {
+    let mut count = 0;
+    // SAFETY: an array that ends with null, when it is not null itself.
+    unsafe {
+        while !strings.is_null() && !(*strings.add(count)).is_null() {
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Arguments that were put together anew, in memory of their own.
+pub struct Arguments {
+    memory: *mut u8,
+    len: usize,
+}
+
+impl Arguments {
+    /// `first`, then `rest` without its first element.
+    ///
+    /// # Safety
+    /// `rest` is null or ends with null; all strings live as long as the result is used.
+    pub unsafe fn new(first: &[*const c_char], rest: Strings) -> Result<Arguments, Errno> {
+        // SAFETY: the caller's promise: `rest` ends with null.
+        let old = unsafe { count(rest) };
+        let len = (first.len() + old + 1) * size_of::<*const c_char>();
+        let memory = sys::anonymous(len)?;
+        let array: *mut *const c_char = memory.cast();
+        // SAFETY: room for `first`, at most all of `rest`, and the null, which is there already.
+        unsafe {
+            for (at, argument) in first.iter().enumerate() {
+                *array.add(at) = *argument;
+            }
+            for at in 1..old {
+                *array.add(first.len() + at - 1) = *rest.add(at);
+            }
+        }
+        Ok(Arguments { memory, len })
+    }
+
+    /// The array for `execve`.
+    pub fn array(&self) -> Strings {
+        self.memory.cast_const().cast()
+    }
+}
+
+impl Drop for Arguments {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; nobody refers to it any more.
+        let _ = unsafe { sys::munmap(self.memory, self.len) };
+    }
+}
+
+unsafe fn execute_at(
+    dirfd: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: &Environment,
+    flags: c_int,
+    nesting: u32,
+) -> c_int {
+    let last = Last::from_at_flags(flags);
+    let real = |dirfd: c_int, path: *const c_char| {
+        // SAFETY: the program's own arguments.
+        unsafe {
+            if dirfd == libc::AT_FDCWD && flags == 0 {
+                real::execve(path, arguments, environment.array())
+            } else {
+                real::execveat(dirfd, path, arguments, environment.array(), flags)
+            }
+        }
+    };
+    on_path(dirfd, path, last, real, |client, at, inside| {
+        // SAFETY: as above.
+        match program::load(client, at, inside)? {
+            Program::Binary(fd) => unsafe { execute_binary(fd, arguments, environment) },
+            Program::Script(line) => unsafe { execute_script(&line, path, arguments, environment, nesting) },
+        }
+    })
+}
+
+unsafe fn execute_binary(fd: c_int, arguments: Strings, environment: &Environment) -> Result<c_int, Errno> {
+    // SAFETY: the program's own arguments.
+    unsafe { real::execveat(fd, c"".as_ptr(), arguments, environment.array(), libc::AT_EMPTY_PATH) };
+    let error = sys::errno();
+    let _ = weft_client::sys::close(fd);
+    Err(error)
+}
+
+unsafe fn execute_script(
+    line: &Line,
+    path: *const c_char,
+    arguments: Strings,
+    environment: &Environment,
+    nesting: u32,
+) -> Result<c_int, Errno> {
+    if nesting >= NESTING_MAX {
+        return Err(libc::ELOOP);
+    }
+    let interpreter = line.interpreter();
+    // SAFETY: the program's own arguments; `line` and `path` live until the execution.
+    unsafe {
+        let arguments = match line.argument() {
+            Some(argument) => Arguments::new(&[interpreter, argument, path], arguments)?,
+            None => Arguments::new(&[interpreter, path], arguments)?,
+        };
+        execute_at(libc::AT_FDCWD, interpreter, arguments.array(), environment, 0, nesting + 1);
+    }
+    Err(sys::errno())
+}
+
+/// `execve` while weft is on.
+pub unsafe fn execute(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        match Environment::new(environment) {
+            Ok(environment) => execute_at(libc::AT_FDCWD, path, arguments, &environment, 0, 0),
+            Err(error) => fail(error),
+        }
+    }
+}
+
+/// As the shells do: a file that is no program is a script for `/bin/sh`.
+unsafe fn execute_or_sh(path: *const c_char, arguments: Strings, environment: &Environment) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        let result = execute_at(libc::AT_FDCWD, path, arguments, environment, 0, 0);
+        if sys::errno() != libc::ENOEXEC {
+            return result;
+        }
+        let shell = c"/bin/sh".as_ptr();
+        match Arguments::new(&[shell, path], arguments) {
+            Ok(arguments) => execute_at(libc::AT_FDCWD, shell, arguments.array(), environment, 0, 0),
+            Err(error) => fail(error),
+        }
+    }
+}
+
+/// `execvpe` while weft is on: the program is looked for here, as a directory of `PATH` may lie on the volume.
+pub unsafe fn search(file: *const c_char, arguments: Strings, given: Strings) -> c_int {
+    // SAFETY: the program's own arguments.
+    let (name, environment) = unsafe {
+        match Environment::new(given) {
+            Ok(environment) => (sys::bytes(file), environment),
+            Err(error) => return fail(error),
+        }
+    };
+    if name.is_empty() {
+        return fail(libc::ENOENT);
+    }
+    if name.contains(&b'/') {
+        // SAFETY: as above.
+        return unsafe { execute_or_sh(file, arguments, &environment) };
+    }
+    // SAFETY: the process's own environment.
+    let path = unsafe { process::variable(environ, b"PATH") }.unwrap_or(b"/bin:/usr/bin");
+    let mut denied = false;
+    for directory in path.split(|&byte| byte == b':') {
+        let mut candidate = [0u8; process::PATH_BYTES];
+        let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        let mut rest = candidate.iter_mut();
+        let len = directory.len() + slash.len() + name.len();
+        if len >= process::PATH_BYTES {
+            continue;
+        }
+        for (to, from) in rest.by_ref().zip(directory.iter().chain(slash).chain(name)) {
+            *to = *from;
+        }
+        // SAFETY: as above; the candidate ends with NUL.
+        unsafe { execute_or_sh(candidate.as_ptr().cast(), arguments, &environment) };
+        match sys::errno() {
+            libc::EACCES => denied = true,
+            libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+            error => return fail(error),
+        }
+    }
+    fail(if denied { libc::EACCES } else { libc::ENOENT })
+}
+
+hooks! {
+    fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+        if process::is_on() { execute(path, arguments, environment) } else { real::execve(path, arguments, environment) }
+    }
+
+    fn execv(path: *const c_char, arguments: Strings) -> c_int {
+        if process::is_on() { execute(path, arguments, environ) } else { real::execv(path, arguments) }
+    }
+
+    fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+        if process::is_on() { search(file, arguments, environ) } else { real::execvp(file, arguments) }
+    }
+
+    fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+        if process::is_on() {
+            search(file, arguments, environment)
+        } else {
+            real::execvpe(file, arguments, environment)
+        }
+    }
+
+    fn execveat(dirfd: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int) -> c_int {
+        if !process::is_on() {
+            return real::execveat(dirfd, path, arguments, environment, flags);
+        }
+        if flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0 && table::is_weft(dirfd) {
+            return body::fexecve(dirfd, arguments, environment);
+        }
+        match Environment::new(environment) {
+            Ok(environment) => execute_at(dirfd, path, arguments, &environment, flags, 0),
+            Err(error) => fail(error),
+        }
+    }
+
+    fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+        let Some(file) = table::get(fd) else {
+            return if process::is_on() {
+                match Environment::new(environment) {
+                    Ok(environment) => real::fexecve(fd, arguments, environment.array()),
+                    Err(error) => fail(error),
+                }
+            } else {
+                real::fexecve(fd, arguments, environment)
+            };
+        };
+        finish(process::client().and_then(|client| {
+            let environment = Environment::new(environment)?;
+            match program::load_open(client, file)? {
+                Program::Binary(fd) => execute_binary(fd, arguments, &environment),
+                Program::Script(line) => {
+                    let mut path = *b"/dev/fd/\0\0\0\0\0\0\0\0\0\0\0";
+                    let mut digits = [0; 20];
+                    for (to, from) in path.iter_mut().skip(8).zip(crate::report::decimal(fd as u64, &mut digits)) {
+                        *to = *from;
+                    }
+                    execute_script(&line, path.as_ptr().cast(), arguments, &environment, 0)
+                }
+            }
+        }))
+    }
+}
+
+/// `execl`, `execlp` and `execle`: variadic, with the arguments themselves in the list, so that a fixed-arity definition
+/// cannot reach them. The entry puts the argument registers in front of the callee and hands over both parts.
+#[cfg(target_arch = "x86_64")]
+mod lists {
+    use super::{Strings, body, environ};
+    use crate::route::fail;
+    use crate::sys;
+    use libc::{c_char, c_int};
+
+    /// Argument registers behind `path`.
+    const REGISTERS: usize = 5;
+
+    /// The list, made contiguous.
+    struct List {
+        memory: *mut u8,
+        len: usize,
+        /// What follows the null in the caller's list.
+        behind: *const c_char,
+    }
+
+    impl List {
+        unsafe fn new(registers: Strings, stack: Strings) -> Result<List, libc::c_int> {
+            // SAFETY: the entry passes the caller's registers and stack; the list ends with null.
+            let at = |number: usize| unsafe {
+                if number < REGISTERS { *registers.add(number) } else { *stack.add(number - REGISTERS) }
+            };
+            let mut count = 0;
+            while !at(count).is_null() {
+                count += 1;
+            }
+            let len = (count + 1) * size_of::<*const c_char>();
+            let memory = sys::anonymous(len)?;
+            for number in 0..count {
+                // SAFETY: room for `count` pointers and the null that is there.
+                unsafe { *memory.cast::<*const c_char>().add(number) = at(number) };
+            }
+            Ok(List { memory, len, behind: at(count + 1) })
+        }
+
+        fn array(&self) -> Strings {
+            self.memory.cast_const().cast()
+        }
+    }
+
+    impl Drop for List {
+        fn drop(&mut self) {
+            // SAFETY: mapped by `new`; nobody refers to it any more.
+            let _ = unsafe { sys::munmap(self.memory, self.len) };
+        }
+    }
+
+    unsafe extern "C" fn list(path: *const c_char, registers: Strings, stack: Strings) -> c_int {
+        // SAFETY: the caller's own list, here and below.
+        match unsafe { List::new(registers, stack) } {
+            Ok(list) => unsafe { body::execve(path, list.array(), environ) },
+            Err(error) => fail(error),
+        }
+    }
+
+    unsafe extern "C" fn list_search(file: *const c_char, registers: Strings, stack: Strings) -> c_int {
+        match unsafe { List::new(registers, stack) } {
+            Ok(list) => unsafe { body::execvpe(file, list.array(), environ) },
+            Err(error) => fail(error),
+        }
+    }
+
+    unsafe extern "C" fn list_environment(path: *const c_char, registers: Strings, stack: Strings) -> c_int {
+        match unsafe { List::new(registers, stack) } {
+            Ok(list) => unsafe { body::execve(path, list.array(), list.behind.cast()) },
+            Err(error) => fail(error),
+        }
+    }
+
+    macro_rules! entries {
+        ($($name:ident => $inner:ident),*) => {
+            $(
+                /// # Safety
+                /// As the function's manual says.
+                #[cfg_attr(not(test), unsafe(no_mangle))]
+                #[unsafe(naked)]
+                pub unsafe extern "C" fn $name() -> c_int {
+                    // At entry rsp is 8 off a multiple of 16, with the return address on top and the caller's stack
+                    // arguments behind it.
+                    std::arch::naked_asm!(
+                        "sub rsp, 56",
+                        "mov [rsp], rsi",
+                        "mov [rsp + 8], rdx",
+                        "mov [rsp + 16], rcx",
+                        "mov [rsp + 24], r8",
+                        "mov [rsp + 32], r9",
+                        "mov rsi, rsp",
+                        "lea rdx, [rsp + 64]",
+                        "call {inner}",
+                        "add rsp, 56",
+                        "ret",
+                        inner = sym $inner,
+                    )
+                }
+            )*
+            /// Names exported here.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+        };
+    }
+    entries!(execl => list, execlp => list_search, execle => list_environment);
+}
+#[cfg(target_arch = "x86_64")]
+pub use lists::NAMES as LIST_NAMES;

@@ -1,0 +1,143 @@
+//! Streams: opening, closing, `fileno`.
+
+use crate::route::{Last, fail, finish, on_path};
+use crate::{descriptor, process, streams, sys, table};
+use libc::{FILE, c_char, c_int, mode_t};
+use weft_client::{Client, Errno, FileRef};
+
+/// What `fopen` creates files with.
+const CREATE_MODE: mode_t = 0o666;
+
+unsafe fn mode_flags(mode: *const c_char) -> Result<c_int, Errno> {
+    // SAFETY: a C string, by the program's promise, when it is not null.
+    if mode.is_null() { Err(libc::EINVAL) } else { streams::flags_of(unsafe { sys::bytes(mode) }) }
+}
+
+fn open_stream(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<*mut FILE, Errno> {
+    let fd = descriptor::open(client, at, path, flags, CREATE_MODE)?;
+    streams::open(fd, flags).inspect_err(|_| {
+        let _ = descriptor::close(fd);
+    })
+}
+
+/// `freopen` of a stream of ours: any path, or none to change the mode.
+unsafe fn reopen_ours(path: *const c_char, flags: c_int, stream: *mut FILE) -> Result<*mut FILE, Errno> {
+    // SAFETY: the program's own stream and path.
+    unsafe {
+        libc::fflush(stream);
+        if path.is_null() {
+            streams::set_mode(stream, flags);
+            return Ok(stream);
+        }
+        let fd = crate::hooks::open::body::open(path, flags, CREATE_MODE);
+        if fd < 0 {
+            return Err(sys::errno());
+        }
+        streams::reopen(stream, fd, flags)?;
+        libc::clearerr(stream);
+        Ok(stream)
+    }
+}
+
+/// `freopen` of one of libc's streams on a weft path: possible for the standard ones, by replacing them.
+unsafe fn reopen_standard(path: *const c_char, flags: c_int, stream: *mut FILE) -> Result<*mut FILE, Errno> {
+    let Some(number) = streams::number_of_standard(stream) else {
+        return Err(crate::report::refuse(crate::report::Refusal::Reopen));
+    };
+    // SAFETY: the program's own stream and path.
+    unsafe {
+        libc::fflush(stream);
+        let fd = crate::hooks::open::body::open(path, flags | libc::O_CLOEXEC, CREATE_MODE);
+        if fd < 0 {
+            return Err(sys::errno());
+        }
+        let moved = descriptor::duplicate_any(fd, number, flags & libc::O_CLOEXEC);
+        let _ = descriptor::close_any(fd);
+        moved?;
+        streams::standard_stream(number).ok_or(libc::EBADF)
+    }
+}
+
+hooks! {
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE as fopen64 {
+        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::fopen(path, mode), |client, at, path| {
+            open_stream(client, at, path, mode_flags(mode)?)
+        })
+    }
+
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as freopen64 {
+        if !process::is_on() {
+            return real::freopen(path, mode, stream);
+        }
+        let ours = streams::is_ours(stream);
+        if !ours && (path.is_null() || !crate::route::is_on_volume(libc::AT_FDCWD, path)) {
+            return real::freopen(path, mode, stream);
+        }
+        let result = mode_flags(mode).and_then(|flags| {
+            if ours { reopen_ours(path, flags, stream) } else { reopen_standard(path, flags, stream) }
+        });
+        if result.is_err() {
+            // As the manual says: when it fails, the stream is closed.
+            let error = sys::errno();
+            body::fclose(stream);
+            sys::set_errno(error);
+        }
+        finish(result)
+    }
+
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+        match table::get(fd) {
+            None => real::fdopen(fd, mode),
+            Some(file) => finish(mode_flags(mode).and_then(|flags| {
+                let client = process::client()?;
+                let open = client.flags(file)?;
+                let access = open & libc::O_ACCMODE;
+                if access != libc::O_RDWR && access != flags & libc::O_ACCMODE {
+                    return Err(libc::EINVAL);
+                }
+                if flags & libc::O_APPEND != 0 && open & libc::O_APPEND == 0 {
+                    client.set_flags(file, open | libc::O_APPEND)?;
+                }
+                streams::open(fd, flags)
+            })),
+        }
+    }
+
+    fn fclose(stream: *mut FILE) -> c_int {
+        // Out of the table first: the next stream may get the same address.
+        if process::is_on() {
+            streams::forget(stream);
+        }
+        real::fclose(stream)
+    }
+
+    fn fileno(stream: *mut FILE) -> c_int as fileno_unlocked {
+        let error = sys::errno();
+        let fd = real::fileno(stream);
+        if fd >= 0 || !process::is_on() {
+            return fd;
+        }
+        match streams::descriptor_of(stream) {
+            None => fd,
+            Some(fd) => {
+                sys::set_errno(error);
+                fd
+            }
+        }
+    }
+
+    /// libc's own opens in `/tmp` or by `TMPDIR` through inner functions; `/tmp` is outside unless the volume is there.
+    fn tmpfile() -> *mut FILE as tmpfile64 {
+        let on_volume = crate::route::is_on_volume(libc::AT_FDCWD, c"/tmp".as_ptr());
+        if !on_volume {
+            return real::tmpfile();
+        }
+        let flags = libc::O_RDWR | libc::O_TMPFILE | libc::O_EXCL;
+        on_path(libc::AT_FDCWD, c"/tmp".as_ptr(), Last::Follow, |_, _| fail(libc::ENOENT), |client, at, path| {
+            let fd = descriptor::open(client, at, path, flags, 0o600)?;
+            streams::open(fd, libc::O_RDWR).inspect_err(|_| {
+                let _ = descriptor::close(fd);
+            })
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! Programs that lie on the volume: the kernel cannot read them there.
+//!
+//! A binary is copied to a memory file and executed from it. A script is what it says in its first line: its interpreter
+//! gets the script's path and reads it through the hooks.
+
+use crate::report::{Refusal, refuse};
+use crate::sys;
+use libc::{c_char, c_int};
+use weft_client::{Client, Errno, FileRef};
+
+/// Bytes of a script's first line that count, as in Linux.
+const LINE_BYTES: usize = 256;
+/// Bytes copied at once.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// What a file on the volume is.
+pub enum Program {
+    /// A binary, copied to this memory file.
+    Binary(c_int),
+    /// A script.
+    Script(Line),
+}
+
+/// A script's first line: interpreter and its argument, each ended by NUL.
+pub struct Line {
+    bytes: [u8; LINE_BYTES + 2],
+    interpreter: usize,
+    argument: Option<usize>,
+}
+
+impl Line {
+    fn parse(head: &[u8]) -> Option<Line> {
+        let text = head.strip_prefix(b"#!")?;
+        let text = text.split(|&byte| byte == b'\n').next()?;
+        let is_space = |byte: &u8| *byte == b' ' || *byte == b'\t';
+        let start = text.iter().position(|byte| !is_space(byte))?;
+        let text = text.get(start..)?;
+        let end = text.iter().position(is_space).unwrap_or(text.len());
+        let interpreter = text.get(..end)?;
+        let rest = text.get(end..)?;
+        let argument = rest.iter().position(|byte| !is_space(byte)).and_then(|at| rest.get(at..));
+        let argument = argument.map(|text| {
+            let end = text.iter().rposition(|byte| !is_space(byte)).map_or(0, |at| at + 1);
+            text.get(..end).unwrap_or(text)
+        });
+        if interpreter.is_empty() {
+            return None;
+        }
+        let mut line = Line { bytes: [0; LINE_BYTES + 2], interpreter: 0, argument: None };
+        let mut at = 0;
+        for (part, place) in [(Some(interpreter), 0), (argument, 1)] {
+            let Some(part) = part else { continue };
+            line.bytes.get_mut(at..at + part.len())?.copy_from_slice(part);
+            if place == 1 {
+                line.argument = Some(at);
+            }
+            at += part.len() + 1;
+        }
+        Some(line)
+    }
+
+    /// The interpreter's path.
+    pub fn interpreter(&self) -> *const c_char {
+        self.text(self.interpreter)
+    }
+
+    /// What the line says after it.
+    pub fn argument(&self) -> Option<*const c_char> {
+        self.argument.map(|at| self.text(at))
+    }
+
+    fn text(&self, at: usize) -> *const c_char {
+        self.bytes.get(at..).unwrap_or(&[0]).as_ptr().cast()
+    }
+}
+
+/// Looks at a file that is to be executed. The caller must be allowed to.
+pub fn load(client: &Client, at: FileRef, path: &[u8]) -> Result<Program, Errno> {
+    let attr = client.stat(at, path, 0)?;
+    if attr.mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(libc::EACCES);
+    }
+    client.access(at, path, libc::X_OK, libc::AT_EACCESS)?;
+    let open = client.open(at, path, libc::O_RDONLY, 0)?;
+    let program = read(client, open.file, attr.size, c"weft-program");
+    let _ = client.close(open.file);
+    program
+}
+
+/// The same for a file that is open.
+pub fn load_open(client: &Client, file: FileRef) -> Result<Program, Errno> {
+    let attr = client.fstat(file)?;
+    if attr.mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(libc::EACCES);
+    }
+    client.access(file, b"", libc::X_OK, libc::AT_EACCESS | libc::AT_EMPTY_PATH)?;
+    read(client, file, attr.size, c"weft-program")
+}
+
+fn read(client: &Client, file: FileRef, size: u64, name: &std::ffi::CStr) -> Result<Program, Errno> {
+    let mut head = [0; LINE_BYTES];
+    let filled = client.pread(file, &mut head, 0)?;
+    let head = head.get(..filled).unwrap_or(&[]);
+    if head.starts_with(b"#!") {
+        return Line::parse(head).map(Program::Script).ok_or(libc::ENOEXEC);
+    }
+    if !head.starts_with(b"\x7fELF") {
+        return Err(libc::ENOEXEC);
+    }
+    copy(client, file, size, name, libc::MFD_CLOEXEC).map(Program::Binary).map_err(|_| refuse(Refusal::Execute))
+}
+
+/// Copies a file to a memory file.
+pub fn copy(client: &Client, file: FileRef, size: u64, name: &std::ffi::CStr, flags: u32) -> Result<c_int, Errno> {
+    let fd = sys::memfd_create(name, flags)?;
+    let result = fill(client, file, size, fd);
+    if let Err(error) = result {
+        let _ = weft_client::sys::close(fd);
+        return Err(error);
+    }
+    Ok(fd)
+}
+
+fn fill(client: &Client, file: FileRef, size: u64, fd: c_int) -> Result<(), Errno> {
+    let room = sys::anonymous(CHUNK_BYTES)?;
+    // SAFETY: just mapped, of this length, known to nobody else.
+    let chunk = unsafe { std::slice::from_raw_parts_mut(room, CHUNK_BYTES) };
+    let mut done = 0;
+    let mut result = Ok(());
+    while done < size && result.is_ok() {
+        match client.pread(file, chunk, done) {
+            Ok(0) => break,
+            Ok(n) => {
+                result = sys::pwrite_all(fd, chunk.get(..n).unwrap_or(&[]), done);
+                done += n as u64;
+            }
+            Err(error) => result = Err(error),
+        }
+    }
+    // SAFETY: the slice is not used any more.
+    let _ = unsafe { sys::munmap(room, CHUNK_BYTES) };
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn parsed(head: &str) -> Option<(String, Option<String>)> {
+        let line = Line::parse(head.as_bytes())?;
+        let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
+        Some((text(line.interpreter()), line.argument().map(text)))
+    }
+
+    #[test]
+    fn a_scripts_first_line_names_interpreter_and_one_argument() {
+        assert_eq!(parsed("#!/bin/sh\necho"), Some(("/bin/sh".into(), None)));
+        assert_eq!(parsed("#! /usr/bin/env  python3 -u \n"), Some(("/usr/bin/env".into(), Some("python3 -u".into()))));
+        assert_eq!(parsed("#!\n"), None);
+        assert_eq!(parsed("echo"), None);
+        let long = format!("#!{}", "x".repeat(LINE_BYTES - 2));
+        assert_eq!(parsed(&long), Some(("x".repeat(LINE_BYTES - 2), None)));
+    }
+}
