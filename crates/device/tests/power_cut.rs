@@ -13,11 +13,9 @@ const TAG: Tag = Tag::METADATA;
 const ZONES: u32 = 8;
 
 fn geometry() -> Geometry {
-    Geometry {
-        open_max: 4,
-        active_max: 8,
-        ..Geometry::bbssd().with_size(512 << 10).with_zone_bytes(64 << 10)
-    }
+    // Pages of two blocks, so that there is something to pad.
+    let pages = Geometry { page_bytes: 8 << 10, open_max: 4, active_max: 8, ..Geometry::bbssd() };
+    pages.with_size(512 << 10).with_zone_bytes(64 << 10)
 }
 
 #[derive(Clone, Debug)]

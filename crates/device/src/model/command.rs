@@ -289,8 +289,6 @@ impl ZonedModel {
         self.try_erase(id, cell, &mut zone)?;
         let erased = zone.record.erase(self.shape);
         self.store.discard(id.0);
-        // Blocks that a flush under way was to make durable are gone, and so is its hold on the zone.
-        zone.flushing = false;
         self.set_state(&mut zone, state);
         self.publish(id, cell, &mut zone);
         // Numbered after it is published: whoever makes this number durable has the record before him.

@@ -41,13 +41,7 @@ impl ZonedModel {
 
     fn flush_image(&self, image: &Image, number: u64) -> Result<(), DeviceError> {
         let resets = self.resets.load(Acquire);
-        let dirty = std::mem::take(&mut *self.dirty.lock());
-        for id in &dirty {
-            let mut zone = self.zones[*id as usize].zone.lock();
-            zone.dirty = false;
-            zone.flushing = true;
-            zone.record.middle = zone.record.write_pointer;
-        }
+        let dirty = self.begin_flush();
         if number.is_multiple_of(COUNTERS_EVERY) {
             self.store_counters(image);
         }
@@ -57,20 +51,35 @@ impl ZonedModel {
             return Err(error);
         }
         self.resets_durable.fetch_max(resets, AcqRel);
+        self.end_flush(&dirty);
+        Ok(())
+    }
+
+    /// Divides the blocks of each zone that has some to flush: those so far, and those that come during the flush.
+    pub(super) fn begin_flush(&self) -> Vec<u32> {
+        let dirty = std::mem::take(&mut *self.dirty.lock());
         for id in &dirty {
             let mut zone = self.zones[*id as usize].zone.lock();
-            // A reset in the meantime has started over.
-            if !std::mem::replace(&mut zone.flushing, false) {
-                continue;
-            }
-            // The new bounds reach the image with the zone's next record: until then the old ones, with checksums
-            // over blocks that are now durable, prove the same.
+            zone.dirty = false;
+            zone.flushing = true;
+            zone.record.middle = zone.record.write_pointer;
+        }
+        dirty
+    }
+
+    /// The blocks that there were when the flush began are durable now.
+    pub(super) fn end_flush(&self, dirty: &[u32]) {
+        for id in dirty {
+            let mut zone = self.zones[*id as usize].zone.lock();
+            zone.flushing = false;
+            // The new bounds reach the image with the zone's next record: until then the old ones, with checksums over
+            // blocks that are now durable, prove the same. After a reset in the meantime `middle` is 0, and nothing of
+            // the new blocks counts as durable.
             let record = &mut zone.record;
             record.durable = record.middle;
             record.crc_first = std::mem::take(&mut record.crc_second);
             record.middle = record.write_pointer;
         }
-        Ok(())
     }
 
     pub(super) fn store_counters(&self, image: &Image) {

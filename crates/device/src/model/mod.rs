@@ -287,6 +287,7 @@ impl Drop for ZonedModel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::slot::Trust;
     use weft_core::BLOCK_BYTES;
 
     fn used_device() -> ZonedModel {
@@ -362,5 +363,54 @@ mod tests {
         device.sync_failed.store(true, Relaxed);
         assert!(matches!(device.flush(), Err(DeviceError::Io { .. })));
         device.sync_failed.store(false, Relaxed);
+    }
+
+    #[test]
+    fn blocks_written_during_a_flush_are_proven_apart_from_those_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let geometry = Geometry::bbssd().with_size(1 << 20).with_zone_bytes(64 << 10);
+        let device = ZonedModel::create(&dir.path().join("image"), &geometry, false, &mut |_, _| ()).unwrap();
+        let zone = ZoneId(3);
+        let write = |blocks: usize| {
+            device.append(zone, &vec![1; blocks * BLOCK_BYTES], &Tag::METADATA).unwrap();
+        };
+        let image = device.store.image().unwrap();
+        // What a crash of the host would find in the table, without and with the loss of a block.
+        let proven = |lost: Option<u32>| {
+            let (content, _) = image.table.zone(zone.0, Trust::Strict).unwrap();
+            let record = ZoneRecord::decode(&content, device.shape).unwrap();
+            if let Some(at) = lost {
+                device.store.write(zone.0, at, &[0; BLOCK_BYTES]).unwrap();
+            }
+            let proven = device.proven_blocks(zone, &record).unwrap();
+            if let Some(at) = lost {
+                device.store.write(zone.0, at, &[1; BLOCK_BYTES]).unwrap();
+            }
+            proven
+        };
+        write(3);
+        let dirty = device.begin_flush();
+        assert_eq!(proven(None), 3);
+        write(2);
+        assert_eq!((proven(None), proven(Some(2)), proven(Some(3))), (5, 0, 3));
+        image.sync().unwrap();
+        device.end_flush(&dirty);
+        assert_eq!(
+            (proven(None), proven(Some(4))),
+            (5, 3),
+            "until the next record the old one proves the same"
+        );
+        write(1);
+        assert_eq!((proven(None), proven(Some(4)), proven(Some(5))), (6, 3, 3));
+        let dirty = device.begin_flush();
+        device.reset(zone).unwrap();
+        write(2);
+        device.end_flush(&dirty);
+        write(1);
+        assert_eq!(
+            (proven(None), proven(Some(1))),
+            (3, 0),
+            "a flush has no say over a zone that was reset meanwhile"
+        );
     }
 }

@@ -187,7 +187,7 @@ impl ZonedModel {
     }
 
     /// How many of a zone's blocks are certainly what was written, after the host went down.
-    fn proven_blocks(&self, id: ZoneId, record: &ZoneRecord) -> Result<u32, DeviceError> {
+    pub(super) fn proven_blocks(&self, id: ZoneId, record: &ZoneRecord) -> Result<u32, DeviceError> {
         let segments = [
             (record.durable, record.middle, record.crc_first),
             (record.middle, record.write_pointer, record.crc_second),
