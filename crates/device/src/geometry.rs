@@ -31,6 +31,9 @@ pub const TOTAL_BYTES_DEFAULT: u64 = 1 << 30;
 /// Most channels, LUNs per channel, or planes.
 const PARALLEL_MAX: u32 = 1 << 10;
 
+/// Most pages of an erase block.
+const PAGES_PER_BLOCK_MAX: u32 = 1 << 16;
+
 /// The shape, limits and timing of a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Geometry {
@@ -227,12 +230,15 @@ impl Geometry {
     }
 
     fn with_blocks_that_fill_a_zone(self) -> Geometry {
-        let unit = u64::from(self.page_bytes) * u64::from(self.planes);
+        // Nothing is validated yet, so the products may be as large as the fields allow.
+        let unit = u128::from(self.page_bytes) * u128::from(self.planes);
         if unit == 0 {
             return self;
         }
-        let fits = |pages: &u32| self.zone_capacity_bytes.is_multiple_of(u64::from(*pages) * unit);
-        let pages_per_block = (1..=self.pages_per_block).rev().find(fits).unwrap_or(self.pages_per_block);
+        let fits =
+            |pages: &u32| u128::from(self.zone_capacity_bytes).is_multiple_of(u128::from(*pages) * unit);
+        let most = self.pages_per_block.min(PAGES_PER_BLOCK_MAX);
+        let pages_per_block = (1..=most).rev().find(fits).unwrap_or(self.pages_per_block);
         Geometry { pages_per_block, ..self }
     }
 
@@ -305,8 +311,11 @@ impl Geometry {
                 self.page_bytes
             )));
         }
-        if !(1..=1 << 16).contains(&self.pages_per_block) {
-            return Err(bad(format!("pages_per_block is {}; it has to be 1 to 65536", self.pages_per_block)));
+        if !(1..=PAGES_PER_BLOCK_MAX).contains(&self.pages_per_block) {
+            return Err(bad(format!(
+                "pages_per_block is {}; it has to be 1 to {PAGES_PER_BLOCK_MAX}",
+                self.pages_per_block
+            )));
         }
         if self.zone_bytes == 0 || !self.zone_bytes.is_multiple_of(block) || self.zone_bytes > ZONE_BYTES_MAX
         {
@@ -496,6 +505,11 @@ mod tests {
     fn toml_overrides_the_preset_and_unknown_fields_are_refused() {
         let g = Geometry::from_toml("size = '64M'\nzone_size = 1048576\n[timing]\nerase_ns = 7").unwrap();
         assert_eq!((g.zones(), g.timing.erase_ns, g.timing.program_ns), (64, 7, 561_000));
+        for huge in
+            ["planes = 4294967295", "page_size = 4294967295\nplanes = 4294967295", "channels = 4294967295"]
+        {
+            assert!(matches!(Geometry::from_toml(huge), Err(DeviceError::BadGeometry(_))), "{huge}");
+        }
         assert!(Geometry::from_toml("colour = 'red'").unwrap_err().to_string().contains("colour"));
         assert!(Geometry::from_toml("preset = 'x'").unwrap_err().to_string().contains("zn540, tlc"));
         assert!(Geometry::from_toml("size = 'big'").unwrap_err().to_string().contains("size: 'big'"));

@@ -64,19 +64,15 @@ impl Image {
             .open(path)
             .map_err(io)?;
         let file = lock(file, path)?;
-        let total = header::image_bytes(&header.geometry);
-        let zeros = vec![0u8; CREATE_CHUNK_BYTES];
-        // Truncation first takes the old magic away: an interrupted creation is never mistaken for an image.
-        file.set_len(0).map_err(io)?;
-        let mut done = 0;
-        progress(0, total);
-        while done < total {
-            let bytes = (total - done).min(CREATE_CHUNK_BYTES as u64);
-            file.write_all_at(&zeros[..bytes as usize], done).map_err(io)?;
-            done += bytes;
-            progress(done, total);
+        let filled = fill_with_zeros(&file, header::image_bytes(&header.geometry), progress);
+        if let Err(source) = filled {
+            // A disk that is full is not left full. What stood there before was given up with `overwrite`.
+            let _ = file.set_len(0);
+            if !overwrite {
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(io(source));
         }
-        file.sync_all().map_err(io)?;
         Image::fresh(file, path, header, true)
     }
 
@@ -193,6 +189,22 @@ fn lock(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
         Ok(None) => Err(DeviceError::Busy(path.to_path_buf())),
         Err(source) => Err(DeviceError::Io { path: path.to_path_buf(), source }),
     }
+}
+
+/// Makes the file `total` bytes long, all of them zero and on the disk.
+fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
+    let zeros = vec![0u8; CREATE_CHUNK_BYTES];
+    // Truncation first takes the old magic away: an interrupted creation is never mistaken for an image.
+    file.set_len(0)?;
+    let mut done = 0;
+    progress(0, total);
+    while done < total {
+        let bytes = (total - done).min(CREATE_CHUNK_BYTES as u64);
+        file.write_all_at(&zeros[..bytes as usize], done)?;
+        done += bytes;
+        progress(done, total);
+    }
+    file.sync_all()
 }
 
 fn read_up_to(file: &File, out: &mut [u8], offset: u64) -> io::Result<usize> {
