@@ -1,2 +1,82 @@
-//! The weft command.
-fn main() {}
+//! The weft command: volumes in image files, programs on them, and what placement made of the programs' data.
+//!
+//! [`args`] is the command line, [`command`] has a file for each command. A volume is opened in [`volume`], served in
+//! [`host`] (unless another process serves it already), and used through [`access`] as any other process would use it.
+
+mod access;
+mod args;
+mod command;
+mod error;
+mod host;
+mod place;
+mod program;
+mod progress;
+mod report;
+mod say;
+mod snapshot;
+mod sys;
+mod table;
+mod tree;
+mod volume;
+
+use args::{Cli, Command};
+use clap::Parser;
+use error::CliError;
+use std::io;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_env("WEFT_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
+    let own_failure = if matches!(cli.command, Command::Run(_)) { command::run::OWN_FAILURE } else { 0 };
+    match dispatch(&cli.command) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) if is_reader_gone(&error) => ExitCode::FAILURE,
+        Err(error) => {
+            say::warn(&error);
+            if let Some(remedy) = error.remedy() {
+                say::say(format_args!("      {remedy}"));
+            }
+            ExitCode::from(match error {
+                CliError::Program { status, .. } => status,
+                _ => error.status().max(own_failure),
+            })
+        }
+    }
+}
+
+fn dispatch(command: &Command) -> Result<u8, CliError> {
+    let done = match command {
+        Command::Run(args) => return command::run::run(args),
+        Command::Compare(args) => return command::compare::run(args),
+        Command::Format(args) => command::format::run(args),
+        Command::Serve(args) => command::serve::run(args),
+        Command::Ls(args) => command::list::ls(args),
+        Command::Stat(args) => command::list::stat(args),
+        Command::Df(args) => command::list::df(args),
+        Command::Cat(args) => command::files::cat(args),
+        Command::Rm(args) => command::files::rm(args),
+        Command::Mkdir(args) => command::files::mkdir(args),
+        Command::Mv(args) => command::files::mv(args),
+        Command::Cp(args) => command::copy::run(args),
+        Command::Stats(args) => command::stats::stats(args),
+        Command::Zones(args) => command::stats::zones(args),
+        Command::Policy(args) => command::policy::run(args),
+        Command::Version => version(),
+    };
+    done.map(|()| 0)
+}
+
+fn version() -> Result<(), CliError> {
+    use std::io::Write;
+    let mut out = say::Out::new();
+    let written = writeln!(out, "weft {}", env!("CARGO_PKG_VERSION")).and_then(|()| out.flush());
+    written.map_err(|e| CliError::io("write", std::path::Path::new("standard output"), e))
+}
+
+/// Whether the reader of standard output went away (`weft ls | head`): nobody is left to be told.
+fn is_reader_gone(error: &CliError) -> bool {
+    matches!(error, CliError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+}

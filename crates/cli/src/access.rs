@@ -1,0 +1,121 @@
+//! Files of a volume for the commands: a client of the server that runs, or of one in this process.
+
+use crate::error::CliError;
+use crate::host::{self, Hosted, Reached};
+use crate::snapshot::{Snapshot, Zone};
+use crate::sys::signal;
+use crate::tree::volume::{VolumeTree, system};
+use crate::volume::{MountChoice, TOPIC_SNAPSHOT, TOPIC_ZONES};
+use serde::de::DeserializeOwned;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use weft_client::shared::channel::PAYLOAD_BYTES;
+use weft_client::{Client, ConnectOptions, WireStatfs};
+
+/// Where volumes appear to programs unless said otherwise; absolute symlinks below it stay on the volume.
+pub const MOUNT_POINT: &str = "/weft";
+
+/// A volume whose files can be used.
+pub struct Access {
+    name: String,
+    client: Client,
+    hosted: Option<Box<Hosted>>,
+}
+
+impl Access {
+    /// Connects to the server of an image, or serves it from here.
+    pub fn open(image: &Path) -> Result<Access, CliError> {
+        signal::notice_interrupts();
+        let name = image.display().to_string();
+        // A server that has just stopped may be found and then be gone: once more.
+        for last in [false, true] {
+            let (socket, hosted): (PathBuf, _) = match host::reach(image, &MountChoice::default())? {
+                Reached::Elsewhere(socket) => (socket, None),
+                Reached::Here(hosted) => (hosted.socket().to_path_buf(), Some(hosted)),
+            };
+            let options = ConnectOptions {
+                socket_path: socket.as_os_str().as_bytes(),
+                mount_point: MOUNT_POINT.as_bytes(),
+                inherited_socket: None,
+            };
+            match Client::connect(&options) {
+                Ok(client) => return Ok(Access { name, client, hosted }),
+                Err(libc::EPROTO) => {
+                    return Err(CliError::said(
+                        format!("{name}: served by another version of weft"),
+                        "stop that server, or use its version of the command",
+                    ));
+                }
+                Err(error) if last || hosted.is_some() => {
+                    return Err(CliError::io("connect to", &socket, system(error)));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(CliError::said(format!("{name}: no server and no volume"), ""))
+    }
+
+    /// Its files.
+    pub fn tree(&self) -> VolumeTree<'_> {
+        VolumeTree::new(&self.client, &self.name)
+    }
+
+    /// Its space.
+    pub fn statfs(&self) -> Result<WireStatfs, CliError> {
+        self.client.statfs().map_err(|e| self.error("space of", e))
+    }
+
+    /// Makes everything on it durable.
+    pub fn sync(&self) -> Result<(), CliError> {
+        self.client.sync().map_err(|e| self.error("sync", e))
+    }
+
+    /// What it has counted.
+    pub fn snapshot(&self) -> Result<Snapshot, CliError> {
+        Ok(self.inspect(TOPIC_SNAPSHOT, 0)?.0)
+    }
+
+    /// Its zones.
+    pub fn zones(&self) -> Result<Vec<Zone>, CliError> {
+        let (mut zones, mut from) = (Vec::new(), 0);
+        loop {
+            let (mut part, next): (Vec<Zone>, u64) = self.inspect(TOPIC_ZONES, from)?;
+            zones.append(&mut part);
+            if next <= from {
+                return Ok(zones);
+            }
+            from = next;
+        }
+    }
+
+    fn inspect<T: DeserializeOwned>(&self, topic: u64, from: u64) -> Result<(T, u64), CliError> {
+        inspect(&self.client, topic, from).map_err(|e| self.error("ask", e))
+    }
+
+    fn error(&self, what: &'static str, errno: i32) -> CliError {
+        CliError::File { what, path: self.name.clone(), source: system(errno) }
+    }
+
+    /// Leaves the volume; when this process served it, waits for others that use it, then closes it.
+    pub fn close(self) -> Result<(), CliError> {
+        for fd in self.client.own_descriptors() {
+            let _ = weft_client::sys::close(fd);
+        }
+        let Some(hosted) = self.hosted else { return Ok(()) };
+        hosted.wait_for_clients(signal::was_interrupted, |clients| {
+            eprintln!("weft: {clients} other process(es) use {}; waiting for them (Ctrl-C to stop)", self.name);
+        });
+        hosted.stop().map(drop)
+    }
+}
+
+/// Asks a server about a topic.
+pub fn inspect<T: DeserializeOwned>(client: &Client, topic: u64, from: u64) -> Result<(T, u64), i32> {
+    let mut text = vec![0; PAYLOAD_BYTES];
+    let (len, next) = client.inspect(topic, from, &mut text)?;
+    let told = serde_json::from_slice(&text[..len]).map_err(|error| {
+        tracing::error!(%error, "a server's answer");
+        libc::EPROTO
+    })?;
+    Ok((told, next))
+}

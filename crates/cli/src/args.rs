@@ -1,0 +1,435 @@
+//! The command line.
+
+use crate::error::CliError;
+use crate::volume::MountChoice;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use weft_core::units::parse_size;
+use weft_device::Geometry;
+use weft_device::geometry::PRESETS;
+use weft_placement::Mode;
+
+/// Bytes of a volume when none are said.
+const SIZE_DEFAULT: u64 = 1 << 30;
+
+/// Run unmodified programs on zoned flash, and see what placement buys.
+#[derive(Parser, Debug)]
+#[command(
+    name = "weft",
+    version,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "EXAMPLES\n  \
+        weft format --size 4G vol.img\n  \
+        weft run --volume vol.img -- db_bench --db=/weft/db --benchmarks=fillrandom\n  \
+        weft ls -l vol.img:/db\n\n\
+        Files on a volume are written IMAGE:/path. The environment variable WEFT_LOG (error, warn, info, debug, \
+        trace, or by module) says how much is logged to standard error."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make a volume on an emulated zoned device in an image file.
+    Format(FormatArgs),
+    /// Run a program with a volume at a path of its own.
+    Run(RunArgs),
+    /// Serve a volume until told to stop.
+    Serve(ServeArgs),
+    /// List files on a volume.
+    Ls(LsArgs),
+    /// Show the attributes of files on a volume.
+    Stat(PathsArgs),
+    /// Write files of a volume to standard output.
+    Cat(PathsArgs),
+    /// Copy files in, out, within and between volumes.
+    Cp(CpArgs),
+    /// Remove files from a volume.
+    Rm(RmArgs),
+    /// Make directories on a volume.
+    Mkdir(MkdirArgs),
+    /// Move or rename files within a volume.
+    Mv(MvArgs),
+    /// Show the space on a volume.
+    Df(DfArgs),
+    /// Show what a volume has counted.
+    Stats(StatsArgs),
+    /// Show the zones of a volume.
+    Zones(ZonesArgs),
+    /// Show, check and explain placement policies.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Run a program once per placement mode, each on a fresh volume, and compare.
+    Compare(CompareArgs),
+    /// Show the version.
+    Version,
+}
+
+/// The modelled device.
+#[derive(Args, Debug, Default)]
+pub struct GeometryArgs {
+    /// Flash and timing of a known device: zn540, tlc, mlc, slc, qlc or bbssd [default: zn540]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(PRESETS))]
+    #[arg(hide_possible_values = true, conflicts_with = "geometry")]
+    pub preset: Option<String>,
+    /// Geometry and timing in TOML (docs/how-to/format-a-volume.md).
+    #[arg(long, value_name = "FILE")]
+    pub geometry: Option<PathBuf>,
+    /// Bytes of a zone [default: 4M]
+    #[arg(long, value_name = "BYTES")]
+    pub zone_size: Option<String>,
+}
+
+impl GeometryArgs {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        self.preset.is_some() || self.geometry.is_some() || self.zone_size.is_some()
+    }
+
+    /// The geometry; `size` wins over the file's.
+    pub fn geometry(&self, size: Option<u64>) -> Result<Geometry, CliError> {
+        let mut geometry = match (&self.geometry, &self.preset) {
+            (Some(path), _) => {
+                let text = std::fs::read_to_string(path).map_err(|e| CliError::io("geometry", path, e))?;
+                let geometry = Geometry::from_toml(&text)?;
+                size.map_or(geometry.clone(), |bytes| geometry.with_size(bytes))
+            }
+            (None, preset) => {
+                let name = preset.as_deref().unwrap_or("zn540");
+                Geometry::preset(name)?.with_size(size.unwrap_or(SIZE_DEFAULT))
+            }
+        };
+        if let Some(text) = &self.zone_size {
+            geometry = geometry.with_zone_bytes(parse_size(text)?);
+        }
+        geometry.validate()?;
+        Ok(geometry)
+    }
+}
+
+/// Where data goes.
+#[derive(Args, Debug, Default)]
+pub struct PlacementArgs {
+    /// How data is placed: off (one stream), random, suffix (a stream per file suffix) or rules [default: rules]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<Mode>,
+    /// A policy file, or the name of a shipped policy; without it the program decides which.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Seed of mode random [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Delay what the device does as long as flash would take.
+    #[arg(long)]
+    pub real_time: bool,
+}
+
+impl PlacementArgs {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        self.mode.is_some() || self.policy.is_some() || self.seed.is_some() || self.real_time
+    }
+
+    /// The choice, with defaults for what was not said.
+    pub fn choice(&self) -> MountChoice {
+        MountChoice {
+            mode: self.mode.unwrap_or_default(),
+            policy: self.policy.clone(),
+            seed: self.seed.unwrap_or(0),
+            real_time: self.real_time,
+        }
+    }
+}
+
+/// `weft format`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft format --size 4G vol.img\n  \
+    weft format --size 512M --zone-size 8M --preset tlc --force vol.img\n  \
+    weft format --geometry drive.toml vol.img")]
+pub struct FormatArgs {
+    /// Bytes of the device, such as 512M or 4G [default: the geometry's, or 1G]
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<String>,
+    #[command(flatten)]
+    pub geometry: GeometryArgs,
+    /// A name for the volume.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub label: String,
+    /// Overwrite the image when it exists. Everything in it is lost.
+    #[arg(long)]
+    pub force: bool,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The image file to make.
+    pub image: PathBuf,
+}
+
+/// `weft run`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  \
+    weft run --volume vol.img -- ls -l /weft\n  \
+    weft run --volume vol.img --mode rules --report run.json -- db_bench --db=/weft/db --benchmarks=fillrandom\n  \
+    weft run --volume mem:512M --zone-size 8M -- sh -c 'cp -r /etc /weft && du -sh /weft/etc'\n\n\
+    The exit status is the program's (128 and the number of the signal that ended it), or 125 when weft itself \
+    failed, 126 when the program cannot run under weft, 127 when it was not found.")]
+pub struct RunArgs {
+    /// The volume: an image file, or mem:SIZE for one in memory that is gone afterwards.
+    #[arg(long, value_name = "IMAGE|mem:SIZE")]
+    pub volume: String,
+    /// The path at which the program sees the volume; it need not exist.
+    #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
+    pub at: String,
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+    #[command(flatten)]
+    pub geometry: GeometryArgs,
+    /// Write the report as JSON (docs/formats/report-json.md), too.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Print no report.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+/// `weft serve`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft serve --volume vol.img &\n  weft run --volume vol.img -- ls /weft\n  kill %1\n\n\
+    SIGTERM, SIGINT and SIGHUP stop it in good order. Programs join with 'weft run', or with LD_PRELOAD, WEFT_SOCKET \
+    and WEFT_AT set by hand.")]
+pub struct ServeArgs {
+    /// The image file.
+    #[arg(long, value_name = "IMAGE")]
+    pub volume: PathBuf,
+    /// The socket to listen on [default: one by which the other commands find the image's server]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+    /// Print no report at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `weft ls`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft ls vol.img:\n  weft ls -lR vol.img:/db")]
+pub struct LsArgs {
+    /// With mode, links, owner, group, bytes and time.
+    #[arg(short)]
+    pub long: bool,
+    /// Directories with everything below them.
+    #[arg(short = 'R')]
+    pub recursive: bool,
+    /// IMAGE:/path
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft stat`, `weft cat`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft stat vol.img:/db/CURRENT\n  weft cat vol.img:/db/LOG | grep stall")]
+pub struct PathsArgs {
+    /// IMAGE:/path
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft cp`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft cp -r /var/lib/data vol.img:/\n  weft cp vol.img:/db/LOG .\n  \
+    weft cp -r vol.img:/db other.img:/db\n\n\
+    Modes and times are kept, owners when the superuser copies. Links within what is copied stay links; holes stay \
+    holes. Extended attributes are not copied.")]
+pub struct CpArgs {
+    /// Directories with everything below them.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Files, on the host or as IMAGE:/path; the last is where they go.
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft rm`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft rm vol.img:/db/LOG.old\n  weft rm -r vol.img:/db")]
+pub struct RmArgs {
+    /// Directories with everything below them.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Files that are not there are no error.
+    #[arg(short, long)]
+    pub force: bool,
+    /// IMAGE:/path
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft mkdir`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft mkdir -p vol.img:/a/b/c")]
+pub struct MkdirArgs {
+    /// Make missing parents, too; a directory that is there is no error.
+    #[arg(short, long)]
+    pub parents: bool,
+    /// IMAGE:/path
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft mv`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft mv vol.img:/a vol.img:/b\n  weft mv vol.img:/a vol.img:/b vol.img:/dir")]
+pub struct MvArgs {
+    /// IMAGE:/path, all on one volume; the last is where they go.
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft df`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft df vol.img")]
+pub struct DfArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Image files.
+    #[arg(required = true)]
+    pub images: Vec<PathBuf>,
+}
+
+/// `weft fsck`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft fsck vol.img && echo sound\n\n\
+    The exit status is 0 when the volume is sound, 1 when there are problems, 2 when it cannot be checked. Nothing is \
+    changed.")]
+pub struct FsckArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The image file.
+    pub image: PathBuf,
+}
+
+/// `weft stats`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --json vol.img | jq .device.media_bytes\n\n\
+    The device counts since the format; streams and latencies are counted since the volume was mounted, so they are of \
+    interest while a server runs.")]
+pub struct StatsArgs {
+    /// Print JSON (docs/formats/report-json.md).
+    #[arg(long)]
+    pub json: bool,
+    /// The image file.
+    pub image: PathBuf,
+}
+
+/// `weft zones`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft zones vol.img\n  weft zones --table vol.img | grep wal\n\n\
+    The picture has one sign per zone: . free, M metadata, o open for data, digits for how many tenths of a full \
+    zone's bytes are live (9 = nine tenths and more), - a zone that waits for its reset, x a bad one.")]
+pub struct ZonesArgs {
+    /// A line per zone instead of a picture.
+    #[arg(long)]
+    pub table: bool,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "table")]
+    pub json: bool,
+    /// The image file.
+    pub image: PathBuf,
+}
+
+/// `weft policy`
+#[derive(Subcommand, Debug)]
+#[command(after_help = "EXAMPLES\n  weft policy list\n  weft policy show rocksdb > my.toml\n  weft policy check my.toml\n  \
+    weft policy explain --process db_bench --thread rocksdb:low0 /db/000012.sst")]
+pub enum PolicyCommand {
+    /// List the policies that come with weft.
+    List,
+    /// Print a shipped policy's file.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Check a policy file, and say what it does in words.
+    Check {
+        /// The file, or the name of a shipped policy.
+        file: PathBuf,
+    },
+    /// Say where a file's data would go, and why.
+    Explain {
+        /// Name of the process that creates it.
+        #[arg(long, default_value = "", hide_default_value = true)]
+        process: String,
+        /// Name of the thread.
+        #[arg(long)]
+        thread: Option<String>,
+        /// Bytes of the file.
+        #[arg(long, value_name = "BYTES")]
+        size: Option<String>,
+        /// Lifetime that the program tells the kernel: not-set, none, short, medium, long or extreme.
+        #[arg(long, value_name = "HINT")]
+        hint: Option<String>,
+        #[command(flatten)]
+        placement: PlacementArgs,
+        /// Path on the volume, such as /db/000012.sst.
+        path: OsString,
+    },
+}
+
+/// `weft compare`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  \
+    weft compare --size 512M --zone-size 8M -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
+    weft compare --modes off,rules --repeat 3 --json cmp.json -- ./my-workload /weft\n\n\
+    The program's standard output goes to standard error, so that standard output has the table alone.")]
+pub struct CompareArgs {
+    /// Bytes of each volume [default: the geometry's, or 1G]
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<String>,
+    #[command(flatten)]
+    pub geometry: GeometryArgs,
+    /// Modes to compare; ratios are to the first.
+    #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
+    pub modes: Vec<Mode>,
+    /// Policy of mode rules.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Seed of mode random [default: 0]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub seed: u64,
+    /// Runs in each mode, in turns; the table shows medians.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// The path at which the program sees the volume.
+    #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
+    pub at: String,
+    /// Keep the volumes in image files in this directory while they are used, instead of in memory.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Write every run's report as JSON, too.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Discard the program's output.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}

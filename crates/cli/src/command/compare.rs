@@ -1,0 +1,216 @@
+//! `weft compare`: the same program in each placement mode, each time on a fresh volume.
+//!
+//! Runs take turns (off, rules, off, rules, ...), so that what changes on the machine meanwhile meets all modes alike.
+//! The table shows medians and ratios to the first mode.
+
+use crate::args::CompareArgs;
+use crate::command::run::{Guest, Output, find_shim, here, write_report};
+use crate::error::CliError;
+use crate::host::{self, Hosted};
+use crate::report::Report;
+use crate::say::{Out, say, warn};
+use crate::sys::signal::Queue;
+use crate::table::{Align, Table};
+use crate::volume::{self, MountChoice};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_core::units::{format_nanos, format_size, parse_size};
+use weft_device::{Geometry, ZonedModel};
+use weft_placement::Mode;
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Comparison<'a> {
+    version: u32,
+    modes: Vec<Compared<'a>>,
+}
+
+/// All runs in one mode.
+#[derive(Serialize)]
+struct Compared<'a> {
+    mode: Mode,
+    runs: &'a [Report],
+}
+
+/// Runs the program in each mode and prints the table. The status is that of the first run that failed.
+pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
+    let size = args.size.as_deref().map(parse_size).transpose()?;
+    let geometry = args.geometry.geometry(size)?;
+    let stdout = if args.quiet { Output::Discard } else { Output::ToStderr };
+    let guest = Guest { command: &args.command, at: &args.at, stdout };
+    guest.check()?;
+    let shim = find_shim()?;
+    let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+    let mut runs: Vec<(Mode, Vec<Report>)> = args.modes.iter().map(|mode| (*mode, Vec::new())).collect();
+    let mut status = 0;
+    for round in 1..=args.repeat {
+        for (mode, reports) in &mut runs {
+            let choice =
+                MountChoice { mode: *mode, policy: args.policy.clone(), seed: args.seed, real_time: false };
+            say(format_args!("weft compare: mode {mode}, run {round} of {}", args.repeat));
+            let fresh = Fresh::make(args.dir.as_deref(), &geometry, &choice)?;
+            let (hosted, image) = (fresh.hosted, fresh.image);
+            let done = here(hosted, &guest, &shim, &signals);
+            drop(image);
+            let (report, failure) = done?;
+            if let Some(error) = failure {
+                return Err(error);
+            }
+            if report.status != 0 {
+                warn(format_args!("mode {mode}: the program ended with status {}", report.status));
+                if status == 0 {
+                    status = u8::try_from(report.status).unwrap_or(1);
+                }
+            }
+            reports.push(report);
+            // 128 and a signal that people send: they want it all to end.
+            if let Some(128..) = reports.last().map(|r| r.status)
+                && [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(&(i32::from(status) - 128))
+            {
+                return Ok(status);
+            }
+        }
+    }
+    if let Some(path) = &args.json {
+        let modes = runs.iter().map(|(mode, runs)| Compared { mode: *mode, runs }).collect();
+        write_report(path, &Comparison { version: crate::report::REPORT_VERSION, modes })?;
+    }
+    let mut out = Out::new();
+    let written = write!(out, "{}", describe(&geometry, args.repeat))
+        .and_then(|()| write!(out, "{}", table(&runs)))
+        .and_then(|()| out.flush());
+    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+    Ok(status)
+}
+
+/// A volume nobody has written to.
+struct Fresh {
+    hosted: Hosted,
+    image: Option<RemovedImage>,
+}
+
+/// An image file that goes when this does.
+struct RemovedImage(PathBuf);
+
+impl Drop for RemovedImage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Fresh {
+    fn make(dir: Option<&Path>, geometry: &Geometry, choice: &MountChoice) -> Result<Fresh, CliError> {
+        let Some(dir) = dir else {
+            let mounted = volume::open_memory("mem".into(), geometry, choice)?;
+            return Ok(Fresh { hosted: Hosted::start(mounted, host::private_socket()?)?, image: None });
+        };
+        let path = dir.join(format!("weft-compare-{}.img", std::process::id()));
+        let image = RemovedImage(path.clone());
+        let device = Arc::new(ZonedModel::create(&path, geometry, true, &mut |_, _| {})?);
+        volume::format(&device, &path.display().to_string(), "")?;
+        drop(device);
+        let mounted = volume::open(&path, choice)?;
+        Ok(Fresh { hosted: Hosted::start(mounted, host::private_socket()?)?, image: Some(image) })
+    }
+}
+
+fn describe(geometry: &Geometry, repeat: u32) -> String {
+    let runs = if repeat == 1 { "one run each".to_string() } else { format!("medians of {repeat} runs") };
+    format!(
+        "\n{} in {} zones of {}, {} open at most; {runs}\n\n",
+        format_size(geometry.zones() * geometry.zone_capacity_bytes),
+        geometry.zones(),
+        format_size(geometry.zone_capacity_bytes),
+        geometry.open_max
+    )
+}
+
+/// The middle of the runs' values; the mean of both when there are two in the middle.
+fn median(runs: &[Report], value: impl Fn(&Report) -> f64) -> f64 {
+    let mut values: Vec<f64> = runs.iter().map(value).collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+fn table(runs: &[(Mode, Vec<Report>)]) -> Table {
+    let mut table = Table::new(&[
+        ("mode", Align::Left),
+        ("WAF", Align::Right),
+        ("ratio", Align::Right),
+        ("data WAF", Align::Right),
+        ("ratio", Align::Right),
+        ("host", Align::Right),
+        ("relocated", Align::Right),
+        ("erases", Align::Right),
+        ("ratio", Align::Right),
+        ("device time", Align::Right),
+        ("write p99", Align::Right),
+        ("read p99", Align::Right),
+        ("full", Align::Right),
+        ("wall", Align::Right),
+    ]);
+    let Some((_, base)) = runs.first() else { return table };
+    let ratio = |of: f64, to: f64| if to == 0.0 { "-".to_string() } else { format!("{:.3}", of / to) };
+    let full = |r: &Report| {
+        let space = r.during.space;
+        let used = space.total_bytes - space.free_bytes.min(space.total_bytes);
+        used as f64 * 100.0 / space.total_bytes.max(1) as f64
+    };
+    for (mode, reports) in runs {
+        let of = |value: &dyn Fn(&Report) -> f64| median(reports, value);
+        let versus = |value: &dyn Fn(&Report) -> f64| ratio(median(reports, value), median(base, value));
+        let erases = |r: &Report| r.during.device.erases as f64;
+        table.row([
+            mode.to_string(),
+            format!("{:.3}", of(&|r| r.waf)),
+            versus(&|r| r.waf),
+            format!("{:.3}", of(&|r| r.data_waf)),
+            versus(&|r| r.data_waf),
+            format_size(of(&|r| r.during.device.host_bytes as f64) as u64),
+            format_size(of(&|r| r.during.device.gc_bytes as f64) as u64),
+            format!("{:.0}", of(&erases)),
+            versus(&erases),
+            format_nanos(of(&|r| r.during.device.now.0 as f64) as u64),
+            format_nanos(of(&|r| r.during.programs.writes.p99_ns as f64) as u64),
+            format_nanos(of(&|r| r.during.programs.reads.p99_ns as f64) as u64),
+            format!("{:.0} %", of(&full)),
+            format_nanos(of(&|r| r.wall_ns as f64) as u64),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Snapshot;
+
+    fn report(host: u64, media: u64) -> Report {
+        let mut after = Snapshot::default();
+        after.device.host_bytes = host;
+        after.device.media_bytes = media;
+        Report::new(vec!["x".into()], 0, 1, &Snapshot::default(), &after)
+    }
+
+    #[test]
+    fn the_median_is_the_middle_run_or_the_mean_of_the_middle_two() {
+        let runs = [report(100, 130), report(100, 110), report(100, 120)];
+        assert_eq!(median(&runs, |r| r.waf), 1.2);
+        assert!((median(&runs[..2], |r| r.waf) - 1.2).abs() < 1e-9);
+        assert_eq!(median(&[], |r| r.waf), 0.0);
+    }
+
+    #[test]
+    fn ratios_are_to_the_first_mode() {
+        let runs = [(Mode::Off, vec![report(100, 200)]), (Mode::Rules, vec![report(100, 150)])];
+        let text = table(&runs).to_string();
+        let rules = text.lines().last().unwrap();
+        assert!(rules.starts_with("rules  1.500  0.750"), "{text}");
+    }
+}

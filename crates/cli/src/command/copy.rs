@@ -1,0 +1,310 @@
+//! `weft cp`: copies between host and volumes.
+//!
+//! What is copied is walked once to know how many bytes there are, and then copied in the same order. Names of one file
+//! stay names of one file, holes stay holes, symlinks below what was named are copied as symlinks.
+
+use crate::access::Access;
+use crate::args::CpArgs;
+use crate::command::files::{Failures, interrupted};
+use crate::error::CliError;
+use crate::place::Place;
+use crate::progress;
+use crate::sys::signal;
+use crate::tree::local::LocalTree;
+use crate::tree::{Meta, Tree, base_name, join};
+use indicatif::ProgressBar;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use weft_vfs::FileKind;
+
+/// Bytes of a read and a write.
+const COPY_BYTES: usize = 256 << 10;
+/// Directories within directories that are followed.
+const DEPTH_MAX: usize = 256;
+
+/// The volumes that take part, each opened once.
+struct Volumes {
+    open: Vec<(PathBuf, Access)>,
+}
+
+impl Volumes {
+    fn open(places: &[Place]) -> Result<Volumes, CliError> {
+        let mut open: Vec<(PathBuf, Access)> = Vec::new();
+        for place in places {
+            if let Place::Volume { image, .. } = place
+                && !open.iter().any(|(known, _)| known == image)
+            {
+                match Access::open(image) {
+                    Ok(access) => open.push((image.clone(), access)),
+                    Err(error) => {
+                        let _ = Volumes { open }.close();
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(Volumes { open })
+    }
+
+    fn get(&self, image: &Path) -> Option<&Access> {
+        self.open.iter().find(|(known, _)| known == image).map(|(_, access)| access)
+    }
+
+    fn close(self) -> Result<(), CliError> {
+        let mut result = Ok(());
+        for (_, access) in self.open {
+            let closed = access.close();
+            result = result.and(closed);
+        }
+        result
+    }
+}
+
+/// Copies files.
+pub fn run(args: &CpArgs) -> Result<(), CliError> {
+    let places = args.paths.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    signal::notice_interrupts();
+    let volumes = Volumes::open(&places)?;
+    let copied = copy_all(args, &places, &volumes);
+    volumes.close()?;
+    copied
+}
+
+fn side<'a>(place: &'a Place, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 'a>, &'a [u8]), CliError> {
+    match place {
+        Place::Local(path) => Ok((Box::new(LocalTree), path)),
+        Place::Volume { image, path } => match volumes.get(image) {
+            Some(access) => Ok((Box::new(access.tree()), path)),
+            None => Err(CliError::said(format!("{}: not open", image.display()), "")),
+        },
+    }
+}
+
+/// A named source: what it is called, and where it goes.
+struct Job<'a> {
+    tree: Box<dyn Tree + 'a>,
+    /// Of which tree it is, to tell files that are the same.
+    place: &'a Place,
+    path: &'a [u8],
+    target: Vec<u8>,
+}
+
+fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), CliError> {
+    let Some((last, sources)) = places.split_last() else { return Err(CliError::said("nothing to copy", "")) };
+    let (to, target) = side(last, volumes)?;
+    let into = to.stat(target, true).is_ok_and(|meta| meta.is_dir());
+    if sources.len() > 1 && !into {
+        return Err(CliError::said(
+            format!("{}: not a directory", to.show(target)),
+            "several files can only be copied into a directory",
+        ));
+    }
+    let mut failures = Failures::default();
+    let mut jobs = Vec::new();
+    for place in sources {
+        let (tree, path) = side(place, volumes)?;
+        let target = match base_name(path) {
+            Some(name) if into => join(target, name),
+            _ => target.to_vec(),
+        };
+        if same_tree(place, last) && inside(path, &target) {
+            let error = io::Error::other("it cannot be copied into itself");
+            failures.tell("copy", &tree.show(path), &error);
+            continue;
+        }
+        jobs.push(Job { tree, place, path, target });
+    }
+    let bar = progress::bytes("copy", 0, args.quiet);
+    for job in &jobs {
+        bar.inc_length(weigh(job.tree.as_ref(), job.path, args.recursive, 0));
+    }
+    let mut copier = Copier {
+        to: to.as_ref(),
+        recursive: args.recursive,
+        links: HashMap::new(),
+        buffer: vec![0; COPY_BYTES],
+        bar,
+        failures,
+    };
+    for job in &jobs {
+        let to_itself = same_tree(job.place, last);
+        copier.copy(job.tree.as_ref(), job.path, &job.target, true, to_itself, 0);
+        copier.links.clear();
+    }
+    copier.bar.finish_and_clear();
+    let failures = copier.failures;
+    if let Place::Volume { image, .. } = last
+        && let Some(access) = volumes.get(image)
+    {
+        access.sync()?;
+    }
+    failures.result()
+}
+
+fn same_tree(a: &Place, b: &Place) -> bool {
+    match (a, b) {
+        (Place::Local(_), Place::Local(_)) => true,
+        (Place::Volume { image: a, .. }, Place::Volume { image: b, .. }) => a == b,
+        _ => false,
+    }
+}
+
+/// Whether `target` lies below `path`.
+fn inside(path: &[u8], target: &[u8]) -> bool {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    target.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/'))
+}
+
+/// Bytes below a path; what cannot be looked at is told of when it is copied.
+fn weigh(tree: &dyn Tree, path: &[u8], recursive: bool, depth: usize) -> u64 {
+    let Ok(meta) = tree.stat(path, depth == 0) else { return 0 };
+    match meta.kind {
+        FileKind::File => meta.size,
+        FileKind::Directory if recursive && depth < DEPTH_MAX && !signal::was_interrupted() => {
+            let names = tree.list(path).unwrap_or_default();
+            names.iter().map(|name| weigh(tree, &join(path, name), true, depth + 1)).sum()
+        }
+        _ => 0,
+    }
+}
+
+struct Copier<'a> {
+    to: &'a dyn Tree,
+    recursive: bool,
+    /// Where a file with several names went, by its identity.
+    links: HashMap<(u64, u64), Vec<u8>>,
+    buffer: Vec<u8>,
+    bar: ProgressBar,
+    failures: Failures,
+}
+
+impl Copier<'_> {
+    fn copy(&mut self, from: &dyn Tree, path: &[u8], target: &[u8], named: bool, to_itself: bool, depth: usize) {
+        let done = if signal::was_interrupted() {
+            Err(interrupted())
+        } else if depth > DEPTH_MAX {
+            Err(io::Error::other("too many directories within one another"))
+        } else {
+            from.stat(path, named && !self.recursive).and_then(|meta| {
+                if to_itself && self.to.stat(target, true).is_ok_and(|there| there.id == meta.id) {
+                    return Err(io::Error::other("source and target are the same file"));
+                }
+                self.node(from, path, target, &meta, to_itself, depth)
+            })
+        };
+        if let Err(error) = done {
+            self.bar.suspend(|| self.failures.tell("copy", &from.show(path), &error));
+        }
+    }
+
+    fn node(
+        &mut self,
+        from: &dyn Tree,
+        path: &[u8],
+        target: &[u8],
+        meta: &Meta,
+        to_itself: bool,
+        depth: usize,
+    ) -> io::Result<()> {
+        if meta.links > 1 && !meta.is_dir() {
+            if let Some(first) = self.links.get(&meta.id) {
+                return self.to.link(first, target);
+            }
+            self.links.insert(meta.id, target.to_vec());
+        }
+        match meta.kind {
+            FileKind::File => self.content(from, path, target, meta)?,
+            FileKind::Directory => {
+                self.directory(from, path, target, to_itself, depth)?;
+            }
+            FileKind::Symlink => {
+                self.replace(target)?;
+                return self.to.symlink(&from.readlink(path)?, target);
+            }
+            special => {
+                self.replace(target)?;
+                self.to.mknod(target, special, meta.perm, meta.rdev)?;
+            }
+        }
+        self.to.set_meta(target, meta)
+    }
+
+    /// Makes room for what cannot be written over.
+    fn replace(&self, target: &[u8]) -> io::Result<()> {
+        match self.to.unlink(target) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn directory(
+        &mut self,
+        from: &dyn Tree,
+        path: &[u8],
+        target: &[u8],
+        to_itself: bool,
+        depth: usize,
+    ) -> io::Result<()> {
+        if !self.recursive {
+            return Err(io::Error::other("a directory; give -r to copy it"));
+        }
+        // Writable until everything is in it; the mode comes last.
+        match self.to.mkdir(target, 0o700) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !self.to.stat(target, true)?.is_dir() {
+                    return Err(io::Error::other("a directory cannot replace a file"));
+                }
+            }
+            other => other?,
+        }
+        for name in from.list(path)? {
+            self.copy(from, &join(path, &name), &join(target, &name), false, to_itself, depth + 1);
+            if signal::was_interrupted() {
+                return Err(interrupted());
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, from: &dyn Tree, path: &[u8], target: &[u8], meta: &Meta) -> io::Result<()> {
+        let mut source = from.open(path)?;
+        let mut sink = self.to.create(target, meta.perm & 0o777 | 0o600)?;
+        let sparse = meta.blocks.saturating_mul(512) < meta.size;
+        let (mut offset, mut written) = (0, 0);
+        loop {
+            let n = source.read_at(&mut self.buffer, offset)?;
+            if n == 0 {
+                break;
+            }
+            let piece = &self.buffer[..n];
+            if !sparse || piece.iter().any(|&b| b != 0) {
+                sink.write_at(piece, offset)?;
+                written = offset + n as u64;
+            }
+            offset += n as u64;
+            self.bar.inc(n as u64);
+            if signal::was_interrupted() {
+                return Err(interrupted());
+            }
+        }
+        if written < offset {
+            sink.set_len(offset)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_inside_itself_only_by_whole_names() {
+        assert!(inside(b"/a", b"/a/b"));
+        assert!(inside(b"/a/", b"/a/b"));
+        assert!(!inside(b"/a", b"/ab"));
+        assert!(!inside(b"/a", b"/a"));
+        assert!(inside(b"/", b"/a"));
+    }
+}

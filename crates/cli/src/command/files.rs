@@ -1,0 +1,216 @@
+//! `weft cat`, `weft rm`, `weft mkdir` and `weft mv`.
+
+use crate::access::Access;
+use crate::args::{MkdirArgs, MvArgs, PathsArgs, RmArgs};
+use crate::command::list::on_each;
+use crate::error::CliError;
+use crate::place::Place;
+use crate::say::{Out, warn};
+use crate::sys::{file, signal};
+use crate::tree::{Tree, base_name, join};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Bytes of a read.
+const READ_BYTES: usize = 256 << 10;
+
+/// Failures that are told one by one, so that one file does not keep the others from being done.
+#[derive(Default)]
+pub struct Failures(usize);
+
+impl Failures {
+    /// Tells of one.
+    pub fn tell(&mut self, what: &str, name: &str, error: &io::Error) {
+        warn(format_args!("{what} {name}: {error}"));
+        self.0 += 1;
+    }
+
+    /// The result of the whole.
+    pub fn result(self) -> Result<(), CliError> {
+        if self.0 == 0 { Ok(()) } else { Err(CliError::Partly { failures: self.0 }) }
+    }
+}
+
+/// What stops a long command between two steps.
+pub fn interrupted() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "interrupted")
+}
+
+/// Writes files to standard output.
+pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
+    let mut failures = Failures::default();
+    on_each(&args.paths, |access, paths| {
+        let tree = access.tree();
+        let mut out = Out::new();
+        let mut buffer = vec![0; READ_BYTES];
+        for path in paths {
+            let mut offset = 0;
+            let mut source = match tree.open(path) {
+                Ok(source) => source,
+                Err(error) => {
+                    failures.tell("cat", &tree.show(path), &error);
+                    continue;
+                }
+            };
+            loop {
+                match source.read_at(&mut buffer, offset) {
+                    Ok(0) => break,
+                    Ok(n) => {
+                        let failed = |e| CliError::io("write", Path::new("standard output"), e);
+                        out.write_all(&buffer[..n]).map_err(failed)?;
+                        offset += n as u64;
+                    }
+                    Err(error) => {
+                        failures.tell("cat", &tree.show(path), &error);
+                        break;
+                    }
+                }
+                if signal::was_interrupted() {
+                    return Ok(());
+                }
+            }
+        }
+        out.flush().map_err(|e| CliError::io("write", Path::new("standard output"), e))
+    })?;
+    failures.result()
+}
+
+/// Removes files.
+pub fn rm(args: &RmArgs) -> Result<(), CliError> {
+    let mut failures = Failures::default();
+    on_each(&args.paths, |access, paths| {
+        let tree = access.tree();
+        for path in paths {
+            if path.iter().all(|&b| b == b'/') {
+                failures.tell("remove", &tree.show(path), &io::Error::other("the root stays; name what is in it"));
+                continue;
+            }
+            match tree.stat(path, false) {
+                Err(error) if args.force && error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => failures.tell("remove", &tree.show(path), &error),
+                Ok(meta) if meta.is_dir() && !args.recursive => {
+                    failures.tell("remove", &tree.show(path), &io::Error::other("a directory; give -r to remove it"));
+                }
+                Ok(meta) => remove(&tree, path, meta.is_dir(), &mut failures),
+            }
+        }
+        access.sync()
+    })?;
+    failures.result()
+}
+
+fn remove(tree: &dyn Tree, path: &[u8], is_dir: bool, failures: &mut Failures) {
+    if signal::was_interrupted() {
+        failures.tell("remove", &tree.show(path), &interrupted());
+        return;
+    }
+    let removed = if is_dir {
+        match tree.list(path) {
+            Ok(names) => {
+                for name in names {
+                    let inner = join(path, &name);
+                    match tree.stat(&inner, false) {
+                        Ok(meta) => remove(tree, &inner, meta.is_dir(), failures),
+                        Err(error) => failures.tell("remove", &tree.show(&inner), &error),
+                    }
+                    if signal::was_interrupted() {
+                        return;
+                    }
+                }
+            }
+            Err(error) => failures.tell("list", &tree.show(path), &error),
+        }
+        tree.rmdir(path)
+    } else {
+        tree.unlink(path)
+    };
+    if let Err(error) = removed {
+        failures.tell("remove", &tree.show(path), &error);
+    }
+}
+
+/// Makes directories.
+pub fn mkdir(args: &MkdirArgs) -> Result<(), CliError> {
+    let mut failures = Failures::default();
+    let perm = 0o777 & !file::umask();
+    on_each(&args.paths, |access, paths| {
+        let tree = access.tree();
+        for path in paths {
+            if let Err(error) = make(&tree, path, perm, args.parents) {
+                failures.tell("make", &tree.show(path), &error);
+            }
+        }
+        access.sync()
+    })?;
+    failures.result()
+}
+
+fn make(tree: &dyn Tree, path: &[u8], perm: u32, parents: bool) -> io::Result<()> {
+    if !parents {
+        return tree.mkdir(path, perm);
+    }
+    let mut made = Vec::new();
+    for name in path.split(|&b| b == b'/').filter(|name| !name.is_empty()) {
+        made.push(b'/');
+        made.extend_from_slice(name);
+        match tree.mkdir(&made, perm) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !tree.stat(&made, true)?.is_dir() {
+                    return Err(error);
+                }
+            }
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Moves or renames files.
+pub fn mv(args: &MvArgs) -> Result<(), CliError> {
+    let places = args.paths.iter().map(|text| Place::on_volume(text)).collect::<Result<Vec<_>, _>>()?;
+    let Some(((image, target), sources)) = places.split_last() else {
+        return Err(CliError::said("nothing to move", ""));
+    };
+    if let Some((other, _)) = sources.iter().find(|(other, _)| other != image) {
+        return Err(CliError::said(
+            format!("{} and {} are two volumes", other.display(), image.display()),
+            "copy with 'weft cp -r', then remove with 'weft rm -r'",
+        ));
+    }
+    let access = Access::open(image)?;
+    let moved = move_all(&access, sources.iter().map(|(_, path)| path.as_slice()), sources.len(), target);
+    access.close()?;
+    moved
+}
+
+fn move_all<'a>(
+    access: &Access,
+    sources: impl Iterator<Item = &'a [u8]>,
+    count: usize,
+    target: &[u8],
+) -> Result<(), CliError> {
+    let tree = access.tree();
+    let into = tree.stat(target, true).is_ok_and(|meta| meta.is_dir());
+    if count > 1 && !into {
+        return Err(CliError::said(
+            format!("{}: not a directory", tree.show(target)),
+            "several files can only be moved into a directory",
+        ));
+    }
+    let mut failures = Failures::default();
+    for source in sources {
+        let new = match base_name(source) {
+            Some(name) if into => join(target, name),
+            Some(_) => target.to_vec(),
+            None => {
+                failures.tell("move", &tree.show(source), &io::Error::other("it has no name of its own"));
+                continue;
+            }
+        };
+        if let Err(error) = tree.rename(source, &new) {
+            failures.tell("move", &tree.show(source), &error);
+        }
+    }
+    access.sync()?;
+    failures.result()
+}

@@ -1,0 +1,11 @@
+//! The commands, one file each.
+
+pub mod compare;
+pub mod copy;
+pub mod files;
+pub mod format;
+pub mod list;
+pub mod policy;
+pub mod run;
+pub mod serve;
+pub mod stats;

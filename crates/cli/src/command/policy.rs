@@ -1,0 +1,60 @@
+//! `weft policy`: the language of placement, looked at from outside.
+
+use crate::args::PolicyCommand;
+use crate::error::CliError;
+use crate::say::Out;
+use crate::table::{Align, Table};
+use crate::volume::read_policy;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use weft_core::units::parse_size;
+use weft_placement::{FileContext, Policy, WriteHint};
+
+/// Shows, checks and explains policies.
+pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
+    let text = match command {
+        PolicyCommand::List => {
+            let mut table = Table::new(&[("policy", Align::Left), ("streams", Align::Right), ("about", Align::Left)]);
+            for policy in Policy::shipped()? {
+                let streams = policy.streams().len().to_string();
+                table.row([policy.name().to_string(), streams, policy.about().to_string()]);
+            }
+            table.to_string()
+        }
+        PolicyCommand::Show { name } => {
+            let shipped = Policy::shipped_texts().iter().find(|(known, _)| known == name);
+            let Some((_, text)) = shipped else {
+                let known: Vec<&str> = Policy::shipped_texts().iter().map(|(name, _)| *name).collect();
+                return Err(CliError::said(
+                    format!("no policy named '{name}' comes with weft"),
+                    format!("there are {}", known.join(", ")),
+                ));
+            };
+            (*text).to_string()
+        }
+        PolicyCommand::Check { file } => format!("{}\n", read_policy(file)?),
+        PolicyCommand::Explain { process, thread, size, hint, placement, path } => {
+            let hint = match hint.as_deref() {
+                None => WriteHint::NotSet,
+                Some(name) => WriteHint::ALL.into_iter().find(|h| h.to_string() == name).ok_or_else(|| {
+                    CliError::said(
+                        format!("'{name}' is not a lifetime hint"),
+                        "use not-set, none, short, medium, long or extreme",
+                    )
+                })?,
+            };
+            let context = FileContext {
+                process,
+                thread: thread.as_deref().unwrap_or(process),
+                size: size.as_deref().map_or(Ok(0), parse_size)?,
+                hint,
+                ..FileContext::new(path.as_bytes())
+            };
+            format!("{}\n", placement.choice().engine()?.explain(&context))
+        }
+    };
+    let mut out = Out::new();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
+}

@@ -1,0 +1,265 @@
+//! `weft run`: a program with a volume below a path of its own.
+
+use crate::access::inspect;
+use crate::args::{GeometryArgs, PlacementArgs, RunArgs};
+use crate::error::CliError;
+use crate::host::{self, Hosted, Reached};
+use crate::program;
+use crate::report::Report;
+use crate::say::{say, warn};
+use crate::snapshot::Snapshot;
+use crate::sys::signal::{self, Queue};
+use crate::tree::volume::system;
+use crate::volume::{self, MountChoice, Spec, TOPIC_SNAPSHOT};
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use weft_client::{Client, ConnectOptions};
+
+const SHIM: &str = "libweft_shim.so";
+/// Exit status of weft's own failures, as `env` and its kin have it.
+pub const OWN_FAILURE: u8 = 125;
+
+/// A program to run and where its volume appears to it.
+pub struct Guest<'a> {
+    /// The program and its arguments.
+    pub command: &'a [OsString],
+    /// Where the volume appears.
+    pub at: &'a str,
+    /// Where its standard output goes.
+    pub stdout: Output,
+}
+
+/// Where a program's standard output goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Where this process's goes.
+    Inherit,
+    /// To this process's standard error.
+    ToStderr,
+    /// Nowhere, its standard error neither.
+    Discard,
+}
+
+/// How a program ended.
+pub struct Ended {
+    /// Its exit status; 128 and the signal's number when a signal ended it.
+    pub status: i32,
+    /// How long it ran.
+    pub wall: Duration,
+}
+
+/// Runs a program and returns its exit status.
+pub fn run(args: &RunArgs) -> Result<u8, CliError> {
+    let spec = Spec::parse(&args.volume)?;
+    let guest = Guest { command: &args.command, at: &args.at, stdout: Output::Inherit };
+    guest.check()?;
+    let shim = find_shim()?;
+    let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+    let choice = args.placement.choice();
+    let (report, failure) = match reach(&spec, &args.geometry, &args.placement, &choice)? {
+        Reached::Elsewhere(socket) => (elsewhere(&guest, &shim, &socket, &signals)?, None),
+        Reached::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
+    };
+    if let Some(path) = &args.report {
+        write_report(path, &report)?;
+    }
+    if !args.quiet {
+        say(format_args!("\n{report}"));
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(u8::try_from(report.status).unwrap_or(OWN_FAILURE)),
+    }
+}
+
+fn reach(
+    spec: &Spec,
+    geometry: &GeometryArgs,
+    placement: &PlacementArgs,
+    choice: &MountChoice,
+) -> Result<Reached, CliError> {
+    let reached = match spec {
+        Spec::Image(_) if geometry.is_given() => {
+            return Err(CliError::said(
+                "--preset, --geometry and --zone-size are for volumes in memory",
+                "an image has the geometry that it was formatted with",
+            ));
+        }
+        Spec::Image(path) => host::reach(path, choice)?,
+        Spec::Memory(bytes) => {
+            let geometry = geometry.geometry(Some(*bytes))?;
+            let mounted = volume::open_memory(spec.to_string(), &geometry, choice)?;
+            Reached::Here(Box::new(Hosted::start(mounted, host::private_socket()?)?))
+        }
+    };
+    if matches!(reached, Reached::Elsewhere(_)) && placement.is_given() {
+        return Err(CliError::said(
+            format!("{spec}: another process serves the volume, and placement is decided there"),
+            "leave --mode, --policy, --seed and --real-time out, or give them to 'weft serve'",
+        ));
+    }
+    Ok(reached)
+}
+
+/// The program on a volume that another process serves.
+fn elsewhere(guest: &Guest<'_>, shim: &Path, socket: &Path, signals: &Queue) -> Result<Report, CliError> {
+    let options = ConnectOptions {
+        socket_path: socket.as_os_str().as_bytes(),
+        mount_point: guest.at.as_bytes(),
+        inherited_socket: None,
+    };
+    let failed = |errno| CliError::io("ask the server at", socket, system(errno));
+    let client = Client::connect(&options).map_err(failed)?;
+    let ask = || inspect::<Snapshot>(&client, TOPIC_SNAPSHOT, 0).map(|told| told.0).map_err(failed);
+    let before = ask()?;
+    let ended = guest.run(shim, socket, signals)?;
+    let mut report = guest.report(&ended, &before, &ask()?);
+    report.shared = true;
+    Ok(report)
+}
+
+/// The program on a volume that this process serves. What goes wrong after the program has ended does not take its
+/// report away.
+pub fn here(
+    hosted: Hosted,
+    guest: &Guest<'_>,
+    shim: &Path,
+    signals: &Queue,
+) -> Result<(Report, Option<CliError>), CliError> {
+    let before = hosted.snapshot();
+    let ended = match guest.run(shim, hosted.socket(), signals) {
+        Ok(ended) => ended,
+        Err(error) => {
+            hosted.stop()?;
+            return Err(error);
+        }
+    };
+    let interrupted = || matches!(signals.next(Duration::ZERO), Ok(Some(came)) if came.signal != libc::SIGCHLD);
+    hosted.wait_for_clients(interrupted, |clients| {
+        warn(format_args!(
+            "the program has ended, but {clients} process(es) that it left still use the volume; waiting for them \
+             (Ctrl-C to stop serving)"
+        ));
+    });
+    let last = hosted.snapshot();
+    Ok(match hosted.stop() {
+        Ok(after) => (guest.report(&ended, &before, &after), None),
+        Err(error) => (guest.report(&ended, &before, &last), Some(error)),
+    })
+}
+
+/// Writes a report as JSON.
+pub fn write_report(path: &Path, report: &impl serde::Serialize) -> Result<(), CliError> {
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::File::create(path)?;
+        serde_json::to_writer_pretty(&mut file, report)?;
+        file.write_all(b"\n")
+    };
+    write().map_err(|e| CliError::io("write", path, e))
+}
+
+/// The library that is preloaded into programs.
+pub fn find_shim() -> Result<PathBuf, CliError> {
+    if let Some(path) = std::env::var_os("WEFT_SHIM") {
+        let path = PathBuf::from(path);
+        return if path.is_file() {
+            std::path::absolute(&path).map_err(|e| CliError::io("find", &path, e))
+        } else {
+            Err(CliError::said(format!("WEFT_SHIM names {}, which is not a file", path.display()), ""))
+        };
+    }
+    let own = std::env::current_exe().map_err(|e| CliError::io("find", Path::new("/proc/self/exe"), e))?;
+    let dir = own.parent().unwrap_or(Path::new("/"));
+    let places = [dir.join(SHIM), dir.join("../lib/weft").join(SHIM)];
+    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
+        CliError::said(
+            format!("{SHIM} is neither at {} nor at {}", places[0].display(), places[1].display()),
+            "build it ('make build'), or name it in the environment variable WEFT_SHIM",
+        )
+    })
+}
+
+impl Guest<'_> {
+    /// Refuses what cannot run.
+    pub fn check(&self) -> Result<(), CliError> {
+        let at = self.at.as_bytes();
+        if !self.at.starts_with('/') || self.at.trim_end_matches('/').is_empty() || at.len() >= 256 {
+            return Err(CliError::said(
+                format!("--at {}: not an absolute path below / of at most 255 bytes", self.at),
+                "give a path such as /weft; it need not exist",
+            ));
+        }
+        let Some(name) = self.command.first() else {
+            return Err(CliError::said("no program is given", "put it behind --"));
+        };
+        let below = name.as_bytes().strip_prefix(at).is_some_and(|rest| rest.first() == Some(&b'/'));
+        if below {
+            return Err(CliError::Program {
+                program: name.to_string_lossy().into_owned(),
+                why: "it lies on the volume, which is not there before a program runs".into(),
+                remedy: "let a shell start it: weft run ... -- sh -c '/weft/PROGRAM ARGS'",
+                status: 126,
+            });
+        }
+        program::find(name).map(drop)
+    }
+
+    /// Runs the program to its end.
+    fn run(&self, shim: &Path, socket: &Path, signals: &Queue) -> Result<Ended, CliError> {
+        let program = program::find(&self.command[0])?;
+        let mut command = Command::new(&program);
+        command.arg0(&self.command[0]).args(&self.command[1..]);
+        command.env("LD_PRELOAD", preload(shim)).env("WEFT_SOCKET", socket).env("WEFT_AT", self.at);
+        let failed = |e| CliError::io("start", &program, e);
+        match self.stdout {
+            Output::Inherit => {}
+            Output::ToStderr => {
+                let stderr = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(failed)?;
+                command.stdout(Stdio::from(stderr));
+            }
+            Output::Discard => {
+                command.stdout(Stdio::null()).stderr(Stdio::null());
+            }
+        }
+        // SAFETY: the closure only makes one system call, which is safe after fork.
+        unsafe { command.pre_exec(signals.unblock_in_child()) };
+        let begun = Instant::now();
+        let child = command.spawn().map_err(failed)?;
+        let status = wait(child, signals).map_err(|e| CliError::io("wait for", &program, e))?;
+        let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        Ok(Ended { status, wall: begun.elapsed() })
+    }
+
+    fn report(&self, ended: &Ended, before: &Snapshot, after: &Snapshot) -> Report {
+        let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        Report::new(command, ended.status, ended.wall.as_nanos() as u64, before, after)
+    }
+}
+
+/// Our library in front of what the user preloads.
+fn preload(shim: &Path) -> OsString {
+    let mut list = shim.as_os_str().to_os_string();
+    if let Some(more) = std::env::var_os("LD_PRELOAD").filter(|more| !more.is_empty()) {
+        list.push(OsStr::new(":"));
+        list.push(more);
+    }
+    list
+}
+
+/// Waits for the program, and passes on what is sent to this process. What the terminal sends, it sends to both.
+fn wait(mut child: Child, signals: &Queue) -> std::io::Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        let Some(came) = signals.next(Duration::from_secs(1))? else { continue };
+        if came.signal != libc::SIGCHLD && came.sent {
+            signal::send(child.id(), came.signal);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `weft serve`: a volume served until told to stop.
+
+use crate::args::ServeArgs;
+use crate::error::CliError;
+use crate::host::{self, Hosted, Reached};
+use crate::say::{Out, say};
+use crate::sys::signal::Queue;
+use crate::volume;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// Serves a volume.
+pub fn run(args: &ServeArgs) -> Result<(), CliError> {
+    let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+    let choice = args.placement.choice();
+    let hosted = match &args.socket {
+        Some(socket) => Hosted::start(volume::open(&args.volume, &choice)?, socket.clone())?,
+        None => match host::reach(&args.volume, &choice)? {
+            Reached::Here(hosted) => *hosted,
+            Reached::Elsewhere(socket) => {
+                return Err(CliError::said(
+                    format!("{}: already served on {}", args.volume.display(), socket.display()),
+                    "programs can join it with 'weft run'; stop it with SIGTERM to serve it anew",
+                ));
+            }
+        },
+    };
+    let mut out = Out::new();
+    let ready = writeln!(out, "weft: serving {} on {}", args.volume.display(), hosted.socket().display());
+    // Whoever started the server may have closed its standard output; it serves all the same.
+    let _ = ready.and_then(|()| out.flush());
+    let before = hosted.snapshot();
+    let stops = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    loop {
+        let came = signals.next(Duration::from_secs(60));
+        let came = came.map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+        if came.is_some_and(|came| stops.contains(&came.signal)) {
+            break;
+        }
+    }
+    let after = hosted.stop()?;
+    if !args.quiet {
+        say(format_args!("{}", after.since(&before)));
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What can go wrong for the user: what, where, and what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use weft_core::units::BadSize;
+use weft_device::DeviceError;
+use weft_lfs::LfsError;
+use weft_placement::PolicyError;
+use weft_server::ServerError;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The device refused or its image is not one.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The volume cannot be mounted, made, checked or closed.
+    #[error("{image}: {source}")]
+    Volume {
+        /// The image.
+        image: String,
+        /// Why.
+        source: LfsError,
+    },
+    /// A policy cannot be read.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The server did not start.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A size on the command line.
+    #[error(transparent)]
+    Size(#[from] BadSize),
+    /// The operating system refused.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file on the volume.
+    #[error("{what} {path}: {source}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// `IMAGE:/path`.
+        path: String,
+        /// What the volume said.
+        source: io::Error,
+    },
+    /// A file exists that would be lost.
+    #[error("{path} exists")]
+    WouldOverwrite {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A program that cannot run under weft.
+    #[error("{program}: {why}")]
+    Program {
+        /// The program.
+        program: String,
+        /// Why not.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+        /// Exit status, as `env` would exit.
+        status: u8,
+    },
+    /// Anything that is said in one sentence and its remedy.
+    #[error("{what}")]
+    Said {
+        /// What is wrong, and where.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// A command that has told of its failures line by line.
+    #[error("not everything was done: {failures} failed")]
+    Partly {
+        /// How many parts failed.
+        failures: usize,
+    },
+    /// A volume with problems.
+    #[error("{image}: {problems} found")]
+    Unclean {
+        /// The image.
+        image: String,
+        /// How many.
+        problems: String,
+    },
+    /// A volume that cannot be checked.
+    #[error("{image}: cannot be checked: {why}")]
+    Uncheckable {
+        /// The image.
+        image: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+impl CliError {
+    /// An error of the operating system on a local file.
+    pub fn io(what: &'static str, path: &Path, source: io::Error) -> CliError {
+        CliError::Io { what, path: path.to_path_buf(), source }
+    }
+
+    /// A sentence and its remedy.
+    pub fn said(what: impl Into<String>, remedy: impl Into<String>) -> CliError {
+        CliError::Said { what: what.into(), remedy: remedy.into() }
+    }
+
+    /// The line below the error: what to do about it.
+    pub fn remedy(&self) -> Option<String> {
+        let text = match self {
+            CliError::Device(DeviceError::Busy(_)) => {
+                "another process has the image open and serves no volume on it; end it, or wait for it"
+            }
+            CliError::Device(DeviceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                "'weft format --size 4G IMAGE' makes a volume"
+            }
+            CliError::Volume { source: LfsError::NotAVolume { .. }, .. } => {
+                "'weft format --force IMAGE' makes a new volume of it"
+            }
+            CliError::Volume { .. } => "'weft fsck IMAGE' tells more",
+            CliError::WouldOverwrite { .. } => "give --force to overwrite it: everything in it will be lost",
+            CliError::File { source, .. } if source.raw_os_error() == Some(libc::ENOSPC) => {
+                "the volume is full: remove files ('weft rm') or format a larger one; 'weft df' shows the space"
+            }
+            CliError::File { source, .. } if source.raw_os_error() == Some(libc::EIO) => {
+                "the volume could not be read or its server has ended; 'weft fsck IMAGE' tells more"
+            }
+            CliError::Program { remedy, .. } => remedy,
+            CliError::Said { remedy, .. } => return (!remedy.is_empty()).then(|| remedy.clone()),
+            CliError::Unclean { .. } => {
+                "copy what you need ('weft cp -r IMAGE:/ DIR') and format anew; reads of damaged blocks fail with EIO"
+            }
+            _ => return None,
+        };
+        Some(text.to_string())
+    }
+
+    /// Exit status of a command other than `run`.
+    pub fn status(&self) -> u8 {
+        match self {
+            CliError::Program { status, .. } => *status,
+            CliError::Uncheckable { .. } => 2,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A volume served by this process, or by another one: whoever comes first serves it, the others are its clients.
+
+use crate::error::CliError;
+use crate::snapshot::Snapshot;
+use crate::sys::signal;
+use crate::volume::{self, Mounted, MountChoice};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use weft_device::DeviceError;
+use weft_server::{Server, socket_path};
+
+/// How long to wait for a process that has the image but does not serve it: it is opening or closing it.
+const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_STEP: Duration = Duration::from_millis(20);
+/// Clients that leave within this time are not worth a word.
+const LEAVE_QUIETLY: Duration = Duration::from_millis(500);
+
+/// A volume that this process serves.
+pub struct Hosted {
+    mounted: Mounted,
+    server: Server,
+    socket: PathBuf,
+}
+
+/// How a volume is reached.
+pub enum Reached {
+    /// Another process serves it on this socket.
+    Elsewhere(PathBuf),
+    /// This process does.
+    Here(Box<Hosted>),
+}
+
+impl Hosted {
+    /// Serves a mounted volume.
+    pub fn start(mounted: Mounted, socket: PathBuf) -> Result<Hosted, CliError> {
+        let server = Server::start(mounted.served()?, &socket)?;
+        Ok(Hosted { mounted, server, socket })
+    }
+
+    /// The socket to connect to.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// What the volume has counted so far.
+    pub fn snapshot(&self) -> Snapshot {
+        self.mounted.snapshot(self.server.volume().program_view())
+    }
+
+    /// Processes connected now.
+    pub fn clients(&self) -> usize {
+        self.server.clients()
+    }
+
+    /// Waits until no process is connected, or the user interrupts. `tell` gets how many there are, once, when it takes
+    /// longer than a moment.
+    pub fn wait_for_clients(&self, interrupted: impl Fn() -> bool, tell: impl FnOnce(usize)) {
+        if self.server.wait_idle(LEAVE_QUIETLY) {
+            return;
+        }
+        tell(self.clients());
+        while !interrupted() && !self.server.wait_idle(Duration::from_millis(100)) {}
+    }
+
+    /// Stops serving, unmounts, and checks the device's counters.
+    pub fn stop(self) -> Result<Snapshot, CliError> {
+        let volume = self.server.stop();
+        let view = volume.program_view();
+        drop(volume);
+        self.mounted.close(view)
+    }
+}
+
+/// Whether a server listens on the socket.
+fn listens(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+/// Finds the server of an image, or becomes it.
+pub fn reach(image: &Path, choice: &MountChoice) -> Result<Reached, CliError> {
+    let missing = |source: io::Error| CliError::Device(DeviceError::Io { path: image.to_path_buf(), source });
+    std::fs::metadata(image).map_err(missing)?;
+    let socket = socket_path(image).map_err(|e| CliError::io("a socket for", image, e))?;
+    let begun = Instant::now();
+    loop {
+        if listens(&socket) {
+            return Ok(Reached::Elsewhere(socket));
+        }
+        match volume::open(image, choice) {
+            Ok(mounted) => return Ok(Reached::Here(Box::new(Hosted::start(mounted, socket)?))),
+            Err(CliError::Device(DeviceError::Busy(_)))
+                if begun.elapsed() < BUSY_PATIENCE && !signal::was_interrupted() =>
+            {
+                std::thread::sleep(BUSY_STEP);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A socket for a volume in memory, which nobody else can name.
+pub fn private_socket() -> Result<PathBuf, CliError> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let dir = socket_path(Path::new("/")).map_err(|e| CliError::io("a socket in", Path::new("/"), e))?;
+    let name = format!("mem-{}-{}.sock", std::process::id(), COUNT.fetch_add(1, Relaxed));
+    Ok(dir.with_file_name(name))
+}

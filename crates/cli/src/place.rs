@@ -1,0 +1,73 @@
+//! `IMAGE:/path` or a path on the host.
+
+use crate::error::CliError;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// Where a file is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On the host.
+    Local(Vec<u8>),
+    /// On a volume.
+    Volume {
+        /// The image.
+        image: PathBuf,
+        /// The path, beginning with a slash.
+        path: Vec<u8>,
+    },
+}
+
+impl Place {
+    /// Reads a place. What stands before `:/` (or a colon at the end) is an image, unless the whole is a file's name.
+    pub fn parse(text: &OsStr) -> Result<Place, CliError> {
+        let bytes = text.as_bytes();
+        let split = bytes.windows(2).position(|two| two == b":/").or_else(|| {
+            bytes.last().filter(|&&last| last == b':').map(|_| bytes.len() - 1)
+        });
+        let Some(at) = split.filter(|&at| at > 0) else { return Ok(Place::Local(bytes.to_vec())) };
+        let image = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
+        if image.is_dir() || (!image.exists() && PathBuf::from(text).exists()) {
+            return Ok(Place::Local(bytes.to_vec()));
+        }
+        let path = if at + 1 == bytes.len() { b"/".to_vec() } else { bytes[at + 1..].to_vec() };
+        Ok(Place::Volume { image, path })
+    }
+
+    /// Reads a place that has to be on a volume.
+    pub fn on_volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), CliError> {
+        match Place::parse(text)? {
+            Place::Volume { image, path } => Ok((image, path)),
+            Place::Local(path) => Err(CliError::said(
+                format!("{}: not on a volume", String::from_utf8_lossy(&path)),
+                "write IMAGE:/path, for example vol.img:/db",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_stands_before_a_colon_and_a_slash() {
+        let volume = |image: &str, path: &str| Place::Volume { image: image.into(), path: path.into() };
+        let parse = |text: &str| Place::parse(OsStr::new(text)).unwrap();
+        assert_eq!(parse("vol.img:/a:b/c"), volume("vol.img", "/a:b/c"));
+        assert_eq!(parse("dir/vol.img:"), volume("dir/vol.img", "/"));
+        assert_eq!(parse("/a/b"), Place::Local(b"/a/b".to_vec()));
+        assert_eq!(parse("a:b"), Place::Local(b"a:b".to_vec()));
+        assert_eq!(parse(":/x"), Place::Local(b":/x".to_vec()));
+    }
+
+    #[test]
+    fn a_file_of_that_name_is_meant_when_there_is_one_and_no_image() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("a:")).unwrap();
+        std::fs::write(dir.path().join("a:/b"), "").unwrap();
+        let text = dir.path().join("a:/b").into_os_string();
+        assert_eq!(Place::parse(&text).unwrap(), Place::Local(text.as_bytes().to_vec()));
+    }
+}

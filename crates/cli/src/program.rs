@@ -1,0 +1,147 @@
+//! Looking at a program before it is run: whether it is there, and whether a preloaded library can reach it.
+//!
+//! The dynamic loader preloads libraries into programs that name a loader (`PT_INTERP`) and that do not gain rights when
+//! they start. A script is as good as its interpreter.
+
+use crate::error::CliError;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Interpreters of interpreters that are followed, as in Linux.
+const SCRIPTS_MAX: usize = 5;
+const HEAD_BYTES: usize = 4096;
+const PT_INTERP: u32 = 3;
+/// Program headers that are looked at.
+const HEADERS_MAX: usize = 512;
+
+const USE_SHELL: &str = "start it by a program that is dynamically linked, or use 'weft cp' to bring its files";
+
+/// Finds a program as a shell would, and refuses one that weft cannot reach.
+pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
+    let path = search(name)?;
+    check(&path, SCRIPTS_MAX)?;
+    Ok(path)
+}
+
+fn refused(path: &Path, why: impl Into<String>, remedy: &'static str, status: u8) -> CliError {
+    CliError::Program { program: path.display().to_string(), why: why.into(), remedy, status }
+}
+
+fn search(name: &OsStr) -> Result<PathBuf, CliError> {
+    if name.as_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let executable = |file: &PathBuf| file.metadata().is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0);
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(executable)
+        .ok_or_else(|| refused(Path::new(name), "not found in PATH", "give its path, or install it", 127))
+}
+
+fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
+    let meta = path.metadata().map_err(|e| refused(path, e.to_string(), "is the path right?", 127))?;
+    if !meta.is_file() || meta.mode() & 0o111 == 0 {
+        return Err(refused(path, "not an executable file", "is the path right?", 126));
+    }
+    if meta.mode() & libc::S_ISUID != 0 || meta.mode() & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP {
+        let why = "it gains rights when it starts (setuid or setgid), so the system preloads nothing into it";
+        return Err(refused(path, why, "run it as the user whose rights it gains, from a copy without the bit", 126));
+    }
+    let unreadable = |e: std::io::Error| refused(path, format!("cannot be looked at: {e}"), "is it readable?", 126);
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let file = File::open(path).map_err(unreadable)?;
+    (&file).take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(unreadable)?;
+    if let Some(script) = head.strip_prefix(b"#!") {
+        let line = script.split(|&b| b == b'\n').next().unwrap_or_default();
+        let interpreter = line.split(|b| b" \t".contains(b)).find(|word| !word.is_empty()).unwrap_or_default();
+        if scripts_left == 0 || interpreter.is_empty() {
+            return Err(refused(path, "its interpreter is not named", "is the first line right?", 126));
+        }
+        return check(Path::new(OsStr::from_bytes(interpreter)), scripts_left - 1);
+    }
+    match interpreter_is_named(&file, &head) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(refused(path, "it is statically linked, so the system preloads nothing into it", USE_SHELL, 126)),
+        Err(why) => Err(refused(path, why, USE_SHELL, 126)),
+    }
+}
+
+/// Whether an ELF file has a program header that names a loader.
+fn interpreter_is_named(file: &File, head: &[u8]) -> Result<bool, &'static str> {
+    let own_class: &[u8] = if size_of::<usize>() == 8 { &[2] } else { &[1] };
+    if !head.starts_with(b"\x7fELF") {
+        return Err("neither an ELF program nor a script with an interpreter");
+    }
+    if head.get(4..5) != Some(own_class) {
+        return Err("built for another word size than weft's preloaded library");
+    }
+    let u16_at = |at: usize| head.get(at..at + 2).and_then(|b| b.try_into().ok()).map(u16::from_le_bytes);
+    let table = head.get(32..40).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+    let (Some(table), Some(entry), Some(count)) = (table, u16_at(54), u16_at(56)) else {
+        return Err("a damaged ELF file");
+    };
+    let count = usize::from(count).min(HEADERS_MAX);
+    let mut headers = vec![0; usize::from(entry) * count];
+    if file.read_exact_at(&mut headers, table).is_err() {
+        return Err("a damaged ELF file");
+    }
+    let kinds = headers.chunks_exact(usize::from(entry).max(4));
+    Ok(kinds.filter_map(|h| h.first_chunk()).any(|kind| u32::from_le_bytes(*kind) == PT_INTERP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn file(dir: &tempfile::TempDir, name: &str, content: &[u8], mode: u32) -> PathBuf {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn status(result: Result<(), CliError>) -> u8 {
+        result.map_or_else(|e| e.status(), |()| 0)
+    }
+
+    #[test]
+    fn dynamic_programs_and_scripts_of_them_may_run() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(find(OsStr::new("sh")).is_ok());
+        assert_eq!(status(check(&file(&dir, "script", b"#! /bin/sh -e\n", 0o755), SCRIPTS_MAX)), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_preloaded_is_refused_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let shell = std::fs::read("/bin/sh").unwrap();
+        // A program whose headers name no loader any more.
+        let mut fixed = shell.clone();
+        let table = u64::from_le_bytes(fixed[32..40].try_into().unwrap()) as usize;
+        for header in 0..usize::from(fixed[56]) {
+            let at = table + header * usize::from(fixed[54]);
+            if fixed[at] == PT_INTERP as u8 {
+                fixed[at] = 0;
+            }
+        }
+        let cases: [(&str, &[u8], u32, &str); 5] = [
+            ("static", &fixed, 0o755, "statically linked"),
+            ("setuid", &shell, 0o4755, "gains rights"),
+            ("plain", &shell, 0o644, "not an executable"),
+            ("text", b"hello", 0o755, "neither an ELF program"),
+            ("loop", b"#!/", 0o755, "not an executable"),
+        ];
+        for (name, content, mode, says) in cases {
+            let error = check(&file(&dir, name, content, mode), SCRIPTS_MAX).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.remedy().is_some() && error.status() == 126);
+        }
+        assert_eq!(find(OsStr::new("no-such-program")).map_or_else(|e| e.status(), |_| 0), 127);
+    }
+}

@@ -1,0 +1,223 @@
+//! The report of a run: what the program did to the volume, and what placement made of it. As text for people, as JSON
+//! (docs/formats/report-json.md) for programs.
+
+use crate::snapshot::{Snapshot, Stream};
+use crate::table::{Align, Table};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use weft_core::hist::Summary;
+use weft_core::units::{format_nanos, format_size};
+
+/// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
+pub const REPORT_VERSION: u32 = 1;
+
+/// The report of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub version: u32,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Its exit status; 128 and the signal's number when a signal ended it.
+    pub status: i32,
+    /// How long it ran, in nanoseconds of the host's time.
+    pub wall_ns: u64,
+    /// Whether another process served the volume, so that other programs may be in the figures.
+    pub shared: bool,
+    /// Media bytes over host bytes during the run; 1 when nothing was written.
+    pub waf: f64,
+    /// Host and relocated bytes over host bytes during the run: without metadata and padding.
+    pub data_waf: f64,
+    /// What the volume counted during the run.
+    pub during: Snapshot,
+}
+
+impl Report {
+    /// A report from what was counted before and after.
+    pub fn new(command: Vec<String>, status: i32, wall_ns: u64, before: &Snapshot, after: &Snapshot) -> Report {
+        let during = after.since(before);
+        let host = during.device.host_bytes;
+        let data = host + during.device.gc_bytes;
+        Report {
+            version: REPORT_VERSION,
+            command,
+            status,
+            wall_ns,
+            shared: false,
+            waf: during.device.waf(),
+            data_waf: if host == 0 { 1.0 } else { data as f64 / host as f64 },
+            during,
+        }
+    }
+}
+
+/// Whole per cent of a part.
+fn percent(part: u64, whole: u64) -> u64 {
+    if whole == 0 { 0 } else { (part as f64 * 100.0 / whole as f64).round() as u64 }
+}
+
+/// `-` for nothing, so that tables show where something happened.
+pub fn size_or_dash(bytes: u64) -> String {
+    if bytes == 0 { "-".to_string() } else { format_size(bytes) }
+}
+
+fn count_or_dash(n: u64) -> String {
+    if n == 0 { "-".to_string() } else { n.to_string() }
+}
+
+/// The streams of a snapshot.
+pub fn streams_table(streams: &[Stream]) -> Table {
+    let mut table = Table::new(&[
+        ("stream", Align::Left),
+        ("files", Align::Right),
+        ("deleted", Align::Right),
+        ("groups", Align::Right),
+        ("written", Align::Right),
+        ("relocated", Align::Right),
+        ("zones", Align::Right),
+        ("live", Align::Right),
+        ("lifetime p50", Align::Right),
+        ("p90", Align::Right),
+    ])
+    .indented(2);
+    for s in streams {
+        table.row([
+            s.name.clone(),
+            count_or_dash(s.files),
+            count_or_dash(s.deleted),
+            count_or_dash(u64::from(s.groups)),
+            size_or_dash(s.bytes),
+            size_or_dash(s.gc_bytes),
+            count_or_dash(u64::from(s.zones)),
+            size_or_dash(s.live_bytes),
+            size_or_dash(s.lifetime.p50_bytes),
+            size_or_dash(s.lifetime.p90_bytes),
+        ]);
+    }
+    table
+}
+
+/// Latencies, one row each; those that were never recorded are left out.
+pub fn latency_table(head: &'static str, rows: &[(&str, &Summary)]) -> Table {
+    let mut table = Table::new(&[
+        (head, Align::Left),
+        ("count", Align::Right),
+        ("mean", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("p99.9", Align::Right),
+        ("longest", Align::Right),
+    ])
+    .indented(2);
+    for (name, s) in rows.iter().filter(|(_, s)| s.count > 0) {
+        let ns = [s.mean_ns, s.p50_ns, s.p99_ns, s.p999_ns, s.max_ns];
+        let figures = ns.into_iter().map(format_nanos);
+        table.row([name.to_string(), s.count.to_string()].into_iter().chain(figures));
+    }
+    table
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (v, d, c) = (&self.volume, &self.device, &self.core);
+        let used = self.space.total_bytes - self.space.free_bytes.min(self.space.total_bytes);
+        writeln!(
+            f,
+            "volume     {}: {} in {} zones of {}, {} % full ({} used, {} free)",
+            v.name,
+            format_size(v.device_bytes),
+            v.zones,
+            format_size(v.zone_bytes),
+            percent(used, self.space.total_bytes),
+            format_size(used),
+            format_size(self.space.free_bytes)
+        )?;
+        writeln!(f, "placement  mode {}, policy {}", v.mode, v.policy)?;
+        let streams = streams_table(&self.streams);
+        if !streams.is_empty() {
+            write!(f, "\n{streams}")?;
+        }
+        writeln!(f)?;
+        let mut bytes = Table::new(&[("bytes", Align::Left), ("", Align::Right), ("", Align::Left)]).indented(2);
+        let share = |part: u64| match d.host_bytes {
+            0 => String::new(),
+            host => format!("{:.3} of what was written for programs", part as f64 / host as f64),
+        };
+        let rows = [
+            ("programs wrote", c.user_bytes, String::new()),
+            ("written for programs", d.host_bytes, String::new()),
+            ("relocated by the cleaner", d.gc_bytes, share(d.gc_bytes)),
+            ("metadata", d.metadata_bytes, share(d.metadata_bytes)),
+            ("programmed into flash", d.media_bytes, format!("WAF {:.3}", d.waf())),
+            ("read", d.read_bytes, format!("{} reads", d.reads)),
+        ];
+        for (name, bytes_of, note) in rows {
+            bytes.row([name.to_string(), format_size(bytes_of), note]);
+        }
+        write!(f, "{bytes}")?;
+        writeln!(
+            f,
+            "\n  {} zone resets ({} of zones that died whole), {} erases, {} zones cleaned, {} flushes",
+            d.resets, c.whole_zone_deaths, d.erases, c.cleaned_zones, d.flushes
+        )?;
+        writeln!(
+            f,
+            "  {} zones free, {} open now, {} at most (limit {}), {} of metadata; device time {}",
+            self.zones.free,
+            self.zones.open,
+            d.open_high_water,
+            v.open_zones_max,
+            self.zones.metadata,
+            format_nanos(d.now.0)
+        )?;
+        let p = &self.programs;
+        let seen = latency_table(
+            "calls of programs",
+            &[("reads", &p.reads), ("writes", &p.writes), ("fsyncs", &p.syncs)],
+        );
+        if !seen.is_empty() {
+            write!(f, "\n{seen}")?;
+        }
+        let l = &self.device_latency;
+        let device = latency_table(
+            "device commands",
+            &[
+                ("reads", &l.read),
+                ("writes", &l.write),
+                ("flushes", &l.flush),
+                ("resets", &l.reset),
+                ("writers' waits", &c.stalls),
+            ],
+        );
+        if !device.is_empty() {
+            write!(f, "\n{device}")?;
+        }
+        for (name, count) in [("device commands refused", d.refused), ("checksum errors", c.checksum_errors)] {
+            if count > 0 {
+                writeln!(f, "\n  {name}: {count}")?;
+            }
+        }
+        if !p.notes.is_empty() {
+            writeln!(f, "\n  refused to programs")?;
+            for (line, count) in &p.notes {
+                writeln!(f, "    {line}{}", if *count > 1 { format!(" ({count} times)") } else { String::new() })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ended = match self.status {
+            signal @ 129.. => format!("ended by signal {}", signal - 128),
+            status => format!("exit status {status}"),
+        };
+        let program = self.command.first().map_or("", String::as_str);
+        writeln!(f, "weft: {program}, {ended}, {}", format_nanos(self.wall_ns))?;
+        if self.shared {
+            writeln!(f, "another process serves the volume: other programs may be in these figures")?;
+        }
+        write!(f, "{}", self.during)
+    }
+}

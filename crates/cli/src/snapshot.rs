@@ -1,0 +1,178 @@
+//! What a volume has counted at one moment. It is what the server tells about itself, what `weft stats --json` prints,
+//! and what reports are made of; its JSON is described in docs/formats/report-json.md and only grows.
+
+use serde::{Deserialize, Serialize};
+use weft_core::hist::Summary;
+use weft_device::clock::Latencies;
+use weft_device::zoned::DeviceCounters;
+use weft_placement::LifetimeSummary;
+use weft_server::ProgramView;
+
+/// What a volume has counted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// What and how.
+    pub volume: VolumeFacts,
+    /// Room.
+    pub space: Space,
+    /// The device's counters since the format.
+    pub device: DeviceCounters,
+    /// Latencies in device time since the mount.
+    pub device_latency: Latencies,
+    /// Zones now.
+    pub zones: Zones,
+    /// What the file core did since the mount.
+    pub core: Core,
+    /// Streams that have or had files since the mount.
+    pub streams: Vec<Stream>,
+    /// What programs saw since the mount; of those that have ended.
+    pub programs: ProgramView,
+}
+
+/// What the volume is and how it is mounted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct VolumeFacts {
+    /// The image, or `mem:SIZE`.
+    pub name: String,
+    /// Placement mode.
+    pub mode: String,
+    /// Policy, or `auto`.
+    pub policy: String,
+    /// Zones of the device.
+    pub zones: u32,
+    /// Writable bytes of a zone.
+    pub zone_bytes: u64,
+    /// Zones that may be open at once.
+    pub open_zones_max: u32,
+    /// Writable bytes of the device.
+    pub device_bytes: u64,
+}
+
+/// Room on the volume.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Space {
+    /// Bytes that programs can store in all.
+    pub total_bytes: u64,
+    /// Bytes that programs can still store.
+    pub free_bytes: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+}
+
+/// Zones now.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Zones {
+    /// Free.
+    pub free: u32,
+    /// Open for data.
+    pub open: u32,
+    /// Of metadata.
+    pub metadata: u32,
+}
+
+/// What the file core did since the mount.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Core {
+    /// Bytes that programs wrote since the format, whether or not they reached the device.
+    pub user_bytes: u64,
+    /// Zones that the cleaner emptied.
+    pub cleaned_zones: u64,
+    /// Zones that died whole: reset without a copy.
+    pub whole_zone_deaths: u64,
+    /// Blocks read whose checksum did not match.
+    pub checksum_errors: u64,
+    /// Device time that writes waited for cleaning and write-back.
+    pub stalls: Summary,
+}
+
+/// One stream since the mount.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Stream {
+    /// Its number in tags.
+    pub id: u16,
+    /// `policy.stream`.
+    pub name: String,
+    /// Files created in it, or opened for writing again.
+    pub files: u64,
+    /// Files deleted.
+    pub deleted: u64,
+    /// Bytes written to the device for it.
+    pub bytes: u64,
+    /// Bytes of it that the cleaner copied.
+    pub gc_bytes: u64,
+    /// Zones that it holds now.
+    pub zones: u32,
+    /// Live bytes in them.
+    pub live_bytes: u64,
+    /// Lifetime groups that were used.
+    pub groups: u32,
+    /// How long its files lived, in bytes that the volume took meanwhile.
+    pub lifetime: LifetimeSummary,
+}
+
+impl Snapshot {
+    /// The difference: what was counted after `before` was taken. What stands (space, zones, lifetimes, latencies,
+    /// programs) is as it is now.
+    pub fn since(&self, before: &Snapshot) -> Snapshot {
+        let now = self.clone();
+        let (d, b) = (&now.device, &before.device);
+        let device = DeviceCounters {
+            host_bytes: d.host_bytes - b.host_bytes,
+            gc_bytes: d.gc_bytes - b.gc_bytes,
+            metadata_bytes: d.metadata_bytes - b.metadata_bytes,
+            media_bytes: d.media_bytes - b.media_bytes,
+            read_bytes: d.read_bytes - b.read_bytes,
+            reads: d.reads - b.reads,
+            writes: d.writes - b.writes,
+            flushes: d.flushes - b.flushes,
+            resets: d.resets - b.resets,
+            erases: d.erases - b.erases,
+            refused: d.refused - b.refused,
+            open_high_water: d.open_high_water,
+            active_high_water: d.active_high_water,
+            now: weft_core::Nanos(d.now.0 - b.now.0),
+        };
+        let core = Core {
+            user_bytes: now.core.user_bytes - before.core.user_bytes,
+            cleaned_zones: now.core.cleaned_zones - before.core.cleaned_zones,
+            whole_zone_deaths: now.core.whole_zone_deaths - before.core.whole_zone_deaths,
+            checksum_errors: now.core.checksum_errors - before.core.checksum_errors,
+            stalls: now.core.stalls,
+        };
+        let streams = now.streams.iter().map(|s| s.since(before.streams.iter().find(|b| b.id == s.id)));
+        let streams = streams.filter(|s| s.files > 0 || s.bytes > 0 || s.gc_bytes > 0 || s.zones > 0).collect();
+        Snapshot { device, core, streams, ..now }
+    }
+}
+
+impl Stream {
+    fn since(&self, before: Option<&Stream>) -> Stream {
+        let Some(b) = before else { return self.clone() };
+        Stream {
+            files: self.files - b.files,
+            deleted: self.deleted - b.deleted,
+            bytes: self.bytes - b.bytes,
+            gc_bytes: self.gc_bytes - b.gc_bytes,
+            ..self.clone()
+        }
+    }
+}
+
+/// One zone, for `weft zones`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Zone {
+    /// Its number.
+    pub zone: u32,
+    /// What it is to the core: `free`, `open`, `parked`, `full`, `dying` or `bad`.
+    pub state: String,
+    /// What it holds: `meta`, `data` or `-`.
+    pub kind: String,
+    /// Stream of its first data; empty when there is none.
+    pub stream: String,
+    /// Lifetime group of its first data.
+    pub group: u16,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Bytes of them that are live.
+    pub live_bytes: u64,
+}

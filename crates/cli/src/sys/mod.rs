@@ -1,0 +1,5 @@
+//! System calls that the standard library does not have, each with a safe face.
+
+pub mod file;
+pub mod signal;
+pub mod time;

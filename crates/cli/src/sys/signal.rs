@@ -1,0 +1,116 @@
+//! Signals: noticed between two steps of a command, or read one by one while a program runs.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Signals by which people and supervisors end a command.
+const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+extern "C" fn note(_: i32) {
+    INTERRUPTED.store(true, Relaxed);
+}
+
+/// From now on the first of SIGINT, SIGTERM and SIGHUP sets a flag for [`was_interrupted`]; the next of its kind ends
+/// the process as usual.
+pub fn notice_interrupts() {
+    for signal in ENDING {
+        // SAFETY: an all-zero sigaction is valid; the handler only stores to an atomic.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(i32) = note;
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Whether the user wants the command to end.
+pub fn was_interrupted() -> bool {
+    INTERRUPTED.load(Relaxed)
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Came {
+    /// Which.
+    pub signal: i32,
+    /// Whether a process sent it to this one alone, rather than the terminal to the whole group.
+    pub sent: bool,
+}
+
+/// Signals that are blocked and read from a queue instead. To be made before any thread is, so that no thread takes
+/// one of them.
+pub struct Queue {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl Queue {
+    /// Blocks the ending signals, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCHLD.
+    pub fn block() -> io::Result<Queue> {
+        // SAFETY: all-zero sigsets are valid, every pointer is to a local that outlives the calls, and the new
+        // descriptor has no other owner.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in ENDING.into_iter().chain([libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCHLD]) {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            let code = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+            if code != 0 {
+                return Err(io::Error::from_raw_os_error(code));
+            }
+            let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Queue { fd: OwnedFd::from_raw_fd(fd), before })
+        }
+    }
+
+    /// What a child must call between fork and exec to get the signals that this process had not blocked before.
+    pub fn unblock_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
+        let before = self.before;
+        move || {
+            // SAFETY: the set is a valid copy; the call is safe after fork.
+            match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) } {
+                0 => Ok(()),
+                code => Err(io::Error::from_raw_os_error(code)),
+            }
+        }
+    }
+
+    /// The next signal; `None` when none comes in time.
+    pub fn next(&self, patience: Duration) -> io::Result<Option<Came>> {
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let millis = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one pollfd, valid for the call.
+        if unsafe { libc::poll(&raw mut poll, 1, millis) } < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(None) } else { Err(error) };
+        }
+        // SAFETY: an all-zero signalfd_siginfo is valid, and the read is of its size.
+        let (n, info) = unsafe {
+            let mut info: libc::signalfd_siginfo = std::mem::zeroed();
+            let size = size_of::<libc::signalfd_siginfo>();
+            (libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size), info)
+        };
+        if n != size_of::<libc::signalfd_siginfo>() as isize {
+            return Ok(None);
+        }
+        let by_process = matches!(info.ssi_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
+        Ok(Some(Came { signal: info.ssi_signo as i32, sent: by_process }))
+    }
+}
+
+/// Sends a signal to a child.
+pub fn send(pid: u32, signal: i32) {
+    // SAFETY: a system call on numbers; the child is not yet waited for, so the number is still its own.
+    unsafe { libc::kill(pid as i32, signal) };
+}

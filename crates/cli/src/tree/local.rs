@@ -1,0 +1,117 @@
+//! The host's files.
+
+use super::{Meta, Sink, Source, Tree, kind_of_mode};
+use crate::sys::file;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use weft_vfs::FileKind;
+
+/// The host's files.
+#[derive(Debug)]
+pub struct LocalTree;
+
+fn local(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
+}
+
+impl Source for File {
+    fn read_at(&mut self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, out, offset)
+    }
+}
+
+impl Sink for File {
+    fn write_at(&mut self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(data, offset)
+    }
+
+    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        File::set_len(self, bytes)
+    }
+}
+
+impl Tree for LocalTree {
+    fn show(&self, path: &[u8]) -> String {
+        String::from_utf8_lossy(path).into_owned()
+    }
+
+    fn stat(&self, path: &[u8], follow: bool) -> io::Result<Meta> {
+        let found = if follow { fs::metadata(local(path)) } else { fs::symlink_metadata(local(path)) }?;
+        let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+        Ok(Meta {
+            kind: kind_of_mode(found.mode())?,
+            perm: found.mode() & 0o7777,
+            links: found.nlink(),
+            uid: found.uid(),
+            gid: found.gid(),
+            rdev: found.rdev(),
+            size: found.size(),
+            blocks: found.blocks(),
+            id: (found.dev(), found.ino()),
+            atime_ns: nanos(found.atime(), found.atime_nsec()),
+            mtime_ns: nanos(found.mtime(), found.mtime_nsec()),
+            ctime_ns: nanos(found.ctime(), found.ctime_nsec()),
+        })
+    }
+
+    fn list(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let entries = fs::read_dir(local(path))?;
+        let mut names: Vec<Vec<u8>> =
+            entries.map(|e| Ok(e?.file_name().into_vec())).collect::<io::Result<_>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn readlink(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(fs::read_link(local(path))?.into_os_string().into_vec())
+    }
+
+    fn open(&self, path: &[u8]) -> io::Result<Box<dyn Source + '_>> {
+        Ok(Box::new(File::open(local(path))?))
+    }
+
+    fn create(&self, path: &[u8], perm: u32) -> io::Result<Box<dyn Sink + '_>> {
+        let mut options = OpenOptions::new();
+        Ok(Box::new(options.write(true).create(true).truncate(true).mode(perm).open(local(path))?))
+    }
+
+    fn mkdir(&self, path: &[u8], perm: u32) -> io::Result<()> {
+        fs::DirBuilder::new().mode(perm).create(local(path))
+    }
+
+    fn symlink(&self, target: &[u8], path: &[u8]) -> io::Result<()> {
+        std::os::unix::fs::symlink(local(target), local(path))
+    }
+
+    fn mknod(&self, path: &[u8], kind: FileKind, perm: u32, rdev: u64) -> io::Result<()> {
+        file::mknod(local(path), kind.mode_bits() | perm, rdev)
+    }
+
+    fn link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
+        fs::hard_link(local(path), local(new))
+    }
+
+    fn unlink(&self, path: &[u8]) -> io::Result<()> {
+        fs::remove_file(local(path))
+    }
+
+    fn rmdir(&self, path: &[u8]) -> io::Result<()> {
+        fs::remove_dir(local(path))
+    }
+
+    fn rename(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
+        fs::rename(local(path), local(new))
+    }
+
+    fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
+        if file::is_superuser() {
+            std::os::unix::fs::chown(local(path), Some(meta.uid), Some(meta.gid))?;
+        }
+        fs::set_permissions(local(path), fs::Permissions::from_mode(meta.perm))?;
+        file::set_times(local(path), meta.atime_ns, meta.mtime_ns)
+    }
+}

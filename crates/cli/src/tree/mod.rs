@@ -1,0 +1,150 @@
+//! Trees of files, on the host and on a volume, behind one trait, so that copying is written once.
+
+pub mod local;
+pub mod volume;
+
+use std::io;
+use weft_vfs::FileKind;
+
+/// What is known of a file.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Permission bits (07777).
+    pub perm: u32,
+    /// Names.
+    pub links: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Bytes.
+    pub size: u64,
+    /// 512-byte units that its data occupies.
+    pub blocks: u64,
+    /// Tells the file from all others of its tree: device and inode.
+    pub id: (u64, u64),
+    /// Last access, in nanoseconds since 1970.
+    pub atime_ns: i64,
+    /// Last change of the data.
+    pub mtime_ns: i64,
+    /// Last change of the inode.
+    pub ctime_ns: i64,
+}
+
+impl Meta {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+}
+
+/// The kind that the type bits of `st_mode` name.
+pub fn kind_of_mode(mode: u32) -> io::Result<FileKind> {
+    let of_bits = |kind: &FileKind| kind.mode_bits() == mode & libc::S_IFMT;
+    (1..=7).filter_map(FileKind::from_u8).find(of_bits).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))
+}
+
+/// A file opened for reading.
+pub trait Source {
+    /// Reads up to `out.len()` bytes at `offset`; 0 at the end.
+    fn read_at(&mut self, out: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+/// A file opened for writing.
+pub trait Sink {
+    /// Writes all of `data` at `offset`.
+    fn write_at(&mut self, data: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Sets the size.
+    fn set_len(&mut self, bytes: u64) -> io::Result<()>;
+}
+
+/// A tree of files. Paths are bytes; symlinks in the last component are followed only where it is said.
+pub trait Tree {
+    /// How a path is shown to the user.
+    fn show(&self, path: &[u8]) -> String;
+
+    /// Attributes; of a symlink itself unless `follow`.
+    fn stat(&self, path: &[u8], follow: bool) -> io::Result<Meta>;
+
+    /// Names in a directory without `.` and `..`, sorted.
+    fn list(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>>;
+
+    /// Target of a symlink.
+    fn readlink(&self, path: &[u8]) -> io::Result<Vec<u8>>;
+
+    /// Opens a file for reading; follows symlinks.
+    fn open(&self, path: &[u8]) -> io::Result<Box<dyn Source + '_>>;
+
+    /// Opens a file for writing, creating or emptying it; follows symlinks.
+    fn create(&self, path: &[u8], perm: u32) -> io::Result<Box<dyn Sink + '_>>;
+
+    /// Makes a directory.
+    fn mkdir(&self, path: &[u8], perm: u32) -> io::Result<()>;
+
+    /// Makes a symlink.
+    fn symlink(&self, target: &[u8], path: &[u8]) -> io::Result<()>;
+
+    /// Makes a fifo, socket or device node.
+    fn mknod(&self, path: &[u8], kind: FileKind, perm: u32, rdev: u64) -> io::Result<()>;
+
+    /// Gives a file one more name.
+    fn link(&self, path: &[u8], new: &[u8]) -> io::Result<()>;
+
+    /// Removes a name that is not a directory's.
+    fn unlink(&self, path: &[u8]) -> io::Result<()>;
+
+    /// Removes an empty directory.
+    fn rmdir(&self, path: &[u8]) -> io::Result<()>;
+
+    /// Moves a name, replacing what has the new one.
+    fn rename(&self, path: &[u8], new: &[u8]) -> io::Result<()>;
+
+    /// Sets permission bits and times, and the owner where the user may. Not for symlinks.
+    fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()>;
+}
+
+/// `dir/name`.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = dir.to_vec();
+    if !path.ends_with(b"/") && !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// The last component of a path, without slashes at its end; `None` for `/`, `.` and `..`.
+pub fn base_name(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|&b| b != b'/')? + 1;
+    let begin = path[..end].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+    let name = &path[begin..end];
+    (name != b"." && name != b"..").then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_joined_and_taken_apart_at_whole_components() {
+        assert_eq!(join(b"/a", b"b"), b"/a/b");
+        assert_eq!(join(b"/", b"b"), b"/b");
+        assert_eq!(join(b"", b"b"), b"b");
+        assert_eq!(base_name(b"/a/b//"), Some(&b"b"[..]));
+        assert_eq!(base_name(b"b"), Some(&b"b"[..]));
+        for none in [&b"/"[..], b"", b"..", b"/a/."] {
+            assert_eq!(base_name(none), None);
+        }
+    }
+
+    #[test]
+    fn kinds_are_read_from_type_bits() {
+        assert_eq!(kind_of_mode(libc::S_IFLNK | 0o777).unwrap(), FileKind::Symlink);
+        assert!(kind_of_mode(0).is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! A volume's files, through its server.
+
+use super::{Meta, Sink, Source, Tree, kind_of_mode};
+use crate::sys::file;
+use std::io;
+use weft_client::{AttrChange, Client, Errno, FileRef, OUTSIDE, WireDirent};
+use weft_vfs::FileKind;
+
+/// Bytes of a read of a directory.
+const LIST_BYTES: usize = 64 << 10;
+
+/// The files of one volume.
+pub struct VolumeTree<'a> {
+    client: &'a Client,
+    /// What the user calls the volume.
+    name: &'a str,
+}
+
+impl<'a> VolumeTree<'a> {
+    /// The tree of a connected volume.
+    pub fn new(client: &'a Client, name: &'a str) -> VolumeTree<'a> {
+        VolumeTree { client, name }
+    }
+}
+
+/// An errno of the client as the system's error.
+pub fn system(errno: Errno) -> io::Error {
+    if errno == OUTSIDE {
+        return io::Error::other("a symlink on the way leads out of the volume");
+    }
+    io::Error::from_raw_os_error(errno)
+}
+
+/// An open file on a volume, closed when it goes.
+struct Open<'a> {
+    client: &'a Client,
+    file: FileRef,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let _ = self.client.close(self.file);
+    }
+}
+
+impl Source for Open<'_> {
+    fn read_at(&mut self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.client.pread(self.file, out, offset).map_err(system)
+    }
+}
+
+impl Sink for Open<'_> {
+    fn write_at(&mut self, data: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.client.pwrite(self.file, &data[done..], offset + done as u64).map_err(system)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        self.client.ftruncate(self.file, bytes).map_err(system)
+    }
+}
+
+impl VolumeTree<'_> {
+    fn open_flags(&self, path: &[u8], flags: i32, perm: u32) -> io::Result<Open<'_>> {
+        let opened = self.client.open(FileRef::ROOT, path, flags | libc::O_CLOEXEC, perm).map_err(system)?;
+        Ok(Open { client: self.client, file: opened.file })
+    }
+}
+
+impl Tree for VolumeTree<'_> {
+    fn show(&self, path: &[u8]) -> String {
+        format!("{}:{}", self.name, String::from_utf8_lossy(path))
+    }
+
+    fn stat(&self, path: &[u8], follow: bool) -> io::Result<Meta> {
+        let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+        let found = self.client.stat(FileRef::ROOT, path, flags).map_err(system)?;
+        Ok(Meta {
+            kind: kind_of_mode(found.mode)?,
+            perm: found.mode & 0o7777,
+            links: u64::from(found.links),
+            uid: found.uid,
+            gid: found.gid,
+            rdev: found.rdev,
+            size: found.size,
+            blocks: found.blocks,
+            id: (found.dev, found.ino),
+            atime_ns: found.atime_ns,
+            mtime_ns: found.mtime_ns,
+            ctime_ns: found.ctime_ns,
+        })
+    }
+
+    fn list(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let dir = self.open_flags(path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        let mut names = Vec::new();
+        let mut cookie = 0;
+        let mut buffer = vec![0; LIST_BYTES];
+        loop {
+            let filled = self.client.read_dir(dir.file, cookie, &mut buffer).map_err(system)?;
+            if filled == 0 {
+                break;
+            }
+            let mut rest = &buffer[..filled];
+            while let Some((head, after)) = rest.split_at_checked(size_of::<WireDirent>()) {
+                let head: WireDirent = bytemuck::pod_read_unaligned(head);
+                let len = head.name_len as usize;
+                let Some(name) = after.get(..len) else { break };
+                if name != b"." && name != b".." {
+                    names.push(name.to_vec());
+                }
+                cookie = head.cookie;
+                let entry = (size_of::<WireDirent>() + len).next_multiple_of(8);
+                rest = rest.get(entry..).unwrap_or(&[]);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn readlink(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        let mut target = vec![0; weft_vfs::PATH_MAX];
+        let len = self.client.readlink(FileRef::ROOT, path, &mut target).map_err(system)?;
+        target.truncate(len);
+        Ok(target)
+    }
+
+    fn open(&self, path: &[u8]) -> io::Result<Box<dyn Source + '_>> {
+        Ok(Box::new(self.open_flags(path, libc::O_RDONLY, 0)?))
+    }
+
+    fn create(&self, path: &[u8], perm: u32) -> io::Result<Box<dyn Sink + '_>> {
+        Ok(Box::new(self.open_flags(path, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, perm)?))
+    }
+
+    fn mkdir(&self, path: &[u8], perm: u32) -> io::Result<()> {
+        self.client.mkdir(FileRef::ROOT, path, perm).map_err(system)
+    }
+
+    fn symlink(&self, target: &[u8], path: &[u8]) -> io::Result<()> {
+        self.client.symlink(target, FileRef::ROOT, path).map_err(system)
+    }
+
+    fn mknod(&self, path: &[u8], kind: FileKind, perm: u32, rdev: u64) -> io::Result<()> {
+        self.client.mknod(FileRef::ROOT, path, kind.mode_bits() | perm, rdev).map_err(system)
+    }
+
+    fn link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
+        self.client.link(FileRef::ROOT, path, FileRef::ROOT, new, 0).map_err(system)
+    }
+
+    fn unlink(&self, path: &[u8]) -> io::Result<()> {
+        self.client.unlink(FileRef::ROOT, path, 0).map_err(system)
+    }
+
+    fn rmdir(&self, path: &[u8]) -> io::Result<()> {
+        self.client.unlink(FileRef::ROOT, path, libc::AT_REMOVEDIR).map_err(system)
+    }
+
+    fn rename(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
+        self.client.rename(FileRef::ROOT, path, FileRef::ROOT, new, 0).map_err(system)
+    }
+
+    fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
+        let keeps_owner = file::is_superuser();
+        let change = AttrChange {
+            mode: Some(meta.perm),
+            uid: keeps_owner.then_some(meta.uid),
+            gid: keeps_owner.then_some(meta.gid),
+            atime_ns: Some(meta.atime_ns),
+            mtime_ns: Some(meta.mtime_ns),
+            size: None,
+        };
+        self.client.set_attr(FileRef::ROOT, path, 0, &change).map_err(system)
+    }
+}

@@ -1,0 +1,369 @@
+//! A volume in this process: the image opened, the core mounted with placement, and what a server needs of both.
+
+use crate::error::CliError;
+use crate::snapshot::{Core, Snapshot, Space, Stream, VolumeFacts, Zone, Zones};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use weft_core::units::{format_size, parse_size};
+use weft_core::{BLOCK_BYTES, Ino, StreamId};
+use weft_device::{Geometry, ZonedDevice, ZonedModel};
+use weft_lfs::{CrcTable, Death, FormatOptions, Lfs, LfsError, MountOptions};
+use weft_placement::{Engine, Mode, Policy, ZoneResolver};
+use weft_server::{DirectImage, Inspector, ProgramView, SharedMemory, Told, Volume, VolumeOptions};
+use weft_vfs::{FileKind, FileSystem};
+
+/// Topic of [`weft_client::Client::inspect`]: a [`Snapshot`].
+pub const TOPIC_SNAPSHOT: u64 = 0;
+/// Topic of [`weft_client::Client::inspect`]: [`Zone`]s, in parts.
+pub const TOPIC_ZONES: u64 = 1;
+/// Zones told in one part.
+const ZONES_PER_PART: usize = 512;
+/// Names shown to the engine at the mount.
+const NAMES_MAX: usize = 100_000;
+
+/// What the user calls a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Spec {
+    /// An image file.
+    Image(PathBuf),
+    /// A volume in memory of this many bytes, made for one run.
+    Memory(u64),
+}
+
+impl Spec {
+    /// Reads `IMAGE` or `mem:SIZE`.
+    pub fn parse(text: &str) -> Result<Spec, CliError> {
+        match text.strip_prefix("mem:") {
+            Some(size) => Ok(Spec::Memory(parse_size(size)?)),
+            None => Ok(Spec::Image(PathBuf::from(text))),
+        }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spec::Image(path) => write!(f, "{}", path.display()),
+            Spec::Memory(bytes) => write!(f, "mem:{}", format_size(*bytes).replace(' ', "")),
+        }
+    }
+}
+
+/// How a volume decides where data goes, and how its device keeps time.
+#[derive(Clone, Debug, Default)]
+pub struct MountChoice {
+    /// Placement mode.
+    pub mode: Mode,
+    /// A policy file's content, when one was given.
+    pub policy: Option<PathBuf>,
+    /// Seed of mode `random`.
+    pub seed: u64,
+    /// Whether the device delays what it does as flash would.
+    pub real_time: bool,
+}
+
+impl MountChoice {
+    /// The engine of this choice.
+    pub fn engine(&self) -> Result<Engine, CliError> {
+        let policy = self.policy.as_deref().map(read_policy).transpose()?;
+        Ok(Engine::new(self.mode, policy, self.seed)?)
+    }
+}
+
+/// Reads a policy: a file, or the name of a shipped one when no file has that name.
+pub fn read_policy(path: &Path) -> Result<Policy, CliError> {
+    let name = path.to_string_lossy();
+    if !path.exists()
+        && let Some(shipped) = Policy::shipped_by_name(&name)
+    {
+        return Ok(shipped?);
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| CliError::io("policy", path, e))?;
+    Ok(Policy::parse(&text, &name)?)
+}
+
+/// CRCs in memory that clients read.
+struct SharedCrc(Arc<SharedMemory>);
+
+impl CrcTable for SharedCrc {
+    fn slots(&self) -> &[AtomicU32] {
+        let slots = self.0.len() / size_of::<AtomicU32>();
+        // SAFETY: the mapping is page-aligned, lives as long as `self`, holds that many words, and every bit pattern is
+        // a valid `AtomicU32`.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr::<AtomicU32>(), slots) }
+    }
+}
+
+/// A mounted volume.
+pub struct Mounted {
+    name: String,
+    device: Arc<ZonedModel>,
+    lfs: Arc<Lfs>,
+    engine: Arc<Engine>,
+    crc: Arc<SharedMemory>,
+}
+
+/// Makes a volume on a fresh device.
+pub fn format(device: &Arc<ZonedModel>, name: &str, label: &str) -> Result<(), CliError> {
+    let options = FormatOptions { label: label.to_string(), ..FormatOptions::default() };
+    Lfs::format(device.clone(), &options).map_err(|source| volume_error(name, source))
+}
+
+fn volume_error(name: &str, source: LfsError) -> CliError {
+    match source {
+        LfsError::Device(error) => CliError::Device(error),
+        source => CliError::Volume { image: name.to_string(), source },
+    }
+}
+
+/// Opens an image and mounts the volume on it.
+pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, CliError> {
+    let engine = choice.engine()?;
+    let device = ZonedModel::open(image)?;
+    mount(device, image.display().to_string(), engine, choice)
+}
+
+/// Makes a volume in memory and mounts it.
+pub fn open_memory(name: String, geometry: &Geometry, choice: &MountChoice) -> Result<Mounted, CliError> {
+    let engine = choice.engine()?;
+    let device = Arc::new(ZonedModel::memfd(geometry)?);
+    format(&device, &name, "")?;
+    let Some(device) = Arc::into_inner(device) else {
+        return Err(CliError::said("the device is still in use after its format", ""));
+    };
+    mount(device, name, engine, choice)
+}
+
+fn mount(
+    mut device: ZonedModel,
+    name: String,
+    engine: Engine,
+    choice: &MountChoice,
+) -> Result<Mounted, CliError> {
+    device.set_real_time(choice.real_time);
+    let device = Arc::new(device);
+    let engine = Arc::new(engine);
+    let info = device.info();
+    let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
+    let crc = SharedMemory::create("weft-crc", blocks as usize * size_of::<u32>())
+        .map_err(|e| CliError::said(format!("memory for {blocks} checksums: {e}"), ""))?;
+    let crc = Arc::new(crc);
+    let options = MountOptions {
+        resolver: Box::new(ZoneResolver::new()),
+        crc_table: Some(Arc::new(SharedCrc(crc.clone()))),
+        ..MountOptions::default()
+    };
+    let lfs = Lfs::mount(device.clone(), options).map_err(|source| volume_error(&name, source))?;
+    let lfs = Arc::new(lfs);
+    show_names(lfs.as_ref(), &engine);
+    let observer = engine.clone();
+    lfs.set_death_observer(Box::new(move |death: &Death| {
+        observer.observe_death(&death.tag, b"", death.size, death.born_at_bytes, death.died_at_bytes);
+    }));
+    Ok(Mounted { name, device, lfs, engine, crc })
+}
+
+/// Shows the engine the names that are on the volume, so that it knows whose directories they are before a program
+/// creates the next file.
+fn show_names(fs: &dyn FileSystem, engine: &Engine) {
+    let mut left = NAMES_MAX;
+    let mut dirs = vec![(Ino::ROOT, b"/".to_vec())];
+    while let Some((dir, path)) = dirs.pop() {
+        let mut below = Vec::new();
+        let read = fs.readdir(dir, 0, &mut |entry| {
+            let mut name = path.clone();
+            name.extend_from_slice(entry.name);
+            engine.learn_name(&name);
+            if entry.kind == FileKind::Directory {
+                name.push(b'/');
+                below.push((entry.ino, name));
+            }
+            left = left.saturating_sub(1);
+            left > 0
+        });
+        if let Err(error) = read {
+            tracing::warn!(%error, directory = %String::from_utf8_lossy(&path), "cannot be listed");
+        }
+        if left == 0 {
+            return;
+        }
+        dirs.append(&mut below);
+    }
+}
+
+impl Mounted {
+    /// What the user calls it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What a server serves.
+    pub fn served(&self) -> Result<Volume, CliError> {
+        let info = self.device.info();
+        let direct = match self.device.direct_read() {
+            None => None,
+            Some(direct) => {
+                let path = PathBuf::from(format!("/proc/self/fd/{}", direct.fd));
+                let file = File::open(&path).map_err(|e| CliError::io("open", &path, e))?;
+                let device = self.device.clone();
+                Some(DirectImage {
+                    file: OwnedFd::from(file),
+                    base: direct.base,
+                    mappable: direct.mappable,
+                    zone_bytes: info.zone_bytes(),
+                    device_blocks: u64::from(info.zones) * u64::from(info.zone_blocks),
+                    crc: self.crc.clone(),
+                    count_reads: Box::new(move |reads, bytes| device.count_direct_reads(reads, bytes)),
+                })
+            }
+        };
+        let (clock, ticked) = (self.lfs.clone(), self.lfs.clone());
+        let volume = Volume::new(VolumeOptions {
+            fs: self.lfs.clone(),
+            engine: self.engine.clone(),
+            direct,
+            tag: self.tag(),
+            volume_bytes: Box::new(move || clock.volume_bytes()),
+            tick: Box::new(move || {
+                if let Err(error) = ticked.tick() {
+                    tracing::error!(%error, "work beside requests");
+                }
+            }),
+        })?;
+        Ok(volume.with_inspector(self.inspector()))
+    }
+
+    /// Tells the volume from others on this machine.
+    fn tag(&self) -> u64 {
+        use std::hash::{BuildHasher, Hasher};
+        let mut hasher = std::hash::RandomState::new().build_hasher();
+        hasher.write(self.name.as_bytes());
+        hasher.write_u32(std::process::id());
+        hasher.finish()
+    }
+
+    fn view(&self) -> View {
+        View {
+            name: self.name.clone(),
+            device: self.device.clone(),
+            lfs: self.lfs.clone(),
+            engine: self.engine.clone(),
+        }
+    }
+
+    /// What the volume has counted so far.
+    pub fn snapshot(&self, programs: ProgramView) -> Snapshot {
+        self.view().snapshot(programs)
+    }
+
+    fn inspector(&self) -> Inspector {
+        let view = self.view();
+        Box::new(move |topic, from, programs| {
+            let (json, next) = match topic {
+                TOPIC_SNAPSHOT => (serde_json::to_vec(&view.snapshot(programs.clone())), 0),
+                TOPIC_ZONES => {
+                    let (zones, next) = view.zones(from);
+                    (serde_json::to_vec(&zones), next)
+                }
+                _ => return None,
+            };
+            Some(Told { text: json.ok()?, next })
+        })
+    }
+
+    /// Unmounts, checks that the device's counters agree with one another, and tells what was counted.
+    pub fn close(self, programs: ProgramView) -> Result<Snapshot, CliError> {
+        self.lfs.close().map_err(|source| volume_error(&self.name, source.into()))?;
+        self.device.verify_identity()?;
+        Ok(self.snapshot(programs))
+    }
+}
+
+/// What is needed to tell about a volume.
+struct View {
+    name: String,
+    device: Arc<ZonedModel>,
+    lfs: Arc<Lfs>,
+    engine: Arc<Engine>,
+}
+
+impl View {
+    fn snapshot(&self, programs: ProgramView) -> Snapshot {
+        let info = self.device.info();
+        let stats = self.lfs.stats();
+        let room = self.lfs.statfs().unwrap_or_default();
+        let block = BLOCK_BYTES as u64;
+        let mut streams: BTreeMap<u16, Stream> = BTreeMap::new();
+        for ((stream, _), group) in &stats.groups {
+            let of = streams.entry(*stream).or_insert_with(|| Stream {
+                id: *stream,
+                name: self.engine.stream_name(StreamId(*stream)).unwrap_or("(before the mount)").to_string(),
+                ..Stream::default()
+            });
+            of.files += group.files;
+            of.bytes += group.bytes_written;
+            of.gc_bytes += group.gc_bytes;
+            of.zones += group.zones_held;
+            of.live_bytes += group.live_bytes;
+            of.groups += 1;
+        }
+        for told in self.engine.streams() {
+            let of = streams.entry(told.id.0).or_insert_with(|| Stream { id: told.id.0, ..Stream::default() });
+            of.name = told.name;
+            of.files = of.files.max(told.files);
+            of.deleted = told.lifetime.deaths;
+            of.lifetime = told.lifetime;
+        }
+        Snapshot {
+            volume: VolumeFacts {
+                name: self.name.clone(),
+                mode: self.engine.mode().to_string(),
+                policy: self.engine.policy_name().to_string(),
+                zones: info.zones,
+                zone_bytes: u64::from(info.zone_capacity) * block,
+                open_zones_max: info.open_max,
+                device_bytes: info.capacity_bytes(),
+            },
+            space: Space { total_bytes: room.total_bytes, free_bytes: room.free_bytes, inodes: room.inodes },
+            device: self.device.counters(),
+            device_latency: self.device.latencies(),
+            zones: Zones { free: stats.zones_free, open: stats.zones_open, metadata: stats.zones_meta },
+            core: Core {
+                user_bytes: stats.volume_bytes,
+                cleaned_zones: stats.gc_zones,
+                whole_zone_deaths: stats.whole_zone_deaths,
+                checksum_errors: stats.checksum_errors,
+                stalls: stats.stalls,
+            },
+            streams: streams.into_values().collect(),
+            programs,
+        }
+    }
+
+    /// Zones from a number on, and where to go on (0 = that was all).
+    fn zones(&self, from: u64) -> (Vec<Zone>, u64) {
+        let all = self.lfs.zones();
+        let part = all.iter().skip(from as usize).take(ZONES_PER_PART);
+        let part: Vec<Zone> = part
+            .map(|z| Zone {
+                zone: z.zone.0,
+                state: z.state.to_string(),
+                kind: z.kind.to_string(),
+                stream: match z.kind {
+                    "data" => self.engine.stream_name(z.tag.stream).unwrap_or("").to_string(),
+                    _ => String::new(),
+                },
+                group: z.tag.group.0,
+                written_bytes: u64::from(z.write_pointer) * BLOCK_BYTES as u64,
+                live_bytes: z.live_bytes,
+            })
+            .collect();
+        let next = from + part.len() as u64;
+        (part, if next < all.len() as u64 { next } else { 0 })
+    }
+}
