@@ -20,7 +20,7 @@
 //!
 //! `make` gives an empty volume that stores at least 64 MiB and 20,000 inodes. A property fails by panicking, as tests do.
 //!
-//! What the suite holds a core to where [`FileSystem`](crate::FileSystem) leaves words short:
+//! What the suite holds a core to where [`FileSystem`] leaves words short:
 //!
 //! | case | error |
 //! |---|---|

@@ -4,7 +4,7 @@
 //! maps, and one small function per rule. Where POSIX leaves a choice, what this core does is what
 //! [`FileSystem`] promises, and the model tests compare every other core with it.
 //!
-//! One lock ([`MemFs::state`]) guards everything; no callback runs while it is held.
+//! One lock guards everything; no callback runs while it is held.
 
 mod content;
 mod directory;

@@ -53,7 +53,8 @@ pub trait Rig {
     fn operations(&self) -> u64;
 
     /// Drops the core as a crash does, without a word to the device, gives the power back for good, and opens the
-    /// volume again from what the device kept. An error is a failed recovery.
+    /// volume again from what the device kept. An error is a failed recovery. A rig may cut the power within the
+    /// recovery as well and recover once more: no more may be lost by that.
     fn recover(&mut self, core: Box<dyn FileSystem>) -> FsResult<Box<dyn FileSystem>>;
 }
 
