@@ -354,6 +354,9 @@ impl State {
             match self.ground.dev.reset(zone) {
                 Ok(()) => {
                     self.stats.resets += 1;
+                    let z = self.zones.get(zone);
+                    let whole = z.kind == Some(ZoneKind::Data) && !z.cleaned;
+                    self.stats.whole_zone_deaths += u64::from(whole);
                     self.zones.set_free(zone);
                 }
                 Err(error @ DeviceError::PowerLost) => return Err(self.fail(device_failed(error))),

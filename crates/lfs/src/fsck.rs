@@ -107,14 +107,20 @@ pub fn check(dev: Arc<dyn ZonedDevice>) -> Result<FsckReport, LfsError> {
     let info = dev.info();
     let crcs = HeapCrcTable::new(u64::from(info.zones) * u64::from(info.zone_blocks));
     check_headers(&found, &mut report);
-    let restored = match restore(&*dev, &found, &crcs) {
-        Ok(restored) => restored,
-        Err(LfsError::Corrupt { zone, block, what }) => {
-            report.add(Some(zone), Some(block), None, what);
-            return Ok(report);
+    // What a damaged journal still tells is checked, too.
+    let mut restored = None;
+    for salvage in [false, true] {
+        match restore(&*dev, &found, &crcs, salvage) {
+            Ok(state) => {
+                restored = Some(state);
+                break;
+            }
+            Err(LfsError::Corrupt { zone, block, what }) => report.add(Some(zone), Some(block), None, what),
+            Err(error) => return Err(error),
         }
-        Err(error) => return Err(error),
-    };
+    }
+    report.problems.dedup();
+    let Some(restored) = restored else { return Ok(report) };
     report.closed = restored.clean;
     report.entries = restored.entries;
     report.entries_dropped = restored.dropped;

@@ -113,6 +113,8 @@ impl Lfs {
             checksum_errors: self.ground.checksum_errors.load(Relaxed),
             stalls: self.stalls.summary(),
             dirty_bytes: state.dirty_bytes,
+            entries_replayed: counts.entries_replayed,
+            entries_dropped: counts.entries_dropped,
             shared_flushes: self.group_commit.shared.load(Relaxed),
         }
     }

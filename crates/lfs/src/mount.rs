@@ -169,7 +169,7 @@ impl Lfs {
         }
         let ground = ground(dev, &options)?;
         let found = scan(&*ground.dev)?;
-        let restored = restore(&*ground.dev, &found, &*ground.crc)?;
+        let restored = restore(&*ground.dev, &found, &*ground.crc, options.salvage)?;
         // What was read may be in the device's buffer only, if a process and not the power had failed.
         ground.dev.flush()?;
         let commit_interval = options.commit_interval;
@@ -218,6 +218,8 @@ fn bring_up(
     };
     let mut state = state(ground.clone(), volume, restored.tree, zones, options);
     state.volume_bytes = restored.volume_bytes;
+    state.stats.entries_replayed = restored.entries as u64;
+    state.stats.entries_dropped = restored.dropped as u64;
     state.space.mapped = state.tree.inodes.values().map(|inode| inode.charged).sum();
     state.journal.next_seq = restored.last_seq + 1;
     ground.written_seq.store(restored.last_seq, Release);

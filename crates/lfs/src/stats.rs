@@ -58,6 +58,11 @@ pub struct LfsStats {
     pub stalls: Summary,
     /// Bytes buffered now.
     pub dirty_bytes: u64,
+    /// Journal entries that the mount replayed.
+    pub entries_replayed: u64,
+    /// Journal entries that the mount left out because the data that they map is not whole: written after the last
+    /// flush that the journal knows of, and taken by a power cut (or damaged since).
+    pub entries_dropped: u64,
     /// fsyncs that were satisfied by a flush that another began.
     pub shared_flushes: u64,
 }
@@ -92,6 +97,8 @@ pub(crate) struct Counts {
     pub header_bytes: u64,
     pub resets: u64,
     pub whole_zone_deaths: u64,
+    pub entries_replayed: u64,
+    pub entries_dropped: u64,
 }
 
 impl Counts {

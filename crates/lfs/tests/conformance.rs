@@ -1,5 +1,8 @@
 //! The core passes the suite that every core must pass.
 
+// What a test unwraps is what it asserts.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 use std::sync::Arc;
 use weft_device::{Geometry, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, MountOptions};

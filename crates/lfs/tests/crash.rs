@@ -3,6 +3,9 @@
 //!
 //! By default a slice of the campaign runs: every k-th operation. `WEFT_CAMPAIGN=1` runs it whole.
 
+// What a test unwraps is what it asserts.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 mod rig;
 
 use rig::{CutRig, small};

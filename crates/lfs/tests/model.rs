@@ -1,5 +1,8 @@
 //! Random operations do to this core what they do to the oracle, across remounts.
 
+// What a test unwraps is what it asserts.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 mod rig;
 
 use rig::{assert_sound, options, small};

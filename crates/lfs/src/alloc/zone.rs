@@ -59,6 +59,8 @@ pub struct Zone {
     pub footer: bool,
     /// Whether the cleaner found data in it that it could not read: it is left as it is.
     pub damaged: bool,
+    /// Whether the cleaner copied anything out of it.
+    pub cleaned: bool,
     /// What was written, in order.
     pub summary: Vec<SummaryEntry>,
 }
@@ -74,6 +76,7 @@ impl Zone {
             sequence: 0,
             footer: false,
             damaged: false,
+            cleaned: false,
             summary: Vec::new(),
         }
     }

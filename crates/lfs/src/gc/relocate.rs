@@ -39,6 +39,7 @@ impl State {
         // An entry may be named twice when its blocks were written twice to the zone.
         live.sort_by_key(|(ino, run)| (run.run.address, *ino));
         live.dedup();
+        self.zones.get_mut(zone).cleaned |= !live.is_empty();
         let mut at = 0;
         while at < live.len() {
             let tag = self.tree.get(live[at].0).map(|inode| inode.tag).unwrap_or_default();

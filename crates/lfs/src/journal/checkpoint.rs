@@ -77,8 +77,7 @@ impl State {
                 put_inode(Ino(ino), inode, &mut out);
             }
             let mut first = 0;
-            loop {
-                let Some(map) = self.tree.inodes.get(&ino).and_then(Inode::map) else { break };
+            while let Some(map) = self.tree.inodes.get(&ino).and_then(Inode::map) {
                 let runs: Vec<_> = map.range(first, u64::MAX).take(RUNS_MAX).collect();
                 let Some(last) = runs.last() else { break };
                 first = last.block + u64::from(last.run.count);
@@ -89,8 +88,7 @@ impl State {
         }
         for &dir in &inos {
             let mut cookie = 0;
-            loop {
-                let Some(directory) = self.tree.inodes.get(&dir).and_then(Inode::directory) else { break };
+            while let Some(directory) = self.tree.inodes.get(&dir).and_then(Inode::directory) {
                 let before = cookie;
                 for (at, name, ino) in directory.after(cookie).take(128) {
                     Item::Entry { dir: Ino(dir), cookie: at, ino, name }.encode(&mut out);

@@ -28,6 +28,9 @@ use weft_vfs::FileKind;
 /// order in which they were written.
 pub type Patches = BTreeMap<(u64, u64), Vec<(u32, Vec<u8>)>>;
 
+/// Device blocks that may not hold what was written: the CRC of that, and the entry that says so.
+type Suspects = FxHashMap<u64, (u32, usize)>;
+
 /// A state made of a device's frames.
 pub struct Restored {
     /// Inodes, names and maps.
@@ -58,9 +61,15 @@ pub struct Restored {
     pub listed: FxHashSet<ZoneId>,
 }
 
-/// Makes the state; CRCs of data blocks go into `crcs`.
-pub fn restore(dev: &dyn ZonedDevice, scan: &Scan, crcs: &dyn CrcTable) -> Result<Restored, LfsError> {
-    let chain = Chain::find(scan)?;
+/// Makes the state; CRCs of data blocks go into `crcs`. Damage behind which there was more, or may have been, is an
+/// error, unless the volume is to be `salvage`d: then the state before the damage is made.
+pub fn restore(
+    dev: &dyn ZonedDevice,
+    scan: &Scan,
+    crcs: &dyn CrcTable,
+    salvage: bool,
+) -> Result<Restored, LfsError> {
+    let chain = Chain::find(scan, salvage)?;
     let mut stop = chain.entries.len();
     loop {
         let (mut state, suspects) = chain.apply(dev, stop, crcs)?;
@@ -91,7 +100,7 @@ struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    fn find(scan: &'a Scan) -> Result<Chain<'a>, LfsError> {
+    fn find(scan: &'a Scan, salvage: bool) -> Result<Chain<'a>, LfsError> {
         let by_number: FxHashMap<(u64, u64), &FoundFrame> =
             scan.frames.iter().map(|f| ((f.header.epoch, f.header.seq), f)).collect();
         let mut ends: Vec<&FoundFrame> =
@@ -126,13 +135,9 @@ impl<'a> Chain<'a> {
         let all = || scan.frames.iter().chain(&scan.stray);
         let of_epoch = || all().filter(|f| f.header.epoch == epoch);
         let flushed_upto = of_epoch().map(|f| f.header.flushed_upto).max().unwrap_or(0);
-        // A frame that says that more was durable than can be found proves damage; a power cut leaves none.
-        let lost = of_epoch().find(|f| f.header.seq >= next && f.header.flushed_upto >= next);
-        let orphan = all().find(|f| f.header.epoch > epoch && f.header.kind == FrameKind::Entry);
-        if let Some(witness) = lost.or(orphan) {
-            let at = scan.breaks.first().map_or((witness.zone, witness.block), |b| (b.zone, b.block));
-            let what = format!("the journal is damaged: frame {next} was durable and is not readable");
-            return Err(LfsError::Corrupt { zone: at.0, block: at.1, what });
+        if !salvage && let Some((zone, block, why)) = lost_frame(scan, end, next, epoch) {
+            let what = format!("the journal is damaged: frame {next} is not readable, and {why}");
+            return Err(LfsError::Corrupt { zone, block, what });
         }
         let newer =
             all().any(|f| f.header.epoch > epoch || (f.header.epoch == epoch && f.header.seq >= next));
@@ -148,7 +153,7 @@ impl<'a> Chain<'a> {
         dev: &dyn ZonedDevice,
         stop: usize,
         crcs: &dyn CrcTable,
-    ) -> Result<(Restored, FxHashMap<u64, (u32, usize)>), LfsError> {
+    ) -> Result<(Restored, Suspects), LfsError> {
         let info = dev.info();
         let device_blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
         let mut state = Restored {
@@ -197,7 +202,7 @@ impl<'a> Chain<'a> {
             let what = "the checkpoint has no root directory".to_string();
             return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
         }
-        let mut suspects = FxHashMap::default();
+        let mut suspects = Suspects::default();
         for (index, entry) in self.entries[..stop].iter().enumerate() {
             let mut r = Reader::new(&entry.payload);
             while r.remaining() > 0 {
@@ -232,6 +237,37 @@ fn note_crcs(runs: &[FileRun], of_runs: &[u32], table: &dyn CrcTable, mut each: 
         }
         each(block, *crc);
     }
+}
+
+/// Whether frame `next` is missing for another reason than that a power cut took it; where, and what proves it.
+fn lost_frame(scan: &Scan, end: &FoundFrame, next: u64, epoch: u64) -> Option<(ZoneId, u32, &'static str)> {
+    let all = || scan.frames.iter().chain(&scan.stray);
+    let place = |f: &FoundFrame| {
+        let at = scan.breaks.iter().find(|at| at.zone == f.zone).map_or(f.block, |at| at.block);
+        (f.zone, at)
+    };
+    let of_epoch = |f: &&FoundFrame| f.header.epoch == epoch && f.header.seq >= next;
+    if let Some(f) = all().filter(of_epoch).find(|f| f.header.flushed_upto >= next) {
+        let (zone, block) = place(f);
+        return Some((zone, block, "a later frame says that it was durable"));
+    }
+    let newer = |f: &&FoundFrame| (f.header.epoch, f.header.seq) >= (epoch, next);
+    if let Some(f) = scan.stray.iter().find(newer) {
+        let (zone, block) = place(f);
+        return Some((zone, block, "a later frame stands behind it"));
+    }
+    if let Some(f) = all().find(|f| f.header.epoch > epoch && f.header.kind == FrameKind::Entry) {
+        return Some((f.zone, f.block, "a later mount's entries are there without its checkpoint"));
+    }
+    // Where the next frame would stand: behind the last one, or at the start of the next zone.
+    let last =
+        scan.frames.iter().filter(|f| f.header.epoch == epoch).max_by_key(|f| f.header.seq).unwrap_or(end);
+    let sequence = |zone: ZoneId| scan.zones[zone.index()].header.map_or(0, |h| h.sequence);
+    let damaged = scan.breaks.iter().filter(|at| !at.cut_off).find(|at| {
+        let follows = at.block == 1 && sequence(at.zone) > sequence(last.zone);
+        (at.zone == last.zone && at.block > last.block) || follows
+    });
+    damaged.map(|at| (at.zone, at.block, "a device keeps whole blocks below its write pointer"))
 }
 
 /// Puts checkpoint records into a tree.
@@ -345,12 +381,7 @@ impl Restored {
 }
 
 /// The first entry of which a block that is still mapped does not hold what was written.
-fn first_torn(
-    dev: &dyn ZonedDevice,
-    scan: &Scan,
-    tree: &Tree,
-    suspects: &FxHashMap<u64, (u32, usize)>,
-) -> Option<usize> {
+fn first_torn(dev: &dyn ZonedDevice, scan: &Scan, tree: &Tree, suspects: &Suspects) -> Option<usize> {
     if suspects.is_empty() {
         return None;
     }
@@ -403,7 +434,7 @@ fn settle(state: &mut Restored) {
             (inode.mtime, inode.ctime) = (mtime, ctime);
         }
         state.drop_patches(ino, size.div_ceil(BLOCK), u64::MAX);
-        if size % BLOCK != 0 {
+        if !size.is_multiple_of(BLOCK) {
             state.cut_patches(ino, size / BLOCK, (size % BLOCK) as usize);
         }
     }

@@ -44,6 +44,9 @@ pub struct Break {
     pub zone: ZoneId,
     /// First block that is no frame.
     pub block: u32,
+    /// Whether a frame begins here and the write pointer cuts it off: what a power cut leaves. A device keeps whole
+    /// blocks below its write pointer, so anything else is damage.
+    pub cut_off: bool,
 }
 
 /// What is on a device.
@@ -53,7 +56,7 @@ pub struct Scan {
     pub zones: Vec<FoundZone>,
     /// Whole frames up to each zone's break, in the order in which they were written.
     pub frames: Vec<FoundFrame>,
-    /// Whole frames behind a break. A power cut leaves none.
+    /// Whole frames behind a break, or in a zone whose header is damaged. A power cut leaves none.
     pub stray: Vec<FoundFrame>,
     /// The breaks.
     pub breaks: Vec<Break>,
@@ -110,12 +113,13 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
         zones.push(found);
     }
     let Some(uuid) = uuid else { return Err(LfsError::NotAVolume { zones: info.zones }) };
+    // A zone without its header may be one of metadata, too.
     let mut meta: Vec<(u64, ZoneId, u32)> = zones
         .iter()
         .enumerate()
-        .filter_map(|(i, found)| {
-            let header = found.header.filter(|h| h.kind == ZoneKind::Meta)?;
-            Some((header.sequence, ZoneId(i as u32), found.report.write_pointer))
+        .filter(|(_, found)| found.is_written() && found.header.is_none_or(|h| h.kind == ZoneKind::Meta))
+        .map(|(i, found)| {
+            (found.header.map_or(u64::MAX, |h| h.sequence), ZoneId(i as u32), found.report.write_pointer)
         })
         .collect();
     meta.sort_unstable();
@@ -136,17 +140,17 @@ pub fn volume_number(uuid: &[u8; 16]) -> u64 {
 
 fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, scan: &mut Scan) {
     let mut at = 1;
-    let mut broken = false;
+    let mut broken = scan.zones[zone.index()].header.is_none();
     while at < end {
         match read_frame(dev, zone, at, end, volume) {
-            Some(frame) => {
+            Found::Frame(frame) => {
                 at += frame.header.blocks();
                 if broken { scan.stray.push(frame) } else { scan.frames.push(frame) }
             }
-            None => {
+            found => {
                 if !broken {
                     broken = true;
-                    scan.breaks.push(Break { zone, block: at });
+                    scan.breaks.push(Break { zone, block: at, cut_off: matches!(found, Found::CutOff) });
                 }
                 at += 1;
             }
@@ -154,21 +158,35 @@ fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, scan: &
     }
 }
 
-fn read_frame(dev: &dyn ZonedDevice, zone: ZoneId, at: u32, end: u32, volume: u64) -> Option<FoundFrame> {
+/// What stands at a block.
+enum Found {
+    Frame(FoundFrame),
+    CutOff,
+    Nothing,
+}
+
+fn read_frame(dev: &dyn ZonedDevice, zone: ZoneId, at: u32, end: u32, volume: u64) -> Found {
     let mut raw = vec![0; BLOCK_BYTES];
-    dev.read(zone, at, &mut raw).ok()?;
-    let header = FrameHeader::decode(&raw)?;
+    if dev.read(zone, at, &mut raw).is_err() {
+        return Found::Nothing;
+    }
+    let Some(header) = FrameHeader::decode(&raw).filter(|h| h.volume == volume) else {
+        return Found::Nothing;
+    };
     let blocks = header.blocks();
-    if header.volume != volume || blocks > end - at {
-        return None;
+    if blocks > end - at {
+        return Found::CutOff;
     }
     if blocks > 1 {
         raw.resize(blocks as usize * BLOCK_BYTES, 0);
-        dev.read(zone, at + 1, &mut raw[BLOCK_BYTES..]).ok()?;
+        if dev.read(zone, at + 1, &mut raw[BLOCK_BYTES..]).is_err() {
+            return Found::Nothing;
+        }
     }
-    let payload = raw.get(HEADER_BYTES..HEADER_BYTES + header.payload_len as usize)?;
-    if crc32c(payload) != header.payload_crc {
-        return None;
+    match raw.get(HEADER_BYTES..HEADER_BYTES + header.payload_len as usize) {
+        Some(payload) if crc32c(payload) == header.payload_crc => {
+            Found::Frame(FoundFrame { header, zone, block: at, payload: payload.to_vec() })
+        }
+        _ => Found::Nothing,
     }
-    Some(FoundFrame { header, zone, block: at, payload: payload.to_vec() })
 }

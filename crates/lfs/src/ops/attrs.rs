@@ -35,7 +35,7 @@ impl State {
             self.drop_dirty(ino, size.div_ceil(BLOCK), u64::MAX);
             if let Some(inode) = self.tree.get_mut(ino) {
                 inode.size = size;
-                if size % BLOCK != 0
+                if !size.is_multiple_of(BLOCK)
                     && let Some(dirty) = inode.dirty.blocks.get_mut(&(size / BLOCK))
                 {
                     dirty.cut((size % BLOCK) as usize);

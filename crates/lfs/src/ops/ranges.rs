@@ -20,7 +20,7 @@ impl State {
         if first > past {
             return self.zero_within(ino, offset, end);
         }
-        if offset % BLOCK != 0 {
+        if !offset.is_multiple_of(BLOCK) {
             self.zero_within(ino, offset, (first * BLOCK).min(end))?;
         }
         if past * BLOCK < end {
@@ -79,7 +79,7 @@ impl Lfs {
             }
             FallocateMode::CollapseRange | FallocateMode::InsertRange => {
                 let insert = mode == FallocateMode::InsertRange;
-                if offset % BLOCK != 0 || len % BLOCK != 0 {
+                if !offset.is_multiple_of(BLOCK) || !len.is_multiple_of(BLOCK) {
                     return Err(FsError::Invalid("the range is not in whole blocks"));
                 }
                 if insert && offset >= size || !insert && end >= size {

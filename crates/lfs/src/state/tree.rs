@@ -153,7 +153,7 @@ impl Tree {
             Record::Truncate { ino, size, extend, time } => {
                 self.change_map(*ino, sink, |map, change| {
                     map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.freed(run));
-                    if size % BLOCK != 0 {
+                    if !size.is_multiple_of(BLOCK) {
                         map.trim(size / BLOCK, (size % BLOCK) as u32, &mut |old, new| {
                             change.freed(old);
                             change.placed(new);
