@@ -3,9 +3,10 @@
 
 use crate::inodes::OpenInode;
 use crate::memory::SharedMemory;
+use crate::serve::Opener;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::FileRef;
 use weft_client::shared::volume::{self, Control, OPEN_FILES_MAX};
 
@@ -17,10 +18,10 @@ pub struct OpenFile {
     pub inode: Arc<OpenInode>,
     /// Path in the volume at the time it was opened.
     pub path: Vec<u8>,
+    /// Who opened it.
+    pub opener: Opener,
     /// References of all connections.
     references: AtomicU32,
-    /// Bytes written through the server by a client without leases, for the next offset.
-    pub written: AtomicU64,
 }
 
 /// All open files.
@@ -48,7 +49,7 @@ impl OpenFiles {
     }
 
     /// Adds an open file with one reference; `None` when there are too many.
-    pub fn add(&self, inode: Arc<OpenInode>, flags: i32, path: Vec<u8>) -> Option<Arc<OpenFile>> {
+    pub fn add(&self, inode: Arc<OpenInode>, flags: i32, path: Vec<u8>, opener: Opener) -> Option<Arc<OpenFile>> {
         let mut table = self.table.lock();
         let slot = match table.free.pop() {
             Some(slot) => slot,
@@ -69,8 +70,8 @@ impl OpenFiles {
             file: FileRef::new(slot, generation),
             inode,
             path,
+            opener,
             references: AtomicU32::new(1),
-            written: AtomicU64::new(0),
         });
         table.slots[slot as usize] = Some(open.clone());
         Some(open)

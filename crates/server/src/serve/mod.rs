@@ -14,6 +14,7 @@ use crate::locks::Owner;
 use crate::open_files::OpenFile;
 use crate::volume::Volume;
 use rustc_hash::FxHashMap;
+pub use open::Opener;
 use std::sync::Arc;
 use weft_client::proto::{Op, WireStatfs};
 use weft_client::shared::channel::{Request, Response};

@@ -63,13 +63,13 @@ fn finish(ask: &Ask<'_>, attr: &Attr, created: bool, flags: i32, path: Vec<u8>) 
     if is_file(attr.kind) && !created && writes {
         // A file that is written again may be another kind of file than it was: a recycled log, a renamed table.
         let size = volume.inodes.size(&inode);
-        let tag = place_tag(ask, &path, intent(flags, false), size, WriteHint::NotSet);
+        let tag = place_tag(ask, &Opener::of(ask), &path, intent(flags, false), size, WriteHint::NotSet);
         if volume.fs.tag(attr.ino)?.stream != tag.stream {
             volume.fs.set_tag(attr.ino, tag)?;
         }
     }
     let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
-    let Some(open) = volume.files.add(inode.clone(), kept, path) else {
+    let Some(open) = volume.files.add(inode.clone(), kept, path, Opener::of(ask)) else {
         volume.inodes.release(&inode);
         return Err(Failure(libc::ENFILE));
     };
@@ -118,7 +118,7 @@ fn create(ask: &Ask<'_>, place: &Place, path: &[u8], flags: i32, mode: u32) -> R
     let cred = &ask.connection.cred;
     cred.check(&dir, access::WRITE | access::EXECUTE)?;
     let path = canonical_hint(ask, path);
-    let tag = place_tag(ask, &path, intent(flags, true), 0, WriteHint::NotSet);
+    let tag = place_tag(ask, &Opener::of(ask), &path, intent(flags, true), 0, WriteHint::NotSet);
     let args = CreateArgs {
         node: NewNode::File,
         perm: mode,
@@ -145,7 +145,8 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
     let cred = &ask.connection.cred;
     cred.check(&attr, access::WRITE | access::EXECUTE)?;
     let path = canonical_hint(ask, path);
-    let tag = place_tag(ask, &path, intent(flags, true) | OpenIntent::TMPFILE, 0, WriteHint::NotSet);
+    let unnamed = intent(flags, true) | OpenIntent::TMPFILE;
+    let tag = place_tag(ask, &Opener::of(ask), &path, unnamed, 0, WriteHint::NotSet);
     let args = CreateArgs {
         node: NewNode::File,
         perm: mode,
@@ -176,15 +177,38 @@ fn intent(flags: i32, created: bool) -> OpenIntent {
     intent
 }
 
+/// The thread that opened a file, which tells what it is for.
+#[derive(Clone, Default)]
+pub struct Opener {
+    /// Its name; empty when not known.
+    pub thread: String,
+    /// Its kernel id; 0 when not known.
+    pub thread_id: u32,
+}
+
+impl Opener {
+    /// The thread that asks for an open.
+    fn of(ask: &Ask<'_>) -> Opener {
+        let name = ask.part2().unwrap_or_default();
+        Opener { thread: String::from_utf8_lossy(&name).into_owned(), thread_id: ask.arg(3) as u32 }
+    }
+}
+
 /// Asks placement for a file's tag.
-pub(crate) fn place_tag(ask: &Ask<'_>, path: &[u8], flags: OpenIntent, size: u64, hint: WriteHint) -> Tag {
+pub(crate) fn place_tag(
+    ask: &Ask<'_>,
+    opener: &Opener,
+    path: &[u8],
+    flags: OpenIntent,
+    size: u64,
+    hint: WriteHint,
+) -> Tag {
     let volume: &Volume = ask.volume;
     let comm = ask.connection.comm.lock().clone();
-    let thread = ask.part2().ok().map(|name| String::from_utf8_lossy(&name).into_owned()).unwrap_or_default();
     let ctx = FileContext {
         process: &comm,
-        thread: if thread.is_empty() { &comm } else { &thread },
-        thread_id: ask.arg(3) as u32,
+        thread: if opener.thread.is_empty() { &comm } else { &opener.thread },
+        thread_id: opener.thread_id,
         flags,
         hint,
         size,
@@ -244,7 +268,8 @@ pub fn set_hint(ask: &Ask<'_>) -> Outcome {
     let open = ask.open_file(0)?;
     let hint = WriteHint::from_fcntl(ask.arg(1) as u32).ok_or(Failure(libc::EINVAL))?;
     let size = ask.volume.inodes.size(&open.inode);
-    let tag = place_tag(ask, &open.path, OpenIntent::CREATE | OpenIntent::WRITE, size, hint);
+    let flags = OpenIntent::CREATE | OpenIntent::WRITE;
+    let tag = place_tag(ask, &open.opener, &open.path, flags, size, hint);
     retag(ask.volume, open.inode.ino, tag)?;
     done(0)
 }
