@@ -58,6 +58,8 @@ pub enum Command {
     Mv(MvArgs),
     /// Show the space on a volume.
     Df(DfArgs),
+    /// Check a volume.
+    Fsck(FsckArgs),
     /// Show what a volume has counted.
     Stats(StatsArgs),
     /// Show the zones of a volume.

@@ -61,6 +61,7 @@ fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Mkdir(args) => command::files::mkdir(args),
         Command::Mv(args) => command::files::mv(args),
         Command::Cp(args) => command::copy::run(args),
+        Command::Fsck(args) => command::fsck::run(args),
         Command::Stats(args) => command::stats::stats(args),
         Command::Zones(args) => command::stats::zones(args),
         Command::Policy(args) => command::policy::run(args),

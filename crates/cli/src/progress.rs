@@ -5,20 +5,7 @@ use std::io::IsTerminal;
 
 /// A bar over bytes, or none when nobody would see it.
 pub fn bytes(what: &'static str, total: u64, quiet: bool) -> ProgressBar {
-    styled(
-        what,
-        total,
-        quiet,
-        "{prefix} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
-    )
-}
-
-/// A bar over things that are counted.
-pub fn count(what: &'static str, total: u64, quiet: bool) -> ProgressBar {
-    styled(what, total, quiet, "{prefix} {wide_bar} {pos}/{len} {eta}")
-}
-
-fn styled(what: &'static str, total: u64, quiet: bool, template: &str) -> ProgressBar {
+    let template = "{prefix} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

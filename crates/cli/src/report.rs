@@ -24,9 +24,9 @@ pub struct Report {
     pub wall_ns: u64,
     /// Whether another process served the volume, so that other programs may be in the figures.
     pub shared: bool,
-    /// Media bytes over host bytes during the run; 1 when nothing was written.
+    /// [`Snapshot::waf`] of the run.
     pub waf: f64,
-    /// Host and relocated bytes over host bytes during the run: without metadata and padding.
+    /// [`Snapshot::data_waf`] of the run.
     pub data_waf: f64,
     /// What the volume counted during the run.
     pub during: Snapshot,
@@ -36,16 +36,14 @@ impl Report {
     /// A report from what was counted before and after.
     pub fn new(command: Vec<String>, status: i32, wall_ns: u64, before: &Snapshot, after: &Snapshot) -> Report {
         let during = after.since(before);
-        let host = during.device.host_bytes;
-        let data = host + during.device.gc_bytes;
         Report {
             version: REPORT_VERSION,
             command,
             status,
             wall_ns,
             shared: false,
-            waf: during.device.waf(),
-            data_waf: if host == 0 { 1.0 } else { data as f64 / host as f64 },
+            waf: during.waf(),
+            data_waf: during.data_waf(),
             during,
         }
     }
@@ -148,16 +146,19 @@ impl fmt::Display for Snapshot {
             ("written for programs", d.host_bytes, String::new()),
             ("relocated by the cleaner", d.gc_bytes, share(d.gc_bytes)),
             ("metadata", d.metadata_bytes, share(d.metadata_bytes)),
-            ("programmed into flash", d.media_bytes, format!("WAF {:.3}", d.waf())),
+            ("programmed into flash", d.media_bytes, String::new()),
+            ("in the write buffer", self.buffered_bytes.max(0) as u64, String::new()),
             ("read", d.read_bytes, format!("{} reads", d.reads)),
         ];
         for (name, bytes_of, note) in rows {
             bytes.row([name.to_string(), format_size(bytes_of), note]);
         }
         write!(f, "{bytes}")?;
+        let written = if d.host_bytes == 0 { "nothing was written".to_string() } else { format!("{:.3}", self.waf()) };
+        writeln!(f, "\n  WAF {written} (by cleaning alone {:.3})", self.data_waf())?;
         writeln!(
             f,
-            "\n  {} zone resets ({} of zones that died whole), {} erases, {} zones cleaned, {} flushes",
+            "  {} zone resets ({} of zones that died whole), {} erases, {} zones cleaned, {} flushes",
             d.resets, c.whole_zone_deaths, d.erases, c.cleaned_zones, d.flushes
         )?;
         writeln!(

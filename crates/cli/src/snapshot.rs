@@ -17,6 +17,8 @@ pub struct Snapshot {
     pub space: Space,
     /// The device's counters since the format.
     pub device: DeviceCounters,
+    /// Bytes that stand in the device's write buffer now and will be programmed, unless they die there.
+    pub buffered_bytes: i64,
     /// Latencies in device time since the mount.
     pub device_latency: Latencies,
     /// Zones now.
@@ -132,6 +134,7 @@ impl Snapshot {
             active_high_water: d.active_high_water,
             now: weft_core::Nanos(d.now.0 - b.now.0),
         };
+        let buffered_bytes = now.buffered_bytes - before.buffered_bytes;
         let core = Core {
             user_bytes: now.core.user_bytes - before.core.user_bytes,
             cleaned_zones: now.core.cleaned_zones - before.core.cleaned_zones,
@@ -141,7 +144,21 @@ impl Snapshot {
         };
         let streams = now.streams.iter().map(|s| s.since(before.streams.iter().find(|b| b.id == s.id)));
         let streams = streams.filter(|s| s.files > 0 || s.bytes > 0 || s.gc_bytes > 0 || s.zones > 0).collect();
-        Snapshot { device, core, streams, ..now }
+        Snapshot { device, buffered_bytes, core, streams, ..now }
+    }
+
+    /// Write amplification of the device: what was programmed, or stands in its buffer to be, over what was written for
+    /// programs; 1 when nothing was.
+    pub fn waf(&self) -> f64 {
+        let programmed = self.device.media_bytes as f64 + self.buffered_bytes as f64;
+        if self.device.host_bytes == 0 { 1.0 } else { programmed / self.device.host_bytes as f64 }
+    }
+
+    /// Write amplification by cleaning alone: what was written for programs and relocated, over what was written for
+    /// programs; 1 when nothing was.
+    pub fn data_waf(&self) -> f64 {
+        let d = &self.device;
+        if d.host_bytes == 0 { 1.0 } else { (d.host_bytes + d.gc_bytes) as f64 / d.host_bytes as f64 }
     }
 }
 

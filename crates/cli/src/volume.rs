@@ -197,11 +197,6 @@ fn show_names(fs: &dyn FileSystem, engine: &Engine) {
 }
 
 impl Mounted {
-    /// What the user calls it.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// What a server serves.
     pub fn served(&self) -> Result<Volume, CliError> {
         let info = self.device.info();
@@ -302,7 +297,7 @@ impl View {
         for ((stream, _), group) in &stats.groups {
             let of = streams.entry(*stream).or_insert_with(|| Stream {
                 id: *stream,
-                name: self.engine.stream_name(StreamId(*stream)).unwrap_or("(before the mount)").to_string(),
+                name: self.stream_name(StreamId(*stream)),
                 ..Stream::default()
             });
             of.files += group.files;
@@ -315,7 +310,6 @@ impl View {
         for told in self.engine.streams() {
             let of = streams.entry(told.id.0).or_insert_with(|| Stream { id: told.id.0, ..Stream::default() });
             of.name = told.name;
-            of.files = of.files.max(told.files);
             of.deleted = told.lifetime.deaths;
             of.lifetime = told.lifetime;
         }
@@ -331,6 +325,7 @@ impl View {
             },
             space: Space { total_bytes: room.total_bytes, free_bytes: room.free_bytes, inodes: room.inodes },
             device: self.device.counters(),
+            buffered_bytes: self.device.flash_report().buffered_bytes as i64,
             device_latency: self.device.latencies(),
             zones: Zones { free: stats.zones_free, open: stats.zones_open, metadata: stats.zones_meta },
             core: Core {
@@ -345,6 +340,16 @@ impl View {
         }
     }
 
+    /// A stream's name; those of earlier mounts are known by their number only when a directory's or suffix's stream has
+    /// not come up again.
+    fn stream_name(&self, id: StreamId) -> String {
+        match self.engine.stream_name(id) {
+            Some(name) => name.to_string(),
+            None if id == StreamId(0) => "(directories)".to_string(),
+            None => format!("(stream {id}, earlier)"),
+        }
+    }
+
     /// Zones from a number on, and where to go on (0 = that was all).
     fn zones(&self, from: u64) -> (Vec<Zone>, u64) {
         let all = self.lfs.zones();
@@ -355,7 +360,7 @@ impl View {
                 state: z.state.to_string(),
                 kind: z.kind.to_string(),
                 stream: match z.kind {
-                    "data" => self.engine.stream_name(z.tag.stream).unwrap_or("").to_string(),
+                    "data" => self.stream_name(z.tag.stream),
                     _ => String::new(),
                 },
                 group: z.tag.group.0,

@@ -4,6 +4,7 @@ pub mod compare;
 pub mod copy;
 pub mod files;
 pub mod format;
+pub mod fsck;
 pub mod list;
 pub mod policy;
 pub mod run;

@@ -1,0 +1,34 @@
+# One verb per job. Cargo decides what has to be built.
+
+CARGO ?= cargo
+BIN := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: build test demo lint bench smoke
+
+# The command and the preloaded library, optimised, side by side.
+build:
+	$(CARGO) build --release --locked -p weft-cli -p weft-shim
+
+# Unit, property and C probe tests of every crate, then programs on a volume from end to end.
+test:
+	$(CARGO) test --workspace --locked
+	$(MAKE) smoke
+
+# Unmodified programs on a volume, compared with what they do natively.
+smoke: build
+	WEFT=$(BIN)/release/weft scripts/smoke.sh
+
+# RocksDB on an emulated zoned volume, from format to comparison. Installs db_bench when it is missing.
+demo: build
+	scripts/need-db-bench.sh
+	WEFT=$(BIN)/release/weft scripts/demo.sh
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Side by side with the same disk's file system (docs/benchmarks.md). Long.
+bench: build
+	scripts/need-db-bench.sh
+	$(CARGO) build --release --locked -p weft-bench
+	WEFT=$(BIN)/release/weft $(BIN)/release/weft-bench all

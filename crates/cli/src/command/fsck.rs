@@ -1,0 +1,114 @@
+//! `weft fsck`: the offline check, with its progress, its findings and its exit status.
+
+use crate::args::FsckArgs;
+use crate::command::stats::json_line;
+use crate::error::CliError;
+use crate::progress;
+use crate::say::Out;
+use serde_json::json;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use weft_core::units::format_size;
+use weft_core::{BLOCK_BYTES, ZoneId};
+use weft_device::{ZonedDevice, ZonedModel};
+use weft_lfs::fsck::{FsckReport, check};
+
+/// Checks a volume.
+pub fn run(args: &FsckArgs) -> Result<(), CliError> {
+    let image = args.image.display().to_string();
+    let uncheckable = |why: String| CliError::Uncheckable { image: image.clone(), why };
+    let device = Arc::new(ZonedModel::open(&args.image).map_err(|e| uncheckable(e.to_string()))?);
+    let report = watched(&device, args.quiet || args.json, || check(device.clone()));
+    let report = report.map_err(|e| uncheckable(e.to_string()))?;
+    let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };
+    let mut out = Out::new();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+    match report.problems.len() as u64 + report.more_problems {
+        0 => Ok(()),
+        1 => Err(CliError::Unclean { image, problems: "1 problem".into() }),
+        n => Err(CliError::Unclean { image, problems: format!("{n} problems") }),
+    }
+}
+
+/// Does work while a bar follows the bytes that it reads of the device.
+fn watched<T>(device: &Arc<ZonedModel>, quiet: bool, work: impl FnOnce() -> T) -> T {
+    let written = |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);
+    let bar = progress::bytes("check", (0..device.info().zones).map(written).sum(), quiet);
+    let ended = AtomicBool::new(false);
+    let begun = device.counters().read_bytes;
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                bar.set_position(device.counters().read_bytes - begun);
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+        });
+        let result = work();
+        ended.store(true, Relaxed);
+        watcher.thread().unpark();
+        bar.finish_and_clear();
+        result
+    })
+}
+
+fn as_json(image: &str, report: &FsckReport) -> serde_json::Value {
+    let problems = report.problems.iter().map(|p| {
+        json!({
+            "zone": p.zone,
+            "block": p.block,
+            "inode": p.ino,
+            "what": p.what,
+        })
+    });
+    json!({
+        "volume": image,
+        "clean": report.is_clean(),
+        "closed": report.closed,
+        "files": report.files,
+        "directories": report.directories,
+        "others": report.others,
+        "data_zones": report.data_zones,
+        "metadata_zones": report.meta_zones,
+        "bytes_checked": report.blocks_checked * BLOCK_BYTES as u64,
+        "journal_entries": report.entries,
+        "journal_entries_dropped": report.entries_dropped,
+        "problems": problems.collect::<Vec<_>>(),
+        "problems_not_listed": report.more_problems,
+    })
+}
+
+fn in_words(image: &str, report: &FsckReport) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    let closed = if report.closed {
+        "closed in good order".to_string()
+    } else {
+        let (all, dropped) = (report.entries, report.entries_dropped);
+        format!("not closed: {all} journal entries replayed, {dropped} left unfinished by the end of power")
+    };
+    let _ = writeln!(text, "{image}: {closed}");
+    let _ = writeln!(
+        text,
+        "{} files, {} directories, {} others; {} of data in {} zones checked, {} zones of metadata",
+        report.files,
+        report.directories,
+        report.others,
+        format_size(report.blocks_checked * BLOCK_BYTES as u64),
+        report.data_zones,
+        report.meta_zones
+    );
+    for problem in &report.problems {
+        let _ = writeln!(text, "  {problem}");
+    }
+    if report.more_problems > 0 {
+        let _ = writeln!(text, "  and {} more", report.more_problems);
+    }
+    if report.is_clean() {
+        text.push_str("no problems\n");
+    }
+    text
+}
