@@ -37,3 +37,22 @@ program() { # program NAME.c|NAME.cc [FLAGS...]: compiles a program of suites/pr
   esac
   echo "$out"
 }
+# volume_for BYTES ZONE IMAGE: formats a volume in which programs can store just about BYTES (as df counts).
+volume_for() {
+  python3 - "$1" "$2" "$3" "$WEFT" <<'PY'
+import json, subprocess, sys
+want, zone, image, weft = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+unit = int(zone[:-1]) << 20
+zones = want // unit + 16
+for _ in range(6):
+    subprocess.run([weft, "format", "--force", "--size", str(zones * unit), "--zone-size", zone, image],
+                   check=True, capture_output=True)
+    total = json.loads(subprocess.run([weft, "df", "--json", image], check=True, capture_output=True).stdout)
+    total = (total[0] if isinstance(total, list) else total)["total_bytes"]
+    short = (want - total) / unit
+    if 0 <= -short < 1.5:
+        break
+    zones += int(short) + (1 if short > 0 else 0)
+print(f"volume of {zones} zones of {zone}, {total >> 20} MiB for programs")
+PY
+}

@@ -15,20 +15,21 @@ READ=(--benchmarks=readrandom --use_existing_db=1 --reads=100000)
 found() { grep -oE '\([0-9]+ of [0-9]+ found\)' "$1" | tail -1; }
 
 native=$SCRATCH/native
-peak=0
-db_bench "${COMMON[@]}" --db="$native" "${FILL[@]}" >"$SCRATCH/n1" 2>&1
-db_bench "${COMMON[@]}" --db="$native" "${OVER[@]}" >"$SCRATCH/n2" 2>&1
+# What has to fit is the peak: compaction holds inputs and outputs at once. The volume is sized so that the peak is
+# UTILISATION per cent of what programs can store.
+watched() { python3 suites/programs/peak.py "$native" "$SCRATCH/peak" "$@"; }
+watched db_bench "${COMMON[@]}" --db="$native" "${FILL[@]}" >"$SCRATCH/n1" 2>&1
+watched db_bench "${COMMON[@]}" --db="$native" "${OVER[@]}" >"$SCRATCH/n2" 2>&1
 db_bench "${COMMON[@]}" --db="$native" "${READ[@]}" >"$SCRATCH/n3" 2>&1
 bytes=$(du -sb "$native" | cut -f1)
 want_found=$(found "$SCRATCH/n3")
 want_keys=$(ldb --db="$native" dump --count_only 2>/dev/null | grep -oE 'Keys in range: [0-9]+')
 rm -rf "$native"
-size=$((bytes * 100 / UTIL))
-echo "database $((bytes >> 20)) MiB, volume $((size >> 20)) MiB ($UTIL % used), zones $ZONE, $IO I/O, mode $MODE"
-
+peak=$(cat "$SCRATCH/peak")
 IMAGE=$SCRATCH/image
+echo "database $((bytes >> 20)) MiB, peak $((peak >> 20)) MiB, $UTIL % at the peak, $IO I/O, mode $MODE"
+volume_for $((peak * 100 / UTIL)) "$ZONE" "$IMAGE"
 WEFT_ARGS=(--mode "$MODE" --report "$SCRATCH/report.json")
-"$WEFT" format --size "$size" --zone-size "$ZONE" "$IMAGE" >/dev/null 2>&1 || { fail format; summary; exit 1; }
 check "fillrandom" weft_run db_bench "${COMMON[@]}" --db=/weft/db "${FILL[@]}"
 cp "$SCRATCH/report.json" "$SCRATCH/fill.json" 2>/dev/null || true
 check "overwrite x2" weft_run db_bench "${COMMON[@]}" --db=/weft/db "${OVER[@]}"

@@ -24,7 +24,8 @@ for i in range(files):
         os.link(path, path + ".hard")
 PY
 sums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 md5sum | md5sum); }
-listing() { (cd "$1" && find . -printf '%p %y %m %s %n %T@ %l\n' | sort | md5sum); }
+# A directory's size is the file system's own affair.
+listing() { (cd "$1" && find . -type d -printf '%p %y %m %n %T@\n' -o -printf '%p %y %m %s %n %T@ %l\n' | sort | md5sum); }
 export -f sums listing
 check "cp -a in" weft_run cp -a "$T" /weft/tree
 same "find: names, types, modes, sizes, links, times" "$(find "$T" -printf '%P %y %m %s %n %T@ %l\n' | grep -v ' d ' | sort | md5sum)" \
