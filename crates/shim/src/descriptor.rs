@@ -62,7 +62,11 @@ pub fn duplicate_any(old: c_int, new: c_int, flags: c_int) -> Result<c_int, Errn
     if old == new {
         return Ok(new);
     }
-    if table::is_weft(old) || table::is_weft(new) { duplicate_to(old, new, flags) } else { sys::dup3(old, new, flags) }
+    if table::is_weft(old) || table::is_weft(new) {
+        duplicate_to(old, new, flags)
+    } else {
+        sys::dup3(old, new, flags)
+    }
 }
 
 /// Gives back the reference of a descriptor that no longer leads to the file.

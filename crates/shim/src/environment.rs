@@ -87,6 +87,7 @@ impl Environment {
     /// # Safety
     /// As [`new`](Self::new).
     pub unsafe fn for_child(given: *const *const c_char, inherits_more: bool) -> Result<Environment, Errno> {
+        crate::mapping::pages::write_back_all();
         let mut count = 0;
         // SAFETY: the caller's promise, here and below.
         while !given.is_null() && !unsafe { *given.add(count) }.is_null() {

@@ -27,6 +27,7 @@ pub fn fork(make: impl FnOnce() -> pid_t) -> pid_t {
 fn in_child(ticket: Ticket) {
     process::open_locks();
     crate::hooks::spawn::open_locks();
+    crate::mapping::copies::open_locks();
     match ticket {
         None => {}
         Some((client, Ok(ticket))) => {
@@ -37,4 +38,5 @@ fn in_child(ticket: Ticket) {
         // Without a connection of its own the child must not use its parent's.
         Some((_, Err(_))) => process::orphan(),
     }
+    crate::mapping::pages::after_fork();
 }

@@ -20,9 +20,11 @@
 
 pub mod descriptor;
 pub mod environment;
+pub mod file;
 pub mod fork;
 pub mod hooks;
 pub mod lock;
+pub mod mapping;
 pub mod placeholder;
 pub mod process;
 pub mod program;
@@ -49,6 +51,16 @@ mod start {
         // SAFETY: the loader passes the environment, and no other thread runs yet.
         unsafe { crate::process::start(environment) };
     }
+
+    /// Runs when the program ends by `exit`, after its own destructors.
+    extern "C" fn end() {
+        crate::mapping::pages::release_all();
+    }
+
+    #[used]
+    // SAFETY: as below.
+    #[unsafe(link_section = ".fini_array")]
+    static END: extern "C" fn() = end;
 
     #[used]
     // SAFETY: a function of the type that the loader calls from this section.

@@ -107,11 +107,19 @@ fn read(client: &Client, file: FileRef, size: u64, name: &std::ffi::CStr) -> Res
     if !head.starts_with(b"\x7fELF") {
         return Err(libc::ENOEXEC);
     }
-    copy(client, file, size, name, libc::MFD_CLOEXEC).map(Program::Binary).map_err(|_| refuse(Refusal::Execute))
+    copy(client, file, size, name, libc::MFD_CLOEXEC)
+        .map(Program::Binary)
+        .map_err(|_| refuse(Refusal::Execute))
 }
 
 /// Copies a file to a memory file.
-pub fn copy(client: &Client, file: FileRef, size: u64, name: &std::ffi::CStr, flags: u32) -> Result<c_int, Errno> {
+pub fn copy(
+    client: &Client,
+    file: FileRef,
+    size: u64,
+    name: &std::ffi::CStr,
+    flags: u32,
+) -> Result<c_int, Errno> {
     let fd = sys::memfd_create(name, flags)?;
     let result = fill(client, file, size, fd);
     if let Err(error) = result {
@@ -156,7 +164,10 @@ mod tests {
     #[test]
     fn a_scripts_first_line_names_interpreter_and_one_argument() {
         assert_eq!(parsed("#!/bin/sh\necho"), Some(("/bin/sh".into(), None)));
-        assert_eq!(parsed("#! /usr/bin/env  python3 -u \n"), Some(("/usr/bin/env".into(), Some("python3 -u".into()))));
+        assert_eq!(
+            parsed("#! /usr/bin/env  python3 -u \n"),
+            Some(("/usr/bin/env".into(), Some("python3 -u".into())))
+        );
         assert_eq!(parsed("#!\n"), None);
         assert_eq!(parsed("echo"), None);
         let long = format!("#!{}", "x".repeat(LINE_BYTES - 2));

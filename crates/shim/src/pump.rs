@@ -27,8 +27,7 @@ impl End {
 
     fn read(self, out: &mut [u8], offset: Option<u64>) -> Result<usize, Errno> {
         match (self, offset) {
-            (End::Weft(file), None) => process::client()?.read(file, out),
-            (End::Weft(file), Some(offset)) => process::client()?.pread(file, out, offset),
+            (End::Weft(file), offset) => crate::file::read(file, out, offset),
             (End::Kernel(fd), None) => sys::read(fd, out),
             (End::Kernel(fd), Some(offset)) => weft_client::sys::pread(fd, out, offset),
         }
@@ -36,8 +35,7 @@ impl End {
 
     fn write(self, bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
         match (self, offset) {
-            (End::Weft(file), None) => process::client()?.write(file, bytes),
-            (End::Weft(file), Some(offset)) => process::client()?.pwrite(file, bytes, offset),
+            (End::Weft(file), offset) => crate::file::write(file, bytes, offset),
             (End::Kernel(fd), None) => sys::write(fd, bytes),
             (End::Kernel(fd), Some(offset)) => sys::pwrite_all(fd, bytes, offset).map(|()| bytes.len()),
         }

@@ -73,6 +73,11 @@ macro_rules! real_functions {
             );)*
         }
         $($crate::real::real_functions!(@one $name $args -> $ret);)*
+        /// Whether the functions have been looked up.
+        #[inline(always)]
+        pub fn is_resolved() -> bool {
+            SYMBOLS.last().is_some_and(|symbol| symbol.is_resolved())
+        }
         /// All functions declared here.
         pub static SYMBOLS: &[&$crate::real::Symbol] = &[$(&symbols::$name),*];
     };

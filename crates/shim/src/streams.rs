@@ -204,7 +204,8 @@ pub fn open(fd: c_int, flags: c_int) -> Result<*mut FILE, Errno> {
         close: Some(close_cookie),
     };
     // SAFETY: the entry lives forever, the callbacks have the types that libc wants.
-    let stream = unsafe { fopencookie(ptr::from_ref(entry).cast_mut().cast(), cookie_mode(flags), functions) };
+    let stream =
+        unsafe { fopencookie(ptr::from_ref(entry).cast_mut().cast(), cookie_mode(flags), functions) };
     entry.stream.store(stream, Release);
     if stream.is_null() { Err(libc::ENOMEM) } else { Ok(stream) }
 }

@@ -3,7 +3,7 @@
 use crate::pump;
 use crate::report::{Refusal, refuse};
 use crate::route::{Last, fail, finish, on_path};
-use crate::{process, sys, table};
+use crate::{file as weft_file, process, sys, table};
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use weft_client::{Errno, FileRef};
 
@@ -41,19 +41,19 @@ fn signed(result: Result<usize, Errno>) -> ssize_t {
 }
 
 fn read_weft(file: FileRef, buffer: *mut c_void, len: usize) -> Result<usize, Errno> {
-    process::client()?.read(file, room(buffer, len)?)
+    weft_file::read(file, room(buffer, len)?, None)
 }
 
 fn write_weft(file: FileRef, buffer: *const c_void, len: usize) -> Result<usize, Errno> {
-    process::client()?.write(file, given(buffer, len)?)
+    weft_file::write(file, given(buffer, len)?, None)
 }
 
 fn pread_weft(file: FileRef, buffer: *mut c_void, len: usize, offset: off_t) -> Result<usize, Errno> {
-    process::client()?.pread(file, room(buffer, len)?, offset_of(offset)?)
+    weft_file::read(file, room(buffer, len)?, Some(offset_of(offset)?))
 }
 
 fn pwrite_weft(file: FileRef, buffer: *const c_void, len: usize, offset: off_t) -> Result<usize, Errno> {
-    process::client()?.pwrite(file, given(buffer, len)?, offset_of(offset)?)
+    weft_file::write(file, given(buffer, len)?, Some(offset_of(offset)?))
 }
 
 fn parts_of<'a>(parts: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
@@ -67,16 +67,11 @@ fn parts_of<'a>(parts: *const iovec, count: c_int) -> Result<&'a [iovec], Errno>
 }
 
 fn readv_weft(file: FileRef, parts: *const iovec, count: c_int, offset: Option<u64>) -> Result<usize, Errno> {
-    let client = process::client()?;
     let mut done = 0;
     for part in parts_of(parts, count)? {
         let out = room(part.iov_base, part.iov_len)?;
         let wanted = out.len();
-        let result = match offset {
-            None => client.read(file, out),
-            Some(offset) => client.pread(file, out, offset + done as u64),
-        };
-        match result {
+        match weft_file::read(file, out, offset.map(|offset| offset + done as u64)) {
             Ok(n) => {
                 done += n;
                 if n < wanted {
@@ -109,7 +104,7 @@ fn writev_by<const N: usize>(file: FileRef, parts: &[iovec], offset: Option<u64>
     for (slice, part) in slices.iter_mut().zip(parts) {
         *slice = given(part.iov_base, part.iov_len)?;
     }
-    process::client()?.writev(file, slices.get(..parts.len()).unwrap_or(&[]), offset)
+    weft_file::write_parts(file, slices.get(..parts.len()).unwrap_or(&[]), offset)
 }
 
 /// The offset and the sync flag of `preadv2` and `pwritev2`.
@@ -125,11 +120,11 @@ fn fallocate_weft(file: FileRef, mode: c_int, offset: off_t, len: off_t) -> Resu
     if offset < 0 || len <= 0 {
         return Err(libc::EINVAL);
     }
-    process::client()?.fallocate(file, mode, offset as u64, len as u64).map(|()| 0)
+    weft_file::allocate(file, mode, offset as u64, len as u64).map(|()| 0)
 }
 
 fn fsync_weft(file: FileRef) -> Result<c_int, Errno> {
-    process::client()?.fsync(file).map(|()| 0)
+    weft_file::sync(file).map(|()| 0)
 }
 
 /// Whether a descriptor is open at all, for calls that otherwise do nothing.
@@ -278,9 +273,7 @@ hooks! {
     fn ftruncate(fd: c_int, size: off_t) -> c_int as ftruncate64 {
         match table::get(fd) {
             None => real::ftruncate(fd, size),
-            Some(file) => finish(
-                offset_of(size).and_then(|size| process::client()?.ftruncate(file, size)).map(|()| 0),
-            ),
+            Some(file) => finish(offset_of(size).and_then(|size| weft_file::resize(file, size)).map(|()| 0)),
         }
     }
 
@@ -361,7 +354,7 @@ hooks! {
 pub fn write_any(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
     match table::get(fd) {
         None => sys::write(fd, bytes),
-        Some(file) => process::client()?.write(file, bytes),
+        Some(file) => weft_file::write(file, bytes, None),
     }
 }
 
@@ -369,7 +362,7 @@ pub fn write_any(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
 pub fn read_any(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
     match table::get(fd) {
         None => sys::read(fd, out),
-        Some(file) => process::client()?.read(file, out),
+        Some(file) => weft_file::read(file, out, None),
     }
 }
 

@@ -3,8 +3,9 @@
 use libc::c_int;
 
 hooks! {
-    /// Ends at once, past destructors.
+    /// Ends at once, past destructors: what a kernel would keep of shared maps is saved here.
     fn _exit(status: c_int) -> ! as _Exit {
+        crate::mapping::pages::release_all();
         real::_exit(status)
     }
 }

@@ -66,6 +66,7 @@ pub mod exec;
 pub mod exit;
 pub mod fork;
 pub mod meta;
+pub mod mmap;
 pub mod names;
 pub mod open;
 pub mod spawn;
@@ -92,4 +93,4 @@ macro_rules! groups {
         ];
     };
 }
-groups!(control, cwd, data, dir, exec, exit, fork, meta, names, open, spawn, stdio, temp);
+groups!(control, cwd, data, dir, exec, exit, fork, meta, mmap, names, open, spawn, stdio, temp);

@@ -96,7 +96,12 @@ impl Prepared {
         let len = count * size_of::<Action>();
         let memory = sys::anonymous(len)?;
         let mut prepared = Prepared {
-            actions: FileActions { allocated: given.used, used: given.used, actions: memory.cast(), pad: given.pad },
+            actions: FileActions {
+                allocated: given.used,
+                used: given.used,
+                actions: memory.cast(),
+                pad: given.pad,
+            },
             len,
             opened: [-1; OPENED_MAX],
             opened_count: 0,
@@ -186,32 +191,45 @@ unsafe fn spawn(
                 real::posix_spawn(pid, file, actions, attributes, arguments, environment.array())
             }
         };
-        on_path(libc::AT_FDCWD, file, Last::Follow, |_, path| spawn_at(path), |client, at, inside| {
-            Ok(match program::load(client, at, inside) {
-                Err(weft_client::OUTSIDE) => return Err(weft_client::OUTSIDE),
-                Err(error) => error,
-                Ok(Program::Binary(fd)) => {
-                    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-                    let mut digits = [0; 20];
-                    for (to, from) in path.iter_mut().skip(14).zip(crate::report::decimal(fd as u64, &mut digits)) {
-                        *to = *from;
+        on_path(
+            libc::AT_FDCWD,
+            file,
+            Last::Follow,
+            |_, path| spawn_at(path),
+            |client, at, inside| {
+                Ok(match program::load(client, at, inside) {
+                    Err(weft_client::OUTSIDE) => return Err(weft_client::OUTSIDE),
+                    Err(error) => error,
+                    Ok(Program::Binary(fd)) => {
+                        let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+                        let mut digits = [0; 20];
+                        for (to, from) in
+                            path.iter_mut().skip(14).zip(crate::report::decimal(fd as u64, &mut digits))
+                        {
+                            *to = *from;
+                        }
+                        let result = spawn_at(path.as_ptr().cast());
+                        let _ = weft_client::sys::close(fd);
+                        result
                     }
-                    let result = spawn_at(path.as_ptr().cast());
-                    let _ = weft_client::sys::close(fd);
-                    result
-                }
-                // Through `env`, which executes it by the hooks.
-                Ok(Program::Script(_)) => {
-                    let env = c"/usr/bin/env".as_ptr();
-                    match exec::Arguments::new(&[env, file], arguments) {
-                        Err(error) => error,
-                        Ok(arguments) => {
-                            real::posix_spawn(pid, env, actions, attributes, arguments.array(), environment.array())
+                    // Through `env`, which executes it by the hooks.
+                    Ok(Program::Script(_)) => {
+                        let env = c"/usr/bin/env".as_ptr();
+                        match exec::Arguments::new(&[env, file], arguments) {
+                            Err(error) => error,
+                            Ok(arguments) => real::posix_spawn(
+                                pid,
+                                env,
+                                actions,
+                                attributes,
+                                arguments.array(),
+                                environment.array(),
+                            ),
                         }
                     }
-                }
-            })
-        })
+                })
+            },
+        )
     }
 }
 
@@ -230,10 +248,12 @@ unsafe fn run_shell(command: *const c_char) -> c_int {
     unsafe {
         let mut ignore: libc::sigaction = std::mem::zeroed();
         ignore.sa_sigaction = libc::SIG_IGN;
-        let (mut old_int, mut old_quit): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
+        let (mut old_int, mut old_quit): (libc::sigaction, libc::sigaction) =
+            (std::mem::zeroed(), std::mem::zeroed());
         libc::sigaction(libc::SIGINT, &raw const ignore, &raw mut old_int);
         libc::sigaction(libc::SIGQUIT, &raw const ignore, &raw mut old_quit);
-        let (mut child, mut old_mask): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        let (mut child, mut old_mask): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&raw mut child);
         libc::sigaddset(&raw mut child, libc::SIGCHLD);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const child, &raw mut old_mask);

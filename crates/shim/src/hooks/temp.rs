@@ -17,7 +17,11 @@ fn is_on(template: *const c_char) -> bool {
 }
 
 /// Tries names until `make` does not find its name taken.
-unsafe fn with_name(template: *mut c_char, suffix: c_int, mut make: impl FnMut(*const c_char) -> c_int) -> c_int {
+unsafe fn with_name(
+    template: *mut c_char,
+    suffix: c_int,
+    mut make: impl FnMut(*const c_char) -> c_int,
+) -> c_int {
     // SAFETY: the program promises a writable C string.
     let len = unsafe { sys::bytes(template) }.len();
     let suffix = suffix.max(0) as usize;

@@ -1,0 +1,68 @@
+//! Reading and writing open weft files, in step with this process's shared maps of them.
+
+use crate::mapping::pages;
+use crate::process;
+use weft_client::{Errno, FileRef};
+
+/// Reads at the file offset, or at `offset`.
+#[inline]
+pub fn read(file: FileRef, out: &mut [u8], offset: Option<u64>) -> Result<usize, Errno> {
+    if pages::any() {
+        pages::before_read(file)?;
+    }
+    let client = process::client()?;
+    match offset {
+        None => client.read(file, out),
+        Some(offset) => client.pread(file, out, offset),
+    }
+}
+
+/// Writes at the file offset, or at `offset`.
+#[inline]
+pub fn write(file: FileRef, bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
+    let client = process::client()?;
+    let written = match offset {
+        None => client.write(file, bytes)?,
+        Some(offset) => client.pwrite(file, bytes, offset)?,
+    };
+    noticed(file, offset, written)
+}
+
+/// Writes several pieces as one.
+#[inline]
+pub fn write_parts(file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
+    let written = process::client()?.writev(file, parts, offset)?;
+    noticed(file, offset, written)
+}
+
+#[inline]
+fn noticed(file: FileRef, offset: Option<u64>, written: usize) -> Result<usize, Errno> {
+    if pages::any() {
+        pages::after_write(file, offset, written)?;
+    }
+    Ok(written)
+}
+
+/// Makes a file durable.
+pub fn sync(file: FileRef) -> Result<(), Errno> {
+    if pages::any() {
+        pages::before_read(file)?;
+    }
+    process::client()?.fsync(file)
+}
+
+/// Sets the size.
+pub fn resize(file: FileRef, size: u64) -> Result<(), Errno> {
+    process::client()?.ftruncate(file, size)?;
+    if pages::any() { pages::after_resize(file) } else { Ok(()) }
+}
+
+/// `fallocate` with the system call's mode bits.
+pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), Errno> {
+    process::client()?.fallocate(file, mode, offset, len)?;
+    if pages::any() {
+        let end = usize::try_from(len).unwrap_or(usize::MAX);
+        pages::after_write(file, Some(offset), end)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Memory maps.
+
+use crate::mapping::{self, Request, pages};
+use crate::report::{Refusal, refuse};
+use crate::route::fail;
+use crate::{sys, table};
+use libc::{c_int, c_void, off_t, size_t};
+
+fn failed(error: weft_client::Errno) -> *mut c_void {
+    sys::set_errno(error);
+    libc::MAP_FAILED
+}
+
+fn finish_map(result: Result<*mut c_void, weft_client::Errno>) -> *mut c_void {
+    result.unwrap_or_else(failed)
+}
+
+hooks! {
+    /// An allocator may call this before our constructor has run; looking up libc's function then would allocate.
+    fn mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void as mmap64 {
+        if pages::any() && flags & libc::MAP_FIXED != 0 {
+            pages::unmapping(at, len);
+        }
+        match table::get(fd) {
+            Some(file) if flags & libc::MAP_ANONYMOUS == 0 => {
+                let request = Request { at, len, prot, flags, offset: offset as u64 };
+                finish_map(mapping::map(file, request))
+            }
+            _ if real::is_resolved() => real::mmap(at, len, prot, flags, fd, offset),
+            _ => finish_map(sys::mmap(at as usize, len, prot, flags, fd, offset as u64).map(<*mut u8>::cast)),
+        }
+    }
+
+    fn munmap(at: *mut c_void, len: size_t) -> c_int {
+        if pages::any() {
+            pages::unmapping(at, len);
+        }
+        if real::is_resolved() {
+            return real::munmap(at, len);
+        }
+        crate::route::finish(sys::munmap(at.cast(), len).map(|()| 0))
+    }
+
+    fn mremap(at: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
+        if pages::any()
+            && let Some(result) = pages::remap(at.cast(), old, new, flags, to as usize)
+        {
+            return finish_map(result.map(<*mut u8>::cast));
+        }
+        if real::is_resolved() {
+            return real::mremap(at, old, new, flags, to);
+        }
+        finish_map(sys::mremap(at.cast(), old, new, flags, to as usize).map(<*mut u8>::cast))
+    }
+
+    fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
+        if pages::any() && flags & libc::MS_ASYNC == 0
+            && let Some(result) = pages::sync(at, len, flags)
+        {
+            return crate::route::finish(result.map(|()| 0));
+        }
+        real::msync(at, len, flags)
+    }
+
+    fn remap_file_pages(at: *mut c_void, len: size_t, prot: c_int, offset: size_t, flags: c_int) -> c_int {
+        if pages::any() {
+            return fail(refuse(Refusal::MapGrow));
+        }
+        real::remap_file_pages(at, len, prot, offset, flags)
+    }
+}

@@ -1,0 +1,114 @@
+//! Memory maps of weft files.
+//!
+//! The kernel cannot map what it does not store, so a map is a map of a copy:
+//!
+//! - private maps, and shared ones that can only be read (the descriptor is read-only), map a copy made when they are
+//!   made ([`copies`]);
+//! - shared maps of a descriptor that can write map *pages*: a file in `/dev/shm` that all processes of the user which
+//!   map the inode have in common, and whose changes go back to the volume ([`pages`]).
+//!
+//! What a copy costs is memory: as much as is mapped, not reclaimable as a kernel's page cache is.
+
+pub mod copies;
+pub mod pages;
+
+use crate::{process, sys};
+use libc::{c_int, c_void};
+use weft_client::{Errno, FileRef};
+
+/// Bytes of a page; offsets of maps are multiples of it.
+pub const PAGE_BYTES: u64 = 4096;
+
+const KINDS: c_int = libc::MAP_SHARED | libc::MAP_PRIVATE;
+/// Flags that say where and how to map, which a copy's map takes over.
+const PLACING: c_int = libc::MAP_FIXED
+    | libc::MAP_FIXED_NOREPLACE
+    | libc::MAP_32BIT
+    | libc::MAP_NORESERVE
+    | libc::MAP_POPULATE
+    | libc::MAP_LOCKED
+    | libc::MAP_STACK;
+
+/// What the program asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Wanted address.
+    pub at: *mut c_void,
+    /// Bytes.
+    pub len: usize,
+    /// `PROT_` bits.
+    pub prot: c_int,
+    /// `MAP_` bits.
+    pub flags: c_int,
+    /// Offset in the file.
+    pub offset: u64,
+}
+
+impl Request {
+    /// The flags that place the map.
+    fn placing(&self) -> c_int {
+        self.flags & PLACING
+    }
+}
+
+/// Maps a weft file.
+pub fn map(file: FileRef, request: Request) -> Result<*mut c_void, Errno> {
+    if request.len == 0 || !request.offset.is_multiple_of(PAGE_BYTES) {
+        return Err(libc::EINVAL);
+    }
+    let client = process::client()?;
+    if pages::any() {
+        pages::before_read(file)?;
+    }
+    let access = client.flags(file)? & libc::O_ACCMODE;
+    let attr = client.fstat(file)?;
+    if attr.mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(libc::ENODEV);
+    }
+    if access == libc::O_WRONLY {
+        return Err(libc::EACCES);
+    }
+    let place = match request.flags & KINDS {
+        libc::MAP_PRIVATE => copies::map(client, file, &attr, &request)?,
+        // MAP_SHARED and MAP_SHARED_VALIDATE.
+        kind if kind & libc::MAP_SHARED != 0 => {
+            if access == libc::O_RDWR {
+                pages::map(client, file, &attr, &request)?
+            } else if request.prot & libc::PROT_WRITE != 0 {
+                return Err(libc::EACCES);
+            } else {
+                copies::map(client, file, &attr, &request)?
+            }
+        }
+        _ => return Err(libc::EINVAL),
+    };
+    Ok(place.cast())
+}
+
+/// Rounds up to whole pages.
+pub fn page_up(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE_BYTES)
+}
+
+/// Moves a descriptor of ours out of the program's way and marks it.
+fn keep(fd: c_int) -> c_int {
+    /// Programs count on low numbers.
+    const FLOOR: usize = 700;
+    let high = match sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, FLOOR) {
+        Ok(high) => {
+            let _ = weft_client::sys::close(fd);
+            high as c_int
+        }
+        Err(_) => fd,
+    };
+    crate::table::swap(high, Some(crate::table::OWN));
+    high
+}
+
+/// Closes a descriptor that [`keep`] gave.
+fn let_go(fd: c_int) {
+    if fd >= 0 {
+        crate::table::swap(fd, None);
+        let _ = weft_client::sys::close(fd);
+    }
+}
