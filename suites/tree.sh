@@ -33,7 +33,7 @@ same "find: names, types, modes, sizes, links, times" "$(find "$T" -printf '%P %
 same "md5sum of every file" "$(sums "$T")" "$(weft_run bash -c 'sums /weft/tree')"
 same "ls -lR" "$(cd "$T" && ls -lR --time-style=full-iso . | grep -v '^total\|^d' | md5sum)" \
   "$(weft_run bash -c "cd /weft/tree && ls -lR --time-style=full-iso . | grep -v '^total\|^d' | md5sum")"
-check "tar out of the volume" weft_run tar -cf "$SCRATCH/t.tar" -C /weft tree
+check "tar out of the volume" weft_run tar --format=posix -cf "$SCRATCH/t.tar" -C /weft tree
 mkdir "$SCRATCH/out2" && tar -xf "$SCRATCH/t.tar" -C "$SCRATCH/out2"
 same "tar's content" "$(listing "$T")" "$(listing "$SCRATCH/out2/tree")"
 check "tar into the volume" weft_run tar -xf "$SCRATCH/t.tar" -C /weft --transform 's/^tree/tree2/'
