@@ -10,14 +10,14 @@ P=$(program append_records.c)
 for _ in $(seq 100); do grep -q . "$SCRATCH/serve.log" && break; sleep 0.05; done
 bad=0 records=0
 for round in $(seq "$ROUNDS"); do
-  WEFT_CHILD_PID_FILE= weft_run "$P" "$SCRATCH/counters" /weft/kill 4 nosync "$round" & run=$!
+  weft_run "$P" "$SCRATCH/counters" /weft/kill 4 nosync "$round" >/dev/null 2>&1 & run=$!
   sleep "0.$(printf '%03d' $((RANDOM % 250 + 30)))"
   pkill -KILL -f "^$P $SCRATCH/counters" || true
   wait "$run" 2>/dev/null || true
   if ! weft_run "$P" "$SCRATCH/counters" /weft/kill 4 verify-written >"$SCRATCH/out" 2>&1; then
     bad=$((bad + 1)); echo "round $round:"; head -5 "$SCRATCH/out"
   fi
-  records=$((records + $(od -An -t u8 -N 32 "$SCRATCH/counters" | tr -s ' \n' '+' | sed 's/^+//; s/+$//' | bc)))
+  records=$((records + $(od -An -v -t u8 -N 32 "$SCRATCH/counters" | awk '{ for (i = 1; i <= NF; i++) n += $i } END { print n + 0 }')))
 done
 echo "$ROUNDS kills, $records records written"
 same "rounds with a lost write" 0 "$bad"
