@@ -156,14 +156,19 @@ impl PlaceSink for Places<'_> {
 impl State {
     /// Applies a record and adds it to the transaction at hand.
     pub(crate) fn log(&mut self, record: &Record<'_>) -> FsResult<()> {
-        let mut places =
-            Places { zones: &mut self.zones, space: &mut self.space, seq: self.journal.next_seq };
-        if let Err(error) = self.tree.apply(record, &mut places) {
-            // Operations check before they log, so this is a defect; nothing may be built on it.
-            return Err(self.fail(FsError::Device(format!("metadata is inconsistent: {error}"))));
-        }
+        self.apply(record)?;
         self.journal.push(record);
         Ok(())
+    }
+
+    /// Applies a record that the caller adds to the transaction.
+    pub(crate) fn apply(&mut self, record: &Record<'_>) -> FsResult<()> {
+        let mut places =
+            Places { zones: &mut self.zones, space: &mut self.space, seq: self.journal.next_seq };
+        self.tree.apply(record, &mut places).map_err(|error| {
+            // Operations check before they log, so this is a defect; nothing may be built on it.
+            self.fail(FsError::Device(format!("metadata is inconsistent: {error}")))
+        })
     }
 
     pub(crate) fn now(&self) -> i64 {

@@ -50,6 +50,8 @@ pub struct DirtyMap {
     pub since: i64,
     /// Whether the file stands in the write-back queue.
     pub queued: bool,
+    /// Blocks of which only memory has some.
+    pub fresh: usize,
 }
 
 impl DirtyMap {
@@ -58,8 +60,44 @@ impl DirtyMap {
         self.blocks.is_empty()
     }
 
+    /// Adds a block.
+    pub fn insert(&mut self, block: u64, dirty: DirtyBlock) {
+        self.fresh += usize::from(dirty.is_fresh());
+        self.blocks.insert(block, dirty);
+    }
+
+    /// Takes a block out.
+    pub fn remove(&mut self, block: u64) -> Option<DirtyBlock> {
+        let dirty = self.blocks.remove(&block)?;
+        self.fresh -= usize::from(dirty.is_fresh());
+        Some(dirty)
+    }
+
+    /// Zeros what a block has at or beyond `len`.
+    pub fn cut(&mut self, block: u64, len: usize) {
+        if let Some(dirty) = self.blocks.get_mut(&block) {
+            let before = dirty.is_fresh();
+            dirty.cut(len);
+            self.fresh -= usize::from(before && !dirty.is_fresh());
+        }
+    }
+
+    /// The blocks of which only memory has some, the last one first. What is appended is at the end, so that finding
+    /// it does not depend on how much waits before it.
+    pub fn fresh_blocks(&self) -> impl Iterator<Item = (u64, &DirtyBlock)> {
+        self.blocks
+            .iter()
+            .rev()
+            .filter(|(_, dirty)| dirty.is_fresh())
+            .map(|(block, dirty)| (*block, dirty))
+            .take(self.fresh)
+    }
+
     /// Offset of the first byte at or beyond `from` that only memory has.
     pub fn first_fresh(&self, from: u64) -> Option<u64> {
+        if self.fresh == 0 {
+            return None;
+        }
         let block_bytes = BLOCK_BYTES as u64;
         self.blocks.range(from / block_bytes..).find_map(|(block, dirty)| {
             let (start, end) = (
@@ -113,12 +151,16 @@ mod tests {
     fn the_first_fresh_byte_skips_what_the_journal_has() {
         let mut map = DirtyMap::default();
         let block = |from, to| DirtyBlock { data: Box::new([0; BLOCK_BYTES]), fresh: (from, to), extra: 0 };
-        map.blocks.insert(0, block(0, 0));
-        map.blocks.insert(1, block(10, 20));
-        map.blocks.insert(5, block(0, 4096));
+        map.insert(0, block(0, 0));
+        map.insert(1, block(10, 20));
+        map.insert(5, block(0, 4096));
         assert_eq!(map.first_fresh(0), Some(4106));
         assert_eq!(map.first_fresh(4110), Some(4110));
         assert_eq!(map.first_fresh(4116), Some(5 * 4096));
         assert_eq!(map.first_fresh(6 * 4096), None);
+        assert_eq!(map.fresh_blocks().map(|(block, _)| block).collect::<Vec<_>>(), [5, 1]);
+        map.cut(5, 0);
+        map.remove(1);
+        assert_eq!((map.fresh, map.first_fresh(0)), (0, None));
     }
 }

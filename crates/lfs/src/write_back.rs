@@ -13,7 +13,7 @@ impl State {
     /// Takes a block out of the dirty buffer, if it is there.
     pub(crate) fn forget_dirty(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.tree.get_mut(ino) else { return };
-        if let Some(dirty) = inode.dirty.blocks.remove(&block) {
+        if let Some(dirty) = inode.dirty.remove(block) {
             self.space.buffered = self.space.buffered.saturating_sub(u64::from(dirty.extra));
             self.dirty_bytes -= BLOCK_BYTES as u64;
             self.pool.give(dirty.data);

@@ -29,7 +29,7 @@ fn the_core_does_what_the_oracle_does_across_remounts() {
         let mut device = device.borrow_mut();
         let mut now = device.take().unwrap();
         *cut.borrow_mut() += 1;
-        if *cut.borrow() % 2 == 0 {
+        if cut.borrow().is_multiple_of(2) {
             now = Arc::new(now.reopen(*cut.borrow()).unwrap());
         }
         assert_sound(&now);

@@ -35,10 +35,8 @@ impl State {
             self.drop_dirty(ino, size.div_ceil(BLOCK), u64::MAX);
             if let Some(inode) = self.tree.get_mut(ino) {
                 inode.size = size;
-                if !size.is_multiple_of(BLOCK)
-                    && let Some(dirty) = inode.dirty.blocks.get_mut(&(size / BLOCK))
-                {
-                    dirty.cut((size % BLOCK) as usize);
+                if !size.is_multiple_of(BLOCK) {
+                    inode.dirty.cut(size / BLOCK, (size % BLOCK) as usize);
                 }
             }
             // What stays of the file must be stored before the journal can say that the file has this size.

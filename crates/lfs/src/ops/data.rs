@@ -80,7 +80,7 @@ impl State {
         }
         let extra = BLOCK as u32 - below;
         if let Some(inode) = self.tree.get_mut(ino) {
-            inode.dirty.blocks.insert(block, DirtyBlock { data, fresh: (0, 0), extra });
+            inode.dirty.insert(block, DirtyBlock { data, fresh: (0, 0), extra });
         }
         self.space.buffered += u64::from(extra);
         self.dirty_bytes += BLOCK;
@@ -104,15 +104,18 @@ impl State {
         let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
         let mut rest = data;
         let mut at = offset;
+        let mut fresh = 0;
         for (block, dirty) in inode.dirty.blocks.range_mut(first..=last) {
             let from = (at - block * BLOCK) as usize;
             let count = (BLOCK_BYTES - from).min(rest.len());
             let (now, later) = rest.split_at(count);
             dirty.data[from..from + count].copy_from_slice(now);
+            fresh += usize::from(!dirty.is_fresh());
             dirty.touch(from as u32, (from + count) as u32);
             rest = later;
             at += count as u64;
         }
+        inode.dirty.fresh += fresh;
         inode.size = inode.size.max(end);
         if news {
             self.tell(ino, first, last + 1);

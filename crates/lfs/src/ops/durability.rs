@@ -17,11 +17,14 @@ const INLINE_HEAD_BYTES: usize = 37;
 const INLINE_BLOCKS_MAX: usize = 64;
 
 impl State {
-    /// Bytes that inlining what only memory has of a file would take.
-    fn inline_cost(&self, ino: Ino) -> usize {
-        let Some(inode) = self.tree.get(ino) else { return 0 };
-        let fresh = inode.dirty.blocks.values().filter(|block| block.is_fresh());
-        fresh.map(|block| (block.fresh.1 - block.fresh.0) as usize + INLINE_HEAD_BYTES).sum()
+    /// Whether what only memory has of a file fits the journal entry of its `fsync`.
+    fn fits_inline(&self, ino: Ino) -> bool {
+        let Some(inode) = self.tree.get(ino) else { return true };
+        let mut left = INLINE_BYTES_MAX;
+        inode.dirty.fresh_blocks().all(|(_, dirty)| {
+            let cost = (dirty.fresh.1 - dirty.fresh.0) as usize + INLINE_HEAD_BYTES;
+            left.checked_sub(cost).map(|rest| left = rest).is_some()
+        })
     }
 
     /// Puts what only memory has of a file into the journal or its data zone.
@@ -31,9 +34,9 @@ impl State {
             return Ok(());
         }
         let many = inode.dirty.blocks.len() > INLINE_BLOCKS_MAX;
-        if many || self.inline_cost(ino) > INLINE_BYTES_MAX {
+        if many || !self.fits_inline(ino) {
             self.write_back_full(ino)?;
-            if self.inline_cost(ino) > INLINE_BYTES_MAX {
+            if !self.fits_inline(ino) {
                 return self.write_back_pieces(&[ino]);
             }
         }
@@ -41,27 +44,28 @@ impl State {
     }
 
     fn inline(&mut self, ino: Ino) -> FsResult<()> {
-        let mut from = 0;
         self.begin()?;
-        loop {
+        // In the order of the file, so that its size in the journal grows with its bytes.
+        let mut blocks: Vec<u64> = match self.tree.get(ino) {
+            Some(inode) => inode.dirty.fresh_blocks().map(|(block, _)| block).collect(),
+            None => return Ok(()),
+        };
+        blocks.reverse();
+        for block in blocks {
             let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
-            let next = inode.dirty.blocks.range_mut(from..).find(|(_, dirty)| dirty.is_fresh());
-            let Some((block, dirty)) = next else { return Ok(()) };
-            let block = *block;
-            let (start, end) = dirty.fresh;
-            dirty.fresh = (0, 0);
+            let Some(dirty) = inode.dirty.blocks.get_mut(&block) else { continue };
+            let (start, end) = std::mem::take(&mut dirty.fresh);
+            inode.dirty.fresh -= 1;
             let (size, mtime) = (inode.settled_size(), inode.mtime);
-            // The block's content is copied so that the tree can be changed by the record that holds it.
-            let mut bytes = [0; INLINE_BYTES_MAX];
-            let len = ((end - start) as usize).min(bytes.len());
-            if let Some(dirty) = inode.dirty.blocks.get(&block) {
-                bytes[..len].copy_from_slice(&dirty.data[start as usize..start as usize + len]);
-            }
             let offset = block * BLOCK + u64::from(start);
-            self.log(&Record::Inline { ino, offset, size, mtime, bytes: &bytes[..len] })?;
-            self.journaled.insert(ino.0);
-            from = block + 1;
+            let bytes =
+                inode.dirty.blocks.get(&block).map_or(&[][..], |d| &d.data[start as usize..end as usize]);
+            self.journal.push(&Record::Inline { ino, offset, size, mtime, bytes });
+            // The tree takes nothing of the bytes, and they are its own.
+            self.apply(&Record::Inline { ino, offset, size, mtime, bytes: &[] })?;
         }
+        self.journaled.insert(ino.0);
+        Ok(())
     }
 }
 
