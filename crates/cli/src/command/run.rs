@@ -118,7 +118,14 @@ fn elsewhere(guest: &Guest<'_>, shim: &Path, socket: &Path, signals: &Queue) -> 
     let ask = || inspect::<Snapshot>(&client, TOPIC_SNAPSHOT, 0).map(|told| told.0).map_err(failed);
     let before = ask()?;
     let ended = guest.run(shim, socket, signals)?;
-    let mut report = guest.report(&ended, &before, &ask()?);
+    // A server that died meanwhile does not change how the program ended.
+    let mut report = match ask() {
+        Ok(after) => guest.report(&ended, &before, &after),
+        Err(error) => {
+            warn(format_args!("{error}; the server has gone, and with it what it counted"));
+            guest.report(&ended, &before, &before)
+        }
+    };
     report.shared = true;
     Ok(report)
 }
@@ -139,7 +146,8 @@ pub fn here(
             return Err(error);
         }
     };
-    let interrupted = || matches!(signals.next(Duration::ZERO), Ok(Some(came)) if came.signal != libc::SIGCHLD);
+    let interrupted =
+        || matches!(signals.next(Duration::ZERO), Ok(Some(came)) if came.signal != libc::SIGCHLD);
     hosted.wait_for_clients(interrupted, |clients| {
         warn(format_args!(
             "the program has ended, but {clients} process(es) that it left still use the volume; waiting for them \
@@ -219,7 +227,8 @@ impl Guest<'_> {
         match self.stdout {
             Output::Inherit => {}
             Output::ToStderr => {
-                let stderr = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(failed)?;
+                let stderr =
+                    std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().map_err(failed)?;
                 command.stdout(Stdio::from(stderr));
             }
             Output::Discard => {
