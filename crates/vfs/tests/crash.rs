@@ -40,7 +40,8 @@ fn a_core_that_loses_promised_names_is_noticed() {
 
 #[test]
 fn a_core_that_reorders_metadata_is_noticed() {
-    assert!(matches!(found(Lie::ReordersNames), Violation::Names { .. }));
+    // When the names happen to be those of an earlier moment, the contents are not.
+    assert!(matches!(found(Lie::ReordersNames), Violation::Names { .. } | Violation::Content { .. }));
 }
 
 #[test]

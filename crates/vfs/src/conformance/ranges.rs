@@ -11,28 +11,46 @@ fn truncate(fs: &dyn FileSystem, ino: Ino, size: u64) {
     assert_eq!(fs.attr(ino).size, size);
 }
 
-/// A file of 10 blocks and a bit, stored or still buffered, and what it holds.
-fn ten_blocks(fs: &dyn FileSystem, stored: bool) -> (Ino, Vec<u8>) {
-    let data = bytes(42, (10 * BLOCK + 100) as usize);
-    let ino = fs.file_with(if stored { "stored" } else { "buffered" }, &data);
-    if stored {
+/// Where the bytes of a file are when a property begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kept {
+    /// In the core's buffers alone.
+    Buffered,
+    /// Stored.
+    Stored,
+    /// Stored, and in each block a few bytes have been overwritten since.
+    Overwritten,
+}
+
+/// A file of 10 blocks and a bit, and what it holds.
+fn ten_blocks(fs: &dyn FileSystem, kept: Kept) -> (Ino, Vec<u8>) {
+    let mut data = bytes(42, (10 * BLOCK + 100) as usize);
+    let ino = fs.file_with("file", &data);
+    if kept != Kept::Buffered {
         fs.fsync(ino).unwrap();
+    }
+    if kept == Kept::Overwritten {
+        for block in 0..=10 {
+            let (offset, new) = ((block * BLOCK) as usize + 3, bytes(block, 5));
+            fs.write(ino, offset as u64, &new).unwrap();
+            data[offset..offset + 5].copy_from_slice(&new);
+        }
     }
     (ino, data)
 }
 
-/// Proves the same of a file that is stored and of one that is still buffered.
-fn for_stored_and_buffered(make: Make<'_>, prove: impl Fn(&dyn FileSystem, Ino, Vec<u8>)) {
-    for stored in [false, true] {
+/// Proves the same wherever the bytes of the file are.
+fn wherever_it_is_kept(make: Make<'_>, prove: impl Fn(&dyn FileSystem, Ino, Vec<u8>)) {
+    for kept in [Kept::Buffered, Kept::Stored, Kept::Overwritten] {
         let fs = &*make();
-        let (ino, data) = ten_blocks(fs, stored);
+        let (ino, data) = ten_blocks(fs, kept);
         prove(fs, ino, data);
     }
 }
 
 /// A smaller size cuts the file; what stays is unchanged.
 pub fn truncate_down_keeps_what_is_before(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, data| {
+    wherever_it_is_kept(make, |fs, ino, data| {
         for size in [9 * BLOCK + 5, 9 * BLOCK, 5 * BLOCK + 1, BLOCK - 1, 1, 0] {
             truncate(fs, ino, size);
             assert_same(&fs.content(ino), &data[..size as usize], &format!("cut to {size}"));
@@ -42,7 +60,7 @@ pub fn truncate_down_keeps_what_is_before(make: Make<'_>) {
 
 /// A larger size shows zeros at the end.
 pub fn truncate_up_shows_zeros(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         for size in [10 * BLOCK + 101, 11 * BLOCK, 13 * BLOCK + 7] {
             truncate(fs, ino, size);
             data.resize(size as usize, 0);
@@ -53,7 +71,7 @@ pub fn truncate_up_shows_zeros(make: Make<'_>) {
 
 /// What was cut off never comes back: down and up again shows zeros.
 pub fn truncate_down_then_up_shows_zeros(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         for (down, up) in
             [(10 * BLOCK, 10 * BLOCK + 100), (8 * BLOCK + 17, 9 * BLOCK), (100, 6 * BLOCK), (0, 50)]
         {
@@ -70,7 +88,7 @@ pub fn truncate_down_then_up_shows_zeros(make: Make<'_>) {
 
 /// Cut within a block, then extended by a write: the gap is zeros.
 pub fn a_write_after_a_cut_within_a_block_leaves_zeros_between(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         let cut = (3 * BLOCK + 10) as usize;
         truncate(fs, ino, cut as u64);
         fs.write(ino, cut as u64 + 50, b"later").unwrap();
@@ -85,7 +103,7 @@ pub fn a_write_after_a_cut_within_a_block_leaves_zeros_between(make: Make<'_>) {
 
 /// Appends go on where a cut left the end.
 pub fn appends_follow_a_truncate(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         truncate(fs, ino, 5000);
         data.truncate(5000);
         for n in 0..20 {
@@ -110,7 +128,7 @@ pub fn truncate_up_takes_no_space(make: Make<'_>) {
 
 /// `Allocate` extends the size with zeros and keeps the content.
 pub fn allocate_extends_and_keeps_content(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         fs.fallocate(ino, FallocateMode::Allocate, 0, 4 * BLOCK).unwrap();
         assert_same(&fs.content(ino), &data, "within the file");
         fs.fallocate(ino, FallocateMode::Allocate, 10 * BLOCK, 2 * BLOCK + 9).unwrap();
@@ -121,7 +139,7 @@ pub fn allocate_extends_and_keeps_content(make: Make<'_>) {
 
 /// `KeepSize` changes neither size nor content.
 pub fn keep_size_changes_nothing_that_can_be_read(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, data| {
+    wherever_it_is_kept(make, |fs, ino, data| {
         fs.fallocate(ino, FallocateMode::KeepSize, 5 * BLOCK, 100 * BLOCK).unwrap();
         assert_same(&fs.content(ino), &data, "after KeepSize");
         // What it promised space for is still zeros when the size grows.
@@ -147,7 +165,7 @@ const RANGES: [(u64, u64); 9] = [
 
 /// `PunchHole` makes exactly its range zeros and keeps the size.
 pub fn punch_hole_makes_its_range_zeros(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         for (offset, len) in RANGES {
             fs.fallocate(ino, FallocateMode::PunchHole, offset, len).unwrap();
             let end = ((offset + len) as usize).min(data.len());
@@ -161,7 +179,7 @@ pub fn punch_hole_makes_its_range_zeros(make: Make<'_>) {
 
 /// `ZeroRange` makes its range zeros and extends the file.
 pub fn zero_range_makes_its_range_zeros_and_extends(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         for (offset, len) in RANGES {
             fs.fallocate(ino, FallocateMode::ZeroRange { keep_size: false }, offset, len).unwrap();
             let end = (offset + len) as usize;
@@ -174,7 +192,7 @@ pub fn zero_range_makes_its_range_zeros_and_extends(make: Make<'_>) {
 
 /// `ZeroRange` with `keep_size` keeps the size.
 pub fn zero_range_can_keep_the_size(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         for (offset, len) in RANGES {
             fs.fallocate(ino, FallocateMode::ZeroRange { keep_size: true }, offset, len).unwrap();
             let end = ((offset + len) as usize).min(data.len());
@@ -186,7 +204,7 @@ pub fn zero_range_can_keep_the_size(make: Make<'_>) {
 
 /// `CollapseRange` cuts its range out and moves the rest down.
 pub fn collapse_range_moves_the_rest_down(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         for (first, blocks) in [(1, 1), (0, 2), (3, 2), (4, 1)] {
             let (offset, len) = (first * BLOCK, blocks * BLOCK);
             fs.fallocate(ino, FallocateMode::CollapseRange, offset, len).unwrap();
@@ -203,7 +221,7 @@ pub fn collapse_range_moves_the_rest_down(make: Make<'_>) {
 
 /// `InsertRange` moves the rest up and leaves zeros.
 pub fn insert_range_moves_the_rest_up(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, mut data| {
+    wherever_it_is_kept(make, |fs, ino, mut data| {
         for (first, blocks) in [(1, 1), (0, 2), (5, 3), (16, 1)] {
             let (offset, len) = (first * BLOCK, blocks * BLOCK);
             fs.fallocate(ino, FallocateMode::InsertRange, offset, len).unwrap();
@@ -219,7 +237,7 @@ pub fn insert_range_moves_the_rest_up(make: Make<'_>) {
 
 /// Collapsing and inserting work on whole blocks within the file; nothing else changes anything.
 pub fn collapse_and_insert_refuse_what_they_cannot_do(make: Make<'_>) {
-    for_stored_and_buffered(make, |fs, ino, data| {
+    wherever_it_is_kept(make, |fs, ino, data| {
         for mode in [FallocateMode::CollapseRange, FallocateMode::InsertRange] {
             for (offset, len) in [(1, BLOCK), (BLOCK, 1), (512, 512), (0, BLOCK + 1), (BLOCK - 1, BLOCK)] {
                 assert_fails!(fs.fallocate(ino, mode, offset, len), FsError::Invalid(_));

@@ -38,7 +38,7 @@ impl Workload {
         while self.live_bytes(record) > LIVE_BYTES_MAX {
             self.delete(fs, record)?;
         }
-        match self.rng.random_range(0..104) {
+        match self.rng.random_range(0..110) {
             0..18 => self.log(fs, record),
             18..26 => self.replace_pointer(fs, record),
             26..40 => self.overwrite_pages(fs, record),
@@ -52,6 +52,7 @@ impl Workload {
             89..94 => self.attributes(fs, record),
             94..96 => self.unnamed(fs, record),
             96..99 => self.append_anywhere(fs, record),
+            99..105 => self.cut_and_regrow(fs, record),
             _ => self.sync_something(fs, record),
         }
     }
@@ -235,6 +236,37 @@ impl Workload {
             self.append(fs, record, node, len)?;
         }
         if self.chance(40) {
+            record.fsync(fs, node)?;
+        }
+        Ok(())
+    }
+
+    /// A small synced file is cut and made longer again, by a truncate or over a gap: what was cut must stay away.
+    fn cut_and_regrow(&mut self, fs: &dyn FileSystem, record: &mut Recorder) -> FsResult<()> {
+        let node = self.well_known(fs, record, b"recycled")?;
+        if record.content(node).len() > 8000 {
+            record.truncate(fs, node, 0)?;
+        }
+        for _ in 0..self.rng.random_range(1..3) {
+            let len = self.rng.random_range(50..1500);
+            self.append(fs, record, node, len)?;
+            record.fsync(fs, node)?;
+        }
+        let size = record.content(node).len();
+        let cut = self.rng.random_range(0..size);
+        record.truncate(fs, node, cut as u64)?;
+        if self.chance(30) {
+            record.fsync(fs, node)?;
+        }
+        let more = self.rng.random_range(1..3000);
+        if self.chance(50) {
+            record.truncate(fs, node, (cut + more) as u64)?;
+        } else {
+            let len = self.rng.random_range(1..500);
+            let data = self.data(len);
+            record.write(fs, node, (cut + more) as u64, data, false)?;
+        }
+        if self.chance(70) {
             record.fsync(fs, node)?;
         }
         Ok(())
