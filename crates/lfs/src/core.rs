@@ -215,9 +215,9 @@ impl State {
                 continue;
             }
             self.stats.header_bytes += BLOCK_BYTES as u64;
+            self.zones.set_kind(zone, Some(kind));
             let z = self.zones.get_mut(zone);
-            (z.state, z.kind, z.tag, z.sequence, z.write_pointer) =
-                (ZoneUse::Open, Some(kind), tag, sequence, 1);
+            (z.state, z.tag, z.sequence, z.write_pointer) = (ZoneUse::Open, tag, sequence, 1);
             return Ok(zone);
         }
     }

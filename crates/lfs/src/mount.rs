@@ -197,7 +197,7 @@ impl Lfs {
         let mut state = self.state.lock();
         state.alive()?;
         state.write_back_old(-1)?;
-        if state.journal.changed || !state.journaled.is_empty() {
+        if !state.journal.closed || state.journal.changed || !state.journaled.is_empty() {
             state.checkpoint(true)?;
         }
         state.commit_durably()
@@ -232,6 +232,7 @@ fn bring_up(
     if restored.clean {
         // Frames go on behind the checkpoint, where nothing has been written.
         state.journal.epoch = restored.epoch;
+        state.journal.closed = true;
         if let Some(last) = chain.last().copied() {
             let z = state.zones.get_mut(last);
             if z.write_pointer < state.reserve.capacity
@@ -265,7 +266,8 @@ fn bring_up(
         }
         state.journaled.insert(ino.0);
     }
-    state.checkpoint(false)?;
+    // Nothing may be journaled before this checkpoint is complete: an earlier one's chain is what counts until then.
+    state.first_checkpoint()?;
     Ok(state)
 }
 
@@ -282,14 +284,16 @@ fn zone_table(
     let mut sequence = restored.next_sequence;
     for (zone, f) in found.zones.iter().enumerate() {
         let zone = ZoneId(zone as u32);
-        let z = table.get_mut(zone);
-        z.write_pointer = f.report.write_pointer;
         if let Some(header) = &f.header {
-            (z.kind, z.tag, z.sequence) = (Some(header.kind), header.tag, header.sequence);
+            table.set_kind(zone, Some(header.kind));
+            let z = table.get_mut(zone);
+            (z.tag, z.sequence) = (header.tag, header.sequence);
             sequence = sequence.max(header.sequence + 1);
         } else if f.is_written() {
-            z.kind = Some(ZoneKind::Data);
+            table.set_kind(zone, Some(ZoneKind::Data));
         }
+        let z = table.get_mut(zone);
+        z.write_pointer = f.report.write_pointer;
         z.state = ZoneUse::Full;
     }
     table.next_sequence = sequence;

@@ -9,7 +9,10 @@
 mod rig;
 
 use rig::{CutRig, small};
-use weft_vfs::conformance::crash::{CrashCase, survive_cuts};
+use rig::{check, fresh, options};
+use std::sync::Arc;
+use weft_lfs::Lfs;
+use weft_vfs::conformance::crash::{CrashCase, Recorder, run_until_error, survive_cuts, takes_new_writes};
 
 fn campaign() -> bool {
     std::env::var_os("WEFT_CAMPAIGN").is_some_and(|v| v != "0")
@@ -42,5 +45,36 @@ fn what_was_promised_survives_a_cut_at_any_operation_while_the_cleaner_works() {
 fn what_was_promised_survives_a_cut_at_any_operation_between_many_checkpoints() {
     for seed in 21..=22 {
         survive(seed, 250, 8 << 20, 192 << 10, 23);
+    }
+}
+
+#[test]
+fn what_was_promised_survives_cuts_during_every_operation_of_the_recovery() {
+    let case = CrashCase { seed: 31, ops: 200 };
+    for (first_cut, zone_bytes) in [(90, 256 << 10), (150, 192 << 10), (260, 256 << 10), (333, 192 << 10)] {
+        let (device, fs) = fresh(&small(10 << 20, zone_bytes));
+        let mut recorder = Recorder::new(&fs).unwrap();
+        device.cut_after(first_cut);
+        run_until_error(&fs, case, &mut recorder).unwrap();
+        drop(fs);
+        // Each recovery is cut one operation later than the one before, on what that one left, until one is through.
+        let mut device = Arc::new(device.reopen(first_cut).unwrap());
+        for cut in 0.. {
+            device.cut_after(cut);
+            let mounted = Lfs::mount(device.clone(), options());
+            if !device.is_cut() {
+                device.cut_after(1 << 60);
+                let fs = mounted.unwrap();
+                recorder.check(&fs).unwrap();
+                takes_new_writes(&fs).unwrap();
+                assert!(cut > 3, "the recovery did nothing");
+                fs.unmount().unwrap();
+                break;
+            }
+            drop(mounted);
+            device = Arc::new(device.reopen(cut).unwrap());
+            assert!(check(&device).is_clean(), "cut {cut}: {:?}", check(&device).problems);
+        }
+        assert!(check(&device).is_clean());
     }
 }

@@ -45,7 +45,7 @@ pub struct SummaryEntry {
 pub struct Zone {
     /// What may be done with it.
     pub state: ZoneUse,
-    /// What it holds; `None` when empty.
+    /// What it holds; `None` when empty. Set with [`ZoneTable::set_kind`].
     pub kind: Option<ZoneKind>,
     /// The tag of its first data.
     pub tag: Tag,
@@ -93,6 +93,7 @@ pub struct ZoneTable {
     pub next_sequence: u64,
     /// Zones that cannot be used.
     pub bad: u32,
+    meta: u32,
 }
 
 impl ZoneTable {
@@ -105,6 +106,7 @@ impl ZoneTable {
             zone_bytes: u64::from(zone_blocks) * BLOCK_BYTES as u64,
             next_sequence: 1,
             bad: 0,
+            meta: 0,
         }
     }
 
@@ -135,7 +137,15 @@ impl ZoneTable {
 
     /// Zones that hold or held metadata, until they are reset.
     pub fn meta_count(&self) -> u32 {
-        self.zones.iter().filter(|z| z.kind == Some(ZoneKind::Meta)).count() as u32
+        self.meta
+    }
+
+    /// Notes what a zone holds.
+    pub fn set_kind(&mut self, zone: ZoneId, kind: Option<ZoneKind>) {
+        let z = &mut self.zones[zone.index()];
+        self.meta -= u32::from(z.kind == Some(ZoneKind::Meta));
+        self.meta += u32::from(kind == Some(ZoneKind::Meta));
+        z.kind = kind;
     }
 
     /// Takes the zone that has been free for longest.
@@ -145,6 +155,7 @@ impl ZoneTable {
 
     /// Notes that a zone is empty.
     pub fn set_free(&mut self, zone: ZoneId) {
+        self.set_kind(zone, None);
         self.zones[zone.index()] = Zone::empty();
         self.free.push_back(zone);
     }

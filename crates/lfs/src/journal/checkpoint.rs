@@ -24,14 +24,22 @@ impl State {
     /// Writes a checkpoint; `clean` when nothing follows it.
     pub(crate) fn checkpoint(&mut self, clean: bool) -> FsResult<()> {
         self.in_checkpoint = true;
-        let written = self.write_checkpoint(clean);
+        let settled = self.settle_journaled().and_then(|()| self.commit());
+        let written = settled.and_then(|()| self.write_checkpoint(clean));
+        self.in_checkpoint = false;
+        written
+    }
+
+    /// The checkpoint of a mount that replayed: blocks that only the journal has are not written to data zones first,
+    /// because that would have to be journaled, but stand in the checkpoint itself.
+    pub(crate) fn first_checkpoint(&mut self) -> FsResult<()> {
+        self.in_checkpoint = true;
+        let written = self.write_checkpoint(false);
         self.in_checkpoint = false;
         written
     }
 
     fn write_checkpoint(&mut self, clean: bool) -> FsResult<()> {
-        self.settle_journaled()?;
-        self.commit()?;
         let chain_before = self.journal.zones.len();
         let began_in = self.journal.zone;
         let first_seq = self.journal.next_seq;
@@ -100,6 +108,19 @@ impl State {
                 self.part_if_over(&mut out, limit)?;
             }
         }
+        let journaled: Vec<u64> = self.journaled.iter().copied().collect();
+        for ino in journaled {
+            let mut first = 0;
+            while let Some((block, len)) = self.journaled_block(ino, first) {
+                if let Some(dirty) =
+                    self.tree.inodes.get(&ino).and_then(|inode| inode.dirty.blocks.get(&block))
+                {
+                    Item::Block { ino: Ino(ino), block, bytes: &dirty.data[..len] }.encode(&mut out);
+                }
+                first = block + 1;
+                self.part_if_over(&mut out, limit)?;
+            }
+        }
         let open: Vec<(ZoneId, u32)> = self
             .zones
             .iter()
@@ -119,6 +140,13 @@ impl State {
             }
         }
         self.part_if_over(&mut out, 0)
+    }
+
+    /// The next block of a file that the journal has and its data zone has not, and its length.
+    fn journaled_block(&self, ino: u64, first: u64) -> Option<(u64, usize)> {
+        let inode = self.tree.inodes.get(&ino)?;
+        let mut blocks = inode.dirty.blocks.range(first..);
+        blocks.find(|(_, dirty)| !dirty.is_fresh()).map(|(block, _)| (*block, inode.len_in_block(*block)))
     }
 
     fn part_if_over(&mut self, out: &mut Vec<u8>, limit: usize) -> FsResult<()> {

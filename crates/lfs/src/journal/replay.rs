@@ -182,6 +182,7 @@ impl<'a> Chain<'a> {
             zone_blocks: info.zone_blocks,
             volume: None,
             listed: &mut state.listed,
+            patches: &mut state.patches,
         };
         for part in &self.parts {
             let mut r = Reader::new(&part.payload);
@@ -277,6 +278,7 @@ struct Loader<'a> {
     zone_blocks: u32,
     volume: Option<(String, i64, u64, u64)>,
     listed: &'a mut FxHashSet<ZoneId>,
+    patches: &'a mut Patches,
 }
 
 impl Loader<'_> {
@@ -324,6 +326,14 @@ impl Loader<'_> {
                 self.tree.apply(&Record::Xattr { ino, name, value: Some(value), time: ctime }, &mut ())
             }
             Item::Entry { dir, cookie, ino, name } => self.tree.load_entry(dir, cookie, ino, name),
+            Item::Block { ino, block, bytes } => {
+                let inode = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?;
+                if inode.kind != FileKind::File {
+                    return Err(ApplyError::WrongKind(ino.0, "a file"));
+                }
+                self.patches.insert((ino.0, block), vec![(0, bytes.to_vec())]);
+                Ok(())
+            }
             Item::Crcs { zone, block, crcs } => {
                 self.listed.insert(zone);
                 let first = u64::from(zone.0) * u64::from(self.zone_blocks) + u64::from(block);

@@ -26,9 +26,11 @@ pub struct Journal {
     pub blocks_since_checkpoint: u64,
     /// Whether anything changed since the last checkpoint.
     pub changed: bool,
+    /// Whether the last frame is the end of a clean checkpoint.
+    pub closed: bool,
     /// Zones of the chain before `zone`, oldest first.
     pub zones: Vec<ZoneId>,
-    /// Frames up to this number are known durable by a record in the chain.
+    /// Largest payload of a frame.
     pub frame_max: usize,
     /// First 8 bytes of the volume's UUID.
     pub volume: u64,
@@ -44,6 +46,7 @@ impl Journal {
             buffer: vec![0; HEADER_BYTES],
             blocks_since_checkpoint: 0,
             changed: false,
+            closed: false,
             zones: Vec::new(),
             frame_max,
             volume,
@@ -131,6 +134,7 @@ impl State {
         }
         self.ground.written_seq.store(self.journal.next_seq, Release);
         self.journal.next_seq += 1;
+        self.journal.closed = clean;
         self.journal.blocks_since_checkpoint += u64::from(blocks);
         let bytes = u64::from(blocks) * BLOCK_BYTES as u64;
         match kind {

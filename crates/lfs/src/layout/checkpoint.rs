@@ -1,13 +1,13 @@
 //! Checkpoint records: the whole state, written out in an order in which it can be read back.
 //!
 //! `Volume` first; then each inode, its attributes and runs; then directory entries (their inodes exist by then); then
-//! the CRCs of zones that have no footer yet.
+//! blocks that are in no data zone; then the CRCs of zones that have no footer yet.
 
 use super::record::{
     FileRun, NewInode, RUN_BYTES, RecordError, bounded, name, put_node, put_run, size, take_node, take_run,
 };
 use weft_core::codec::{Reader, WriteFields};
-use weft_core::{Ino, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_vfs::XATTR_VALUE_MAX;
 
 /// Longest label of a volume, in bytes.
@@ -77,6 +77,15 @@ pub enum Item<'a> {
         /// The name.
         name: &'a [u8],
     },
+    /// A block of a file that is in no data zone yet: its whole content.
+    Block {
+        /// The inode.
+        ino: Ino,
+        /// Block of the file.
+        block: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
     /// CRCs of blocks of a zone without a footer.
     Crcs {
         /// The zone.
@@ -94,6 +103,7 @@ const RUNS: u8 = 3;
 const XATTR: u8 = 4;
 const ENTRY: u8 = 5;
 const CRCS: u8 = 6;
+const BLOCK: u8 = 7;
 
 impl<'a> Item<'a> {
     /// Appends the record.
@@ -133,6 +143,12 @@ impl<'a> Item<'a> {
                 out.put_u64(*cookie);
                 out.put_u64(ino.0);
                 out.put_string(name);
+            }
+            Item::Block { ino, block, bytes } => {
+                out.put_u8(BLOCK);
+                out.put_u64(ino.0);
+                out.put_u64(*block);
+                out.put_string(bytes);
             }
             Item::Crcs { zone, block, crcs } => {
                 out.put_u8(CRCS);
@@ -177,6 +193,13 @@ impl<'a> Item<'a> {
                 value: bounded(r, XATTR_VALUE_MAX, "attribute value")?,
             },
             ENTRY => Item::Entry { dir: Ino(r.u64()?), cookie: r.u64()?, ino: Ino(r.u64()?), name: name(r)? },
+            BLOCK => {
+                let (ino, block) = (Ino(r.u64()?), r.u64()?);
+                if block > crate::FILE_BYTES_MAX / BLOCK_BYTES as u64 {
+                    return bad("block");
+                }
+                Item::Block { ino, block, bytes: bounded(r, BLOCK_BYTES, "block length")? }
+            }
             CRCS => {
                 let (zone, block) = (ZoneId(r.u32()?), r.u32()?);
                 let count = r.u32()? as usize;
@@ -228,6 +251,7 @@ mod tests {
             },
             Item::Xattr { ino: Ino(3), name: b"user.x", value: b"y" },
             Item::Entry { dir: Ino(1), cookie: 4, ino: Ino(2), name: b"d" },
+            Item::Block { ino: Ino(3), block: 5, bytes: b"tail" },
             Item::Crcs { zone: ZoneId(4), block: 1, crcs: vec![1, 2] },
         ];
         let mut raw = Vec::new();
