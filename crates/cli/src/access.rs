@@ -103,7 +103,10 @@ impl Access {
         }
         let Some(hosted) = self.hosted else { return Ok(()) };
         hosted.wait_for_clients(signal::was_interrupted, |clients| {
-            eprintln!("weft: {clients} other process(es) use {}; waiting for them (Ctrl-C to stop)", self.name);
+            eprintln!(
+                "weft: {clients} other process(es) use {}; waiting for them (Ctrl-C to stop)",
+                self.name
+            );
         });
         hosted.stop().map(drop)
     }

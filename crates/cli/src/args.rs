@@ -205,9 +205,11 @@ pub struct RunArgs {
 
 /// `weft serve`
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  weft serve --volume vol.img &\n  weft run --volume vol.img -- ls /weft\n  kill %1\n\n\
+#[command(
+    after_help = "EXAMPLES\n  weft serve --volume vol.img &\n  weft run --volume vol.img -- ls /weft\n  kill %1\n\n\
     SIGTERM, SIGINT and SIGHUP stop it in good order. Programs join with 'weft run', or with LD_PRELOAD, WEFT_SOCKET \
-    and WEFT_AT set by hand.")]
+    and WEFT_AT set by hand."
+)]
 pub struct ServeArgs {
     /// The image file.
     #[arg(long, value_name = "IMAGE")]
@@ -293,7 +295,9 @@ pub struct MkdirArgs {
 
 /// `weft mv`
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  weft mv vol.img:/a vol.img:/b\n  weft mv vol.img:/a vol.img:/b vol.img:/dir")]
+#[command(
+    after_help = "EXAMPLES\n  weft mv vol.img:/a vol.img:/b\n  weft mv vol.img:/a vol.img:/b vol.img:/dir"
+)]
 pub struct MvArgs {
     /// IMAGE:/path, all on one volume; the last is where they go.
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
@@ -330,9 +334,11 @@ pub struct FsckArgs {
 
 /// `weft stats`
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --json vol.img | jq .device.media_bytes\n\n\
+#[command(
+    after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --json vol.img | jq .device.media_bytes\n\n\
     The device counts since the format; streams and latencies are counted since the volume was mounted, so they are of \
-    interest while a server runs.")]
+    interest while a server runs."
+)]
 pub struct StatsArgs {
     /// Print JSON (docs/formats/report-json.md).
     #[arg(long)]
@@ -359,8 +365,10 @@ pub struct ZonesArgs {
 
 /// `weft policy`
 #[derive(Subcommand, Debug)]
-#[command(after_help = "EXAMPLES\n  weft policy list\n  weft policy show rocksdb > my.toml\n  weft policy check my.toml\n  \
-    weft policy explain --process db_bench --thread rocksdb:low0 /db/000012.sst")]
+#[command(
+    after_help = "EXAMPLES\n  weft policy list\n  weft policy show rocksdb > my.toml\n  weft policy check my.toml\n  \
+    weft policy explain --process db_bench --thread rocksdb:low0 /db/000012.sst"
+)]
 pub enum PolicyCommand {
     /// List the policies that come with weft.
     List,

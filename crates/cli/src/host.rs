@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::snapshot::Snapshot;
 use crate::sys::signal;
-use crate::volume::{self, Mounted, MountChoice};
+use crate::volume::{self, MountChoice, Mounted};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

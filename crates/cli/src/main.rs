@@ -22,14 +22,13 @@ mod volume;
 use args::{Cli, Command};
 use clap::Parser;
 use error::CliError;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_env("WEFT_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
+    start_log();
     let own_failure = if matches!(cli.command, Command::Run(_)) { command::run::OWN_FAILURE } else { 0 };
     match dispatch(&cli.command) {
         Ok(status) => ExitCode::from(status),
@@ -45,6 +44,14 @@ fn main() -> ExitCode {
             })
         }
     }
+}
+
+fn start_log() {
+    let asked = std::env::var("WEFT_LOG").unwrap_or_else(|_| "warn".to_string());
+    // The glob compiler tells of every pattern of every policy.
+    let filter = EnvFilter::builder().parse_lossy(format!("globset=warn,{asked}"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    log.with_target(false).with_ansi(io::stderr().is_terminal()).init();
 }
 
 fn dispatch(command: &Command) -> Result<u8, CliError> {

@@ -23,9 +23,10 @@ impl Place {
     /// Reads a place. What stands before `:/` (or a colon at the end) is an image, unless the whole is a file's name.
     pub fn parse(text: &OsStr) -> Result<Place, CliError> {
         let bytes = text.as_bytes();
-        let split = bytes.windows(2).position(|two| two == b":/").or_else(|| {
-            bytes.last().filter(|&&last| last == b':').map(|_| bytes.len() - 1)
-        });
+        let split = bytes
+            .windows(2)
+            .position(|two| two == b":/")
+            .or_else(|| bytes.last().filter(|&&last| last == b':').map(|_| bytes.len() - 1));
         let Some(at) = split.filter(|&at| at > 0) else { return Ok(Place::Local(bytes.to_vec())) };
         let image = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
         if image.is_dir() || (!image.exists() && PathBuf::from(text).exists()) {

@@ -18,7 +18,8 @@ const PT_INTERP: u32 = 3;
 /// Program headers that are looked at.
 const HEADERS_MAX: usize = 512;
 
-const USE_SHELL: &str = "start it by a program that is dynamically linked, or use 'weft cp' to bring its files";
+const USE_SHELL: &str =
+    "start it by a program that is dynamically linked, or use 'weft cp' to bring its files";
 
 /// Finds a program as a shell would, and refuses one that weft cannot reach.
 pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
@@ -48,17 +49,26 @@ fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
     if !meta.is_file() || meta.mode() & 0o111 == 0 {
         return Err(refused(path, "not an executable file", "is the path right?", 126));
     }
-    if meta.mode() & libc::S_ISUID != 0 || meta.mode() & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP {
+    if meta.mode() & libc::S_ISUID != 0
+        || meta.mode() & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
+    {
         let why = "it gains rights when it starts (setuid or setgid), so the system preloads nothing into it";
-        return Err(refused(path, why, "run it as the user whose rights it gains, from a copy without the bit", 126));
+        return Err(refused(
+            path,
+            why,
+            "run it as the user whose rights it gains, from a copy without the bit",
+            126,
+        ));
     }
-    let unreadable = |e: std::io::Error| refused(path, format!("cannot be looked at: {e}"), "is it readable?", 126);
+    let unreadable =
+        |e: std::io::Error| refused(path, format!("cannot be looked at: {e}"), "is it readable?", 126);
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let file = File::open(path).map_err(unreadable)?;
     (&file).take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(unreadable)?;
     if let Some(script) = head.strip_prefix(b"#!") {
         let line = script.split(|&b| b == b'\n').next().unwrap_or_default();
-        let interpreter = line.split(|b| b" \t".contains(b)).find(|word| !word.is_empty()).unwrap_or_default();
+        let interpreter =
+            line.split(|b| b" \t".contains(b)).find(|word| !word.is_empty()).unwrap_or_default();
         if scripts_left == 0 || interpreter.is_empty() {
             return Err(refused(path, "its interpreter is not named", "is the first line right?", 126));
         }
@@ -66,7 +76,12 @@ fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
     }
     match interpreter_is_named(&file, &head) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(refused(path, "it is statically linked, so the system preloads nothing into it", USE_SHELL, 126)),
+        Ok(false) => Err(refused(
+            path,
+            "it is statically linked, so the system preloads nothing into it",
+            USE_SHELL,
+            126,
+        )),
         Err(why) => Err(refused(path, why, USE_SHELL, 126)),
     }
 }

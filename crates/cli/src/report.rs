@@ -34,7 +34,13 @@ pub struct Report {
 
 impl Report {
     /// A report from what was counted before and after.
-    pub fn new(command: Vec<String>, status: i32, wall_ns: u64, before: &Snapshot, after: &Snapshot) -> Report {
+    pub fn new(
+        command: Vec<String>,
+        status: i32,
+        wall_ns: u64,
+        before: &Snapshot,
+        after: &Snapshot,
+    ) -> Report {
         let during = after.since(before);
         Report {
             version: REPORT_VERSION,
@@ -136,7 +142,8 @@ impl fmt::Display for Snapshot {
             write!(f, "\n{streams}")?;
         }
         writeln!(f)?;
-        let mut bytes = Table::new(&[("bytes", Align::Left), ("", Align::Right), ("", Align::Left)]).indented(2);
+        let mut bytes =
+            Table::new(&[("bytes", Align::Left), ("", Align::Right), ("", Align::Left)]).indented(2);
         let share = |part: u64| match d.host_bytes {
             0 => String::new(),
             host => format!("{:.3} of what was written for programs", part as f64 / host as f64),
@@ -154,7 +161,8 @@ impl fmt::Display for Snapshot {
             bytes.row([name.to_string(), format_size(bytes_of), note]);
         }
         write!(f, "{bytes}")?;
-        let written = if d.host_bytes == 0 { "nothing was written".to_string() } else { format!("{:.3}", self.waf()) };
+        let written =
+            if d.host_bytes == 0 { "nothing was written".to_string() } else { format!("{:.3}", self.waf()) };
         writeln!(f, "\n  WAF {written} (by cleaning alone {:.3})", self.data_waf())?;
         writeln!(
             f,
@@ -193,7 +201,8 @@ impl fmt::Display for Snapshot {
         if !device.is_empty() {
             write!(f, "\n{device}")?;
         }
-        for (name, count) in [("device commands refused", d.refused), ("checksum errors", c.checksum_errors)] {
+        for (name, count) in [("device commands refused", d.refused), ("checksum errors", c.checksum_errors)]
+        {
             if count > 0 {
                 writeln!(f, "\n  {name}: {count}")?;
             }
@@ -201,7 +210,11 @@ impl fmt::Display for Snapshot {
         if !p.notes.is_empty() {
             writeln!(f, "\n  refused to programs")?;
             for (line, count) in &p.notes {
-                writeln!(f, "    {line}{}", if *count > 1 { format!(" ({count} times)") } else { String::new() })?;
+                writeln!(
+                    f,
+                    "    {line}{}",
+                    if *count > 1 { format!(" ({count} times)") } else { String::new() }
+                )?;
             }
         }
         Ok(())

@@ -143,7 +143,8 @@ impl Snapshot {
             stalls: now.core.stalls,
         };
         let streams = now.streams.iter().map(|s| s.since(before.streams.iter().find(|b| b.id == s.id)));
-        let streams = streams.filter(|s| s.files > 0 || s.bytes > 0 || s.gc_bytes > 0 || s.zones > 0).collect();
+        let streams =
+            streams.filter(|s| s.files > 0 || s.bytes > 0 || s.gc_bytes > 0 || s.zones > 0).collect();
         Snapshot { device, buffered_bytes, core, streams, ..now }
     }
 

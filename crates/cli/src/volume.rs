@@ -308,7 +308,8 @@ impl View {
             of.groups += 1;
         }
         for told in self.engine.streams() {
-            let of = streams.entry(told.id.0).or_insert_with(|| Stream { id: told.id.0, ..Stream::default() });
+            let of =
+                streams.entry(told.id.0).or_insert_with(|| Stream { id: told.id.0, ..Stream::default() });
             of.name = told.name;
             of.deleted = told.lifetime.deaths;
             of.lifetime = told.lifetime;

@@ -91,7 +91,9 @@ struct Job<'a> {
 }
 
 fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), CliError> {
-    let Some((last, sources)) = places.split_last() else { return Err(CliError::said("nothing to copy", "")) };
+    let Some((last, sources)) = places.split_last() else {
+        return Err(CliError::said("nothing to copy", ""));
+    };
     let (to, target) = side(last, volumes)?;
     let into = to.stat(target, true).is_ok_and(|meta| meta.is_dir());
     if sources.len() > 1 && !into {
@@ -180,7 +182,15 @@ struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    fn copy(&mut self, from: &dyn Tree, path: &[u8], target: &[u8], named: bool, to_itself: bool, depth: usize) {
+    fn copy(
+        &mut self,
+        from: &dyn Tree,
+        path: &[u8],
+        target: &[u8],
+        named: bool,
+        to_itself: bool,
+        depth: usize,
+    ) {
         let done = if signal::was_interrupted() {
             Err(interrupted())
         } else if depth > DEPTH_MAX {

@@ -82,14 +82,22 @@ pub fn rm(args: &RmArgs) -> Result<(), CliError> {
         let tree = access.tree();
         for path in paths {
             if path.iter().all(|&b| b == b'/') {
-                failures.tell("remove", &tree.show(path), &io::Error::other("the root stays; name what is in it"));
+                failures.tell(
+                    "remove",
+                    &tree.show(path),
+                    &io::Error::other("the root stays; name what is in it"),
+                );
                 continue;
             }
             match tree.stat(path, false) {
                 Err(error) if args.force && error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => failures.tell("remove", &tree.show(path), &error),
                 Ok(meta) if meta.is_dir() && !args.recursive => {
-                    failures.tell("remove", &tree.show(path), &io::Error::other("a directory; give -r to remove it"));
+                    failures.tell(
+                        "remove",
+                        &tree.show(path),
+                        &io::Error::other("a directory; give -r to remove it"),
+                    );
                 }
                 Ok(meta) => remove(&tree, path, meta.is_dir(), &mut failures),
             }

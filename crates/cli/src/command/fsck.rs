@@ -36,7 +36,8 @@ pub fn run(args: &FsckArgs) -> Result<(), CliError> {
 
 /// Does work while a bar follows the bytes that it reads of the device.
 fn watched<T>(device: &Arc<ZonedModel>, quiet: bool, work: impl FnOnce() -> T) -> T {
-    let written = |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);
+    let written =
+        |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);
     let bar = progress::bytes("check", (0..device.info().zones).map(written).sum(), quiet);
     let ended = AtomicBool::new(false);
     let begun = device.counters().read_bytes;

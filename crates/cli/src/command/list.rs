@@ -59,7 +59,8 @@ pub fn ls(args: &LsArgs) -> Result<(), CliError> {
     let names = Names::load();
     on_each(&args.paths, |access, paths| {
         let tree = access.tree();
-        let lister = Lister { tree: &tree, names: &names, long: args.long, shows: io::stdout().is_terminal() };
+        let lister =
+            Lister { tree: &tree, names: &names, long: args.long, shows: io::stdout().is_terminal() };
         let mut out = Out::new();
         let heading = paths.len() > 1 || args.recursive || args.paths.len() > 1;
         for (index, path) in paths.iter().enumerate() {
@@ -131,11 +132,13 @@ impl Lister<'_> {
             if let Some([links, user, group, size, mode]) = rows.get(index) {
                 let [l, u, g, s] = widths;
                 let when = time::local(meta.mtime_ns);
-                write!(out, "{mode} {links:>l$} {user:<u$} {group:<g$} {size:>s$} {when} ").map_err(stdout)?;
+                write!(out, "{mode} {links:>l$} {user:<u$} {group:<g$} {size:>s$} {when} ")
+                    .map_err(stdout)?;
             }
             self.name(out, name)?;
             if self.long && meta.kind == FileKind::Symlink {
-                let target = self.tree.readlink(&join(dir, name)).map_err(|e| file(self.tree, "read", name, e))?;
+                let target =
+                    self.tree.readlink(&join(dir, name)).map_err(|e| file(self.tree, "read", name, e))?;
                 write!(out, " -> ").map_err(stdout)?;
                 self.name(out, &target)?;
             }
@@ -161,7 +164,8 @@ fn mode_text(meta: &Meta) -> String {
         FileKind::BlockDevice => 'b',
     };
     let mut text = String::from(kind);
-    for (shift, special, sign) in [(6, libc::S_ISUID, 's'), (3, libc::S_ISGID, 's'), (0, libc::S_ISVTX, 't')] {
+    for (shift, special, sign) in [(6, libc::S_ISUID, 's'), (3, libc::S_ISGID, 's'), (0, libc::S_ISVTX, 't')]
+    {
         let bits = meta.perm >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
@@ -230,7 +234,10 @@ pub fn stat(args: &PathsArgs) -> Result<(), CliError> {
                 ("stored", format!("{} bytes in blocks", m.blocks * 512)),
                 ("inode", format!("{}, {} link(s)", m.id.1, m.links)),
                 ("mode", format!("{:04o} {}", m.perm, mode_text(&m))),
-                ("owner", format!("{} ({}), group {} ({})", names.user(m.uid), m.uid, names.group(m.gid), m.gid)),
+                (
+                    "owner",
+                    format!("{} ({}), group {} ({})", names.user(m.uid), m.uid, names.group(m.gid), m.gid),
+                ),
                 ("accessed", time::local(m.atime_ns)),
                 ("modified", time::local(m.mtime_ns)),
                 ("changed", time::local(m.ctime_ns)),

@@ -15,7 +15,8 @@ use weft_placement::{FileContext, Policy, WriteHint};
 pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
     let text = match command {
         PolicyCommand::List => {
-            let mut table = Table::new(&[("policy", Align::Left), ("streams", Align::Right), ("about", Align::Left)]);
+            let mut table =
+                Table::new(&[("policy", Align::Left), ("streams", Align::Right), ("about", Align::Left)]);
             for policy in Policy::shipped()? {
                 let streams = policy.streams().len().to_string();
                 table.row([policy.name().to_string(), streams, policy.about().to_string()]);
@@ -37,12 +38,14 @@ pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
         PolicyCommand::Explain { process, thread, size, hint, placement, path } => {
             let hint = match hint.as_deref() {
                 None => WriteHint::NotSet,
-                Some(name) => WriteHint::ALL.into_iter().find(|h| h.to_string() == name).ok_or_else(|| {
-                    CliError::said(
-                        format!("'{name}' is not a lifetime hint"),
-                        "use not-set, none, short, medium, long or extreme",
-                    )
-                })?,
+                Some(name) => {
+                    WriteHint::ALL.into_iter().find(|h| h.to_string() == name).ok_or_else(|| {
+                        CliError::said(
+                            format!("'{name}' is not a lifetime hint"),
+                            "use not-set, none, short, medium, long or extreme",
+                        )
+                    })?
+                }
             };
             let context = FileContext {
                 process,

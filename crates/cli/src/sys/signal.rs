@@ -59,7 +59,9 @@ impl Queue {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in ENDING.into_iter().chain([libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCHLD]) {
+            for signal in
+                ENDING.into_iter().chain([libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCHLD])
+            {
                 libc::sigaddset(&raw mut set, signal);
             }
             let code = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
@@ -79,7 +81,8 @@ impl Queue {
         let before = self.before;
         move || {
             // SAFETY: the set is a valid copy; the call is safe after fork.
-            match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) } {
+            match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) }
+            {
                 0 => Ok(()),
                 code => Err(io::Error::from_raw_os_error(code)),
             }

@@ -1,0 +1,99 @@
+use crate::volume::{Bench, noise};
+use predicates::str::contains;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+#[test]
+fn a_tree_comes_back_as_it_went_in() {
+    let bench = Bench::with_volume();
+    bench.file("tree/empty", "");
+    bench.file("tree/small", "a few bytes");
+    bench.file("tree/sub/large", noise(3_000_000, 5));
+    bench.file("tree/sub/odd name\n", noise(4097, 6));
+    symlink("sub/large", bench.path("tree/link")).unwrap();
+    symlink("/nowhere", bench.path("tree/dangling")).unwrap();
+    std::fs::hard_link(bench.path("tree/small"), bench.path("tree/sub/again")).unwrap();
+    let mode = |name: &str, mode| {
+        std::fs::set_permissions(bench.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("tree/small", 0o604);
+    mode("tree/sub", 0o711);
+    let past = std::time::UNIX_EPOCH + std::time::Duration::new(1_234_567_890, 123_456_789);
+    let file = std::fs::File::options().append(true).open(bench.path("tree/small")).unwrap();
+    file.set_modified(past).unwrap();
+
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    bench.weft(&["cp", "-r", "vol.img:/tree", "back"]).success();
+    bench.weft(&["cp", "-r", "vol.img:/tree", "vol.img:/copy"]).success();
+    bench.weft(&["cp", "-r", "vol.img:/copy", "back2"]).success();
+    for back in ["back", "back2"] {
+        let same = std::process::Command::new("diff")
+            .args(["-r", "--no-dereference"])
+            .args([bench.path("tree"), bench.path(back)])
+            .status()
+            .unwrap();
+        assert!(same.success(), "{back}");
+        let meta = |name: &str| std::fs::symlink_metadata(bench.path(&format!("{back}/{name}"))).unwrap();
+        assert_eq!(meta("small").mode() & 0o7777, 0o604);
+        assert_eq!(meta("sub").mode() & 0o7777, 0o711);
+        assert_eq!(meta("small").modified().unwrap(), past);
+        assert_eq!(meta("small").ino(), meta("sub/again").ino());
+        assert_eq!(
+            std::fs::read_link(bench.path(&format!("{back}/dangling"))).unwrap().to_str(),
+            Some("/nowhere")
+        );
+    }
+}
+
+#[test]
+fn holes_stay_holes() {
+    let bench = Bench::with_volume();
+    let path = bench.file("sparse", "");
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(200 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"in the middle", 100 << 20).unwrap();
+    bench.weft(&["cp", "sparse", "vol.img:/sparse"]).success();
+    bench.weft(&["cp", "vol.img:/sparse", "back"]).success();
+    let back = std::fs::metadata(bench.path("back")).unwrap();
+    assert_eq!(back.len(), 200 << 20);
+    assert!(back.blocks() * 512 < 10 << 20, "{}", back.blocks());
+    let mut at = [0; 13];
+    let file = std::fs::File::open(bench.path("back")).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut at, 100 << 20).unwrap();
+    assert_eq!(&at, b"in the middle");
+}
+
+#[test]
+fn volumes_exchange_files() {
+    let bench = Bench::with_volume();
+    bench.weft(&["format", "-q", "--size", "64M", "other.img"]).success();
+    bench.file("f", "across");
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    bench.weft(&["cp", "vol.img:/f", "other.img:/g"]).success();
+    assert_eq!(bench.stdout(&["cat", "other.img:/g"]), "across");
+    bench.weft(&["mv", "vol.img:/f", "other.img:/f"]).code(1).stderr(contains("two volumes"));
+}
+
+#[test]
+fn what_would_copy_a_thing_onto_or_into_itself_is_refused() {
+    let bench = Bench::with_volume();
+    bench.file("f", "content");
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    bench.weft(&["cp", "vol.img:/f", "vol.img:/f"]).code(1).stderr(contains("same file"));
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "content");
+    bench.weft(&["mkdir", "vol.img:/d"]).success();
+    bench.weft(&["cp", "-r", "vol.img:/d", "vol.img:/d/e"]).code(1).stderr(contains("into itself"));
+    bench.weft(&["cp", "vol.img:/d", "out"]).code(1).stderr(contains("-r"));
+    bench.weft(&["cp", "f", "f", "vol.img:/missing"]).code(1).stderr(contains("not a directory"));
+}
+
+#[test]
+fn a_full_volume_says_so_and_stays_usable() {
+    let bench = Bench::with_volume();
+    bench.file("big", noise(70 << 20, 9));
+    bench.weft(&["cp", "big", "vol.img:/big"]).code(1).stderr(contains("No space left"));
+    bench.weft(&["rm", "vol.img:/big"]).success();
+    bench.file("small", "fits");
+    bench.weft(&["cp", "small", "vol.img:/small"]).success();
+    assert_eq!(bench.stdout(&["cat", "vol.img:/small"]), "fits");
+    bench.weft(&["fsck", "vol.img"]).success();
+}

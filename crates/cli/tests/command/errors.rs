@@ -1,0 +1,64 @@
+//! What users see when something is wrong: what, where, and what to do.
+
+use crate::volume::Bench;
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::{contains, starts_with};
+
+#[test]
+fn an_image_that_is_not_there_is_named_with_the_way_to_make_one() {
+    let bench = Bench::empty();
+    for command in [["ls", "none.img:"], ["df", "none.img"], ["stats", "none.img"]] {
+        bench.weft(&command).code(1).stderr(contains("none.img").and(contains("weft format")));
+    }
+}
+
+#[test]
+fn a_file_that_is_no_image_is_refused_and_not_changed() {
+    let bench = Bench::empty();
+    let text = "just some text\n".repeat(10_000);
+    let path = bench.file("notes", &text);
+    bench.weft(&["ls", "notes:"]).code(1).stderr(contains("not a weft device image"));
+    bench
+        .weft(&["run", "--volume", "notes", "--", "true"])
+        .code(125)
+        .stderr(contains("not a weft device image"));
+    assert_eq!(std::fs::read_to_string(path).unwrap(), text);
+}
+
+#[test]
+fn a_path_without_an_image_is_explained() {
+    let bench = Bench::empty();
+    bench.weft(&["ls", "/db"]).code(1).stderr(contains("not on a volume").and(contains("IMAGE:/path")));
+}
+
+#[test]
+fn errors_begin_with_the_name_of_the_command_and_have_no_debug_output() {
+    let bench = Bench::with_volume();
+    for command in ["cat", "stat"] {
+        let plain = contains("CliError").or(contains("Error {")).not();
+        let begins = starts_with(format!("weft: {command} vol.img:/none: "));
+        bench.weft(&[command, "vol.img:/none"]).code(1).stderr(begins.and(plain));
+    }
+}
+
+#[test]
+fn an_unknown_mode_is_refused_with_the_choice() {
+    let bench = Bench::empty();
+    bench
+        .weft(&["run", "--volume", "mem:64M", "--mode", "clever", "--", "true"])
+        .code(2)
+        .stderr(contains("off, random, suffix or rules"));
+}
+
+#[test]
+fn help_has_examples_for_every_command() {
+    let bench = Bench::empty();
+    let all = bench.stdout(&["--help"]);
+    let commands = all.lines().skip_while(|l| !l.starts_with("Commands:")).skip(1);
+    let names: Vec<&str> = commands.map_while(|l| l.split_whitespace().next()).collect();
+    assert!(names.len() >= 15, "{names:?}");
+    for name in names.iter().filter(|n| **n != "version") {
+        let help = bench.stdout(&[name, "--help"]);
+        assert!(help.contains("EXAMPLES") && help.contains("  weft "), "{name}: {help}");
+    }
+}

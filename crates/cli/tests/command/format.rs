@@ -1,0 +1,56 @@
+use crate::volume::Bench;
+use predicates::str::contains;
+
+#[test]
+fn a_formatted_image_is_an_empty_volume_of_the_size_asked_for() {
+    let bench = Bench::empty();
+    bench
+        .weft(&["format", "--size", "64M", "--zone-size", "1M", "vol.img"])
+        .success()
+        .stderr(contains("64.0 MiB in 64 zones of 1.00 MiB"));
+    let df = bench.json(&["df", "--json", "vol.img"]);
+    assert_eq!(df[0]["used_bytes"], 0);
+    let total = df[0]["total_bytes"].as_u64().unwrap();
+    assert!((32 << 20..64 << 20).contains(&total), "{total}");
+}
+
+#[test]
+fn an_existing_file_is_not_overwritten_without_force() {
+    let bench = Bench::empty();
+    let path = bench.file("vol.img", "precious");
+    bench.weft(&["format", "--size", "64M", "vol.img"]).code(1).stderr(contains("--force"));
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    bench.weft(&["format", "--size", "64M", "--force", "vol.img"]).success();
+    bench.weft(&["ls", "vol.img:"]).success().stdout("");
+}
+
+#[test]
+fn a_geometry_file_says_what_the_device_is_and_the_command_line_wins() {
+    let bench = Bench::empty();
+    bench
+        .file("drive.toml", "preset = 'tlc'\nsize = '64M'\nzone_size = '2M'\nopen_max = 6\nactive_max = 6\n");
+    bench
+        .weft(&["format", "--geometry", "drive.toml", "a.img"])
+        .success()
+        .stderr(contains("64.0 MiB in 32 zones of 2.00 MiB, 6 open at most"));
+    bench
+        .weft(&["format", "--geometry", "drive.toml", "--size", "128M", "--zone-size", "4M", "b.img"])
+        .success()
+        .stderr(contains("128 MiB in 32 zones of 4.00 MiB, 6 open at most"));
+}
+
+#[test]
+fn what_makes_no_device_is_refused_with_the_value_and_nothing_is_left_behind() {
+    let bench = Bench::empty();
+    for (args, says) in [
+        (["--size", "1M"].as_slice(), "is the least"),
+        (&["--size", "lots"], "'lots' is not a size"),
+        (&["--size", "64M", "--preset", "floppy"], "floppy"),
+        (&["--size", "64M", "--zone-size", "1000"], "multiple of 4096"),
+        (&["--geometry", "missing.toml"], "missing.toml"),
+    ] {
+        let args: Vec<&str> = ["format"].iter().chain(args).chain(&["vol.img"]).copied().collect();
+        bench.weft(&args).failure().stderr(contains(says));
+        assert!(!bench.path("vol.img").exists(), "{args:?}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Programs on a volume.
+
+use crate::volume::Bench;
+use predicates::str::contains;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn a_program_sees_the_volume_and_what_it_writes_is_there_afterwards() {
+    let bench = Bench::with_volume();
+    let run = |script: &str| bench.weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]);
+    run("echo hello >/weft/f; mkdir /weft/d; cp /weft/f /weft/d/g").success().stdout("").stderr("");
+    run("cat /weft/d/g; ls /weft").success().stdout("hello\nd\nf\n");
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "hello\n");
+}
+
+#[test]
+fn the_exit_status_is_the_programs_and_the_signal_that_ended_it() {
+    let bench = Bench::empty();
+    let run = |script: &str| bench.weft(&["run", "-q", "--volume", "mem:64M", "--", "sh", "-c", script]);
+    run("exit 0").code(0);
+    run("exit 7").code(7);
+    run("kill -KILL $$").code(128 + 9);
+    run("kill -TERM $$").code(128 + 15);
+}
+
+#[test]
+fn the_report_goes_to_standard_error_and_to_the_file_asked_for() {
+    let bench = Bench::empty();
+    let script = "dd if=/dev/zero of=/weft/x bs=4096 count=100 2>/dev/null; cat /weft/x >/dev/null; echo out";
+    bench
+        .weft(&[
+            "run", "--volume", "mem:64M", "--report", "r.json", "--mode", "suffix", "--", "sh", "-c", script,
+        ])
+        .success()
+        .stdout("out\n")
+        .stderr(contains("exit status 0"))
+        .stderr(contains("programs wrote"))
+        .stderr(contains("mode suffix"));
+    let text = std::fs::read_to_string(bench.path("r.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["status"], 0);
+    assert_eq!(report["command"][0], "sh");
+    assert_eq!(report["during"]["core"]["user_bytes"], 409_600);
+    assert!(report["during"]["programs"]["writes"]["count"].as_u64().unwrap() >= 100);
+    assert!(report["waf"].as_f64().unwrap() >= 1.0);
+}
+
+#[test]
+fn a_program_that_cannot_run_is_refused_before_anything_happens() {
+    let bench = Bench::empty();
+    let run = |program: &str| bench.weft(&["run", "--volume", "mem:64M", "--", program]);
+    run("no-such-program").code(127).stderr(contains("not found in PATH"));
+    bench.file("text", "not a program");
+    run("./text").code(126).stderr(contains("not an executable file"));
+    let path = bench.file("odd", "not a program");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    run("./odd").code(126).stderr(contains("neither an ELF program"));
+    run("/weft/program").code(126).stderr(contains("sh -c"));
+    bench
+        .weft(&["run", "--volume", "mem:64M", "--at", "weft", "--", "true"])
+        .code(125)
+        .stderr(contains("--at weft"));
+}
+
+#[test]
+fn a_library_that_is_not_there_is_named() {
+    let bench = Bench::empty();
+    let mut command = bench.command();
+    command.args(["run", "--volume", "mem:64M", "--", "true"]).env("WEFT_SHIM", "/no/such.so");
+    command.assert().code(125).stderr(contains("/no/such.so"));
+}
+
+#[test]
+fn every_mode_is_compared_on_a_volume_of_its_own() {
+    let bench = Bench::empty();
+    // It would fail on a volume that another mode has used.
+    let script = "mkdir /weft/once && head -c 300000 /dev/zero >/weft/once/f.log";
+    bench
+        .weft(&[
+            "compare",
+            "--size",
+            "64M",
+            "--modes",
+            "off,rules",
+            "--repeat",
+            "2",
+            "--json",
+            "c.json",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+        .success()
+        .stdout(contains("medians of 2 runs"))
+        .stdout(contains("\nrules"));
+    let text = std::fs::read_to_string(bench.path("c.json")).unwrap();
+    let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(all["modes"][1]["mode"], "rules");
+    assert_eq!(all["modes"][0]["runs"].as_array().unwrap().len(), 2);
+    assert_eq!(all["modes"][0]["runs"][0]["during"]["core"]["user_bytes"], 300_000);
+}

@@ -1,0 +1,75 @@
+//! A volume that one process serves and others use.
+
+use crate::volume::Bench;
+use predicates::str::contains;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// A server that is told to stop at the end.
+struct Serving {
+    child: Child,
+}
+
+impl Serving {
+    fn start(bench: &Bench) -> Serving {
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin("weft"))
+            .args(["serve", "--volume", "vol.img"])
+            .current_dir(bench.dir())
+            .env("XDG_RUNTIME_DIR", bench.dir())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("weft: serving vol.img on "), "{line}");
+        Serving { child }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+
+    fn stop(mut self) -> i32 {
+        self.signal("-TERM");
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn commands_use_the_server_that_runs_and_leave_it_running() {
+    let bench = Bench::with_volume();
+    let server = Serving::start(&bench);
+    bench.file("f", "through the server");
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "through the server");
+    assert_eq!(bench.json(&["df", "--json", "vol.img"])[0]["inodes"], 2);
+    let stats = bench.json(&["stats", "--json", "vol.img"]);
+    let files: u64 = stats["streams"].as_array().unwrap().iter().map(|s| s["files"].as_u64().unwrap()).sum();
+    assert!(files > 0, "the server has seen the copy: {stats}");
+    bench.weft(&["fsck", "vol.img"]).code(2).stderr(contains("in use"));
+    bench.weft(&["serve", "--volume", "vol.img"]).code(1).stderr(contains("already served"));
+    assert_eq!(server.stop(), 0);
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "through the server");
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_a_volume_that_opens() {
+    let bench = Bench::with_volume();
+    let mut server = Serving::start(&bench);
+    bench.file("f", "synced by cp");
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    server.signal("-KILL");
+    server.child.wait().unwrap();
+    bench.weft(&["fsck", "vol.img"]).success();
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "synced by cp");
+}

@@ -1,0 +1,84 @@
+//! A directory with a volume in it, and the command.
+
+use assert_cmd::Command;
+use std::path::{Path, PathBuf};
+
+/// A directory that goes at the end of the test, with sockets of its own.
+pub struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    /// An empty directory.
+    pub fn empty() -> Bench {
+        Bench { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// A directory with a fresh volume `vol.img` of 64 MiB.
+    pub fn with_volume() -> Bench {
+        let bench = Bench::empty();
+        bench.weft(&["format", "--quiet", "--size", "64M", "--zone-size", "1M", "vol.img"]).success();
+        bench
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A path in the directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    /// The command, run in the directory.
+    pub fn command(&self) -> Command {
+        let mut command = Command::cargo_bin("weft").unwrap();
+        command.current_dir(self.dir()).env("XDG_RUNTIME_DIR", self.dir()).env_remove("WEFT_LOG");
+        command.env("WEFT_SHIM", shim());
+        command.timeout(std::time::Duration::from_secs(120));
+        command
+    }
+
+    /// Runs the command with these arguments.
+    pub fn weft(&self, args: &[&str]) -> assert_cmd::assert::Assert {
+        self.command().args(args).assert()
+    }
+
+    /// Standard output of a command that succeeds.
+    pub fn stdout(&self, args: &[&str]) -> String {
+        String::from_utf8(self.weft(args).success().get_output().stdout.clone()).unwrap()
+    }
+
+    /// Standard output as JSON.
+    pub fn json(&self, args: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.stdout(args)).unwrap()
+    }
+
+    /// Writes a file in the directory.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+/// The preloaded library, as it was built for this test.
+fn shim() -> PathBuf {
+    let beside_tests = std::env::current_exe().unwrap().with_file_name("libweft_shim.so");
+    assert!(beside_tests.is_file(), "{}", beside_tests.display());
+    beside_tests
+}
+
+/// Bytes that look like nothing else, the same in every run.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
