@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::host::{self, Hosted, Reached};
+use crate::say::warn;
 use crate::snapshot::{Snapshot, Zone};
 use crate::sys::signal;
 use crate::tree::volume::{VolumeTree, system};
@@ -103,10 +104,10 @@ impl Access {
         }
         let Some(hosted) = self.hosted else { return Ok(()) };
         hosted.wait_for_clients(signal::was_interrupted, |clients| {
-            eprintln!(
-                "weft: {clients} other process(es) use {}; waiting for them (Ctrl-C to stop)",
+            warn(format_args!(
+                "{clients} other process(es) use {}; waiting for them (Ctrl-C to stop)",
                 self.name
-            );
+            ));
         });
         hosted.stop().map(drop)
     }

@@ -25,9 +25,12 @@ fn file(tree: &dyn Tree, what: &'static str, path: &[u8], source: io::Error) -> 
     CliError::File { what, path: tree.show(path), source }
 }
 
+/// An image and paths on it.
+type PathsOf = (PathBuf, Vec<Vec<u8>>);
+
 /// The paths of each image, in the order in which they were given.
-fn by_image(paths: &[OsString]) -> Result<Vec<(PathBuf, Vec<Vec<u8>>)>, CliError> {
-    let mut images: Vec<(PathBuf, Vec<Vec<u8>>)> = Vec::new();
+fn by_image(paths: &[OsString]) -> Result<Vec<PathsOf>, CliError> {
+    let mut images: Vec<PathsOf> = Vec::new();
     for text in paths {
         let (image, path) = Place::on_volume(text)?;
         match images.iter_mut().find(|(known, _)| *known == image) {

@@ -1,11 +1,20 @@
 //! The weft command as a user meets it: what it prints, what it leaves behind, how it exits.
 
+#[cfg(test)]
 mod copy;
+#[cfg(test)]
 mod errors;
+#[cfg(test)]
 mod files;
+#[cfg(test)]
 mod format;
+#[cfg(test)]
 mod fsck;
+#[cfg(test)]
 mod policy;
+#[cfg(test)]
 mod run;
+#[cfg(test)]
 mod server;
+#[cfg(test)]
 mod volume;

@@ -101,3 +101,46 @@ fn every_mode_is_compared_on_a_volume_of_its_own() {
     assert_eq!(all["modes"][0]["runs"].as_array().unwrap().len(), 2);
     assert_eq!(all["modes"][0]["runs"][0]["during"]["core"]["user_bytes"], 300_000);
 }
+
+#[test]
+fn what_is_sent_to_weft_is_passed_on_to_the_program() {
+    let bench = Bench::with_volume();
+    let script =
+        "trap 'echo caught >/weft/caught; exit 5' TERM; echo ready >ready; while :; do sleep 0.05; done";
+    let mut child = bench.spawn(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]);
+    while !bench.path("ready").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let told = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(told.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert_eq!(bench.stdout(&["cat", "vol.img:/caught"]), "caught\n");
+}
+
+#[test]
+fn a_process_that_the_program_left_is_waited_for() {
+    let bench = Bench::with_volume();
+    let script = "echo early >/weft/early; (sleep 1; echo late >/weft/late) >/dev/null 2>&1 & exit 0";
+    bench
+        .weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script])
+        .success()
+        .stderr(contains("still use the volume"));
+    assert_eq!(bench.stdout(&["cat", "vol.img:/late"]), "late\n");
+}
+
+#[test]
+fn a_program_joins_the_server_that_runs() {
+    let bench = Bench::with_volume();
+    let first = "echo 1 >/weft/first; echo ready >ready; while ! [ -e /weft/second ]; do sleep 0.05; done";
+    let mut child = bench.spawn(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", first]);
+    while !bench.path("ready").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    bench
+        .weft(&["run", "--volume", "vol.img", "--", "sh", "-c", "cat /weft/first; echo 2 >/weft/second"])
+        .success()
+        .stdout("1\n")
+        .stderr(contains("another process serves the volume"));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(bench.stdout(&["ls", "vol.img:"]), "first\nsecond\n");
+}

@@ -3,7 +3,7 @@
 use crate::volume::Bench;
 use predicates::str::contains;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 /// A server that is told to stop at the end.
 struct Serving {
@@ -12,14 +12,7 @@ struct Serving {
 
 impl Serving {
     fn start(bench: &Bench) -> Serving {
-        let mut child = Command::new(assert_cmd::cargo::cargo_bin("weft"))
-            .args(["serve", "--volume", "vol.img"])
-            .current_dir(bench.dir())
-            .env("XDG_RUNTIME_DIR", bench.dir())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = bench.spawn(&["serve", "--quiet", "--volume", "vol.img"]);
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("weft: serving vol.img on "), "{line}");

@@ -45,6 +45,18 @@ impl Bench {
         self.command().args(args).assert()
     }
 
+    /// Starts the command with these arguments.
+    pub fn spawn(&self, args: &[&str]) -> std::process::Child {
+        std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"))
+            .args(args)
+            .current_dir(self.dir())
+            .env("XDG_RUNTIME_DIR", self.dir())
+            .env("WEFT_SHIM", shim())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
     /// Standard output of a command that succeeds.
     pub fn stdout(&self, args: &[&str]) -> String {
         String::from_utf8(self.weft(args).success().get_output().stdout.clone()).unwrap()
