@@ -6,8 +6,9 @@
 //! ([`crate::commit`]) is taken only without it. Observers are called with it held.
 //!
 //! # Reading without the lock
-//! A reader takes places from the map with the lock held, reads without it, and then looks at the zone's generation:
-//! it is counted up before the zone is reset, so an unchanged one proves that the bytes are those that the map meant.
+//! A reader takes places from the map with the lock held, and with it a pin on each zone; it reads without the lock and
+//! gives the pins back. A zone is reset only with the lock held and only while nobody has it pinned, so what the map
+//! meant is there until it has been read.
 
 use crate::alloc::reserve::Reserve;
 use crate::alloc::slot::Slots;
@@ -25,8 +26,8 @@ use crate::state::tree::{PlaceSink, Tree};
 use crate::stats::Counts;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
@@ -40,8 +41,9 @@ pub(crate) struct Ground {
     /// CRC32C of each device block. Written before the map that leads to the block, read after it; the lock or the
     /// observer's own synchronisation orders the two, so relaxed accesses do.
     pub crc: Arc<dyn CrcTable>,
-    /// Counted up before each reset of a zone.
-    pub generations: Box<[AtomicU64]>,
+    /// Reads under way in each zone. Taken with the lock held, given back without it (release), looked at before a
+    /// reset with the lock held (acquire).
+    pub pins: Box<[AtomicU32]>,
     pub observer: OnceLock<Arc<dyn MapObserver>>,
     /// The last frame that was written. Stored (release) after the write returned, with the lock held.
     pub written_seq: AtomicU64,
@@ -104,8 +106,9 @@ impl Ground {
         (ZoneId((device_block / zone_blocks) as u32), (device_block % zone_blocks) as u32)
     }
 
-    pub(crate) fn generation(&self, zone: ZoneId) -> u64 {
-        self.generations[zone.index()].load(Acquire)
+    /// Whether no read is under way.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.pins.iter().all(|pin| pin.load(Acquire) == 0)
     }
 
     /// Reads device blocks and checks each against its CRC.
@@ -349,13 +352,11 @@ impl State {
         }
     }
 
-    /// Resets the zones whose death is durable.
+    /// Resets the zones whose death is durable and that nobody reads.
     pub(crate) fn reset_dead(&mut self) -> FsResult<()> {
         let durable = self.ground.durable_seq.load(Acquire);
-        while let Some(zone) = self.zones.take_dead(durable) {
-            self.ground.generations[zone.index()].fetch_add(1, AcqRel);
-            // Readers look at the generation after they read; the count must be seen before the erased blocks.
-            fence(std::sync::atomic::Ordering::SeqCst);
+        let pins = &self.ground.pins;
+        while let Some(zone) = self.zones.take_dead(durable, |zone| pins[zone.index()].load(Acquire) == 0) {
             match self.ground.dev.reset(zone) {
                 Ok(()) => {
                     self.stats.resets += 1;

@@ -18,8 +18,8 @@ use crate::{Lfs, stats};
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use weft_core::hist::Histogram;
 use weft_core::{Ino, ZoneId};
 use weft_device::{ZoneState, ZonedDevice, ZonedInfo};
@@ -73,7 +73,7 @@ fn ground(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Groun
         dev,
         info,
         crc,
-        generations: (0..info.zones).map(|_| AtomicU64::new(0)).collect(),
+        pins: (0..info.zones).map(|_| AtomicU32::new(0)).collect(),
         observer: Default::default(),
         written_seq: AtomicU64::new(0),
         durable_seq: AtomicU64::new(0),

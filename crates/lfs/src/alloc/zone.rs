@@ -170,10 +170,10 @@ impl ZoneTable {
         }
     }
 
-    /// Takes out a zone whose death is durable.
-    pub fn take_dead(&mut self, durable_seq: u64) -> Option<ZoneId> {
+    /// Takes out a zone whose death is durable and that is `unread`.
+    pub fn take_dead(&mut self, durable_seq: u64, unread: impl Fn(ZoneId) -> bool) -> Option<ZoneId> {
         let at = self.dying.iter().position(|z| match self.zones[z.index()].state {
-            ZoneUse::Dying(seq) => seq <= durable_seq,
+            ZoneUse::Dying(seq) => seq <= durable_seq && unread(*z),
             _ => false,
         })?;
         Some(self.dying.swap_remove(at))
@@ -182,9 +182,14 @@ impl ZoneTable {
     /// Notes that a zone cannot be written again.
     pub fn set_bad(&mut self, zone: ZoneId) {
         let z = &mut self.zones[zone.index()];
-        if z.state != ZoneUse::Bad {
-            z.state = ZoneUse::Bad;
-            self.bad += 1;
+        if z.state == ZoneUse::Bad {
+            return;
+        }
+        z.state = ZoneUse::Bad;
+        self.bad += 1;
+        // Metadata in it is in use no more or only read at mount; it does not count against what metadata may take.
+        if z.kind == Some(ZoneKind::Meta) {
+            self.set_kind(zone, None);
         }
     }
 

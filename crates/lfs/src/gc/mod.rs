@@ -59,6 +59,14 @@ impl State {
             if !self.zones.dying().is_empty() {
                 self.commit_durably()?;
                 self.reset_dead()?;
+                // Reads end without the lock that is held here.
+                while self.free_for_data() <= keep
+                    && !self.zones.dying().is_empty()
+                    && !self.ground.is_unread()
+                {
+                    std::thread::yield_now();
+                    self.reset_dead()?;
+                }
                 if self.free_for_data() > keep {
                     break;
                 }
@@ -140,8 +148,9 @@ impl State {
         let z = self.zones.get_mut(zone);
         if z.state == ZoneUse::Full {
             // Something lives there that could not be read, or that no summary names. It is left where it is.
-            tracing::warn!(%zone, live = z.live, "zone cannot be cleaned");
-            z.damaged = true;
+            if !std::mem::replace(&mut z.damaged, true) {
+                tracing::warn!(%zone, live = z.live, "zone cannot be cleaned");
+            }
         } else {
             self.stats.gc_zones += 1;
         }

@@ -5,7 +5,7 @@ use crate::layout::BLOCK;
 use crate::layout::record::FileRun;
 use crate::place::{Packer, Spot};
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
-use weft_vfs::{FsError, FsResult};
+use weft_vfs::FsResult;
 
 /// Blocks gathered for one copy.
 const BATCH_BLOCKS: u32 = 128;
@@ -46,28 +46,32 @@ impl State {
             let same =
                 live[at..].iter().take_while(|(ino, _)| self.tree.get(*ino).is_some_and(|i| i.tag == tag));
             let end = at + same.count().max(1);
-            match self.copy(&tag.relocated(), &live[at..end]) {
-                Ok(()) => at = end,
-                Err(error @ FsError::Checksum { .. }) => {
-                    // The damaged block cannot be moved; the rest of the zone stays with it.
-                    self.ground.note_checksum(&error);
-                    self.zones.get_mut(zone).damaged = true;
-                    return Ok((None, blocks));
-                }
-                Err(error) => return Err(error),
+            if !self.copy(&tag.relocated(), &live[at..end])? {
+                // What cannot be read cannot be moved; the rest of the zone stays with it.
+                self.zones.get_mut(zone).damaged = true;
+                return Ok((None, blocks));
             }
+            at = end;
         }
         let through = index >= self.zones.get(zone).summary.len();
         Ok(((!through).then_some((index, offset)), blocks))
     }
 
-    /// Reads runs and writes them to the zone for `tag`: whole blocks first, then pieces, packed.
-    fn copy(&mut self, tag: &Tag, live: &[(Ino, FileRun)]) -> FsResult<()> {
+    /// Reads runs and writes them to the zone for `tag`: whole blocks first, then pieces, packed. False when one of
+    /// them cannot be read.
+    fn copy(&mut self, tag: &Tag, live: &[(Ino, FileRun)]) -> FsResult<bool> {
         let mut data = std::mem::take(&mut self.bounce);
         data.clear();
-        let result = self.gather(live, &mut data).and_then(|spots| self.place(tag, &spots, &data, true));
+        let copied = match self.gather(live, &mut data) {
+            Ok(spots) => self.place(tag, &spots, &data, true).map(|()| true),
+            Err(error) => {
+                self.ground.note_checksum(&error);
+                tracing::warn!(%error, "live data cannot be read and stays where it is");
+                Ok(false)
+            }
+        };
         self.bounce = data;
-        result
+        copied
     }
 
     fn gather(&self, live: &[(Ino, FileRun)], data: &mut Vec<u8>) -> FsResult<Vec<Spot>> {

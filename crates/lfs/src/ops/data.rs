@@ -1,12 +1,11 @@
 //! Reading and writing bytes.
 
 use crate::Lfs;
-use crate::core::{State, WRITE_BLOCKS_MAX};
+use crate::core::{Ground, State, WRITE_BLOCKS_MAX};
 use crate::dirty::DirtyBlock;
 use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Run};
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_vfs::{FsError, FsResult};
 
@@ -21,11 +20,31 @@ struct Fetch {
     /// Where they go in the reader's buffer.
     at: usize,
     zone: ZoneId,
-    generation: u64,
 }
 
-/// How often a read is tried again because the cleaner was faster.
-const READ_RETRIES_MAX: usize = 100;
+/// Parts of a read, their zones pinned.
+struct Pinned<'a> {
+    ground: &'a Ground,
+    fetches: Vec<Fetch>,
+}
+
+impl<'a> Pinned<'a> {
+    /// Pins; with the lock held under which the places were found.
+    fn new(ground: &'a Ground, fetches: Vec<Fetch>) -> Pinned<'a> {
+        for f in &fetches {
+            ground.pins[f.zone.index()].fetch_add(1, Relaxed);
+        }
+        Pinned { ground, fetches }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        for f in &self.fetches {
+            self.ground.pins[f.zone.index()].fetch_sub(1, Release);
+        }
+    }
+}
 
 impl State {
     /// Space that writing the blocks `first..end` may take more than there is charged for them now.
@@ -187,32 +206,19 @@ impl Lfs {
     }
 
     pub(crate) fn op_read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
-        let mut fetches = Vec::new();
-        for _ in 0..READ_RETRIES_MAX {
-            fetches.clear();
-            let len = self.plan_read(ino, offset, out, &mut fetches)?;
-            match self.fetch(&fetches, out) {
-                Ok(()) => return Ok(len),
-                Err(error) => {
-                    // A zone that was reset meanwhile gives anything; only an error of a zone as it was is one.
-                    fence(SeqCst);
-                    if fetches.iter().all(|f| self.ground.generation(f.zone) == f.generation) {
-                        self.ground.note_checksum(&error);
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        Err(FsError::Device("a read was overtaken by the cleaner too often".into()))
+        let (len, pinned) = self.plan_read(ino, offset, out)?;
+        self.fetch(&pinned.fetches, out).inspect_err(|error| self.ground.note_checksum(error))?;
+        Ok(len)
     }
 
     /// With the lock: copies what is buffered, zeros holes, and notes what the device has to give.
-    fn plan_read(&self, ino: Ino, offset: u64, out: &mut [u8], fetches: &mut Vec<Fetch>) -> FsResult<usize> {
+    fn plan_read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<(usize, Pinned<'_>)> {
+        let mut fetches = Vec::new();
         let mut guard = self.state.lock();
         let inode = guard.file(ino)?;
         let len = inode.size.saturating_sub(offset).min(out.len() as u64) as usize;
         if len == 0 {
-            return Ok(0);
+            return Ok((0, Pinned::new(&self.ground, fetches)));
         }
         let out = &mut out[..len];
         let end = offset + len as u64;
@@ -241,13 +247,12 @@ impl Lfs {
                 len: (to - from) as usize,
                 at: (from - offset) as usize,
                 zone,
-                generation: self.ground.generation(zone),
             });
             known = to;
         }
         zero_to(out, end, &mut known);
         if !inode.dirty.is_empty() && inode.dirty.blocks.range(first..end_block).next().is_some() {
-            overlay(inode, offset, end, out, fetches);
+            overlay(inode, offset, end, out, &mut fetches);
         }
         // Access time as `relatime` has it: kept in memory, saved with the next checkpoint.
         let now = (self.ground.clock)().0;
@@ -255,7 +260,7 @@ impl Lfs {
         if stale && let Some(inode) = guard.tree.get_mut(ino) {
             inode.atime = now;
         }
-        Ok(len)
+        Ok((len, Pinned::new(&self.ground, fetches)))
     }
 
     /// Without the lock: reads off the device and verifies.
@@ -271,10 +276,6 @@ impl Lfs {
                 bounce.resize(blocks * BLOCK_BYTES, 0);
                 self.ground.read_blocks(f.device_block, &mut bounce)?;
                 target.copy_from_slice(&bounce[f.offset..f.offset + f.len]);
-            }
-            fence(SeqCst);
-            if self.ground.generation(f.zone) != f.generation {
-                return Err(FsError::Device("zone reset under a read".into()));
             }
         }
         Ok(())
@@ -342,7 +343,6 @@ fn overlay(
                 len: rest_len,
                 at: to_at,
                 zone: f.zone,
-                generation: f.generation,
             });
             if keep_len > 0 {
                 f.len = keep_len;
