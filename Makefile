@@ -15,8 +15,9 @@ test:
 	$(MAKE) smoke
 
 # Unmodified programs on a volume, compared with what they do natively.
-smoke: build
-	WEFT=$(BIN)/release/weft scripts/smoke.sh
+smoke:
+	$(CARGO) build --locked -p weft-cli -p weft-shim
+	WEFT=$(BIN)/debug/weft scripts/smoke.sh
 
 # RocksDB on an emulated zoned volume, from format to comparison. Installs db_bench when it is missing.
 demo: build
