@@ -283,6 +283,7 @@ pub fn special_files_keep_their_kind_and_device_number(make: Make<'_>) {
 /// Every operation on an inode that never was, or is gone, is `Stale`.
 pub fn an_inode_that_is_gone_is_stale(make: Make<'_>) {
     let fs = &*make();
+    fs.file("there");
     let gone = fs.file("gone");
     fs.unlink(Ino::ROOT, b"gone").unwrap();
     for ino in [gone, Ino(0), Ino(1 << 40), Ino(u64::MAX)] {
@@ -294,6 +295,7 @@ pub fn an_inode_that_is_gone_is_stale(make: Make<'_>) {
         assert_fails!(fs.rmdir(ino, b"x"), FsError::Stale);
         assert_fails!(fs.link(ino, Ino::ROOT, b"x"), FsError::Stale);
         assert_fails!(fs.rename(ino, b"x", Ino::ROOT, b"y", Default::default()), FsError::Stale);
+        assert_fails!(fs.rename(Ino::ROOT, b"there", ino, b"y", Default::default()), FsError::Stale);
         assert_fails!(fs.readlink(ino), FsError::Stale);
         assert_fails!(fs.parent(ino), FsError::Stale);
         assert_fails!(fs.readdir(ino, 0, &mut |_| true), FsError::Stale);
@@ -301,6 +303,8 @@ pub fn an_inode_that_is_gone_is_stale(make: Make<'_>) {
         assert_fails!(fs.read(ino, 0, &mut [0; 8]), FsError::Stale);
         assert_fails!(fs.write(ino, 0, b"x"), FsError::Stale);
         assert_fails!(fs.write_through(ino, 0, b"x"), FsError::Stale);
+        assert_fails!(fs.write_back(ino), FsError::Stale);
+        assert_fails!(fs.fsync(ino), FsError::Stale);
         assert_fails!(fs.fallocate(ino, crate::FallocateMode::Allocate, 0, 1), FsError::Stale);
         assert_fails!(fs.seek(ino, 0, crate::SeekTarget::Data), FsError::Stale);
         assert_fails!(fs.getxattr(ino, b"user.x"), FsError::Stale);
