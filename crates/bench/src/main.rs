@@ -1,0 +1,162 @@
+//! Side by side with peers: the same program on the same disk with the same durability, once on the disk's own file
+//! system and once on a weft volume whose image lies on it; and what a call costs that is not weft's.
+//!
+//! Runs come in pairs, in turns, and every other pair the other way round, so that what changes on the machine meets
+//! both sides alike. Ratios are taken within pairs; the median and the range of them are what is reported. Nothing here
+//! is a test: a benchmark fails only when a program does.
+//!
+//! - [`pairs`]: taking turns, medians, ratios;
+//! - [`db_bench`]: RocksDB's benchmark as a workload;
+//! - [`disk`]: `weft-bench disk`, volume against file system, and `weft-bench non-weft`, hooked against not hooked;
+//! - [`hook_cost`]: `weft-bench hook-cost`, single calls.
+
+mod db_bench;
+mod disk;
+mod error;
+mod hook_cost;
+mod pairs;
+
+use clap::{Args, Parser, Subcommand};
+use error::BenchError;
+use pairs::Comparison;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Compare weft with the file system of the same disk.
+#[derive(Parser, Debug)]
+#[command(name = "weft-bench", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// db_bench on a volume whose image lies in a directory, against db_bench in that directory.
+    Disk {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// db_bench in a directory under the preloaded library, against db_bench there without it.
+    NonWeft {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// Calls on files that are not weft's under the preloaded library, against the same calls without it.
+    HookCost {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// All three.
+    All {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// Makes one kind of call over and over and prints its nanoseconds; what hook-cost starts.
+    #[command(hide = true)]
+    CallLoop {
+        /// The call.
+        call: String,
+        /// A file to call it on.
+        file: PathBuf,
+    },
+}
+
+/// What all comparisons take.
+#[derive(Args, Debug, Clone)]
+pub struct Common {
+    /// Pairs of runs; at least 5 for figures that are to be shown.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub pairs: u32,
+    /// A directory on the disk that is measured.
+    #[arg(long, value_name = "DIR", default_value = "target/weft-bench")]
+    pub dir: PathBuf,
+    /// Write every run as JSON, too.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The weft command [default: WEFT, or the one beside this program]
+    #[arg(long, value_name = "FILE", env = "WEFT")]
+    pub weft: Option<PathBuf>,
+}
+
+/// How large the database is.
+#[derive(Args, Debug, Clone)]
+pub struct Load {
+    /// Keys of 16 bytes with values of 400.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub keys: u64,
+    /// Synced writes of fillsync.
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    pub syncs: u64,
+    /// Size of the volume.
+    #[arg(long, value_name = "BYTES", default_value = "2G")]
+    pub size: String,
+    /// Workloads, of fillrandom, fillsync, readrandom and readwhilewriting.
+    #[arg(long, value_delimiter = ',', default_value = "fillrandom,fillsync,readrandom,readwhilewriting")]
+    pub workloads: Vec<db_bench::Workload>,
+}
+
+impl Common {
+    /// The weft command.
+    pub fn weft(&self) -> Result<PathBuf, BenchError> {
+        let path = match &self.weft {
+            Some(path) => path.clone(),
+            None => {
+                std::env::current_exe().map_err(|e| BenchError::io("own path", e))?.with_file_name("weft")
+            }
+        };
+        if path.is_file() { Ok(path) } else { Err(BenchError::NoWeft(path)) }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "weft-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), BenchError> {
+    let (common, comparisons) = match command {
+        Command::CallLoop { call, file } => return hook_cost::call_loop(&call, &file),
+        Command::Disk { common, load } => {
+            let compared = disk::disk(&common, &load)?;
+            (common, compared)
+        }
+        Command::NonWeft { common, load } => {
+            let compared = disk::non_weft(&common, &load)?;
+            (common, compared)
+        }
+        Command::HookCost { common } => {
+            let compared = hook_cost::compare(&common)?;
+            (common, compared)
+        }
+        Command::All { common, load } => {
+            let mut all = disk::disk(&common, &load)?;
+            all.extend(disk::non_weft(&common, &load)?);
+            all.extend(hook_cost::compare(&common)?);
+            (common, all)
+        }
+    };
+    if let Some(path) = &common.json {
+        write_json(path, &comparisons).map_err(|e| BenchError::io(path.display(), e))?;
+    }
+    let written = write!(io::stdout(), "{}", pairs::table(&comparisons));
+    written.map_err(|e| BenchError::io("standard output", e))
+}
+
+fn write_json(path: &std::path::Path, comparisons: &[Comparison]) -> io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    serde_json::to_writer_pretty(&mut file, comparisons)?;
+    file.write_all(b"\n")
+}
