@@ -156,3 +156,16 @@ impl Drop for Call<'_> {
         self.slot.state.store(FREE, Release);
     }
 }
+
+impl Client {
+    /// Sends any request and payload and waits for its answer: for tests of what a server does with a broken client.
+    #[doc(hidden)]
+    pub fn raw_request(&self, request: Request, payload: &[&[u8]]) -> Result<Response, Errno> {
+        let mut call = self.call(Op::Sync, &[])?;
+        for part in payload {
+            call.put(part)?;
+        }
+        call.request = request;
+        call.run().map(|answer| answer.response)
+    }
+}

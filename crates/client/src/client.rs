@@ -2,7 +2,9 @@
 
 use crate::proto::FileRef;
 use crate::shared::channel::{Channel, Measured, Slot};
-use crate::shared::volume::{self, Control, DIRECTORIES, Inode, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
+use crate::shared::volume::{
+    self, Control, DIRECTORIES, Inode, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX,
+};
 use crate::sys::{self, Errno};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};

@@ -2,9 +2,9 @@
 
 use crate::client::{Client, ForkTicket, Image, Leases};
 use crate::proto::{HELLO_CLONE, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
+use crate::shared::VERSION;
 use crate::shared::channel::Channel;
 use crate::shared::volume::{self, Control, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
-use crate::shared::VERSION;
 use crate::sys::{self, Errno};
 use bytemuck::Zeroable;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
@@ -153,8 +153,7 @@ fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
     }
     let device_blocks = page.device_blocks.load(Relaxed);
     let base = page.image_base.load(Relaxed);
-    let map: *const MapPage =
-        sys::map_shared(map_fd, 0, MAP_PAGES_MAX * size_of::<MapPage>(), false)?.cast();
+    let map: *const MapPage = sys::map_shared(map_fd, 0, MAP_PAGES_MAX * size_of::<MapPage>(), false)?.cast();
     let crc: *const AtomicU32 = sys::map_shared(crc_fd, 0, device_blocks as usize * 4, false)?.cast();
     let rings = sys::map_shared(ring_fd, 0, RINGS_MAX * RING_BYTES, true)?;
     let data_bytes = device_blocks as usize * BLOCK_BYTES;
@@ -168,12 +167,5 @@ fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
     for fd in [control_fd, map_fd, crc_fd, ring_fd] {
         let _ = sys::close(fd);
     }
-    Ok(Some(Leases {
-        control,
-        map,
-        crc,
-        rings,
-        image,
-        device_blocks,
-    }))
+    Ok(Some(Leases { control, map, crc, rings, image, device_blocks }))
 }

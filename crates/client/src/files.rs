@@ -102,7 +102,13 @@ impl Client {
         Ok(done)
     }
 
-    fn read_by_server(&self, file: FileRef, out: &mut [u8], offset: u64, want_map: bool) -> Result<usize, Errno> {
+    fn read_by_server(
+        &self,
+        file: FileRef,
+        out: &mut [u8],
+        offset: u64,
+        want_map: bool,
+    ) -> Result<usize, Errno> {
         let len = out.len().min(PAYLOAD_BYTES);
         let answer = self.call(Op::Read, &[file.0, offset, len as u64, u64::from(want_map)])?.run()?;
         let payload = answer.payload();
@@ -150,7 +156,13 @@ impl Client {
         result
     }
 
-    fn write_at(&self, file: FileRef, parts: &[&[u8]], len: usize, offset: Option<u64>) -> Result<usize, Errno> {
+    fn write_at(
+        &self,
+        file: FileRef,
+        parts: &[&[u8]],
+        len: usize,
+        offset: Option<u64>,
+    ) -> Result<usize, Errno> {
         if len == 0 {
             return Ok(0);
         }
@@ -180,7 +192,8 @@ impl Client {
         if self.append_with_room(file, &[piece], piece.len(), offset)? {
             return Ok(piece.len());
         }
-        let answer = self.call(Op::Write, &[file.0, offset.unwrap_or(AT_FILE_OFFSET)])?.part1(piece)?.run()?;
+        let answer =
+            self.call(Op::Write, &[file.0, offset.unwrap_or(AT_FILE_OFFSET)])?.part1(piece)?.run()?;
         Ok(answer.ret() as usize)
     }
 

@@ -37,7 +37,9 @@ impl Verified {
     fn entry(&self, device_block: u64, crc: u32) -> VerifiedEntry<'_> {
         let age = sys::ticks() >> VERIFIED_TICKS_BITS;
         // The constant spreads consecutive ages over all bits. 0 is the value of an unused entry.
-        let good = ((u64::from(crc) << 32 | device_block & 0xffff_ffff) ^ age.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1);
+        let good = ((u64::from(crc) << 32 | device_block & 0xffff_ffff)
+            ^ age.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .max(1);
         VerifiedEntry { place: &self.0[device_block as usize % VERIFIED_ENTRIES], good }
     }
 }
@@ -167,7 +169,13 @@ impl Client {
     }
 
     /// Reads at `offset` along the shared map and from the ring.
-    pub(crate) fn read_here(&self, leases: &Leases, inode: &Inode, offset: u64, out: &mut [u8]) -> Result<ReadHere, Errno> {
+    pub(crate) fn read_here(
+        &self,
+        leases: &Leases,
+        inode: &Inode,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<ReadHere, Errno> {
         if inode.kind.load(Relaxed) != libc::S_IFREG {
             return Ok(ReadHere::NotHere { want_map: false });
         }
@@ -206,6 +214,8 @@ impl Client {
             if !above.is_empty() {
                 let Some(ring) = leases.ring(inode.ring.load(Relaxed)) else { continue };
                 let start = offset + below.len() as u64;
+                #[cfg(test)]
+                tests::meanwhile();
                 copy_from_ring(ring, start, above);
                 fence(Acquire);
                 if inode.head.load(Relaxed) > start {
@@ -222,7 +232,13 @@ impl Client {
     }
 
     /// Copies bytes that lie below the ring, block run by block run.
-    fn copy_mapped(&self, leases: &Leases, inode: &Inode, offset: u64, out: &mut [u8]) -> Result<Copied, Errno> {
+    fn copy_mapped(
+        &self,
+        leases: &Leases,
+        inode: &Inode,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<Copied, Errno> {
         let mut done = 0;
         let mut blocks_read = 0;
         while done < out.len() {
@@ -240,6 +256,8 @@ impl Client {
                     if !self.verify_block(leases, address)? {
                         return Ok(Copied::Retry);
                     }
+                    #[cfg(test)]
+                    tests::meanwhile();
                     let stored = piece_len.saturating_sub(within).min(take);
                     leases.read_image(address + within as u64, &mut piece_out[..stored])?;
                     piece_out[stored..].fill(0);
@@ -328,5 +346,194 @@ fn copy_from_ring(ring: *const u8, at: u64, out: &mut [u8]) {
     unsafe {
         ptr::copy_nonoverlapping(ring.add(start), out.as_mut_ptr(), first);
         ptr::copy_nonoverlapping(ring, out.as_mut_ptr().add(first), rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Image;
+    use crate::shared::volume::{Control, MapPage};
+    use std::cell::RefCell;
+    use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
+
+    thread_local! {
+        static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    /// What the server does between a reader's look at the map and its copy: once, when a test has set it.
+    pub fn meanwhile() {
+        if let Some(act) = MEANWHILE.with(|m| m.borrow_mut().take()) {
+            act();
+        }
+    }
+
+    fn set_meanwhile(act: impl FnOnce() + 'static) {
+        MEANWHILE.with(|m| *m.borrow_mut() = Some(Box::new(act)));
+    }
+
+    fn leaked<T>(count: usize) -> *mut T {
+        let layout = std::alloc::Layout::array::<T>(count).unwrap();
+        // SAFETY: the layout is not empty; zeroed memory is valid for every type these tests use. Leaked on purpose.
+        unsafe { std::alloc::alloc_zeroed(layout).cast() }
+    }
+
+    /// A device of 16 blocks, one open file of two blocks at device blocks 3 and 4, an empty ring behind them.
+    #[derive(Clone, Copy)]
+    struct Rig {
+        client: &'static Client,
+        leases: &'static Leases,
+        image: *mut u8,
+        crc: *const AtomicU32,
+        map: *mut MapPage,
+        rings: *mut u8,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let control: *mut Control = leaked(1);
+            let (image, crc, map, rings) =
+                (leaked(16 * BLOCK_BYTES), leaked(16), leaked(8), leaked(RING_BYTES));
+            let leases =
+                Leases { control, map, crc, rings, image: Image::Mapped { data: image }, device_blocks: 16 };
+            let client = Client {
+                socket: AtomicI32::new(-1),
+                channel: AtomicPtr::new(leaked(1)),
+                connection: AtomicU32::new(0),
+                token: AtomicU64::new(0),
+                volume_tag: 0,
+                leases: Some(leases),
+                socket_path: [0; 108],
+                socket_path_len: 0,
+            };
+            let rig = Rig {
+                client: Box::leak(Box::new(client)),
+                leases: Box::leak(Box::new(leases)),
+                image,
+                crc,
+                map,
+                rings,
+            };
+            rig.inode().kind.store(libc::S_IFREG, Relaxed);
+            rig.inode().ring.store(1, Relaxed);
+            rig.inode().directories[0].store(1, Relaxed);
+            // SAFETY: page 1 of the map is the directory.
+            unsafe { (&(*rig.map.add(1)).directory)[0].store(2, Relaxed) };
+            rig.place(0, 3, b'a');
+            rig.place(1, 4, b'b');
+            rig.inode().head.store(2 * BLOCK_BYTES as u64, Relaxed);
+            rig.inode().size.store(2 * BLOCK_BYTES as u64, Relaxed);
+            rig
+        }
+
+        fn inode(&self) -> &'static Inode {
+            &self.leases.control().inodes[0]
+        }
+
+        /// Fills a device block and its CRC.
+        fn write_block(&self, device_block: usize, byte: u8) {
+            let data = [byte; BLOCK_BYTES];
+            // SAFETY: the image has 16 blocks, the table 16 entries.
+            unsafe {
+                ptr::copy_nonoverlapping(
+                    data.as_ptr(),
+                    self.image.add(device_block * BLOCK_BYTES),
+                    BLOCK_BYTES,
+                );
+                (*self.crc.add(device_block)).store(checksum::crc32c(&data), Relaxed);
+            }
+        }
+
+        /// Writes a block and maps it as the server does.
+        fn place(&self, block: usize, device_block: usize, byte: u8) {
+            self.write_block(device_block, byte);
+            let entry = MapEntry::piece((device_block * BLOCK_BYTES) as u64, BLOCK_BYTES);
+            self.inode().seq.fetch_add(1, AcqRel);
+            // SAFETY: page 2 of the map is the chunk.
+            unsafe { (&(*self.map.add(2)).chunk)[block].store(entry.0, Relaxed) };
+            self.inode().seq.fetch_add(1, Release);
+        }
+
+        fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+            let mut out = vec![0; len];
+            match self.client.read_here(self.leases, self.inode(), offset, &mut out)? {
+                ReadHere::Done(n) => {
+                    out.truncate(n);
+                    Ok(out)
+                }
+                ReadHere::NotHere { .. } => panic!("not readable here"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_follows_the_map_and_ends_at_the_size() {
+        let rig = Rig::new();
+        let got = rig.read(4090, 12).unwrap();
+        assert_eq!(got, b"aaaaaabbbbbb");
+        assert_eq!(rig.read(8190, 100).unwrap(), b"bb");
+        assert_eq!(rig.read(9000, 100).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_block_that_moves_between_look_and_copy_is_read_at_its_new_place() {
+        let rig = Rig::new();
+        set_meanwhile(move || {
+            rig.place(0, 7, b'a');
+            // The old place is erased and holds somebody else's data.
+            rig.write_block(3, b'X');
+        });
+        assert_eq!(rig.read(0, 4096).unwrap(), vec![b'a'; 4096]);
+    }
+
+    #[test]
+    fn a_place_that_was_recycled_before_the_checksum_is_no_error() {
+        let rig = Rig::new();
+        set_meanwhile(move || {
+            rig.place(1, 8, b'b');
+            // Half erased: the checksum of the old place cannot match.
+            // SAFETY: within the image.
+            unsafe { rig.image.add(4 * BLOCK_BYTES).write(b'Z') };
+        });
+        assert_eq!(rig.read(0, 8192).unwrap()[4096..], vec![b'b'; 4096]);
+    }
+
+    #[test]
+    fn a_block_whose_checksum_does_not_match_is_eio() {
+        let rig = Rig::new();
+        // SAFETY: within the image.
+        unsafe { rig.image.add(3 * BLOCK_BYTES + 77).write(b'!') };
+        assert_eq!(rig.read(0, 10).unwrap_err(), libc::EIO);
+    }
+
+    #[test]
+    fn ring_bytes_that_are_flushed_and_overwritten_meanwhile_are_read_from_the_device() {
+        let rig = Rig::new();
+        let at = 2 * BLOCK_BYTES as u64;
+        copy_into_ring(rig.rings, at, &[b'c'; BLOCK_BYTES]);
+        rig.inode().size.store(at + BLOCK_BYTES as u64, Relaxed);
+        set_meanwhile(move || {
+            rig.place(2, 9, b'c');
+            rig.inode().head.store(at + BLOCK_BYTES as u64, Release);
+            copy_into_ring(rig.rings, at + RING_BYTES as u64, &[b'Y'; BLOCK_BYTES]);
+        });
+        assert_eq!(rig.read(at - 2, 100).unwrap(), [b"bb".as_slice(), &[b'c'; 98]].concat());
+    }
+
+    #[test]
+    fn ring_bytes_that_are_flushed_meanwhile_are_never_taken_for_older_ones() {
+        let rig = Rig::new();
+        // Beyond the chunks that are filled: the flush changes no map entry, only the head tells.
+        let at = 512 * BLOCK_BYTES as u64;
+        rig.inode().head.store(at, Relaxed);
+        rig.inode().size.store(at + 100, Relaxed);
+        copy_into_ring(rig.rings, at, &[b'c'; 100]);
+        set_meanwhile(move || {
+            rig.inode().head.store(at + 100, Release);
+            copy_into_ring(rig.rings, at + RING_BYTES as u64, &[b'Y'; 100]);
+        });
+        let mut out = [0; 100];
+        let outcome = rig.client.read_here(rig.leases, rig.inode(), at, &mut out).unwrap();
+        assert!(matches!(outcome, ReadHere::NotHere { want_map: true }));
     }
 }

@@ -109,13 +109,27 @@ impl Client {
     }
 
     /// Renames; `flags` are `RENAME_NOREPLACE` and `RENAME_EXCHANGE`.
-    pub fn rename(&self, at: FileRef, path: &[u8], at2: FileRef, path2: &[u8], flags: u32) -> Result<(), Errno> {
+    pub fn rename(
+        &self,
+        at: FileRef,
+        path: &[u8],
+        at2: FileRef,
+        path2: &[u8],
+        flags: u32,
+    ) -> Result<(), Errno> {
         let args = [at.0, at2.0, u64::from(flags)];
         self.call(Op::Rename, &args)?.part1(path)?.part2(path2)?.run().map(drop)
     }
 
     /// Gives a file one more name; `flags` may hold `AT_SYMLINK_FOLLOW`.
-    pub fn link(&self, at: FileRef, path: &[u8], at2: FileRef, path2: &[u8], flags: i32) -> Result<(), Errno> {
+    pub fn link(
+        &self,
+        at: FileRef,
+        path: &[u8],
+        at2: FileRef,
+        path2: &[u8],
+        flags: i32,
+    ) -> Result<(), Errno> {
         self.call(Op::Link, &[at.0, at2.0, flags as u64])?.part1(path)?.part2(path2)?.run().map(drop)
     }
 
@@ -152,7 +166,14 @@ impl Client {
     }
 
     /// An extended attribute. With an empty `out` only its length.
-    pub fn get_xattr(&self, at: FileRef, path: &[u8], flags: i32, name: &[u8], out: &mut [u8]) -> Result<usize, Errno> {
+    pub fn get_xattr(
+        &self,
+        at: FileRef,
+        path: &[u8],
+        flags: i32,
+        name: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
         let answer = self.call(Op::GetXattr, &[at.0, flags as u64])?.part1(path)?.part2(name)?.run()?;
         if out.is_empty() { Ok(answer.payload().len()) } else { copy_out(answer.payload(), out) }
     }

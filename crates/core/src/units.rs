@@ -2,7 +2,9 @@
 
 /// Why a size was not understood.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is not a size; write a number with an optional K, M, G or T (powers of 1024), such as 512M or 4G")]
+#[error(
+    "'{0}' is not a size; write a number with an optional K, M, G or T (powers of 1024), such as 512M or 4G"
+)]
 pub struct BadSize(pub String);
 
 /// Parses `4096`, `4K`, `1.5M`, `4GiB`; the suffixes are powers of 1024.
@@ -39,7 +41,13 @@ pub fn format_size(bytes: u64) -> String {
     if unit == 0 {
         return format!("{bytes} B");
     }
-    let digits = if value < 10.0 { 2 } else if value < 100.0 { 1 } else { 0 };
+    let digits = if value < 10.0 {
+        2
+    } else if value < 100.0 {
+        1
+    } else {
+        0
+    };
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
@@ -48,7 +56,13 @@ pub fn format_nanos(ns: u64) -> String {
     const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let (name, scale) = UNITS.into_iter().rev().find(|(_, scale)| ns as f64 >= *scale).unwrap_or(UNITS[0]);
     let value = ns as f64 / scale;
-    let digits = if scale == 1.0 || value >= 100.0 { 0 } else if value < 10.0 { 2 } else { 1 };
+    let digits = if scale == 1.0 || value >= 100.0 {
+        0
+    } else if value < 10.0 {
+        2
+    } else {
+        1
+    };
     format!("{value:.digits$} {name}")
 }
 

@@ -14,13 +14,16 @@ use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::thread::JoinHandle;
 use weft_client::FileRef;
 use weft_client::proto::{HELLO_CLONE, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
 use weft_client::shared::VERSION;
-use weft_client::shared::channel::{Channel, DONE, Measured, PAYLOAD_BYTES, SLOTS, SUBMITTED, Slot};
+use weft_client::shared::channel::{
+    Channel, DONE, Measured, PAYLOAD_BYTES, Response, SLOTS, SUBMITTED, Slot,
+};
 use weft_client::sys;
 use weft_vfs::Cred;
 
@@ -288,7 +291,8 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
         }
     }
     connections.live.lock().insert(connection.id, connection.clone());
-    let served = answer_hello(volume, &connection, &socket).and_then(|()| attend(volume, &connection, &mut socket));
+    let served =
+        answer_hello(volume, &connection, &socket).and_then(|()| attend(volume, &connection, &mut socket));
     end(volume, &connection);
     connections.live.lock().remove(&connection.id);
     served
@@ -410,7 +414,14 @@ fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) 
             stay_near(pinned);
         }
         let payload = connection.payload(index);
-        let response = crate::serve::answer(volume, connection, &request, payload, PAYLOAD_BYTES);
+        // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
+        let response = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            crate::serve::answer(volume, connection, &request, payload, PAYLOAD_BYTES)
+        }))
+        .unwrap_or_else(|_| {
+            tracing::error!(op = request.op, "answering a request panicked; the caller gets EIO");
+            Response { ret: -i64::from(libc::EIO), ..Response::default() }
+        });
         // SAFETY: the response is the server's until DONE.
         unsafe { *slot.response.get() = response };
         slot.state.store(DONE, SeqCst);

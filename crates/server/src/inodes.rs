@@ -76,7 +76,11 @@ impl Drop for WriteGuard<'_> {
 
 impl Inodes {
     /// No inode is open.
-    pub fn new(control: Arc<SharedMemory>, maps: Arc<Maps>, fs: Arc<dyn FileSystem>) -> std::io::Result<Inodes> {
+    pub fn new(
+        control: Arc<SharedMemory>,
+        maps: Arc<Maps>,
+        fs: Arc<dyn FileSystem>,
+    ) -> std::io::Result<Inodes> {
         let rings = SharedMemory::create("weft-rings", RINGS_MAX * RING_BYTES)?;
         let table = Table {
             by_ino: FxHashMap::default(),

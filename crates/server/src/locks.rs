@@ -59,14 +59,13 @@ impl Locks {
     /// The first record lock of somebody else that is in the way of `range`.
     pub fn in_the_way(&self, ino: Ino, owner: Owner, range: &LockRange) -> Option<LockRange> {
         let table = self.table.lock();
-        conflict(table.records.get(&ino)?, owner, range.kind == libc::F_WRLCK, range.start, last_byte(range)).map(|held| {
-            LockRange {
+        conflict(table.records.get(&ino)?, owner, range.kind == libc::F_WRLCK, range.start, last_byte(range))
+            .map(|held| LockRange {
                 kind: if held.exclusive { libc::F_WRLCK } else { libc::F_RDLCK },
                 start: held.start,
                 len: if held.last == u64::MAX { 0 } else { held.last - held.start + 1 },
                 pid: held.pid,
-            }
-        })
+            })
     }
 
     /// Sets or clears a record lock; waits for others when `wait`, until `cancelled`. Errors are errno values.
@@ -82,7 +81,9 @@ impl Locks {
         let exclusive = range.kind == libc::F_WRLCK;
         let mut table = self.table.lock();
         if range.kind != libc::F_UNLCK {
-            while conflict(table.records.entry(ino).or_default(), owner, exclusive, range.start, last).is_some() {
+            while conflict(table.records.entry(ino).or_default(), owner, exclusive, range.start, last)
+                .is_some()
+            {
                 if !wait {
                     return Err(libc::EAGAIN);
                 }
@@ -105,7 +106,13 @@ impl Locks {
     }
 
     /// `flock`: `operation` as in the system call. Errors are errno values.
-    pub fn set_whole(&self, ino: Ino, owner: Owner, operation: i32, cancelled: &dyn Fn() -> bool) -> Result<(), i32> {
+    pub fn set_whole(
+        &self,
+        ino: Ino,
+        owner: Owner,
+        operation: i32,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), i32> {
         let wait = operation & libc::LOCK_NB == 0;
         let exclusive = match operation & !libc::LOCK_NB {
             libc::LOCK_EX => Some(true),

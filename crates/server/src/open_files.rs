@@ -49,7 +49,13 @@ impl OpenFiles {
     }
 
     /// Adds an open file with one reference; `None` when there are too many.
-    pub fn add(&self, inode: Arc<OpenInode>, flags: i32, path: Vec<u8>, opener: Opener) -> Option<Arc<OpenFile>> {
+    pub fn add(
+        &self,
+        inode: Arc<OpenInode>,
+        flags: i32,
+        path: Vec<u8>,
+        opener: Opener,
+    ) -> Option<Arc<OpenFile>> {
         let mut table = self.table.lock();
         let slot = match table.free.pop() {
             Some(slot) => slot,

@@ -5,8 +5,8 @@ use crate::error::ServerError;
 use crate::memory::lock_robust;
 use crate::volume::Volume;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -49,7 +49,10 @@ pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
     let owner = std::fs::symlink_metadata(&dir)?;
     if !owner.is_dir() || owner.uid() != uid {
         // Somebody else made it to be asked instead of us.
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours", dir.display())));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} is not ours", dir.display()),
+        ));
     }
     Ok(dir.join(format!("{:x}-{:x}.sock", meta.dev(), meta.ino())))
 }

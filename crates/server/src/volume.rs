@@ -124,7 +124,8 @@ impl Volume {
     /// A volume that nobody is connected to.
     pub fn new(options: VolumeOptions) -> Result<Volume, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
-        let control = SharedMemory::create("weft-control", size_of::<Control>()).map_err(system("control memory"))?;
+        let control =
+            SharedMemory::create("weft-control", size_of::<Control>()).map_err(system("control memory"))?;
         let control = Arc::new(control);
         let maps = Arc::new(Maps::new(control.clone()).map_err(system("map memory"))?);
         if let Some(core) = options.fs.block_map() {

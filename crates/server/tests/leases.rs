@@ -70,7 +70,8 @@ impl Rig {
     }
 
     fn client(&self) -> Client {
-        let options = ConnectOptions { socket_path: &self.path, mount_point: b"/weft", inherited_socket: None };
+        let options =
+            ConnectOptions { socket_path: &self.path, mount_point: b"/weft", inherited_socket: None };
         Client::connect(&options).unwrap()
     }
 }
@@ -100,7 +101,13 @@ fn fill(version: u64, from: u64, out: &mut [u8]) {
 
 fn verify(version: u64, from: u64, got: &[u8]) {
     for (i, b) in got.iter().enumerate() {
-        assert_eq!(*b, byte(version, from + i as u64), "byte {} of {}", from + i as u64, from + got.len() as u64);
+        assert_eq!(
+            *b,
+            byte(version, from + i as u64),
+            "byte {} of {}",
+            from + i as u64,
+            from + got.len() as u64
+        );
     }
 }
 
@@ -118,7 +125,9 @@ fn an_append_is_readable_at_once_by_everyone_and_never_torn() {
                 let mut out = vec![0; 20_000];
                 let mut random = reader + 1;
                 while !stop.load(Relaxed) {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     let size = accepted.load(Acquire);
                     if size == 0 {
                         continue;
@@ -157,8 +166,9 @@ fn readers_see_old_or_new_blocks_while_the_cleaner_moves_them() {
     let writer = rig.client();
     // Nearly full, so that a zone is written anew soon after it was emptied.
     let blocks = writer.statfs().unwrap().free_bytes * 92 / 100 / BLOCK_BYTES as u64 / FILES as u64;
-    let files: Vec<FileRef> =
-        (0..FILES).map(|i| open(&writer, format!("/f{i}").as_bytes(), libc::O_RDWR | libc::O_CREAT)).collect();
+    let files: Vec<FileRef> = (0..FILES)
+        .map(|i| open(&writer, format!("/f{i}").as_bytes(), libc::O_RDWR | libc::O_CREAT))
+        .collect();
     let mut block = vec![0; BLOCK_BYTES];
     // A block carries its file, number and version; a reader accepts any version of the right block.
     let stamp = |block: &mut [u8], file: usize, number: u64, version: u64| {
@@ -187,7 +197,9 @@ fn readers_see_old_or_new_blocks_while_the_cleaner_moves_them() {
                 let mut random = reader + 1;
                 let mut read = 0u64;
                 while !stop.load(Relaxed) {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     let (file, number) = ((random >> 40) as usize % FILES, (random >> 20) % blocks);
                     let n = client.pread(files[file], &mut out, number * BLOCK_BYTES as u64).unwrap();
                     assert_eq!(n as u64, (blocks - number).min(64) * BLOCK_BYTES as u64);
@@ -195,7 +207,11 @@ fn readers_see_old_or_new_blocks_while_the_cleaner_moves_them() {
                         let words: Vec<u64> =
                             block.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw)).collect();
                         for part in words.chunks_exact(4) {
-                            assert_eq!((part[0], part[1]), (file as u64, number + i as u64), "another block's bytes");
+                            assert_eq!(
+                                (part[0], part[1]),
+                                (file as u64, number + i as u64),
+                                "another block's bytes"
+                            );
                             assert_eq!((part[2], part[3]), (words[2], !words[2]), "a torn block");
                         }
                     }

@@ -32,7 +32,8 @@ impl Rig {
     }
 
     fn client(&self) -> Client {
-        let options = ConnectOptions { socket_path: &self.path, mount_point: b"/weft", inherited_socket: None };
+        let options =
+            ConnectOptions { socket_path: &self.path, mount_point: b"/weft", inherited_socket: None };
         Client::connect(&options).unwrap()
     }
 }
@@ -190,7 +191,8 @@ fn attributes_are_set_one_by_one() {
     let rig = Rig::new();
     let a = rig.client();
     let file = create(&a, b"/x");
-    let change = AttrChange { mode: Some(0o600), mtime_ns: Some(1_500_000_000_000_000_001), ..AttrChange::default() };
+    let change =
+        AttrChange { mode: Some(0o600), mtime_ns: Some(1_500_000_000_000_000_001), ..AttrChange::default() };
     a.set_attr(FileRef::ROOT, b"/x", 0, &change).unwrap();
     let attr = a.fstat(file).unwrap();
     assert_eq!(attr.mode, libc::S_IFREG | 0o600);

@@ -40,7 +40,8 @@ impl Lock {
                 }
                 continue;
             }
-            if seen & WAITERS == 0 && self.0.compare_exchange(seen, seen | WAITERS, Relaxed, Relaxed).is_err() {
+            if seen & WAITERS == 0 && self.0.compare_exchange(seen, seen | WAITERS, Relaxed, Relaxed).is_err()
+            {
                 continue;
             }
             sys::futex_wait(&self.0, seen | WAITERS, WAIT_NS);

@@ -86,7 +86,11 @@ pub fn set(ask: &Ask<'_>) -> Outcome {
         return Err(Failure(libc::EPERM));
     }
     let mut change = SetAttr { perm, uid, gid, size: None, atime, mtime };
-    if (uid.is_some() || gid.is_some()) && perm.is_none() && attr.kind == FileKind::File && attr.perm & 0o111 != 0 {
+    if (uid.is_some() || gid.is_some())
+        && perm.is_none()
+        && attr.kind == FileKind::File
+        && attr.perm & 0o111 != 0
+    {
         // A new owner must not get a program that runs as somebody else.
         change.perm = Some(attr.perm & !(libc::S_ISUID | libc::S_ISGID));
     }
@@ -106,7 +110,8 @@ fn check_xattr(ask: &Ask<'_>, attr: &Attr, name: &[u8], wanted: u32) -> Result<(
         return Ok(ask.connection.cred.check(attr, wanted)?);
     }
     if name.starts_with(b"trusted.") || name.starts_with(b"security.") {
-        let allowed = ask.connection.cred.is_root() || wanted == access::READ && name.starts_with(b"security.");
+        let allowed =
+            ask.connection.cred.is_root() || wanted == access::READ && name.starts_with(b"security.");
         return if allowed { Ok(()) } else { Err(Failure(libc::EPERM)) };
     }
     Err(Failure(libc::EOPNOTSUPP))

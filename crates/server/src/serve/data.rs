@@ -74,7 +74,8 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
         true => shared.offset.load(Relaxed),
         false => ask.arg(1),
     };
-    let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or(Failure(libc::EFBIG))?;
+    let end =
+        offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or(Failure(libc::EFBIG))?;
     if data.len() >= THROUGH_BYTES {
         volume.fs.write_through(inode.ino, offset, data)?;
     } else {
@@ -188,7 +189,9 @@ pub fn seek(ask: &Ask<'_>) -> Outcome {
     let size = volume.inodes.size(&open.inode);
     let target = match ask.arg(2) as i32 {
         libc::SEEK_SET => offset,
-        libc::SEEK_CUR => (shared.offset.load(Relaxed) as i64).checked_add(offset).ok_or(Failure(libc::EOVERFLOW))?,
+        libc::SEEK_CUR => {
+            (shared.offset.load(Relaxed) as i64).checked_add(offset).ok_or(Failure(libc::EOVERFLOW))?
+        }
         libc::SEEK_END => (size as i64).checked_add(offset).ok_or(Failure(libc::EOVERFLOW))?,
         whence @ (libc::SEEK_DATA | libc::SEEK_HOLE) => {
             regular(ask, &open)?;

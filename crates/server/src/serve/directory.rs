@@ -46,7 +46,8 @@ pub fn read_dir(ask: &Ask<'_>) -> Outcome {
     if room {
         let core_cookie = cookie.saturating_sub(AFTER_DOT_DOT);
         fs.readdir(ino, core_cookie, &mut |entry| {
-            room = packer.push(entry.ino.0, entry.cookie + AFTER_DOT_DOT, entry.kind.dirent_type(), entry.name);
+            room =
+                packer.push(entry.ino.0, entry.cookie + AFTER_DOT_DOT, entry.kind.dirent_type(), entry.name);
             room
         })?;
     }

@@ -13,8 +13,8 @@ use crate::connection::{Connection, close_last};
 use crate::locks::Owner;
 use crate::open_files::OpenFile;
 use crate::volume::Volume;
-use rustc_hash::FxHashMap;
 pub use open::Opener;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use weft_client::proto::{Op, WireStatfs};
 use weft_client::shared::channel::{Request, Response};
@@ -112,7 +112,11 @@ impl<'a> Ask<'a> {
 
     /// The directory that a path starts from.
     pub fn base(&self, index: usize) -> Result<Ino, Failure> {
-        if self.file_arg(index) == FileRef::ROOT { Ok(Ino::ROOT) } else { Ok(self.open_file(index)?.inode.ino) }
+        if self.file_arg(index) == FileRef::ROOT {
+            Ok(Ino::ROOT)
+        } else {
+            Ok(self.open_file(index)?.inode.ino)
+        }
     }
 
     /// Walks a path from the directory in argument `at`.

@@ -139,11 +139,13 @@ pub fn rename(ask: &Ask<'_>) -> Outcome {
     fs.rename(from.dir, &from.name, to.dir, &to.name, flags)?;
     if attr.kind == FileKind::File {
         let new_path = canonical_hint_at(ask, 1, &path2);
-        let tag = place_tag(ask, &Opener::default(), &new_path, OpenIntent::empty(), attr.size, WriteHint::NotSet);
+        let tag =
+            place_tag(ask, &Opener::default(), &new_path, OpenIntent::empty(), attr.size, WriteHint::NotSet);
         // The file is the same kind of data under its new name more often than not; only another stream matters. It may
         // be gone again by now.
         if fs.tag(attr.ino).is_ok_and(|old| old.stream != tag.stream && tag.stream.0 != 0) {
-            retag(ask.volume, attr.ino, tag).or_else(|f| if f.0 == libc::ESTALE { Ok(()) } else { Err(f) })?;
+            retag(ask.volume, attr.ino, tag)
+                .or_else(|f| if f.0 == libc::ESTALE { Ok(()) } else { Err(f) })?;
         }
     }
     done(0)

@@ -1,0 +1,104 @@
+//! Requests that no honest client makes: any numbers, any payload. The server answers each with a result or an errno,
+//! and still serves others afterwards.
+
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use weft_client::shared::channel::{PAYLOAD_BYTES, Request};
+use weft_client::{Client, ConnectOptions, FileRef};
+use weft_placement::{Engine, Mode};
+use weft_server::{Server, Volume, VolumeOptions};
+use weft_vfs::memfs::MemFs;
+
+fn argument() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(1),
+        Just(u64::MAX),
+        Just(i64::MAX as u64),
+        Just(1 << 32),
+        Just(1 << 32 | 1),
+        0..10u64,
+        4090..5000u64,
+        any::<u64>()
+    ]
+}
+
+fn payload() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        Just(b"/a/b".to_vec()),
+        Just(b"/a".to_vec()),
+        Just(b"..//./".to_vec()),
+        Just(b"user.x".to_vec()),
+        proptest::collection::vec(prop_oneof![Just(b'/'), Just(b'.'), Just(b'a'), any::<u8>()], 0..300),
+        Just(vec![b'x'; 5000]),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Shot {
+    op: u32,
+    args: [u64; 8],
+    parts: (Vec<u8>, Vec<u8>),
+    lens: Option<(u32, u32)>,
+}
+
+fn shot() -> impl Strategy<Value = Shot> {
+    let lens = prop_oneof![
+        8 => Just(None),
+        1 => (any::<u32>(), any::<u32>()).prop_map(Some),
+        1 => (0..2 * PAYLOAD_BYTES as u32, 0..2 * PAYLOAD_BYTES as u32).prop_map(Some),
+    ];
+    let op = prop_oneof![20 => 0..45u32, 1 => any::<u32>()];
+    (op, proptest::array::uniform8(argument()), (payload(), payload()), lens)
+        .prop_map(|(op, args, parts, lens)| Shot { op, args, parts, lens })
+        // A lock that is waited for is answered when it is free, which here is never.
+        .prop_filter("waits for ever", |shot| !(shot.op == 27 && matches!(shot.args[1], 7 | 38)))
+}
+
+#[test]
+fn no_request_kills_the_server_or_goes_unanswered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let volume = Volume::new(VolumeOptions {
+        fs: Arc::new(MemFs::new()),
+        engine: Arc::new(Engine::new(Mode::Rules, None, 0).unwrap()),
+        direct: None,
+        tag: 7,
+        volume_bytes: Box::new(|| 0),
+        tick: Box::new(|| {}),
+    })
+    .unwrap();
+    static PANICKED: AtomicBool = AtomicBool::new(false);
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().name().is_some_and(|name| name.starts_with("weft-")) {
+            PANICKED.store(true, SeqCst);
+        }
+        default(info);
+    }));
+    let _server = Server::start(volume, &path).unwrap();
+    let socket = path.to_str().unwrap().as_bytes().to_vec();
+    let options = ConnectOptions { socket_path: &socket, mount_point: b"/weft", inherited_socket: None };
+    let client = Client::connect(&options).unwrap();
+    client.mkdir(FileRef::ROOT, b"/a", 0o755).unwrap();
+    let file = client.open(FileRef::ROOT, b"/a/b", libc::O_CREAT | libc::O_RDWR, 0o644).unwrap().file;
+    let config = ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    runner
+        .run(&shot(), |mut shot| {
+            // Half of the shots hit a file that is open.
+            if shot.args[7] % 2 == 0 && shot.op != 2 && shot.op != 32 {
+                shot.args[0] = file.0;
+            }
+            let mut request = Request { op: shot.op, args: shot.args, cpu: u32::MAX, ..Request::default() };
+            (request.len1, request.len2) =
+                shot.lens.unwrap_or((shot.parts.0.len() as u32, shot.parts.1.len() as u32));
+            let _ = client.raw_request(request, &[&shot.parts.0, &shot.parts.1]);
+            prop_assert!(!PANICKED.load(SeqCst), "the server panicked");
+            Ok(())
+        })
+        .unwrap();
+    let other = Client::connect(&options).unwrap();
+    other.statfs().unwrap();
+}
