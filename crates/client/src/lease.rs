@@ -34,12 +34,11 @@ struct VerifiedEntry<'a> {
 }
 
 impl Verified {
-    fn entry(&self, device_block: u64, crc: u32) -> VerifiedEntry<'_> {
+    fn entry(&self, volume: u64, device_block: u64, crc: u32) -> VerifiedEntry<'_> {
         let age = sys::ticks() >> VERIFIED_TICKS_BITS;
-        // The constant spreads consecutive ages over all bits. 0 is the value of an unused entry.
-        let good = ((u64::from(crc) << 32 | device_block & 0xffff_ffff)
-            ^ age.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-        .max(1);
+        // The constants spread consecutive ages and volumes over all bits. 0 is the value of an unused entry.
+        let salt = age.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ volume.wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let good = ((u64::from(crc) << 32 | device_block & 0xffff_ffff) ^ salt).max(1);
         VerifiedEntry { place: &self.0[device_block as usize % VERIFIED_ENTRIES], good }
     }
 }
@@ -282,7 +281,7 @@ impl Client {
         }
         // SAFETY: within the CRC table (checked above).
         let wanted = unsafe { (*leases.crc.add(device_block as usize)).load(Relaxed) };
-        let known = VERIFIED.entry(device_block, wanted);
+        let known = VERIFIED.entry(self.volume_tag, device_block, wanted);
         if known.is_good() {
             return Ok(true);
         }
@@ -368,6 +367,9 @@ mod tests {
         }
     }
 
+    /// Rigs must not share what the process has verified.
+    static NEXT_VOLUME: AtomicU64 = AtomicU64::new(1);
+
     fn set_meanwhile(act: impl FnOnce() + 'static) {
         MEANWHILE.with(|m| *m.borrow_mut() = Some(Box::new(act)));
     }
@@ -401,7 +403,7 @@ mod tests {
                 channel: AtomicPtr::new(leaked(1)),
                 connection: AtomicU32::new(0),
                 token: AtomicU64::new(0),
-                volume_tag: 0,
+                volume_tag: NEXT_VOLUME.fetch_add(1, Relaxed),
                 leases: Some(leases),
                 socket_path: [0; 108],
                 socket_path_len: 0,
