@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 const SCRIPTS_MAX: usize = 5;
 const HEAD_BYTES: usize = 4096;
 const PT_INTERP: u32 = 3;
+const ELF_CLASS_64: u8 = 2;
+/// Bytes of a program header.
+const HEADER_BYTES: usize = 56;
 /// Program headers that are looked at.
 const HEADERS_MAX: usize = 512;
 
@@ -74,39 +77,47 @@ fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
         }
         return check(Path::new(OsStr::from_bytes(interpreter)), scripts_left - 1);
     }
-    match interpreter_is_named(&file, &head) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(refused(
-            path,
-            "it is statically linked, so the system preloads nothing into it",
-            USE_SHELL,
-            126,
-        )),
-        Err(why) => Err(refused(path, why, USE_SHELL, 126)),
-    }
+    let why = match loader(&file, &head) {
+        Ok(Some(loader)) if loader.windows(4).any(|w| w == b"musl") => {
+            "linked with musl, and weft's preloaded library is for glibc"
+        }
+        Ok(Some(_)) => return Ok(()),
+        Ok(None) => "it is statically linked, so the system preloads nothing into it",
+        Err(why) => why,
+    };
+    Err(refused(path, why, USE_SHELL, 126))
 }
 
-/// Whether an ELF file has a program header that names a loader.
-fn interpreter_is_named(file: &File, head: &[u8]) -> Result<bool, &'static str> {
-    let own_class: &[u8] = if size_of::<usize>() == 8 { &[2] } else { &[1] };
+/// The loader that an ELF file names.
+fn loader(file: &File, head: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
+    const DAMAGED: &str = "a damaged ELF file";
     if !head.starts_with(b"\x7fELF") {
         return Err("neither an ELF program nor a script with an interpreter");
     }
-    if head.get(4..5) != Some(own_class) {
+    if head.get(4) != Some(&ELF_CLASS_64) {
         return Err("built for another word size than weft's preloaded library");
     }
-    let u16_at = |at: usize| head.get(at..at + 2).and_then(|b| b.try_into().ok()).map(u16::from_le_bytes);
-    let table = head.get(32..40).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
-    let (Some(table), Some(entry), Some(count)) = (table, u16_at(54), u16_at(56)) else {
-        return Err("a damaged ELF file");
-    };
-    let count = usize::from(count).min(HEADERS_MAX);
-    let mut headers = vec![0; usize::from(entry) * count];
-    if file.read_exact_at(&mut headers, table).is_err() {
-        return Err("a damaged ELF file");
+    let table = u64_at(head, 32).ok_or(DAMAGED)?;
+    let (entry, count) = (u16_at(head, 54).ok_or(DAMAGED)?, u16_at(head, 56).ok_or(DAMAGED)?);
+    let mut headers = vec![0; usize::from(entry) * usize::from(count).min(HEADERS_MAX)];
+    file.read_exact_at(&mut headers, table).map_err(|_| DAMAGED)?;
+    for header in headers.chunks_exact(usize::from(entry).max(HEADER_BYTES)) {
+        if header.first_chunk().map(|kind| u32::from_le_bytes(*kind)) == Some(PT_INTERP) {
+            let (at, len) = (u64_at(header, 8).ok_or(DAMAGED)?, u64_at(header, 32).ok_or(DAMAGED)?);
+            let mut name = vec![0; (len as usize).min(HEAD_BYTES)];
+            file.read_exact_at(&mut name, at).map_err(|_| DAMAGED)?;
+            return Ok(Some(name));
+        }
     }
-    let kinds = headers.chunks_exact(usize::from(entry).max(4));
-    Ok(kinds.filter_map(|h| h.first_chunk()).any(|kind| u32::from_le_bytes(*kind) == PT_INTERP))
+    Ok(None)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]

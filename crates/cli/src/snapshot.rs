@@ -116,31 +116,34 @@ impl Snapshot {
     /// The difference: what was counted after `before` was taken. What stands (space, zones, lifetimes, latencies,
     /// programs) is as it is now.
     pub fn since(&self, before: &Snapshot) -> Snapshot {
+        // Counters only grow, unless another server has taken over meanwhile: then there is no difference to tell.
+        let less = |now: u64, before: u64| now.saturating_sub(before);
         let now = self.clone();
         let (d, b) = (&now.device, &before.device);
         let device = DeviceCounters {
-            host_bytes: d.host_bytes - b.host_bytes,
-            gc_bytes: d.gc_bytes - b.gc_bytes,
-            metadata_bytes: d.metadata_bytes - b.metadata_bytes,
-            media_bytes: d.media_bytes - b.media_bytes,
-            read_bytes: d.read_bytes - b.read_bytes,
-            reads: d.reads - b.reads,
-            writes: d.writes - b.writes,
-            flushes: d.flushes - b.flushes,
-            resets: d.resets - b.resets,
-            erases: d.erases - b.erases,
-            refused: d.refused - b.refused,
+            host_bytes: less(d.host_bytes, b.host_bytes),
+            gc_bytes: less(d.gc_bytes, b.gc_bytes),
+            metadata_bytes: less(d.metadata_bytes, b.metadata_bytes),
+            media_bytes: less(d.media_bytes, b.media_bytes),
+            read_bytes: less(d.read_bytes, b.read_bytes),
+            reads: less(d.reads, b.reads),
+            writes: less(d.writes, b.writes),
+            flushes: less(d.flushes, b.flushes),
+            resets: less(d.resets, b.resets),
+            erases: less(d.erases, b.erases),
+            refused: less(d.refused, b.refused),
             open_high_water: d.open_high_water,
             active_high_water: d.active_high_water,
-            now: weft_core::Nanos(d.now.0 - b.now.0),
+            now: weft_core::Nanos(less(d.now.0, b.now.0)),
         };
         let buffered_bytes = now.buffered_bytes - before.buffered_bytes;
+        let (c, b) = (&now.core, &before.core);
         let core = Core {
-            user_bytes: now.core.user_bytes - before.core.user_bytes,
-            cleaned_zones: now.core.cleaned_zones - before.core.cleaned_zones,
-            whole_zone_deaths: now.core.whole_zone_deaths - before.core.whole_zone_deaths,
-            checksum_errors: now.core.checksum_errors - before.core.checksum_errors,
-            stalls: now.core.stalls,
+            user_bytes: less(c.user_bytes, b.user_bytes),
+            cleaned_zones: less(c.cleaned_zones, b.cleaned_zones),
+            whole_zone_deaths: less(c.whole_zone_deaths, b.whole_zone_deaths),
+            checksum_errors: less(c.checksum_errors, b.checksum_errors),
+            stalls: c.stalls,
         };
         let streams = now.streams.iter().map(|s| s.since(before.streams.iter().find(|b| b.id == s.id)));
         let streams =
@@ -167,10 +170,10 @@ impl Stream {
     fn since(&self, before: Option<&Stream>) -> Stream {
         let Some(b) = before else { return self.clone() };
         Stream {
-            files: self.files - b.files,
-            deleted: self.deleted - b.deleted,
-            bytes: self.bytes - b.bytes,
-            gc_bytes: self.gc_bytes - b.gc_bytes,
+            files: self.files.saturating_sub(b.files),
+            deleted: self.deleted.saturating_sub(b.deleted),
+            bytes: self.bytes.saturating_sub(b.bytes),
+            gc_bytes: self.gc_bytes.saturating_sub(b.gc_bytes),
             ..self.clone()
         }
     }

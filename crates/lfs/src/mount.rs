@@ -196,7 +196,7 @@ impl Lfs {
     pub fn close(&self) -> weft_vfs::FsResult<()> {
         let mut state = self.state.lock();
         state.alive()?;
-        state.write_back_old(-1)?;
+        state.write_back_old(i64::MAX, u64::MAX)?;
         if !state.journal.closed || state.journal.changed || !state.journaled.is_empty() {
             state.checkpoint(true)?;
         }

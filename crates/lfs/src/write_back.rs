@@ -133,12 +133,14 @@ impl State {
         self.write_back_all(&inos)
     }
 
-    /// Keeps the dirty buffer within its bound: writes back the oldest, a share at a time.
-    pub(crate) fn relieve(&mut self) -> FsResult<()> {
-        if self.dirty_bytes <= self.dirty_bytes_max {
+    /// Keeps the dirty buffer within its bound, before `bytes` more come: writes back the oldest, as much as comes but
+    /// no less than a share.
+    pub(crate) fn relieve(&mut self, bytes: u64) -> FsResult<()> {
+        if self.dirty_bytes + bytes <= self.dirty_bytes_max {
             return Ok(());
         }
-        let goal = self.dirty_bytes.saturating_sub(SHARE_BYTES);
+        let share = bytes.max(SHARE_BYTES);
+        let goal = self.dirty_bytes.saturating_sub(share);
         let mut small = Vec::new();
         let mut small_bytes = 0;
         while self.dirty_bytes.saturating_sub(small_bytes) > goal {
@@ -148,7 +150,7 @@ impl State {
             if inode.dirty.is_empty() {
                 continue;
             }
-            self.write_back_full_upto(ino, SHARE_BYTES)?;
+            self.write_back_full_upto(ino, share)?;
             let Some(inode) = self.tree.get(ino) else { continue };
             let left = inode.dirty.blocks.len();
             if left > 1 {
@@ -164,22 +166,28 @@ impl State {
         self.write_back_pieces(&small)
     }
 
-    /// Writes back files whose oldest buffered byte is older than `age_ns`.
-    pub(crate) fn write_back_old(&mut self, age_ns: i64) -> FsResult<()> {
-        let before = self.now().saturating_sub(age_ns);
+    /// Writes back files whose oldest buffered byte is from `until` or before, oldest first, until about `bytes_max`
+    /// are written. False when there are no more.
+    pub(crate) fn write_back_old(&mut self, until: i64, bytes_max: u64) -> FsResult<bool> {
         let mut old = Vec::new();
+        let mut bytes = 0;
         while let Some(ino) = self.write_back_queue.front().copied() {
+            if bytes >= bytes_max {
+                break;
+            }
             match self.tree.get_mut(ino) {
-                Some(inode) if !inode.dirty.is_empty() && inode.dirty.since > before => break,
+                Some(inode) if !inode.dirty.is_empty() && inode.dirty.since > until => break,
                 Some(inode) => {
                     inode.dirty.queued = false;
+                    bytes += inode.dirty.blocks.len() as u64 * BLOCK_BYTES as u64;
                     old.push(ino);
                 }
                 None => {}
             }
             self.write_back_queue.pop_front();
         }
-        self.write_back_all(&old)
+        self.write_back_all(&old)?;
+        Ok(bytes >= bytes_max)
     }
 
     /// Writes a checkpoint when one is due.

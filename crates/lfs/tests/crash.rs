@@ -18,13 +18,15 @@ fn campaign() -> bool {
     std::env::var_os("WEFT_CAMPAIGN").is_some_and(|v| v != "0")
 }
 
-fn survive(seed: u64, ops: usize, total_bytes: u64, zone_bytes: u64, every: u64) {
+/// Returns the bytes that the cleaner copied.
+fn survive(seed: u64, ops: usize, total_bytes: u64, zone_bytes: u64, every: u64) -> u64 {
     let mut rig = CutRig::new(small(total_bytes, zone_bytes), seed ^ 0xabcd);
     let every = if campaign() { 1 } else { every };
     match survive_cuts(&mut rig, CrashCase { seed, ops }, every) {
         Ok(report) => println!("seed {seed}: {report:?}"),
         Err(casualty) => panic!("{casualty}"),
     }
+    rig.gc_bytes
 }
 
 #[test]
@@ -37,7 +39,8 @@ fn what_was_promised_survives_a_cut_at_any_operation_on_a_roomy_volume() {
 #[test]
 fn what_was_promised_survives_a_cut_at_any_operation_while_the_cleaner_works() {
     for seed in 11..=14 {
-        survive(seed, 250, 10 << 20, 256 << 10, 31);
+        let copied = survive(seed, 400, 31 * (192 << 10), 192 << 10, 31);
+        assert!(copied > 1 << 20, "the cleaner copied {copied} bytes");
     }
 }
 
@@ -76,5 +79,30 @@ fn what_was_promised_survives_cuts_during_every_operation_of_the_recovery() {
             assert!(check(&device).is_clean(), "cut {cut}: {:?}", check(&device).problems);
         }
         assert!(check(&device).is_clean());
+    }
+}
+
+#[test]
+fn a_cut_at_any_operation_of_a_close_leaves_what_was_promised() {
+    for seed in 41..=46 {
+        let case = CrashCase { seed, ops: 60 };
+        for cut in 0.. {
+            let (device, fs) = fresh(&small(10 << 20, 256 << 10));
+            let mut recorder = Recorder::new(&fs).unwrap();
+            run_until_error(&fs, case, &mut recorder).unwrap();
+            device.cut_after(cut);
+            let closed = fs.close();
+            drop(fs);
+            // The same cut can leave many devices.
+            for look in 0..if campaign() { 60 } else { 12 } {
+                let after = Arc::new(device.reopen(look).unwrap());
+                assert!(check(&after).is_clean(), "cut {cut}: {:?}", check(&after).problems);
+                recorder.check(&Lfs::mount(after, options()).unwrap()).unwrap();
+            }
+            if closed.is_ok() {
+                assert!(cut > 5, "the close did nothing");
+                break;
+            }
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Requests that no honest client makes: any numbers, any payload. The server answers each with a result or an errno,
 //! and still serves others afterwards.
 
+#![allow(clippy::unwrap_used)]
+
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};

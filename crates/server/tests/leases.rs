@@ -1,5 +1,7 @@
 //! Leases under fire: appends and reads that bypass the server, while it drains, remaps, cleans and truncates.
 
+#![allow(clippy::unwrap_used)]
+
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;

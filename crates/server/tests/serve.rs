@@ -1,5 +1,7 @@
 //! A client and a server in one process, over the in-memory core: the protocol and what it promises.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use weft_client::{AttrChange, Client, ConnectOptions, FileRef, LockRange, Resolution, WireDirent};
 use weft_placement::{Engine, Mode};

@@ -36,6 +36,26 @@ pub mod streams;
 pub mod sys;
 pub mod table;
 
+/// The names of all hooks, each ended by NUL, the list by an empty one: for tests that ask whether the loader binds them.
+///
+/// Writes what fits into `out` and returns the length of the whole list.
+///
+/// # Safety
+/// `out` has room for `room` bytes.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn weft_shim_names(out: *mut u8, room: usize) -> usize {
+    let mut len = 0;
+    let names = hooks::GROUPS.iter().flat_map(|group| group.names);
+    for byte in names.flat_map(|name| name.bytes().chain([0])).chain([0]) {
+        if len < room {
+            // SAFETY: within `room`.
+            unsafe { out.add(len).write(byte) };
+        }
+        len += 1;
+    }
+    len
+}
+
 #[cfg(not(test))]
 mod start {
     use libc::{c_char, c_int};

@@ -92,7 +92,7 @@ macro_rules! real_functions {
             let address = symbols::$name.address();
             // SAFETY: the address is that of libc's function of this name, which has this signature.
             unsafe {
-                std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($ty),*) -> $ret>(address)($($arg),*)
+                std::mem::transmute::<*mut libc::c_void, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(address)($($arg),*)
             }
         }
     };

@@ -70,8 +70,8 @@ refusals! {
     SpawnDirectory = (EOPNOTSUPP, "posix_spawn: a file action that the child would need weft for"),
     /// `sendfile` and `splice` ends.
     Splice = (EINVAL, "splice: weft files cannot be spliced; programs fall back to read and write"),
-    /// Removed without another word: kernel-side swap and quotas.
-    Administer = (EOPNOTSUPP, "swapon, acct, quotactl: not on a weft volume"),
+    /// POSIX asynchronous I/O.
+    Aio = (ENOSYS, "aio: POSIX asynchronous I/O on weft files is not served"),
 }
 
 static TOLD: AtomicU64 = AtomicU64::new(0);

@@ -50,27 +50,23 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
             let choice =
                 MountChoice { mode: *mode, policy: args.policy.clone(), seed: args.seed, real_time: false };
             say(format_args!("weft compare: mode {mode}, run {round} of {}", args.repeat));
-            let fresh = Fresh::make(args.dir.as_deref(), &geometry, &choice)?;
-            let (hosted, image) = (fresh.hosted, fresh.image);
-            let done = here(hosted, &guest, &shim, &signals);
+            let Fresh { hosted, image } = Fresh::make(args.dir.as_deref(), &geometry, &choice)?;
+            let ran = here(hosted, &guest, &shim, &signals);
             drop(image);
-            let (report, failure) = done?;
-            if let Some(error) = failure {
+            let ran = ran?;
+            if let Some(error) = ran.failure {
                 return Err(error);
             }
-            if report.status != 0 {
-                warn(format_args!("mode {mode}: the program ended with status {}", report.status));
+            if ran.status != 0 {
+                warn(format_args!("mode {mode}: the program ended with status {}", ran.status));
                 if status == 0 {
-                    status = u8::try_from(report.status).unwrap_or(1);
+                    status = u8::try_from(ran.status).unwrap_or(1);
                 }
             }
-            reports.push(report);
-            // 128 and a signal that people send: they want it all to end.
-            if let Some(128..) = reports.last().map(|r| r.status)
-                && [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(&(i32::from(status) - 128))
-            {
-                return Ok(status);
+            if ran.interrupted {
+                return Ok(status.max(1));
             }
+            reports.extend(ran.report);
         }
     }
     if let Some(path) = &args.json {

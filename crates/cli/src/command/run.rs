@@ -46,11 +46,24 @@ pub enum Output {
 }
 
 /// How a program ended.
-pub struct Ended {
+struct Ended {
+    /// Its exit status; 128 and the signal's number when a signal ended it.
+    status: i32,
+    wall: Duration,
+    /// Whether the user or a supervisor wanted this process to end meanwhile.
+    interrupted: bool,
+}
+
+/// A program that has run, and what became of its volume.
+pub struct Ran {
     /// Its exit status; 128 and the signal's number when a signal ended it.
     pub status: i32,
-    /// How long it ran.
-    pub wall: Duration,
+    /// What was counted; none when the server that another process was is gone.
+    pub report: Option<Report>,
+    /// What went wrong after the program had ended.
+    pub failure: Option<CliError>,
+    /// Whether the user or a supervisor wanted this process to end meanwhile.
+    pub interrupted: bool,
 }
 
 /// Runs a program and returns its exit status.
@@ -61,20 +74,31 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
     let shim = find_shim()?;
     let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
     let choice = args.placement.choice();
-    let (report, failure) = match reach(&spec, &args.geometry, &args.placement, &choice)? {
-        Reached::Elsewhere(socket) => (elsewhere(&guest, &shim, &socket, &signals)?, None),
+    let ran = match reach(&spec, &args.geometry, &args.placement, &choice)? {
+        Reached::Elsewhere(socket) => elsewhere(&guest, &shim, &socket, &signals)?,
         Reached::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
     };
-    if let Some(path) = &args.report {
-        write_report(path, &report)?;
+    if let Some(report) = &ran.report {
+        if let Some(path) = &args.report {
+            write_report(path, report)?;
+        }
+        if !args.quiet {
+            say(format_args!("\n{report}"));
+        }
     }
-    if !args.quiet {
-        say(format_args!("\n{report}"));
+    match ran.failure {
+        // The program's own failure is what its caller has to know first.
+        Some(error) if ran.status == 0 => Err(error),
+        Some(error) => {
+            warn(&error);
+            Ok(exit_status(ran.status))
+        }
+        None => Ok(exit_status(ran.status)),
     }
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(u8::try_from(report.status).unwrap_or(OWN_FAILURE)),
-    }
+}
+
+fn exit_status(status: i32) -> u8 {
+    u8::try_from(status).unwrap_or(OWN_FAILURE)
 }
 
 fn reach(
@@ -107,7 +131,7 @@ fn reach(
 }
 
 /// The program on a volume that another process serves.
-fn elsewhere(guest: &Guest<'_>, shim: &Path, socket: &Path, signals: &Queue) -> Result<Report, CliError> {
+fn elsewhere(guest: &Guest<'_>, shim: &Path, socket: &Path, signals: &Queue) -> Result<Ran, CliError> {
     let options = ConnectOptions {
         socket_path: socket.as_os_str().as_bytes(),
         mount_point: guest.at.as_bytes(),
@@ -118,26 +142,15 @@ fn elsewhere(guest: &Guest<'_>, shim: &Path, socket: &Path, signals: &Queue) -> 
     let ask = || inspect::<Snapshot>(&client, TOPIC_SNAPSHOT, 0).map(|told| told.0).map_err(failed);
     let before = ask()?;
     let ended = guest.run(shim, socket, signals)?;
-    // A server that died meanwhile does not change how the program ended.
-    let mut report = match ask() {
-        Ok(after) => guest.report(&ended, &before, &after),
-        Err(error) => {
-            warn(format_args!("{error}; the server has gone, and with it what it counted"));
-            guest.report(&ended, &before, &before)
-        }
+    let (report, failure) = match ask() {
+        Ok(after) => (Some(Report { shared: true, ..guest.report(&ended, &before, &after) }), None),
+        Err(error) => (None, Some(error)),
     };
-    report.shared = true;
-    Ok(report)
+    Ok(Ran { status: ended.status, report, failure, interrupted: ended.interrupted })
 }
 
-/// The program on a volume that this process serves. What goes wrong after the program has ended does not take its
-/// report away.
-pub fn here(
-    hosted: Hosted,
-    guest: &Guest<'_>,
-    shim: &Path,
-    signals: &Queue,
-) -> Result<(Report, Option<CliError>), CliError> {
+/// The program on a volume that this process serves.
+pub fn here(hosted: Hosted, guest: &Guest<'_>, shim: &Path, signals: &Queue) -> Result<Ran, CliError> {
     let before = hosted.snapshot();
     let ended = match guest.run(shim, hosted.socket(), signals) {
         Ok(ended) => ended,
@@ -155,10 +168,12 @@ pub fn here(
         ));
     });
     let last = hosted.snapshot();
-    Ok(match hosted.stop() {
-        Ok(after) => (guest.report(&ended, &before, &after), None),
-        Err(error) => (guest.report(&ended, &before, &last), Some(error)),
-    })
+    let (after, failure) = match hosted.stop() {
+        Ok(after) => (after, None),
+        Err(error) => (last, Some(error)),
+    };
+    let report = Some(guest.report(&ended, &before, &after));
+    Ok(Ran { status: ended.status, report, failure, interrupted: ended.interrupted })
 }
 
 /// Writes a report as JSON.
@@ -239,9 +254,10 @@ impl Guest<'_> {
         unsafe { command.pre_exec(signals.unblock_in_child()) };
         let begun = Instant::now();
         let child = command.spawn().map_err(failed)?;
-        let status = wait(child, signals).map_err(|e| CliError::io("wait for", &program, e))?;
+        let (status, interrupted) =
+            wait(child, signals).map_err(|e| CliError::io("wait for", &program, e))?;
         let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        Ok(Ended { status, wall: begun.elapsed() })
+        Ok(Ended { status, wall: begun.elapsed(), interrupted })
     }
 
     fn report(&self, ended: &Ended, before: &Snapshot, after: &Snapshot) -> Report {
@@ -260,13 +276,16 @@ fn preload(shim: &Path) -> OsString {
     list
 }
 
-/// Waits for the program, and passes on what is sent to this process. What the terminal sends, it sends to both.
-fn wait(mut child: Child, signals: &Queue) -> std::io::Result<ExitStatus> {
+/// Waits for the program, and passes on what is sent to this process; what the terminal sends, it sends to both. Tells
+/// also whether something came that is meant to end this process.
+fn wait(mut child: Child, signals: &Queue) -> std::io::Result<(ExitStatus, bool)> {
+    let mut interrupted = false;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status);
+            return Ok((status, interrupted));
         }
         let Some(came) = signals.next(Duration::from_secs(1))? else { continue };
+        interrupted |= signal::ENDING.contains(&came.signal);
         if came.signal != libc::SIGCHLD && came.sent {
             signal::send(child.id(), came.signal);
         }

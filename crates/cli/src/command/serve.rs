@@ -4,7 +4,7 @@ use crate::args::ServeArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, Reached};
 use crate::say::{Out, say};
-use crate::sys::signal::Queue;
+use crate::sys::signal::{ENDING, Queue};
 use crate::volume;
 use std::io::Write;
 use std::path::Path;
@@ -31,11 +31,10 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     // Whoever started the server may have closed its standard output; it serves all the same.
     let _ = ready.and_then(|()| out.flush());
     let before = hosted.snapshot();
-    let stops = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
     loop {
         let came = signals.next(Duration::from_secs(60));
         let came = came.map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
-        if came.is_some_and(|came| stops.contains(&came.signal)) {
+        if came.is_some_and(|came| ENDING.contains(&came.signal)) {
             break;
         }
     }

@@ -49,6 +49,7 @@ fn commands_use_the_server_that_runs_and_leave_it_running() {
     let files: u64 = stats["streams"].as_array().unwrap().iter().map(|s| s["files"].as_u64().unwrap()).sum();
     assert!(files > 0, "the server has seen the copy: {stats}");
     bench.weft(&["fsck", "vol.img"]).code(2).stderr(contains("in use"));
+    bench.weft(&["format", "--size", "64M", "--force", "vol.img"]).code(1).stderr(contains("in use"));
     bench.weft(&["serve", "--volume", "vol.img"]).code(1).stderr(contains("already served"));
     assert_eq!(server.stop(), 0);
     assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "through the server");

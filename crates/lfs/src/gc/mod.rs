@@ -93,7 +93,7 @@ impl State {
         };
         let Some(best) = best else { return Ok(()) };
         let live = self.zones.get(best).live.min(self.zone_data_bytes());
-        let quota = pace::quota(blocks, free, mark, live, self.zone_data_bytes());
+        let quota = pace::quota(blocks, free, CLEANER_ZONES, mark, live, self.zone_data_bytes());
         self.clean(quota)?;
         Ok(())
     }

@@ -190,7 +190,7 @@ impl Lfs {
         let more = state.charge_to_write(ino, offset / BLOCK, end.div_ceil(BLOCK));
         state.space.check(more, state.usable())?;
         let began = self.stall_begins(state);
-        state.relieve()?;
+        state.relieve(if through { 0 } else { data.len() as u64 })?;
         state.note_write(ino, data.len());
         let whole_first = offset.div_ceil(BLOCK);
         let whole_end = end / BLOCK;
@@ -283,7 +283,7 @@ impl Lfs {
 
     /// Device time before a write that has to clean or write back first.
     fn stall_begins(&self, state: &State) -> Option<u64> {
-        let busy = state.dirty_bytes > state.dirty_bytes_max || state.free_for_data() < state.start_mark();
+        let busy = state.dirty_bytes >= state.dirty_bytes_max || state.free_for_data() < state.start_mark();
         busy.then(|| self.ground.dev.counters().now.0)
     }
 

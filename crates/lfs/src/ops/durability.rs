@@ -82,9 +82,12 @@ impl Lfs {
     }
 
     pub(crate) fn op_sync(&self) -> FsResult<()> {
+        // Most of it in steps, so that others get in between; what they buffer meanwhile is not waited for.
+        let began = (self.ground.clock)().0;
+        while self.locked()?.write_back_old(began, WRITE_BACK_BYTES)? {}
         let seq = {
             let mut state = self.locked()?;
-            state.write_back_old(-1)?;
+            state.write_back_old(i64::MAX, u64::MAX)?;
             state.settle_journaled()?;
             state.commit()?;
             self.ground.written_seq.load(Acquire)
@@ -112,9 +115,10 @@ impl Lfs {
     /// interval has passed, cleans when free zones are few.
     pub fn tick(&self) -> FsResult<()> {
         let interval = self.commit_interval.as_nanos() as i64;
+        let old = (self.ground.clock)().0.saturating_sub(interval);
+        while self.locked()?.write_back_old(old, WRITE_BACK_BYTES)? {}
         let seq = {
             let mut state = self.locked()?;
-            state.write_back_old(interval)?;
             let now = state.now();
             let mut commit = state.journal.pending() > 0 || !state.zones.dying().is_empty();
             commit &= now.saturating_sub(state.last_commit) >= interval;
@@ -129,5 +133,7 @@ impl Lfs {
     }
 }
 
+/// What is written back without letting others have the lock, in bytes.
+const WRITE_BACK_BYTES: u64 = 4 << 20;
 /// Blocks for which a tick cleans as if they had been written.
 const TICK_BLOCKS: u32 = 64;

@@ -2,6 +2,7 @@
 
 use crate::core::State;
 use crate::layout::record::{NewInode, Record};
+use crate::state::inode::{ENTRY_BYTES, INODE_BYTES};
 use crate::{Lfs, NAMES_RESERVE_BYTES};
 use weft_core::Ino;
 use weft_vfs::{
@@ -128,7 +129,7 @@ impl Lfs {
             return Err(FsError::Invalid("not a special file"));
         }
         let (dir, name) = dir.unwrap_or((Ino(0), b""));
-        state.check_metadata(name.len() + target.len() + crate::layout::record::RUN_BYTES)?;
+        state.check_metadata(name.len() + target.len() + INODE_BYTES + ENTRY_BYTES)?;
         let ino = Ino(state.tree.next_ino);
         let (time, born_at) = (state.now(), state.volume_bytes);
         let node = NewInode {
@@ -168,7 +169,7 @@ impl Lfs {
         if state.child(dir, name)?.is_some() {
             return Err(FsError::Exists);
         }
-        state.check_metadata(name.len())?;
+        state.check_metadata(name.len() + ENTRY_BYTES)?;
         let time = state.now();
         state.begin()?;
         state.log(&Record::Link { ino, dir, name, time })?;

@@ -130,7 +130,7 @@ impl Inode {
         self.size.saturating_sub(start).min(BLOCK_BYTES as u64) as usize
     }
 
-    /// Estimate of the bytes that the inode takes in a checkpoint, its runs and names left out.
+    /// Estimate of the bytes that the inode takes in a checkpoint, its names and all runs but one left out.
     pub fn saved_bytes(&self) -> u64 {
         let target = match &self.body {
             Body::Symlink(target) => target.len(),
@@ -141,7 +141,7 @@ impl Inode {
     }
 }
 
-/// Bytes of an inode in a checkpoint.
-pub const INODE_BYTES: usize = 128;
+/// Bytes of an inode in a checkpoint, with one run.
+pub const INODE_BYTES: usize = 160;
 /// Bytes of a directory entry in a checkpoint, its name left out.
 pub const ENTRY_BYTES: usize = 29;

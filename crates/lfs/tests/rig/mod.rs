@@ -60,13 +60,13 @@ pub struct CutRig {
     base: u64,
     /// Cuts recovered from.
     pub recoveries: u64,
-    /// Called between operations that do not come from the workload.
-    pub tick: bool,
+    /// Bytes that the cleaner copied on devices that were cut.
+    pub gc_bytes: u64,
 }
 
 impl CutRig {
     pub fn new(geometry: Geometry, seed: u64) -> CutRig {
-        CutRig { geometry, device: None, seed, base: 0, recoveries: 0, tick: false }
+        CutRig { geometry, device: None, seed, base: 0, recoveries: 0, gc_bytes: 0 }
     }
 }
 
@@ -91,6 +91,7 @@ impl Rig for CutRig {
         let failed = |e: &dyn std::fmt::Display| FsError::Device(e.to_string());
         let old = self.device.take().ok_or_else(|| failed(&"no device"))?;
         assert_eq!(old.device().counters().refused, 0, "commands refused before the cut");
+        self.gc_bytes += old.device().counters().gc_bytes;
         let device = Arc::new(old.reopen(self.seed).map_err(|e| failed(&e))?);
         self.recoveries += 1;
         let report = fsck::check(device.clone()).map_err(|e| failed(&e))?;

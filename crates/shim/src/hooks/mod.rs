@@ -51,7 +51,7 @@ macro_rules! hooks {
     (@export $export:ident $name:ident ($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(clippy::too_many_arguments)]
-        pub unsafe extern "C" fn $export($($arg: $ty),*) -> $ret {
+        pub unsafe extern "C-unwind" fn $export($($arg: $ty),*) -> $ret {
             // SAFETY: the caller's promise to libc's function.
             unsafe { body::$name($($arg),*) }
         }
@@ -65,13 +65,16 @@ pub mod dir;
 pub mod exec;
 pub mod exit;
 pub mod fork;
+pub mod library;
 pub mod meta;
+pub mod misc;
 pub mod mmap;
 pub mod names;
 pub mod open;
 pub mod spawn;
 pub mod stdio;
 pub mod temp;
+pub mod walk;
 
 /// One group: the names it exports and the functions of libc it calls.
 pub struct Group {
@@ -90,7 +93,9 @@ macro_rules! groups {
             Group { names: exec::LIST_NAMES, symbols: &[] },
             #[cfg(target_arch = "x86_64")]
             Group { names: &["vfork"], symbols: &[&fork::REAL_VFORK] },
+            #[cfg(target_arch = "x86_64")]
+            Group { names: &["dlopen"], symbols: &[&library::REAL] },
         ];
     };
 }
-groups!(control, cwd, data, dir, exec, exit, fork, meta, mmap, names, open, spawn, stdio, temp);
+groups!(control, cwd, data, dir, exec, exit, fork, meta, misc, mmap, names, open, spawn, stdio, temp, walk);

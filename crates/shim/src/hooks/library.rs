@@ -1,0 +1,79 @@
+//! `dlopen` of libraries that lie on the volume: the loader reads by inner functions, so it gets a copy in memory.
+//!
+//! The loader looks at who called it (for the caller's search path), so a call that is not weft's is passed on by a jump that
+//! leaves the program's return address where it is.
+
+#[cfg(target_arch = "x86_64")]
+mod entry {
+    use crate::real::Symbol;
+    use crate::report::{Refusal, refuse};
+    use crate::route::on_path;
+    use crate::{process, program, report, sys};
+    use libc::{c_char, c_int, c_void};
+
+    /// libc's own.
+    pub static REAL: Symbol = Symbol::new(c"dlopen");
+
+    type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+    unsafe extern "C" fn choose(path: *const c_char) -> *const c_void {
+        // A bare name is looked for in the system's directories.
+        // SAFETY: the program promises a C string, when it is not null.
+        let has_directory =
+            process::is_on() && !path.is_null() && unsafe { sys::bytes(path) }.contains(&b'/');
+        if has_directory && crate::route::is_on_volume(libc::AT_FDCWD, path) {
+            open_copy as *const c_void
+        } else {
+            REAL.address()
+        }
+    }
+
+    unsafe extern "C" fn open_copy(path: *const c_char, flags: c_int) -> *mut c_void {
+        // SAFETY: `dlopen`'s own type.
+        let real = unsafe { std::mem::transmute::<*mut c_void, Open>(REAL.address()) };
+        // SAFETY: C strings.
+        on_path(
+            libc::AT_FDCWD,
+            path,
+            crate::route::Last::Follow,
+            |_, path| unsafe { real(path, flags) },
+            |client, at, path| {
+                let open = client.open(at, path, libc::O_RDONLY, 0)?;
+                let size = client.fstat(open.file)?.size;
+                let copy = program::copy(client, open.file, size, c"weft-library", libc::MFD_CLOEXEC);
+                let _ = client.close(open.file);
+                let fd = copy.map_err(|_| refuse(Refusal::Library))?;
+                let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+                let mut digits = [0; 20];
+                for (to, from) in path.iter_mut().skip(14).zip(report::decimal(fd as u64, &mut digits)) {
+                    *to = *from;
+                }
+                // SAFETY: a C string.
+                let library = unsafe { real(path.as_ptr().cast(), flags) };
+                let _ = weft_client::sys::close(fd);
+                Ok(library)
+            },
+        )
+    }
+
+    /// # Safety
+    /// As `dlopen(3)`.
+    #[cfg_attr(not(test), unsafe(no_mangle))]
+    #[unsafe(naked)]
+    pub unsafe extern "C" fn dlopen(_path: *const c_char, _flags: c_int) -> *mut c_void {
+        // Two pushes and 8 bytes more: the callee's stack is aligned.
+        std::arch::naked_asm!(
+            "push rdi",
+            "push rsi",
+            "sub rsp, 8",
+            "call {choose}",
+            "add rsp, 8",
+            "pop rsi",
+            "pop rdi",
+            "jmp rax",
+            choose = sym choose,
+        )
+    }
+}
+#[cfg(target_arch = "x86_64")]
+pub use entry::REAL;

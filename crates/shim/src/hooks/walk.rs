@@ -1,0 +1,372 @@
+//! Functions of libc that walk directories by its inner functions: `scandir`, `glob`, `ftw`, `nftw`, `fts`.
+//!
+//! On the volume the first four are made here from the hooked ones; `glob` is libc's own, given our functions to read
+//! directories with. `fts` is refused.
+
+use crate::report::{Refusal, refuse};
+use crate::route::{fail, is_on_volume};
+use crate::{process, sys};
+use libc::{DIR, c_char, c_int, c_void, dirent, size_t};
+use std::ptr;
+use weft_client::Errno;
+
+type Filter = Option<unsafe extern "C" fn(*const dirent) -> c_int>;
+type Compare = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
+
+/// Reads a directory into memory that the program frees, as `scandir` does.
+unsafe fn scan(
+    dir: *mut DIR,
+    out: *mut *mut *mut dirent,
+    filter: Filter,
+    compare: Compare,
+) -> Result<c_int, Errno> {
+    use crate::hooks::dir::body::{closedir, readdir};
+    let mut list: *mut *mut dirent = ptr::null_mut();
+    let (mut count, mut room) = (0usize, 0usize);
+    let mut result = Ok(());
+    // SAFETY: entries are copied before the next one is read; the list has `room` places.
+    unsafe {
+        loop {
+            sys::set_errno(0);
+            let entry = readdir(dir);
+            if entry.is_null() {
+                if sys::errno() != 0 {
+                    result = Err(sys::errno());
+                }
+                break;
+            }
+            if filter.is_some_and(|filter| filter(entry) == 0) {
+                continue;
+            }
+            if count == room {
+                room = (room * 2).max(32);
+                let bigger = libc::realloc(list.cast(), room * size_of::<*mut dirent>());
+                if bigger.is_null() {
+                    result = Err(libc::ENOMEM);
+                    break;
+                }
+                list = bigger.cast();
+            }
+            let len = usize::from((*entry).d_reclen);
+            let copy = libc::malloc(len);
+            if copy.is_null() {
+                result = Err(libc::ENOMEM);
+                break;
+            }
+            ptr::copy_nonoverlapping(entry.cast::<u8>(), copy.cast(), len);
+            *list.add(count) = copy.cast();
+            count += 1;
+        }
+        closedir(dir);
+        if let Err(error) = result {
+            for number in 0..count {
+                libc::free((*list.add(number)).cast());
+            }
+            libc::free(list.cast());
+            return Err(error);
+        }
+        if let Some(compare) = compare {
+            // SAFETY: both are functions of two pointers to elements.
+            let compare = std::mem::transmute::<
+                unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int,
+                unsafe extern "C" fn(*const c_void, *const c_void) -> c_int,
+            >(compare);
+            libc::qsort(list.cast(), count, size_of::<*mut dirent>(), Some(compare));
+        }
+        *out = list;
+    }
+    Ok(count as c_int)
+}
+
+// ---- glob -----------------------------------------------------------------------------------------------------------
+
+/// glibc's `glob_t`, of which the libc crate hides the functions.
+#[repr(C)]
+pub struct Glob {
+    count: size_t,
+    paths: *mut *mut c_char,
+    offset: size_t,
+    flags: c_int,
+    closedir: Option<unsafe extern "C-unwind" fn(*mut DIR) -> c_int>,
+    readdir: Option<unsafe extern "C-unwind" fn(*mut DIR) -> *mut dirent>,
+    opendir: Option<unsafe extern "C-unwind" fn(*const c_char) -> *mut DIR>,
+    lstat: Option<unsafe extern "C-unwind" fn(*const c_char, *mut libc::stat) -> c_int>,
+    stat: Option<unsafe extern "C-unwind" fn(*const c_char, *mut libc::stat) -> c_int>,
+}
+
+const GLOB_ALTDIRFUNC: c_int = 1 << 9;
+
+type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
+
+unsafe extern "C-unwind" fn glob_closedir(dir: *mut DIR) -> c_int {
+    // SAFETY: libc passes what `glob_opendir` gave.
+    unsafe { crate::hooks::dir::body::closedir(dir) }
+}
+unsafe extern "C-unwind" fn glob_readdir(dir: *mut DIR) -> *mut dirent {
+    // SAFETY: as above.
+    unsafe { crate::hooks::dir::body::readdir(dir) }
+}
+unsafe extern "C-unwind" fn glob_opendir(path: *const c_char) -> *mut DIR {
+    // SAFETY: libc passes a C string.
+    unsafe { crate::hooks::dir::body::opendir(path) }
+}
+unsafe extern "C-unwind" fn glob_lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
+    // SAFETY: as above.
+    unsafe { crate::hooks::meta::body::lstat(path, out) }
+}
+unsafe extern "C-unwind" fn glob_stat(path: *const c_char, out: *mut libc::stat) -> c_int {
+    // SAFETY: as above.
+    unsafe { crate::hooks::meta::body::stat(path, out) }
+}
+
+// ---- ftw, nftw ------------------------------------------------------------------------------------------------------
+
+/// `struct FTW`.
+#[repr(C)]
+pub struct Position {
+    base: c_int,
+    level: c_int,
+}
+
+type Visit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
+type VisitNew = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut Position) -> c_int;
+
+#[derive(Clone, Copy)]
+enum Visitor {
+    Old(Visit),
+    New(VisitNew),
+}
+
+const FTW_F: c_int = 0;
+const FTW_D: c_int = 1;
+const FTW_DNR: c_int = 2;
+const FTW_NS: c_int = 3;
+const FTW_SL: c_int = 4;
+const FTW_DP: c_int = 5;
+const FTW_SLN: c_int = 6;
+const FTW_PHYS: c_int = 1;
+const FTW_MOUNT: c_int = 2;
+const FTW_CHDIR: c_int = 4;
+const FTW_DEPTH: c_int = 8;
+const FTW_ACTIONRETVAL: c_int = 16;
+const FTW_SKIP_SUBTREE: c_int = 2;
+const FTW_SKIP_SIBLINGS: c_int = 3;
+/// Deepest tree that is walked.
+const LEVELS_MAX: c_int = 512;
+
+struct Walk {
+    path: [u8; process::PATH_BYTES],
+    len: usize,
+    visitor: Visitor,
+    flags: c_int,
+    device: u64,
+}
+
+impl Walk {
+    fn c_path(&self) -> *const c_char {
+        self.path.as_ptr().cast()
+    }
+
+    /// Start of the last component.
+    fn base(&self) -> usize {
+        let path = self.path.get(..self.len).unwrap_or(&[]);
+        path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1)
+    }
+
+    fn push(&mut self, name: &[u8]) -> Result<(), Errno> {
+        let slash = self.len > 0 && self.path.get(self.len - 1) != Some(&b'/');
+        let len = self.len + usize::from(slash) + name.len();
+        if len >= process::PATH_BYTES {
+            return Err(libc::ENAMETOOLONG);
+        }
+        let tail = self.path.get_mut(self.len..len + 1).unwrap_or(&mut []);
+        let parts = b"/"[..usize::from(slash)].iter().chain(name).chain(b"\0");
+        for (to, from) in tail.iter_mut().zip(parts) {
+            *to = *from;
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    fn cut(&mut self, len: usize) {
+        self.len = len;
+        if let Some(end) = self.path.get_mut(len) {
+            *end = 0;
+        }
+    }
+
+    unsafe fn visit(&self, stat: &libc::stat, kind: c_int, level: c_int) -> c_int {
+        // SAFETY: the program's own function.
+        unsafe {
+            match self.visitor {
+                Visitor::Old(visit) => visit(self.c_path(), stat, kind),
+                Visitor::New(visit) => {
+                    let mut position = Position { base: self.base() as c_int, level };
+                    visit(self.c_path(), stat, kind, &raw mut position)
+                }
+            }
+        }
+    }
+
+    /// Walks from the path so far; what the visitor said last, or -1 with errno.
+    unsafe fn walk(&mut self, level: c_int) -> c_int {
+        use crate::hooks::dir::body::{closedir, opendir, readdir};
+        use crate::hooks::meta::body::{lstat, stat};
+        // SAFETY: own path and structures; the program's visitor.
+        unsafe {
+            let mut attr: libc::stat = std::mem::zeroed();
+            let physical = self.flags & FTW_PHYS != 0;
+            let found = if physical {
+                lstat(self.c_path(), &raw mut attr)
+            } else {
+                stat(self.c_path(), &raw mut attr)
+            };
+            if found != 0 {
+                if !physical && lstat(self.c_path(), &raw mut attr) == 0 {
+                    // A symlink that leads nowhere.
+                    let kind = if matches!(self.visitor, Visitor::New(_)) { FTW_SLN } else { FTW_NS };
+                    return self.visit(&attr, kind, level);
+                }
+                return if level == 0 { -1 } else { self.visit(&attr, FTW_NS, level) };
+            }
+            if level == 0 {
+                self.device = attr.st_dev;
+            } else if self.flags & FTW_MOUNT != 0 && attr.st_dev != self.device {
+                return 0;
+            }
+            match attr.st_mode & libc::S_IFMT {
+                libc::S_IFLNK => return self.visit(&attr, FTW_SL, level),
+                libc::S_IFDIR => {}
+                _ => return self.visit(&attr, FTW_F, level),
+            }
+            if level >= LEVELS_MAX {
+                return fail(libc::ELOOP);
+            }
+            let dir = opendir(self.c_path());
+            if dir.is_null() {
+                return if sys::errno() == libc::EACCES { self.visit(&attr, FTW_DNR, level) } else { -1 };
+            }
+            let depth_first = self.flags & FTW_DEPTH != 0;
+            let mut said = if depth_first { 0 } else { self.visit(&attr, FTW_D, level) };
+            let acts = self.flags & FTW_ACTIONRETVAL != 0;
+            if acts && said == FTW_SKIP_SUBTREE {
+                closedir(dir);
+                return 0;
+            }
+            let len = self.len;
+            while said == 0 {
+                let entry = readdir(dir);
+                if entry.is_null() {
+                    break;
+                }
+                let name = sys::bytes((*entry).d_name.as_ptr());
+                if name == b"." || name == b".." {
+                    continue;
+                }
+                said = match self.push(name) {
+                    Ok(()) => self.walk(level + 1),
+                    Err(error) => fail(error),
+                };
+                self.cut(len);
+                if acts && said == FTW_SKIP_SUBTREE {
+                    said = 0;
+                }
+                if acts && said == FTW_SKIP_SIBLINGS {
+                    said = 0;
+                    break;
+                }
+            }
+            let error = sys::errno();
+            closedir(dir);
+            sys::set_errno(error);
+            if said == 0 && depth_first { self.visit(&attr, FTW_DP, level) } else { said }
+        }
+    }
+}
+
+unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
+    let mut walk = Walk { path: [0; process::PATH_BYTES], len: 0, visitor, flags, device: 0 };
+    // SAFETY: the program's own path.
+    unsafe {
+        match walk.push(sys::bytes(path)) {
+            Ok(()) => walk.walk(0),
+            Err(error) => fail(error),
+        }
+    }
+}
+
+hooks! {
+    fn scandir(path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int as scandir64 {
+        if !is_on_volume(libc::AT_FDCWD, path) {
+            return real::scandir(path, out, filter, compare);
+        }
+        let dir = crate::hooks::dir::body::opendir(path);
+        if dir.is_null() { -1 } else { crate::route::finish(scan(dir, out, filter, compare)) }
+    }
+
+    fn scandirat(dirfd: c_int, path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int as scandirat64 {
+        if !is_on_volume(dirfd, path) {
+            return real::scandirat(dirfd, path, out, filter, compare);
+        }
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let fd = crate::hooks::open::body::openat(dirfd, path, flags, 0);
+        if fd < 0 {
+            return -1;
+        }
+        let dir = crate::hooks::dir::body::fdopendir(fd);
+        if dir.is_null() { -1 } else { crate::route::finish(scan(dir, out, filter, compare)) }
+    }
+
+    fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int as glob64 {
+        if !process::is_on() || flags & GLOB_ALTDIRFUNC != 0 || out.is_null() {
+            return real::glob(pattern, flags, error, out);
+        }
+        (*out).closedir = Some(glob_closedir);
+        (*out).readdir = Some(glob_readdir);
+        (*out).opendir = Some(glob_opendir);
+        (*out).lstat = Some(glob_lstat);
+        (*out).stat = Some(glob_stat);
+        let result = real::glob(pattern, flags | GLOB_ALTDIRFUNC, error, out);
+        (*out).flags &= !GLOB_ALTDIRFUNC;
+        result
+    }
+
+    fn ftw(path: *const c_char, visit: Visit, descriptors: c_int) -> c_int as ftw64 {
+        if !is_on_volume(libc::AT_FDCWD, path) {
+            return real::ftw(path, visit, descriptors);
+        }
+        walk(path, Visitor::Old(visit), 0)
+    }
+
+    fn nftw(path: *const c_char, visit: VisitNew, descriptors: c_int, flags: c_int) -> c_int as nftw64 {
+        if !is_on_volume(libc::AT_FDCWD, path) {
+            return real::nftw(path, visit, descriptors, flags);
+        }
+        if flags & FTW_CHDIR != 0 {
+            return fail(refuse(Refusal::Walk));
+        }
+        walk(path, Visitor::New(visit), flags)
+    }
+
+    fn fts_open(paths: *const *const c_char, options: c_int, compare: *mut c_void) -> *mut c_void {
+        if any_on_volume(paths) { fail(refuse(Refusal::Walk)) } else { real::fts_open(paths, options, compare) }
+    }
+
+    fn fts64_open(paths: *const *const c_char, options: c_int, compare: *mut c_void) -> *mut c_void {
+        if any_on_volume(paths) { fail(refuse(Refusal::Walk)) } else { real::fts64_open(paths, options, compare) }
+    }
+}
+
+unsafe fn any_on_volume(paths: *const *const c_char) -> bool {
+    let mut at = paths;
+    // SAFETY: the program promises an array that ends with null.
+    unsafe {
+        while process::is_on() && !at.is_null() && !(*at).is_null() {
+            if is_on_volume(libc::AT_FDCWD, *at) {
+                return true;
+            }
+            at = at.add(1);
+        }
+    }
+    false
+}
