@@ -22,12 +22,13 @@ sed -n '/^weft: /,$p' "$dir/fill.err"
 "$weft" df "$image"
 
 step "the same database, opened by a new process"
-"$weft" run --quiet --volume "$image" -- scripts/leveled.sh /weft/db readrandom --reads=200000 --use_existing_db \
+"$weft" run --quiet --volume "$image" -- scripts/leveled.sh /weft/db readrandom --reads=200000 --seed=7 --use_existing_db \
     2>"$dir/read.err" | results | tee "$dir/read.out"
 
 step "the same on this machine's file system: as many keys must be found"
 scripts/leveled.sh "$dir/native" fillrandom,overwrite 2>/dev/null | results
-scripts/leveled.sh "$dir/native" readrandom --reads=200000 --use_existing_db 2>/dev/null | results | tee "$dir/native.out"
+scripts/leveled.sh "$dir/native" readrandom --reads=200000 --seed=7 --use_existing_db 2>/dev/null |
+    results | tee "$dir/native.out"
 rm -rf "$dir/native"
 found() { sed -n 's/.*(\([0-9]* of [0-9]*\) found).*/\1/p' "$1"; }
 if [ -z "$(found "$dir/read.out")" ] || [ "$(found "$dir/read.out")" != "$(found "$dir/native.out")" ]; then
