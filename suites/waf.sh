@@ -1,22 +1,19 @@
 #!/usr/bin/env bash
 # Write amplification of leveled RocksDB by placement mode: zones of 4 and 8 MiB, the volume 80 and 90 % full at the
 # peak; tables as large as, far smaller than, and far larger than a zone.
-#   suites/waf.sh [KEYS=1000000] [ZONES="4M 8M"] [UTILISATIONS="80 90"] [TABLE_KIB="2048"] [REPEAT=1]
+#   suites/waf.sh [KEYS=600000] [ZONES="4M 8M"] [UTILISATIONS="80 90"] [TABLE_KIB="2048"] [REPEAT=1]
 # WAF = (written for programs + relocated by the cleaner) / written for programs; "all" adds metadata and padding.
 source "$(dirname "$0")/lib.sh"
-KEYS=${1:-1000000} ZONES=${2:-4M 8M} UTILS=${3:-80 90} TABLES=${4:-2048} REPEAT=${5:-1}
+KEYS=${1:-600000} ZONES=${2:-4M 8M} UTILS=${3:-80 90} TABLES=${4:-2048} REPEAT=${5:-1}
 RESULTS=${RESULTS:-$SCRATCH/results}
 mkdir -p "$RESULTS"
 for table in $TABLES; do
-  FLAGS="--num=$KEYS --key_size=16 --value_size=400 --compression_type=none --write_buffer_size=2097152 \
-    --target_file_size_base=$((table * 1024)) --max_bytes_for_level_base=16777216 --max_background_jobs=2 \
-    --seed=42 --threads=1 --compaction_style=0"
+  export KEYS
+  extra="--target_file_size_base=$((table * 1024))"
   native=$SCRATCH/native
   rm -rf "$native" "$SCRATCH/peak"
-  for bench in fillrandom,waitforcompaction "overwrite,overwrite,waitforcompaction --use_existing_db=1"; do
-    # shellcheck disable=SC2086
-    python3 suites/programs/peak.py "$native" "$SCRATCH/peak" db_bench $FLAGS --db="$native" --benchmarks=$bench >/dev/null 2>&1
-  done
+  # shellcheck disable=SC2086
+  python3 suites/programs/peak.py "$native" "$SCRATCH/peak" scripts/leveled.sh "$native" fillrandom,overwrite,overwrite $extra >/dev/null 2>&1
   peak=$(cat "$SCRATCH/peak")
   echo "tables of $table KiB: $(du -sm "$native" | cut -f1) MiB at the end, $((peak >> 20)) MiB at the peak"
   rm -rf "$native"
@@ -26,9 +23,8 @@ for table in $TABLES; do
       rm -f "$SCRATCH/image"
       zones=$(grep -oE 'of [0-9]+ zones' <<<"$line" | grep -oE '[0-9]+')
       json=$RESULTS/waf-$table-$zone-$util.json
-      "$WEFT" compare --quiet --repeat "$REPEAT" --size $((zones * ${zone%M}))M --zone-size "$zone" --json "$json" -- sh -c "
-        db_bench $FLAGS --db=/weft/db --benchmarks=fillrandom,waitforcompaction &&
-        db_bench $FLAGS --db=/weft/db --benchmarks=overwrite,overwrite,waitforcompaction --use_existing_db=1" \
+      "$WEFT" compare --quiet --repeat "$REPEAT" --size $((zones * ${zone%M}))M --zone-size "$zone" --json "$json" -- \
+        scripts/leveled.sh /weft/db fillrandom,overwrite,overwrite "$extra" \
         >"$SCRATCH/table" 2>"$SCRATCH/err" || { fail "zone $zone, $util %, tables $table KiB"; tail -5 "$SCRATCH/err"; continue; }
       python3 - "$json" "$zone" "$util" "$table" <<'PY'
 import json, statistics, sys
