@@ -438,10 +438,8 @@ hooks! {
 
     fn utimensat(dirfd: c_int, path: *const c_char, when: *const timespec, flags: c_int) -> c_int {
         if path.is_null() {
-            return match table::get(dirfd) {
-                None => real::utimensat(dirfd, path, when, flags),
-                Some(file) => finish(times(when).and_then(|times| change_open(file, &times))),
-            };
+            // For libc this is an error; `futimens` is the function for descriptors.
+            return real::utimensat(dirfd, path, when, flags);
         }
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::utimensat(dirfd, path, when, flags), |client, at, path| {

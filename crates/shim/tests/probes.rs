@@ -1,0 +1,75 @@
+//! What libc calls do on a volume is what they do natively: C probes print what they see, once in a directory of the native
+//! file system, once there with the library preloaded, once on a volume; the outputs are equal.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use support::{Served, clear, difference, library, native, probe, run, said};
+
+fn without_a_server(name: &str) {
+    let program = probe(name);
+    let dir = native();
+    let plain = said(&run(Command::new(&program).arg(dir.path())));
+    clear(dir.path());
+    let preloaded = said(&run(Command::new(&program).arg(dir.path()).env("LD_PRELOAD", library())));
+    assert_eq!(difference(&plain, &preloaded), None, "{name} with the library alone");
+    // Weft is on, but the path is not its.
+    clear(dir.path());
+    let mut command = Command::new(&program);
+    command.arg(dir.path()).env("LD_PRELOAD", library()).env("WEFT_SOCKET", "/nonexistent/weft.sock");
+    let on = said(&run(&mut command));
+    assert_eq!(difference(&plain, &on), None, "{name} with weft on elsewhere");
+}
+
+fn on_a_volume(name: &str, leases: bool) {
+    let program = probe(name);
+    let dir = native();
+    let plain = native_run(&program, dir.path());
+    let served = Served::new(leases);
+    let weft = volume_run(&served, &program, "/weft");
+    assert_eq!(difference(&plain, &weft), None, "{name} on a volume, leases: {leases}");
+    assert!(served.is_idle_soon(), "{name} leaves connections behind");
+    // And below a directory, which makes paths of another depth.
+    std::fs::create_dir_all(dir.path().join("p/q")).unwrap();
+    let plain = native_run(&program, &dir.path().join("p/q"));
+    served.shell("mkdir -p /weft/p/q");
+    let weft = volume_run(&served, &program, "/weft/p/q");
+    assert_eq!(difference(&plain, &weft), None, "{name} in a directory of a volume, leases: {leases}");
+}
+
+fn native_run(program: &Path, dir: &Path) -> String {
+    said(&run(Command::new(program).arg(dir))).replace(dir.to_str().unwrap(), "ROOT")
+}
+
+fn volume_run(served: &Served, program: &Path, dir: &str) -> String {
+    said(&run(served.command(program).arg(dir))).replace(dir, "ROOT")
+}
+
+macro_rules! probes {
+    ($($name:ident: $sentence:ident,)*) => {
+        mod passed_through_unchanged {
+            $(#[test] fn $sentence() { super::without_a_server(stringify!($name)); })*
+        }
+        mod as_on_the_native_file_system {
+            $(#[test] fn $sentence() { super::on_a_volume(stringify!($name), true); })*
+        }
+        mod as_on_the_native_file_system_without_leases {
+            $(#[test] fn $sentence() { super::on_a_volume(stringify!($name), false); })*
+        }
+    };
+}
+
+probes! {
+    at: paths_lead_where_they_should,
+    attributes: attributes_are_kept_and_told,
+    cancel: a_cancelled_thread_ends,
+    close: descriptors_are_opened_duplicated_and_closed,
+    directory: directories_are_listed_and_walked,
+    directory_of_work: the_working_directory_is_followed,
+    locks: locks_exclude_whom_they_should,
+    map: files_are_mapped,
+    process: children_and_executed_programs_inherit,
+    stdio: streams_read_and_write,
+    vectored: all_forms_of_reading_and_writing_agree,
+}

@@ -1,0 +1,218 @@
+//! What the tests share: the library, compiled probes, a served volume.
+
+#![allow(dead_code)]
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use weft_device::{Geometry, ZonedDevice, ZonedModel};
+use weft_lfs::{CrcTable, FormatOptions, Lfs, MountOptions};
+use weft_placement::{Engine, Mode};
+use weft_server::{DirectImage, Server, SharedMemory, Volume, VolumeOptions};
+
+/// A run that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Path of the library that cargo built beside this test.
+pub fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.parent().unwrap().join("libweft_shim.so");
+    assert!(library.exists(), "{} is not built", library.display());
+    library
+}
+
+/// A probe's program, compiled once.
+pub fn probe(name: &str) -> PathBuf {
+    static PROBES: OnceLock<TempDir> = OnceLock::new();
+    let dir = PROBES.get_or_init(|| tempfile::tempdir().unwrap()).path();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probes").join(format!("{name}.c"));
+    let program = dir.join(format!("{name}-{:?}", std::thread::current().id()));
+    let compiled = Command::new("cc")
+        .args([
+            "-O1",
+            "-Wall",
+            "-Wno-unused-result",
+            "-Wno-nonnull",
+            "-Wno-unused-function",
+            "-Wno-fortify-source",
+        ])
+        .args(["-Wno-stringop-overflow", "-Wno-deprecated-declarations"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .arg("-lpthread")
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Output {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let read = |mut from: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = from.read_to_end(&mut bytes);
+            bytes
+        })
+    };
+    let out = read(Box::new(child.stdout.take().unwrap()));
+    let err = read(Box::new(child.stderr.take().unwrap()));
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begun.elapsed() > PATIENCE => {
+                child.kill().unwrap();
+                panic!("{command:?} hangs");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
+}
+
+/// What a run printed, with how it ended.
+pub fn said(output: &Output) -> String {
+    format!(
+        "{}{}[{}]",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+        output.status
+    )
+}
+
+/// The first line in which two texts differ, for a message that can be read.
+pub fn difference(native: &str, weft: &str) -> Option<String> {
+    let (mut a, mut b) = (native.lines(), weft.lines());
+    let mut number = 0;
+    loop {
+        number += 1;
+        match (a.next(), b.next()) {
+            (None, None) => return None,
+            (a, b) if a == b => {}
+            (a, b) => return Some(format!("line {number}\n  native: {a:?}\n  weft:   {b:?}")),
+        }
+    }
+}
+
+struct SharedCrc(Arc<SharedMemory>, usize);
+
+impl CrcTable for SharedCrc {
+    fn slots(&self) -> &[AtomicU32] {
+        // SAFETY: the memory holds one zero-initialised u32 per device block.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.1) }
+    }
+}
+
+/// A served volume, fresh.
+pub struct Served {
+    server: Option<Server>,
+    socket: PathBuf,
+    _dir: TempDir,
+}
+
+impl Served {
+    /// `leases`: clients read and append without the server.
+    pub fn new(leases: bool) -> Served {
+        let geometry = Geometry::preset("bbssd").unwrap().with_size(96 << 20).with_zone_bytes(1 << 20);
+        let device = Arc::new(ZonedModel::memfd(&geometry).unwrap());
+        let info = device.info();
+        let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
+        let crc = Arc::new(SharedMemory::create("crc", blocks as usize * 4).unwrap());
+        Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
+        let options = MountOptions {
+            crc_table: Some(Arc::new(SharedCrc(crc.clone(), blocks as usize))),
+            dirty_bytes_max: 1 << 20,
+            ..MountOptions::default()
+        };
+        let lfs = Arc::new(Lfs::mount(device.clone(), options).unwrap());
+        let direct = device.direct_read().unwrap();
+        // SAFETY: the device is alive, and so its descriptor.
+        let file: OwnedFd = unsafe { BorrowedFd::borrow_raw(direct.fd) }.try_clone_to_owned().unwrap();
+        let direct = DirectImage {
+            file,
+            base: direct.base,
+            mappable: direct.mappable,
+            zone_bytes: info.zone_bytes(),
+            device_blocks: blocks,
+            crc,
+            count_reads: Box::new(|_, _| {}),
+        };
+        let ticking = lfs.clone();
+        let volume = Volume::new(VolumeOptions {
+            fs: lfs,
+            engine: Arc::new(Engine::new(Mode::Suffix, None, 0).unwrap()),
+            direct: leases.then_some(direct),
+            tag: 0x5ee0_0000_0000_0000 | u64::from(std::process::id()) << 8 | u64::from(leases),
+            volume_bytes: Box::new(|| 0),
+            tick: Box::new(move || drop(ticking.tick())),
+        })
+        .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let server = Server::start(volume, &socket).unwrap();
+        Served { server: Some(server), socket, _dir: dir }
+    }
+
+    /// A command that sees the volume at `/weft`.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library()).env("WEFT_SOCKET", &self.socket).env("WEFT_AT", "/weft");
+        command.env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    /// Runs a shell script that sees the volume at `/weft`; what it printed.
+    pub fn shell(&self, script: &str) -> String {
+        said(&run(self.command("bash").args(["-c", script])))
+    }
+
+    /// Lines of the report about what was refused.
+    pub fn notes(&self) -> Vec<String> {
+        let view = self.server.as_ref().unwrap().volume().program_view();
+        view.notes.into_iter().map(|(line, _)| line).collect()
+    }
+
+    /// Processes that are connected.
+    pub fn clients(&self) -> usize {
+        self.server.as_ref().unwrap().clients()
+    }
+
+    /// Waits until nobody is connected.
+    pub fn is_idle_soon(&self) -> bool {
+        self.server.as_ref().unwrap().wait_idle(Duration::from_secs(5))
+    }
+
+    /// Stops the server, as if it had gone.
+    pub fn stop(&mut self) {
+        drop(self.server.take());
+    }
+}
+
+/// A directory of the native file system.
+pub fn native() -> TempDir {
+    // Not below /tmp: that may be a file system without extended attributes.
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Removes what a run left behind.
+pub fn clear(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(path).unwrap();
+        } else {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
