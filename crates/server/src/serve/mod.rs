@@ -272,8 +272,9 @@ fn flock(ask: &Ask<'_>) -> Outcome {
 fn record_lock(ask: &Ask<'_>) -> Outcome {
     let open = ask.open_file(0)?;
     let command = ask.arg(1) as i32;
+    // The process's own word for its number: a forked child's connection was made by its parent.
     let range =
-        LockRange { kind: ask.arg(2) as i32, start: ask.arg(3), len: ask.arg(4), pid: ask.connection.pid };
+        LockRange { kind: ask.arg(2) as i32, start: ask.arg(3), len: ask.arg(4), pid: ask.arg(5) as u32 };
     if !matches!(range.kind, libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK) {
         return Err(Failure(libc::EINVAL));
     }
