@@ -167,7 +167,7 @@ unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize)
 }
 
 hooks! {
-    fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int as fcntl64 {
+    fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int as fcntl64 as __fcntl {
         match table::get(fd) {
             None => real::fcntl(fd, command, arg),
             Some(file) => finish(control(fd, file, command, arg)),

@@ -133,7 +133,7 @@ fn check_open(file: FileRef) -> Result<c_int, Errno> {
 }
 
 hooks! {
-    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t as __read {
         match table::get(fd) {
             None => real::read(fd, buffer, len),
             Some(file) => signed(read_weft(file, buffer, len)),
@@ -148,14 +148,14 @@ hooks! {
         }
     }
 
-    fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t as __write {
         match table::get(fd) {
             None => real::write(fd, buffer, len),
             Some(file) => signed(write_weft(file, buffer, len)),
         }
     }
 
-    fn pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t as pread64 {
+    fn pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t as pread64 as __pread64 {
         match table::get(fd) {
             None => real::pread(fd, buffer, len, offset),
             Some(file) => signed(pread_weft(file, buffer, len, offset)),
@@ -169,7 +169,7 @@ hooks! {
         }
     }
 
-    fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t as pwrite64 {
+    fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t as pwrite64 as __pwrite64 {
         match table::get(fd) {
             None => real::pwrite(fd, buffer, len, offset),
             Some(file) => signed(pwrite_weft(file, buffer, len, offset)),
@@ -224,7 +224,7 @@ hooks! {
         }
     }
 
-    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t as lseek64 {
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t as lseek64 as __lseek {
         match table::get(fd) {
             None => real::lseek(fd, offset, whence),
             Some(file) => finish(process::client().and_then(|client| client.seek(file, offset, whence)).map(|at| at as off_t)),

@@ -4,7 +4,7 @@ use crate::{fork, process};
 use libc::{c_int, pid_t};
 
 hooks! {
-    fn fork() -> pid_t {
+    fn fork() -> pid_t as __fork {
         if process::is_on() { fork::fork(|| real::fork()) } else { real::fork() }
     }
 
@@ -65,14 +65,23 @@ mod vfork {
         unsafe { super::body::fork() }
     }
 
-    /// # Safety
-    /// As `vfork(2)`.
-    #[cfg_attr(not(test), unsafe(no_mangle))]
-    #[unsafe(naked)]
-    pub unsafe extern "C" fn vfork() -> pid_t {
-        // `choose` gets an aligned stack; what it returns is entered as if the program had called it.
-        std::arch::naked_asm!("sub rsp, 8", "call {choose}", "add rsp, 8", "jmp rax", choose = sym choose)
+    macro_rules! entries {
+        ($($name:ident),*) => {
+            $(
+                /// # Safety
+                /// As `vfork(2)`.
+                #[cfg_attr(not(test), unsafe(no_mangle))]
+                #[unsafe(naked)]
+                pub unsafe extern "C" fn $name() -> pid_t {
+                    // `choose` gets an aligned stack; what it returns is entered as if the program had called it.
+                    std::arch::naked_asm!("sub rsp, 8", "call {choose}", "add rsp, 8", "jmp rax", choose = sym choose)
+                }
+            )*
+            /// Names exported here.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+        };
     }
+    entries!(vfork, __vfork);
 }
 #[cfg(target_arch = "x86_64")]
-pub use vfork::REAL as REAL_VFORK;
+pub use vfork::{NAMES as VFORK_NAMES, REAL as REAL_VFORK};

@@ -92,7 +92,7 @@ macro_rules! groups {
             #[cfg(target_arch = "x86_64")]
             Group { names: exec::LIST_NAMES, symbols: &[] },
             #[cfg(target_arch = "x86_64")]
-            Group { names: &["vfork"], symbols: &[&fork::REAL_VFORK] },
+            Group { names: fork::VFORK_NAMES, symbols: &[&fork::REAL_VFORK] },
             #[cfg(target_arch = "x86_64")]
             Group { names: &["dlopen"], symbols: &[&library::REAL] },
         ];

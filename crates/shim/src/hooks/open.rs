@@ -14,7 +14,7 @@ fn last_of(flags: c_int) -> Last {
 }
 
 hooks! {
-    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as open64 {
+    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as open64 as __open as __open64 {
         on_path(
             libc::AT_FDCWD,
             path,
@@ -65,7 +65,7 @@ hooks! {
         )
     }
 
-    fn close(fd: c_int) -> c_int {
+    fn close(fd: c_int) -> c_int as __close {
         if table::is_weft(fd) { finish(descriptor::close(fd)) } else { real::close(fd) }
     }
 
@@ -94,7 +94,7 @@ hooks! {
         }
     }
 
-    fn dup2(old: c_int, new: c_int) -> c_int {
+    fn dup2(old: c_int, new: c_int) -> c_int as __dup2 {
         if !table::is_weft(old) && !table::is_weft(new) {
             return real::dup2(old, new);
         }
