@@ -41,8 +41,8 @@ impl Workload {
         let mut args = common(db, self.name());
         match self {
             Workload::Fillrandom => args.push(format!("--num={keys}")),
-            // db_bench makes a thousandth of the keys.
-            Workload::Fillsync => args.push(format!("--num={}", syncs * 1000)),
+            // Some versions divide --num by a thousand here; --writes is what it says in all of them.
+            Workload::Fillsync => args.extend([format!("--num={keys}"), format!("--writes={syncs}")]),
             Workload::Readrandom | Workload::Readwhilewriting => {
                 args.extend([format!("--num={keys}"), "--use_existing_db".into()]);
                 args.push(format!("--reads={}", keys / 2));
