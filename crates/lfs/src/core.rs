@@ -306,6 +306,7 @@ impl State {
                 crc.store(crc32c(block), Relaxed);
             }
             self.zones.get_mut(zone).write_pointer += count;
+            self.slots.wrote(tag, bytes.len() as u64);
             let group = self.stats.groups.entry((tag.stream.0, tag.group.0)).or_default();
             if tag.origin == weft_core::Origin::Gc {
                 group.gc_bytes += bytes.len() as u64;
@@ -357,6 +358,10 @@ impl State {
         let durable = self.ground.durable_seq.load(Acquire);
         let pins = &self.ground.pins;
         while let Some(zone) = self.zones.take_dead(durable, |zone| pins[zone.index()].load(Acquire) == 0) {
+            if self.zones.get(zone).live != 0 {
+                // A defect; the data is there as long as the zone is left alone.
+                return Err(self.fail(FsError::Device(format!("zone {zone} was to be reset with live data in it"))));
+            }
             match self.ground.dev.reset(zone) {
                 Ok(()) => {
                     self.stats.resets += 1;

@@ -46,6 +46,11 @@ impl Slots {
         self.resolver.slot(tag, slots_now).min(slots_now - 1)
     }
 
+    /// Notes what was written.
+    pub fn wrote(&mut self, tag: &Tag, bytes: u64) {
+        self.resolver.wrote(tag, bytes);
+    }
+
     /// The zone of a slot.
     pub fn zone(&self, slot: usize) -> Option<ZoneId> {
         self.zones.get(slot).copied().flatten()

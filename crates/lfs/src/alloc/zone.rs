@@ -216,6 +216,10 @@ impl ZoneTable {
     /// Adds live bytes.
     pub fn gain(&mut self, run: &FileRun) {
         let zone = self.zone_of(run.run.address);
+        debug_assert!(
+            !matches!(self.zones[zone.index()].state, ZoneUse::Dying(_) | ZoneUse::Free),
+            "zone {zone}"
+        );
         self.zones[zone.index()].live += charge_run(&run.run);
     }
 

@@ -155,8 +155,9 @@ impl Tree {
                     map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.freed(run));
                     if !size.is_multiple_of(BLOCK) {
                         map.trim(size / BLOCK, (size % BLOCK) as u32, &mut |old, new| {
-                            change.freed(old);
+                            // In this order: a zone that nothing but the old piece kept would die at once.
                             change.placed(new);
+                            change.freed(old);
                         });
                     }
                 })?;

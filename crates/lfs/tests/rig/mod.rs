@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use weft_core::{Ino, Tag};
 use weft_device::{Geometry, PowerCut, ZonedDevice};
 use weft_lfs::fsck::{self, FsckReport};
 use weft_lfs::{FormatOptions, Lfs, MountOptions};
 use weft_vfs::conformance::crash::Rig;
-use weft_vfs::{FileSystem, FsError, FsResult, TimeSpec};
+use weft_vfs::{CreateArgs, FileSystem, FsError, FsResult, NewNode, TimeSpec};
 
 /// Small zones, so that little data fills many of them.
 pub fn small(total_bytes: u64, zone_bytes: u64) -> Geometry {
@@ -60,19 +61,35 @@ pub struct CutRig {
     base: u64,
     /// Cuts recovered from.
     pub recoveries: u64,
+    /// Bytes that a file fills the volume up to, so that the cleaner has to work for what comes then.
+    pub leave_free: Option<u64>,
     /// Bytes that the cleaner copied on devices that were cut.
     pub gc_bytes: u64,
 }
 
 impl CutRig {
     pub fn new(geometry: Geometry, seed: u64) -> CutRig {
-        CutRig { geometry, device: None, seed, base: 0, recoveries: 0, gc_bytes: 0 }
+        CutRig { geometry, device: None, seed, base: 0, recoveries: 0, leave_free: None, gc_bytes: 0 }
     }
 }
 
 impl Rig for CutRig {
     fn start(&mut self, operations: u64) -> Box<dyn FileSystem> {
         let (device, fs) = fresh(&self.geometry);
+        if let Some(free) = self.leave_free {
+            let args = CreateArgs {
+                node: NewNode::File,
+                perm: 0o600,
+                uid: 0,
+                gid: 0,
+                tag: Tag::default(),
+                open: false,
+            };
+            let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
+            let bytes = fs.statfs().unwrap().free_bytes.saturating_sub(free);
+            fs.write_through(ballast, 0, &vec![0xba; bytes as usize]).unwrap();
+            fs.sync().unwrap();
+        }
         self.base = device.operations();
         if operations != u64::MAX {
             device.cut_after(operations);
