@@ -34,6 +34,7 @@ pub mod mode;
 pub mod name;
 pub mod policy;
 pub mod resolver;
+pub mod share;
 pub mod sim;
 
 pub use budget::budget;

@@ -8,10 +8,13 @@
 //! 3. streams that have not been written for long give up their slot;
 //! 4. streams share, those first whose data is expected to die at the closest times.
 //!
+//! Streams that write too little for a place of their own share one ([`crate::share`]).
+//!
 //! What the cleaner relocates has a slot of its own from two slots on: data that has outlived its zone once will
 //! outlive what is written now. That slot is always number 0, so that it keeps its zone when the number of slots
 //! changes.
 
+use crate::share::Shares;
 use rustc_hash::FxHashMap;
 use weft_core::{LifetimeGroup, Origin, StreamId, Tag};
 
@@ -19,6 +22,9 @@ use weft_core::{LifetimeGroup, Origin, StreamId, Tag};
 pub trait Resolver {
     /// The place for data with this tag, in `0..slots_now.max(1)`.
     fn slot(&mut self, tag: &Tag, slots_now: usize) -> usize;
+
+    /// Told what was written, in bytes.
+    fn wrote(&mut self, _tag: &Tag, _bytes: u64) {}
 }
 
 /// Writes after which a group that had none gives up its slot to a group that needs one.
@@ -27,6 +33,8 @@ const GROUP_IDLE: u64 = 256;
 const STREAM_IDLE: u64 = 4096;
 /// Keys that are remembered; the one unused for longest is forgotten first.
 const KEYS_MAX: usize = 512;
+/// The stream of what writes too little to be told apart.
+const SMALL: StreamId = StreamId(u16::MAX);
 /// The cleaner's slot.
 const GC_SLOT: usize = 0;
 
@@ -41,6 +49,7 @@ pub struct ZoneResolver {
     slots: Vec<Slot>,
     /// Calls so far: the clock of idleness.
     clock: u64,
+    shares: Shares,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -74,6 +83,8 @@ impl Resolver for ZoneResolver {
         if slots_now == 1 || tag.origin == Origin::Gc {
             return GC_SLOT;
         }
+        let small = Tag { stream: SMALL, group: LifetimeGroup(0), ..*tag };
+        let tag = if self.shares.is_small(tag.stream) { &small } else { tag };
         let key = Key { stream: tag.stream, group: tag.group };
         let slot = match self.keys.get_mut(&key) {
             Some(held) => {
@@ -94,6 +105,12 @@ impl Resolver for ZoneResolver {
             entry.death = tag.death;
         }
         slot
+    }
+
+    fn wrote(&mut self, tag: &Tag, bytes: u64) {
+        if tag.origin == Origin::Host {
+            self.shares.wrote(tag.stream, bytes);
+        }
     }
 }
 
@@ -262,6 +279,18 @@ mod tests {
         let mut parted: Vec<usize> = tags.iter().map(|t| zones.slot(t, 4)).collect();
         parted.sort_unstable();
         assert_eq!(parted, [1, 2, 3]);
+    }
+
+    #[test]
+    fn streams_that_write_little_share_a_slot_until_they_write_more() {
+        let mut zones = ZoneResolver::new();
+        zones.wrote(&tag(1, 0, 0), 64 << 20);
+        let table = zones.slot(&tag(1, 0, 0), 8);
+        let [manifest, info_log] = [tag(2, 0, 5), tag(3, 4, 900)].map(|t| zones.slot(&t, 8));
+        assert_ne!(manifest, table);
+        assert_eq!(manifest, info_log);
+        zones.wrote(&tag(3, 4, 900), 16 << 20);
+        assert_ne!(zones.slot(&tag(3, 4, 900), 8), manifest);
     }
 
     #[test]
