@@ -360,7 +360,9 @@ impl State {
         while let Some(zone) = self.zones.take_dead(durable, |zone| pins[zone.index()].load(Acquire) == 0) {
             if self.zones.get(zone).live != 0 {
                 // A defect; the data is there as long as the zone is left alone.
-                return Err(self.fail(FsError::Device(format!("zone {zone} was to be reset with live data in it"))));
+                return Err(
+                    self.fail(FsError::Device(format!("zone {zone} was to be reset with live data in it")))
+                );
             }
             match self.ground.dev.reset(zone) {
                 Ok(()) => {

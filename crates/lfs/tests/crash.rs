@@ -47,7 +47,7 @@ fn what_was_promised_survives_a_cut_at_any_operation_on_a_roomy_volume() {
 #[test]
 fn what_was_promised_survives_a_cut_at_any_operation_while_the_cleaner_works() {
     for seed in 11..=14 {
-        let copied = survive(seed, 400, 12 << 20, 192 << 10, Some(2400 << 10), 61);
+        let copied = survive(seed, 250, 12 << 20, 192 << 10, Some(4000 << 10), 31);
         assert!(copied > 1 << 20, "the cleaner copied {copied} bytes");
     }
 }

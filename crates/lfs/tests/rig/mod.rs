@@ -61,35 +61,43 @@ pub struct CutRig {
     base: u64,
     /// Cuts recovered from.
     pub recoveries: u64,
-    /// Bytes that a file fills the volume up to, so that the cleaner has to work for what comes then.
+    /// Bytes that a file leaves free. It is overwritten here and there, so that the cleaner has to work from the start.
     pub leave_free: Option<u64>,
+    prepared: Option<Arc<PowerCut>>,
+    gc_before: u64,
     /// Bytes that the cleaner copied on devices that were cut.
     pub gc_bytes: u64,
 }
 
 impl CutRig {
     pub fn new(geometry: Geometry, seed: u64) -> CutRig {
-        CutRig { geometry, device: None, seed, base: 0, recoveries: 0, leave_free: None, gc_bytes: 0 }
+        CutRig {
+            geometry,
+            device: None,
+            seed,
+            base: 0,
+            recoveries: 0,
+            leave_free: None,
+            prepared: None,
+            gc_before: 0,
+            gc_bytes: 0,
+        }
     }
 }
 
 impl Rig for CutRig {
     fn start(&mut self, operations: u64) -> Box<dyn FileSystem> {
-        let (device, fs) = fresh(&self.geometry);
-        if let Some(free) = self.leave_free {
-            let args = CreateArgs {
-                node: NewNode::File,
-                perm: 0o600,
-                uid: 0,
-                gid: 0,
-                tag: Tag::default(),
-                open: false,
-            };
-            let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
-            let bytes = fs.statfs().unwrap().free_bytes.saturating_sub(free);
-            fs.write_through(ballast, 0, &vec![0xba; bytes as usize]).unwrap();
-            fs.sync().unwrap();
-        }
+        let (device, fs) = match self.leave_free {
+            None => fresh(&self.geometry),
+            Some(free) => {
+                let geometry = self.geometry.clone();
+                let prepared = self.prepared.get_or_insert_with(|| nearly_full(&geometry, free));
+                let device = Arc::new(prepared.reopen(0).unwrap());
+                let fs = Lfs::mount(device.clone(), options()).unwrap();
+                (device, fs)
+            }
+        };
+        self.gc_before = device.device().counters().gc_bytes;
         self.base = device.operations();
         if operations != u64::MAX {
             device.cut_after(operations);
@@ -108,7 +116,8 @@ impl Rig for CutRig {
         let failed = |e: &dyn std::fmt::Display| FsError::Device(e.to_string());
         let old = self.device.take().ok_or_else(|| failed(&"no device"))?;
         assert_eq!(old.device().counters().refused, 0, "commands refused before the cut");
-        self.gc_bytes += old.device().counters().gc_bytes;
+        self.gc_bytes += old.device().counters().gc_bytes.saturating_sub(self.gc_before);
+        self.gc_before = 0;
         let device = Arc::new(old.reopen(self.seed).map_err(|e| failed(&e))?);
         self.recoveries += 1;
         let report = fsck::check(device.clone()).map_err(|e| failed(&e))?;
@@ -122,4 +131,18 @@ impl Rig for CutRig {
         self.device = Some(device);
         Ok(Box::new(fs))
     }
+}
+
+/// A device with a file that leaves so many bytes free and whose blocks lie in disorder.
+fn nearly_full(geometry: &Geometry, free: u64) -> Arc<PowerCut> {
+    let (device, fs) = fresh(geometry);
+    let args =
+        CreateArgs { node: NewNode::File, perm: 0o600, uid: 0, gid: 0, tag: Tag::default(), open: false };
+    let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
+    let blocks = fs.statfs().unwrap().free_bytes.saturating_sub(free) / 4096;
+    for i in 0..3 * blocks {
+        fs.write_through(ballast, (i * 7919) % blocks * 4096, &[i as u8; 4096]).unwrap();
+    }
+    fs.sync().unwrap();
+    device
 }
