@@ -152,11 +152,13 @@ impl Leases {
         unsafe { &*self.control }
     }
 
-    /// The open file and its inode; `EBADF` when the slot has been given to another file since.
+    /// The open file and its inode; `EBADF` when the slot has been given to another file since, `EIO` when the server
+    /// has stopped.
     pub fn open_file(&self, file: FileRef) -> Result<(&volume::OpenFile, &Inode, u32), Errno> {
         let open = self.control().open_files.get(file.slot() as usize).ok_or(libc::EBADF)?;
         if open.generation.load(Relaxed) != file.generation() {
-            return Err(libc::EBADF);
+            // A server that stops closes every file first.
+            return Err(if self.control().volume.is_alive() { libc::EBADF } else { libc::EIO });
         }
         let slot = open.inode.load(Relaxed);
         let inode = self.control().inodes.get(slot as usize).ok_or(libc::EIO)?;

@@ -11,7 +11,11 @@ use weft_client::{Client, Errno, FileRef};
 pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) -> Result<c_int, Errno> {
     let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let mode = if creates { mode & 0o7777 & !process::umask() } else { 0 };
-    let open = client.open(at, path, flags & !libc::O_CLOEXEC, mode)?;
+    let open = match client.open(at, path, flags & !libc::O_CLOEXEC, mode) {
+        // The server's answer for what has no bytes on the volume.
+        Err(libc::ENXIO) => return Err(refuse(Refusal::SpecialFile)),
+        result => result?,
+    };
     let opens_data = flags & libc::O_PATH == 0;
     let special = !matches!(open.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
     if opens_data && special {

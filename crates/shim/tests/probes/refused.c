@@ -1,0 +1,74 @@
+/* What is refused on weft files: each with an errno, none silently. */
+#include "probe.h"
+#include <aio.h>
+#include <fts.h>
+#include <ftw.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+static int visit(const char *path, const struct stat *st, int kind, struct FTW *position) {
+    (void)path, (void)st, (void)kind, (void)position;
+    return 0;
+}
+
+static void probe(void) {
+    put_file("f", "content");
+    int fd = open(at("f"), O_RDWR);
+    mkfifo(at("fifo"), 0600);
+    TRY(open(at("fifo"), O_RDWR));
+    TRY(ioctl(fd, 0x6666, 0));
+    TRY(ioctl(fd, FIONBIO, &(int){1}));
+    TRY(fcntl(fd, 9999, 0));
+    TRY(fcntl(fd, F_SETLEASE, F_RDLCK));
+    TRY(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
+    int pair[2];
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    char control[CMSG_SPACE(sizeof fd)] = "";
+    char byte = 'x';
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    TRY(sendmsg(pair[0], &message, 0));
+    TRY(syscall(SYS_io_uring_setup, 8, NULL));
+    unsigned long context = 0;
+    TRY(syscall(SYS_io_setup, 8, &context));
+    TRY(chroot(root));
+    int watcher = inotify_init();
+    TRY(inotify_add_watch(watcher, at("f"), IN_MODIFY));
+    char handle[256] = "";
+    int mount_id;
+    TRY(name_to_handle_at(AT_FDCWD, at("f"), (struct file_handle *)handle, &mount_id, 0));
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", at("socket"));
+    TRY(bind(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address));
+    TRY(connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address));
+    char *paths[] = {(char *)root, NULL};
+    TRY(fts_open(paths, FTS_PHYSICAL, NULL) ? 1 : -1);
+    TRY(nftw(root, visit, 10, FTW_CHDIR));
+    char buffer[8];
+    struct aiocb block = {.aio_fildes = fd, .aio_buf = buffer, .aio_nbytes = sizeof buffer};
+    TRY(aio_read(&block));
+    int pipes[2];
+    pipe(pipes);
+    TRY(splice(fd, NULL, pipes[1], NULL, 4, 0));
+    int outside = open("/tmp", O_TMPFILE | O_RDWR, 0600);
+    TRY(copy_file_range(fd, NULL, outside, NULL, 4, 0));
+    TRY(rename(at("f"), "/tmp/weft-refused"));
+    TRY(link(at("f"), "/tmp/weft-refused"));
+    FILE *other = fopen("/dev/null", "r");
+    TRY(freopen(at("f"), "r", other) ? 1 : -1);
+    void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    TRY(mremap(map, 4096, 8192, MREMAP_MAYMOVE) == MAP_FAILED ? -1 : 0);
+    /* The placeholder itself takes nothing: what passes the hooks by fails. */
+    char self[64];
+    snprintf(self, sizeof self, "/proc/%d/fd/%d", getpid(), fd);
+    TRY(write(STDOUT_FILENO, "", 0));
+    say_file("f");
+}

@@ -1,0 +1,236 @@
+//! What a volume is to programs: refusals that say so, a server that goes, real programs.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use support::{Served, difference, library, native, probe, run, said};
+
+#[test]
+fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
+    let served = Served::new(true);
+    let output = said(&run(served.command(probe("refused")).arg("/weft")));
+    let expected = [
+        ("open(at(\"fifo\"), O_RDWR)", "ENXIO"),
+        ("ioctl(fd, 0x6666, 0)", "ENOTTY"),
+        ("fcntl(fd, 9999, 0)", "EINVAL"),
+        ("fcntl(fd, F_SETLEASE, F_RDLCK)", "EINVAL"),
+        ("fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE)", "EINVAL"),
+        ("sendmsg(pair[0], &message, 0)", "EOPNOTSUPP"),
+        ("syscall(SYS_io_uring_setup, 8, NULL)", "ENOSYS"),
+        ("syscall(SYS_io_setup, 8, &context)", "ENOSYS"),
+        ("chroot(root)", "EPERM"),
+        ("inotify_add_watch(watcher, at(\"f\"), IN_MODIFY)", "ENOSYS"),
+        ("name_to_handle_at", "EOPNOTSUPP"),
+        ("bind(", "EOPNOTSUPP"),
+        ("connect(", "EOPNOTSUPP"),
+        ("fts_open", "EOPNOTSUPP"),
+        ("nftw(root, visit, 10, FTW_CHDIR)", "EOPNOTSUPP"),
+        ("aio_read", "ENOSYS"),
+        ("splice", "EINVAL"),
+        ("copy_file_range", "EXDEV"),
+        ("rename", "EXDEV"),
+        ("link", "EXDEV"),
+        ("freopen", "EOPNOTSUPP"),
+        ("mremap", "EINVAL"),
+    ];
+    for (call, errno) in expected {
+        let line = output.lines().find(|line| line.starts_with(call)).unwrap_or_default();
+        assert!(line.ends_with(&format!("= -1 {errno}")), "{call}: {line:?} in\n{output}");
+    }
+    assert!(output.contains("f: 7 bytes: content"), "{output}");
+    let notes = served.notes().join("\n");
+    let told = [
+        "open: fifos",
+        "ioctl:",
+        "fcntl: an unknown",
+        "fcntl: leases",
+        "sendmsg:",
+        "io_uring:",
+        "io_setup:",
+        "chroot:",
+        "inotify:",
+        "name_to_handle_at:",
+        "bind, connect:",
+        "fts",
+        "aio:",
+        "splice:",
+        "freopen:",
+        "mremap:",
+    ];
+    for start in told {
+        assert!(
+            notes.lines().any(|line| line.contains(&format!(": {start}"))),
+            "no note says {start:?}:\n{notes}"
+        );
+    }
+}
+
+#[test]
+fn when_the_server_goes_everything_on_the_volume_fails_with_eio() {
+    for leases in [true, false] {
+        let mut served = Served::new(leases);
+        let dir = native();
+        let gone = dir.path().join("gone");
+        let mut command = served.command(probe("gone"));
+        command.arg("/weft").env("GONE", &gone).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut text = String::new();
+        while !text.contains("ready") {
+            assert_ne!(output.read_line(&mut text).unwrap(), 0, "{text}");
+        }
+        served.stop();
+        std::fs::write(&gone, "").unwrap();
+        output.read_to_string(&mut text).unwrap();
+        assert!(child.wait().unwrap().success());
+        let after = text.split("ready\n").nth(1).unwrap();
+        for line in after.lines() {
+            let unharmed =
+                ["access(", "close(", "read(native", "system("].iter().any(|call| line.starts_with(call));
+            if unharmed {
+                assert!(!line.contains("EIO") || line.starts_with("close"), "{line}");
+            } else {
+                // `fgetc` has only -1 to say, with errno as here.
+                assert!(line.ends_with("= -1 EIO"), "leases {leases}: {line} in\n{text}");
+            }
+        }
+        assert!(after.contains("system(\"exit 3\") >> 8 = 3"), "{after}");
+    }
+}
+
+#[test]
+fn without_a_server_paths_on_the_volume_are_eio_and_one_line_says_so() {
+    let mut command = Command::new("bash");
+    command.args(["-c", "cat /weft/a /weft/b; echo x > /weft/c; cat /etc/hostname > /dev/null && echo fine"]);
+    command.env("LD_PRELOAD", library()).env("WEFT_SOCKET", "/nonexistent/socket").env("LC_ALL", "C");
+    let output = run(&mut command);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(errors.matches("Input/output error").count(), 3, "{errors}");
+    // One per process: bash and cat.
+    assert_eq!(errors.matches("weft: no server at /nonexistent/socket").count(), 2, "{errors}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "fine\n");
+}
+
+#[test]
+fn settings_that_mean_nothing_turn_weft_off_and_say_so() {
+    for (at, complaint) in
+        [("weft", "WEFT_AT must be an absolute path"), ("/", "WEFT_AT must be an absolute path")]
+    {
+        let mut command = Command::new("true");
+        command.env("LD_PRELOAD", library()).env("WEFT_SOCKET", "/s").env("WEFT_AT", at);
+        let output = said(&run(&mut command));
+        assert!(output.contains(complaint), "{at}: {output}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_not_a_socket_any_more_is_not_used() {
+    let served = Served::new(true);
+    let mut command = served.command("bash");
+    // Descriptor 0 is not that socket.
+    command.args(["-c", "echo works > /weft/f; cat /weft/f"]).env("WEFT_FD", "0:12345");
+    assert_eq!(said(&run(&mut command)), "works\n[exit status: 0]");
+}
+
+#[test]
+fn a_volume_can_appear_anywhere() {
+    let served = Served::new(true);
+    for at in ["/weft", "/data/flash/", "/tmp/a.b/c", "/usr"] {
+        let mut command = served.command("bash");
+        command.env("WEFT_AT", at);
+        let at = at.trim_end_matches('/');
+        let script = format!(
+            "echo content > {at}/f && cd {at} && cat f && pwd && cd / && cat .{at}/f && cat {at}/../{at}/f /etc/..{at}/f && rm {at}/f"
+        );
+        command.args(["-c", &script]);
+        let expected = format!("content\n{at}\ncontent\ncontent\ncontent\n[exit status: 0]");
+        let double = format!("{at}/../{at}/f");
+        // Only for a prefix of one component does that path lead back.
+        let expected = if at.matches('/').count() > 1 { None } else { Some(expected) };
+        let output = said(&run(&mut command));
+        if let Some(expected) = expected {
+            assert_eq!(output, expected, "at {at}");
+        } else {
+            assert!(output.contains("content\n") && output.contains(&double), "at {at}: {output}");
+        }
+    }
+}
+
+/// The same script natively and on a volume; paths are relative to the directory.
+fn same_as_native(script: &str) {
+    for leases in [true, false] {
+        let dir = native();
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).current_dir(dir.path()).env("DIR", dir.path()).env("LC_ALL", "C.UTF-8");
+        let plain = said(&run(&mut command)).replace(dir.path().to_str().unwrap(), "DIR");
+        let served = Served::new(leases);
+        let mut command = served.command("bash");
+        command.args(["-c", &format!("cd /weft; {script}")]).env("DIR", "/weft");
+        let weft = said(&run(&mut command)).replace("/weft", "DIR");
+        assert_eq!(difference(&plain, &weft), None, "leases {leases}:\n{plain}");
+        assert!(served.is_idle_soon());
+    }
+}
+
+#[test]
+fn shell_redirections_and_coreutils_work() {
+    same_as_native(
+        "mkdir -p d/e; echo one > d/f; echo two >> d/f; cat d/f; cat < d/f; wc d/f < d/f; exec 3<> d/f; read a <&3; echo $a; \
+         echo three >&3; exec 3>&-; cat d/f; cp d/f g; mv g d/e/; ln d/f h; ln -s d/f l; readlink l; realpath l; ls -1R; \
+         stat -c '%n %s %A %h' d/f l; md5sum d/f h; head -c 5 d/f; tail -n 1 d/f; sort -r d/f; touch -d @86400 t; stat -c %Y t; \
+         chmod 640 t; stat -c %a t; install -m 711 d/f i; stat -c %a i; dd if=/dev/zero of=z bs=1000 count=3 2>/dev/null; \
+         truncate -s 10 z; stat -c %s z; mktemp XXXXXX | xargs rm -v | wc -c; du -a --apparent-size d | wc -l; find . -type f | sort; \
+         rm -r d; ls; ls > listing; cat listing; cat listing | tee a b | wc -l; cmp a b && cat nothing; echo {a,b,?}; \
+         (cd /; cat $DIR/a | wc -l); sync a; test -w a && echo w; [ a -nt t ] && echo newer; sed -i s/a/A/ a; cat a; \
+         env -i /bin/ls -1 $DIR; echo $(< b) | xargs -n 1 echo; cat << EOF > here\nhere\nEOF\ncat here; rmdir i; echo $?",
+    );
+}
+
+#[test]
+fn trees_are_copied_archived_and_removed() {
+    same_as_native(
+        "mkdir src; for i in $(seq 300); do mkdir -p src/d$((i % 17)); seq $i > src/d$((i % 17))/f$i; done; ln -s f1 src/l; \
+         cp -a src dst; diff -r src dst && echo same; tar cf t.tar src; mkdir out; tar xf t.tar -C out; diff -r src out/src && \
+         echo same; tar tf t.tar | wc -l; find dst -type f -exec md5sum {} + | sort | md5sum; grep -rl '^299$' dst | wc -l; \
+         find dst -name 'f1*' -delete; find dst -type f | wc -l; mv dst moved; ls moved | wc -l; rm -rf src moved out; ls; \
+         gzip t.tar; gzip -t t.tar.gz && echo ok; split -b 3000 t.tar.gz p.; cat p.* | cmp - t.tar.gz && echo ok",
+    );
+}
+
+#[test]
+fn sqlite_keeps_its_promises_in_both_journal_modes() {
+    let insert = "with recursive c(x) as (select 1 union all select x+1 from c where x<500) insert into t(b) select x from c;";
+    same_as_native(&format!(
+        "for mode in delete wal; do f=$mode.db; sqlite3 $f 'pragma journal_mode='$mode'; create table t(a integer primary key, b);'; \
+         for w in 1 2 3; do (for i in 1 2 3; do sqlite3 $f '.timeout 30000' '{insert}'; done) & done; wait; \
+         sqlite3 $f 'select count(*), sum(b) from t; pragma integrity_check;'; done; ls -1"
+    ));
+}
+
+#[test]
+fn python_and_git_work() {
+    if Command::new("git").arg("--version").output().is_err() {
+        return;
+    }
+    same_as_native(
+        "git init -q -b main g && cd g && git config user.email a@b && git config user.name n && seq 500 > f && git add . && \
+         GIT_AUTHOR_DATE='1000000000 +0000' GIT_COMMITTER_DATE='1000000000 +0000' git commit -qm one && git rev-parse HEAD; \
+         git gc -q; git fsck; git clone -q . ../h; cd ../h && git log --oneline | cat; cat f | wc -l; cd ..; \
+         python3 -c 'import os, subprocess, mmap, tempfile\n\
+f = open(\"m\", \"w+b\"); f.write(b\"x\" * 9000); f.flush(); m = mmap.mmap(f.fileno(), 0); m[5:7] = b\"ab\"; m.flush()\n\
+print(open(\"m\", \"rb\").read(8), os.path.getsize(\"m\"), len(os.listdir(\".\")))\n\
+print(subprocess.run([\"cat\", \"m\"], stdout=open(\"n\", \"w\"), cwd=\".\").returncode, os.stat(\"n\").st_size)\n\
+print(subprocess.check_output(\"wc -c < n\", shell=True), os.getcwd() == os.environ[\"DIR\"])\n\
+d = tempfile.mkdtemp(dir=\".\"); open(d + \"/f\", \"w\").write(\"t\"); print(os.listdir(d)); import shutil; shutil.rmtree(d)\n\
+print(os.path.realpath(\"g/../m\") == os.environ[\"DIR\"] + \"/m\")'",
+    );
+}
+
+#[test]
+fn threads_that_open_and_close_never_meet_each_others_files() {
+    let served = Served::new(true);
+    let output = said(&run(served.command(probe("race")).arg("/weft")));
+    assert_eq!(output, "wrong 0\n[exit status: 0]");
+    assert!(served.is_idle_soon());
+}
