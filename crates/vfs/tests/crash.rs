@@ -7,7 +7,7 @@ use weft_vfs::conformance::crash::{Casualty, CrashCase, Recorder, Violation, run
 use weft_vfs::{FileSystem, MemFs};
 
 /// Workloads that an honest core is run through.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 16;
 
 fn survive(seed: u64, lie: Lie) -> Result<u64, Box<Casualty>> {
     survive_cuts(&mut CutRig::new(seed, lie), CrashCase { seed, ops: 40 }, 1).map(|report| report.cuts)

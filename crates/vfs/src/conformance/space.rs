@@ -53,6 +53,39 @@ pub fn statfs_counts_the_space_of_data(make: Make<'_>) {
     assert!(left <= size / 4, "{left} bytes are still taken after the delete");
 }
 
+/// A file that is overwritten for more than the volume's size takes no more space than at first, and never runs into
+/// the end of the volume.
+pub fn overwriting_a_file_takes_no_more_space(make: Make<'_>) {
+    let fs = &*make();
+    let total = fs.statfs().unwrap().total_bytes;
+    if total > FILLED_BYTES_MAX {
+        return;
+    }
+    let piece = 1 << 20;
+    let ino = fs.file("file");
+    let write_all = |round: u64| {
+        for n in 0..4 {
+            fs.write_through(ino, n * piece, &bytes(round * 4 + n, piece as usize)).unwrap();
+        }
+        // Not whole blocks: what is left of the blocks at the edges stays.
+        fs.write(ino, piece - 100, &bytes(round, 200)).unwrap();
+        fs.sync().unwrap();
+    };
+    write_all(0);
+    let free = fs.statfs().unwrap().free_bytes;
+    let rounds = total * 5 / 4 / (4 * piece);
+    for round in 1..=rounds {
+        write_all(round);
+    }
+    let lost = free.saturating_sub(fs.statfs().unwrap().free_bytes);
+    assert!(lost <= piece, "{rounds} overwrites of 4 MiB took {lost} bytes");
+    let mut wanted = bytes(rounds * 4 + 3, piece as usize);
+    assert_same(&fs.read_at(ino, 3 * piece, piece as usize), &wanted, "the last piece");
+    wanted = bytes(rounds * 4, piece as usize);
+    wanted[piece as usize - 100..].copy_from_slice(&bytes(rounds, 200)[..100]);
+    assert_same(&fs.read_at(ino, 0, piece as usize), &wanted, "the first piece");
+}
+
 /// A full volume refuses the write with `NoSpace`, keeps all that it took, and takes data again after a delete.
 pub fn a_full_volume_refuses_writes_keeps_its_data_and_recovers(make: Make<'_>) {
     let fs = &*make();

@@ -46,7 +46,8 @@ enum Logged {
     Create(Play),
     /// Another metadata operation.
     Meta(Play),
-    Truncate(Ino, u64),
+    /// A change of a file's size or blocks.
+    Reshape(Ino, Play),
     Write(Ino, u64, Vec<u8>),
     Promise(Option<Ino>),
 }
@@ -54,22 +55,25 @@ enum Logged {
 impl Logged {
     fn play(&self, fs: &MemFs) {
         match self {
-            Logged::Create(play) | Logged::Meta(play) => play(fs),
-            Logged::Truncate(ino, size) => {
-                drop(fs.setattr(*ino, &SetAttr { size: Some(*size), ..SetAttr::default() }));
-            }
+            Logged::Create(play) | Logged::Meta(play) | Logged::Reshape(_, play) => play(fs),
+
             Logged::Write(ino, offset, data) => drop(fs.write(*ino, *offset, data)),
             Logged::Promise(_) => {}
         }
     }
 
     fn is_metadata(&self) -> bool {
-        matches!(self, Logged::Create(_) | Logged::Meta(_) | Logged::Truncate(..))
+        matches!(self, Logged::Create(_) | Logged::Meta(_) | Logged::Reshape(..))
     }
 
     fn promises(&self, ino: Ino) -> bool {
         matches!(self, Logged::Promise(of) if of.is_none_or(|of| of == ino))
     }
+}
+
+fn truncate(ino: Ino, size: u64) -> Logged {
+    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    Logged::Reshape(ino, Arc::new(move |fs| drop(fs.setattr(ino, &set))))
 }
 
 /// What the core has done, on a device that stops after some operations.
@@ -197,7 +201,7 @@ impl CutRig {
                 self.pick(&early.collect::<Vec<_>>())
             }
             Lie::UndoesATruncate => {
-                let truncates = (0..end).filter(|at| matches!(log[*at], Logged::Truncate(..)));
+                let truncates = (0..end).filter(|at| matches!(log[*at], Logged::Reshape(..)));
                 self.pick(&truncates.collect::<Vec<_>>())
             }
             Lie::LosesPromisedData => {
@@ -226,7 +230,7 @@ impl CutRig {
             let Logged::Write(ino, offset, data) = logged else {
                 if logged.is_metadata() && at < end {
                     keep(logged.clone());
-                } else if let Logged::Truncate(ino, _) = logged {
+                } else if let Logged::Reshape(ino, _) = logged {
                     ended.insert(*ino);
                 }
                 continue;
@@ -247,7 +251,7 @@ impl CutRig {
             let end = offset + data.len() as u64;
             match lie {
                 Lie::ZerosInAppend if *offset == size => {
-                    keep(Logged::Truncate(*ino, end));
+                    keep(truncate(*ino, end));
                     lie = Lie::None;
                 }
                 Lie::TearsABlock if end <= size && data.len() > 100 => {
@@ -261,8 +265,8 @@ impl CutRig {
                 _ if *left > 0 => keep(logged.clone()),
                 _ if *offset == size => {
                     let mut len = self.rng.random_range(0..=data.len());
-                    if log[at..].iter().any(|later| matches!(later, Logged::Truncate(of, _) if of == ino)) {
-                        // A truncate may put zeros after what was stored, and that is whole blocks.
+                    if log[at..].iter().any(|later| matches!(later, Logged::Reshape(of, _) if of == ino)) {
+                        // What follows may put zeros after what was stored, and that is whole blocks.
                         len = len.saturating_sub((offset + len as u64) as usize % 4096);
                     }
                     keep(Logged::Write(*ino, *offset, data[..len].to_vec()));
@@ -323,7 +327,7 @@ impl FileSystem for Cut {
     fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         let set = *set;
         match set.size {
-            Some(size) => self.run(Logged::Truncate(ino, size), |fs| fs.setattr(ino, &set)),
+            Some(size) => self.run(truncate(ino, size), |fs| fs.setattr(ino, &set)),
             None => self.meta(move |fs| fs.setattr(ino, &set)),
         }
     }
@@ -379,7 +383,8 @@ impl FileSystem for Cut {
         self.live.write_back(ino)
     }
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
-        self.meta(move |fs| fs.fallocate(ino, mode, offset, len))
+        let play = Arc::new(move |fs: &MemFs| drop(fs.fallocate(ino, mode, offset, len)));
+        self.run(Logged::Reshape(ino, play), |fs| fs.fallocate(ino, mode, offset, len))
     }
     fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64> {
         self.live.seek(ino, offset, target)

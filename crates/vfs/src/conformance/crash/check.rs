@@ -290,9 +290,7 @@ impl Recorder {
                     content.resize(content.len().max(end), 0);
                     content[start..end].copy_from_slice(data);
                 }
-                Event::Meta(MetaOp::Truncate { node, size }) if *node == file => {
-                    content.resize(*size as usize, 0)
-                }
+                Event::Meta(MetaOp::Reshape { node, shape }) if *node == file => shape.apply(&mut content),
                 _ => {}
             }
         }
@@ -300,12 +298,12 @@ impl Recorder {
         for (at, event) in self.events.iter().enumerate().skip(promised) {
             match event {
                 Event::Write { node, offset, data } if *node == file => possible.write(*offset, data),
-                Event::Meta(MetaOp::Truncate { node, size }) if *node == file => {
-                    // What was written after a truncate that is not durable is not durable either.
+                Event::Meta(MetaOp::Reshape { node, shape }) if *node == file => {
+                    // What was written after a change that is not durable is not durable either.
                     if at >= names_at {
                         break;
                     }
-                    possible.truncate(*size);
+                    possible.reshape(*shape);
                 }
                 _ => {}
             }

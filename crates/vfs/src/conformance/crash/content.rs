@@ -6,6 +6,44 @@
 
 use weft_core::BLOCK_BYTES;
 
+/// A change of a file's size or blocks that is not a write. But for the truncate, offsets are whole blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shape {
+    Truncate {
+        size: u64,
+    },
+    /// Makes the blocks zeros, as far as the file reaches.
+    Punch {
+        start: u64,
+        end: u64,
+    },
+    Collapse {
+        start: u64,
+        end: u64,
+    },
+    Insert {
+        start: u64,
+        len: u64,
+    },
+}
+
+impl Shape {
+    /// What the change makes of a content that is known.
+    pub(super) fn apply(self, content: &mut Vec<u8>) {
+        match self {
+            Shape::Truncate { size } => content.resize(size as usize, 0),
+            Shape::Punch { start, end } => {
+                let end = (end as usize).min(content.len());
+                content[(start as usize).min(end)..end].fill(0);
+            }
+            Shape::Collapse { start, end } => drop(content.drain(start as usize..end as usize)),
+            Shape::Insert { start, len } => {
+                drop(content.splice(start as usize..start as usize, vec![0; len as usize]));
+            }
+        }
+    }
+}
+
 /// A size that the file may have.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
@@ -37,6 +75,10 @@ pub(super) struct Possible {
     sizes: Vec<Sizes>,
     /// Versions of each block.
     blocks: Vec<Vec<Version>>,
+}
+
+fn block_number(offset: u64) -> usize {
+    offset as usize / BLOCK_BYTES
 }
 
 /// The bytes of block `block` in `content`.
@@ -105,10 +147,38 @@ impl Possible {
         }
     }
 
-    /// A truncate that is known to be stored. What had not been stored before it may be zeros up to the new size.
-    pub(super) fn truncate(&mut self, size: u64) {
+    /// A change that is known to be stored. Blocks move only in files whose size is known: synced just before.
+    pub(super) fn reshape(&mut self, shape: Shape) {
+        shape.apply(&mut self.current);
+        match shape {
+            Shape::Truncate { size } => self.truncate(size),
+            Shape::Punch { start, end } => {
+                let count = self.blocks.len();
+                let (first, last) = (block_number(start).min(count), block_number(end).min(count));
+                for version in self.blocks[first..last].iter_mut().flatten() {
+                    version.bytes.fill(0);
+                }
+            }
+            Shape::Collapse { start, end } => {
+                self.blocks.drain(block_number(start)..block_number(end));
+                self.known_size();
+            }
+            Shape::Insert { start, len } => {
+                let holes = vec![vec![Version::new(&[0; BLOCK_BYTES])]; block_number(len)];
+                self.blocks.splice(block_number(start)..block_number(start), holes);
+                self.known_size();
+            }
+        }
+    }
+
+    fn known_size(&mut self) {
+        let size = self.current.len() as u64;
+        self.sizes = vec![Sizes { from: size, to: size, over_gap: false }];
+    }
+
+    /// What had not been stored before a truncate may be zeros up to the new size.
+    fn truncate(&mut self, size: u64) {
         let len = size as usize;
-        self.current.resize(len, 0);
         self.sizes = vec![Sizes { from: size, to: size, over_gap: false }];
         let blocks = len.div_ceil(BLOCK_BYTES);
         self.blocks.resize(blocks, vec![Version::new(&[])]);
@@ -236,12 +306,29 @@ mod tests {
     #[test]
     fn what_a_stored_truncate_cut_off_does_not_come_back() {
         let mut possible = Possible::promised(vec![1; 5000]);
-        possible.truncate(10);
+        possible.reshape(Shape::Truncate { size: 10 });
         possible.write(10, &[2; 20]);
         assert!(possible.explain(&[1; 10]).is_ok());
         assert!(possible.explain(&[[1; 10].as_slice(), &[2; 7]].concat()).is_ok());
         assert!(possible.explain(&[1; 17]).is_err());
         assert!(possible.explain(&[1; 5000]).is_err());
+    }
+
+    #[test]
+    fn blocks_that_move_take_their_versions_along() {
+        let content: Vec<u8> = (0..5).flat_map(|block| vec![block + 1; BLOCK_BYTES]).collect();
+        let block = |byte: u8| vec![byte; BLOCK_BYTES];
+        let mut possible = Possible::promised(content);
+        possible.reshape(Shape::Collapse { start: 4096, end: 8192 });
+        possible.reshape(Shape::Insert { start: 4096, len: 8192 });
+        possible.reshape(Shape::Punch { start: 16_384, end: 20_480 });
+        possible.write(12_288, &block(9));
+        for third in [3, 9] {
+            let content = [block(1), block(0), block(0), block(third), block(0), block(5)].concat();
+            assert!(possible.explain(&content).is_ok(), "{third}");
+        }
+        let unmoved = [block(1), block(0), block(0), block(2), block(0), block(5)].concat();
+        assert!(possible.explain(&unmoved).is_err());
     }
 
     #[test]

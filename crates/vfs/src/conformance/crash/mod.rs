@@ -4,7 +4,7 @@
 //! When the core fails because its device lost power, and has been opened again from what the device kept,
 //! [`Recorder::check`] judges what is there:
 //!
-//! - **Metadata** (names, links, modes, extended attributes, symlinks, truncates) is the state after some prefix of
+//! - **Metadata** (names, links, modes, extended attributes, symlinks, truncates, blocks punched or moved) is the state after some prefix of
 //!   the metadata operations, and the prefix has in it everything that had happened at the last promise. Nothing is
 //!   half done; the operation that was under way is done or not.
 //! - **A file's data** up to its last promise is there, unless something that came later replaced it.

@@ -2,9 +2,13 @@
 
 use super::Violation;
 use super::check::Recovered;
+use super::content::Shape;
 use super::tree::{MetaOp, Node, NodeId, ROOT, Tree};
-use crate::conformance::fixture::args;
-use crate::{CreateArgs, FileKind, FileSystem, FsError, FsResult, NewNode, RenameFlags, SetAttr, XattrMode};
+use crate::conformance::fixture::{BLOCK, args};
+use crate::{
+    CreateArgs, FallocateMode, FileKind, FileSystem, FsError, FsResult, NewNode, RenameFlags, SetAttr,
+    XattrMode,
+};
 use std::collections::BTreeMap;
 use weft_core::Ino;
 
@@ -121,8 +125,8 @@ impl Recorder {
         self.events.push(Event::Meta(op.clone()));
         match run() {
             Ok(()) => {
-                if let MetaOp::Truncate { node, size } = &op {
-                    self.contents.entry(*node).or_default().resize(*size as usize, 0);
+                if let MetaOp::Reshape { node, shape } = &op {
+                    shape.apply(self.contents.entry(*node).or_default());
                 }
                 self.now.apply(&op);
                 Ok(())
@@ -237,7 +241,42 @@ impl Recorder {
     pub(super) fn truncate(&mut self, fs: &dyn FileSystem, node: NodeId, size: u64) -> FsResult<()> {
         let ino = self.ino(node)?;
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.meta(MetaOp::Truncate { node, size }, || fs.setattr(ino, &set).map(|_| ()))
+        let op = MetaOp::Reshape { node, shape: Shape::Truncate { size } };
+        self.meta(op, || fs.setattr(ino, &set).map(|_| ()))
+    }
+
+    /// Punches or zeroes a range within the file. Its whole blocks go in order with the metadata; what it has of
+    /// others is written over with zeros.
+    pub(super) fn punch(
+        &mut self,
+        fs: &dyn FileSystem,
+        node: NodeId,
+        mode: FallocateMode,
+        range: std::ops::Range<u64>,
+    ) -> FsResult<()> {
+        let ino = self.ino(node)?;
+        let (start, end) = (range.start.next_multiple_of(BLOCK), range.end / BLOCK * BLOCK);
+        let edges = if start <= end { [range.start..start, end..range.end] } else { [range.clone(), 0..0] };
+        for edge in edges.into_iter().filter(|edge| !edge.is_empty()) {
+            let data = vec![0; (edge.end - edge.start) as usize];
+            if let Some(content) = self.contents.get_mut(&node) {
+                content[edge.start as usize..edge.end as usize].fill(0);
+            }
+            self.events.push(Event::Write { node, offset: edge.start, data });
+        }
+        let op = MetaOp::Reshape { node, shape: Shape::Punch { start, end: end.max(start) } };
+        self.meta(op, || fs.fallocate(ino, mode, range.start, range.end - range.start))
+    }
+
+    /// Cuts out or inserts whole blocks of a file that has been synced just before.
+    pub(super) fn shift(&mut self, fs: &dyn FileSystem, node: NodeId, shape: Shape) -> FsResult<()> {
+        let ino = self.ino(node)?;
+        let (mode, offset, len) = match shape {
+            Shape::Collapse { start, end } => (FallocateMode::CollapseRange, start, end - start),
+            Shape::Insert { start, len } => (FallocateMode::InsertRange, start, len),
+            Shape::Truncate { .. } | Shape::Punch { .. } => return Err(FsError::Invalid("not a shift")),
+        };
+        self.meta(MetaOp::Reshape { node, shape }, || fs.fallocate(ino, mode, offset, len))
     }
 
     /// Writes with `write`, or with `write_through`.

@@ -1,5 +1,6 @@
 //! The names of a volume at one moment, and how metadata operations change them.
 
+use super::content::Shape;
 use crate::FileKind;
 use std::collections::BTreeMap;
 
@@ -68,9 +69,9 @@ pub(super) enum MetaOp {
         name: Vec<u8>,
     },
     /// Its effect is on the content, but it takes its turn among the metadata operations.
-    Truncate {
+    Reshape {
         node: NodeId,
-        size: u64,
+        shape: Shape,
     },
 }
 
@@ -165,7 +166,7 @@ impl Tree {
                     node.xattrs.remove(name);
                 }
             }
-            MetaOp::Truncate { .. } => {}
+            MetaOp::Reshape { .. } => {}
         }
     }
 

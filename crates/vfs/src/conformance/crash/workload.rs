@@ -1,16 +1,21 @@
 //! What programs do to their files, in miniature: logs, replaced pointers, pages in place, tables in one go, and
 //! whatever else changes names.
 
+use super::content::Shape;
 use super::recorder::Recorder;
 use super::tree::{NodeId, ROOT};
-use crate::conformance::fixture::bytes;
-use crate::{FileKind, FileSystem, FsResult, NewNode};
+use crate::conformance::fixture::{BLOCK, bytes};
+use crate::{FallocateMode, FileKind, FileSystem, FsResult, NewNode};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 /// Most bytes that the workload keeps in its files; beyond, it deletes.
 const LIVE_BYTES_MAX: usize = 3 << 20;
+/// Bytes that a step may write, and a margin: with less free, it deletes, too.
+const FREE_BYTES_MIN: u64 = 768 << 10;
+/// Files that are deleted before a step at most.
+const DELETES_PER_STEP: usize = 6;
 /// Bytes at which the log is started anew.
 const LOG_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the file whose pages are overwritten.
@@ -35,10 +40,14 @@ impl Workload {
 
     /// Does one thing that programs do: one to some ten operations.
     pub(super) fn step(&mut self, fs: &dyn FileSystem, record: &mut Recorder) -> FsResult<()> {
-        while self.live_bytes(record) > LIVE_BYTES_MAX {
-            self.delete(fs, record)?;
+        for _ in 0..DELETES_PER_STEP {
+            let tight = fs.statfs()?.free_bytes < FREE_BYTES_MIN;
+            if !tight && self.live_bytes(record) <= LIVE_BYTES_MAX {
+                break;
+            }
+            self.delete_largest(fs, record)?;
         }
-        match self.rng.random_range(0..110) {
+        match self.rng.random_range(0..116) {
             0..18 => self.log(fs, record),
             18..26 => self.replace_pointer(fs, record),
             26..40 => self.overwrite_pages(fs, record),
@@ -53,6 +62,8 @@ impl Workload {
             94..96 => self.unnamed(fs, record),
             96..99 => self.append_anywhere(fs, record),
             99..105 => self.cut_and_regrow(fs, record),
+            105..108 => self.punch(fs, record),
+            108..111 => self.shift_blocks(fs, record),
             _ => self.sync_something(fs, record),
         }
     }
@@ -221,6 +232,13 @@ impl Workload {
         Ok(())
     }
 
+    fn delete_largest(&mut self, fs: &dyn FileSystem, record: &mut Recorder) -> FsResult<()> {
+        let files = self.entries(record, FileKind::File);
+        let largest = files.into_iter().max_by_key(|(_, node)| record.content(*node).len());
+        let Some(((dir, name), _)) = largest else { return Ok(()) };
+        record.remove(fs, dir, &name)
+    }
+
     /// A file is cut, or made longer; often something is appended then.
     fn truncate(&mut self, fs: &dyn FileSystem, record: &mut Recorder) -> FsResult<()> {
         let Some((_, node)) = self.entry(record, FileKind::File) else { return Ok(()) };
@@ -268,6 +286,51 @@ impl Workload {
         }
         if self.chance(70) {
             record.fsync(fs, node)?;
+        }
+        Ok(())
+    }
+
+    /// A range of any file becomes zeros.
+    fn punch(&mut self, fs: &dyn FileSystem, record: &mut Recorder) -> FsResult<()> {
+        let Some((_, node)) = self.entry(record, FileKind::File) else { return Ok(()) };
+        let size = record.content(node).len() as u64;
+        if size < 2 {
+            return Ok(());
+        }
+        let start = self.rng.random_range(0..size - 1);
+        let end = self.rng.random_range(start + 1..=size.min(start + 20_000));
+        let mode = if self.chance(50) {
+            FallocateMode::PunchHole
+        } else {
+            FallocateMode::ZeroRange { keep_size: true }
+        };
+        record.punch(fs, node, mode, start..end)?;
+        if self.chance(50) {
+            record.fsync(fs, node)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks are cut out of a synced file, or inserted.
+    fn shift_blocks(&mut self, fs: &dyn FileSystem, record: &mut Recorder) -> FsResult<()> {
+        let Some((_, node)) = self.entry(record, FileKind::File) else { return Ok(()) };
+        let blocks = record.content(node).len().saturating_sub(1) as u64 / BLOCK;
+        if blocks < 2 {
+            return Ok(());
+        }
+        record.fsync(fs, node)?;
+        let first = self.rng.random_range(0..blocks - 1);
+        let last = self.rng.random_range(first + 1..=(blocks - 1).min(first + 4));
+        let (start, end) = (first * BLOCK, last * BLOCK);
+        let shape = if self.chance(50) {
+            Shape::Collapse { start, end }
+        } else {
+            Shape::Insert { start, len: end - start }
+        };
+        record.shift(fs, node, shape)?;
+        if self.chance(50) {
+            let len = self.rng.random_range(1..6000);
+            self.append(fs, record, node, len)?;
         }
         Ok(())
     }
