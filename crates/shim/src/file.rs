@@ -2,11 +2,35 @@
 
 use crate::mapping::pages;
 use crate::process;
+use std::cell::Cell;
 use weft_client::{Errno, FileRef};
+
+thread_local! {
+    // Constant and without a destructor: touching it allocates nothing.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread reads or writes: it may hold a lock of the file. A signal handler that interrupts it and wants to read or
+/// write too is refused (`EDEADLK`); it would wait for a lock that its own thread holds.
+struct Inside;
+
+impl Inside {
+    #[inline]
+    fn enter() -> Result<Inside, Errno> {
+        if INSIDE.replace(true) { Err(libc::EDEADLK) } else { Ok(Inside) }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
 
 /// Reads at the file offset, or at `offset`.
 #[inline]
 pub fn read(file: FileRef, out: &mut [u8], offset: Option<u64>) -> Result<usize, Errno> {
+    let _inside = Inside::enter()?;
     if pages::any() {
         pages::before_read(file)?;
     }
@@ -20,6 +44,7 @@ pub fn read(file: FileRef, out: &mut [u8], offset: Option<u64>) -> Result<usize,
 /// Writes at the file offset, or at `offset`.
 #[inline]
 pub fn write(file: FileRef, bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
+    let _inside = Inside::enter()?;
     let client = process::client()?;
     let written = match offset {
         None => client.write(file, bytes)?,
@@ -31,6 +56,7 @@ pub fn write(file: FileRef, bytes: &[u8], offset: Option<u64>) -> Result<usize, 
 /// Writes several pieces as one.
 #[inline]
 pub fn write_parts(file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
+    let _inside = Inside::enter()?;
     let written = process::client()?.writev(file, parts, offset)?;
     noticed(file, offset, written)
 }
@@ -65,4 +91,18 @@ pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), E
         pages::after_write(file, Some(offset), end)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Inside;
+
+    #[test]
+    fn a_thread_is_inside_once() {
+        let inside = Inside::enter();
+        assert!(inside.is_ok());
+        assert_eq!(Inside::enter().err(), Some(libc::EDEADLK));
+        drop(inside);
+        assert!(Inside::enter().is_ok());
+    }
 }

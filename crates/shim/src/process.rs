@@ -325,6 +325,7 @@ pub unsafe fn start(environment: *mut *const c_char) {
     UMASK.store(mask, Relaxed);
     // SAFETY: the caller's promise, here and below.
     let Some(socket) = (unsafe { variable(environment, ENV_SOCKET) }) else { return };
+    // SAFETY: as above.
     let mut at = unsafe { variable(environment, ENV_AT) }.unwrap_or(DEFAULT_AT);
     while let Some(shorter) = at.strip_suffix(b"/") {
         at = shorter;

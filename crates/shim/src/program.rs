@@ -14,6 +14,8 @@ const LINE_BYTES: usize = 256;
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// What a file on the volume is.
+// The line cannot be boxed: nothing here allocates.
+#[allow(clippy::large_enum_variant)]
 pub enum Program {
     /// A binary, copied to this memory file.
     Binary(c_int),
@@ -157,6 +159,7 @@ mod tests {
 
     fn parsed(head: &str) -> Option<(String, Option<String>)> {
         let line = Line::parse(head.as_bytes())?;
+        // SAFETY: both texts of a line end with NUL.
         let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
         Some((text(line.interpreter()), line.argument().map(text)))
     }

@@ -44,11 +44,6 @@ impl Symbol {
     pub fn is_resolved(&self) -> bool {
         !self.address.load(Relaxed).is_null()
     }
-
-    /// The name.
-    pub fn name(&self) -> &'static CStr {
-        self.name
-    }
 }
 
 /// Stands in for a function that this libc does not have. Its caller linked against one that does, so this is reached

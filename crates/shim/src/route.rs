@@ -64,6 +64,7 @@ pub struct PathBuffer {
 
 impl PathBuffer {
     /// An empty one.
+    #[allow(clippy::new_without_default)]
     #[inline(always)]
     pub fn new() -> Self {
         PathBuffer { bytes: [const { MaybeUninit::uninit() }; PATH_BYTES], len: 0 }

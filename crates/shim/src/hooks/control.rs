@@ -61,8 +61,9 @@ fn ask_for_lock(
         let query = if command == libc::F_OFD_SETLK { libc::F_OFD_GETLK } else { libc::F_GETLK };
         let holder = client.record_lock(file, query, range)?;
         // Unlocked meanwhile: worth another try.
-        let free = holder.kind == libc::F_UNLCK as i32;
-        if !free && !(holder.pid != 0 && sys::is_dead(holder.pid)) {
+        let free = holder.kind == libc::F_UNLCK;
+        let dead = holder.pid != 0 && sys::is_dead(holder.pid);
+        if !free && !dead {
             return Err(error);
         }
         sys::sleep_ns(DEAD_HOLDER_WAIT_NS);
@@ -82,7 +83,7 @@ unsafe fn record_lock(
     let found = ask_for_lock(client, file, command, &range)?;
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
         lock.l_type = found.kind as _;
-        if found.kind != libc::F_UNLCK as i32 {
+        if found.kind != libc::F_UNLCK {
             lock.l_whence = libc::SEEK_SET as _;
             lock.l_start = found.start as off_t;
             lock.l_len = found.len as off_t;
@@ -169,6 +170,11 @@ unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize)
 hooks! {
     fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int as fcntl64 as __fcntl {
         match table::get(fd) {
+            // On files of the kernel the same widening repairs the programs that the kernel refuses (`EINVAL`).
+            None if command == F_SET_RW_HINT && process::is_on() && arg != 0 => {
+                let hint = u64::from(*(arg as *const u32));
+                real::fcntl(fd, command, &raw const hint as usize)
+            }
             None => real::fcntl(fd, command, arg),
             Some(file) => finish(control(fd, file, command, arg)),
         }
@@ -194,7 +200,7 @@ hooks! {
             _ => return fail(libc::EINVAL),
         };
         match process::client().and_then(|client| record_lock(client, file, fcntl_command, &raw mut lock)) {
-            Ok(_) if command == libc::F_TEST && i32::from(lock.l_type) != libc::F_UNLCK as i32 => fail(libc::EACCES),
+            Ok(_) if command == libc::F_TEST && i32::from(lock.l_type) != libc::F_UNLCK => fail(libc::EACCES),
             result => finish(result),
         }
     }

@@ -91,10 +91,13 @@ unsafe fn execute_at(
         }
     };
     on_path(dirfd, path, last, real, |client, at, inside| {
+        let program = program::load(client, at, inside)?;
         // SAFETY: as above.
-        match program::load(client, at, inside)? {
-            Program::Binary(fd) => unsafe { execute_binary(fd, arguments, environment) },
-            Program::Script(line) => unsafe { execute_script(&line, path, arguments, environment, nesting) },
+        unsafe {
+            match program {
+                Program::Binary(fd) => execute_binary(fd, arguments, environment),
+                Program::Script(line) => execute_script(&line, path, arguments, environment, nesting),
+            }
         }
     })
 }
@@ -130,6 +133,9 @@ unsafe fn execute_script(
 }
 
 /// `execve` while weft is on.
+///
+/// # Safety
+/// As `execve(2)`.
 pub unsafe fn execute(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
@@ -157,6 +163,9 @@ unsafe fn execute_or_sh(path: *const c_char, arguments: Strings, environment: &E
 }
 
 /// `execvpe` while weft is on: the program is looked for here, as a directory of `PATH` may lie on the volume.
+///
+/// # Safety
+/// As `execvpe(3)`.
 pub unsafe fn search(file: *const c_char, arguments: Strings, given: Strings) -> c_int {
     // SAFETY: the program's own arguments.
     let (name, environment) = unsafe {
@@ -262,7 +271,7 @@ hooks! {
 /// `execl`, `execlp` and `execle`: variadic, with the arguments themselves in the list, so that a fixed-arity definition
 /// cannot reach them. The entry puts the argument registers in front of the callee and hands over both parts.
 #[cfg(target_arch = "x86_64")]
-mod lists {
+pub mod lists {
     use super::{Strings, body, environ};
     use crate::route::fail;
     use crate::sys;
@@ -310,26 +319,28 @@ mod lists {
         }
     }
 
-    unsafe extern "C" fn list(path: *const c_char, registers: Strings, stack: Strings) -> c_int {
-        // SAFETY: the caller's own list, here and below.
+    /// Gives the list to `execute`.
+    unsafe fn with_list(registers: Strings, stack: Strings, execute: impl FnOnce(&List) -> c_int) -> c_int {
+        // SAFETY: the caller's own list.
         match unsafe { List::new(registers, stack) } {
-            Ok(list) => unsafe { body::execve(path, list.array(), environ) },
+            Ok(list) => execute(&list),
             Err(error) => fail(error),
         }
+    }
+
+    unsafe extern "C" fn list(path: *const c_char, registers: Strings, stack: Strings) -> c_int {
+        // SAFETY: the caller's own path, list and environment.
+        unsafe { with_list(registers, stack, |list| body::execve(path, list.array(), environ)) }
     }
 
     unsafe extern "C" fn list_search(file: *const c_char, registers: Strings, stack: Strings) -> c_int {
-        match unsafe { List::new(registers, stack) } {
-            Ok(list) => unsafe { body::execvpe(file, list.array(), environ) },
-            Err(error) => fail(error),
-        }
+        // SAFETY: as above.
+        unsafe { with_list(registers, stack, |list| body::execvpe(file, list.array(), environ)) }
     }
 
     unsafe extern "C" fn list_environment(path: *const c_char, registers: Strings, stack: Strings) -> c_int {
-        match unsafe { List::new(registers, stack) } {
-            Ok(list) => unsafe { body::execve(path, list.array(), list.behind.cast()) },
-            Err(error) => fail(error),
-        }
+        // SAFETY: as above; the environment follows the list.
+        unsafe { with_list(registers, stack, |list| body::execve(path, list.array(), list.behind.cast())) }
     }
 
     macro_rules! entries {

@@ -48,7 +48,7 @@ hooks! {
 /// so it can neither be wrapped nor given a connection: while weft is on, it is `fork`. While it is off, the real one is
 /// jumped to, so that its return address is the program's.
 #[cfg(target_arch = "x86_64")]
-mod vfork {
+pub mod vfork {
     use crate::process;
     use crate::real::Symbol;
     use libc::{c_void, pid_t};

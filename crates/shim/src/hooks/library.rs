@@ -3,8 +3,9 @@
 //! The loader looks at who called it (for the caller's search path), so a call that is not weft's is passed on by a jump that
 //! leaves the program's return address where it is.
 
+/// The hook itself.
 #[cfg(target_arch = "x86_64")]
-mod entry {
+pub mod entry {
     use crate::real::Symbol;
     use crate::report::{Refusal, refuse};
     use crate::route::on_path;

@@ -204,10 +204,11 @@ unsafe fn attribute_name<'a>(name: *const c_char) -> Result<&'a [u8], Errno> {
 }
 
 unsafe fn value_room<'a>(value: *mut c_void, len: size_t) -> &'a mut [u8] {
-    // SAFETY: the program promises `len` writable bytes. Length 0 asks for the length only.
     if value.is_null() || len == 0 {
+        // Length 0 asks for the length only.
         &mut []
     } else {
+        // SAFETY: the program promises `len` writable bytes.
         unsafe { std::slice::from_raw_parts_mut(value.cast(), len) }
     }
 }

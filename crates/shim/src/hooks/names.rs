@@ -25,7 +25,7 @@ unsafe fn descriptor_path(path: *const c_char) -> Option<FileRef> {
 }
 
 /// Path of an open file as the program sees it: the mount prefix and the path in the volume.
-fn shown_path<'a>(file: FileRef, room: &'a mut [u8; RESOLVED_MAX + 256]) -> Result<&'a [u8], Errno> {
+fn shown_path(file: FileRef, room: &mut [u8; RESOLVED_MAX + 256]) -> Result<&[u8], Errno> {
     let mount = process::mount();
     let (head, tail) = room.split_at_mut(mount.len());
     head.copy_from_slice(mount);
@@ -268,18 +268,5 @@ hooks! {
             return real::canonicalize_file_name(path);
         }
         body::realpath(path, std::ptr::null_mut())
-    }
-}
-
-/// The canonical path of a name on the volume within `buffer`, for the hooks that need one.
-pub fn canonical<'a>(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
-    buffer: &'a mut [u8; RESOLVED_MAX],
-) -> Result<&'a [u8], Errno> {
-    match client.resolve(at, path, 0, buffer)? {
-        Resolution::Inside(len) => buffer.get(..len).ok_or(libc::EIO),
-        Resolution::Outside(_) => Err(OUTSIDE),
     }
 }

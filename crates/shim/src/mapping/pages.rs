@@ -573,7 +573,7 @@ pub fn after_fork() {
     STATE.with(|state| {
         for object in state.objects.iter_mut().filter(|object| object.maps > 0) {
             let paths = [false, true].map(|base| path_of(client, object.ino, object.birth_ns, base));
-            let [pages, base] = paths.each_ref().map(|path| open_file(path));
+            let [pages, base] = paths.each_ref().map(open_file);
             if let (Ok(pages), Ok(base)) = (pages, base) {
                 let _ = sys::flock(pages, libc::LOCK_SH);
                 object.close();

@@ -1,6 +1,6 @@
 //! What the tests share: the library, compiled probes, a served volume.
 
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::fs;
 use std::io::Read;
