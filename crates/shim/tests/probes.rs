@@ -1,6 +1,8 @@
 //! What libc calls do on a volume is what they do natively: C probes print what they see, once in a directory of the native
 //! file system, once there with the library preloaded, once on a volume; the outputs are equal.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Which symbols the library takes over, and from whom.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::collections::BTreeSet;

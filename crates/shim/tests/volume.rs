@@ -1,5 +1,7 @@
 //! What a volume is to programs: refusals that say so, a server that goes, real programs.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::io::{BufRead, BufReader, Read};
