@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use syscalls::{Sysno, raw_syscall};
 
 /// A positive errno value.
@@ -227,24 +227,39 @@ pub fn ticks() -> u64 {
 }
 
 /// Nanoseconds per tick, as 32.32 fixed point; 0 = not measured yet.
-static NS_PER_TICK: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+static NS_PER_TICK: AtomicU64 = AtomicU64::new(0);
+/// Clock and tick counter when measuring began.
+static CALIBRATION: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The scale is kept once it was measured over this long.
+const CALIBRATION_NS: u64 = 2_000_000;
 
-/// Measures the tick counter against the clock, for about 2 ms. Called once, at connection.
+/// Begins to measure the tick counter against the clock; called once, at connection. What follows goes on meanwhile: a
+/// program that lives for a millisecond must not wait two for its statistics.
 pub fn calibrate_ticks() {
-    use std::sync::atomic::Ordering::Relaxed;
-    if NS_PER_TICK.load(Relaxed) != 0 {
-        return;
+    if CALIBRATION[1].load(Relaxed) == 0 {
+        CALIBRATION[0].store(monotonic_ns(), Relaxed);
+        CALIBRATION[1].store(ticks().max(1), Release);
     }
-    let (ns0, ticks0) = (monotonic_ns(), ticks());
-    while monotonic_ns() - ns0 < 2_000_000 {
-        std::hint::spin_loop();
+}
+
+/// The scale as far as it can be told by now.
+#[cold]
+fn measure_scale() -> u64 {
+    let ticks0 = CALIBRATION[1].load(Acquire);
+    let ns = monotonic_ns().saturating_sub(CALIBRATION[0].load(Relaxed));
+    let elapsed = ticks().saturating_sub(ticks0).max(1);
+    let scale = ((u128::from(ns) << 32) / u128::from(elapsed)) as u64;
+    if ns >= CALIBRATION_NS && ticks0 != 0 {
+        NS_PER_TICK.store(scale, Relaxed);
     }
-    let (ns, elapsed) = (monotonic_ns() - ns0, ticks().wrapping_sub(ticks0).max(1));
-    NS_PER_TICK.store(((u128::from(ns) << 32) / u128::from(elapsed)) as u64, Relaxed);
+    scale
 }
 
 /// Turns a difference of [`ticks`] into nanoseconds.
 pub fn ticks_to_ns(ticks: u64) -> u64 {
-    let scale = NS_PER_TICK.load(std::sync::atomic::Ordering::Relaxed);
+    let scale = match NS_PER_TICK.load(Relaxed) {
+        0 => measure_scale(),
+        scale => scale,
+    };
     ((u128::from(ticks) * u128::from(scale)) >> 32) as u64
 }
