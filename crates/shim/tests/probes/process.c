@@ -103,6 +103,31 @@ static void probe(void) {
     TRY(chmod(at("echo"), 0644));
     TRY(execl(at("echo"), "echo", (char *)NULL));
 
+    /* By descriptor, and with an environment that drops everything. */
+    put_file("by descriptor", "");
+    TRY(chmod(at("echo"), 0755));
+    int program = open(at("echo"), O_RDONLY | O_CLOEXEC), shell_file = open("/bin/sh", O_RDONLY | O_CLOEXEC);
+    char *empty[] = {NULL}, *say[] = {"echo", "by descriptor", NULL};
+    fflush(stdout);
+    child = fork();
+    if (!child) {
+        dup2(open(at("by descriptor"), O_WRONLY), 1);
+        fexecve(program, say, empty);
+        _exit(99);
+    }
+    waitpid(child, &status, 0);
+    say_status("fexecve", status);
+    say_file("by descriptor");
+    char *cat[] = {"sh", "-c", "cat \"$0\"", (char *)at("by descriptor"), NULL};
+    fflush(stdout);
+    child = fork();
+    if (!child) {
+        execveat(shell_file, "", cat, empty, AT_EMPTY_PATH);
+        _exit(99);
+    }
+    waitpid(child, &status, 0);
+    say_status("execveat", status);
+
     /* posix_spawn with files. */
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);

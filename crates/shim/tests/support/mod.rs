@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
@@ -28,13 +28,18 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// A probe's program, compiled once.
+/// Compiles a probe; its program.
 pub fn probe(name: &str) -> PathBuf {
     static PROBES: OnceLock<TempDir> = OnceLock::new();
+    static MADE: AtomicU32 = AtomicU32::new(0);
     let dir = PROBES.get_or_init(|| tempfile::tempdir().unwrap()).path();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probes").join(format!("{name}.c"));
-    let program = dir.join(format!("{name}-{:?}", std::thread::current().id()));
-    let compiled = Command::new("cc")
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probes");
+    let (source, compiler) = match sources.join(format!("{name}.cc")) {
+        source if source.exists() => (source, "c++"),
+        _ => (sources.join(format!("{name}.c")), "cc"),
+    };
+    let program = dir.join(format!("{name}-{}", MADE.fetch_add(1, Ordering::Relaxed)));
+    let compiled = Command::new(compiler)
         .args([
             "-O1",
             "-Wall",
