@@ -401,6 +401,13 @@ impl State {
         }
     }
 
+    /// Tells the observer of ranges of blocks.
+    pub(crate) fn tell_ranges(&self, ino: Ino, ranges: &[(u64, u64)]) {
+        for (first, end) in ranges {
+            self.tell(ino, *first, *end);
+        }
+    }
+
     /// Tells the death observer.
     pub(crate) fn tell_death(&self, ino: Ino) {
         let (Some(observer), Some(inode)) = (&self.death_observer, self.tree.get(ino)) else { return };

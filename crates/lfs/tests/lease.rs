@@ -234,3 +234,32 @@ fn an_fsync_of_a_small_append_is_one_block_and_one_flush() {
     fs.fsync(log).unwrap();
     assert_eq!(device.counters().flushes, after.flushes);
 }
+
+#[test]
+fn a_watched_sparse_file_of_the_largest_size_shrinks_and_goes_at_once() {
+    let (_device, fs) = fresh(&small(16 << 20, 256 << 10));
+    let mirror = Arc::new(Mirror::default());
+    fs.set_observer(mirror.clone());
+    for name in ["a", "b"] {
+        let ino = create(&fs, name);
+        let mut map = vec![MapEntry::HOLE; BLOCKS];
+        fs.watch(ino, 0, &mut map).unwrap();
+        mirror.0.lock().insert(ino.0, map);
+        fs.write(ino, 0, &[1; 10_000]).unwrap();
+        fs.write(ino, weft_lfs::FILE_BYTES_MAX - 5, &[2; 5]).unwrap();
+        fs.fsync(ino).unwrap();
+        assert_eq!(
+            fs.seek(ino, 12_288, weft_vfs::SeekTarget::Data).unwrap() / 4096,
+            (weft_lfs::FILE_BYTES_MAX - 5) / 4096
+        );
+        // Blocks of the middle are holes and stay so.
+        fs.fallocate(ino, FallocateMode::PunchHole, 1 << 40, 1 << 60).unwrap();
+    }
+    let a = fs.lookup(Ino::ROOT, b"a").unwrap().ino;
+    fs.setattr(a, &SetAttr { size: Some(1 << 61), ..SetAttr::default() }).unwrap();
+    fs.fallocate(a, FallocateMode::CollapseRange, 1 << 20, 1 << 60).unwrap();
+    fs.setattr(a, &SetAttr { size: Some(100), ..SetAttr::default() }).unwrap();
+    assert_eq!(mirror.0.lock()[&a.0][1], MapEntry::HOLE);
+    assert!(matches!(fs.write(a, weft_lfs::FILE_BYTES_MAX, &[1]), Err(weft_vfs::FsError::TooLarge)));
+    fs.unlink(Ino::ROOT, b"b").unwrap();
+}

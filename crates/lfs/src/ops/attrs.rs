@@ -24,10 +24,11 @@ impl State {
             return Err(FsError::TooLarge);
         }
         let old = self.file(ino)?.size;
+        let changed = self.file(ino)?.filled_ranges(size / BLOCK, u64::MAX);
         let time = self.now();
         if size > old {
             // The journal's size may not run ahead of the data before it.
-            self.write_back_all(&[ino])?;
+            self.secure(ino)?;
         } else if size == 0 {
             self.tell_death(ino);
         }
@@ -41,7 +42,7 @@ impl State {
             }
             // What stays of the file must be stored before the journal can say that the file has this size.
             if self.file(ino)?.settled_size() < size {
-                self.write_back_all(&[ino])?;
+                self.secure(ino)?;
             }
         }
         self.begin()?;
@@ -56,7 +57,7 @@ impl State {
         }
         self.settle_size(ino)?;
         if size < old {
-            self.tell(ino, size / BLOCK, old.div_ceil(BLOCK));
+            self.tell_ranges(ino, &changed);
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ impl State {
     }
 
     /// Puts what only memory has of a file into the journal or its data zone.
-    fn secure(&mut self, ino: Ino) -> FsResult<()> {
+    pub(crate) fn secure(&mut self, ino: Ino) -> FsResult<()> {
         let Some(inode) = self.tree.get(ino) else { return Ok(()) };
         if inode.dirty.is_empty() {
             return Ok(());

@@ -6,7 +6,7 @@ use crate::state::inode::{ENTRY_BYTES, INODE_BYTES};
 use crate::{Lfs, NAMES_RESERVE_BYTES};
 use weft_core::Ino;
 use weft_vfs::{
-    Attr, CreateArgs, DirEntry, FileKind, FsError, FsResult, LINK_MAX, NAME_MAX, NewNode, PATH_MAX,
+    Attr, CreateArgs, DirEntry, FileKind, FsError, FsResult, LINK_MAX, MapEntry, NAME_MAX, NewNode, PATH_MAX,
     RenameFlags,
 };
 
@@ -55,16 +55,16 @@ impl State {
             return Ok(());
         }
         self.tell_death(ino);
-        let blocks = inode_blocks(inode.size);
+        let changed = inode.filled_ranges(0, u64::MAX);
         self.drop_dirty(ino, 0, u64::MAX);
-        let watched = self.tree.get(ino).is_some_and(|inode| inode.watched);
         self.log(&Record::Free { ino })?;
         self.journaled.remove(&ino.0);
-        if watched && let Some(observer) = self.ground.observer.get() {
-            let holes = [weft_vfs::MapEntry::HOLE; 512];
-            let mut at = 0;
-            while at < blocks {
-                let count = (blocks - at).min(holes.len() as u64);
+        let Some(observer) = self.ground.observer.get() else { return Ok(()) };
+        let holes = [MapEntry::HOLE; 512];
+        for (first, end) in changed {
+            let mut at = first;
+            while at < end {
+                let count = (end - at).min(holes.len() as u64);
                 observer.remapped(ino, at, &holes[..count as usize]);
                 at += count;
             }
@@ -84,10 +84,6 @@ impl State {
             }
         }
     }
-}
-
-fn inode_blocks(size: u64) -> u64 {
-    size.div_ceil(crate::layout::BLOCK)
 }
 
 impl Lfs {
@@ -256,7 +252,7 @@ impl Lfs {
         // A program that replaces a file by renaming a new one over it, without fsync, must not find it empty after a
         // crash.
         if other.is_some() && !exchange {
-            state.write_back_all(&[ino])?;
+            state.secure(ino)?;
         }
         let time = state.now();
         state.begin()?;

@@ -28,11 +28,12 @@ impl State {
         }
         if first < past {
             let time = self.now();
+            let changed = self.file(ino)?.filled_ranges(first, past);
             self.drop_dirty(ino, first, past);
             self.begin()?;
             self.log(&Record::Punch { ino, block: first, count: past - first, time })?;
             self.settle_size(ino)?;
-            self.tell(ino, first, past);
+            self.tell_ranges(ino, &changed);
         }
         Ok(())
     }
@@ -90,12 +91,14 @@ impl Lfs {
                 state.write_back_all(&[ino])?;
                 state.begin()?;
                 let (block, count) = (offset / BLOCK, len / BLOCK);
+                let mut changed = state.file(ino)?.filled_ranges(block, u64::MAX);
                 state.log(&Record::Shift { ino, block, count, insert, size: new_size, time: now })?;
                 state.renote(ino, block)?;
                 if let Some(inode) = state.tree.get_mut(ino) {
                     inode.size = new_size;
                 }
-                state.tell(ino, block, size.max(new_size).div_ceil(BLOCK));
+                changed.extend(state.file(ino)?.filled_ranges(block, u64::MAX));
+                state.tell_ranges(ino, &changed);
             }
         }
         let inode = state.inode(ino)?;

@@ -124,6 +124,18 @@ impl Inode {
         self.dirty.first_fresh(from).map_or(self.size, |at| at.min(self.size))
     }
 
+    /// The ranges of blocks within `first..end` that are mapped or buffered, for telling the observer of their change:
+    /// a hole that stays one is not told of, however large. Empty when nobody watches.
+    pub fn filled_ranges(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
+        if !self.watched || first >= end {
+            return Vec::new();
+        }
+        let mapped = self.map().into_iter().flat_map(|map| map.range(first, end));
+        let mapped = mapped.map(|run| (run.block, run.block + u64::from(run.run.count)));
+        let buffered = self.dirty.blocks.range(first..end).map(|(block, _)| (*block, block + 1));
+        mapped.chain(buffered).collect()
+    }
+
     /// Bytes of the file within a block.
     pub fn len_in_block(&self, block: u64) -> usize {
         let start = block.saturating_mul(BLOCK_BYTES as u64);
