@@ -1,6 +1,6 @@
 //! Programs on a volume.
 
-use crate::volume::Bench;
+use crate::volume::{Bench, status_of, wait_for};
 use predicates::str::contains;
 use std::os::unix::fs::PermissionsExt;
 
@@ -105,15 +105,12 @@ fn every_mode_is_compared_on_a_volume_of_its_own() {
 #[test]
 fn what_is_sent_to_weft_is_passed_on_to_the_program() {
     let bench = Bench::with_volume();
-    let script =
-        "trap 'echo caught >/weft/caught; exit 5' TERM; echo ready >ready; while :; do sleep 0.05; done";
-    let mut child = bench.spawn(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]);
-    while !bench.path("ready").exists() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let script = "trap 'echo caught >/weft/caught; exit 5' TERM; echo ready >ready; for i in $(seq 2000); do sleep 0.05; done";
+    let child = bench.spawn(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]);
+    wait_for("the program runs", || bench.path("ready").exists());
     let told = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(told.unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert_eq!(status_of(child), Some(5));
     assert_eq!(bench.stdout(&["cat", "vol.img:/caught"]), "caught\n");
 }
 
@@ -131,16 +128,14 @@ fn a_process_that_the_program_left_is_waited_for() {
 #[test]
 fn a_program_joins_the_server_that_runs() {
     let bench = Bench::with_volume();
-    let first = "echo 1 >/weft/first; echo ready >ready; while ! [ -e /weft/second ]; do sleep 0.05; done";
-    let mut child = bench.spawn(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", first]);
-    while !bench.path("ready").exists() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    let first = "echo 1 >/weft/first; echo ready >ready; for i in $(seq 2000); do [ -e /weft/second ] && exit 0; sleep 0.05; done; exit 1";
+    let child = bench.spawn(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", first]);
+    wait_for("the program runs", || bench.path("ready").exists());
     bench
         .weft(&["run", "--volume", "vol.img", "--", "sh", "-c", "cat /weft/first; echo 2 >/weft/second"])
         .success()
         .stdout("1\n")
         .stderr(contains("another process serves the volume"));
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(status_of(child), Some(0));
     assert_eq!(bench.stdout(&["ls", "vol.img:"]), "first\nsecond\n");
 }

@@ -3,6 +3,9 @@
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
 
+/// What is not there after this long will not come.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// A directory that goes at the end of the test, with sockets of its own.
 pub struct Bench {
     dir: tempfile::TempDir,
@@ -36,7 +39,7 @@ impl Bench {
         let mut command = Command::cargo_bin("weft").unwrap();
         command.current_dir(self.dir()).env("XDG_RUNTIME_DIR", self.dir()).env_remove("WEFT_LOG");
         command.env("WEFT_SHIM", shim());
-        command.timeout(std::time::Duration::from_secs(120));
+        command.timeout(2 * PATIENCE);
         command
     }
 
@@ -73,6 +76,31 @@ impl Bench {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
         path
+    }
+}
+
+/// Waits until something holds; a test that waits in vain fails instead of hanging.
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Waits for a child's exit status; one that does not end is killed.
+pub fn status_of(mut child: std::process::Child) -> Option<i32> {
+    let begun = std::time::Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("the command did not end");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
