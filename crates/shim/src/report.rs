@@ -132,3 +132,39 @@ pub fn install_panic_hook() {
         sys::abort();
     }));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn numbers_are_written_whole() {
+        let mut digits = [0; 20];
+        assert_eq!(decimal(0, &mut digits), b"0");
+        assert_eq!(decimal(907, &mut digits), b"907");
+        assert_eq!(decimal(u64::MAX, &mut digits), b"18446744073709551615");
+    }
+
+    #[test]
+    fn a_panic_ends_the_process_with_one_line() {
+        if std::env::var_os("WEFT_TEST_PANIC").is_some() {
+            install_panic_hook();
+            panic!("what this says is not told");
+        }
+        let name = "report::tests::a_panic_ends_the_process_with_one_line";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", name, "--nocapture", "--test-threads=1"]).env("WEFT_TEST_PANIC", "1");
+        let output = child.output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT));
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.starts_with("weft: internal error at crates/shim/src/report.rs:"), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+
+    #[test]
+    fn every_refusal_has_a_bit_of_its_own() {
+        // The last one declared; the bits are those of one 64-bit word.
+        assert!((Refusal::Aio as u32) < 64);
+    }
+}
