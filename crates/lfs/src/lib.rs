@@ -34,6 +34,7 @@ mod mount;
 mod ops;
 pub mod options;
 mod place;
+mod recount;
 pub mod state;
 pub mod stats;
 mod write_back;

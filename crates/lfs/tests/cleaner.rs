@@ -72,6 +72,7 @@ fn overwrite_at_random(
     assert!(stats.gc_bytes > 0, "the cleaner had nothing to do");
     assert!(stats.stalls.max_ns < 1_000_000_000, "a write took {:?}", stats.stalls);
     println!("{} blocks, {writes} writes: waf {:.2}, {:?}", blocks, device.counters().waf(), stats);
+    assert_eq!(fs.recount(), [""; 0]);
     let mut out = [0; BLOCK];
     for (b, version) in versions.iter().enumerate() {
         fs.read(file, (b * BLOCK) as u64, &mut out).unwrap();
@@ -189,6 +190,7 @@ fn a_full_volume_refuses_data_and_goes_on_after_a_delete() {
         let aligned = size as usize / BLOCK * BLOCK;
         fs.write(ino, 0, &vec![0xee; aligned]).unwrap();
         fs.fsync(ino).unwrap();
+        assert_eq!(fs.recount(), [""; 0], "round {round}");
         names.shuffle(&mut rng);
         for name in names.drain(..names.len() / 2) {
             fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();

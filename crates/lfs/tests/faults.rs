@@ -54,6 +54,7 @@ fn churn(fs: &Lfs, rng: &mut StdRng, files: &mut Vec<Option<Vec<u8>>>, writes: u
 }
 
 fn compare(fs: &Lfs, files: &[Option<Vec<u8>>]) -> usize {
+    assert_eq!(fs.recount(), [""; 0]);
     let mut unreadable = 0;
     for (slot, content) in files.iter().enumerate() {
         let found = fs.lookup(Ino::ROOT, format!("f{slot}").as_bytes());

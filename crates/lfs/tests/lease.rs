@@ -130,6 +130,7 @@ fn a_map_kept_by_the_observer_always_leads_to_the_content() {
             }
         }
         if step % 10 == 0 {
+            assert_eq!(fs.recount(), [""; 0], "step {step}");
             for (ino, content) in files.iter().zip(&contents) {
                 let map = mirror.0.lock()[&ino.0].clone();
                 let got = read_by_map(&fs, &*device, *ino, &map, content.len());

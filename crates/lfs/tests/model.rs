@@ -34,7 +34,9 @@ fn the_core_does_what_the_oracle_does_across_remounts() {
         }
         assert_sound(&now);
         *device = Some(now.clone());
-        Box::new(Lfs::mount(now, options()).unwrap())
+        let fs = Lfs::mount(now, options()).unwrap();
+        assert_eq!(fs.recount(), [""; 0]);
+        Box::new(fs)
     };
     a_core_does_what_the_oracle_does(&make, &remount, Effort { cases: 200, ops_max: 200, seed: 3 });
 }

@@ -38,7 +38,9 @@ fn after_a_cut(device: &PowerCut, judge: impl Fn(&Lfs)) {
     for look in 0..LOOKS {
         let after = Arc::new(device.reopen(look).unwrap());
         assert!(check(&after).is_clean(), "{:?}", check(&after).problems);
-        judge(&Lfs::mount(after, options()).unwrap());
+        let fs = Lfs::mount(after, options()).unwrap();
+        assert_eq!(fs.recount(), [""; 0]);
+        judge(&fs);
     }
 }
 

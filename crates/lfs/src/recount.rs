@@ -1,0 +1,61 @@
+//! Counts anew what is kept as running counts, and tells where the two differ. For tests, and for whoever suspects a
+//! defect: it looks at every inode with the lock held.
+
+use crate::Lfs;
+use crate::alloc::space::charge_run;
+use crate::state::inode::{Body, ENTRY_BYTES};
+use weft_core::BLOCK_BYTES;
+
+impl Lfs {
+    /// The running counts that differ from a recount, in words; empty when all is right.
+    pub fn recount(&self) -> Vec<String> {
+        let guard = self.state.lock();
+        let state = &*guard;
+        let mut wrong = Vec::new();
+        let mut compare = |what: &str, kept: u64, counted: u64| {
+            if kept != counted {
+                wrong.push(format!("{what}: {kept} kept, {counted} counted"));
+            }
+        };
+        let (mut mapped, mut buffered, mut dirty, mut runs, mut saved) = (0, 0, 0, 0, 0);
+        let mut live = vec![0u64; self.ground.info.zones as usize];
+        for (ino, inode) in &state.tree.inodes {
+            saved += inode.saved_bytes();
+            if let Body::Directory(directory) = &inode.body {
+                saved +=
+                    directory.after(0).map(|(_, name, _)| (ENTRY_BYTES + name.len()) as u64).sum::<u64>();
+            }
+            let mut charged = 0;
+            for run in inode.map().into_iter().flat_map(|map| map.iter()) {
+                charged += charge_run(&run.run);
+                runs += 1;
+                live[state.zones.zone_of(run.run.address).index()] += charge_run(&run.run);
+            }
+            compare(&format!("charge of inode {ino}"), inode.charged, charged);
+            mapped += charged;
+            let fresh = inode.dirty.blocks.values().filter(|block| block.is_fresh()).count();
+            compare(&format!("fresh blocks of inode {ino}"), inode.dirty.fresh as u64, fresh as u64);
+            for (block, held) in &inode.dirty.blocks {
+                let below = u64::from(inode.charge_of(*block));
+                compare(
+                    &format!("charge of inode {ino}, block {block}"),
+                    u64::from(held.extra) + below,
+                    BLOCK_BYTES as u64,
+                );
+                buffered += u64::from(held.extra);
+                dirty += BLOCK_BYTES as u64;
+            }
+            let settled = if fresh == 0 { inode.size } else { inode.disk_size.min(inode.size) };
+            compare(&format!("journaled size of inode {ino}"), inode.disk_size, settled);
+        }
+        compare("mapped space", state.space.mapped, mapped);
+        compare("buffered space", state.space.buffered, buffered);
+        compare("dirty bytes", state.dirty_bytes, dirty);
+        compare("runs", state.tree.runs, runs);
+        compare("bytes of a checkpoint", state.tree.saved_bytes, saved);
+        for (zone, z) in state.zones.iter() {
+            compare(&format!("live bytes of zone {zone}"), z.live, live[zone.index()]);
+        }
+        wrong
+    }
+}
