@@ -1,7 +1,7 @@
 //! Bytes are written and read.
 
 use super::Make;
-use super::fixture::{BLOCK, Fixture, assert_fails, assert_same, bytes};
+use super::fixture::{BLOCK, Fixture, assert_fails, assert_same, bytes, soil};
 use crate::{FileKind, FsError, NewNode, SetAttr};
 use weft_core::Ino;
 
@@ -88,6 +88,7 @@ pub fn an_in_place_overwrite_shows_the_last_version(make: Make<'_>) {
 /// Overlapping unaligned writes leave each byte as the last write of it left it.
 pub fn unaligned_overlapping_writes_leave_the_last_bytes(make: Make<'_>) {
     let fs = &*make();
+    soil(fs);
     let ino = fs.file("file");
     let mut wanted = vec![0; 40_000];
     let mut size = 0;
@@ -129,6 +130,7 @@ pub fn small_appends_follow_one_another(make: Make<'_>) {
 /// A write past the end leaves a hole of zeros before it, and an append after the hole follows on.
 pub fn a_write_past_the_end_leaves_zeros(make: Make<'_>) {
     let fs = &*make();
+    soil(fs);
     let ino = fs.file_with("file", b"head");
     fs.write(ino, 20_000, b"tail").unwrap();
     fs.write(ino, 20_004, b"append").unwrap();
@@ -141,6 +143,7 @@ pub fn a_write_past_the_end_leaves_zeros(make: Make<'_>) {
 /// A byte at 5 GiB: sizes and offsets are 64 bits wide and a hole costs nothing.
 pub fn offsets_are_64_bits_wide(make: Make<'_>) {
     let fs = &*make();
+    soil(fs);
     let ino = fs.file("file");
     let far = 5 << 30;
     fs.write(ino, far, b"x").unwrap();
@@ -209,6 +212,7 @@ pub fn only_files_have_content(make: Make<'_>) {
 /// `write_through` is `write` for what a reader sees, at any alignment.
 pub fn write_through_is_read_like_write(make: Make<'_>) {
     let fs = &*make();
+    soil(fs);
     for (n, offset) in EDGES.into_iter().enumerate() {
         let data = bytes(n as u64, (3 * BLOCK + 17 * n as u64) as usize);
         let ino = fs.file(&format!("file{n}"));
@@ -222,6 +226,7 @@ pub fn write_through_is_read_like_write(make: Make<'_>) {
 /// Any mixture of `write`, `write_through`, `write_back` and `fsync` gives the same content.
 pub fn mixtures_of_writes_give_the_same_content(make: Make<'_>) {
     let fs = &*make();
+    soil(fs);
     for seed in 0..6u64 {
         let ino = fs.file(&format!("file{seed}"));
         let mut wanted: Vec<u8> = Vec::new();
@@ -280,6 +285,7 @@ pub fn syncing_changes_nothing_that_can_be_seen(make: Make<'_>) {
 /// A read of a large file in one call gives all of it, holes and buffered parts included.
 pub fn one_read_spans_stored_buffered_and_missing_parts(make: Make<'_>) {
     let fs = &*make();
+    soil(fs);
     let ino = fs.file("file");
     let mut wanted = vec![0; 300_000];
     let pieces =

@@ -1,6 +1,6 @@
 //! What properties are written with.
 
-use crate::{Attr, CreateArgs, FileKind, FileSystem, FsResult, NewNode, TimeSpec};
+use crate::{Attr, CreateArgs, FileKind, FileSystem, FsResult, NewNode, SetAttr, TimeSpec};
 use weft_core::{Ino, Tag};
 
 /// Asserts that an operation fails with exactly this variant.
@@ -46,6 +46,18 @@ pub(super) fn let_the_clock_move() {
     while TimeSpec::now() <= before {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
+}
+
+/// Leaves bytes that are not zeros wherever a core might take memory or blocks from again: in buffers that were stored
+/// and in buffers that were dropped.
+pub(super) fn soil(fs: &dyn FileSystem) {
+    let soiled = fs.file_with("soil", &[0xee; 160_000]);
+    fs.fsync(soiled).unwrap();
+    fs.write(soiled, 5_000, &[0xdd; 100_000]).unwrap();
+    fs.unlink(Ino::ROOT, b"soil").unwrap();
+    let dropped = fs.file_with("soil", &[0xcc; 160_001]);
+    fs.setattr(dropped, &SetAttr { size: Some(7), ..SetAttr::default() }).unwrap();
+    fs.unlink(Ino::ROOT, b"soil").unwrap();
 }
 
 /// Short ways to say what every property says; they panic when the core fails.

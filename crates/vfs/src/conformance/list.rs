@@ -164,6 +164,7 @@ macro_rules! __conformance_list {
                 statfs_counts_inodes
                 statfs_counts_the_space_of_data
                 overwriting_a_file_takes_no_more_space
+                cutting_and_regrowing_a_file_takes_no_more_space
                 a_full_volume_refuses_writes_keeps_its_data_and_recovers
             }
             concurrency {

@@ -1,7 +1,7 @@
 //! Sizes and ranges: truncate, fallocate, seek.
 
 use super::Make;
-use super::fixture::{BLOCK, Fixture, assert_fails, assert_same, bytes};
+use super::fixture::{BLOCK, Fixture, assert_fails, assert_same, bytes, soil};
 use crate::{FallocateMode, FileSystem, FsError, FsResult, SeekTarget, SetAttr};
 use weft_core::Ino;
 
@@ -43,6 +43,7 @@ fn ten_blocks(fs: &dyn FileSystem, kept: Kept) -> (Ino, Vec<u8>) {
 fn wherever_it_is_kept(make: Make<'_>, prove: impl Fn(&dyn FileSystem, Ino, Vec<u8>)) {
     for kept in [Kept::Buffered, Kept::Stored, Kept::Overwritten] {
         let fs = &*make();
+        soil(fs);
         let (ino, data) = ten_blocks(fs, kept);
         prove(fs, ino, data);
     }
@@ -118,6 +119,7 @@ pub fn appends_follow_a_truncate(make: Make<'_>) {
 /// A size of 4 TiB is a number, not space.
 pub fn truncate_up_takes_no_space(make: Make<'_>) {
     let fs = &*make();
+    soil(fs);
     let ino = fs.file_with("file", b"abc");
     truncate(fs, ino, 4 << 40);
     assert_eq!(fs.read_at(ino, (4 << 40) - 3, 10), [0; 3]);
@@ -324,6 +326,7 @@ pub(super) fn data_segments(fs: &dyn FileSystem, ino: Ino) -> FsResult<Vec<(u64,
 pub fn what_seek_calls_a_hole_is_zeros(make: Make<'_>) {
     for stored in [false, true] {
         let fs = &*make();
+        soil(fs);
         let ino = fs.file("file");
         let mut wanted = vec![0; (200 * BLOCK) as usize];
         for (offset, len) in

@@ -2,7 +2,7 @@
 
 use super::Make;
 use super::fixture::{Fixture, args, assert_same, bytes};
-use crate::{FsError, NewNode};
+use crate::{FsError, NewNode, SetAttr};
 use weft_core::Ino;
 
 const ROOT: Ino = Ino::ROOT;
@@ -84,6 +84,27 @@ pub fn overwriting_a_file_takes_no_more_space(make: Make<'_>) {
     wanted = bytes(rounds * 4, piece as usize);
     wanted[piece as usize - 100..].copy_from_slice(&bytes(rounds, 200)[..100]);
     assert_same(&fs.read_at(ino, 0, piece as usize), &wanted, "the first piece");
+}
+
+/// A file that is cut within a block and made longer again, time after time, takes no more space than at first.
+pub fn cutting_and_regrowing_a_file_takes_no_more_space(make: Make<'_>) {
+    let fs = &*make();
+    let ino = fs.file_with("file", &bytes(1, 20_000));
+    fs.sync().unwrap();
+    let free = fs.statfs().unwrap().free_bytes;
+    for round in 0..2000 {
+        fs.setattr(ino, &SetAttr { size: Some(9_000 + round), ..SetAttr::default() }).unwrap();
+        fs.write(ino, 9_000 + round, &bytes(round, 11_000 - round as usize)).unwrap();
+        if round % 4 == 0 {
+            fs.fsync(ino).unwrap();
+        } else {
+            fs.write_back(ino).unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    let lost = free.saturating_sub(fs.statfs().unwrap().free_bytes);
+    assert!(lost <= 1 << 20, "2,000 cuts of a file of 20,000 bytes took {lost} bytes");
+    assert_same(&fs.read_at(ino, 10_999, 9_001), &bytes(1999, 9_001), "the last growth");
 }
 
 /// A full volume refuses the write with `NoSpace`, keeps all that it took, and takes data again after a delete.

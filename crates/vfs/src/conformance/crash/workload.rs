@@ -297,8 +297,17 @@ impl Workload {
         if size < 2 {
             return Ok(());
         }
-        let start = self.rng.random_range(0..size - 1);
-        let end = self.rng.random_range(start + 1..=size.min(start + 20_000));
+        let mut start = self.rng.random_range(0..size - 1);
+        let mut end = self.rng.random_range(start + 1..=size.min(start + 20_000));
+        if size > BLOCK && self.chance(50) {
+            // A whole block, in which a few bytes have just been synced.
+            start = self.rng.random_range(0..size / BLOCK) * BLOCK;
+            end = start + BLOCK;
+            let len = self.rng.random_range(1..1000);
+            let (data, at) = (self.data(len), start + self.rng.random_range(0..BLOCK - len as u64));
+            record.write(fs, node, at, data, false)?;
+            record.fsync(fs, node)?;
+        }
         let mode = if self.chance(50) {
             FallocateMode::PunchHole
         } else {

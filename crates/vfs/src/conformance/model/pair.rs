@@ -2,7 +2,7 @@
 
 use super::Remount;
 use super::op::{DIR_SLOTS, FILE_SLOTS, Flavour, Node, Offset, Op};
-use crate::conformance::fixture::{BLOCK, bytes};
+use crate::conformance::fixture::{BLOCK, bytes, soil};
 use crate::{
     Attr, CreateArgs, FileKind, FileSystem, FsError, FsResult, MemFs, NewNode, RenameFlags, SeekTarget,
     SetAttr, TimeSpec,
@@ -98,6 +98,7 @@ fn agree_on_failure<T: PartialEq + std::fmt::Debug>(
 
 impl Pair {
     pub(super) fn new(core: Box<dyn FileSystem>, oracle: MemFs) -> Pair {
+        soil(&*core);
         let inodes = core.statfs().map_or(1, |stats| stats.inodes);
         let mut dirs = [None; DIR_SLOTS as usize];
         dirs[0] = Some(Ino::ROOT);
