@@ -72,3 +72,16 @@ pub fn boot_id() -> Option<[u8; 16]> {
     }
     Some(id)
 }
+
+/// Tells the kernel that it need not cache a range. What is not yet written stays, and so does what somebody has mapped.
+pub fn drop_cached(file: &File, offset: u64, bytes: u64) {
+    // SAFETY: advice on an open descriptor. That it may be ignored costs time, nothing else.
+    unsafe {
+        libc::posix_fadvise(
+            file.as_raw_fd(),
+            offset as libc::off_t,
+            bytes as libc::off_t,
+            libc::POSIX_FADV_DONTNEED,
+        )
+    };
+}

@@ -9,6 +9,9 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+/// Largest page that the kernel caches a file in. Only whole pages can be dropped.
+const CACHED_PAGE_MAX: u64 = 4 << 20;
+
 /// The mapping; unmapped when dropped.
 #[derive(Debug)]
 pub struct SharedMap {
@@ -24,7 +27,13 @@ unsafe impl Sync for SharedMap {}
 impl SharedMap {
     /// Maps the first `bytes` bytes of the file, a multiple of the page size. The file must be at least that long and
     /// must not be truncated below it while the mapping lives; the image's exclusive lock is what keeps others from it.
+    ///
+    /// The kernel caches a file that was written in large pieces in pages of up to megabytes, and one store into such
+    /// a page makes the next `fdatasync` write all of it. So what is cached of the range is dropped first, and read
+    /// back without read-ahead, in small pages.
     pub fn new(file: &File, bytes: usize) -> io::Result<SharedMap> {
+        file.sync_data()?;
+        super::file::drop_cached(file, 0, (bytes as u64).next_multiple_of(CACHED_PAGE_MAX));
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of this process; the result
         // is checked before use.
         let address = unsafe {
@@ -40,6 +49,8 @@ impl SharedMap {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // SAFETY: the range is the mapping that was just made.
+        unsafe { libc::madvise(address, bytes, libc::MADV_RANDOM) };
         let words =
             NonNull::new(address.cast()).ok_or_else(|| io::Error::other("the kernel mapped page zero"))?;
         Ok(SharedMap { words, bytes })
