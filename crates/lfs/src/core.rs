@@ -371,6 +371,11 @@ impl State {
                     let whole = z.kind == Some(ZoneKind::Data) && !z.cleaned;
                     self.stats.whole_zone_deaths += u64::from(whole);
                     self.zones.set_free(zone);
+                    // A victim that died on its own may be full again before the cleaner looks: its place in the old
+                    // summary means nothing in the new one.
+                    if self.cleaner.victim.is_some_and(|(victim, ..)| victim == zone) {
+                        self.cleaner.victim = None;
+                    }
                 }
                 Err(error @ DeviceError::PowerLost) => return Err(self.fail(device_failed(error))),
                 Err(error) => {
