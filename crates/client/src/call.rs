@@ -74,9 +74,9 @@ impl<'a> Call<'a> {
         Ok(bytes.len() as u32)
     }
 
-    /// Adds the first payload part.
+    /// Adds the first payload part, or more of it.
     pub fn part1(mut self, bytes: &[u8]) -> Result<Self, Errno> {
-        self.request.len1 = self.put(bytes)?;
+        self.request.len1 += self.put(bytes)?;
         Ok(self)
     }
 

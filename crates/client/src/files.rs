@@ -3,7 +3,7 @@
 use crate::client::{Client, OpenFile};
 use crate::lease::{Appended, ReadHere};
 use crate::names::{self, LockRange};
-use crate::proto::{AT_FILE_OFFSET, FileRef, Op, WireAttr};
+use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::volume::RING_BYTES;
 use crate::sys::{self, Errno};
@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::*;
 
 /// Most bytes of one read or write call, as in Linux.
 const TRANSFER_MAX: usize = 0x7fff_f000;
-/// Parts of a vectored write that are handled at once; more go one after the other.
-const PARTS_MAX: usize = 16;
+/// Parts of a vectored write that are one write, as in Linux.
+const PARTS_MAX: usize = 1024;
 
 impl Client {
     /// Opens (and with `O_CREAT` creates) a file. `mode` has the umask applied.
@@ -56,10 +56,13 @@ impl Client {
         }
         let offset = open.offset.load(Relaxed);
         let result = self.read_at(file, out, offset);
-        if let Ok(n) = result {
-            open.offset.store(offset + n as u64, Relaxed);
+        if let Ok(n) = result
+            && n > 0
+        {
+            // A write may have moved the offset meanwhile; then its word stands.
+            let _ = open.offset.compare_exchange(offset, offset + n as u64, Relaxed, Relaxed);
         }
-        open.lock.unlock();
+        open.lock.unlock(self.holder());
         self.measured().reads.record(sys::ticks_to_ns(sys::ticks().wrapping_sub(clock)));
         result
     }
@@ -168,6 +171,14 @@ impl Client {
         }
         if self.append_with_room(file, parts, len, offset)? {
             return Ok(len);
+        }
+        if len <= PAYLOAD_BYTES {
+            // One call, so that nobody writes between the parts.
+            let mut call = self.call(Op::Write, &[file.0, offset.unwrap_or(AT_FILE_OFFSET)])?;
+            for part in parts {
+                call = call.part1(part)?;
+            }
+            return Ok(call.run()?.ret() as usize);
         }
         // Piece by piece: a long append still goes through the ring, anything else through the server.
         let mut done = 0;
@@ -287,7 +298,12 @@ impl Client {
 
     /// `flock`, with the system call's operation bits.
     pub fn flock(&self, file: FileRef, operation: i32) -> Result<(), Errno> {
-        self.call(Op::Flock, &[file.0, operation as u64])?.run().map(drop)
+        loop {
+            match self.call(Op::Flock, &[file.0, operation as u64])?.run() {
+                Err(ASK_AGAIN) => {}
+                result => return result.map(drop),
+            }
+        }
     }
 
     /// A record lock: `command` is one of `F_GETLK`, `F_SETLK`, `F_SETLKW` or their `OFD` kin. For the `GET` commands the result
@@ -295,7 +311,12 @@ impl Client {
     pub fn record_lock(&self, file: FileRef, command: i32, range: &LockRange) -> Result<LockRange, Errno> {
         let pid = u64::from(sys::getpid());
         let args = [file.0, command as u64, range.kind as u64, range.start, range.len, pid];
-        let answer = self.call(Op::PosixLock, &args)?.run()?;
+        let answer = loop {
+            match self.call(Op::PosixLock, &args)?.run() {
+                Err(ASK_AGAIN) => {}
+                result => break result?,
+            }
+        };
         let v = answer.response.values;
         Ok(LockRange { kind: v[0] as i32, start: v[1], len: v[2], pid: v[3] as u32 })
     }

@@ -106,7 +106,8 @@ impl Client {
         if !leases.control().volume.is_alive() {
             return Err(libc::EIO);
         }
-        let at_end = flags & libc::O_APPEND != 0 && offset.is_none();
+        // As in Linux, an offset does not keep O_APPEND from appending.
+        let at_end = flags & libc::O_APPEND != 0;
         // Look before taking the lock: a file written in place never needs it.
         let wanted = offset.unwrap_or_else(|| open.offset.load(Relaxed));
         if !at_end && wanted != inode.size.load(Relaxed) {
@@ -116,7 +117,7 @@ impl Client {
             return Err(libc::EIO);
         }
         let outcome = self.append_locked(leases, inode, open, offset, at_end, parts, len);
-        inode.write_lock.unlock();
+        inode.write_lock.unlock(self.holder());
         if let Ok(Appended::Done) = outcome {
             let size = inode.size.load(Relaxed);
             let used = size - inode.head.load(Relaxed).min(size);

@@ -87,6 +87,9 @@ impl FileRef {
 pub const AT_FILE_OFFSET: u64 = u64::MAX;
 /// The negated `ret` of a path that leaves the volume through a symlink; [`Op::Resolve`] tells where to.
 pub const OUTSIDE: i32 = 0x1_0000;
+/// The negated `ret` of a lock that is still held by others: the client gives its slot back and asks again, so that
+/// waiters never hold all slots.
+pub const ASK_AGAIN: i32 = 0x1_0001;
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {

@@ -18,6 +18,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use weft_client::FileRef;
 use weft_client::proto::{HELLO_CLONE, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
 use weft_client::shared::VERSION;
@@ -31,6 +32,8 @@ use crate::locks::Owner;
 
 /// A slot thread looks at its slot this often before it sleeps.
 const SPINS: u32 = 20;
+/// How long a process may take for its hello.
+const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 /// After this long asleep, look whether the connection still stands.
 const WAIT_NS: u64 = 500_000_000;
 
@@ -115,6 +118,8 @@ impl Connection {
 #[derive(Default)]
 pub struct Connections {
     live: Mutex<FxHashMap<u32, Arc<Connection>>>,
+    /// Set when no connection may come any more; looked at under the lock of `live`.
+    stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -129,6 +134,15 @@ impl Connections {
         self.live.lock().get(&id).cloned()
     }
 
+    fn admit(&self, connection: &Arc<Connection>) -> bool {
+        let mut live = self.live.lock();
+        if self.stopping.load(Relaxed) {
+            return false;
+        }
+        live.insert(connection.id, connection.clone());
+        true
+    }
+
     /// Every connection.
     pub fn all(&self) -> Vec<Arc<Connection>> {
         self.live.lock().values().cloned().collect()
@@ -136,7 +150,12 @@ impl Connections {
 
     /// Ends every connection and waits until each has given back what it held.
     pub fn end_all(&self) {
-        for connection in self.all() {
+        let live = {
+            let live = self.live.lock();
+            self.stopping.store(true, Relaxed);
+            live.values().cloned().collect::<Vec<_>>()
+        };
+        for connection in live {
             // It may have ended by itself.
             let _ = connection.socket.shutdown(Shutdown::Both);
         }
@@ -248,7 +267,10 @@ fn comm_of(hello: &Hello) -> String {
 
 /// The life of a connection.
 fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStream) -> io::Result<()> {
+    // Whoever connects and says nothing must not keep the server from stopping.
+    socket.set_read_timeout(Some(HELLO_PATIENCE))?;
     let hello = read_hello(&mut socket)?;
+    socket.set_read_timeout(None)?;
     if hello.magic != HELLO_MAGIC || hello.version != VERSION || hello.flags & HELLO_RESUME != 0 {
         return refuse(&socket, libc::EPROTO);
     }
@@ -290,7 +312,10 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
             }
         }
     }
-    connections.live.lock().insert(connection.id, connection.clone());
+    if !connections.admit(&connection) {
+        end(volume, &connection);
+        return refuse(&socket, libc::ECONNREFUSED);
+    }
     let served =
         answer_hello(volume, &connection, &socket).and_then(|()| attend(volume, &connection, &mut socket));
     end(volume, &connection);

@@ -19,6 +19,8 @@ use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
 /// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
 const WRITE_LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Space kept free beside what rings hold, at most.
+const MARGIN_BYTES_MAX: u64 = 64 << 20;
 /// Pieces at least this large go straight to the device.
 pub const THROUGH_BYTES: usize = 64 * 1024;
 
@@ -31,6 +33,33 @@ pub struct OpenInode {
     ring: Mutex<Ring>,
     /// Open files that refer to it; guarded by the table's lock for the step to 0.
     users: AtomicU32,
+    slots: Arc<SlotPool>,
+}
+
+impl Drop for OpenInode {
+    /// Only now nobody works on the slot any more: whoever found the inode before its last close held it alive.
+    fn drop(&mut self) {
+        self.slots.give_back(self.slot);
+    }
+}
+
+/// Inode slots that are free.
+#[derive(Default)]
+struct SlotPool(Mutex<(Vec<u32>, u32)>);
+
+impl SlotPool {
+    fn take(&self) -> Option<u32> {
+        let (free, next) = &mut *self.0.lock();
+        free.pop().or_else(|| {
+            let fresh = ((*next as usize) < INODES_MAX).then_some(*next)?;
+            *next += 1;
+            Some(fresh)
+        })
+    }
+
+    fn give_back(&self, slot: u32) {
+        self.0.lock().0.push(slot);
+    }
 }
 
 /// The server's side of a ring.
@@ -48,6 +77,7 @@ pub struct Inodes {
     maps: Arc<Maps>,
     fs: Arc<dyn FileSystem>,
     table: Mutex<Table>,
+    slots: Arc<SlotPool>,
     /// Bytes that went from rings to the core.
     pub drained_bytes: AtomicU64,
     /// Rings in use, for keeping space free for what they may hold.
@@ -57,8 +87,6 @@ pub struct Inodes {
 struct Table {
     by_ino: FxHashMap<Ino, Arc<OpenInode>>,
     by_slot: FxHashMap<u32, Arc<OpenInode>>,
-    free_slots: Vec<u32>,
-    next_slot: u32,
     free_rings: Vec<u32>,
     next_ring: u32,
 }
@@ -70,7 +98,7 @@ pub struct WriteGuard<'a> {
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        self.inode.write_lock.unlock();
+        self.inode.write_lock.unlock(lock::SERVER);
     }
 }
 
@@ -85,8 +113,6 @@ impl Inodes {
         let table = Table {
             by_ino: FxHashMap::default(),
             by_slot: FxHashMap::default(),
-            free_slots: Vec::new(),
-            next_slot: 0,
             free_rings: Vec::new(),
             next_ring: 0,
         };
@@ -96,6 +122,7 @@ impl Inodes {
             maps,
             fs,
             table: Mutex::new(table),
+            slots: Arc::default(),
             drained_bytes: AtomicU64::new(0),
             rings_used: AtomicU32::new(0),
         })
@@ -139,17 +166,10 @@ impl Inodes {
             self.fs.release(attr.ino);
             return Ok(open);
         }
-        let slot = match table.free_slots.pop() {
-            Some(slot) => slot,
-            None if (table.next_slot as usize) < INODES_MAX => {
-                table.next_slot += 1;
-                table.next_slot - 1
-            }
-            None => {
-                drop(table);
-                self.fs.release(attr.ino);
-                return Err(FsError::Unsupported("more than 65,536 files open at once on one volume"));
-            }
+        let Some(slot) = self.slots.take() else {
+            drop(table);
+            self.fs.release(attr.ino);
+            return Err(FsError::Unsupported("more than 65,536 files open at once on one volume"));
         };
         // The attributes were read before this lock; nobody else had the inode open, but a truncate by path may have
         // come between.
@@ -169,6 +189,7 @@ impl Inodes {
             slot,
             ring: Mutex::new(Ring { number: None, head: size }),
             users: AtomicU32::new(1),
+            slots: self.slots.clone(),
         });
         table.by_ino.insert(attr.ino, open.clone());
         table.by_slot.insert(slot, open.clone());
@@ -194,7 +215,6 @@ impl Inodes {
                 self.rings_used.fetch_sub(1, Relaxed);
             }
             self.shared(open.slot).ring.store(0, Relaxed);
-            table.free_slots.push(open.slot);
             // Under the lock: an open that comes next watches anew.
             if let Some(core) = self.fs.block_map() {
                 core.unwatch(open.ino);
@@ -211,17 +231,22 @@ impl Inodes {
     }
 
     /// Gives the inode a ring, when there is one and room for what it may hold.
-    pub fn lease(&self, open: &OpenInode) -> bool {
+    pub fn lease(&self, open: &Arc<OpenInode>) -> bool {
         let shared = self.shared(open.slot);
         if shared.kind.load(Relaxed) != libc::S_IFREG {
             return false;
         }
-        if !self.has_headroom(1) {
+        let mut table = self.table.lock();
+        // A last close may have come first; what is in the slot now is not the caller's.
+        if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
+            || !self.has_headroom(1)
+        {
             return false;
         }
-        let mut table = self.table.lock();
         let mut ring = open.ring.lock();
-        if ring.number.is_some() {
+        if let Some(number) = ring.number {
+            // It was taken from clients while there was no room for what it held.
+            shared.ring.store(number + 1, Release);
             return true;
         }
         let number = match table.free_rings.pop() {
@@ -243,7 +268,11 @@ impl Inodes {
     /// Whether the volume has room for what all rings (and `more` further ones) may hold.
     fn has_headroom(&self, more: u32) -> bool {
         let rings = u64::from(self.rings_used.load(Relaxed) + more);
-        self.fs.statfs().is_ok_and(|stats| stats.free_bytes > rings * RING_BYTES as u64)
+        // An eighth for what maps and partial blocks take, and a little for names and attributes.
+        let held = rings * RING_BYTES as u64 * 9 / 8;
+        self.fs
+            .statfs()
+            .is_ok_and(|stats| stats.free_bytes > held + (stats.total_bytes / 64).min(MARGIN_BYTES_MAX))
     }
 
     /// Takes rings away when the volume could not hold what they may accept: from then on each write is asked of the
@@ -259,7 +288,9 @@ impl Inodes {
             let Some(guard) = self.exclude_writers(&open) else { continue };
             self.shared(open.slot).ring.store(0, Release);
             if let Err(error) = self.drain(&open, true) {
-                tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+                // The bytes stay in the ring for a later try; readers and fsync are told.
+                tracing::error!(ino = open.ino.0, %error, "accepted data cannot be stored yet");
+                continue;
             }
             let number = open.ring.lock().number.take();
             drop(guard);
@@ -270,16 +301,24 @@ impl Inodes {
         }
     }
 
-    /// Keeps clients from appending. `None` never happens to a client that runs: a stopped one loses its lock.
+    /// Keeps clients from appending. Never `None` while clients run: a client that was stopped in the middle of a copy
+    /// and moved nothing for seconds loses its lock.
     pub fn exclude_writers<'a>(&'a self, open: &OpenInode) -> Option<WriteGuard<'a>> {
         let inode = self.shared(open.slot);
-        let begun = Instant::now();
         loop {
+            let begun = Instant::now();
+            let before = (inode.write_lock.holder(), inode.size.load(Relaxed));
             if inode.write_lock.lock(lock::SERVER, || begun.elapsed() > WRITE_LOCK_PATIENCE) {
                 return Some(WriteGuard { inode });
             }
-            tracing::warn!(ino = open.ino.0, "a client held a write lock for seconds; it is taken from it");
-            inode.write_lock.clear();
+            let after = (inode.write_lock.holder(), inode.size.load(Relaxed));
+            if before == after && after.0 != lock::SERVER && after.0 != 0 {
+                tracing::warn!(
+                    ino = open.ino.0,
+                    "a client held a write lock for seconds; it is taken from it"
+                );
+                inode.write_lock.free_if_held_by(after.0);
+            }
         }
     }
 
@@ -359,8 +398,13 @@ impl Inodes {
 
     /// The core's attributes with what clients changed since.
     pub fn overlay(&self, mut attr: Attr) -> Attr {
-        if attr.kind == FileKind::File
-            && let Some(open) = self.find(attr.ino)
+        if attr.kind != FileKind::File {
+            return attr;
+        }
+        let Some(open) = self.find(attr.ino) else {
+            // It may have been closed since the attributes were read; what its ring held is with the core by now.
+            return self.fs.getattr(attr.ino).unwrap_or(attr);
+        };
         {
             let shared = self.shared(open.slot);
             attr.size = shared.size.load(Acquire);

@@ -7,9 +7,10 @@ use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 use weft_client::LockRange;
+use weft_client::proto::ASK_AGAIN;
 use weft_core::Ino;
 
-/// How long a waiter sleeps before it looks whether its process is still there.
+/// How long a waiter sleeps before its client has to ask again.
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Who holds a lock.
@@ -87,9 +88,11 @@ impl Locks {
                 if !wait {
                     return Err(libc::EAGAIN);
                 }
-                self.changed.wait_for(&mut table, WAIT);
                 if cancelled() {
                     return Err(libc::EINTR);
+                }
+                if self.changed.wait_for(&mut table, WAIT).timed_out() {
+                    return Err(ASK_AGAIN);
                 }
             }
         }
@@ -126,9 +129,11 @@ impl Locks {
                 if !wait {
                     return Err(libc::EWOULDBLOCK);
                 }
-                self.changed.wait_for(&mut table, WAIT);
                 if cancelled() {
                     return Err(libc::EINTR);
+                }
+                if self.changed.wait_for(&mut table, WAIT).timed_out() {
+                    return Err(ASK_AGAIN);
                 }
             }
         }

@@ -202,3 +202,96 @@ fn attributes_are_set_one_by_one() {
     a.ftruncate(file, 5000).unwrap();
     assert_eq!(a.fstat(file).unwrap().size, 5000);
 }
+
+#[test]
+fn an_offset_does_not_keep_an_append_descriptor_from_appending() {
+    let rig = Rig::new();
+    let a = rig.client();
+    let file =
+        a.open(FileRef::ROOT, b"/x", libc::O_CREAT | libc::O_RDWR | libc::O_APPEND, 0o644).unwrap().file;
+    a.write(file, b"abc").unwrap();
+    a.pwrite(file, b"def", 0).unwrap();
+    let mut out = [0; 8];
+    assert_eq!(a.pread(file, &mut out, 0).unwrap(), 6);
+    assert_eq!(&out[..6], b"abcdef");
+}
+
+#[test]
+fn the_parts_of_a_vectored_append_stay_together() {
+    let rig = Rig::new();
+    std::thread::scope(|scope| {
+        for t in 0..4u8 {
+            let client = rig.client();
+            scope.spawn(move || {
+                let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_APPEND;
+                let file = client.open(FileRef::ROOT, b"/log", flags, 0o644).unwrap().file;
+                let part = [t; 8];
+                for _ in 0..100 {
+                    assert_eq!(client.writev(file, &[&part[..]; 40], None).unwrap(), 320);
+                }
+            });
+        }
+    });
+    let client = rig.client();
+    let file = client.open(FileRef::ROOT, b"/log", libc::O_RDONLY, 0).unwrap().file;
+    let mut out = vec![0; 4 * 100 * 320];
+    assert_eq!(client.pread(file, &mut out, 0).unwrap(), out.len());
+    assert!(out.chunks(320).all(|record| record.iter().all(|b| *b == record[0])));
+}
+
+#[test]
+fn more_threads_than_slots_can_wait_for_one_lock() {
+    let rig = Rig::new();
+    let client = rig.client();
+    drop(create(&client, b"/lock"));
+    let inside = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..weft_client::shared::channel::SLOTS + 6 {
+            let (client, inside) = (&client, &inside);
+            scope.spawn(move || {
+                let file = client.open(FileRef::ROOT, b"/lock", libc::O_RDWR, 0).unwrap().file;
+                client.flock(file, libc::LOCK_EX).unwrap();
+                assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                client.fstat(file).unwrap();
+                inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                client.flock(file, libc::LOCK_UN).unwrap();
+                client.close(file).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_says_nothing_does_not_keep_the_server_from_stopping() {
+    let mut rig = Rig::new();
+    let path = std::str::from_utf8(&rig.path).unwrap().to_string();
+    let _silent = std::os::unix::net::UnixStream::connect(path).unwrap();
+    drop(rig.server.take());
+}
+
+#[test]
+fn a_truncate_by_path_races_with_opens_and_closes_without_touching_other_files() {
+    let rig = Rig::new();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (truncating, stop) = (rig.client(), &stop);
+        scope.spawn(move || {
+            let cut = AttrChange { size: Some(0), ..AttrChange::default() };
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                // It may not be there yet, or not any more.
+                let _ = truncating.set_attr(FileRef::ROOT, b"/victim", 0, &cut);
+            }
+        });
+        let client = rig.client();
+        for i in 0..300u32 {
+            let victim = create(&client, b"/victim");
+            client.write(victim, b"short").unwrap();
+            client.close(victim).unwrap();
+            let other = create(&client, b"/other");
+            client.pwrite(other, &i.to_le_bytes(), 0).unwrap();
+            assert_eq!(client.fstat(other).unwrap().size, 4);
+            client.close(other).unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

@@ -51,11 +51,22 @@ impl Lock {
         }
     }
 
-    /// Gives the lock back.
-    pub fn unlock(&self) {
-        if self.0.swap(0, Release) & WAITERS != 0 {
-            sys::futex_wake(&self.0, 1);
+    /// Gives the lock back, unless it was taken from `holder` meanwhile.
+    pub fn unlock(&self, holder: u32) {
+        if self.0.compare_exchange(holder, 0, Release, Relaxed).is_ok() {
+            return;
         }
+        if self.0.compare_exchange(holder | WAITERS, 0, Release, Relaxed).is_ok() {
+            sys::futex_wake(&self.0, 1);
+        } else if self.0.load(Relaxed) & !WAITERS == holder {
+            // Somebody came to wait between the two looks.
+            self.unlock(holder);
+        }
+    }
+
+    /// Who holds the lock; 0 = nobody.
+    pub fn holder(&self) -> u32 {
+        self.0.load(Relaxed) & !WAITERS
     }
 
     /// Frees the lock if `holder` has it; for the server, when that process is dead.

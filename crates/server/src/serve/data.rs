@@ -1,7 +1,7 @@
 //! Reading, writing and sizing, for what leases do not cover.
 
 use super::{Ask, Failure, Outcome, done, is_file, open_access};
-use crate::inodes::THROUGH_BYTES;
+use crate::inodes::{OpenInode, THROUGH_BYTES};
 use crate::open_files::OpenFile;
 use crate::volume::Volume;
 use std::sync::atomic::Ordering::*;
@@ -48,8 +48,9 @@ pub fn read(ask: &Ask<'_>) -> Outcome {
         volume.inodes.drain(&open.inode, true)?;
     }
     let n = volume.fs.read(open.inode.ino, offset, out)?;
-    if own_offset {
-        shared.offset.store(offset + n as u64, Relaxed);
+    if own_offset && n > 0 {
+        // A write may have moved the offset meanwhile; then its word stands.
+        let _ = shared.offset.compare_exchange(offset, offset + n as u64, Relaxed, Relaxed);
     }
     Ok(Response { ret: n as i64, len: n as u64, ..Response::default() })
 }
@@ -70,7 +71,8 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     volume.inodes.drain(inode, true)?;
     let size = volume.inodes.size(inode);
     let offset = match own_offset {
-        true if flags & libc::O_APPEND != 0 => size,
+        // As in Linux, an offset does not keep O_APPEND from appending.
+        _ if flags & libc::O_APPEND != 0 => size,
         true => shared.offset.load(Relaxed),
         false => ask.arg(1),
     };
@@ -86,10 +88,10 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     }
     // The core's own time of this write is the newer one.
     volume.inodes.shared(inode.slot).mtime_ns.store(0, Relaxed);
-    drop(guard);
     if own_offset {
         shared.offset.store(end, Relaxed);
     }
+    drop(guard);
     volume.inodes.keep_headroom();
     if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
         volume.fs.fsync(inode.ino)?;
@@ -136,19 +138,28 @@ pub(crate) fn set_size(volume: &Volume, ino: Ino, size: u64) -> Result<(), Failu
     if size > SIZE_MAX {
         return Err(Failure(libc::EFBIG));
     }
+    // Open while it happens, so that neither an open nor a last close comes between the core's size and the shared one.
+    volume.fs.open(ino)?;
+    let attr = match volume.fs.getattr(ino) {
+        Ok(attr) => attr,
+        Err(error) => {
+            volume.fs.release(ino);
+            return Err(error.into());
+        }
+    };
+    let open = volume.inodes.acquire(&attr)?;
+    let result = set_open_size(volume, &open, size);
+    volume.inodes.release(&open);
+    result
+}
+
+fn set_open_size(volume: &Volume, open: &OpenInode, size: u64) -> Result<(), Failure> {
     let set = SetAttr { size: Some(size), ..SetAttr::default() };
-    match volume.inodes.find(ino) {
-        None => {
-            volume.fs.setattr(ino, &set)?;
-        }
-        Some(open) => {
-            let Some(_guard) = volume.inodes.exclude_writers(&open) else { return Err(Failure(libc::EIO)) };
-            volume.inodes.drain(&open, true)?;
-            volume.inodes.pass_times(&open);
-            volume.fs.setattr(ino, &set)?;
-            volume.inodes.size_changed(&open, size);
-        }
-    }
+    let Some(_guard) = volume.inodes.exclude_writers(open) else { return Err(Failure(libc::EIO)) };
+    volume.inodes.drain(open, true)?;
+    volume.inodes.pass_times(open);
+    volume.fs.setattr(open.ino, &set)?;
+    volume.inodes.size_changed(open, size);
     Ok(())
 }
 
