@@ -17,13 +17,6 @@ use weft_core::BLOCK_BYTES;
 /// Bytes that creation writes at once, and after which it reports progress.
 const CREATE_CHUNK_BYTES: usize = 4 << 20;
 
-/// Pieces in which data is handed to the kernel.
-///
-/// The kernel caches a large write in pages of up to megabytes, and a later small write into such a page makes the next
-/// `fdatasync` write all of it: a synced append of 400 bytes took 2 MiB to the disk and five times as long. A page of
-/// this size costs a small write little and a large one next to nothing.
-const CACHED_PIECE_BYTES: usize = 64 << 10;
-
 /// An open image.
 #[derive(Debug)]
 pub struct Image {
@@ -185,11 +178,6 @@ impl Image {
         self.base + u64::from(zone) * self.stride + u64::from(at) * BLOCK_BYTES as u64
     }
 
-    /// Drops what the kernel caches of a zone that begins anew: see [`CACHED_PIECE_BYTES`].
-    fn drop_cached(&self, zone: u32) {
-        sys::file::drop_cached(&self.file, self.offset(zone, 0), self.stride);
-    }
-
     fn io(&self, source: io::Error) -> DeviceError {
         DeviceError::Io { path: self.path.clone(), source }
     }
@@ -212,10 +200,8 @@ fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) 
     progress(0, total);
     while done < total {
         let bytes = (total - done).min(CREATE_CHUNK_BYTES as u64);
-        for piece in zeros[..bytes as usize].chunks(CACHED_PIECE_BYTES) {
-            file.write_all_at(piece, done)?;
-            done += piece.len() as u64;
-        }
+        file.write_all_at(&zeros[..bytes as usize], done)?;
+        done += bytes;
         progress(done, total);
     }
     file.sync_all()
@@ -305,14 +291,7 @@ impl Store {
     pub fn write(&self, zone: u32, at: u32, data: &[u8]) -> Result<(), DeviceError> {
         match self {
             Store::Image(image) => {
-                if at == 0 {
-                    image.drop_cached(zone);
-                }
-                for (i, piece) in data.chunks(CACHED_PIECE_BYTES).enumerate() {
-                    let offset = image.offset(zone, at) + (i * CACHED_PIECE_BYTES) as u64;
-                    image.file.write_all_at(piece, offset).map_err(|e| image.io(e))?;
-                }
-                Ok(())
+                image.file.write_all_at(data, image.offset(zone, at)).map_err(|e| image.io(e))
             }
             Store::Memory(zones) => {
                 zones[zone as usize].write().write(at, data);
