@@ -243,7 +243,7 @@ fn the_parts_of_a_vectored_append_stay_together() {
 fn more_threads_than_slots_can_wait_for_one_lock() {
     let rig = Rig::new();
     let client = rig.client();
-    drop(create(&client, b"/lock"));
+    create(&client, b"/lock");
     let inside = std::sync::atomic::AtomicU32::new(0);
     std::thread::scope(|scope| {
         for _ in 0..weft_client::shared::channel::SLOTS + 6 {
