@@ -89,8 +89,6 @@ pub struct Inode {
     pub ring: AtomicU32,
     /// Excludes writers from one another.
     pub write_lock: Lock,
-    /// Wakes writers that wait for room in the ring; counts advances of `head`.
-    pub head_moved: AtomicU32,
     /// `st_mode` bits that tell regular files from others.
     pub kind: AtomicU32,
     /// Errno of a write-back that failed, to be returned by the next fsync.
