@@ -18,6 +18,10 @@
 //! Ideas: placeholder descriptors and a bypass for exec from DAOS's interception library, streams by `fopencookie` from
 //! the practice of several preload file systems, the C probes of the tests from the same.
 
+// First: the hooks are exported by its macro.
+#[macro_use]
+pub mod surface;
+
 pub mod descriptor;
 pub mod environment;
 pub mod file;
@@ -45,8 +49,7 @@ pub mod table;
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn weft_shim_names(out: *mut u8, room: usize) -> usize {
     let mut len = 0;
-    let names = hooks::GROUPS.iter().flat_map(|group| group.names);
-    for byte in names.flat_map(|name| name.bytes().chain([0])).chain([0]) {
+    for byte in surface::hooked().flat_map(|name| name.bytes().chain([0])).chain([0]) {
         if len < room {
             // SAFETY: within `room`.
             unsafe { out.add(len).write(byte) };
@@ -63,10 +66,8 @@ mod start {
     /// Runs when the library is loaded, before other constructors and the program.
     extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut *const c_char) {
         crate::report::install_panic_hook();
-        for group in crate::hooks::GROUPS {
-            for symbol in group.symbols {
-                symbol.look_up();
-            }
+        for symbol in crate::hooks::SYMBOLS.iter().copied().flatten() {
+            symbol.look_up();
         }
         // SAFETY: the loader passes the environment, and no other thread runs yet.
         unsafe { crate::process::start(environment) };

@@ -17,6 +17,16 @@ macro_rules! refusals {
             fn parts(self) -> (Errno, &'static str) {
                 match self { $(Refusal::$name => (libc::$errno, $text),)* }
             }
+
+            /// What the caller gets.
+            pub fn errno(self) -> Errno {
+                self.parts().0
+            }
+
+            /// What the report says.
+            pub fn text(self) -> &'static str {
+                self.parts().1
+            }
         }
     };
 }

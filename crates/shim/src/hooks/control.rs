@@ -168,7 +168,7 @@ unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize)
 }
 
 hooks! {
-    fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int as fcntl64 as __fcntl {
+    fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
         match table::get(fd) {
             // On files of the kernel the same widening repairs the programs that the kernel refuses (`EINVAL`).
             None if command == F_SET_RW_HINT && process::is_on() && arg != 0 => {
@@ -187,7 +187,7 @@ hooks! {
         }
     }
 
-    fn lockf(fd: c_int, command: c_int, len: off_t) -> c_int as lockf64 {
+    fn lockf(fd: c_int, command: c_int, len: off_t) -> c_int {
         let Some(file) = table::get(fd) else { return real::lockf(fd, command, len) };
         let mut lock: libc::flock = std::mem::zeroed();
         lock.l_whence = libc::SEEK_CUR as _;

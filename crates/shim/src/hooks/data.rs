@@ -133,7 +133,7 @@ fn check_open(file: FileRef) -> Result<c_int, Errno> {
 }
 
 hooks! {
-    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t as __read {
+    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
         match table::get(fd) {
             None => real::read(fd, buffer, len),
             Some(file) => signed(read_weft(file, buffer, len)),
@@ -148,28 +148,28 @@ hooks! {
         }
     }
 
-    fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t as __write {
+    fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
         match table::get(fd) {
             None => real::write(fd, buffer, len),
             Some(file) => signed(write_weft(file, buffer, len)),
         }
     }
 
-    fn pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t as pread64 as __pread64 {
+    fn pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
         match table::get(fd) {
             None => real::pread(fd, buffer, len, offset),
             Some(file) => signed(pread_weft(file, buffer, len, offset)),
         }
     }
 
-    fn __pread_chk(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t as __pread64_chk {
+    fn __pread_chk(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t {
         match table::get(fd) {
             Some(file) if len <= room => signed(pread_weft(file, buffer, len, offset)),
             _ => real::__pread_chk(fd, buffer, len, offset, room),
         }
     }
 
-    fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t as pwrite64 as __pwrite64 {
+    fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t {
         match table::get(fd) {
             None => real::pwrite(fd, buffer, len, offset),
             Some(file) => signed(pwrite_weft(file, buffer, len, offset)),
@@ -190,28 +190,28 @@ hooks! {
         }
     }
 
-    fn preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t as preadv64 {
+    fn preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         match table::get(fd) {
             None => real::preadv(fd, parts, count, offset),
             Some(file) => signed(offset_of(offset).and_then(|offset| readv_weft(file, parts, count, Some(offset)))),
         }
     }
 
-    fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t as pwritev64 {
+    fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         match table::get(fd) {
             None => real::pwritev(fd, parts, count, offset),
             Some(file) => signed(offset_of(offset).and_then(|offset| writev_weft(file, parts, count, Some(offset)))),
         }
     }
 
-    fn preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t as preadv64v2 {
+    fn preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match table::get(fd) {
             None => real::preadv2(fd, parts, count, offset, flags),
             Some(file) => signed(v2(offset, flags).and_then(|(offset, _)| readv_weft(file, parts, count, offset))),
         }
     }
 
-    fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t as pwritev64v2 {
+    fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match table::get(fd) {
             None => real::pwritev2(fd, parts, count, offset, flags),
             Some(file) => signed(v2(offset, flags).and_then(|(offset, sync)| {
@@ -224,7 +224,7 @@ hooks! {
         }
     }
 
-    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t as lseek64 as __lseek {
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
         match table::get(fd) {
             None => real::lseek(fd, offset, whence),
             Some(file) => finish(process::client().and_then(|client| client.seek(file, offset, whence)).map(|at| at as off_t)),
@@ -270,14 +270,14 @@ hooks! {
         }
     }
 
-    fn ftruncate(fd: c_int, size: off_t) -> c_int as ftruncate64 {
+    fn ftruncate(fd: c_int, size: off_t) -> c_int {
         match table::get(fd) {
             None => real::ftruncate(fd, size),
             Some(file) => finish(offset_of(size).and_then(|size| weft_file::resize(file, size)).map(|()| 0)),
         }
     }
 
-    fn truncate(path: *const c_char, size: off_t) -> c_int as truncate64 {
+    fn truncate(path: *const c_char, size: off_t) -> c_int {
         on_path(
             libc::AT_FDCWD,
             path,
@@ -290,7 +290,7 @@ hooks! {
         )
     }
 
-    fn fallocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int as fallocate64 {
+    fn fallocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int {
         match table::get(fd) {
             None => real::fallocate(fd, mode, offset, len),
             Some(file) => finish(fallocate_weft(file, mode, offset, len)),
@@ -298,7 +298,7 @@ hooks! {
     }
 
     /// Returns the error instead of setting errno.
-    fn posix_fallocate(fd: c_int, offset: off_t, len: off_t) -> c_int as posix_fallocate64 {
+    fn posix_fallocate(fd: c_int, offset: off_t, len: off_t) -> c_int {
         match table::get(fd) {
             None => real::posix_fallocate(fd, offset, len),
             Some(file) => fallocate_weft(file, 0, offset, len).err().unwrap_or(0),
@@ -306,7 +306,7 @@ hooks! {
     }
 
     /// Advice only; returns the error instead of setting errno.
-    fn posix_fadvise(fd: c_int, offset: off_t, len: off_t, advice: c_int) -> c_int as posix_fadvise64 {
+    fn posix_fadvise(fd: c_int, offset: off_t, len: off_t, advice: c_int) -> c_int {
         match table::get(fd) {
             None => real::posix_fadvise(fd, offset, len, advice),
             Some(_) if !(0..=5).contains(&advice) || len < 0 => libc::EINVAL,
@@ -335,7 +335,7 @@ hooks! {
         signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), to_at.as_mut(), len))
     }
 
-    fn sendfile(to: c_int, from: c_int, from_at: *mut off_t, len: size_t) -> ssize_t as sendfile64 {
+    fn sendfile(to: c_int, from: c_int, from_at: *mut off_t, len: size_t) -> ssize_t {
         if !table::is_weft(from) && !table::is_weft(to) {
             return real::sendfile(to, from, from_at, len);
         }

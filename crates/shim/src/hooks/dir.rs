@@ -257,7 +257,7 @@ hooks! {
         }
     }
 
-    fn readdir(dir: *mut DIR) -> *mut dirent as readdir64 {
+    fn readdir(dir: *mut DIR) -> *mut dirent {
         match stream(dir) {
             None => real::readdir(dir),
             Some(stream) => match stream.next() {
@@ -269,7 +269,7 @@ hooks! {
         }
     }
 
-    fn readdir_r(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int as readdir64_r {
+    fn readdir_r(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
         match read_into(dir, entry, result) {
             None => real::readdir_r(dir, entry, result),
             Some(error) => error,

@@ -369,11 +369,7 @@ pub mod lists {
                     )
                 }
             )*
-            /// Names exported here.
-            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
         };
     }
     entries!(execl => list, execlp => list_search, execle => list_environment);
 }
-#[cfg(target_arch = "x86_64")]
-pub use lists::NAMES as LIST_NAMES;

@@ -4,7 +4,7 @@ use libc::c_int;
 
 hooks! {
     /// Ends at once, past destructors: what a kernel would keep of shared maps is saved here.
-    fn _exit(status: c_int) -> ! as _Exit {
+    fn _exit(status: c_int) -> ! {
         crate::mapping::pages::release_all();
         real::_exit(status)
     }

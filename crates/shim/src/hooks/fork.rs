@@ -4,7 +4,7 @@ use crate::{fork, process};
 use libc::{c_int, pid_t};
 
 hooks! {
-    fn fork() -> pid_t as __fork {
+    fn fork() -> pid_t {
         if process::is_on() { fork::fork(|| real::fork()) } else { real::fork() }
     }
 
@@ -77,11 +77,9 @@ pub mod vfork {
                     std::arch::naked_asm!("sub rsp, 8", "call {choose}", "add rsp, 8", "jmp rax", choose = sym choose)
                 }
             )*
-            /// Names exported here.
-            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
         };
     }
     entries!(vfork, __vfork);
 }
 #[cfg(target_arch = "x86_64")]
-pub use vfork::{NAMES as VFORK_NAMES, REAL as REAL_VFORK};
+pub use vfork::REAL as REAL_VFORK;

@@ -266,52 +266,52 @@ const CWD: c_int = libc::AT_FDCWD;
 const SELF: c_int = libc::AT_EMPTY_PATH;
 
 hooks! {
-    fn stat(path: *const c_char, out: *mut libc::stat) -> c_int as stat64 {
+    fn stat(path: *const c_char, out: *mut libc::stat) -> c_int {
         on_path(CWD, path, Last::Follow, |_, path| real::stat(path, out), |client, at, path| {
             put_stat(&client.stat(at, path, 0)?, out)
         })
     }
 
-    fn lstat(path: *const c_char, out: *mut libc::stat) -> c_int as lstat64 {
+    fn lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
         on_path(CWD, path, Last::NoFollow, |_, path| real::lstat(path, out), |client, at, path| {
             put_stat(&client.stat(at, path, NOFOLLOW)?, out)
         })
     }
 
-    fn fstat(fd: c_int, out: *mut libc::stat) -> c_int as fstat64 {
+    fn fstat(fd: c_int, out: *mut libc::stat) -> c_int {
         match table::get(fd) {
             None => real::fstat(fd, out),
             Some(file) => finish(fstat_weft(file, out)),
         }
     }
 
-    fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int as fstatat64 {
+    fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int {
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::fstatat(dirfd, path, out, flags), |client, at, path| {
             put_stat(&client.stat(at, path, flags)?, out)
         })
     }
 
-    fn __xstat(version: c_int, path: *const c_char, out: *mut libc::stat) -> c_int as __xstat64 {
+    fn __xstat(version: c_int, path: *const c_char, out: *mut libc::stat) -> c_int {
         on_path(CWD, path, Last::Follow, |_, path| real::__xstat(version, path, out), |client, at, path| {
             put_stat(&client.stat(at, path, 0)?, out)
         })
     }
 
-    fn __lxstat(version: c_int, path: *const c_char, out: *mut libc::stat) -> c_int as __lxstat64 {
+    fn __lxstat(version: c_int, path: *const c_char, out: *mut libc::stat) -> c_int {
         on_path(CWD, path, Last::NoFollow, |_, path| real::__lxstat(version, path, out), |client, at, path| {
             put_stat(&client.stat(at, path, NOFOLLOW)?, out)
         })
     }
 
-    fn __fxstat(version: c_int, fd: c_int, out: *mut libc::stat) -> c_int as __fxstat64 {
+    fn __fxstat(version: c_int, fd: c_int, out: *mut libc::stat) -> c_int {
         match table::get(fd) {
             None => real::__fxstat(version, fd, out),
             Some(file) => finish(fstat_weft(file, out)),
         }
     }
 
-    fn __fxstatat(version: c_int, dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int as __fxstatat64 {
+    fn __fxstatat(version: c_int, dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int {
         let last = Last::from_at_flags(flags);
         on_path(
             dirfd,
@@ -359,26 +359,26 @@ hooks! {
         })
     }
 
-    fn statfs(path: *const c_char, out: *mut libc::statfs) -> c_int as statfs64 {
+    fn statfs(path: *const c_char, out: *mut libc::statfs) -> c_int {
         on_path(CWD, path, Last::Follow, |_, path| real::statfs(path, out), |client, at, path| {
             put_statfs(&space(client, at, path)?, out)
         })
     }
 
-    fn fstatfs(fd: c_int, out: *mut libc::statfs) -> c_int as fstatfs64 {
+    fn fstatfs(fd: c_int, out: *mut libc::statfs) -> c_int {
         match table::get(fd) {
             None => real::fstatfs(fd, out),
             Some(file) => finish(space_of(file).and_then(|space| put_statfs(&space, out))),
         }
     }
 
-    fn statvfs(path: *const c_char, out: *mut libc::statvfs) -> c_int as statvfs64 {
+    fn statvfs(path: *const c_char, out: *mut libc::statvfs) -> c_int {
         on_path(CWD, path, Last::Follow, |_, path| real::statvfs(path, out), |client, at, path| {
             put_statvfs(&space(client, at, path)?, out)
         })
     }
 
-    fn fstatvfs(fd: c_int, out: *mut libc::statvfs) -> c_int as fstatvfs64 {
+    fn fstatvfs(fd: c_int, out: *mut libc::statvfs) -> c_int {
         match table::get(fd) {
             None => real::fstatvfs(fd, out),
             Some(file) => finish(space_of(file).and_then(|space| put_statvfs(&space, out))),

@@ -255,19 +255,19 @@ hooks! {
         })
     }
 
-    fn aio_read(control: *mut aiocb) -> c_int as aio_read64 {
+    fn aio_read(control: *mut aiocb) -> c_int {
         if is_weft_aio(control) { fail(refuse(Refusal::Aio)) } else { real::aio_read(control) }
     }
 
-    fn aio_write(control: *mut aiocb) -> c_int as aio_write64 {
+    fn aio_write(control: *mut aiocb) -> c_int {
         if is_weft_aio(control) { fail(refuse(Refusal::Aio)) } else { real::aio_write(control) }
     }
 
-    fn aio_fsync(operation: c_int, control: *mut aiocb) -> c_int as aio_fsync64 {
+    fn aio_fsync(operation: c_int, control: *mut aiocb) -> c_int {
         if is_weft_aio(control) { fail(refuse(Refusal::Aio)) } else { real::aio_fsync(operation, control) }
     }
 
-    fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut libc::sigevent) -> c_int as lio_listio64 {
+    fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut libc::sigevent) -> c_int {
         let blocks = count.max(0) as usize;
         if process::is_on() && (0..blocks).any(|number| is_weft_aio(*list.add(number))) {
             return fail(refuse(Refusal::Aio));

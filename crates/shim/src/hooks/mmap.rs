@@ -17,7 +17,7 @@ fn finish_map(result: Result<*mut c_void, weft_client::Errno>) -> *mut c_void {
 
 hooks! {
     /// An allocator may call this before our constructor has run; looking up libc's function then would allocate.
-    fn mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void as mmap64 {
+    fn mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
         if pages::any() && flags & libc::MAP_FIXED != 0 {
             pages::unmapping(at, len);
         }

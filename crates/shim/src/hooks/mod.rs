@@ -1,7 +1,7 @@
 //! The hooks: libc's functions as the program sees them, one group per file.
 //!
-//! [`hooks!`] declares a function with its other names after `as` (`open64` is `open` on 64-bit systems), exports each, gives the
-//! group's `real` module a caller of libc's own function, and lists the names. A body decides by [`crate::table`] or
+//! [`hooks!`] declares a function, exports it under all names that [`crate::surface`] gives it (`open64` is `open` on 64-bit
+//! systems), and gives the group's `real` module a caller of libc's own. A body decides by [`crate::table`] or
 //! [`crate::route`] whether the call is weft's. Bodies do not allocate, do not panic, and reach the kernel only by raw
 //! system calls.
 //!
@@ -12,7 +12,7 @@
 use crate::real::Symbol;
 
 macro_rules! hooks {
-    ($($(#[$meta:meta])* fn $name:ident $args:tt -> $ret:ty $(as $alias:ident)* $body:block)*) => {
+    ($($(#[$meta:meta])* fn $name:ident $args:tt -> $ret:ty $body:block)*) => {
         /// libc's own functions.
         #[allow(dead_code, non_snake_case)]
         pub mod real {
@@ -27,17 +27,12 @@ macro_rules! hooks {
             use super::*;
             $(hooks!(@body [$(#[$meta])*] $name $args -> $ret $body);)*
         }
-        /// The exported symbols.
+        /// The exported symbols, under the names that the table of the surface gives them.
         #[allow(clippy::missing_safety_doc, missing_docs, unused_imports, non_snake_case)]
         pub mod exports {
             use super::*;
-            $(
-                hooks!(@export $name $name $args -> $ret);
-                $(hooks!(@export $alias $name $args -> $ret);)*
-            )*
+            $(names_of!($name {$args -> $ret});)*
         }
-        /// Every name that this group exports.
-        pub const NAMES: &[&str] = &[$(stringify!($name), $(stringify!($alias),)*)*];
     };
     (@body [$($meta:tt)*] $name:ident ($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block) => {
         $($meta)*
@@ -48,7 +43,7 @@ macro_rules! hooks {
             unsafe { $body }
         }
     };
-    (@export $export:ident $name:ident ($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty) => {
+    (@export $export:ident $name:ident {($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty}) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(clippy::too_many_arguments)]
         pub unsafe extern "C-unwind" fn $export($($arg: $ty),*) -> $ret {
@@ -76,25 +71,13 @@ pub mod stdio;
 pub mod temp;
 pub mod walk;
 
-/// One group: the names it exports and the functions of libc it calls.
-pub struct Group {
-    /// Exported names.
-    pub names: &'static [&'static str],
-    /// Functions to look up.
-    pub symbols: &'static [&'static Symbol],
-}
-
 macro_rules! groups {
     ($($group:ident),* $(,)?) => {
-        /// Every group.
-        pub static GROUPS: &[Group] = &[
-            $(Group { names: $group::NAMES, symbols: $group::real::SYMBOLS },)*
+        /// The functions of libc that the hooks call, to be looked up.
+        pub static SYMBOLS: &[&[&Symbol]] = &[
+            $($group::real::SYMBOLS,)*
             #[cfg(target_arch = "x86_64")]
-            Group { names: exec::LIST_NAMES, symbols: &[] },
-            #[cfg(target_arch = "x86_64")]
-            Group { names: fork::VFORK_NAMES, symbols: &[&fork::REAL_VFORK] },
-            #[cfg(target_arch = "x86_64")]
-            Group { names: &["dlopen"], symbols: &[&library::REAL] },
+            &[&fork::REAL_VFORK, &library::REAL],
         ];
     };
 }

@@ -14,7 +14,7 @@ fn last_of(flags: c_int) -> Last {
 }
 
 hooks! {
-    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int as open64 as __open as __open64 {
+    fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
         on_path(
             libc::AT_FDCWD,
             path,
@@ -24,7 +24,7 @@ hooks! {
         )
     }
 
-    fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int as openat64 {
+    fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
         on_path(
             dirfd,
             path,
@@ -34,7 +34,7 @@ hooks! {
         )
     }
 
-    fn __open_2(path: *const c_char, flags: c_int) -> c_int as __open64_2 {
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int {
         on_path(
             libc::AT_FDCWD,
             path,
@@ -44,7 +44,7 @@ hooks! {
         )
     }
 
-    fn __openat_2(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int as __openat64_2 {
+    fn __openat_2(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
         on_path(
             dirfd,
             path,
@@ -54,7 +54,7 @@ hooks! {
         )
     }
 
-    fn creat(path: *const c_char, mode: c_uint) -> c_int as creat64 {
+    fn creat(path: *const c_char, mode: c_uint) -> c_int {
         let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
         on_path(
             libc::AT_FDCWD,
@@ -65,7 +65,7 @@ hooks! {
         )
     }
 
-    fn close(fd: c_int) -> c_int as __close {
+    fn close(fd: c_int) -> c_int {
         if table::is_weft(fd) { finish(descriptor::close(fd)) } else { real::close(fd) }
     }
 
@@ -94,7 +94,7 @@ hooks! {
         }
     }
 
-    fn dup2(old: c_int, new: c_int) -> c_int as __dup2 {
+    fn dup2(old: c_int, new: c_int) -> c_int {
         if !table::is_weft(old) && !table::is_weft(new) {
             return real::dup2(old, new);
         }

@@ -59,13 +59,13 @@ unsafe fn reopen_standard(path: *const c_char, flags: c_int, stream: *mut FILE) 
 }
 
 hooks! {
-    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE as fopen64 {
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
         on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::fopen(path, mode), |client, at, path| {
             open_stream(client, at, path, mode_flags(mode)?)
         })
     }
 
-    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE as freopen64 {
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
         if !process::is_on() {
             return real::freopen(path, mode, stream);
         }
@@ -111,7 +111,7 @@ hooks! {
         real::fclose(stream)
     }
 
-    fn fileno(stream: *mut FILE) -> c_int as fileno_unlocked {
+    fn fileno(stream: *mut FILE) -> c_int {
         let error = sys::errno();
         let fd = real::fileno(stream);
         if fd >= 0 || !process::is_on() {
@@ -127,7 +127,7 @@ hooks! {
     }
 
     /// libc's own opens in `/tmp` or by `TMPDIR` through inner functions; `/tmp` is outside unless the volume is there.
-    fn tmpfile() -> *mut FILE as tmpfile64 {
+    fn tmpfile() -> *mut FILE {
         let on_volume = crate::route::is_on_volume(libc::AT_FDCWD, c"/tmp".as_ptr());
         if !on_volume {
             return real::tmpfile();

@@ -51,19 +51,19 @@ unsafe fn make_file(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
 }
 
 hooks! {
-    fn mkstemp(template: *mut c_char) -> c_int as mkstemp64 {
+    fn mkstemp(template: *mut c_char) -> c_int {
         if is_on(template) { make_file(template, 0, 0) } else { real::mkstemp(template) }
     }
 
-    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int as mkostemp64 {
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int {
         if is_on(template) { make_file(template, 0, flags) } else { real::mkostemp(template, flags) }
     }
 
-    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int as mkstemps64 {
+    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int {
         if is_on(template) { make_file(template, suffix, 0) } else { real::mkstemps(template, suffix) }
     }
 
-    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int as mkostemps64 {
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
         if is_on(template) { make_file(template, suffix, flags) } else { real::mkostemps(template, suffix, flags) }
     }
 

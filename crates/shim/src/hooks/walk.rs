@@ -296,7 +296,7 @@ unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
 }
 
 hooks! {
-    fn scandir(path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int as scandir64 {
+    fn scandir(path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int {
         if !is_on_volume(libc::AT_FDCWD, path) {
             return real::scandir(path, out, filter, compare);
         }
@@ -304,7 +304,7 @@ hooks! {
         if dir.is_null() { -1 } else { crate::route::finish(scan(dir, out, filter, compare)) }
     }
 
-    fn scandirat(dirfd: c_int, path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int as scandirat64 {
+    fn scandirat(dirfd: c_int, path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int {
         if !is_on_volume(dirfd, path) {
             return real::scandirat(dirfd, path, out, filter, compare);
         }
@@ -317,7 +317,7 @@ hooks! {
         if dir.is_null() { -1 } else { crate::route::finish(scan(dir, out, filter, compare)) }
     }
 
-    fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int as glob64 {
+    fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
         if !process::is_on() || flags & GLOB_ALTDIRFUNC != 0 || out.is_null() {
             return real::glob(pattern, flags, error, out);
         }
@@ -331,14 +331,14 @@ hooks! {
         result
     }
 
-    fn ftw(path: *const c_char, visit: Visit, descriptors: c_int) -> c_int as ftw64 {
+    fn ftw(path: *const c_char, visit: Visit, descriptors: c_int) -> c_int {
         if !is_on_volume(libc::AT_FDCWD, path) {
             return real::ftw(path, visit, descriptors);
         }
         walk(path, Visitor::Old(visit), 0)
     }
 
-    fn nftw(path: *const c_char, visit: VisitNew, descriptors: c_int, flags: c_int) -> c_int as nftw64 {
+    fn nftw(path: *const c_char, visit: VisitNew, descriptors: c_int, flags: c_int) -> c_int {
         if !is_on_volume(libc::AT_FDCWD, path) {
             return real::nftw(path, visit, descriptors, flags);
         }

@@ -1,0 +1,385 @@
+//! The list itself.
+//!
+//! A row of `served` and `refused` is a hook (a function that some module below `hooks` declares by `hooks!`, or an entry in
+//! assembly) and the names that lead to it.
+
+use super::{Area, Group, Treatment};
+use crate::report::Refusal;
+
+macro_rules! surface {
+    ($(
+        $title:literal {
+            served { $($hook:ident: $($name:ident)+;)* }
+            $(refused $refusal:ident { $($refused_hook:ident: $($refused_name:ident)+;)* })*
+            $(passes $why:literal { $($passing:ident)* })*
+        }
+    )*) => {
+        /// Exports a hook under each of its names.
+        macro_rules! names_of {
+            $($(($hook $signature:tt) => { $(hooks!(@export $name $hook $signature);)+ };)*)*
+            $($($(($refused_hook $signature:tt) => { $(hooks!(@export $refused_name $refused_hook $signature);)+ };)*)*)*
+        }
+
+        /// The surface.
+        pub static TABLE: &[Area] = &[$(Area {
+            title: $title,
+            groups: &[
+                Group { treatment: Treatment::Served, names: &[$($(stringify!($name),)+)*] },
+                $(Group {
+                    treatment: Treatment::Refused(Refusal::$refusal),
+                    names: &[$($(stringify!($refused_name),)+)*],
+                },)*
+                $(Group { treatment: Treatment::Passes($why), names: &[$(stringify!($passing),)*] },)*
+            ],
+        },)*];
+    };
+}
+
+surface! {
+    "Opening, closing, duplicating" {
+        served {
+            open: open open64 __open __open64;
+            openat: openat openat64;
+            __open_2: __open_2 __open64_2;
+            __openat_2: __openat_2 __openat64_2;
+            creat: creat creat64;
+            close: close __close;
+            close_range: close_range;
+            closefrom: closefrom;
+            dup: dup;
+            dup2: dup2 __dup2;
+            dup3: dup3;
+        }
+        refused Handles { name_to_handle_at: name_to_handle_at; }
+        passes "needs a handle, which no weft file has" { open_by_handle_at }
+        passes "makes a descriptor that leads to no file of a volume" {
+            pipe __pipe pipe2 eventfd signalfd timerfd_create epoll_create epoll_create1 inotify_init inotify_init1 fanotify_init
+            memfd_create posix_openpt getpt openpty
+        }
+    }
+
+    "Reading and writing" {
+        served {
+            read: read __read;
+            __read_chk: __read_chk;
+            write: write __write;
+            pread: pread pread64 __pread64;
+            __pread_chk: __pread_chk __pread64_chk;
+            pwrite: pwrite pwrite64 __pwrite64;
+            readv: readv;
+            writev: writev;
+            preadv: preadv preadv64;
+            pwritev: pwritev pwritev64;
+            preadv2: preadv2 preadv64v2;
+            pwritev2: pwritev2 pwritev64v2;
+            lseek: lseek lseek64 __lseek llseek;
+            copy_file_range: copy_file_range;
+            sendfile: sendfile sendfile64;
+            vdprintf: vdprintf;
+            __vdprintf_chk: __vdprintf_chk;
+        }
+        refused Splice { splice: splice; }
+        refused Aio {
+            aio_read: aio_read aio_read64;
+            aio_write: aio_write aio_write64;
+            aio_fsync: aio_fsync aio_fsync64;
+            lio_listio: lio_listio lio_listio64;
+        }
+        passes "the kernel refuses a descriptor that is no pipe" { tee vmsplice }
+        passes "looks at control blocks only; none of a weft file is ever under way" {
+            aio_cancel aio_cancel64 aio_error aio_error64 aio_init aio_return aio_return64 aio_suspend aio_suspend64
+        }
+        passes "writes by an inner function, which fails on a weft file (EPERM)" {
+            dprintf __dprintf_chk backtrace_symbols_fd __backtrace_symbols_fd
+        }
+    }
+
+    "Durability and space" {
+        served {
+            fsync: fsync;
+            fdatasync: fdatasync;
+            sync: sync;
+            syncfs: syncfs;
+            sync_file_range: sync_file_range;
+            truncate: truncate truncate64;
+            ftruncate: ftruncate ftruncate64;
+            fallocate: fallocate fallocate64;
+            posix_fallocate: posix_fallocate posix_fallocate64;
+            posix_fadvise: posix_fadvise posix_fadvise64;
+            readahead: readahead;
+            statfs: statfs statfs64 __statfs;
+            fstatfs: fstatfs fstatfs64;
+            statvfs: statvfs statvfs64;
+            fstatvfs: fstatvfs fstatvfs64;
+        }
+        passes "concerns block devices and quotas of the kernel's own file systems" { quotactl swapon swapoff }
+    }
+
+    "Attributes" {
+        served {
+            stat: stat stat64;
+            lstat: lstat lstat64;
+            fstat: fstat fstat64;
+            fstatat: fstatat fstatat64;
+            __xstat: __xstat __xstat64;
+            __lxstat: __lxstat __lxstat64;
+            __fxstat: __fxstat __fxstat64;
+            __fxstatat: __fxstatat __fxstatat64;
+            statx: statx;
+            access: access;
+            faccessat: faccessat;
+            eaccess: eaccess;
+            euidaccess: euidaccess;
+            chmod: chmod;
+            fchmod: fchmod;
+            fchmodat: fchmodat;
+            lchmod: lchmod;
+            chown: chown;
+            lchown: lchown;
+            fchown: fchown;
+            fchownat: fchownat;
+            utime: utime;
+            utimes: utimes;
+            lutimes: lutimes;
+            futimes: futimes;
+            futimesat: futimesat;
+            utimensat: utimensat;
+            futimens: futimens;
+            getxattr: getxattr;
+            lgetxattr: lgetxattr;
+            fgetxattr: fgetxattr;
+            setxattr: setxattr;
+            lsetxattr: lsetxattr;
+            fsetxattr: fsetxattr;
+            listxattr: listxattr;
+            llistxattr: llistxattr;
+            flistxattr: flistxattr;
+            removexattr: removexattr;
+            lremovexattr: lremovexattr;
+            fremovexattr: fremovexattr;
+            umask: umask;
+            pathconf: pathconf;
+            fpathconf: fpathconf;
+            ftok: ftok;
+        }
+    }
+
+    "Names" {
+        served {
+            mkdir: mkdir;
+            mkdirat: mkdirat;
+            rmdir: rmdir;
+            unlink: unlink;
+            unlinkat: unlinkat;
+            remove: remove;
+            rename: rename;
+            renameat: renameat;
+            renameat2: renameat2;
+            link: link;
+            linkat: linkat;
+            symlink: symlink;
+            symlinkat: symlinkat;
+            readlink: readlink;
+            readlinkat: readlinkat;
+            __readlink_chk: __readlink_chk;
+            __readlinkat_chk: __readlinkat_chk;
+            realpath: realpath;
+            __realpath_chk: __realpath_chk;
+            canonicalize_file_name: canonicalize_file_name;
+            mknod: mknod;
+            mknodat: mknodat;
+            __xmknod: __xmknod;
+            __xmknodat: __xmknodat;
+            mkfifo: mkfifo;
+            mkfifoat: mkfifoat;
+            mkstemp: mkstemp mkstemp64;
+            mkostemp: mkostemp mkostemp64;
+            mkstemps: mkstemps mkstemps64;
+            mkostemps: mkostemps mkostemps64;
+            mkdtemp: mkdtemp;
+            mktemp: mktemp;
+        }
+        passes "makes up a name below /tmp; whoever uses it comes by a hook" { tmpnam tmpnam_r tempnam }
+    }
+
+    "Directories" {
+        served {
+            opendir: opendir;
+            fdopendir: fdopendir;
+            readdir: readdir readdir64;
+            readdir_r: readdir_r readdir64_r;
+            closedir: closedir;
+            rewinddir: rewinddir;
+            telldir: telldir;
+            seekdir: seekdir;
+            dirfd: dirfd;
+            getdents64: getdents64;
+            scandir: scandir scandir64;
+            scandirat: scandirat scandirat64;
+            glob: glob glob64;
+            ftw: ftw ftw64;
+            nftw: nftw nftw64;
+            chdir: chdir;
+            fchdir: fchdir;
+            getcwd: getcwd;
+            __getcwd_chk: __getcwd_chk;
+            getwd: getwd;
+            __getwd_chk: __getwd_chk;
+            get_current_dir_name: get_current_dir_name;
+        }
+        refused Walk {
+            fts_open: fts_open;
+            fts64_open: fts64_open;
+        }
+        refused Chroot { chroot: chroot; }
+        passes "works on what fts_open gave, which is never of a volume" {
+            fts_children fts_close fts_read fts_set fts64_children fts64_close fts64_read fts64_set
+        }
+        passes "asks the kernel, which has no entries to give (ENOTDIR)" { getdirentries getdirentries64 }
+    }
+
+    "Locks and control" {
+        served {
+            fcntl: fcntl fcntl64 __fcntl;
+            flock: flock;
+            lockf: lockf lockf64;
+            ioctl: ioctl;
+        }
+        passes "the kernel says of the placeholder what it says of a regular file" {
+            poll __poll __poll_chk ppoll __ppoll_chk select __select pselect
+            epoll_ctl epoll_wait epoll_pwait epoll_pwait2 isatty ttyname ttyname_r __ttyname_r_chk isfdtype
+            tcdrain tcflow tcflush tcgetattr tcgetpgrp tcgetsid tcsendbreak tcsetattr tcsetpgrp
+            cfgetispeed cfgetospeed cfmakeraw cfsetispeed cfsetospeed cfsetspeed
+            ptsname ptsname_r __ptsname_r_chk grantpt unlockpt
+            timerfd_gettime timerfd_settime eventfd_read eventfd_write inotify_rm_watch
+        }
+    }
+
+    "Memory maps" {
+        served {
+            mmap: mmap mmap64;
+            munmap: munmap;
+            mremap: mremap;
+            msync: msync;
+        }
+        refused MapGrow { remap_file_pages: remap_file_pages; }
+        passes "works on the pages of the copy that is mapped" { madvise posix_madvise mincore }
+    }
+
+    "Streams" {
+        served {
+            fopen: fopen fopen64 _IO_fopen;
+            freopen: freopen freopen64;
+            fdopen: fdopen _IO_fdopen;
+            fclose: fclose _IO_fclose;
+            fileno: fileno fileno_unlocked;
+            tmpfile: tmpfile tmpfile64;
+            popen: popen _IO_popen;
+            pclose: pclose;
+        }
+        passes "works on a stream; that of a weft file reads, writes and seeks by the shim's functions" {
+            stdin stdout stderr
+            fread fread_unlocked __fread_chk __fread_unlocked_chk fwrite fwrite_unlocked
+            fgetc fgetc_unlocked getc getc_unlocked getchar getchar_unlocked ungetc getw putw
+            fputc fputc_unlocked putc putc_unlocked putchar putchar_unlocked
+            fgets fgets_unlocked __fgets_chk __fgets_unlocked_chk gets __gets_chk fputs fputs_unlocked puts
+            getline getdelim __getdelim fflush fflush_unlocked fcloseall
+            fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fgetpos64 fsetpos fsetpos64
+            feof feof_unlocked ferror ferror_unlocked clearerr clearerr_unlocked flockfile ftrylockfile funlockfile
+            setbuf setbuffer setlinebuf setvbuf
+            __fbufsize __flbf __fpending __fpurge __freadable __freading __fsetlocking __fwritable __fwriting
+            printf __printf_chk vprintf __vprintf_chk fprintf __fprintf_chk vfprintf __vfprintf_chk
+            scanf vscanf fscanf vfscanf __vfscanf __isoc99_scanf __isoc99_vscanf __isoc99_fscanf __isoc99_vfscanf
+            fgetgrent fgetgrent_r fgetpwent fgetpwent_r fgetsgent fgetsgent_r fgetspent fgetspent_r
+            putgrent putpwent putsgent putspent getmntent getmntent_r __getmntent_r addmntent endmntent __endmntent
+            malloc_info malloc_stats xdrstdio_create
+        }
+        passes "makes a stream that is of no file" { fmemopen open_memstream open_wmemstream fopencookie }
+        passes "reads and writes wide characters, for which a stream of a weft file fails" {
+            fwide fgetwc fgetwc_unlocked getwc getwc_unlocked getwchar getwchar_unlocked ungetwc
+            fputwc fputwc_unlocked putwc putwc_unlocked putwchar putwchar_unlocked
+            fgetws fgetws_unlocked __fgetws_chk __fgetws_unlocked_chk fputws fputws_unlocked
+            wprintf __wprintf_chk vwprintf __vwprintf_chk fwprintf __fwprintf_chk vfwprintf __vfwprintf_chk
+            wscanf vwscanf fwscanf vfwscanf __isoc99_wscanf __isoc99_vwscanf __isoc99_fwscanf __isoc99_vfwscanf
+        }
+    }
+
+    "Processes and programs" {
+        served {
+            fork: fork __fork;
+            _Fork: _Fork;
+            vfork: vfork __vfork;
+            daemon: daemon;
+            execve: execve;
+            execv: execv;
+            execvp: execvp;
+            execvpe: execvpe;
+            execveat: execveat;
+            fexecve: fexecve;
+            execl: execl;
+            execlp: execlp;
+            execle: execle;
+            posix_spawn: posix_spawn;
+            posix_spawnp: posix_spawnp;
+            system: system;
+            _exit: _exit _Exit;
+            dlopen: dlopen;
+            syscall: syscall;
+        }
+        passes "notes what posix_spawn is to do, which its hook then looks at" {
+            posix_spawn_file_actions_init posix_spawn_file_actions_destroy posix_spawn_file_actions_addopen
+            posix_spawn_file_actions_addclose posix_spawn_file_actions_addclosefrom_np posix_spawn_file_actions_adddup2
+            posix_spawn_file_actions_addchdir_np posix_spawn_file_actions_addfchdir_np
+            posix_spawn_file_actions_addtcsetpgrp_np
+            posix_spawnattr_init posix_spawnattr_destroy posix_spawnattr_getflags posix_spawnattr_setflags
+            posix_spawnattr_getpgroup posix_spawnattr_setpgroup posix_spawnattr_getschedparam posix_spawnattr_setschedparam
+            posix_spawnattr_getschedpolicy posix_spawnattr_setschedpolicy posix_spawnattr_getsigdefault
+            posix_spawnattr_setsigdefault posix_spawnattr_getsigmask posix_spawnattr_setsigmask
+        }
+        passes "shares the parent's memory; a child that does not must not use the volume" { clone __clone forkpty }
+        passes "opens by the loader's inner function, which finds nothing on a volume" { dlmopen }
+        passes "duplicates a terminal to the numbers of the standard streams" { login_tty }
+        passes "duplicates a descriptor of another process, which for a weft file reads as empty" { pidfd_getfd }
+        passes "ends the process past destructors; shared maps are saved by the next who maps" { quick_exit }
+    }
+
+    "Sockets" {
+        served {
+            bind: bind;
+            connect: connect __connect;
+        }
+        refused PassDescriptor {
+            sendmsg: sendmsg;
+            sendmmsg: sendmmsg;
+        }
+        passes "concerns sockets; the kernel refuses any other descriptor (ENOTSOCK)" {
+            socket socketpair accept accept4 listen shutdown getsockname getpeername getsockopt setsockopt sockatmark
+            send __send sendto recv __recv_chk recvfrom __recvfrom_chk recvmsg recvmmsg
+        }
+    }
+
+    "Watching, mounting, accounting" {
+        served {}
+        refused Watch {
+            inotify_add_watch: inotify_add_watch;
+            fanotify_mark: fanotify_mark;
+        }
+        refused Mount { mount: mount; }
+        passes "asks the kernel, for which a path on the volume does not exist (ENOENT)" {
+            umount umount2 mount_setattr move_mount open_tree fspick fsopen fsconfig fsmount pivot_root acct vhangup
+        }
+    }
+
+    "Files that libc opens by itself" {
+        served {}
+        passes "opens a path by an inner function, which finds nothing on a volume (ENOENT)" {
+            setmntent __setmntent catopen utmpname utmpxname updwtmp updwtmpx svcunix_create svcunixfd_create svcfd_create
+            clntunix_create mtrace muntrace
+        }
+        passes "names an object in a space of its own, not a file of a volume" {
+            shm_open shm_unlink sem_open sem_close sem_unlink
+            mq_open __mq_open_2 mq_close mq_unlink mq_getattr mq_setattr mq_notify mq_receive mq_send mq_timedreceive mq_timedsend
+        }
+        passes "expands patterns by an inner function; those of a volume stay as they are" { wordexp wordfree }
+    }
+}
