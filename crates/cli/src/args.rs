@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::command::lab::LabArgs;
 use crate::error::CliError;
 use crate::volume::MountChoice;
 use clap::{Args, Parser, Subcommand};
@@ -69,6 +70,8 @@ pub enum Command {
     Policy(PolicyCommand),
     /// Run a program once per placement mode, each on a fresh volume, and compare.
     Compare(CompareArgs),
+    /// Run a command in a virtual machine with emulated zoned and FDP drives.
+    Lab(LabArgs),
     /// Show the version.
     Version,
 }

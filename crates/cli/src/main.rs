@@ -29,7 +29,8 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log();
-    let own_failure = if matches!(cli.command, Command::Run(_)) { command::run::OWN_FAILURE } else { 0 };
+    let own_failure =
+        if matches!(cli.command, Command::Run(_) | Command::Lab(_)) { command::run::OWN_FAILURE } else { 0 };
     match dispatch(&cli.command) {
         Ok(status) => ExitCode::from(status),
         Err(error) if is_reader_gone(&error) => ExitCode::FAILURE,
@@ -57,6 +58,7 @@ fn start_log() {
 fn dispatch(command: &Command) -> Result<u8, CliError> {
     let done = match command {
         Command::Run(args) => return command::run::run(args),
+        Command::Lab(args) => return command::lab::run(args),
         Command::Compare(args) => return command::compare::run(args),
         Command::Format(args) => command::format::run(args),
         Command::Serve(args) => command::serve::run(args),

@@ -5,6 +5,7 @@ pub mod copy;
 pub mod files;
 pub mod format;
 pub mod fsck;
+pub mod lab;
 pub mod list;
 pub mod policy;
 pub mod run;
