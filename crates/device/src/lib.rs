@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod error;
 pub mod faults;
+mod flushlog;
 pub mod geometry;
 mod image;
 mod model;

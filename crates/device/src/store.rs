@@ -1,12 +1,15 @@
 //! Where the blocks lie: in an image, or in memory that can be cloned without copying.
 
 use crate::DeviceError;
+use crate::flushlog::FlushLog;
 use crate::image::header::{self, Header, SESSION_OFFSET, Session};
+use crate::image::log::{self, Entry};
 use crate::image::slot::Trust;
 use crate::image::table::Table;
 use crate::sys;
+use crate::sys::direct::DirectFile;
 use crate::sys::file::LockedFile;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -34,6 +37,8 @@ pub struct Image {
     session: Session,
     /// Whether it can outlive this boot, so that durability has a meaning.
     pub lasting: bool,
+    /// The log of small flushes; none where the file system has no direct writes, or after one failed.
+    pub log: Mutex<Option<Box<FlushLog>>>,
 }
 
 /// An image and how far what it says may be believed.
@@ -44,6 +49,8 @@ pub struct Opened {
     pub header: Header,
     /// Whether the host went down while it was in use: what was not flushed may be lost or half written.
     pub host_crashed: bool,
+    /// The flushes of the log that have to be played back, oldest first.
+    pub flushed: Vec<Entry>,
 }
 
 impl Image {
@@ -91,7 +98,9 @@ impl Image {
         let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
         let session = Session { clean: false, boot: sys::file::boot_id().unwrap_or_default(), opens: 1 };
         file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
+        let log = lasting.then(|| flush_log(&file, header, session.opens)).flatten();
         Ok(Image {
+            log: Mutex::new(log),
             file,
             path: path.to_path_buf(),
             table,
@@ -130,12 +139,20 @@ impl Image {
         })?;
         let boot = sys::file::boot_id();
         let host_crashed = !last.clean && boot != Some(last.boot);
+        let mut flushed = Vec::new();
+        if host_crashed {
+            let mut bytes = vec![0; log::log_bytes(&header.geometry) as usize];
+            file.read_exact_at(&mut bytes, header::log_offset(&header.geometry)).map_err(io)?;
+            flushed = log::entries(&bytes, header.id, last.opens);
+        }
         let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
         let session = Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens + 1 };
         let base = header::data_offset(header.geometry.zones());
         let stride = header.geometry.zone_bytes;
-        let image = Image { file, path: path.to_path_buf(), table, base, stride, session, lasting: true };
-        Ok(Opened { image, header, host_crashed })
+        let log = Mutex::new(flush_log(&file, &header, session.opens));
+        let image =
+            Image { file, path: path.to_path_buf(), table, base, stride, session, lasting: true, log };
+        Ok(Opened { image, header, host_crashed, flushed })
     }
 
     /// Writes down that the image is in use under this boot, and makes everything in it durable. Comes after recovery:
@@ -174,12 +191,31 @@ impl Image {
         }
     }
 
+    /// Writes whole blocks of a zone.
+    pub fn write(&self, zone: u32, at: u32, data: &[u8]) -> Result<(), DeviceError> {
+        self.file.write_all_at(data, self.offset(zone, at)).map_err(|e| self.io(e))
+    }
+
     fn offset(&self, zone: u32, at: u32) -> u64 {
         self.base + u64::from(zone) * self.stride + u64::from(at) * BLOCK_BYTES as u64
     }
 
     fn io(&self, source: io::Error) -> DeviceError {
         DeviceError::Io { path: self.path.clone(), source }
+    }
+}
+
+/// The log of small flushes, where direct writes are possible.
+fn flush_log(file: &LockedFile, header: &Header, session: u64) -> Option<Box<FlushLog>> {
+    match DirectFile::of(file) {
+        Ok(direct) => {
+            let (offset, bytes) = (header::log_offset(&header.geometry), log::log_bytes(&header.geometry));
+            Some(Box::new(FlushLog::new(direct, header.id, session, offset, bytes)))
+        }
+        Err(error) => {
+            tracing::debug!(%error, "no direct writes here: each flush syncs the whole image");
+            None
+        }
     }
 }
 
@@ -290,9 +326,7 @@ impl Store {
     /// Writes whole blocks.
     pub fn write(&self, zone: u32, at: u32, data: &[u8]) -> Result<(), DeviceError> {
         match self {
-            Store::Image(image) => {
-                image.file.write_all_at(data, image.offset(zone, at)).map_err(|e| image.io(e))
-            }
+            Store::Image(image) => image.write(zone, at, data),
             Store::Memory(zones) => {
                 zones[zone as usize].write().write(at, data);
                 Ok(())

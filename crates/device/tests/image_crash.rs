@@ -20,6 +20,7 @@ fn geometry() -> Geometry {
 }
 
 fn create(dir: &Path) -> (PathBuf, ZonedModel) {
+    std::fs::create_dir_all(dir).unwrap();
     let path = dir.join("image");
     let device = ZonedModel::create(&path, &geometry(), false, &mut |_, _| ()).unwrap();
     (path, device)
@@ -38,7 +39,7 @@ fn stamps(device: &ZonedModel, zone: u32) -> Vec<u8> {
 
 /// Copies the image as the page cache has it now, as if the host had gone down.
 fn host_crash(path: &Path) -> PathBuf {
-    let copy = path.with_extension("copy");
+    let copy = path.with_file_name(format!("{}-copy", path.file_name().unwrap().to_str().unwrap()));
     std::fs::copy(path, &copy).unwrap();
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&copy).unwrap();
     let mut session = [0; 64];
@@ -111,6 +112,132 @@ fn what_was_flushed_outlives_any_number_of_host_crashes() {
         path = next;
     }
     device.verify_identity().unwrap();
+}
+
+/// A stream of numbers from a seed (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ mixed >> 31) % n
+    }
+}
+
+/// Takes any pages of table and data back to what they were in `base`, as a host may that wrote none of them since.
+fn lose_pages(copy: &Path, base: &[u8], end: u64, dice: &mut Dice) {
+    let file = std::fs::OpenOptions::new().write(true).open(copy).unwrap();
+    let odds = 1 + dice.below(4);
+    for page in (8192..end).step_by(BLOCK_BYTES) {
+        if dice.below(4) < odds {
+            file.write_all_at(&base[page as usize..page as usize + BLOCK_BYTES], page).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_small_flush_holds_though_the_host_wrote_nothing_where_it_belongs() {
+    let dir = tempfile::tempdir().unwrap();
+    for seed in 0..100 {
+        let dice = &mut Dice(seed);
+        let (path, device) = create(&dir.path().join(format!("{seed}")));
+        let base = std::fs::read(&path).unwrap();
+        let end = device.direct_read().unwrap().base + 8 * device.info().zone_bytes();
+        // What the last flush promised, and what was written since.
+        let (mut flushed, mut now) = (vec![Vec::new(); 8], vec![Vec::<u8>::new(); 8]);
+        let mut full = [false; 8];
+        for step in 0..dice.below(40) {
+            let zone = dice.below(8) as usize;
+            let id = ZoneId(zone as u32);
+            match dice.below(8) {
+                0 => {
+                    device.reset(id).unwrap();
+                    device.flush().unwrap();
+                    (now[zone], full[zone]) = (Vec::new(), false);
+                    flushed = now.clone();
+                }
+                1 if !full[zone] => {
+                    device.finish(id).unwrap();
+                    device.flush().unwrap();
+                    full[zone] = true;
+                    flushed = now.clone();
+                }
+                2 | 3 => {
+                    device.flush().unwrap();
+                    flushed = now.clone();
+                }
+                // Few enough at a time that no flush needs to sync the image.
+                _ if !full[zone] && now[zone].len() < 15 && pending(&now, &flushed) < 14 => {
+                    let blocks = 1 + dice.below(2) as usize;
+                    device.append(id, &block(step as u8 + 1).repeat(blocks), &TAG).unwrap();
+                    now[zone].extend(vec![step as u8 + 1; blocks]);
+                }
+                _ => {}
+            }
+        }
+        let copy = host_crash(&path);
+        lose_pages(&copy, &base, end, dice);
+        let after = ZonedModel::open(&copy).unwrap();
+        after.verify_identity().unwrap();
+        for zone in 0..8 {
+            let found = stamps(&after, zone as u32);
+            let promised = flushed[zone].len();
+            assert!(found.len() >= promised, "seed {seed}, zone {zone}: {found:?} of {:?}", flushed[zone]);
+            assert_eq!(found, now[zone][..found.len()], "seed {seed}, zone {zone}");
+            if full[zone] {
+                assert_eq!(after.report(ZoneId(zone as u32)).unwrap().state, ZoneState::Full, "seed {seed}");
+            }
+        }
+        // The device goes on from there, and another crash takes nothing of it away.
+        after.append(ZoneId(0), &block(99), &TAG).err();
+        after.flush().unwrap();
+        let expected: Vec<_> = (0..8).map(|zone| stamps(&after, zone)).collect();
+        let again = ZonedModel::open(&host_crash(&copy)).unwrap();
+        assert_eq!((0..8).map(|zone| stamps(&again, zone)).collect::<Vec<_>>(), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_log_brings_back_no_block_of_a_zones_former_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, device) = create(dir.path());
+    device.append(ZoneId(0), &block(1).repeat(3), &TAG).unwrap();
+    device.flush().unwrap();
+    device.reset(ZoneId(0)).unwrap();
+    for zone in 0..2 {
+        device.append(ZoneId(zone), &block(2).repeat(16), &TAG).unwrap();
+    }
+    // Too much for the log: the image is synced, and the entry of the first flush is still there.
+    device.flush().unwrap();
+    let after = ZonedModel::open(&host_crash(&path)).unwrap();
+    assert_eq!(stamps(&after, 0), [2; 16]);
+}
+
+fn pending(now: &[Vec<u8>], flushed: &[Vec<u8>]) -> usize {
+    now.iter().zip(flushed).map(|(now, flushed)| now.len() - flushed.len()).sum()
+}
+
+#[test]
+fn the_log_of_flushes_begins_anew_when_it_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, device) = create(dir.path());
+    // The log of this device has 64 blocks, and each flush takes two: it goes round several times.
+    let mut expected = Vec::new();
+    for round in 0..200u32 {
+        let zone = ZoneId(round / 16 % 8);
+        if round % 16 == 0 {
+            device.reset(zone).unwrap();
+            expected.clear();
+        }
+        device.append(zone, &block(round as u8), &TAG).unwrap();
+        expected.push(round as u8);
+        device.flush().unwrap();
+        if round % 7 == 0 {
+            assert_eq!(stamps(&ZonedModel::open(&host_crash(&path)).unwrap(), zone.0), expected);
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The header page and the session page of an image.
 
 use crate::geometry::Geometry;
+use crate::image::log::log_bytes;
 use crate::image::slot::RECORD_BYTES;
 use crate::timing::Timing;
 use weft_core::BLOCK_BYTES;
@@ -10,7 +11,7 @@ use weft_core::codec::{Reader, Truncated, WriteFields};
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"WEFTZNS\0";
 /// The format's version. A reader refuses another one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of each of the fixed pages.
 pub const PAGE_BYTES: usize = 4096;
 /// Where the session page begins.
@@ -37,9 +38,14 @@ pub fn data_offset(zones: u64) -> u64 {
     (TABLE_OFFSET + zones * RECORD_BYTES as u64).next_multiple_of(PAGE_BYTES as u64)
 }
 
+/// Byte offset of the flush log, which is the last part of an image.
+pub fn log_offset(geometry: &Geometry) -> u64 {
+    data_offset(geometry.zones()) + geometry.zones() * geometry.zone_bytes
+}
+
 /// Bytes of the whole image of a device.
 pub fn image_bytes(geometry: &Geometry) -> u64 {
-    data_offset(geometry.zones()) + geometry.zones() * geometry.zone_bytes
+    log_offset(geometry) + log_bytes(geometry)
 }
 
 fn seal(mut page: Vec<u8>, bytes: usize) -> Vec<u8> {
@@ -212,8 +218,8 @@ mod tests {
     #[test]
     fn another_version_is_named_in_the_error() {
         let mut page = Header { id: [9; 16], geometry: Geometry::tlc() }.encode();
-        page[8] = 2;
-        assert!(Header::decode(&page).unwrap_err().contains("format version 2"));
+        page[8] = 3;
+        assert!(Header::decode(&page).unwrap_err().contains("format version 3"));
     }
 
     #[test]

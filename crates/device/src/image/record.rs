@@ -139,6 +139,24 @@ impl ZoneRecord {
         (ordered && within && empty).then_some(record)
     }
 
+    /// Orders the records that a zone had: a reset begins a new life, in which the write pointer only moves on, and at
+    /// the same write pointer states follow each other only in this direction.
+    pub fn age(&self) -> (u64, u32, u8) {
+        let state = match self.state {
+            ZoneState::Empty => 0,
+            ZoneState::ImplicitlyOpen | ZoneState::ExplicitlyOpen | ZoneState::Closed => 1,
+            ZoneState::Full => 2,
+            ZoneState::ReadOnly => 3,
+            ZoneState::Offline => 4,
+        };
+        (self.resets, self.write_pointer, state)
+    }
+
+    /// The resets in an encoded record.
+    pub fn resets_in(content: &Content) -> u64 {
+        content[11]
+    }
+
     /// Bytes written since the last reset.
     fn bytes(&self) -> u64 {
         u64::from(self.write_pointer) * BLOCK_BYTES as u64

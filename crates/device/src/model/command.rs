@@ -161,10 +161,6 @@ impl ZonedModel {
                 zone.record.crc_first = crc32c_append(zone.record.crc_first, data);
                 zone.record.middle = at + blocks;
             }
-            if !zone.dirty {
-                zone.dirty = true;
-                self.dirty.lock().push(id.0);
-            }
         }
         let programmed = zone.record.advance(blocks, tag.origin, self.shape);
         if action == Action::WriteToEnd {

@@ -2,6 +2,8 @@
 
 use super::ZonedModel;
 use crate::DeviceError;
+use crate::flushlog::FlushLog;
+use crate::image::log::Item;
 use crate::store::Image;
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -9,9 +11,16 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// Flushes between two updates of the counters record in the image.
 const COUNTERS_EVERY: u64 = 64;
 
+/// Whether a flush has to bring everything to where it belongs, or may use the log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Thorough {
+    Yes,
+    No,
+}
+
 impl ZonedModel {
     /// Makes everything written before the call durable. Calls that come while a flush is under way share the next.
-    pub(super) fn flush_all(&self) -> Result<(), DeviceError> {
+    pub(super) fn flush_all(&self, thorough: Thorough) -> Result<(), DeviceError> {
         self.totals.flushes.fetch_add(1, Relaxed);
         self.clock.flush().wait();
         let Some(image) = self.store.image().filter(|image| image.lasting) else {
@@ -33,38 +42,57 @@ impl ZonedModel {
         }
         let number = self.flushes_begun.fetch_add(1, AcqRel) + 1;
         if self.changed.swap(false, AcqRel) {
-            self.flush_image(image, number)?;
+            self.flush_image(image, number, thorough)?;
         }
         gate.completed = number;
         Ok(())
     }
 
-    fn flush_image(&self, image: &Image, number: u64) -> Result<(), DeviceError> {
+    fn flush_image(&self, image: &Image, number: u64, thorough: Thorough) -> Result<(), DeviceError> {
         let resets = self.resets.load(Acquire);
-        let dirty = self.begin_flush();
+        let mut log = image.log.lock();
+        let (dirty, gathered) = self.begin_flush(log.as_deref_mut().filter(|_| thorough == Thorough::No));
         if number.is_multiple_of(COUNTERS_EVERY) {
             self.store_counters(image);
         }
-        if let Err(error) = image.sync() {
-            self.sync_failed.store(true, Release);
-            tracing::error!(%error, "flush failed");
-            return Err(error);
+        if !(gathered && write_entry(&mut log)) {
+            if let Err(error) = image.sync() {
+                self.sync_failed.store(true, Release);
+                tracing::error!(%error, "flush failed");
+                return Err(error);
+            }
+            if let Some(log) = log.as_mut() {
+                log.restart();
+            }
         }
         self.resets_durable.fetch_max(resets, AcqRel);
         self.end_flush(&dirty);
         Ok(())
     }
 
-    /// Divides the blocks of each zone that has some to flush: those so far, and those that come during the flush.
-    pub(super) fn begin_flush(&self) -> Vec<u32> {
+    /// Divides the blocks of each zone that changed: those so far, and those that come during the flush. Gathers
+    /// records and blocks so far for an entry of the log, and says whether they fit one.
+    pub(super) fn begin_flush(&self, mut log: Option<&mut FlushLog>) -> (Vec<u32>, bool) {
         let dirty = std::mem::take(&mut *self.dirty.lock());
+        if let Some(log) = &mut log {
+            log.begin();
+        }
         for id in &dirty {
             let mut zone = self.zones[*id as usize].zone.lock();
             zone.dirty = false;
             zone.flushing = true;
             zone.record.middle = zone.record.write_pointer;
+            if let Some(gathering) = &mut log {
+                // With the zone's lock held: after a reset other blocks could stand there.
+                let (from, to) = (zone.record.durable, zone.record.write_pointer);
+                let item = Item { zone: *id, from, to, record: zone.record.encode() };
+                let fits = gathering.add(item).is_some_and(|room| self.store.read(*id, from, room).is_ok());
+                if !fits {
+                    log = None;
+                }
+            }
         }
-        dirty
+        (dirty, log.is_some_and(|log| log.has_room()))
     }
 
     /// The blocks that there were when the flush began are durable now.
@@ -87,5 +115,18 @@ impl ZonedModel {
         let slot = self.counters_slot.load(Relaxed);
         let slot = image.table.set_counters(slot, &self.totals.encode());
         self.counters_slot.store(slot, Relaxed);
+    }
+}
+
+/// Writes the entry that was gathered; a log that cannot be written is given up, and the image synced instead.
+fn write_entry(log: &mut Option<Box<FlushLog>>) -> bool {
+    let Some(writing) = log else { return false };
+    match writing.write() {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%error, "the flush log cannot be written: each flush syncs the whole image from now on");
+            *log = None;
+            false
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::clock::{Clock, Latencies};
 use crate::faults::{FaultPlan, Operation};
 use crate::geometry::Geometry;
 use crate::image::record::{ZoneRecord, ZoneShape};
+use crate::model::flush::Thorough;
 use crate::store::{Store, ZoneBlocks};
 use crate::totals::Totals;
 use crate::wear::FlashReport;
@@ -33,7 +34,7 @@ struct Zone {
     slot: u32,
     /// A flush is under way: blocks from `record.middle` on belong to the second checked segment.
     flushing: bool,
-    /// The zone is in the list of zones with blocks to flush.
+    /// The zone is in the list of zones that changed since the last flush began.
     dirty: bool,
     /// Number of the zone's last reset among all resets of the device.
     reset: u64,
@@ -186,6 +187,10 @@ impl ZonedModel {
     fn publish(&self, id: ZoneId, cell: &ZoneCell, zone: &mut Zone) {
         if let Some(image) = self.store.image() {
             zone.slot = image.table.set_zone(id.0, zone.slot, &zone.record.encode());
+            if image.lasting && !zone.dirty {
+                zone.dirty = true;
+                self.dirty.lock().push(id.0);
+            }
         }
         cell.published.store(pack(zone.record.state, zone.record.write_pointer), Release);
         self.changed.store(true, Release);
@@ -249,7 +254,7 @@ impl ZonedDevice for ZonedModel {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.flush_all()
+        self.flush_all(Thorough::No)
     }
 
     fn counters(&self) -> DeviceCounters {
@@ -278,7 +283,7 @@ impl Drop for ZonedModel {
         let Some(image) = self.store.image() else { return };
         self.store_counters(image);
         self.changed.store(true, Release);
-        if let Err(error) = self.flush_all().and_then(|()| image.end_session()) {
+        if let Err(error) = self.flush_all(Thorough::Yes).and_then(|()| image.end_session()) {
             tracing::error!(%error, "the image was not closed cleanly");
         }
     }
@@ -389,7 +394,7 @@ mod tests {
             proven
         };
         write(3);
-        let dirty = device.begin_flush();
+        let dirty = device.begin_flush(None).0;
         assert_eq!(proven(None), 3);
         write(2);
         assert_eq!((proven(None), proven(Some(2)), proven(Some(3))), (5, 0, 3));
@@ -402,7 +407,7 @@ mod tests {
         );
         write(1);
         assert_eq!((proven(None), proven(Some(4)), proven(Some(5))), (6, 3, 3));
-        let dirty = device.begin_flush();
+        let dirty = device.begin_flush(None).0;
         device.reset(zone).unwrap();
         write(2);
         device.end_flush(&dirty);

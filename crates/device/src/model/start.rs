@@ -6,8 +6,9 @@ use crate::clock::Clock;
 use crate::faults::FaultPlan;
 use crate::geometry::Geometry;
 use crate::image::header::Header;
+use crate::image::log::Entry;
 use crate::image::record::{ZoneRecord, ZoneShape};
-use crate::store::{Image, Store};
+use crate::store::{Image, Opened, Store};
 use crate::sys;
 use crate::totals::Totals;
 use parking_lot::Mutex;
@@ -57,20 +58,19 @@ impl ZonedModel {
     /// flushed, or further only as far as its checksums prove the blocks to be there.
     pub fn open(path: &Path) -> Result<ZonedModel, DeviceError> {
         let opened = Image::open(path)?;
-        let geometry = opened.header.geometry;
+        let geometry = opened.header.geometry.clone();
         let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
         let trust = Image::trust(opened.host_crashed);
         let mut records = Vec::with_capacity(geometry.zones() as usize);
         for zone in 0..geometry.zones() as u32 {
-            let (content, slot) = opened
-                .image
-                .table
-                .zone(zone, trust)
-                .ok_or_else(|| opened.image.damaged(format_args!("zone {zone}")))?;
-            let record = ZoneRecord::decode(&content, shape)
+            let stored = opened.image.table.zone(zone, trust);
+            let slot = stored.map_or(0, |(_, slot)| slot);
+            let stored = stored.and_then(|(content, _)| ZoneRecord::decode(&content, shape));
+            let record = newest(stored, zone, &opened.flushed, shape)
                 .ok_or_else(|| opened.image.damaged(format_args!("zone {zone}")))?;
             records.push((record, slot));
         }
+        play_back(&opened, &records)?;
         let (counters, slot) =
             opened.image.table.counters(trust).ok_or_else(|| opened.image.damaged("the counters"))?;
         let totals = Totals::decode(&counters);
@@ -172,7 +172,8 @@ impl ZonedModel {
             } else {
                 zone.record.power_cycle();
             }
-            if zone.record != before {
+            // After a crash of the host the record may be one of the log and not yet in the table.
+            if host_crashed || zone.record != before {
                 self.publish(id, cell, &mut zone);
             }
         }
@@ -250,4 +251,28 @@ impl ZonedModel {
             self.geometry.blocks_per_zone(),
         );
     }
+}
+
+/// The newest record of a zone: what the table has, or what a later flush put into the log.
+fn newest(stored: Option<ZoneRecord>, zone: u32, flushed: &[Entry], shape: ZoneShape) -> Option<ZoneRecord> {
+    let items = flushed.iter().flat_map(|entry| &entry.items).filter(|item| item.zone == zone);
+    let logged = items.filter_map(|item| ZoneRecord::decode(&item.record, shape));
+    stored.into_iter().chain(logged).reduce(|a, b| if b.age() > a.age() { b } else { a })
+}
+
+/// Writes the blocks of the log's flushes to where they belong, but for those of zones that were reset later.
+fn play_back(opened: &Opened, records: &[(ZoneRecord, u32)]) -> Result<(), DeviceError> {
+    for entry in &opened.flushed {
+        let mut data = entry.data.as_slice();
+        for item in &entry.items {
+            let (blocks, rest) = data.split_at((item.to - item.from) as usize * BLOCK_BYTES);
+            data = rest;
+            let Some((record, _)) = records.get(item.zone as usize) else { continue };
+            let same_life = ZoneRecord::resets_in(&item.record) == record.resets;
+            if same_life && item.to <= record.write_pointer {
+                opened.image.write(item.zone, item.from, blocks)?;
+            }
+        }
+    }
+    Ok(())
 }

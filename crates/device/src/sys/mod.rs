@@ -1,4 +1,5 @@
 //! What needs the operating system beyond the standard library, each call with a safe face.
 
+pub mod direct;
 pub mod file;
 pub mod map;
