@@ -10,7 +10,8 @@
 //! - [`journal`]: frames, checkpoints, replay;
 //! - [`alloc`]: zones, open slots, space accounts, the reserve;
 //! - [`gc`]: the cleaner;
-//! - [`fsck`]: the offline check.
+//! - [`fsck`]: the offline check;
+//! - [`replay`]: a recording of a program, played through the core on a modelled device.
 //!
 //! What is promised is the contract of [`weft_vfs::FileSystem`]. After a power cut a file is a prefix of what was
 //! written, with later overwrites of it done or not, block by block: its size in the journal never runs ahead of its
@@ -35,6 +36,7 @@ mod ops;
 pub mod options;
 mod place;
 mod recount;
+pub mod replay;
 pub mod state;
 pub mod stats;
 mod write_back;

@@ -61,15 +61,13 @@ fn the_generated_workload_is_leveled_and_the_same_every_time() {
     let (mut tables, mut threads) = (0, std::collections::HashSet::new());
     for event in &workload.events {
         match event {
-            Event::Create { file, thread_id, path, .. } => {
+            Event::Create { file, path, opener } => {
                 assert!(alive.insert(*file));
-                threads.insert(*thread_id);
+                threads.insert(opener.thread_id);
                 tables += usize::from(path.ends_with(b".sst"));
             }
             Event::Delete { file } => assert!(alive.remove(file)),
-            Event::Write { file, .. } | Event::Close { file } | Event::Hint { file, .. } => {
-                assert!(alive.contains(file));
-            }
+            other => assert!(alive.contains(&other.file())),
         }
     }
     assert!(tables > 200, "{tables}");

@@ -15,11 +15,13 @@ pub mod locks;
 pub mod maps;
 pub mod memory;
 pub mod open_files;
+pub mod recorder;
 pub mod serve;
 pub mod server;
 pub mod volume;
 
 pub use error::ServerError;
 pub use memory::SharedMemory;
+pub use recorder::Recorder;
 pub use server::{Server, socket_path};
 pub use volume::{DirectImage, Inspector, ProgramView, Told, Volume, VolumeOptions};

@@ -6,6 +6,7 @@ use crate::locks::Locks;
 use crate::maps::Maps;
 use crate::memory::SharedMemory;
 use crate::open_files::OpenFiles;
+use crate::recorder::Recorder;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -84,6 +85,7 @@ pub struct Volume {
     pub(crate) connections_made: AtomicU32,
     pub(crate) totals: Totals,
     pub(crate) inspector: Option<Inspector>,
+    pub(crate) recorder: Option<Arc<Recorder>>,
     notes: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -158,6 +160,7 @@ impl Volume {
             connections_made: AtomicU32::new(0),
             totals: Totals::default(),
             inspector: None,
+            recorder: None,
             notes: Mutex::new(BTreeMap::new()),
         })
     }
@@ -165,6 +168,11 @@ impl Volume {
     /// The same volume, which tells clients about itself.
     pub fn with_inspector(self, inspector: Inspector) -> Volume {
         Volume { inspector: Some(inspector), ..self }
+    }
+
+    /// The same volume, of which a recording is made. Its core is the one that [`Recorder::before`] gave.
+    pub fn with_recorder(self, recorder: Arc<Recorder>) -> Volume {
+        Volume { recorder: Some(recorder), ..self }
     }
 
     pub(crate) fn page(&self) -> &VolumePage {

@@ -6,7 +6,7 @@
 //! overlaps least with the next level. Work advances in turns: each running job writes one piece, so that files of
 //! concurrent jobs are interleaved as they are in the real program.
 
-use super::workload::{Event, Workload};
+use super::workload::{Event, Opener, Workload};
 use crate::context::{OpenIntent, WriteHint};
 use crate::hash::spread;
 use std::collections::{BTreeSet, VecDeque};
@@ -370,10 +370,12 @@ impl Lsm {
         self.events.push(Event::Create {
             file,
             path: format!("/db/{file:06}.{suffix}").into_bytes(),
-            process: "db_bench".to_string(),
-            thread: thread.to_string(),
-            thread_id,
-            flags: OpenIntent::CREATE | OpenIntent::WRITE | OpenIntent::TRUNC,
+            opener: Opener {
+                process: "db_bench".to_string(),
+                thread: thread.to_string(),
+                thread_id,
+                flags: OpenIntent::CREATE | OpenIntent::WRITE | OpenIntent::TRUNC,
+            },
         });
         self.events.push(Event::Hint { file, hint });
         file

@@ -1,8 +1,11 @@
 //! Plays a workload against a model of zones with a greedy cleaner.
+//!
+//! The model knows how many blocks of a file lie in each zone, but not which: what is overwritten, punched or cut off
+//! is taken to be the file's oldest data or, for a cut, its newest.
 
-use super::workload::{Event, Workload};
+use super::workload::{Event, Opener, Workload};
 use crate::budget::budget;
-use crate::context::{FileContext, WriteHint};
+use crate::context::{FileContext, OpenIntent, WriteHint};
 use crate::engine::Engine;
 use crate::resolver::Resolver;
 use rustc_hash::FxHashMap;
@@ -77,16 +80,24 @@ struct Zone {
 
 struct File {
     path: Vec<u8>,
-    process: String,
-    thread: String,
-    thread_id: u32,
-    flags: crate::context::OpenIntent,
+    opener: Opener,
     hint: WriteHint,
     tag: Tag,
     bytes: u64,
     pending: u64,
     born: u64,
     zones: Vec<u32>,
+}
+
+/// Which of a file's blocks die.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Age {
+    Oldest,
+    Newest,
+}
+
+fn blocks_of(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK_BYTES as u64)
 }
 
 struct State<'a> {
@@ -131,16 +142,13 @@ pub fn replay(workload: &Workload, volume: Volume, engine: &Engine, resolver: &m
 impl State<'_> {
     fn play(&mut self, event: &Event) {
         match event {
-            Event::Create { file, path, process, thread, thread_id, flags } => {
+            Event::Create { file, path, opener } => {
                 let born = self.clock();
                 self.files.insert(
                     *file,
                     File {
                         path: path.clone(),
-                        process: process.clone(),
-                        thread: thread.clone(),
-                        thread_id: *thread_id,
-                        flags: *flags,
+                        opener: opener.clone(),
                         hint: WriteHint::NotSet,
                         tag: Tag::default(),
                         bytes: 0,
@@ -151,6 +159,19 @@ impl State<'_> {
                 );
                 self.place(*file);
             }
+            Event::Reopen { file, path, opener } => {
+                if let Some(entry) = self.files.get_mut(file) {
+                    (entry.path, entry.opener) = (path.clone(), opener.clone());
+                    self.place(*file);
+                }
+            }
+            Event::Rename { file, path } => {
+                if let Some(entry) = self.files.get_mut(file) {
+                    entry.path = path.clone();
+                    entry.opener.flags = OpenIntent::empty();
+                    self.place(*file);
+                }
+            }
             Event::Hint { file, hint } => {
                 if let Some(entry) = self.files.get_mut(file) {
                     entry.hint = *hint;
@@ -158,7 +179,13 @@ impl State<'_> {
                 }
             }
             Event::Write { file, bytes } => self.write(*file, *bytes),
-            Event::Close { file } => self.flush(*file, true),
+            Event::Overwrite { file, offset, bytes } => self.overwrite(*file, *offset, *bytes),
+            Event::Resize { file, size } => self.resize(*file, *size),
+            Event::Punch { file, bytes, .. } => {
+                self.flush(*file, true);
+                self.kill(*file, blocks_of(*bytes), Age::Oldest);
+            }
+            Event::Close { file } | Event::Sync { file } => self.flush(*file, true),
             Event::Delete { file } => self.delete(*file),
         }
     }
@@ -172,10 +199,10 @@ impl State<'_> {
         if let Some(file) = self.files.get_mut(&number) {
             file.tag = self.engine.place(&FileContext {
                 path: &file.path,
-                process: &file.process,
-                thread: &file.thread,
-                thread_id: file.thread_id,
-                flags: file.flags,
+                process: &file.opener.process,
+                thread: &file.opener.thread,
+                thread_id: file.opener.thread_id,
+                flags: file.opener.flags,
                 hint: file.hint,
                 size: file.bytes,
                 uid: 0,
@@ -193,6 +220,52 @@ impl State<'_> {
         self.flush(number, false);
     }
 
+    fn overwrite(&mut self, number: u32, offset: u64, bytes: u64) {
+        self.flush(number, true);
+        let Some(file) = self.files.get_mut(&number) else { return };
+        let replaced = file.bytes.saturating_sub(offset).min(bytes);
+        file.bytes = file.bytes.max(offset.saturating_add(bytes));
+        let tag = file.tag;
+        self.kill(number, blocks_of(replaced), Age::Oldest);
+        self.outcome.host_blocks += blocks_of(bytes);
+        self.append(number, tag, blocks_of(bytes) as u32);
+    }
+
+    fn resize(&mut self, number: u32, size: u64) {
+        self.flush(number, true);
+        let Some(file) = self.files.get_mut(&number) else { return };
+        let cut = blocks_of(file.bytes).saturating_sub(blocks_of(size));
+        file.bytes = size;
+        self.kill(number, cut, Age::Newest);
+    }
+
+    /// Lets as many of a file's blocks die, if it has them.
+    fn kill(&mut self, number: u32, mut blocks: u64, age: Age) {
+        let Some(file) = self.files.get(&number) else { return };
+        let mut zones = file.zones.clone();
+        if age == Age::Newest {
+            zones.reverse();
+        }
+        for zone in zones {
+            let entry = &mut self.zones[zone as usize];
+            let Some(here) = entry.files.get_mut(&number) else { continue };
+            let taken = u64::from(*here).min(blocks) as u32;
+            *here -= taken;
+            entry.live -= taken;
+            blocks -= u64::from(taken);
+            if *here == 0 {
+                entry.files.remove(&number);
+                if let Some(file) = self.files.get_mut(&number) {
+                    file.zones.retain(|z| *z != zone);
+                }
+            }
+            self.reset_if_dead(zone);
+            if blocks == 0 {
+                return;
+            }
+        }
+    }
+
     /// Gives pending bytes their place, in pieces of the volume's flush size; the rest too when the file is closed.
     fn flush(&mut self, number: u32, all: bool) {
         let piece = u64::from(self.volume.flush_blocks) * BLOCK_BYTES as u64;
@@ -206,9 +279,8 @@ impl State<'_> {
             };
             file.pending -= bytes;
             let tag = file.tag;
-            let blocks = bytes.div_ceil(BLOCK_BYTES as u64) as u32;
-            self.outcome.host_blocks += u64::from(blocks);
-            self.append(number, tag, blocks);
+            self.outcome.host_blocks += blocks_of(bytes);
+            self.append(number, tag, blocks_of(bytes) as u32);
             if self.outcome.full {
                 return;
             }

@@ -147,6 +147,9 @@ pub fn rename(ask: &Ask<'_>) -> Outcome {
             retag(ask.volume, attr.ino, tag)
                 .or_else(|f| if f.0 == libc::ESTALE { Ok(()) } else { Err(f) })?;
         }
+        if let Some(recorder) = &ask.volume.recorder {
+            recorder.renamed(attr.ino, &new_path);
+        }
     }
     done(0)
 }

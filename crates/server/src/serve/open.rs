@@ -63,10 +63,12 @@ fn finish(ask: &Ask<'_>, attr: &Attr, created: bool, flags: i32, path: Vec<u8>) 
     if is_file(attr.kind) && !created && writes {
         // A file that is written again may be another kind of file than it was: a recycled log, a renamed table.
         let size = volume.inodes.size(&inode);
-        let tag = place_tag(ask, &Opener::of(ask), &path, intent(flags, false), size, WriteHint::NotSet);
+        let opened = intent(flags, false);
+        let tag = place_tag(ask, &Opener::of(ask), &path, opened, size, WriteHint::NotSet);
         if volume.fs.tag(attr.ino)?.stream != tag.stream {
             volume.fs.set_tag(attr.ino, tag)?;
         }
+        record_open(ask, attr.ino, &path, opened);
     }
     let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
     let Some(open) = volume.files.add(inode.clone(), kept, path, Opener::of(ask)) else {
@@ -127,7 +129,17 @@ fn create(ask: &Ask<'_>, place: &Place, path: &[u8], flags: i32, mode: u32) -> R
         tag,
         open: true,
     };
-    ask.volume.fs.create(place.dir, &place.name, &args)
+    let attr = ask.volume.fs.create(place.dir, &place.name, &args)?;
+    record_open(ask, attr.ino, &path, intent(flags, true));
+    Ok(attr)
+}
+
+/// Tells the recorder, when there is one, of a file that can be written from now on.
+fn record_open(ask: &Ask<'_>, ino: Ino, path: &[u8], flags: OpenIntent) {
+    if let Some(recorder) = &ask.volume.recorder {
+        let comm = ask.connection.comm.lock().clone();
+        recorder.opened(ino, path, &comm, &Opener::of(ask), flags);
+    }
 }
 
 fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
@@ -156,6 +168,7 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
         open: true,
     };
     let file = ask.volume.fs.create_unnamed(&args)?;
+    record_open(ask, file.ino, &path, unnamed);
     let kept = flags & !(libc::O_TMPFILE & !libc::O_DIRECTORY);
     finish(ask, &file, true, kept & !libc::O_DIRECTORY, path)
 }
@@ -271,6 +284,9 @@ pub fn set_hint(ask: &Ask<'_>) -> Outcome {
     let flags = OpenIntent::CREATE | OpenIntent::WRITE;
     let tag = place_tag(ask, &open.opener, &open.path, flags, size, hint);
     retag(ask.volume, open.inode.ino, tag)?;
+    if let Some(recorder) = &ask.volume.recorder {
+        recorder.hinted(open.inode.ino, hint);
+    }
     done(0)
 }
 

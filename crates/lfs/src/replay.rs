@@ -1,0 +1,319 @@
+//! Write amplification, exactly: what a program did to its files, played through the core on a device in memory.
+//!
+//! The order of events is the recording's in every mode, so nothing but placement differs; a run of the program itself
+//! differs each time. The core, the engine and the device are the ones that a program gets; what is left out is what
+//! stands above the core. In its place, appended bytes are gathered as an append ring gathers them, and the core's
+//! background work is done once per so many bytes.
+
+use crate::{Death, FormatOptions, Lfs, LfsError, MountOptions};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use weft_core::{BLOCK_BYTES, Ino, Tag};
+use weft_device::zoned::DeviceCounters;
+use weft_device::{DeviceError, Geometry, ZonedDevice, ZonedModel};
+use weft_placement::sim::{Event, Opener, Workload};
+use weft_placement::{Engine, FileContext, OpenIntent, WriteHint};
+use weft_vfs::{CreateArgs, FallocateMode, FileSystem, FsError, NewNode, SetAttr};
+
+/// Appended data goes to the core in pieces of this size, as from an append ring.
+const PIECE_BYTES: u64 = 256 << 10;
+/// Pieces of at least this size go straight to the device.
+const THROUGH_BYTES: u64 = 64 << 10;
+/// The core's background work is done once per this many bytes.
+const TICK_BYTES: u64 = 4 << 20;
+/// Zones that a volume has beyond those that hold what is to be stored, in the first guess.
+const ZONES_SPARE: u64 = 8;
+
+/// Why a recording could not be played.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The device for it cannot be made, or its counters contradict one another.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The volume for it cannot be made.
+    #[error(transparent)]
+    Volume(#[from] LfsError),
+    /// The core refused an event.
+    #[error("event {event} of the recording ({line}): {source}")]
+    Refused {
+        /// Number of the event, from 1.
+        event: usize,
+        /// The event, as recordings have it.
+        line: String,
+        /// What the core said.
+        source: FsError,
+    },
+}
+
+impl ReplayError {
+    /// Whether the volume was too small for the recording.
+    pub fn is_full(&self) -> bool {
+        matches!(self, ReplayError::Refused { source: FsError::NoSpace, .. })
+    }
+}
+
+/// What a replay came to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Played {
+    /// What the device counted.
+    pub device: DeviceCounters,
+    /// Zones that died whole: reset without a copy.
+    pub whole_zone_deaths: u64,
+    /// Zones that the cleaner emptied.
+    pub cleaned_zones: u64,
+}
+
+impl Played {
+    /// Write amplification by cleaning: what was written for the program and relocated, over what was written for it.
+    pub fn waf(&self) -> f64 {
+        let d = &self.device;
+        if d.host_bytes == 0 { 1.0 } else { (d.host_bytes + d.gc_bytes) as f64 / d.host_bytes as f64 }
+    }
+}
+
+/// The smallest device of this flash and zone size on which programs can store so many bytes, as `df` counts them.
+pub fn device_for(flash: &Geometry, zone_bytes: u64, bytes: u64) -> Result<Geometry, ReplayError> {
+    let of = |zones: u64| flash.clone().with_size(zones * zone_bytes).with_zone_bytes(zone_bytes);
+    let mut zones = bytes / zone_bytes + ZONES_SPARE;
+    loop {
+        let geometry = of(zones);
+        let holds = match Volume::new(&geometry) {
+            Ok(volume) => volume.lfs.statfs().map_or(0, |space| space.total_bytes),
+            Err(ReplayError::Volume(LfsError::Unfit(_))) => 0,
+            Err(error) => return Err(error),
+        };
+        if holds >= bytes {
+            return Ok(geometry);
+        }
+        zones += ((bytes - holds) / zone_bytes / 2).max(1);
+    }
+}
+
+/// Plays a recording on a fresh volume on such a device, and checks the device's counters. `progress` is told how many
+/// bytes have been played, every few megabytes.
+pub fn replay(
+    workload: &Workload,
+    geometry: &Geometry,
+    engine: Arc<Engine>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Played, ReplayError> {
+    let volume = Volume::new(geometry)?;
+    let observer = engine.clone();
+    volume.lfs.set_death_observer(Box::new(move |death: &Death| {
+        observer.observe_death(&death.tag, b"", death.size, death.born_at_bytes, death.died_at_bytes);
+    }));
+    let mut player = Player {
+        lfs: &volume.lfs,
+        engine: &engine,
+        data: vec![0xa5; PIECE_BYTES as usize],
+        files: FxHashMap::default(),
+        since_tick: 0,
+    };
+    let mut done = 0;
+    for (index, event) in workload.events.iter().enumerate() {
+        player.play(event).map_err(|source| ReplayError::Refused {
+            event: index + 1,
+            line: event.to_string(),
+            source,
+        })?;
+        done += event.bytes();
+        if player.tick_is_due() {
+            player.tick().map_err(LfsError::from)?;
+            progress(done);
+        }
+    }
+    progress(done);
+    volume.device.verify_identity()?;
+    let stats = volume.lfs.stats();
+    Ok(Played {
+        device: volume.device.counters(),
+        whole_zone_deaths: stats.whole_zone_deaths,
+        cleaned_zones: stats.gc_zones,
+    })
+}
+
+/// A volume nobody has written to, in memory.
+struct Volume {
+    device: Arc<ZonedModel>,
+    lfs: Lfs,
+}
+
+impl Volume {
+    fn new(geometry: &Geometry) -> Result<Volume, ReplayError> {
+        let device = Arc::new(ZonedModel::memory(geometry)?);
+        Lfs::format(device.clone(), &FormatOptions::default())?;
+        let lfs = Lfs::mount(device.clone(), MountOptions::default())?;
+        Ok(Volume { device, lfs })
+    }
+}
+
+/// A file of the recording.
+struct File {
+    ino: Ino,
+    path: Vec<u8>,
+    opener: Opener,
+    /// Bytes that the core has.
+    size: u64,
+    /// Bytes appended since.
+    pending: u64,
+}
+
+struct Player<'a> {
+    lfs: &'a Lfs,
+    engine: &'a Engine,
+    data: Vec<u8>,
+    files: FxHashMap<u32, File>,
+    since_tick: u64,
+}
+
+impl Player<'_> {
+    fn play(&mut self, event: &Event) -> Result<(), FsError> {
+        match event {
+            Event::Create { file, path, opener } => self.create(*file, path, opener),
+            // What a deleted file's last descriptors do to it reaches no device that this is about.
+            other if !self.files.contains_key(&other.file()) => Ok(()),
+            Event::Reopen { file, path, opener } => {
+                self.change(*file, |f| (f.path, f.opener) = (path.clone(), opener.clone()));
+                self.place_again(*file)
+            }
+            Event::Rename { file, path } => {
+                self.flush(*file)?;
+                self.change(*file, |f| {
+                    f.path = path.clone();
+                    f.opener.flags = OpenIntent::empty();
+                });
+                self.place_again(*file)
+            }
+            Event::Hint { file, hint } => self.hint(*file, *hint),
+            Event::Write { file, bytes } => self.append(*file, *bytes),
+            Event::Overwrite { file, offset, bytes } => {
+                self.flush(*file)?;
+                self.write_at(*file, *offset, *bytes)
+            }
+            Event::Resize { file, size } => {
+                self.flush(*file)?;
+                let set = SetAttr { size: Some(*size), ..SetAttr::default() };
+                self.lfs.setattr(self.ino(*file), &set)?;
+                self.change(*file, |f| f.size = *size);
+                Ok(())
+            }
+            Event::Punch { file, offset, bytes } => {
+                self.flush(*file)?;
+                self.lfs.fallocate(self.ino(*file), FallocateMode::PunchHole, *offset, *bytes)
+            }
+            Event::Sync { file } => {
+                self.flush(*file)?;
+                self.lfs.fsync(self.ino(*file))
+            }
+            Event::Close { file } => self.flush(*file),
+            Event::Delete { file } => self.delete(*file),
+        }
+    }
+
+    fn create(&mut self, file: u32, path: &[u8], opener: &Opener) -> Result<(), FsError> {
+        let tag = self.tag(path, opener, 0, WriteHint::NotSet);
+        let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: true };
+        let ino = self.lfs.create(Ino::ROOT, name(file).as_bytes(), &args)?.ino;
+        let created = File { ino, path: path.to_vec(), opener: opener.clone(), size: 0, pending: 0 };
+        self.files.insert(file, created);
+        Ok(())
+    }
+
+    fn ino(&self, file: u32) -> Ino {
+        self.files.get(&file).map_or(Ino::ROOT, |f| f.ino)
+    }
+
+    fn change(&mut self, file: u32, change: impl FnOnce(&mut File)) {
+        if let Some(f) = self.files.get_mut(&file) {
+            change(f);
+        }
+    }
+
+    /// A file whose name or use has changed: only another stream matters.
+    fn place_again(&self, file: u32) -> Result<(), FsError> {
+        let Some(f) = self.files.get(&file) else { return Ok(()) };
+        let tag = self.tag(&f.path, &f.opener, f.size + f.pending, WriteHint::NotSet);
+        let old = self.lfs.tag(f.ino)?;
+        if old.stream != tag.stream && tag.stream.0 != 0 { self.lfs.set_tag(f.ino, tag) } else { Ok(()) }
+    }
+
+    fn hint(&self, file: u32, hint: WriteHint) -> Result<(), FsError> {
+        let Some(f) = self.files.get(&file) else { return Ok(()) };
+        let opener = Opener { flags: OpenIntent::CREATE | OpenIntent::WRITE, ..f.opener.clone() };
+        self.lfs.set_tag(f.ino, self.tag(&f.path, &opener, f.size + f.pending, hint))
+    }
+
+    fn append(&mut self, file: u32, bytes: u64) -> Result<(), FsError> {
+        let Some(f) = self.files.get_mut(&file) else { return Ok(()) };
+        f.pending += bytes;
+        while f.pending >= PIECE_BYTES {
+            // Pieces end where a block does.
+            let piece = PIECE_BYTES - f.size % BLOCK_BYTES as u64;
+            self.lfs.write_through(f.ino, f.size, &self.data[..piece as usize])?;
+            f.size += piece;
+            f.pending -= piece;
+            self.since_tick += piece;
+        }
+        Ok(())
+    }
+
+    /// Hands what was appended to the core.
+    fn flush(&mut self, file: u32) -> Result<(), FsError> {
+        let Some(f) = self.files.get_mut(&file) else { return Ok(()) };
+        let (offset, bytes) = (f.size, std::mem::take(&mut f.pending));
+        if bytes == 0 { Ok(()) } else { self.write_at(file, offset, bytes) }
+    }
+
+    fn write_at(&mut self, file: u32, mut offset: u64, mut bytes: u64) -> Result<(), FsError> {
+        let ino = self.ino(file);
+        while bytes > 0 {
+            let piece = bytes.min(PIECE_BYTES);
+            let data = &self.data[..piece as usize];
+            if piece >= THROUGH_BYTES {
+                self.lfs.write_through(ino, offset, data)?;
+            } else {
+                self.lfs.write(ino, offset, data)?;
+            }
+            (offset, bytes) = (offset + piece, bytes - piece);
+            self.since_tick += piece;
+        }
+        self.change(file, |f| f.size = f.size.max(offset));
+        Ok(())
+    }
+
+    fn delete(&mut self, file: u32) -> Result<(), FsError> {
+        let Some(f) = self.files.remove(&file) else { return Ok(()) };
+        self.lfs.unlink(Ino::ROOT, name(file).as_bytes())?;
+        self.lfs.release(f.ino);
+        Ok(())
+    }
+
+    fn tick_is_due(&self) -> bool {
+        self.since_tick >= TICK_BYTES
+    }
+
+    fn tick(&mut self) -> Result<(), FsError> {
+        self.since_tick = 0;
+        self.lfs.tick()
+    }
+
+    fn tag(&self, path: &[u8], opener: &Opener, size: u64, hint: WriteHint) -> Tag {
+        self.engine.place(&FileContext {
+            process: &opener.process,
+            thread: if opener.thread.is_empty() { &opener.process } else { &opener.thread },
+            thread_id: opener.thread_id,
+            flags: opener.flags,
+            hint,
+            size,
+            volume_bytes: self.lfs.volume_bytes(),
+            now: Duration::ZERO,
+            ..FileContext::new(path)
+        })
+    }
+}
+
+/// What the file is called on the volume: recordings tell neither directories nor what else is in the way of a name.
+fn name(file: u32) -> String {
+    file.to_string()
+}

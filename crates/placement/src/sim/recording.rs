@@ -1,0 +1,361 @@
+//! The text form of a workload (`docs/formats/recording.md`): what [`Workload::parse`] reads and an [`Event`] prints.
+//!
+//! A recording that weft makes names files by their numbers. One that another tool makes of system calls knows paths
+//! only; it may name the end of a file, and its move, by path. The first line tells them apart.
+
+use super::workload::{Event, Opener, Workload};
+use crate::context::{OpenIntent, WriteHint};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::fmt;
+
+/// The version that is written and read.
+pub const RECORDING_VERSION: u32 = 1;
+/// Characters of a bad line that are shown.
+const SHOWN_MAX: usize = 80;
+/// Largest offset and size, in bytes: a file's largest.
+const OFFSET_MAX: u64 = 1 << 62;
+
+/// A line of a recording that is not an event, or cannot be one there.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: '{text}' {why}")]
+pub struct BadRecording {
+    /// The line, from 1.
+    pub line: usize,
+    /// Its text, cut when it is long.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+const NOT_AN_EVENT: &str = "is not an event (the form of each: docs/formats/recording.md)";
+const CUT_SHORT: &str =
+    "is the last line, and a recording ends with a line E: it was cut short; record it again";
+
+/// A name without the characters that separate fields and lines: these, `%` and what is no ASCII as `%XX`; nothing as
+/// `-`.
+struct Escaped<'a>(&'a [u8]);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            b"" => return f.write_str("-"),
+            b"-" => return f.write_str("%2D"),
+            _ => {}
+        }
+        for &byte in self.0 {
+            match byte {
+                b'%' | 0..=b' ' | 0x7f.. => write!(f, "%{byte:02X}")?,
+                _ => write!(f, "{}", byte as char)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unescaped(text: &str) -> Option<Vec<u8>> {
+    if text == "-" {
+        return Some(Vec::new());
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            out.push(*first);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        out.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = after;
+    }
+    Some(out)
+}
+
+fn text_of(field: &str) -> Option<String> {
+    unescaped(field).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The first line of a recording of a program.
+pub fn first_line(program: &str) -> String {
+    format!("V {RECORDING_VERSION} {}", Escaped(program.as_bytes()))
+}
+
+/// The last line.
+pub const LAST_LINE: &str = "E";
+
+impl fmt::Display for Event {
+    /// The event's line, without its end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Create { file, path, opener } | Event::Reopen { file, path, opener } => {
+                let (thread, process) =
+                    (Escaped(opener.thread.as_bytes()), Escaped(opener.process.as_bytes()));
+                let flags = flags_to_open(opener.flags);
+                write!(f, "O {file} {} {thread} {flags:x} {} {process}", opener.thread_id, Escaped(path))
+            }
+            Event::Hint { file, hint } => write!(f, "H {file} {}", *hint as u8),
+            Event::Write { file, bytes } => write!(f, "W {file} {bytes}"),
+            Event::Overwrite { file, offset, bytes } => write!(f, "P {file} {offset} {bytes}"),
+            Event::Resize { file, size } => write!(f, "T {file} {size}"),
+            Event::Punch { file, offset, bytes } => write!(f, "Z {file} {offset} {bytes}"),
+            Event::Sync { file } => write!(f, "S {file}"),
+            Event::Rename { file, path } => write!(f, "M {file} {}", Escaped(path)),
+            Event::Close { file } => write!(f, "C {file}"),
+            Event::Delete { file } => write!(f, "D {file}"),
+        }
+    }
+}
+
+impl Workload {
+    /// Reads a recording (`docs/formats/recording.md`). `process` is the name of the program when the recording does
+    /// not tell it.
+    ///
+    /// # Errors
+    /// The first line that is no event, or names a file that was never opened; a recording without its last line.
+    pub fn parse(text: &str, process: &str) -> Result<Workload, BadRecording> {
+        let mut reader = Reader {
+            process,
+            by_number: false,
+            ended: false,
+            known: FxHashSet::default(),
+            by_path: FxHashMap::default(),
+            events: Vec::new(),
+        };
+        let bad = |index: usize, line: &str, why| {
+            let text = if line.chars().count() > SHOWN_MAX {
+                line.chars().take(SHOWN_MAX).chain("...".chars()).collect()
+            } else {
+                line.to_string()
+            };
+            BadRecording { line: index + 1, text, why }
+        };
+        let mut last = (0, "");
+        for (index, line) in text.lines().enumerate() {
+            reader.line(index, line).map_err(|why| bad(index, line, why))?;
+            last = (index, line);
+        }
+        if reader.by_number && !reader.ended {
+            return Err(bad(last.0, last.1, CUT_SHORT));
+        }
+        Ok(Workload { events: reader.events })
+    }
+}
+
+/// A recording while it is read.
+struct Reader<'a> {
+    process: &'a str,
+    /// Whether weft made it.
+    by_number: bool,
+    ended: bool,
+    /// Files that were opened.
+    known: FxHashSet<u32>,
+    /// Files by path, when another tool made it.
+    by_path: FxHashMap<Vec<u8>, u32>,
+    events: Vec<Event>,
+}
+
+impl Reader<'_> {
+    fn line(&mut self, index: usize, line: &str) -> Result<(), &'static str> {
+        if self.ended {
+            return Err("stands behind the end of the recording");
+        }
+        let fields: Vec<&str> = line.split(' ').collect();
+        match *fields.as_slice() {
+            ["V", version, _] => {
+                if index > 0 {
+                    return Err("is a first line in the middle of a recording");
+                }
+                if version.parse() != Ok(RECORDING_VERSION) {
+                    return Err("is of another version of the format than 1; use the weft that recorded it");
+                }
+                self.by_number = true;
+                return Ok(());
+            }
+            [LAST_LINE] => {
+                self.ended = true;
+                return Ok(());
+            }
+            ["U", path] if !self.by_number => {
+                let path = unescaped(path).ok_or(NOT_AN_EVENT)?;
+                self.events.extend(self.by_path.remove(&path).map(|file| Event::Delete { file }));
+                return Ok(());
+            }
+            ["R", from, to] if !self.by_number => {
+                let (from, to) = (unescaped(from).ok_or(NOT_AN_EVENT)?, unescaped(to).ok_or(NOT_AN_EVENT)?);
+                self.events.extend(self.by_path.remove(&to).map(|file| Event::Delete { file }));
+                if let Some(file) = self.by_path.remove(&from) {
+                    self.by_path.insert(to.clone(), file);
+                    self.events.push(Event::Rename { file, path: to });
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        let event = self.event(&fields).ok_or(NOT_AN_EVENT)?;
+        let file = event.file();
+        if let Event::Create { path, .. } = &event {
+            // A path that is created again is overwritten, as O_TRUNC does.
+            if !self.by_number
+                && let Some(old) = self.by_path.insert(path.clone(), file)
+            {
+                self.events.push(Event::Delete { file: old });
+            }
+            self.known.insert(file);
+        } else if !self.known.contains(&file) {
+            return Err("is about a file that was never opened");
+        }
+        self.events.push(event);
+        Ok(())
+    }
+
+    fn event(&self, fields: &[&str]) -> Option<Event> {
+        let bytes = |text: &str| text.parse::<u64>().ok().filter(|&n| n <= OFFSET_MAX);
+        Some(match *fields {
+            ["O", file, thread_id, thread, flags, path, ref process @ ..] if process.len() <= 1 => {
+                let process = match process.first() {
+                    Some(process) => text_of(process)?,
+                    None => self.process.to_string(),
+                };
+                let (file, path) = (file.parse().ok()?, unescaped(path)?);
+                let flags = open_to_flags(u32::from_str_radix(flags, 16).ok()?);
+                let (thread, thread_id) = (text_of(thread)?, thread_id.parse().ok()?);
+                let opener = Opener { process, thread, thread_id, flags };
+                if self.known.contains(&file) {
+                    Event::Reopen { file, path, opener }
+                } else {
+                    Event::Create { file, path, opener }
+                }
+            }
+            ["H", file, hint] => {
+                Event::Hint { file: file.parse().ok()?, hint: WriteHint::from_fcntl(hint.parse().ok()?)? }
+            }
+            ["W", file, count] => Event::Write { file: file.parse().ok()?, bytes: bytes(count)? },
+            ["P", file, offset, count] => {
+                Event::Overwrite { file: file.parse().ok()?, offset: bytes(offset)?, bytes: bytes(count)? }
+            }
+            ["T", file, size] => Event::Resize { file: file.parse().ok()?, size: bytes(size)? },
+            ["Z", file, offset, count] => {
+                Event::Punch { file: file.parse().ok()?, offset: bytes(offset)?, bytes: bytes(count)? }
+            }
+            ["S", file] => Event::Sync { file: file.parse().ok()? },
+            ["M", file, path] => Event::Rename { file: file.parse().ok()?, path: unescaped(path)? },
+            ["C", file] => Event::Close { file: file.parse().ok()? },
+            ["D", file] => Event::Delete { file: file.parse().ok()? },
+            _ => return None,
+        })
+    }
+}
+
+/// The flags of Linux on x86-64 and most others.
+const OPEN_FLAGS: [(u32, OpenIntent); 6] = [
+    (0o100, OpenIntent::CREATE),
+    (0o200, OpenIntent::EXCL),
+    (0o1000, OpenIntent::TRUNC),
+    (0o2000, OpenIntent::APPEND),
+    (0o10000, OpenIntent::SYNC),
+    (0o40000, OpenIntent::DIRECT),
+];
+/// `O_TMPFILE` without the bit of `O_DIRECTORY`.
+const TMPFILE: u32 = 0o20000000;
+/// `O_WRONLY`.
+const WRONLY: u32 = 1;
+
+fn open_to_flags(raw: u32) -> OpenIntent {
+    let mut flags = OpenIntent::WRITE;
+    for (bit, flag) in OPEN_FLAGS {
+        flags.set(flag, raw & bit != 0);
+    }
+    flags.set(OpenIntent::TMPFILE, raw & TMPFILE != 0);
+    flags
+}
+
+fn flags_to_open(flags: OpenIntent) -> u32 {
+    let bits = OPEN_FLAGS.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(bit, _)| bit);
+    let tmpfile = if flags.contains(OpenIntent::TMPFILE) { TMPFILE } else { 0 };
+    bits.sum::<u32>() | tmpfile | WRONLY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recording(events: &[Event]) -> String {
+        let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+        format!("{}\n{lines}{LAST_LINE}\n", first_line("prog"))
+    }
+
+    fn all_kinds() -> Vec<Event> {
+        let opener = |process: &str, flags| Opener {
+            process: process.into(),
+            thread: "low 0%".into(),
+            thread_id: 7,
+            flags: flags | OpenIntent::WRITE,
+        };
+        let path = b"/a b\xff\n%-".to_vec();
+        vec![
+            Event::Create {
+                file: 1,
+                path: path.clone(),
+                opener: opener("p", OpenIntent::CREATE | OpenIntent::SYNC),
+            },
+            Event::Create { file: 2, path: b"/t".to_vec(), opener: opener("", OpenIntent::TMPFILE) },
+            Event::Hint { file: 1, hint: WriteHint::Medium },
+            Event::Write { file: 1, bytes: 10_000 },
+            Event::Reopen { file: 1, path, opener: opener("-", OpenIntent::TRUNC) },
+            Event::Overwrite { file: 1, offset: 4096, bytes: 8192 },
+            Event::Sync { file: 1 },
+            Event::Rename { file: 1, path: b"/c".to_vec() },
+            Event::Punch { file: 1, offset: 0, bytes: 4096 },
+            Event::Resize { file: 1, size: 5000 },
+            Event::Close { file: 1 },
+            Event::Delete { file: 1 },
+        ]
+    }
+
+    #[test]
+    fn every_event_is_read_as_it_was_written_whatever_bytes_names_have() {
+        let events = all_kinds();
+        assert_eq!(Workload::parse(&recording(&events), "other").unwrap().events, events);
+    }
+
+    #[test]
+    fn live_bytes_follow_overwrites_holes_and_truncation() {
+        let workload = Workload::parse(&recording(&all_kinds()), "").unwrap();
+        // Blocks 0 to 2, of which 1 and 2 are written again.
+        assert_eq!(workload.live_peak_bytes(), 3 * 4096);
+        assert_eq!(workload.written_bytes(), 18_192);
+        let grown = "O 1 1 t 241 /a\nT 1 409600\nP 1 40960 4096\nZ 1 0 409600\nW 1 8192\n";
+        assert_eq!(Workload::parse(grown, "p").unwrap().live_peak_bytes(), 8192);
+    }
+
+    #[test]
+    fn a_mangled_recording_is_refused_with_the_line_and_what_is_wrong_there() {
+        let whole = recording(&all_kinds());
+        let cut = &whole[..whole.len() - 2];
+        let cases = [
+            (cut.to_string(), "line 13: 'D 1' is the last line"),
+            (whole.replace("W 1 10000", "W 1 1e4"), "line 5: 'W 1 1e4' is not an event"),
+            (whole.replace("S 1", "S 9"), "line 8: 'S 9' is about a file that was never opened"),
+            (whole.replace("V 1 ", "V 2 "), "line 1: 'V 2 prog' is of another version"),
+            (whole.replace("D 1", "U /c"), "line 13: 'U /c' is not an event"),
+            (whole.clone() + "C 2\n", "line 15: 'C 2' stands behind the end"),
+            (whole.replace("H 1 3", "H 1 6"), "line 4: 'H 1 6' is not an event"),
+            (whole.replace("P 1 4096", &format!("P 1 {}", u64::MAX)), "line 7: 'P 1 18446744073709551615"),
+            (format!("{}\n", "x".repeat(1000)), "line 1: 'xxxx"),
+        ];
+        for (text, says) in cases {
+            let error = Workload::parse(&text, "").unwrap_err().to_string();
+            assert!(error.starts_with(says) && error.len() < 250, "{error}\nwanted {says}");
+        }
+    }
+
+    #[test]
+    fn a_recording_of_system_calls_names_files_by_path() {
+        let text = "O 1 7 main 241 /a\nW 1 5\nR /a /b\nO 2 7 main 241 /a\nO 3 7 main 241 /b\nU /a\nU /none\n";
+        let events = Workload::parse(text, "p").unwrap().events;
+        let gone: Vec<u32> =
+            events.iter().filter(|e| matches!(e, Event::Delete { .. })).map(Event::file).collect();
+        assert_eq!(gone, [1, 2]);
+        assert!(events.contains(&Event::Rename { file: 1, path: b"/b".to_vec() }));
+    }
+}
