@@ -15,14 +15,12 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::FileRef;
-use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX,
-};
+use weft_client::proto::{HELLO_CLONE, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{
     Channel, DONE, Measured, PAYLOAD_BYTES, Response, SLOTS, SUBMITTED, Slot,
@@ -30,7 +28,7 @@ use weft_client::shared::channel::{
 use weft_client::sys;
 use weft_vfs::Cred;
 
-use crate::locks::Waiter;
+use crate::locks::Owner;
 
 /// A slot thread looks at its slot this often before it sleeps.
 const SPINS: u32 = 20;
@@ -54,12 +52,8 @@ pub struct Connection {
     /// Whether it may touch the shared memory of leases.
     pub leases: bool,
     token: u64,
-    channel: Arc<SharedMemory>,
+    channel: SharedMemory,
     socket: UnixStream,
-    /// The process that becomes the program of this connection by `exec`.
-    forebear: Option<Arc<Connection>>,
-    /// The connection of the program that this process was last about to become.
-    heir: Mutex<Weak<Connection>>,
     /// References to open files that it holds.
     files: Mutex<FxHashMap<u64, u32>>,
     closing: AtomicBool,
@@ -69,18 +63,6 @@ impl Connection {
     fn channel(&self) -> &Channel {
         // SAFETY: the channel memory holds a `Channel`; its cells are accessed only by the side whose turn it is.
         unsafe { self.channel.view() }
-    }
-
-    /// A thread of the process that waits for locks.
-    pub fn waiter(&self, thread: u64) -> Waiter {
-        let channel = self.channel.clone();
-        let bell = move || {
-            // SAFETY: as in `channel`.
-            let changes = unsafe { &channel.view::<Channel>().events.locks };
-            changes.fetch_add(1, SeqCst);
-            sys::futex_wake(changes, u32::MAX >> 1);
-        };
-        Waiter { connection: self.id, thread, bell: Arc::new(bell) }
     }
 
     /// What the process measured.
@@ -316,10 +298,8 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
         mount_point,
         leases,
         token: secret()?,
-        channel: Arc::new(SharedMemory::create("weft-channel", size_of::<Channel>())?),
+        channel: SharedMemory::create("weft-channel", size_of::<Channel>())?,
         socket: socket.try_clone()?,
-        forebear: parent.clone().filter(|_| hello.flags & HELLO_HEIR != 0),
-        heir: Mutex::default(),
         files: Mutex::new(FxHashMap::default()),
         closing: AtomicBool::new(false),
     });
@@ -331,9 +311,6 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
                 }
             }
         }
-    }
-    if let Some(forebear) = &connection.forebear {
-        *forebear.heir.lock() = Arc::downgrade(&connection);
     }
     if !connections.admit(&connection) {
         end(volume, &connection);
@@ -423,19 +400,13 @@ fn resume(volume: &Volume, connection: &Connection, socket: &mut UnixStream, fir
         return refuse(socket, libc::EPROTO);
     }
     *connection.comm.lock() = comm_of(&hello);
-    if let Some(forebear) = &connection.forebear {
-        // Perhaps before the end of the old socket is heard of.
-        volume.locks.hand_over(forebear.id, connection.id);
-    }
     answer_hello(volume, connection, socket)
 }
 
 /// Gives back everything that a process held.
 fn end(volume: &Volume, connection: &Connection) {
     connection.closing.store(true, SeqCst);
-    let heir = connection.heir.lock().upgrade();
-    let heir_is_gone = || heir.as_ref().is_none_or(|heir| heir.is_closing());
-    volume.locks.end_process(connection.id, heir.as_ref().map(|heir| heir.id), heir_is_gone);
+    volume.locks.drop_owner(Owner::Process(connection.id));
     let holder = connection.id + 1;
     for (file, count) in connection.replace_held(FxHashMap::default()) {
         let file = FileRef(file);
@@ -452,7 +423,7 @@ fn end(volume: &Volume, connection: &Connection) {
 
 /// The last reference to an open file is gone.
 pub fn close_last(volume: &Volume, open: &Arc<OpenFile>) {
-    volume.locks.drop_owner(crate::locks::Owner::File(open.file.0));
+    volume.locks.drop_owner(Owner::File(open.file.0));
     volume.inodes.release(&open.inode);
 }
 

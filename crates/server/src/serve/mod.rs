@@ -192,20 +192,14 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
         }
         Op::SetHint => open::set_hint(ask),
         Op::Inspect => inspect(ask),
-        Op::Withdraw => {
-            ask.volume.locks.withdraw(ask.connection.id, ask.arg(0));
-            done(0)
-        }
     }
 }
 
 fn close(ask: &Ask<'_>) -> Outcome {
     let file = ask.file_arg(0);
     let open = ask.open_file(0)?;
-    if ask.arg(1) == 0 {
-        // Closing any descriptor of a file drops the process's record locks on it (POSIX).
-        ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
-    }
+    // Closing any descriptor of a file drops the process's record locks on it (POSIX).
+    ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
     if !ask.connection.give_up(file) {
         return Err(Failure(libc::EBADF));
     }
@@ -269,9 +263,9 @@ fn inspect(ask: &Ask<'_>) -> Outcome {
 
 fn flock(ask: &Ask<'_>) -> Outcome {
     let open = ask.open_file(0)?;
-    let waiter = ask.connection.waiter(ask.arg(2));
+    let cancelled = || ask.connection.is_closing();
     let owner = Owner::File(open.file.0);
-    ask.volume.locks.set_whole(open.inode.ino, owner, ask.arg(1) as i32, Some(&waiter)).map_err(Failure)?;
+    ask.volume.locks.set_whole(open.inode.ino, owner, ask.arg(1) as i32, &cancelled).map_err(Failure)?;
     done(0)
 }
 
@@ -301,9 +295,9 @@ fn record_lock(ask: &Ask<'_>) -> Outcome {
             if range.kind == libc::F_WRLCK && !writable || range.kind == libc::F_RDLCK && !readable {
                 return Err(Failure(libc::EBADF));
             }
-            let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-            let waiter = waits.then(|| ask.connection.waiter(ask.arg(6)));
-            ask.volume.locks.set_record(ino, owner, &range, waiter.as_ref()).map_err(Failure)?;
+            let wait = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+            let cancelled = || ask.connection.is_closing();
+            ask.volume.locks.set_record(ino, owner, &range, wait, &cancelled).map_err(Failure)?;
             done(0)
         }
         _ => Err(Failure(libc::EINVAL)),
