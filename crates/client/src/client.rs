@@ -56,6 +56,17 @@ unsafe impl Send for Leases {}
 // SAFETY: as above.
 unsafe impl Sync for Leases {}
 
+/// Who gets a connection that [`Client::prepare_child`] makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Child {
+    /// A forked process.
+    Forked,
+    /// Another process, after it has executed a program.
+    Spawned,
+    /// This process, after it has executed a program; it keeps its record locks.
+    Executed,
+}
+
 /// A connection made for a child that is about to be forked or for a program about to be executed.
 #[derive(Debug)]
 pub struct ForkTicket {
@@ -125,9 +136,10 @@ impl Client {
         sys::peer_gone(self.socket())
     }
 
-    /// Makes a connection for a child: it begins with this process's open files. Call it before `fork` or `exec`.
-    pub fn prepare_child(&self, survives_exec: bool) -> Result<ForkTicket, Errno> {
-        crate::connect::connect_clone(self, survives_exec)
+    /// Makes a connection for a child, or for the program that this process is about to become: it begins with this
+    /// process's open files. Call it before `fork` or `exec`.
+    pub fn prepare_child(&self, child: Child) -> Result<ForkTicket, Errno> {
+        crate::connect::connect_clone(self, child)
     }
 
     /// In the child: the ticket's connection is the process's from now on.

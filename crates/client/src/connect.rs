@@ -1,7 +1,7 @@
 //! Making a connection: the hello, and mapping what comes with its answer.
 
-use crate::client::{Client, ForkTicket, Image, Leases};
-use crate::proto::{HELLO_CLONE, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
+use crate::client::{Child, Client, ForkTicket, Image, Leases};
+use crate::proto::{HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
 use crate::shared::VERSION;
 use crate::shared::channel::Channel;
 use crate::shared::volume::{self, Control, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
@@ -72,9 +72,10 @@ impl Client {
 }
 
 /// A connection that shares the open files of `parent`'s.
-pub(crate) fn connect_clone(parent: &Client, survives_exec: bool) -> Result<ForkTicket, Errno> {
-    let socket = lift(sys::connect_unix(&parent.socket_path[..parent.socket_path_len])?, !survives_exec)?;
-    let mut hello = hello(HELLO_CLONE);
+pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket, Errno> {
+    let path = &parent.socket_path[..parent.socket_path_len];
+    let socket = lift(sys::connect_unix(path)?, child == Child::Forked)?;
+    let mut hello = hello(if child == Child::Executed { HELLO_CLONE | HELLO_HEIR } else { HELLO_CLONE });
     hello.clone_of = parent.connection.load(Relaxed);
     hello.token = parent.token.load(Relaxed);
     let accepted = match say_hello(socket, &hello) {

@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering::*;
 
 /// Most bytes of one read or write call, as in Linux.
 const TRANSFER_MAX: usize = 0x7fff_f000;
+/// A thread that waits for a lock looks this often whether the server still lives.
+const LOCK_WAIT_NS: u64 = 100_000_000;
 /// Parts of a vectored write that are one write, as in Linux.
 const PARTS_MAX: usize = 1024;
 
@@ -26,9 +28,15 @@ impl Client {
         Ok(OpenFile { file: FileRef(answer.response.values[0]), mode: answer.response.values[2] as u32 })
     }
 
-    /// Gives back one reference to an open file.
+    /// Gives back the reference of a descriptor that is closed.
     pub fn close(&self, file: FileRef) -> Result<(), Errno> {
         self.call(Op::Close, &[file.0])?.run().map(drop)
+    }
+
+    /// Gives back a reference that no descriptor stood for: unlike [`close`](Self::close), which drops the process's record
+    /// locks on the file, as POSIX wants it.
+    pub fn give_back(&self, file: FileRef) -> Result<(), Errno> {
+        self.call(Op::Close, &[file.0, 1])?.run().map(drop)
     }
 
     /// Takes one more reference, for a duplicated descriptor.
@@ -296,29 +304,61 @@ impl Client {
         Ok(n)
     }
 
-    /// `flock`, with the system call's operation bits.
+    /// `flock`, with the system call's operation bits. `EINTR` when a signal ends the wait for others.
     pub fn flock(&self, file: FileRef, operation: i32) -> Result<(), Errno> {
-        loop {
-            match self.call(Op::Flock, &[file.0, operation as u64])?.run() {
-                Err(ASK_AGAIN) => {}
-                result => return result.map(drop),
-            }
+        let thread = u64::from(sys::gettid());
+        let ask = || self.call(Op::Flock, &[file.0, operation as u64, thread])?.run().map(drop);
+        let seen = self.channel().events.locks.load(SeqCst);
+        match ask() {
+            Err(ASK_AGAIN) => {}
+            result => return result,
         }
+        // The wait goes on when another thread closes the last descriptor meanwhile; the lock then ends with it.
+        let result = self.add_ref(file).and_then(|()| {
+            let result = self.wait_for_lock(seen, ask);
+            let _ = self.give_back(file);
+            result
+        });
+        result.inspect_err(|_| self.withdraw(thread))
     }
 
     /// A record lock: `command` is one of `F_GETLK`, `F_SETLK`, `F_SETLKW` or their `OFD` kin. For the `GET` commands the result
-    /// is the lock in the way, or one of type `F_UNLCK`.
+    /// is the lock in the way, or one of type `F_UNLCK`. `EINTR` when a signal ends the wait for others.
     pub fn record_lock(&self, file: FileRef, command: i32, range: &LockRange) -> Result<LockRange, Errno> {
-        let pid = u64::from(sys::getpid());
-        let args = [file.0, command as u64, range.kind as u64, range.start, range.len, pid];
-        let answer = loop {
-            match self.call(Op::PosixLock, &args)?.run() {
-                Err(ASK_AGAIN) => {}
-                result => break result?,
-            }
+        let (pid, thread) = (u64::from(sys::getpid()), u64::from(sys::gettid()));
+        let args = [file.0, command as u64, range.kind as u64, range.start, range.len, pid, thread];
+        let ask = || Ok(self.call(Op::PosixLock, &args)?.run()?.response.values);
+        let seen = self.channel().events.locks.load(SeqCst);
+        let v = match ask() {
+            Err(ASK_AGAIN) => self.wait_for_lock(seen, ask).inspect_err(|_| self.withdraw(thread))?,
+            result => result?,
         };
-        let v = answer.response.values;
         Ok(LockRange { kind: v[0] as i32, start: v[1], len: v[2], pid: v[3] as u32 })
+    }
+
+    fn withdraw(&self, thread: u64) {
+        // Fails only with the connection, and then nothing is waited for.
+        let _ = self.call(Op::Withdraw, &[thread]).and_then(|call| call.run().map(drop));
+    }
+
+    /// Asks again whenever locks have changed since the counter of changes was `seen`.
+    fn wait_for_lock<T>(&self, mut seen: u32, ask: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        let changes = &self.channel().events.locks;
+        loop {
+            while changes.load(SeqCst) == seen {
+                match sys::futex_wait_interruptible(changes, seen, LOCK_WAIT_NS) {
+                    Err(libc::EINTR) => return Err(libc::EINTR),
+                    Err(libc::ETIMEDOUT) if !self.is_alive() || self.socket_ended() => return Err(libc::EIO),
+                    _ => {}
+                }
+            }
+            // Before asking: what changes from here on is seen by the next wait.
+            seen = changes.load(SeqCst);
+            match ask() {
+                Err(ASK_AGAIN) => {}
+                result => return result,
+            }
+        }
     }
 
     /// The `open` flags of an open file.

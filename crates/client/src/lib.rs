@@ -7,6 +7,7 @@
 //!
 //! Errors are positive errno values. When the server dies, every operation returns `EIO`.
 
+pub mod advice;
 pub mod proto;
 pub mod shared;
 pub mod sys;
@@ -18,7 +19,7 @@ mod files;
 mod lease;
 mod names;
 
-pub use client::{Client, ForkTicket, OpenFile};
+pub use client::{Child, Client, ForkTicket, OpenFile};
 pub use connect::ConnectOptions;
 pub use names::{AttrChange, LockRange, RESOLVED_MAX, Resolution};
 pub use proto::{FileRef, OUTSIDE, WireAttr, WireDirent, WireStatfs};

@@ -16,6 +16,10 @@ pub const HELLO_RESUME: u32 = 1;
 /// [`Hello::flags`]: the new connection begins with the open files of connection `clone_of`.
 pub const HELLO_CLONE: u32 = 2;
 
+/// [`Hello::flags`], beside [`HELLO_CLONE`]: the new connection is for the program that process `clone_of` is about to become,
+/// which keeps its record locks.
+pub const HELLO_HEIR: u32 = 4;
+
 /// A client's first message.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -87,8 +91,8 @@ impl FileRef {
 pub const AT_FILE_OFFSET: u64 = u64::MAX;
 /// The negated `ret` of a path that leaves the volume through a symlink; [`Op::Resolve`] tells where to.
 pub const OUTSIDE: i32 = 0x1_0000;
-/// The negated `ret` of a lock that is still held by others: the client gives its slot back and asks again, so that
-/// waiters never hold all slots.
+/// The negated `ret` of a lock that others hold: the client sleeps on [`crate::shared::channel::Events::locks`], as it was
+/// before it asked, and asks again.
 pub const ASK_AGAIN: i32 = 0x1_0001;
 
 macro_rules! ops {
@@ -111,7 +115,7 @@ macro_rules! ops {
 ops! {
     /// at, flags, mode (umask applied), thread id; path, thread name -> slot; values: file, inode slot, `st_mode`.
     Open = 1,
-    /// file: gives back one reference.
+    /// file, 0 or 1 when no descriptor is closed (record locks stay): gives back one reference.
     Close = 2,
     /// file: one more reference (a duplicated descriptor).
     Ref = 3,
@@ -159,10 +163,10 @@ ops! {
     RemoveXattr = 24,
     /// -> [`WireStatfs`] in the payload.
     Statfs = 25,
-    /// file, `LOCK_` operation.
+    /// file, `LOCK_` operation, the thread that waits (without `LOCK_NB`).
     Flock = 26,
-    /// file, command (`F_GETLK`, `F_SETLK`, `F_SETLKW` and the `OFD` ones), type, start, length (0 = to the end), pid
-    /// -> values: type, start, length, pid of the lock in the way.
+    /// file, command (`F_GETLK`, `F_SETLK`, `F_SETLKW` and the `OFD` ones), type, start, length (0 = to the end), pid, the
+    /// thread that waits (with `F_SETLKW` and its kin) -> values: type, start, length, pid of the lock in the way.
     PosixLock = 27,
     /// at, mode, `AT_` flags; path.
     Access = 28,
@@ -187,6 +191,8 @@ ops! {
     /// topic, from: what the volume's owner tells of it -> where to go on (0 = that was all), text in the payload. The
     /// topics are the owner's.
     Inspect = 38,
+    /// thread: it does not wait for a lock any more.
+    Withdraw = 39,
 }
 
 /// Attributes of a file.

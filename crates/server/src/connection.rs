@@ -15,12 +15,14 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::FileRef;
-use weft_client::proto::{HELLO_CLONE, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
+use weft_client::proto::{
+    HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX,
+};
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{
     Channel, DONE, Measured, PAYLOAD_BYTES, Response, SLOTS, SUBMITTED, Slot,
@@ -28,7 +30,7 @@ use weft_client::shared::channel::{
 use weft_client::sys;
 use weft_vfs::Cred;
 
-use crate::locks::Owner;
+use crate::locks::Waiter;
 
 /// A slot thread looks at its slot this often before it sleeps.
 const SPINS: u32 = 20;
@@ -52,17 +54,34 @@ pub struct Connection {
     /// Whether it may touch the shared memory of leases.
     pub leases: bool,
     token: u64,
-    channel: SharedMemory,
+    channel: Arc<SharedMemory>,
     socket: UnixStream,
+    /// The connection of the process before it became this program by `exec`.
+    forebear: Option<u32>,
+    /// The connection of the program that this process was last about to become.
+    heir: Mutex<Weak<Connection>>,
     /// References to open files that it holds.
     files: Mutex<FxHashMap<u64, u32>>,
     closing: AtomicBool,
+    all: Weak<Connections>,
 }
 
 impl Connection {
     fn channel(&self) -> &Channel {
         // SAFETY: the channel memory holds a `Channel`; its cells are accessed only by the side whose turn it is.
         unsafe { self.channel.view() }
+    }
+
+    /// A thread of the process that waits for locks.
+    pub fn waiter(&self, thread: u64) -> Waiter {
+        let channel = self.channel.clone();
+        let bell = move || {
+            // SAFETY: as in `channel`.
+            let changes = unsafe { &channel.view::<Channel>().events.locks };
+            changes.fetch_add(1, SeqCst);
+            sys::futex_wake(changes, u32::MAX >> 1);
+        };
+        Waiter { connection: self.id, thread, bell: Arc::new(bell) }
     }
 
     /// What the process measured.
@@ -80,6 +99,20 @@ impl Connection {
     /// Whether the process is gone.
     pub fn is_closing(&self) -> bool {
         self.closing.load(Relaxed)
+    }
+
+    /// Whether some process has ended and not yet given back everything.
+    pub fn others_have_ended(&self) -> bool {
+        let Some(all) = self.all.upgrade() else { return false };
+        all.all().iter().any(|other| other.is_closing() || other.peer_has_ended())
+    }
+
+    /// Whether the other end of the socket is closed, whatever is left to be read from it.
+    fn peer_has_ended(&self) -> bool {
+        let mut polled = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one descriptor that is open as long as `self`; does not wait.
+        let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
+        ready > 0 && polled.revents & (libc::POLLRDHUP | libc::POLLHUP) != 0
     }
 
     /// Counts a reference that the process holds from now on.
@@ -298,12 +331,18 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
         mount_point,
         leases,
         token: secret()?,
-        channel: SharedMemory::create("weft-channel", size_of::<Channel>())?,
+        channel: Arc::new(SharedMemory::create("weft-channel", size_of::<Channel>())?),
         socket: socket.try_clone()?,
+        forebear: parent.as_ref().filter(|_| hello.flags & HELLO_HEIR != 0).map(|parent| parent.id),
+        heir: Mutex::default(),
         files: Mutex::new(FxHashMap::default()),
         closing: AtomicBool::new(false),
+        all: Arc::downgrade(connections),
     });
     if let Some(parent) = &parent {
+        if connection.forebear.is_some() {
+            *parent.heir.lock() = Arc::downgrade(&connection);
+        }
         for (file, count) in parent.held() {
             for _ in 0..count {
                 if volume.files.reference(file) {
@@ -400,13 +439,19 @@ fn resume(volume: &Volume, connection: &Connection, socket: &mut UnixStream, fir
         return refuse(socket, libc::EPROTO);
     }
     *connection.comm.lock() = comm_of(&hello);
+    if let Some(forebear) = connection.forebear {
+        // Perhaps before the end of the old socket is heard of.
+        volume.locks.hand_over(forebear, connection.id);
+    }
     answer_hello(volume, connection, socket)
 }
 
 /// Gives back everything that a process held.
 fn end(volume: &Volume, connection: &Connection) {
     connection.closing.store(true, SeqCst);
-    volume.locks.drop_owner(Owner::Process(connection.id));
+    let heir = connection.heir.lock().upgrade();
+    let heir_is_gone = || heir.as_ref().is_none_or(|heir| heir.is_closing());
+    volume.locks.end_process(connection.id, heir.as_ref().map(|heir| heir.id), heir_is_gone);
     let holder = connection.id + 1;
     for (file, count) in connection.replace_held(FxHashMap::default()) {
         let file = FileRef(file);
@@ -423,7 +468,7 @@ fn end(volume: &Volume, connection: &Connection) {
 
 /// The last reference to an open file is gone.
 pub fn close_last(volume: &Volume, open: &Arc<OpenFile>) {
-    volume.locks.drop_owner(Owner::File(open.file.0));
+    volume.locks.drop_owner(crate::locks::Owner::File(open.file.0));
     volume.inodes.release(&open.inode);
 }
 

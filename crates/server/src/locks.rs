@@ -1,25 +1,41 @@
 //! `flock` and record locks, across processes.
 //!
 //! A record lock belongs to a process (a connection) or, for the OFD kind, to an open file; `flock` locks belong to an
-//! open file. Locks of a dead process go with its connection.
+//! open file. Locks of a dead process go with its connection; those of one that becomes another program go to the
+//! connection of that program.
+//!
+//! Nobody waits in here: who is refused and wants to wait is noted, its bell is rung at each change of the file's locks, and it
+//! asks again. So a wait occupies no thread of the server, and its client can give it up when a signal comes. The notes
+//! also tell when processes would wait for one another for ever (`EDEADLK`, record locks of processes only, as in Linux).
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::time::Duration;
+use std::sync::Arc;
 use weft_client::LockRange;
 use weft_client::proto::ASK_AGAIN;
 use weft_core::Ino;
 
-/// How long a waiter sleeps before its client has to ask again.
-const WAIT: Duration = Duration::from_millis(200);
+/// Threads that wait for locks of a volume at once.
+const WAITING_MAX: usize = 16_384;
 
 /// Who holds a lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Owner {
     /// A process, by its connection.
     Process(u32),
     /// An open file, by its number.
     File(u64),
+}
+
+/// A thread that waits when it does not get a lock.
+#[derive(Clone)]
+pub struct Waiter {
+    /// Its process, by its connection.
+    pub connection: u32,
+    /// Its number among the threads of the process.
+    pub thread: u64,
+    /// Called when the locks of the file have changed.
+    pub bell: Arc<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,17 +55,26 @@ impl Held {
     }
 }
 
+/// What a waiter asked for.
+struct Waiting {
+    waiter: Waiter,
+    ino: Ino,
+    /// What it wants to hold; a lock of the whole file (`flock`) is never part of a deadlock.
+    wanted: Held,
+    whole: bool,
+}
+
 #[derive(Default)]
 struct Table {
     records: FxHashMap<Ino, Vec<Held>>,
     whole: FxHashMap<Ino, Vec<Held>>,
+    waiting: Vec<Waiting>,
 }
 
 /// All locks of a volume.
 #[derive(Default)]
 pub struct Locks {
     table: Mutex<Table>,
-    changed: Condvar,
 }
 
 fn last_byte(range: &LockRange) -> u64 {
@@ -60,7 +85,8 @@ impl Locks {
     /// The first record lock of somebody else that is in the way of `range`.
     pub fn in_the_way(&self, ino: Ino, owner: Owner, range: &LockRange) -> Option<LockRange> {
         let table = self.table.lock();
-        conflict(table.records.get(&ino)?, owner, range.kind == libc::F_WRLCK, range.start, last_byte(range))
+        conflicts(table.records.get(&ino)?, owner, range.kind == libc::F_WRLCK, range.start, last_byte(range))
+            .min_by_key(|held| held.start)
             .map(|held| LockRange {
                 kind: if held.exclusive { libc::F_WRLCK } else { libc::F_RDLCK },
                 start: held.start,
@@ -69,54 +95,41 @@ impl Locks {
             })
     }
 
-    /// Sets or clears a record lock; waits for others when `wait`, until `cancelled`. Errors are errno values.
+    /// Sets or clears a record lock. Errors are errno values: `EAGAIN` when others are in the way; with a waiter
+    /// [`ASK_AGAIN`] instead, once its bell has rung, or `EDEADLK`.
     pub fn set_record(
         &self,
         ino: Ino,
         owner: Owner,
         range: &LockRange,
-        wait: bool,
-        cancelled: &dyn Fn() -> bool,
+        waiter: Option<&Waiter>,
     ) -> Result<(), i32> {
-        let last = last_byte(range);
         let exclusive = range.kind == libc::F_WRLCK;
+        let wanted = Held { owner, exclusive, start: range.start, last: last_byte(range), pid: range.pid };
         let mut table = self.table.lock();
         if range.kind != libc::F_UNLCK {
-            while conflict(table.records.entry(ino).or_default(), owner, exclusive, range.start, last)
-                .is_some()
-            {
-                if !wait {
-                    return Err(libc::EAGAIN);
-                }
-                if cancelled() {
-                    return Err(libc::EINTR);
-                }
-                if self.changed.wait_for(&mut table, WAIT).timed_out() {
-                    return Err(ASK_AGAIN);
-                }
-            }
+            table.grant(ino, wanted, false, waiter)?;
         }
         let held = table.records.entry(ino).or_default();
-        cut(held, owner, range.start, last);
+        cut(held, owner, wanted.start, wanted.last);
         if range.kind != libc::F_UNLCK {
-            held.push(Held { owner, exclusive, start: range.start, last, pid: range.pid });
+            held.push(wanted);
         }
         if held.is_empty() {
             table.records.remove(&ino);
         }
-        self.changed.notify_all();
+        table.ring(ino);
         Ok(())
     }
 
-    /// `flock`: `operation` as in the system call. Errors are errno values.
+    /// `flock`: `operation` as in the system call. Errors as of [`set_record`](Self::set_record), but never `EDEADLK`.
     pub fn set_whole(
         &self,
         ino: Ino,
         owner: Owner,
         operation: i32,
-        cancelled: &dyn Fn() -> bool,
+        waiter: Option<&Waiter>,
     ) -> Result<(), i32> {
-        let wait = operation & libc::LOCK_NB == 0;
         let exclusive = match operation & !libc::LOCK_NB {
             libc::LOCK_EX => Some(true),
             libc::LOCK_SH => Some(false),
@@ -124,58 +137,160 @@ impl Locks {
             _ => return Err(libc::EINVAL),
         };
         let mut table = self.table.lock();
-        if let Some(exclusive) = exclusive {
-            while conflict(table.whole.entry(ino).or_default(), owner, exclusive, 0, u64::MAX).is_some() {
-                if !wait {
-                    return Err(libc::EWOULDBLOCK);
-                }
-                if cancelled() {
-                    return Err(libc::EINTR);
-                }
-                if self.changed.wait_for(&mut table, WAIT).timed_out() {
-                    return Err(ASK_AGAIN);
-                }
-            }
+        let wanted = exclusive.map(|exclusive| Held { owner, exclusive, start: 0, last: u64::MAX, pid: 0 });
+        if let Some(wanted) = wanted {
+            table.grant(ino, wanted, true, waiter.filter(|_| operation & libc::LOCK_NB == 0))?;
         }
         let held = table.whole.entry(ino).or_default();
         held.retain(|h| h.owner != owner);
-        if let Some(exclusive) = exclusive {
-            held.push(Held { owner, exclusive, start: 0, last: u64::MAX, pid: 0 });
-        }
+        held.extend(wanted);
         if held.is_empty() {
             table.whole.remove(&ino);
         }
-        self.changed.notify_all();
+        table.ring(ino);
         Ok(())
+    }
+
+    /// A thread does not wait any more: a signal came.
+    pub fn withdraw(&self, connection: u32, thread: u64) {
+        self.table.lock().forget(connection, thread);
     }
 
     /// Drops the record locks of a process on one inode, as closing any of its descriptors does.
     pub fn drop_process_locks(&self, ino: Ino, connection: u32) {
         let mut table = self.table.lock();
-        let Some(held) = table.records.get_mut(&ino) else { return };
-        held.retain(|h| h.owner != Owner::Process(connection));
-        if held.is_empty() {
-            table.records.remove(&ino);
+        if let Some(held) = table.records.get_mut(&ino) {
+            held.retain(|h| h.owner != Owner::Process(connection));
+            if held.is_empty() {
+                table.records.remove(&ino);
+            }
         }
-        self.changed.notify_all();
+        // Its own threads, too: one that waits with a descriptor that is closed now has to hear of it.
+        table.ring(ino);
     }
 
     /// Drops everything that an owner holds.
     pub fn drop_owner(&self, owner: Owner) {
-        let table = &mut *self.table.lock();
-        for held in [&mut table.records, &mut table.whole] {
-            held.retain(|_, locks| {
-                locks.retain(|h| h.owner != owner);
-                !locks.is_empty()
-            });
+        let mut table = self.table.lock();
+        for ino in table.drop_locks_of(owner) {
+            table.ring(ino);
         }
-        self.changed.notify_all();
+    }
+
+    /// A process is gone: nothing is held or waited for by it. When it has become another program, its record locks go to
+    /// the connection of that program, unless `heir_is_gone` says that this one has ended, too.
+    pub fn end_process(&self, connection: u32, heir: Option<u32>, heir_is_gone: impl Fn() -> bool) {
+        let mut table = self.table.lock();
+        table.waiting.retain(|waiting| waiting.waiter.connection != connection);
+        // Under the lock: an heir that ends later drops what it has been given.
+        if let Some(heir) = heir.filter(|_| !heir_is_gone()) {
+            table.hand_over(connection, heir);
+        }
+        for ino in table.drop_locks_of(Owner::Process(connection)) {
+            table.ring(ino);
+        }
+    }
+
+    /// A process has become another program, whose connection is `heir`: its record locks stay its own.
+    pub fn hand_over(&self, connection: u32, heir: u32) {
+        self.table.lock().hand_over(connection, heir);
     }
 }
 
-fn conflict(held: &[Held], owner: Owner, exclusive: bool, start: u64, last: u64) -> Option<&Held> {
-    let in_the_way = |h: &&Held| h.owner != owner && (h.exclusive || exclusive) && h.overlaps(start, last);
-    held.iter().filter(in_the_way).min_by_key(|h| h.start)
+impl Table {
+    fn held(&self, ino: Ino, whole: bool) -> &[Held] {
+        let table = if whole { &self.whole } else { &self.records };
+        table.get(&ino).map_or(&[], Vec::as_slice)
+    }
+
+    /// Says whether a lock can be had now, and notes who waits for it.
+    fn grant(&mut self, ino: Ino, wanted: Held, whole: bool, waiter: Option<&Waiter>) -> Result<(), i32> {
+        if let Some(waiter) = waiter {
+            self.forget(waiter.connection, waiter.thread);
+        }
+        let mut in_the_way =
+            conflicts(self.held(ino, whole), wanted.owner, wanted.exclusive, wanted.start, wanted.last)
+                .map(|held| held.owner);
+        let Some(first) = in_the_way.next() else { return Ok(()) };
+        let Some(waiter) = waiter else { return Err(libc::EAGAIN) };
+        let blockers = std::iter::once(first).chain(in_the_way).collect();
+        if !whole && self.is_deadlock(wanted.owner, blockers) {
+            return Err(libc::EDEADLK);
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(libc::ENOLCK);
+        }
+        self.waiting.push(Waiting { waiter: waiter.clone(), ino, wanted, whole });
+        Err(ASK_AGAIN)
+    }
+
+    /// Whether one of the processes that `owner` would wait for waits, by way of others perhaps, for `owner`.
+    fn is_deadlock(&self, owner: Owner, mut blockers: Vec<Owner>) -> bool {
+        let Owner::Process(_) = owner else { return false };
+        let mut seen = Vec::new();
+        while let Some(blocker) = blockers.pop() {
+            if blocker == owner {
+                return true;
+            }
+            if seen.contains(&blocker) {
+                continue;
+            }
+            seen.push(blocker);
+            for waiting in
+                self.waiting.iter().filter(|waiting| !waiting.whole && waiting.wanted.owner == blocker)
+            {
+                let Held { owner, exclusive, start, last, .. } = waiting.wanted;
+                let held = self.held(waiting.ino, false);
+                blockers.extend(conflicts(held, owner, exclusive, start, last).map(|held| held.owner));
+            }
+        }
+        false
+    }
+
+    fn forget(&mut self, connection: u32, thread: u64) {
+        self.waiting
+            .retain(|waiting| (waiting.waiter.connection, waiting.waiter.thread) != (connection, thread));
+    }
+
+    fn ring(&self, ino: Ino) {
+        for waiting in self.waiting.iter().filter(|waiting| waiting.ino == ino) {
+            (waiting.waiter.bell)();
+        }
+    }
+
+    /// The inodes on which the owner held something.
+    fn drop_locks_of(&mut self, owner: Owner) -> Vec<Ino> {
+        let mut changed = Vec::new();
+        for held in [&mut self.records, &mut self.whole] {
+            held.retain(|ino, locks| {
+                let before = locks.len();
+                locks.retain(|h| h.owner != owner);
+                if locks.len() != before {
+                    changed.push(*ino);
+                }
+                !locks.is_empty()
+            });
+        }
+        changed
+    }
+
+    fn hand_over(&mut self, connection: u32, heir: u32) {
+        let locks = self.records.values_mut().flatten();
+        for held in locks.filter(|held| held.owner == Owner::Process(connection)) {
+            held.owner = Owner::Process(heir);
+        }
+    }
+}
+
+/// What others hold of `start ..= last` that excludes the wanted lock.
+fn conflicts(
+    held: &[Held],
+    owner: Owner,
+    exclusive: bool,
+    start: u64,
+    last: u64,
+) -> impl Iterator<Item = &Held> {
+    held.iter().filter(move |h| h.owner != owner && (h.exclusive || exclusive) && h.overlaps(start, last))
 }
 
 /// Takes `start ..= last` out of what an owner holds, splitting locks that reach beyond it.
@@ -199,6 +314,7 @@ fn cut(held: &mut Vec<Held>, owner: Owner, start: u64, last: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     const INO: Ino = Ino(5);
 
@@ -207,7 +323,7 @@ mod tests {
     }
 
     fn set(locks: &Locks, owner: Owner, range: LockRange) -> Result<(), i32> {
-        locks.set_record(INO, owner, &range, false, &|| false)
+        locks.set_record(INO, owner, &range, None)
     }
 
     #[test]
@@ -244,11 +360,90 @@ mod tests {
     fn flock_upgrades_in_place() {
         let locks = Locks::default();
         let (a, b) = (Owner::File(1), Owner::File(2));
-        let set = |owner, op| locks.set_whole(INO, owner, op | libc::LOCK_NB, &|| false);
+        let set = |owner, op| locks.set_whole(INO, owner, op, None);
         assert_eq!(set(a, libc::LOCK_SH), Ok(()));
         assert_eq!(set(a, libc::LOCK_EX), Ok(()));
         assert_eq!(set(b, libc::LOCK_SH), Err(libc::EWOULDBLOCK));
         assert_eq!(set(a, libc::LOCK_UN), Ok(()));
         assert_eq!(set(b, libc::LOCK_SH), Ok(()));
+    }
+
+    /// A waiter, and how often its bell has rung.
+    fn waiter(connection: u32, thread: u64) -> (Waiter, Arc<AtomicU32>) {
+        let rung = Arc::new(AtomicU32::new(0));
+        let counter = rung.clone();
+        let bell = Arc::new(move || {
+            counter.fetch_add(1, Relaxed);
+        });
+        (Waiter { connection, thread, bell }, rung)
+    }
+
+    fn wait(locks: &Locks, waiter: &Waiter, start: u64) -> Result<(), i32> {
+        let owner = Owner::Process(waiter.connection);
+        locks.set_record(INO, owner, &range(libc::F_WRLCK, start, 1), Some(waiter))
+    }
+
+    #[test]
+    fn a_waiter_hears_of_each_change_until_it_has_the_lock() {
+        let locks = Locks::default();
+        let (waiter, rung) = waiter(2, 7);
+        assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 2)), Ok(()));
+        assert_eq!(wait(&locks, &waiter, 0), Err(ASK_AGAIN));
+        assert_eq!(set(&locks, Owner::Process(1), range(libc::F_UNLCK, 1, 1)), Ok(()));
+        assert_eq!((rung.load(Relaxed), wait(&locks, &waiter, 0)), (1, Err(ASK_AGAIN)));
+        locks.drop_process_locks(INO, 1);
+        assert_eq!((rung.load(Relaxed), wait(&locks, &waiter, 0)), (2, Ok(())));
+        locks.drop_owner(Owner::Process(2));
+        assert_eq!(rung.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn a_waiter_that_withdraws_hears_no_more() {
+        let locks = Locks::default();
+        let (waiter, rung) = waiter(2, 7);
+        assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 0)), Ok(()));
+        assert_eq!(wait(&locks, &waiter, 0), Err(ASK_AGAIN));
+        locks.withdraw(2, 7);
+        locks.drop_owner(Owner::Process(1));
+        assert_eq!(rung.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_ring_of_processes_is_a_deadlock_and_a_chain_is_not() {
+        let locks = Locks::default();
+        let (one, two, three) = (waiter(1, 1).0, waiter(2, 1).0, waiter(3, 1).0);
+        for process in 1..=3 {
+            assert_eq!(set(&locks, Owner::Process(process), range(libc::F_WRLCK, process.into(), 1)), Ok(()));
+        }
+        assert_eq!(wait(&locks, &one, 2), Err(ASK_AGAIN));
+        assert_eq!(wait(&locks, &two, 3), Err(ASK_AGAIN));
+        assert_eq!(wait(&locks, &three, 1), Err(libc::EDEADLK));
+        // Whoever has given up its wait closes no ring.
+        locks.withdraw(2, 1);
+        assert_eq!(wait(&locks, &three, 1), Err(ASK_AGAIN));
+        assert_eq!(wait(&locks, &two, 3), Err(libc::EDEADLK));
+    }
+
+    #[test]
+    fn locks_of_open_files_are_never_a_deadlock() {
+        let locks = Locks::default();
+        let (one, two) = (waiter(1, 1).0, waiter(1, 2).0);
+        let (a, b) = (Owner::File(1), Owner::File(2));
+        assert_eq!(set(&locks, a, range(libc::F_WRLCK, 0, 1)), Ok(()));
+        assert_eq!(set(&locks, b, range(libc::F_WRLCK, 1, 1)), Ok(()));
+        assert_eq!(locks.set_record(INO, a, &range(libc::F_WRLCK, 1, 1), Some(&one)), Err(ASK_AGAIN));
+        assert_eq!(locks.set_record(INO, b, &range(libc::F_WRLCK, 0, 1), Some(&two)), Err(ASK_AGAIN));
+    }
+
+    #[test]
+    fn a_program_keeps_the_locks_of_the_one_it_replaced() {
+        let locks = Locks::default();
+        assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 0)), Ok(()));
+        locks.end_process(1, Some(2), || false);
+        assert_eq!(set(&locks, Owner::Process(3), range(libc::F_WRLCK, 0, 0)), Err(libc::EAGAIN));
+        assert_eq!(set(&locks, Owner::Process(2), range(libc::F_RDLCK, 0, 0)), Ok(()));
+        // The exec failed, and the process ended as it was.
+        locks.end_process(2, Some(4), || true);
+        assert_eq!(set(&locks, Owner::Process(3), range(libc::F_WRLCK, 0, 0)), Ok(()));
     }
 }

@@ -93,7 +93,7 @@ fn a_child_shares_offsets_and_keeps_files_that_its_parent_closed() {
     let parent = rig.client();
     let file = create(&parent, b"/x");
     parent.write(file, b"abc").unwrap();
-    let ticket = parent.prepare_child(false).unwrap();
+    let ticket = parent.prepare_child(weft_client::Child::Forked).unwrap();
     parent.close(file).unwrap();
     parent.adopt(ticket);
     assert_eq!(parent.write(file, b"def").unwrap(), 3);

@@ -7,7 +7,7 @@
 use crate::{process, report, sys, table};
 use libc::c_char;
 use std::ptr;
-use weft_client::{Client, Errno, ForkTicket};
+use weft_client::{Child, Client, Errno, ForkTicket};
 
 /// Room for the strings that are composed: preload list, socket, prefix, connection, directory.
 const TEXT_BYTES: usize = 5 * 4096;
@@ -72,13 +72,13 @@ fn inherits() -> bool {
 }
 
 impl Environment {
-    /// Composes the environment from the caller's.
+    /// Composes the environment, for the program that this process becomes, from the caller's.
     ///
     /// # Safety
     /// `given` is null or an array of C strings that ends with null, and lives as long as the result.
     pub unsafe fn new(given: *const *const c_char) -> Result<Environment, Errno> {
         // SAFETY: the caller's promise.
-        unsafe { Self::for_child(given, false) }
+        unsafe { Self::compose(given, Child::Executed, false) }
     }
 
     /// The same for a program that another process will become; `inherits_more`: it gets weft descriptors that are
@@ -87,6 +87,15 @@ impl Environment {
     /// # Safety
     /// As [`new`](Self::new).
     pub unsafe fn for_child(given: *const *const c_char, inherits_more: bool) -> Result<Environment, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::compose(given, Child::Spawned, inherits_more) }
+    }
+
+    unsafe fn compose(
+        given: *const *const c_char,
+        child: Child,
+        inherits_more: bool,
+    ) -> Result<Environment, Errno> {
         crate::mapping::pages::write_back_all();
         let mut count = 0;
         // SAFETY: the caller's promise, here and below.
@@ -102,7 +111,7 @@ impl Environment {
         let mut builder = Builder { array, count: 0, text, text_left: TEXT_BYTES };
         let mut environment = Environment { memory, len, array, ticket: None };
         // SAFETY: as promised; the array just counted.
-        unsafe { environment.fill(given, count, inherits_more, &mut builder)? };
+        unsafe { environment.fill(given, count, child, inherits_more, &mut builder)? };
         Ok(environment)
     }
 
@@ -110,6 +119,7 @@ impl Environment {
         &mut self,
         given: *const *const c_char,
         count: usize,
+        child: Child,
         inherits_more: bool,
         builder: &mut Builder,
     ) -> Result<(), Errno> {
@@ -163,7 +173,7 @@ impl Environment {
         }
         if process::is_connected() && (inherits_more || inherits()) {
             let client = process::client()?;
-            let ticket = client.prepare_child(true)?;
+            let ticket = client.prepare_child(child)?;
             let socket = ticket.socket();
             let (mut digits1, mut digits2) = ([0; 20], [0; 20]);
             self.ticket = Some((client, ticket));

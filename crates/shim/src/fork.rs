@@ -2,14 +2,14 @@
 
 use crate::{process, sys};
 use libc::pid_t;
-use weft_client::{Client, Errno, ForkTicket};
+use weft_client::{Child, Client, Errno, ForkTicket};
 
 type Ticket = Option<(&'static Client, Result<ForkTicket, Errno>)>;
 
 /// Forks by `make`; parent and child each go on with a connection of their own.
 pub fn fork(make: impl FnOnce() -> pid_t) -> pid_t {
     let ticket: Ticket = if process::is_connected() {
-        process::client().ok().map(|client| (client, client.prepare_child(false)))
+        process::client().ok().map(|client| (client, client.prepare_child(Child::Forked)))
     } else {
         None
     };

@@ -22,6 +22,7 @@
 #[macro_use]
 pub mod surface;
 
+pub mod advice;
 pub mod descriptor;
 pub mod environment;
 pub mod file;

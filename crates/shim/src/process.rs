@@ -324,6 +324,11 @@ pub unsafe fn start(environment: *mut *const c_char) {
     sys::umask(mask);
     UMASK.store(mask, Relaxed);
     // SAFETY: the caller's promise, here and below.
+    if let Some(adviser) = unsafe { variable(environment, crate::advice::ENV_HINTS) } {
+        // SAFETY: as above.
+        unsafe { crate::advice::start(adviser) };
+    }
+    // SAFETY: as above.
     let Some(socket) = (unsafe { variable(environment, ENV_SOCKET) }) else { return };
     // SAFETY: as above.
     let mut at = unsafe { variable(environment, ENV_AT) }.unwrap_or(DEFAULT_AT);

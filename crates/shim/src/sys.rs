@@ -194,35 +194,6 @@ pub fn geteuid() -> u32 {
     call!(geteuid).unwrap_or(0) as u32
 }
 
-/// Sleeps.
-pub fn sleep_ns(ns: u64) {
-    let time = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
-    let _ = call!(nanosleep, &raw const time, 0usize);
-}
-
-/// Whether a process has ended, perhaps without having been waited for.
-pub fn is_dead(pid: u32) -> bool {
-    if let Err(error) = call!(kill, pid, 0) {
-        return error == libc::ESRCH;
-    }
-    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0; 20];
-    let parts = crate::report::decimal(pid.into(), &mut digits).iter().chain(b"/stat");
-    for (to, from) in path.iter_mut().skip(6).zip(parts) {
-        *to = *from;
-    }
-    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
-    let Ok(fd) = open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0) else { return true };
-    let mut line = [0; 512];
-    let len = read(fd, &mut line).unwrap_or(0);
-    let _ = weft_client::sys::close(fd);
-    // The state follows the name, which stands in parentheses and may hold any byte.
-    let line = line.get(..len).unwrap_or(&[]);
-    let name_end = line.iter().rposition(|&byte| byte == b')');
-    let state = name_end.and_then(|at| line.get(at + 2)).copied();
-    matches!(state, Some(b'Z' | b'X'))
-}
-
 /// Lets another thread run.
 pub fn yield_now() {
     let _ = call!(sched_yield);

@@ -85,11 +85,21 @@ pub struct Measured {
     pub calls: AtomicU64,
 }
 
+/// What the server tells without being asked.
+#[repr(C, align(4096))]
+#[derive(Default)]
+pub struct Events {
+    /// Counts changes of locks that some thread of the process waits for; those threads sleep on it.
+    pub locks: AtomicU32,
+}
+
 /// A whole channel.
 #[repr(C)]
 pub struct Channel {
     /// Measurements.
     pub measured: Measured,
+    /// Events.
+    pub events: Events,
     /// Slots.
     pub slots: [Slot; SLOTS],
     /// Payloads, one per slot.

@@ -42,6 +42,33 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let _ = call!(futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout, 0usize, 0usize);
 }
 
+/// Sleeps like [`futex_wait`], and says why it came back: `Ok` woken, `EAGAIN` the word is another, `ETIMEDOUT`, or `EINTR` for a
+/// signal whose handler does not want calls to go on (after one with `SA_RESTART` the sleep goes on). A kernel before 5.16
+/// cannot tell the two kinds apart; there every handler is an `EINTR`.
+pub fn futex_wait_interruptible(word: &AtomicU32, expected: u32, timeout_ns: u64) -> Result<(), Errno> {
+    /// `struct futex_waitv`.
+    #[repr(C)]
+    struct Wait {
+        expected: u64,
+        word: u64,
+        flags: u32,
+        reserved: u32,
+    }
+    const FUTEX2_SIZE_U32: u32 = 2;
+    let wait =
+        Wait { expected: expected.into(), word: word.as_ptr() as u64, flags: FUTEX2_SIZE_U32, reserved: 0 };
+    // The end is absolute: that is what lets the kernel begin again.
+    let end = monotonic_ns() + timeout_ns;
+    let end = libc::timespec { tv_sec: (end / 1_000_000_000) as i64, tv_nsec: (end % 1_000_000_000) as i64 };
+    match call!(futex_waitv, &raw const wait, 1usize, 0usize, &raw const end, libc::CLOCK_MONOTONIC) {
+        Err(libc::ENOSYS) => {
+            let left = libc::timespec { tv_sec: 0, tv_nsec: timeout_ns.min(999_999_999) as i64 };
+            call!(futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const left, 0usize, 0usize).map(drop)
+        }
+        result => result.map(drop),
+    }
+}
+
 /// Wakes up to `count` sleepers on `word`.
 pub fn futex_wake(word: &AtomicU32, count: u32) {
     let _ = call!(futex, word.as_ptr(), libc::FUTEX_WAKE, count, 0usize, 0usize, 0usize);

@@ -16,6 +16,7 @@ use crate::volume::Volume;
 pub use open::Opener;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use weft_client::proto::{Op, WireStatfs};
 use weft_client::shared::channel::{Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
@@ -192,14 +193,20 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
         }
         Op::SetHint => open::set_hint(ask),
         Op::Inspect => inspect(ask),
+        Op::Withdraw => {
+            ask.volume.locks.withdraw(ask.connection.id, ask.arg(0));
+            done(0)
+        }
     }
 }
 
 fn close(ask: &Ask<'_>) -> Outcome {
     let file = ask.file_arg(0);
     let open = ask.open_file(0)?;
-    // Closing any descriptor of a file drops the process's record locks on it (POSIX).
-    ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
+    if ask.arg(1) == 0 {
+        // Closing any descriptor of a file drops the process's record locks on it (POSIX).
+        ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
+    }
     if !ask.connection.give_up(file) {
         return Err(Failure(libc::EBADF));
     }
@@ -234,10 +241,14 @@ fn retain(ask: &Ask<'_>) -> Outcome {
         for _ in count..still {
             ask.volume.files.reference(FileRef(file));
         }
-        if count > still
-            && let Some(last) = ask.volume.files.release(FileRef(file), count - still)
-        {
-            close_last(ask.volume, &last);
+        if count > still {
+            if let Some(open) = ask.volume.files.get(FileRef(file)) {
+                // As closing does: exec closed a descriptor of it.
+                ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
+            }
+            if let Some(last) = ask.volume.files.release(FileRef(file), count - still) {
+                close_last(ask.volume, &last);
+            }
         }
     }
     done(0)
@@ -263,10 +274,27 @@ fn inspect(ask: &Ask<'_>) -> Outcome {
 
 fn flock(ask: &Ask<'_>) -> Outcome {
     let open = ask.open_file(0)?;
-    let cancelled = || ask.connection.is_closing();
+    let waiter = ask.connection.waiter(ask.arg(2));
     let owner = Owner::File(open.file.0);
-    ask.volume.locks.set_whole(open.inode.ino, owner, ask.arg(1) as i32, &cancelled).map_err(Failure)?;
+    let (ino, operation) = (open.inode.ino, ask.arg(1) as i32);
+    among_the_living(ask, || ask.volume.locks.set_whole(ino, owner, operation, Some(&waiter)))?;
     done(0)
+}
+
+/// Does something with locks in whose way no process is that has ended. The kernel gives back the locks of a process before
+/// anybody can see that it has ended; here the news take a moment, for which the caller waits.
+fn among_the_living<T>(ask: &Ask<'_>, act: impl Fn() -> Result<T, i32>) -> Result<T, Failure> {
+    const TRIES: u32 = 3_000;
+    const PAUSE: Duration = Duration::from_millis(1);
+    for _ in 0..TRIES {
+        match act() {
+            Err(libc::EAGAIN | libc::EDEADLK) if ask.connection.others_have_ended() => {
+                std::thread::sleep(PAUSE)
+            }
+            result => return result.map_err(Failure),
+        }
+    }
+    act().map_err(Failure)
 }
 
 fn record_lock(ask: &Ask<'_>) -> Outcome {
@@ -283,7 +311,11 @@ fn record_lock(ask: &Ask<'_>) -> Outcome {
     let ino = open.inode.ino;
     match command {
         libc::F_GETLK | libc::F_OFD_GETLK => {
-            let found = ask.volume.locks.in_the_way(ino, owner, &range);
+            let look = || match ask.volume.locks.in_the_way(ino, owner, &range) {
+                Some(_) if ask.connection.others_have_ended() => Err(libc::EAGAIN),
+                found => Ok(found),
+            };
+            let found = among_the_living(ask, look)?;
             let lock = found.unwrap_or(LockRange { kind: libc::F_UNLCK, ..range });
             let values = [lock.kind as u64, lock.start, lock.len, u64::from(lock.pid), 0, 0];
             Ok(Response { values, ..Response::default() })
@@ -295,9 +327,9 @@ fn record_lock(ask: &Ask<'_>) -> Outcome {
             if range.kind == libc::F_WRLCK && !writable || range.kind == libc::F_RDLCK && !readable {
                 return Err(Failure(libc::EBADF));
             }
-            let wait = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-            let cancelled = || ask.connection.is_closing();
-            ask.volume.locks.set_record(ino, owner, &range, wait, &cancelled).map_err(Failure)?;
+            let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+            let waiter = waits.then(|| ask.connection.waiter(ask.arg(6)));
+            among_the_living(ask, || ask.volume.locks.set_record(ino, owner, &range, waiter.as_ref()))?;
             done(0)
         }
         _ => Err(Failure(libc::EINVAL)),

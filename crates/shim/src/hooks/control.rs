@@ -20,10 +20,6 @@ const F_GET_FILE_RW_HINT: c_int = 1037;
 /// Greatest write-lifetime hint (`RWH_WRITE_LIFE_EXTREME`).
 const HINT_MAX: u64 = 5;
 
-/// How long a dead holder's lock is waited for: 3,000 times 1 ms.
-const DEAD_HOLDER_TRIES: u32 = 3000;
-const DEAD_HOLDER_WAIT_NS: u64 = 1_000_000;
-
 /// A `struct flock` as a range from the start of the file.
 fn range_of(client: &Client, file: FileRef, lock: &libc::flock) -> Result<LockRange, Errno> {
     let base = match i32::from(lock.l_whence) {
@@ -45,32 +41,6 @@ fn range_of(client: &Client, file: FileRef, lock: &libc::flock) -> Result<LockRa
     Ok(LockRange { kind: i32::from(lock.l_type), start: start as u64, len: len as u64, pid: 0 })
 }
 
-/// Asks for a record lock. A process that has ended may still hold one for as long as its end takes to reach the server,
-/// which the kernel's own locks never do: such a holder is waited for.
-fn ask_for_lock(
-    client: &Client,
-    file: FileRef,
-    command: c_int,
-    range: &LockRange,
-) -> Result<LockRange, Errno> {
-    for _ in 0..DEAD_HOLDER_TRIES {
-        let error = match client.record_lock(file, command, range) {
-            Err(error @ (libc::EAGAIN | libc::EACCES)) => error,
-            result => return result,
-        };
-        let query = if command == libc::F_OFD_SETLK { libc::F_OFD_GETLK } else { libc::F_GETLK };
-        let holder = client.record_lock(file, query, range)?;
-        // Unlocked meanwhile: worth another try.
-        let free = holder.kind == libc::F_UNLCK;
-        let dead = holder.pid != 0 && sys::is_dead(holder.pid);
-        if !free && !dead {
-            return Err(error);
-        }
-        sys::sleep_ns(DEAD_HOLDER_WAIT_NS);
-    }
-    client.record_lock(file, command, range)
-}
-
 unsafe fn record_lock(
     client: &Client,
     file: FileRef,
@@ -80,7 +50,7 @@ unsafe fn record_lock(
     // SAFETY: the program promises a `struct flock`, when it is not null.
     let lock = unsafe { lock.as_mut() }.ok_or(libc::EFAULT)?;
     let range = range_of(client, file, lock)?;
-    let found = ask_for_lock(client, file, command, &range)?;
+    let found = client.record_lock(file, command, &range)?;
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
         lock.l_type = found.kind as _;
         if found.kind != libc::F_UNLCK {
@@ -171,7 +141,7 @@ hooks! {
     fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
         match table::get(fd) {
             // On files of the kernel the same widening repairs the programs that the kernel refuses (`EINVAL`).
-            None if command == F_SET_RW_HINT && process::is_on() && arg != 0 => {
+            None if command == F_SET_RW_HINT && (process::is_on() || crate::advice::is_on()) && arg != 0 => {
                 let hint = u64::from(*(arg as *const u32));
                 real::fcntl(fd, command, &raw const hint as usize)
             }

@@ -1,5 +1,6 @@
 //! Opening, closing and duplicating descriptors.
 
+use crate::advice::opened;
 use crate::route::{Last, fail, finish, on_path};
 use crate::{descriptor, sys, table};
 use libc::{c_char, c_int, c_uint};
@@ -19,7 +20,7 @@ hooks! {
             libc::AT_FDCWD,
             path,
             last_of(flags),
-            |_, path| real::open(path, flags, mode),
+            |_, path| opened(real::open(path, flags, mode), flags),
             |client, at, path| descriptor::open(client, at, path, flags, mode),
         )
     }
@@ -29,7 +30,7 @@ hooks! {
             dirfd,
             path,
             last_of(flags),
-            |dirfd, path| real::openat(dirfd, path, flags, mode),
+            |dirfd, path| opened(real::openat(dirfd, path, flags, mode), flags),
             |client, at, path| descriptor::open(client, at, path, flags, mode),
         )
     }
@@ -39,7 +40,7 @@ hooks! {
             libc::AT_FDCWD,
             path,
             last_of(flags),
-            |_, path| real::__open_2(path, flags),
+            |_, path| opened(real::__open_2(path, flags), flags),
             |client, at, path| descriptor::open(client, at, path, flags, 0),
         )
     }
@@ -49,7 +50,7 @@ hooks! {
             dirfd,
             path,
             last_of(flags),
-            |dirfd, path| real::__openat_2(dirfd, path, flags),
+            |dirfd, path| opened(real::__openat_2(dirfd, path, flags), flags),
             |client, at, path| descriptor::open(client, at, path, flags, 0),
         )
     }
@@ -60,7 +61,7 @@ hooks! {
             libc::AT_FDCWD,
             path,
             Last::Follow,
-            |_, path| real::creat(path, mode),
+            |_, path| opened(real::creat(path, mode), flags),
             |client, at, path| descriptor::open(client, at, path, flags, mode),
         )
     }

@@ -58,9 +58,24 @@ unsafe fn reopen_standard(path: *const c_char, flags: c_int, stream: *mut FILE) 
     }
 }
 
+/// libc's `fopen`, and a hint for the file.
+unsafe fn open_advised(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the program's own arguments, and a stream that libc has just made.
+    unsafe {
+        let stream = real::fopen(path, mode);
+        if crate::advice::is_on()
+            && !stream.is_null()
+            && let Ok(flags) = mode_flags(mode)
+        {
+            crate::advice::opened(libc::fileno(stream), flags);
+        }
+        stream
+    }
+}
+
 hooks! {
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::fopen(path, mode), |client, at, path| {
+        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| open_advised(path, mode), |client, at, path| {
             open_stream(client, at, path, mode_flags(mode)?)
         })
     }

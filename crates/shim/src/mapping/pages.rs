@@ -300,7 +300,7 @@ impl Object {
             let _ = sys::rmdir(c_path(&path));
         }
         self.close();
-        let _ = client.close(self.file);
+        let _ = client.give_back(self.file);
         *self = NO_OBJECT;
     }
 }
@@ -328,7 +328,7 @@ impl State {
                 Ok(free)
             }
             Err(error) => {
-                let _ = client.close(file);
+                let _ = client.give_back(file);
                 Err(error)
             }
         }

@@ -1,0 +1,92 @@
+//! Kernel-hint mode: files stay where they are, and what placement knows of them goes to the kernel.
+//!
+//! When a file that is not weft's was opened for writing, the adviser (`weft run --hints`) is asked what to expect of it,
+//! and its answer becomes the file's write-lifetime hint. A hint that the program gives itself comes later and stands.
+
+use crate::{process, report, sys};
+use libc::c_int;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use weft_client::advice::{self, MAGIC, Question};
+use weft_client::sys::{gettid, thread_name};
+
+/// The adviser's socket.
+pub const ENV_HINTS: &[u8] = b"WEFT_HINTS";
+/// `fcntl` command that sets a file's write-lifetime hint.
+pub const F_SET_RW_HINT: c_int = 1036;
+
+struct Socket(UnsafeCell<[u8; 108]>);
+// SAFETY: written by `start` before the program runs, while SOCKET_LEN is 0; only read afterwards.
+unsafe impl Sync for Socket {}
+
+static SOCKET: Socket = Socket(UnsafeCell::new([0; 108]));
+/// Bytes of the socket's path; 0 when the mode is off.
+static SOCKET_LEN: AtomicUsize = AtomicUsize::new(0);
+static COMPLAINED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the mode is on.
+#[inline(always)]
+pub fn is_on() -> bool {
+    SOCKET_LEN.load(Acquire) != 0
+}
+
+/// Turns the mode on.
+///
+/// # Safety
+/// Only before the program runs, with no other thread.
+pub unsafe fn start(socket: &[u8]) {
+    if socket.is_empty() || socket.len() >= 108 {
+        report::complain(&[b"WEFT_HINTS must be a path of at most 107 bytes; no hints are given"]);
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let place = unsafe { &mut *SOCKET.0.get() };
+    for (to, from) in place.iter_mut().zip(socket) {
+        *to = *from;
+    }
+    SOCKET_LEN.store(socket.len(), Release);
+}
+
+/// To be called with the result of libc's `open`: gives the new descriptor its hint. Returns it, with `errno` as it was.
+#[inline(always)]
+pub fn opened(fd: c_int, flags: c_int) -> c_int {
+    if is_on() && fd >= 0 && flags & libc::O_ACCMODE != libc::O_RDONLY && flags & libc::O_PATH == 0 {
+        advise(fd, flags);
+    }
+    fd
+}
+
+#[cold]
+fn advise(fd: c_int, flags: c_int) {
+    let before = sys::errno();
+    let Ok(stat) = sys::fstat(fd) else { return sys::set_errno(before) };
+    let mut path = [0; advice::PATH_MAX];
+    if stat.st_mode & libc::S_IFMT == libc::S_IFREG
+        && let Some(path) = process::descriptor_name(fd, &mut path)
+    {
+        let mut thread = [0; 16];
+        thread_name(&mut thread);
+        let question = Question {
+            magic: MAGIC,
+            flags: flags as u32,
+            size: stat.st_size as u64,
+            thread_id: gettid(),
+            uid: stat.st_uid,
+            path_len: path.len() as u32,
+            zero: 0,
+            thread,
+        };
+        // SAFETY: SOCKET_LEN is not 0, so the path is written and will not change.
+        let socket = unsafe { &*SOCKET.0.get() };
+        let socket = socket.get(..SOCKET_LEN.load(Acquire)).unwrap_or(&[]);
+        match advice::ask(socket, &question, path) {
+            Ok(0) => {}
+            Ok(hint) => {
+                let _ = sys::fcntl(fd, F_SET_RW_HINT, &raw const hint as usize);
+            }
+            Err(_) if COMPLAINED.swap(true, Relaxed) => {}
+            Err(_) => report::complain(&[b"no adviser at ", socket, b": files get no hints"]),
+        }
+    }
+    sys::set_errno(before);
+}
