@@ -181,13 +181,19 @@ pub struct FormatArgs {
 #[command(after_help = "EXAMPLES\n  \
     weft run --volume vol.img -- ls -l /weft\n  \
     weft run --volume vol.img --mode rules --report run.json -- db_bench --db=/weft/db --benchmarks=fillrandom\n  \
-    weft run --volume mem:512M --zone-size 8M -- sh -c 'cp -r /etc /weft && du -sh /weft/etc'\n\n\
+    weft run --volume mem:512M --zone-size 8M -- sh -c 'cp -r /etc /weft && du -sh /weft/etc'\n  \
+    weft run --hints -- db_bench --db=/var/tmp/db --benchmarks=fillrandom\n\n\
     The exit status is the program's (128 and the number of the signal that ended it), or 125 when weft itself \
     failed, 126 when the program cannot run under weft, 127 when it was not found.")]
 pub struct RunArgs {
     /// The volume: an image file, or mem:SIZE for one in memory that is gone afterwards.
     #[arg(long, value_name = "IMAGE|mem:SIZE")]
-    pub volume: String,
+    #[arg(required_unless_present = "hints")]
+    pub volume: Option<String>,
+    /// No volume: files stay where they are, and the streams of the policy go to the kernel as lifetime hints; hints
+    /// that the program gives wrongly are repaired.
+    #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "real_time"])]
+    pub hints: bool,
     /// The path at which the program sees the volume; it need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,

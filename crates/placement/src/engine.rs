@@ -206,6 +206,11 @@ impl Engine {
             .collect()
     }
 
+    /// Bytes that the volume is expected to take until data of a stream dies; `None` when nothing is known.
+    pub fn lifetime_bytes(&self, id: StreamId) -> Option<u64> {
+        self.stream(id)?.lifetime.expected_bytes()
+    }
+
     /// How the engine decides.
     pub fn mode(&self) -> Mode {
         self.mode

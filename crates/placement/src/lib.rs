@@ -36,6 +36,7 @@ pub mod policy;
 pub mod resolver;
 pub mod share;
 pub mod sim;
+pub mod temperature;
 
 pub use budget::budget;
 pub use context::{FileContext, OpenIntent, WriteHint};
@@ -45,3 +46,4 @@ pub use explain::Explanation;
 pub use mode::{BadMode, Mode};
 pub use policy::{Policy, PolicyError};
 pub use resolver::{Resolver, ZoneResolver};
+pub use temperature::{HintResolver, Lifetimes};

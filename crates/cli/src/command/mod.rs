@@ -5,6 +5,7 @@ pub mod copy;
 pub mod files;
 pub mod format;
 pub mod fsck;
+pub mod hints;
 pub mod lab;
 pub mod list;
 pub mod policy;

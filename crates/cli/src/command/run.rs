@@ -68,11 +68,14 @@ pub struct Ran {
 
 /// Runs a program and returns its exit status.
 pub fn run(args: &RunArgs) -> Result<u8, CliError> {
-    let spec = Spec::parse(&args.volume)?;
     let guest = Guest { command: &args.command, at: &args.at, stdout: Output::Inherit };
     guest.check()?;
-    let shim = find_shim()?;
     let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+    let Some(volume) = &args.volume else {
+        return crate::command::hints::run(args, &guest, &signals);
+    };
+    let spec = Spec::parse(volume)?;
+    let shim = find_shim()?;
     let choice = args.placement.choice();
     let ran = match reach(&spec, &args.geometry, &args.placement, &choice)? {
         Reached::Elsewhere(socket) => elsewhere(&guest, &shim, &socket, &signals)?,
@@ -232,12 +235,28 @@ impl Guest<'_> {
         program::find(name).map(drop)
     }
 
+    /// Runs the program to its end, without a volume and with hints for its files; its exit status.
+    pub fn run_with_hints(&self, shim: &Path, adviser: &Path, signals: &Queue) -> Result<u8, CliError> {
+        let variables = [("WEFT_HINTS", adviser.as_os_str())];
+        self.run_with(shim, &variables, signals).map(|ended| exit_status(ended.status))
+    }
+
     /// Runs the program to its end.
     fn run(&self, shim: &Path, socket: &Path, signals: &Queue) -> Result<Ended, CliError> {
+        let variables = [("WEFT_SOCKET", socket.as_os_str()), ("WEFT_AT", OsStr::new(self.at))];
+        self.run_with(shim, &variables, signals)
+    }
+
+    fn run_with(
+        &self,
+        shim: &Path,
+        variables: &[(&str, &OsStr)],
+        signals: &Queue,
+    ) -> Result<Ended, CliError> {
         let program = program::find(&self.command[0])?;
         let mut command = Command::new(&program);
         command.arg0(&self.command[0]).args(&self.command[1..]);
-        command.env("LD_PRELOAD", preload(shim)).env("WEFT_SOCKET", socket).env("WEFT_AT", self.at);
+        command.env("LD_PRELOAD", preload(shim)).envs(variables.iter().copied());
         let failed = |e| CliError::io("start", &program, e);
         match self.stdout {
             Output::Inherit => {}

@@ -1,5 +1,6 @@
 //! System calls that the standard library does not have, each with a safe face.
 
 pub mod file;
+pub mod peer;
 pub mod signal;
 pub mod time;

@@ -11,6 +11,8 @@ mod format;
 #[cfg(test)]
 mod fsck;
 #[cfg(test)]
+mod hints;
+#[cfg(test)]
 mod policy;
 #[cfg(test)]
 mod run;

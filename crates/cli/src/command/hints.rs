@@ -1,0 +1,162 @@
+//! `weft run --hints`: a program on an ordinary file system, with placement's streams as the kernel's lifetime hints.
+//!
+//! The preloaded library asks for each file that the program opens for writing; this process answers. Streams are what
+//! the policy says; lifetimes are not learned, since nobody here sees files die.
+
+use crate::args::RunArgs;
+use crate::command::run::{Guest, find_shim};
+use crate::error::CliError;
+use crate::host;
+use crate::say::say;
+use crate::sys::signal::Queue;
+use crate::table::{Align, Table};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft_client::advice::{MAGIC, PATH_MAX, Question};
+use weft_placement::{Engine, FileContext, HintResolver, Lifetimes, OpenIntent, WriteHint};
+
+/// How long the adviser waits for the rest of a question.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What was answered, by stream.
+#[derive(Default)]
+struct Given {
+    streams: BTreeMap<u16, (WriteHint, u64)>,
+    refused: u64,
+}
+
+struct Adviser {
+    engine: Engine,
+    resolver: Box<dyn HintResolver>,
+    begun: Instant,
+    given: Mutex<Given>,
+}
+
+/// The socket's file; removed at the end.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Runs the program; its exit status.
+pub fn run(args: &RunArgs, guest: &Guest<'_>, signals: &Queue) -> Result<u8, CliError> {
+    let shim = find_shim()?;
+    let socket = SocketFile(host::private_socket()?);
+    let failed = |e| CliError::io("listen on", &socket.0, e);
+    let listener = UnixListener::bind(&socket.0).map_err(failed)?;
+    let adviser = Arc::new(Adviser {
+        engine: args.placement.choice().engine()?,
+        resolver: Box::new(Lifetimes),
+        begun: Instant::now(),
+        given: Mutex::default(),
+    });
+    let answering = Arc::clone(&adviser);
+    std::thread::Builder::new()
+        .name("weft-hints".into())
+        .spawn(move || answering.serve(&listener))
+        .map_err(failed)?;
+    let status = guest.run_with_hints(&shim, &socket.0, signals)?;
+    if !args.quiet {
+        say(format_args!("\n{adviser}"));
+    }
+    Ok(status)
+}
+
+impl Adviser {
+    fn serve(&self, listener: &UnixListener) {
+        for stream in listener.incoming() {
+            if let Err(error) = stream.and_then(|stream| self.answer(stream)) {
+                self.given.lock().refused += 1;
+                tracing::warn!(%error, "a question for a hint was not answered");
+            }
+        }
+    }
+
+    /// Answers the one question of a connection.
+    fn answer(&self, mut stream: UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut question = <Question as bytemuck::Zeroable>::zeroed();
+        stream.read_exact(bytemuck::bytes_of_mut(&mut question))?;
+        if question.magic != MAGIC || question.path_len as usize > PATH_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a question"));
+        }
+        let mut path = vec![0; question.path_len as usize];
+        stream.read_exact(&mut path)?;
+        let process = process_name(&stream);
+        let hint = self.advise(&question, &path, &process);
+        stream.write_all(&(hint as u64).to_le_bytes())
+    }
+
+    fn advise(&self, question: &Question, path: &[u8], process: &str) -> WriteHint {
+        let thread = question.thread.split(|&byte| byte == 0).next().unwrap_or_default();
+        let thread = String::from_utf8_lossy(thread);
+        let tag = self.engine.place(&FileContext {
+            process,
+            thread: &thread,
+            thread_id: question.thread_id,
+            flags: intent(question.flags as i32, question.size),
+            size: question.size,
+            uid: question.uid,
+            now: self.begun.elapsed(),
+            ..FileContext::new(path)
+        });
+        let hint = self.resolver.hint(self.engine.lifetime_bytes(tag.stream));
+        let mut given = self.given.lock();
+        let of_stream = given.streams.entry(tag.stream.0).or_default();
+        *of_stream = (hint, of_stream.1 + 1);
+        hint
+    }
+}
+
+/// The flags of `open(2)` in placement's terms. Whether the file was made by this call is seen by its being empty.
+fn intent(flags: i32, size: u64) -> OpenIntent {
+    let named = [
+        (libc::O_APPEND, OpenIntent::APPEND),
+        (libc::O_DIRECT, OpenIntent::DIRECT),
+        (libc::O_DSYNC, OpenIntent::SYNC),
+        (libc::O_TMPFILE, OpenIntent::TMPFILE),
+        (libc::O_EXCL, OpenIntent::EXCL),
+        (libc::O_TRUNC, OpenIntent::TRUNC),
+    ];
+    let mut intent = OpenIntent::WRITE;
+    intent.set(OpenIntent::CREATE, flags & libc::O_CREAT != 0 && size == 0);
+    for (flag, meaning) in named {
+        intent.set(meaning, flags & flag == flag);
+    }
+    intent
+}
+
+/// Name of the process at the other end; empty when it is gone.
+fn process_name(stream: &UnixStream) -> String {
+    let Ok(pid) = crate::sys::peer::pid(stream.as_raw_fd()) else { return String::new() };
+    let name = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("comm"));
+    name.map(|name| name.trim_end().to_string()).unwrap_or_default()
+}
+
+impl fmt::Display for Adviser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = self.given.lock();
+        writeln!(f, "hints      mode {}, policy {}", self.engine.mode(), self.engine.policy_name())?;
+        let mut table =
+            Table::new(&[("stream", Align::Left), ("files", Align::Right), ("hint", Align::Left)]);
+        for (id, (hint, files)) in &given.streams {
+            let name = self.engine.stream_name(weft_core::StreamId(*id)).unwrap_or("-").to_string();
+            table.row([name, files.to_string(), hint.to_string()]);
+        }
+        write!(f, "\n{table}")?;
+        if given.refused > 0 {
+            writeln!(f, "\n{} questions could not be answered", given.refused)?;
+        }
+        Ok(())
+    }
+}
