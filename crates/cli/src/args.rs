@@ -37,7 +37,7 @@ pub struct Cli {
 /// What to do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Make a volume on an emulated zoned device in an image file.
+    /// Make a volume on an emulated zoned device in an image file, or on a real zoned drive.
     Format(FormatArgs),
     /// Run a program with a volume at a path of its own.
     Run(RunArgs),
@@ -156,7 +156,10 @@ impl PlacementArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft format --size 4G vol.img\n  \
     weft format --size 512M --zone-size 8M --preset tlc --force vol.img\n  \
-    weft format --geometry drive.toml vol.img")]
+    weft format --geometry drive.toml vol.img\n  \
+    weft format /dev/nvme0n1\n  \
+    weft format --zonefs /dev/nvme0n1\n  \
+    mount -t zonefs -o explicit-open,errors=zone-ro /dev/nvme0n1 /mnt/z && weft format zonefs:/mnt/z")]
 pub struct FormatArgs {
     /// Bytes of the device, such as 512M or 4G [default: the geometry's, or 1G]
     #[arg(long, value_name = "BYTES")]
@@ -166,14 +169,21 @@ pub struct FormatArgs {
     /// A name for the volume.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub label: String,
-    /// Overwrite the image when it exists. Everything in it is lost.
+    /// Overwrite the image when it exists, or a drive that holds data. Everything in it is lost.
     #[arg(long)]
     pub force: bool,
+    /// Make an empty zonefs of a zoned block device instead of a volume.
+    #[arg(long)]
+    pub zonefs: bool,
     /// Say nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
-    /// The image file to make.
-    pub image: PathBuf,
+    /// Another way to name the drive.
+    #[arg(long, value_name = "DEVICE|zonefs:DIR", conflicts_with = "image")]
+    pub device: Option<PathBuf>,
+    /// The image file to make, a zoned block device, or zonefs:DIR for a mounted zonefs.
+    #[arg(required_unless_present = "device")]
+    pub image: Option<PathBuf>,
 }
 
 /// `weft run`
@@ -186,8 +196,9 @@ pub struct FormatArgs {
     The exit status is the program's (128 and the number of the signal that ended it), or 125 when weft itself \
     failed, 126 when the program cannot run under weft, 127 when it was not found.")]
 pub struct RunArgs {
-    /// The volume: an image file, or mem:SIZE for one in memory that is gone afterwards.
-    #[arg(long, value_name = "IMAGE|mem:SIZE")]
+    /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE for one in memory that is gone
+    /// afterwards.
+    #[arg(long, value_name = "IMAGE|DEVICE|zonefs:DIR|mem:SIZE")]
     #[arg(required_unless_present = "hints")]
     pub volume: Option<String>,
     /// No volume: files stay where they are, and the streams of the policy go to the kernel as lifetime hints; hints

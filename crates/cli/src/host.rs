@@ -1,5 +1,6 @@
 //! A volume served by this process, or by another one: whoever comes first serves it, the others are its clients.
 
+use crate::device::{is_busy, path_of};
 use crate::error::CliError;
 use crate::snapshot::Snapshot;
 use crate::sys::signal;
@@ -81,6 +82,7 @@ fn listens(socket: &Path) -> bool {
 
 /// Finds the server of an image, or becomes it.
 pub fn reach(image: &Path, choice: &MountChoice) -> Result<Reached, CliError> {
+    let image = &*path_of(image);
     let missing = |source: io::Error| CliError::Device(DeviceError::Io { path: image.to_path_buf(), source });
     std::fs::metadata(image).map_err(missing)?;
     let socket = socket_path(image).map_err(|e| CliError::io("a socket for", image, e))?;
@@ -91,8 +93,8 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<Reached, CliError> {
         }
         match volume::open(image, choice) {
             Ok(mounted) => return Ok(Reached::Here(Box::new(Hosted::start(mounted, socket)?))),
-            Err(CliError::Device(DeviceError::Busy(_)))
-                if begun.elapsed() < BUSY_PATIENCE && !signal::was_interrupted() =>
+            Err(error)
+                if is_busy(&error) && begun.elapsed() < BUSY_PATIENCE && !signal::was_interrupted() =>
             {
                 std::thread::sleep(BUSY_STEP);
             }

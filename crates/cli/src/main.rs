@@ -6,6 +6,7 @@
 mod access;
 mod args;
 mod command;
+mod device;
 mod error;
 mod host;
 mod place;

@@ -1,5 +1,6 @@
 //! `IMAGE:/path` or a path on the host.
 
+use crate::device::{ZONEFS_PREFIX, path_of};
 use crate::error::CliError;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,13 +24,18 @@ impl Place {
     /// Reads a place. What stands before `:/` (or a colon at the end) is an image, unless the whole is a file's name.
     pub fn parse(text: &OsStr) -> Result<Place, CliError> {
         let bytes = text.as_bytes();
-        let split = bytes
+        // The colon of `zonefs:DIR` is not the one that ends a volume's name.
+        let prefix = ZONEFS_PREFIX.as_bytes();
+        let skipped = if bytes.starts_with(prefix) { prefix.len() } else { 0 };
+        let split = bytes[skipped..]
             .windows(2)
             .position(|two| two == b":/")
+            .map(|at| at + skipped)
             .or_else(|| bytes.last().filter(|&&last| last == b':').map(|_| bytes.len() - 1));
         let Some(at) = split.filter(|&at| at > 0) else { return Ok(Place::Local(bytes.to_vec())) };
         let image = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
-        if image.is_dir() || (!image.exists() && PathBuf::from(text).exists()) {
+        let zonefs = skipped > 0 && path_of(&image).is_dir();
+        if image.is_dir() || (!image.exists() && !zonefs && PathBuf::from(text).exists()) {
             return Ok(Place::Local(bytes.to_vec()));
         }
         let path = if at + 1 == bytes.len() { b"/".to_vec() } else { bytes[at + 1..].to_vec() };
@@ -61,6 +67,15 @@ mod tests {
         assert_eq!(parse("/a/b"), Place::Local(b"/a/b".to_vec()));
         assert_eq!(parse("a:b"), Place::Local(b"a:b".to_vec()));
         assert_eq!(parse(":/x"), Place::Local(b":/x".to_vec()));
+    }
+
+    #[test]
+    fn a_zonefs_directory_stands_behind_its_prefix() {
+        let volume = |image: &str, path: &str| Place::Volume { image: image.into(), path: path.into() };
+        let parse = |text: &str| Place::parse(OsStr::new(text)).unwrap();
+        assert_eq!(parse("zonefs:/mnt/z:/db"), volume("zonefs:/mnt/z", "/db"));
+        assert_eq!(parse("zonefs:/mnt/z:"), volume("zonefs:/mnt/z", "/"));
+        assert_eq!(parse("zonefs:z:/db"), volume("zonefs:z", "/db"));
     }
 
     #[test]

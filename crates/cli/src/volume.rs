@@ -1,5 +1,6 @@
 //! A volume in this process: the image opened, the core mounted with placement, and what a server needs of both.
 
+use crate::device::{self, Device};
 use crate::error::CliError;
 use crate::snapshot::{Core, Snapshot, Space, Stream, VolumeFacts, Zone, Zones};
 use std::collections::BTreeMap;
@@ -29,18 +30,18 @@ const NAMES_MAX: usize = 100_000;
 /// What the user calls a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Spec {
-    /// An image file.
+    /// An image file, or a real drive.
     Image(PathBuf),
     /// A volume in memory of this many bytes, made for one run.
     Memory(u64),
 }
 
 impl Spec {
-    /// Reads `IMAGE` or `mem:SIZE`.
+    /// Reads `IMAGE`, `DEVICE`, `zonefs:DIR` or `mem:SIZE`.
     pub fn parse(text: &str) -> Result<Spec, CliError> {
         match text.strip_prefix("mem:") {
             Some(size) => Ok(Spec::Memory(parse_size(size)?)),
-            None => Ok(Spec::Image(PathBuf::from(text))),
+            None => Ok(Spec::Image(device::path_of(Path::new(text)))),
         }
     }
 }
@@ -102,16 +103,18 @@ impl CrcTable for SharedCrc {
 /// A mounted volume.
 pub struct Mounted {
     name: String,
-    device: Arc<ZonedModel>,
+    device: Device,
     lfs: Arc<Lfs>,
     engine: Arc<Engine>,
     crc: Arc<SharedMemory>,
 }
 
-/// Makes a volume on a fresh device.
-pub fn format(device: &Arc<ZonedModel>, name: &str, label: &str) -> Result<(), CliError> {
-    let options = FormatOptions { label: label.to_string(), ..FormatOptions::default() };
-    Lfs::format(device.clone(), &options).map_err(|source| volume_error(name, source))
+/// Makes a volume on a fresh device. It belongs to whoever makes it.
+pub fn format(device: Arc<dyn ZonedDevice>, name: &str, label: &str) -> Result<(), CliError> {
+    // SAFETY: plain system calls without arguments.
+    let owner = unsafe { (libc::geteuid(), libc::getegid()) };
+    let options = FormatOptions { label: label.to_string(), owner, ..FormatOptions::default() };
+    Lfs::format(device, &options).map_err(|source| volume_error(name, source))
 }
 
 fn volume_error(name: &str, source: LfsError) -> CliError {
@@ -121,32 +124,27 @@ fn volume_error(name: &str, source: LfsError) -> CliError {
     }
 }
 
-/// Opens an image and mounts the volume on it.
+/// Opens an image or a drive and mounts the volume on it.
 pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, CliError> {
+    let image = device::path_of(image);
     let engine = choice.engine()?;
-    let device = ZonedModel::open(image)?;
-    mount(device, image.display().to_string(), engine, choice)
+    let device = Device::open(&image, choice.real_time)?;
+    mount(device, image.display().to_string(), engine)
 }
 
 /// Makes a volume in memory and mounts it.
 pub fn open_memory(name: String, geometry: &Geometry, choice: &MountChoice) -> Result<Mounted, CliError> {
     let engine = choice.engine()?;
     let device = Arc::new(ZonedModel::memfd(geometry)?);
-    format(&device, &name, "")?;
-    let Some(device) = Arc::into_inner(device) else {
+    format(device.clone(), &name, "")?;
+    let Some(mut device) = Arc::into_inner(device) else {
         return Err(CliError::said("the device is still in use after its format", ""));
     };
-    mount(device, name, engine, choice)
+    device.set_real_time(choice.real_time);
+    mount(Device::Model(Arc::new(device)), name, engine)
 }
 
-fn mount(
-    mut device: ZonedModel,
-    name: String,
-    engine: Engine,
-    choice: &MountChoice,
-) -> Result<Mounted, CliError> {
-    device.set_real_time(choice.real_time);
-    let device = Arc::new(device);
+fn mount(device: Device, name: String, engine: Engine) -> Result<Mounted, CliError> {
     let engine = Arc::new(engine);
     let info = device.info();
     let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
@@ -158,7 +156,7 @@ fn mount(
         crc_table: Some(Arc::new(SharedCrc(crc.clone()))),
         ..MountOptions::default()
     };
-    let lfs = Lfs::mount(device.clone(), options).map_err(|source| volume_error(&name, source))?;
+    let lfs = Lfs::mount(device.zoned(), options).map_err(|source| volume_error(&name, source))?;
     let lfs = Arc::new(lfs);
     show_names(lfs.as_ref(), &engine);
     let observer = engine.clone();
@@ -282,7 +280,7 @@ impl Mounted {
 /// What is needed to tell about a volume.
 struct View {
     name: String,
-    device: Arc<ZonedModel>,
+    device: Device,
     lfs: Arc<Lfs>,
     engine: Arc<Engine>,
 }
@@ -326,7 +324,7 @@ impl View {
             },
             space: Space { total_bytes: room.total_bytes, free_bytes: room.free_bytes, inodes: room.inodes },
             device: self.device.counters(),
-            buffered_bytes: self.device.flash_report().buffered_bytes as i64,
+            buffered_bytes: self.device.buffered_bytes(),
             device_latency: self.device.latencies(),
             zones: Zones { free: stats.zones_free, open: stats.zones_open, metadata: stats.zones_meta },
             core: Core {

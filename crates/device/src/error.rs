@@ -130,6 +130,26 @@ pub enum DeviceError {
         /// Bytes by which they may differ.
         open_bytes: u64,
     },
+    /// A drive that is no zoned one, or not one that can be used.
+    #[error("{path}: {what}")]
+    BadDrive {
+        /// The drive, or where its zonefs is mounted.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// Somebody else has written to the drive meanwhile.
+    #[error(
+        "zone {zone}: the drive's write pointer is at block {found}, but was left at {expected}: another program has used the drive"
+    )]
+    WritePointerMoved {
+        /// The zone.
+        zone: ZoneId,
+        /// Where it was left, in blocks.
+        expected: u32,
+        /// Where it is.
+        found: u32,
+    },
     /// The operating system refused.
     #[error("{path}: {source}")]
     Io {
@@ -162,6 +182,8 @@ impl DeviceError {
             | DeviceError::Busy(_)
             | DeviceError::BadGeometry(_)
             | DeviceError::EraseIdentity { .. }
+            | DeviceError::BadDrive { .. }
+            | DeviceError::WritePointerMoved { .. }
             | DeviceError::Io { .. } => false,
         }
     }

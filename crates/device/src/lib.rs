@@ -1,9 +1,10 @@
-//! Flash devices: the NAND model and its zoned presentation.
+//! Flash devices: the NAND model, its zoned presentation, and real zoned drives.
 //!
-//! [`ZonedDevice`] is what the file core needs of a device, no more; a zonefs directory or a zoned block device can
-//! implement it as well as the model does.
+//! [`ZonedDevice`] is what the file core needs of a device, no more. [`ZonedModel`] is the model; [`ZonedDrive`] is a
+//! real drive behind a zonefs directory or a zoned block device.
 
 pub mod clock;
+mod drive;
 pub mod error;
 pub mod faults;
 mod flushlog;
@@ -18,9 +19,12 @@ mod sys;
 pub mod timing;
 mod totals;
 pub mod wear;
+mod zbd;
 pub mod zoned;
+pub mod zonefs;
 
 pub use clock::Latencies;
+pub use drive::ZonedDrive;
 pub use error::DeviceError;
 pub use faults::FaultPlan;
 pub use geometry::Geometry;

@@ -28,6 +28,14 @@ pub enum ZoneState {
 }
 
 impl ZoneState {
+    /// The state with a number of the specification (which the kernel uses, too).
+    pub fn from_number(number: u8) -> Option<ZoneState> {
+        use ZoneState::*;
+        [Empty, ImplicitlyOpen, ExplicitlyOpen, Closed, ReadOnly, Full, Offline]
+            .into_iter()
+            .find(|state| *state as u8 == number)
+    }
+
     /// Whether the zone counts against the open limit.
     pub fn is_open(self) -> bool {
         matches!(self, ZoneState::ImplicitlyOpen | ZoneState::ExplicitlyOpen)

@@ -105,7 +105,7 @@ impl Fresh {
         let path = dir.join(format!("weft-compare-{}.img", std::process::id()));
         let image = RemovedImage(path.clone());
         let device = Arc::new(ZonedModel::create(&path, geometry, true, &mut |_, _| {})?);
-        volume::format(&device, &path.display().to_string(), "")?;
+        volume::format(device.clone(), &path.display().to_string(), "")?;
         drop(device);
         let mounted = volume::open(&path, choice)?;
         Ok(Fresh { hosted: Hosted::start(mounted, host::private_socket()?)?, image: Some(image) })

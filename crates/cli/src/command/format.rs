@@ -1,50 +1,114 @@
-//! `weft format`: a volume on an emulated device in an image file.
+//! `weft format`: a volume on an emulated device in an image file, or on a real drive.
 
 use crate::args::FormatArgs;
+use crate::device;
 use crate::error::CliError;
 use crate::progress;
 use crate::say::say;
 use crate::sys::signal;
 use crate::volume;
+use std::path::Path;
 use std::sync::Arc;
+use weft_core::BLOCK_BYTES;
 use weft_core::units::{format_size, parse_size};
-use weft_device::ZonedModel;
+use weft_device::{ZonedDevice, ZonedModel, zonefs};
 
 /// Exit status after an interrupt, as shells have it.
 const INTERRUPTED: i32 = 128 + libc::SIGINT;
 
-/// Makes a volume.
+/// Makes a volume, or a zonefs for one.
 pub fn run(args: &FormatArgs) -> Result<(), CliError> {
+    let Some(named) = args.image.as_ref().or(args.device.as_ref()) else {
+        return Err(CliError::said("nothing is named to be formatted", "name an image file or a drive"));
+    };
+    let path = device::path_of(named);
+    if args.zonefs {
+        return make_zonefs(args, &path);
+    }
+    if device::is_drive(&path) {
+        return on_drive(args, &path);
+    }
+    if args.device.is_some() {
+        return Err(CliError::said(
+            format!("--device {}: neither a block device nor a directory", path.display()),
+            "name an image file without --device",
+        ));
+    }
+    in_image(args, &path)
+}
+
+fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     let size = args.size.as_deref().map(parse_size).transpose()?;
     let geometry = args.geometry.geometry(size)?;
-    let exists = std::fs::symlink_metadata(&args.image).is_ok();
+    let exists = std::fs::symlink_metadata(path).is_ok();
     if exists && !args.force {
-        return Err(CliError::WouldOverwrite { path: args.image.clone() });
+        return Err(CliError::WouldOverwrite { path: path.to_path_buf() });
     }
     let bar = progress::bytes("format", geometry.total_bytes, args.quiet);
     signal::notice_interrupts();
-    let made = ZonedModel::create(&args.image, &geometry, args.force, &mut |done, total| {
+    let made = ZonedModel::create(path, &geometry, args.force, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
         if signal::was_interrupted() {
             bar.finish_and_clear();
             // Half an image is of no use to anybody. What it cannot be removed for, the next format will say.
-            let _ = std::fs::remove_file(&args.image);
+            let _ = std::fs::remove_file(path);
             std::process::exit(INTERRUPTED);
         }
     });
     bar.finish_and_clear();
-    let device = Arc::new(made?);
-    volume::format(&device, &args.image.display().to_string(), &args.label)?;
+    made_volume(args, path, Arc::new(made?))
+}
+
+fn on_drive(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
+    refuse_geometry(args, path)?;
+    made_volume(args, path, device::open_for_format(path, args.force)?)
+}
+
+fn made_volume(args: &FormatArgs, path: &Path, device: Arc<dyn ZonedDevice>) -> Result<(), CliError> {
+    let info = device.info();
+    volume::format(device, &path.display().to_string(), &args.label)?;
     if !args.quiet {
         say(format_args!(
             "{}: {} in {} zones of {}, {} open at most",
-            args.image.display(),
-            format_size(geometry.zones() * geometry.zone_capacity_bytes),
-            geometry.zones(),
-            format_size(geometry.zone_capacity_bytes),
-            geometry.open_max
+            path.display(),
+            format_size(info.capacity_bytes()),
+            info.zones,
+            format_size(u64::from(info.zone_capacity) * BLOCK_BYTES as u64),
+            info.open_max
         ));
     }
     Ok(())
+}
+
+fn make_zonefs(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
+    refuse_geometry(args, path)?;
+    // SAFETY: plain system calls without arguments.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    match zonefs::format(path, &args.label, user, group, args.force) {
+        Ok(()) => {}
+        Err(zonefs::FormatError::Device(error)) => return Err(CliError::Device(error)),
+        Err(zonefs::FormatError::Written { written }) => return Err(device::written_drive(path, written)),
+        Err(error @ zonefs::FormatError::Label(_)) => {
+            return Err(CliError::said(format!("--label: {error}"), "give a shorter one"));
+        }
+    }
+    if !args.quiet {
+        let path = path.display();
+        say(format_args!(
+            "{path}: a zonefs; mount it with 'mount -t zonefs -o explicit-open,errors=zone-ro {path} DIR', then \
+             'weft format zonefs:DIR'"
+        ));
+    }
+    Ok(())
+}
+
+fn refuse_geometry(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
+    if args.size.is_none() && !args.geometry.is_given() {
+        return Ok(());
+    }
+    Err(CliError::said(
+        format!("{}: --size, --preset, --geometry and --zone-size are for image files", path.display()),
+        "a drive has the geometry that it has",
+    ))
 }

@@ -2,26 +2,25 @@
 
 use crate::args::FsckArgs;
 use crate::command::stats::json_line;
+use crate::device::{Device, path_of};
 use crate::error::CliError;
 use crate::progress;
 use crate::say::Out;
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use weft_core::units::format_size;
 use weft_core::{BLOCK_BYTES, ZoneId};
-use weft_device::{ZonedDevice, ZonedModel};
 use weft_lfs::fsck::{FsckReport, check};
 
 /// Checks a volume.
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
     let uncheckable = |why: String| CliError::Uncheckable { image: image.clone(), why };
-    let device = Arc::new(ZonedModel::open(&args.image).map_err(|e| uncheckable(e.to_string()))?);
-    let report = watched(&device, args.quiet || args.json, || check(device.clone()));
+    let device = Device::open(&path_of(&args.image), false).map_err(|e| uncheckable(e.to_string()))?;
+    let report = watched(&device, args.quiet || args.json, || check(device.zoned()));
     let report = report.map_err(|e| uncheckable(e.to_string()))?;
     let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };
     let mut out = Out::new();
@@ -35,7 +34,7 @@ pub fn run(args: &FsckArgs) -> Result<(), CliError> {
 }
 
 /// Does work while a bar follows the bytes that it reads of the device.
-fn watched<T>(device: &Arc<ZonedModel>, quiet: bool, work: impl FnOnce() -> T) -> T {
+fn watched<T>(device: &Device, quiet: bool, work: impl FnOnce() -> T) -> T {
     let written =
         |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);
     let bar = progress::bytes("check", (0..device.info().zones).map(written).sum(), quiet);

@@ -1,5 +1,8 @@
 //! What needs the operating system beyond the standard library, each call with a safe face.
 
+pub mod aio;
+pub mod aligned;
 pub mod direct;
 pub mod file;
 pub mod map;
+pub mod zone_ioctl;

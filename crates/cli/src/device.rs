@@ -1,0 +1,115 @@
+//! The device under a volume: a modelled one in an image file, or a real drive.
+
+use crate::error::CliError;
+use std::fs::Metadata;
+use std::ops::Deref;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_device::{DeviceError, Latencies, ZonedDevice, ZonedDrive, ZonedModel};
+
+/// What stands before the directory of a zonefs where a path could be meant.
+pub const ZONEFS_PREFIX: &str = "zonefs:";
+
+/// The device under a volume.
+#[derive(Clone)]
+pub enum Device {
+    /// The model.
+    Model(Arc<ZonedModel>),
+    /// A real drive.
+    Drive(Arc<ZonedDrive>),
+}
+
+impl Device {
+    /// Opens an image file, a zoned block device, or the directory of a zonefs.
+    pub fn open(path: &Path, real_time: bool) -> Result<Device, CliError> {
+        if !is_drive(path) {
+            let mut model = ZonedModel::open(path)?;
+            model.set_real_time(real_time);
+            return Ok(Device::Model(Arc::new(model)));
+        }
+        if real_time {
+            return Err(CliError::said(
+                format!("{}: --real-time is for modelled devices", path.display()),
+                "a real drive takes the time that it takes",
+            ));
+        }
+        Ok(Device::Drive(Arc::new(ZonedDrive::open(path)?)))
+    }
+
+    /// The interface that the core works on.
+    pub fn zoned(&self) -> Arc<dyn ZonedDevice> {
+        match self {
+            Device::Model(model) => model.clone(),
+            Device::Drive(drive) => drive.clone(),
+        }
+    }
+
+    /// Bytes that the device has taken and not yet programmed; of a real drive nobody knows, 0.
+    pub fn buffered_bytes(&self) -> i64 {
+        match self {
+            Device::Model(model) => model.flash_report().buffered_bytes as i64,
+            Device::Drive(_) => 0,
+        }
+    }
+
+    /// What commands took.
+    pub fn latencies(&self) -> Latencies {
+        match self {
+            Device::Model(model) => model.latencies(),
+            Device::Drive(drive) => drive.latencies(),
+        }
+    }
+}
+
+impl Deref for Device {
+    type Target = dyn ZonedDevice;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Device::Model(model) => &**model,
+            Device::Drive(drive) => &**drive,
+        }
+    }
+}
+
+/// The path that a volume's name means: `zonefs:DIR` is the directory.
+pub fn path_of(name: &Path) -> PathBuf {
+    match name.as_os_str().as_bytes().strip_prefix(ZONEFS_PREFIX.as_bytes()) {
+        Some(dir) if !dir.is_empty() => PathBuf::from(std::ffi::OsString::from_vec(dir.to_vec())),
+        _ => name.to_path_buf(),
+    }
+}
+
+/// Whether the path is a block device or a directory, rather than an image file or nothing.
+pub fn is_drive(path: &Path) -> bool {
+    let drive = |meta: Metadata| meta.is_dir() || meta.file_type().is_block_device();
+    std::fs::metadata(path).is_ok_and(drive)
+}
+
+/// Opens a drive for its format. One that holds something is left alone unless `force` is given.
+pub fn open_for_format(path: &Path, force: bool) -> Result<Arc<ZonedDrive>, CliError> {
+    let drive = ZonedDrive::open(path)?;
+    let mut written = 0;
+    for zone in (0..drive.info().zones).map(weft_core::ZoneId) {
+        written += u32::from(drive.report(zone)?.write_pointer > 0);
+    }
+    if written > 0 && !force {
+        return Err(written_drive(path, written));
+    }
+    Ok(Arc::new(drive))
+}
+
+/// The error of a drive that holds data.
+pub fn written_drive(path: &Path, zones: u32) -> CliError {
+    CliError::said(
+        format!("{}: {zones} of the drive's zones hold data", path.display()),
+        "give --force to overwrite it: everything on it will be lost",
+    )
+}
+
+/// Whether a drive could not be opened because somebody has it.
+pub fn is_busy(error: &CliError) -> bool {
+    matches!(error, CliError::Device(DeviceError::Busy(_)))
+}

@@ -1,0 +1,39 @@
+//! Aligned buffers, kept for the next command.
+
+use crate::sys::aligned::AlignedBuffer;
+use parking_lot::Mutex;
+use weft_core::BLOCK_BYTES;
+
+/// Buffers kept; more are made when more threads need one at once, and go afterwards.
+const KEPT_MAX: usize = 16;
+
+/// Buffers of one size.
+#[derive(Debug)]
+pub struct Buffers {
+    bytes: usize,
+    kept: Mutex<Vec<AlignedBuffer>>,
+}
+
+impl Buffers {
+    /// Buffers of so many blocks.
+    pub fn new(blocks: u32) -> Buffers {
+        Buffers { bytes: blocks as usize * BLOCK_BYTES, kept: Mutex::new(Vec::new()) }
+    }
+
+    /// Blocks of a buffer.
+    pub fn blocks(&self) -> u32 {
+        (self.bytes / BLOCK_BYTES) as u32
+    }
+
+    /// Lends a buffer; its content is whatever it held last.
+    pub fn with<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        let kept = self.kept.lock().pop();
+        let mut buffer = kept.unwrap_or_else(|| AlignedBuffer::new(self.bytes));
+        let result = work(&mut buffer);
+        let mut kept = self.kept.lock();
+        if kept.len() < KEPT_MAX {
+            kept.push(buffer);
+        }
+        result
+    }
+}

@@ -1,0 +1,406 @@
+//! The commands on zones.
+
+use super::access::Opening;
+use super::end_mark::EndMark;
+use super::zone::Zone;
+use super::{Limits, ZonedDrive};
+use crate::DeviceError;
+use crate::state::{self, Action};
+use crate::sys::aligned::is_aligned;
+use crate::zoned::{ZoneReport, ZoneState};
+use std::io;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::time::Instant;
+use weft_core::checksum::crc32c;
+use weft_core::{BLOCK_BYTES, Tag, ZoneId};
+
+impl ZonedDrive {
+    /// Moves a zone to another state and keeps the counts. Raising a count takes `limits`.
+    fn set_state(&self, zone: &mut Zone, state: ZoneState) {
+        let before = zone.state;
+        zone.state = state;
+        let shift = |count: &std::sync::atomic::AtomicU32, was: bool, is: bool| match (was, is) {
+            (false, true) => count.fetch_add(1, AcqRel) + 1,
+            (true, false) => count.fetch_sub(1, AcqRel) - 1,
+            _ => count.load(Acquire),
+        };
+        let open = shift(&self.open, before.is_open(), state.is_open());
+        let active = shift(&self.active, before.is_active(), state.is_active());
+        self.counts.in_use(open, active);
+    }
+
+    /// Makes room for one more open zone, closing the one that a write opened longest ago when it must.
+    fn make_room(&self, limits: &mut Limits, id: ZoneId, state: ZoneState) -> Result<(), DeviceError> {
+        if !state.is_active() && self.active.load(Acquire) >= self.info.active_max {
+            return Err(DeviceError::TooManyActiveZones { zone: id, limit: self.info.active_max });
+        }
+        while self.open.load(Acquire) >= self.info.open_max {
+            let Some(oldest) = limits.opened_by_write.pop_front() else {
+                return Err(DeviceError::TooManyOpenZones { zone: id, limit: self.info.open_max });
+            };
+            // The zone at hand is locked and not open: an entry that names it is out of date.
+            if oldest == id.0 {
+                continue;
+            }
+            let mut zone = self.zones[oldest as usize].lock();
+            if zone.state == ZoneState::ImplicitlyOpen {
+                self.close_open(ZoneId(oldest), &mut zone)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close_open(&self, id: ZoneId, zone: &mut Zone) -> Result<(), DeviceError> {
+        self.access.close(id.0).map_err(|e| self.failed(id, zone.write_pointer, "close", e))?;
+        if zone.write_pointer > 0 {
+            self.set_state(zone, ZoneState::Closed);
+            return Ok(());
+        }
+        // What is closed and empty would stay active for nothing, and some interfaces do not tell it from empty.
+        self.access.reset(id.0).map_err(|e| self.failed(id, 0, "reset", e))?;
+        self.set_state(zone, ZoneState::Empty);
+        Ok(())
+    }
+
+    /// Checks a write against the zone; what it would do to the zone's state.
+    fn judge_write(
+        &self,
+        id: ZoneId,
+        zone: &Zone,
+        at: Option<u32>,
+        blocks: u32,
+    ) -> Result<Action, DeviceError> {
+        let pointer = zone.write_pointer;
+        let end = u64::from(at.unwrap_or(pointer)) + u64::from(blocks);
+        let capacity = self.info.zone_capacity;
+        let action = if end == u64::from(capacity) { Action::WriteToEnd } else { Action::Write };
+        state::next(id, zone.state, action)?;
+        if let Some(at) = at
+            && at != pointer
+        {
+            return Err(DeviceError::ZoneInvalidWrite { zone: id, at, write_pointer: pointer });
+        }
+        if end > u64::from(capacity) {
+            return Err(DeviceError::ZoneBoundary { zone: id, at: pointer, blocks, capacity });
+        }
+        Ok(action)
+    }
+
+    pub(super) fn write_blocks(
+        &self,
+        id: ZoneId,
+        at: Option<u32>,
+        data: &[u8],
+        tag: &Tag,
+    ) -> Result<u32, DeviceError> {
+        if !data.len().is_multiple_of(BLOCK_BYTES) {
+            return Err(DeviceError::Unaligned(data.len()));
+        }
+        let blocks = u32::try_from(data.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let cell = self.cell(id, at.unwrap_or(0), if at.is_some() { blocks } else { 0 })?;
+        let mut zone = cell.lock();
+        if blocks == 0 {
+            return Ok(zone.write_pointer);
+        }
+        let mut action = self.judge_write(id, &zone, at, blocks)?;
+        if !zone.state.is_open() {
+            // `limits` comes before the zone in the order of locks, so the zone has to be judged again.
+            drop(zone);
+            let mut limits = self.limits.lock();
+            zone = cell.lock();
+            action = self.judge_write(id, &zone, at, blocks)?;
+            if !zone.state.is_open() {
+                self.open_for_write(&mut limits, id, &mut zone)?;
+            }
+        }
+        let at = zone.write_pointer;
+        self.write_open(id, &mut zone, data, tag)?;
+        if action == Action::WriteToEnd {
+            self.became_full(id, &mut zone);
+        }
+        Ok(at)
+    }
+
+    fn open_for_write(&self, limits: &mut Limits, id: ZoneId, zone: &mut Zone) -> Result<(), DeviceError> {
+        self.make_room(limits, id, zone.state)?;
+        self.access
+            .open(id.0, Opening::ForWrite)
+            .map_err(|e| self.failed(id, zone.write_pointer, "open", e))?;
+        self.set_state(zone, ZoneState::ImplicitlyOpen);
+        limits.opened_by_write.retain(|open| *open != id.0);
+        limits.opened_by_write.push_back(id.0);
+        Ok(())
+    }
+
+    /// Writes to a zone that is open and was judged, one command after the other. Data that direct I/O would not take
+    /// where it lies is copied.
+    fn write_open(&self, id: ZoneId, zone: &mut Zone, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
+        let begun = Instant::now();
+        let first = zone.write_pointer;
+        let command = self.buffers.blocks() as usize * BLOCK_BYTES;
+        for piece in data.chunks(command) {
+            let written = if is_aligned(piece) {
+                self.write_fully(id, zone, piece)
+            } else {
+                self.buffers.with(|buffer| {
+                    buffer[..piece.len()].copy_from_slice(piece);
+                    self.write_fully(id, zone, &buffer[..piece.len()])
+                })
+            };
+            if let Err(error) = written {
+                // Blocks that are on the drive are of no use to anybody, but they are there.
+                self.counts.padded(u64::from(zone.write_pointer - first) * BLOCK_BYTES as u64);
+                return Err(error);
+            }
+        }
+        if first == 0 {
+            zone.first_block_crc = Some(crc32c(&data[..BLOCK_BYTES]));
+        }
+        self.counts.wrote(data.len() as u64, tag.origin, begun);
+        Ok(())
+    }
+
+    /// Writes all of an aligned piece. A short write is gone on with; an error ends the zone.
+    fn write_fully(&self, id: ZoneId, zone: &mut Zone, mut piece: &[u8]) -> Result<(), DeviceError> {
+        while !piece.is_empty() {
+            let at = zone.write_pointer;
+            let error = match self.access.write(id.0, at, piece) {
+                Ok(written)
+                    if written > 0 && written.is_multiple_of(BLOCK_BYTES) && written <= piece.len() =>
+                {
+                    zone.write_pointer += (written / BLOCK_BYTES) as u32;
+                    piece = &piece[written..];
+                    continue;
+                }
+                Ok(written) => io::Error::other(format!("{written} of {} bytes were written", piece.len())),
+                Err(error) => error,
+            };
+            let interrupted = error.kind() == io::ErrorKind::Interrupted;
+            let moved = self.after_failed_write(id, zone)?;
+            if interrupted && zone.state.is_open() && moved <= piece.len() {
+                piece = &piece[moved..];
+                continue;
+            }
+            return Err(self.give_up_write(id, zone, at, error));
+        }
+        Ok(())
+    }
+
+    /// Asks the drive where the zone's write pointer is now; returns by how many bytes it has moved.
+    fn after_failed_write(&self, id: ZoneId, zone: &mut Zone) -> Result<usize, DeviceError> {
+        let before = zone.write_pointer;
+        let raw = self.access.report(id.0).map_err(|e| self.io(e))?;
+        let capacity = self.info.zone_capacity;
+        if let Some(now) = raw.write_pointer.filter(|now| (before..=capacity).contains(now)) {
+            zone.write_pointer = now;
+        }
+        match raw.state {
+            ZoneState::ReadOnly | ZoneState::Offline => self.set_state(zone, raw.state),
+            ZoneState::Full => {
+                zone.write_pointer = capacity;
+                self.set_state(zone, ZoneState::Full);
+            }
+            _ => {}
+        }
+        Ok((zone.write_pointer - before) as usize * BLOCK_BYTES)
+    }
+
+    /// A write failed and the zone is as the drive says now: it is not written again, and what it holds stays readable.
+    fn give_up_write(&self, id: ZoneId, zone: &mut Zone, at: u32, error: io::Error) -> DeviceError {
+        let pointer = zone.write_pointer;
+        tracing::warn!(zone = %id, at, pointer, state = %zone.state, %error, "write failed");
+        let dead = matches!(zone.state, ZoneState::ReadOnly | ZoneState::Offline);
+        let answer = self.failed(id, at, "write", error);
+        let media = DeviceError::Media { zone: id, at, what: "write" };
+        if dead {
+            // The drive says it of the zone, whatever the number was.
+            return media;
+        }
+        if answer.is_refusal() {
+            // It was not opened.
+            self.set_state(zone, if pointer == 0 { ZoneState::Empty } else { ZoneState::Closed });
+        }
+        if !matches!(answer, DeviceError::Media { .. }) {
+            return answer;
+        }
+        // The zone must not hold a place among the active ones for good.
+        if zone.state != ZoneState::Full
+            && let Err(error) = self.mark_and_finish(id, zone)
+        {
+            tracing::warn!(zone = %id, %error, "a zone that cannot be written cannot be finished either");
+            self.access.release(id.0);
+            self.set_state(zone, ZoneState::ReadOnly);
+        }
+        media
+    }
+
+    /// A zone that was written to its end: the drive holds nothing for it any more.
+    fn became_full(&self, id: ZoneId, zone: &mut Zone) {
+        self.access.release(id.0);
+        self.set_state(zone, ZoneState::Full);
+    }
+
+    pub(super) fn read_blocks(&self, id: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        if !out.len().is_multiple_of(BLOCK_BYTES) {
+            return Err(DeviceError::Unaligned(out.len()));
+        }
+        let blocks = u32::try_from(out.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let cell = self.cell(id, at, blocks)?;
+        // What is written stays as it is until the reset, which nobody asks for while somebody reads.
+        let ZoneReport { state, write_pointer } = cell.report();
+        if state == ZoneState::Offline {
+            return Err(DeviceError::ZoneOffline(id));
+        }
+        if at + blocks > write_pointer {
+            return Err(DeviceError::ReadBeyondWritePointer {
+                zone: id,
+                at: at.max(write_pointer),
+                write_pointer,
+            });
+        }
+        let begun = Instant::now();
+        let command = self.buffers.blocks();
+        let mut at = at;
+        for piece in out.chunks_mut(command as usize * BLOCK_BYTES) {
+            let read = if is_aligned(piece) {
+                self.read_fully(id.0, at, piece)
+            } else {
+                self.buffers.with(|buffer| {
+                    let buffer = &mut buffer[..piece.len()];
+                    self.read_fully(id.0, at, buffer).map(|()| piece.copy_from_slice(buffer))
+                })
+            };
+            read.map_err(|e| self.failed(id, at, "read", e))?;
+            at += (piece.len() / BLOCK_BYTES) as u32;
+        }
+        self.counts.read(out.len() as u64, begun);
+        Ok(())
+    }
+
+    /// Reads all of an aligned piece.
+    pub(super) fn read_fully(&self, id: u32, mut at: u32, mut out: &mut [u8]) -> io::Result<()> {
+        while !out.is_empty() {
+            match self.access.read(id, at, out) {
+                Ok(read) if read > 0 && read.is_multiple_of(BLOCK_BYTES) && read <= out.len() => {
+                    at += (read / BLOCK_BYTES) as u32;
+                    out = &mut out[read..];
+                }
+                // A drive that ends within a block that is written has lost it.
+                Ok(_) => return Err(io::Error::from_raw_os_error(libc::EIO)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn open_zone(&self, id: ZoneId) -> Result<(), DeviceError> {
+        let cell = self.cell(id, 0, 0)?;
+        let mut limits = self.limits.lock();
+        let mut zone = cell.lock();
+        let state = state::next(id, zone.state, Action::Open)?;
+        if !zone.state.is_open() {
+            self.make_room(&mut limits, id, zone.state)?;
+        }
+        if zone.state != ZoneState::ExplicitlyOpen {
+            let opened = self.access.open(id.0, Opening::Explicit);
+            opened.map_err(|e| self.failed(id, zone.write_pointer, "open", e))?;
+        }
+        self.set_state(&mut zone, state);
+        Ok(())
+    }
+
+    pub(super) fn close_zone(&self, id: ZoneId) -> Result<(), DeviceError> {
+        let mut zone = self.cell(id, 0, 0)?.lock();
+        state::next(id, zone.state, Action::Close)?;
+        if zone.state.is_open() { self.close_open(id, &mut zone) } else { Ok(()) }
+    }
+
+    pub(super) fn finish_zone(&self, id: ZoneId) -> Result<(), DeviceError> {
+        let cell = self.cell(id, 0, 0)?;
+        let mut limits = self.limits.lock();
+        let mut zone = cell.lock();
+        state::next(id, zone.state, Action::Finish)?;
+        if zone.state == ZoneState::Full {
+            return Ok(());
+        }
+        if !zone.state.is_open() {
+            self.open_for_write(&mut limits, id, &mut zone)?;
+        }
+        drop(limits);
+        self.mark_and_finish(id, &mut zone)
+    }
+
+    /// Writes down where data ends, and ends the zone. The zone is open and not full.
+    fn mark_and_finish(&self, id: ZoneId, zone: &mut Zone) -> Result<(), DeviceError> {
+        let end = zone.write_pointer;
+        let first_block_crc = match zone.first_block_crc {
+            _ if end == 0 => crc32c(&[]),
+            Some(crc) => crc,
+            None => self.first_block_crc(id.0)?,
+        };
+        let mark = EndMark { zone: id.0, end, first_block_crc };
+        let written = self.buffers.with(|buffer| {
+            let block = &mut buffer[..BLOCK_BYTES];
+            mark.encode(block);
+            self.access.write(id.0, end, block)
+        });
+        match written {
+            Ok(BLOCK_BYTES) => self.counts.padded(BLOCK_BYTES as u64),
+            Ok(_) => return Err(DeviceError::Media { zone: id, at: end, what: "write" }),
+            Err(error) => {
+                self.after_failed_write(id, zone)?;
+                return Err(self.failed(id, end, "write", error));
+            }
+        }
+        // The mark may have filled the zone.
+        if end + 1 < self.info.zone_capacity {
+            self.access.finish(id.0).map_err(|e| self.failed(id, end, "finish", e))?;
+        }
+        self.became_full(id, zone);
+        Ok(())
+    }
+
+    pub(super) fn reset_zone(&self, id: ZoneId) -> Result<(), DeviceError> {
+        let cell = self.cell(id, 0, 0)?;
+        let mut zone = cell.lock();
+        let state = state::next(id, zone.state, Action::Reset)?;
+        let begun = Instant::now();
+        if let Err(error) = self.access.reset(id.0) {
+            let failed = self.failed(id, zone.write_pointer, "reset", error);
+            self.after_failed_reset(id, &mut zone);
+            return Err(failed);
+        }
+        (zone.write_pointer, zone.first_block_crc) = (0, None);
+        self.set_state(&mut zone, state);
+        self.counts.reset(begun);
+        Ok(())
+    }
+
+    fn after_failed_reset(&self, id: ZoneId, zone: &mut Zone) {
+        match self.access.report(id.0) {
+            Ok(raw) if matches!(raw.state, ZoneState::ReadOnly | ZoneState::Offline) => {
+                self.set_state(zone, raw.state);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(zone = %id, %error, "a zone that was not reset does not report"),
+        }
+    }
+
+    /// Makes everything written before the call durable.
+    pub(super) fn flush_all(&self) -> Result<(), DeviceError> {
+        let begun = Instant::now();
+        let flushed = if self.flush_failed.load(Acquire) {
+            Err(io::Error::other(
+                "an earlier flush failed; what was written since the one before may be lost",
+            ))
+        } else {
+            self.access.flush()
+        };
+        self.counts.flushed(begun);
+        flushed.map_err(|error| {
+            self.flush_failed.store(true, Release);
+            self.io(error)
+        })
+    }
+}
