@@ -31,12 +31,12 @@ pub struct BlkZone {
     pub kind: u8,
     /// Condition, by the numbers of [`crate::ZoneState`].
     pub cond: u8,
-    non_seq: u8,
-    reset: u8,
-    resv: [u8; 4],
+    /// Not used here.
+    pub flags: [u8; 6],
     /// Writable sectors.
     pub capacity: u64,
-    reserved: [u8; 24],
+    /// Zero.
+    pub reserved: [u8; 24],
 }
 
 #[repr(C)]
