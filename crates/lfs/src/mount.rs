@@ -148,7 +148,7 @@ impl Lfs {
         let formatted_at = (ground.clock)();
         let volume = Volume { uuid, label: options.label.clone(), formatted_at };
         let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
-        let tree = Tree::new(blocks, formatted_at.0);
+        let tree = Tree::new(blocks, options.owner, formatted_at.0);
         let mut state = state(ground, volume, tree, zones, mount);
         if state.usable() < u64::from(info.zone_capacity) * crate::layout::BLOCK {
             return Err(LfsError::Unfit("nothing would be left for files".into()));

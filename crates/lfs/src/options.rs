@@ -14,6 +14,8 @@ pub struct FormatOptions {
     pub label: String,
     /// The volume's identity; made from the clock and the process when it is all zero.
     pub uuid: [u8; 16],
+    /// User and group that own the root directory, mode 0755.
+    pub owner: (u32, u32),
 }
 
 /// Where the CRC32C of each device block is kept: memory that others may read, too.

@@ -201,7 +201,11 @@ fn zones_of_two_volumes_are_told_apart() {
     let device = volume(true);
     let other = PowerCut::new(&small(16 << 20, 256 << 10)).unwrap();
     let other = Arc::new(other);
-    Lfs::format(other.clone(), &weft_lfs::FormatOptions { label: String::new(), uuid: [9; 16] }).unwrap();
+    Lfs::format(
+        other.clone(),
+        &weft_lfs::FormatOptions { label: String::new(), uuid: [9; 16], owner: (0, 0) },
+    )
+    .unwrap();
     let foreign = (0..64).find(|z| other.report(ZoneId(*z)).unwrap().write_pointer > 0).unwrap();
     let mut block = vec![0; BLOCK_BYTES];
     other.read(ZoneId(foreign), 0, &mut block).unwrap();

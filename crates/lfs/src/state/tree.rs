@@ -44,14 +44,14 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Tree {
     /// A tree with nothing but the root directory.
-    pub fn new(device_blocks: u64, time: i64) -> Tree {
+    pub fn new(device_blocks: u64, owner: (u32, u32), time: i64) -> Tree {
         let mut tree = Tree { next_ino: Ino::ROOT.0 + 1, device_blocks, ..Tree::default() };
         let node = NewInode {
             ino: Ino::ROOT,
             kind: FileKind::Directory,
             perm: 0o755,
-            uid: 0,
-            gid: 0,
+            uid: owner.0,
+            gid: owner.1,
             rdev: 0,
             target: b"",
             tag: Tag::default(),

@@ -34,7 +34,8 @@ pub fn options() -> MountOptions {
 /// A fresh volume.
 pub fn fresh(geometry: &Geometry) -> (Arc<PowerCut>, Lfs) {
     let device = Arc::new(PowerCut::new(geometry).unwrap());
-    Lfs::format(device.clone(), &FormatOptions { label: "test".into(), uuid: [7; 16] }).unwrap();
+    Lfs::format(device.clone(), &FormatOptions { label: "test".into(), uuid: [7; 16], owner: (0, 0) })
+        .unwrap();
     let fs = Lfs::mount(device.clone(), options()).unwrap();
     (device, fs)
 }
