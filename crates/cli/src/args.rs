@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::command::lab::LabArgs;
+use crate::device::CACHE_BYTES_DEFAULT;
 use crate::error::CliError;
 use crate::volume::MountChoice;
 use clap::{Args, Parser, Subcommand};
@@ -133,12 +134,16 @@ pub struct PlacementArgs {
     /// Delay what the device does as long as flash would take.
     #[arg(long)]
     pub real_time: bool,
+    /// Bytes of a real drive that are kept in memory [default: 256M]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub drive_cache: Option<u64>,
 }
 
 impl PlacementArgs {
     /// Whether anything was said.
     pub fn is_given(&self) -> bool {
-        self.mode.is_some() || self.policy.is_some() || self.seed.is_some() || self.real_time
+        let cache = self.drive_cache.is_some();
+        self.mode.is_some() || self.policy.is_some() || self.seed.is_some() || self.real_time || cache
     }
 
     /// The choice, with defaults for what was not said.
@@ -148,6 +153,7 @@ impl PlacementArgs {
             policy: self.policy.clone(),
             seed: self.seed.unwrap_or(0),
             real_time: self.real_time,
+            drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
         }
     }
 }

@@ -12,6 +12,9 @@ use weft_device::{DeviceError, Latencies, ZonedDevice, ZonedDrive, ZonedModel};
 /// What stands before the directory of a zonefs where a path could be meant.
 pub const ZONEFS_PREFIX: &str = "zonefs:";
 
+/// Bytes of a real drive that are kept in memory unless said otherwise.
+pub const CACHE_BYTES_DEFAULT: u64 = 256 << 20;
+
 /// The device under a volume.
 #[derive(Clone)]
 pub enum Device {
@@ -22,8 +25,9 @@ pub enum Device {
 }
 
 impl Device {
-    /// Opens an image file, a zoned block device, or the directory of a zonefs.
-    pub fn open(path: &Path, real_time: bool) -> Result<Device, CliError> {
+    /// Opens an image file, a zoned block device, or the directory of a zonefs; of a real drive, up to `cache_bytes`
+    /// are kept in memory.
+    pub fn open(path: &Path, real_time: bool, cache_bytes: u64) -> Result<Device, CliError> {
         if !is_drive(path) {
             let mut model = ZonedModel::open(path)?;
             model.set_real_time(real_time);
@@ -35,7 +39,7 @@ impl Device {
                 "a real drive takes the time that it takes",
             ));
         }
-        Ok(Device::Drive(Arc::new(ZonedDrive::open(path)?)))
+        Ok(Device::Drive(Arc::new(ZonedDrive::open(path, cache_bytes)?)))
     }
 
     /// The interface that the core works on.
@@ -90,7 +94,7 @@ pub fn is_drive(path: &Path) -> bool {
 
 /// Opens a drive for its format. One that holds something is left alone unless `force` is given.
 pub fn open_for_format(path: &Path, force: bool) -> Result<Arc<ZonedDrive>, CliError> {
-    let drive = ZonedDrive::open(path)?;
+    let drive = ZonedDrive::open(path, 0)?;
     let mut written = 0;
     for zone in (0..drive.info().zones).map(weft_core::ZoneId) {
         written += u32::from(drive.report(zone)?.write_pointer > 0);

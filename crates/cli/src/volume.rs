@@ -56,7 +56,7 @@ impl fmt::Display for Spec {
 }
 
 /// How a volume decides where data goes, and how its device keeps time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MountChoice {
     /// Placement mode.
     pub mode: Mode,
@@ -66,6 +66,20 @@ pub struct MountChoice {
     pub seed: u64,
     /// Whether the device delays what it does as flash would.
     pub real_time: bool,
+    /// Bytes of a real drive that are kept in memory.
+    pub drive_cache_bytes: u64,
+}
+
+impl Default for MountChoice {
+    fn default() -> MountChoice {
+        MountChoice {
+            mode: Mode::default(),
+            policy: None,
+            seed: 0,
+            real_time: false,
+            drive_cache_bytes: device::CACHE_BYTES_DEFAULT,
+        }
+    }
 }
 
 impl MountChoice {
@@ -128,7 +142,7 @@ fn volume_error(name: &str, source: LfsError) -> CliError {
 pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, CliError> {
     let image = device::path_of(image);
     let engine = choice.engine()?;
-    let device = Device::open(&image, choice.real_time)?;
+    let device = Device::open(&image, choice.real_time, choice.drive_cache_bytes)?;
     mount(device, image.display().to_string(), engine)
 }
 
@@ -198,23 +212,24 @@ impl Mounted {
     /// What a server serves.
     pub fn served(&self) -> Result<Volume, CliError> {
         let info = self.device.info();
-        let direct = match self.device.direct_read() {
-            None => None,
-            Some(direct) => {
-                let path = PathBuf::from(format!("/proc/self/fd/{}", direct.fd));
-                let file = File::open(&path).map_err(|e| CliError::io("open", &path, e))?;
-                let device = self.device.clone();
-                Some(DirectImage {
-                    file: OwnedFd::from(file),
-                    base: direct.base,
-                    mappable: direct.mappable,
-                    zone_bytes: info.zone_bytes(),
-                    device_blocks: u64::from(info.zones) * u64::from(info.zone_blocks),
-                    crc: self.crc.clone(),
-                    count_reads: Box::new(move |reads, bytes| device.count_direct_reads(reads, bytes)),
-                })
-            }
+        // A drive that clients cannot read by themselves still lets them append by themselves.
+        let direct = self.device.direct_read();
+        let path = match direct {
+            Some(direct) => PathBuf::from(format!("/proc/self/fd/{}", direct.fd)),
+            None => PathBuf::from("/dev/null"),
         };
+        let file = File::open(&path).map_err(|e| CliError::io("open", &path, e))?;
+        let device = self.device.clone();
+        let direct = Some(DirectImage {
+            file: OwnedFd::from(file),
+            base: direct.map_or(0, |direct| direct.base),
+            mappable: direct.is_some_and(|direct| direct.mappable),
+            readable: direct.is_some(),
+            zone_bytes: info.zone_bytes(),
+            device_blocks: u64::from(info.zones) * u64::from(info.zone_blocks),
+            crc: self.crc.clone(),
+            count_reads: Box::new(move |reads, bytes| device.count_direct_reads(reads, bytes)),
+        });
         let (clock, ticked) = (self.lfs.clone(), self.lfs.clone());
         let volume = Volume::new(VolumeOptions {
             fs: self.lfs.clone(),

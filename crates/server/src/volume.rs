@@ -30,6 +30,9 @@ pub struct DirectImage {
     pub base: u64,
     /// Whether it may be mapped.
     pub mappable: bool,
+    /// Whether clients read the device by themselves at all. If not, their maps stay empty and the server reads for
+    /// them; `file` may then be any file, and appends go without the server all the same.
+    pub readable: bool,
     /// Bytes from one zone to the next.
     pub zone_bytes: u64,
     /// Device blocks.
@@ -186,7 +189,7 @@ impl Volume {
     }
 
     pub(crate) fn block_map(&self) -> Option<&dyn BlockMap> {
-        self.direct.as_ref().and_then(|_| self.fs.block_map())
+        self.direct.as_ref().filter(|direct| direct.readable).and_then(|_| self.fs.block_map())
     }
 
     /// Descriptors that a client with leases gets, in the order of the protocol. Owned ones are opened for it.

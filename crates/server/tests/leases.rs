@@ -55,6 +55,7 @@ impl Rig {
                 file,
                 base: direct.base,
                 mappable: direct.mappable,
+                readable: true,
                 zone_bytes: info.zone_bytes(),
                 device_blocks: blocks,
                 crc,

@@ -47,8 +47,12 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
     let mut status = 0;
     for round in 1..=args.repeat {
         for (mode, reports) in &mut runs {
-            let choice =
-                MountChoice { mode: *mode, policy: args.policy.clone(), seed: args.seed, real_time: false };
+            let choice = MountChoice {
+                mode: *mode,
+                policy: args.policy.clone(),
+                seed: args.seed,
+                ..MountChoice::default()
+            };
             say(format_args!("weft compare: mode {mode}, run {round} of {}", args.repeat));
             let Fresh { hosted, image } = Fresh::make(args.dir.as_deref(), &geometry, &choice)?;
             let ran = here(hosted, &guest, &shim, &signals);

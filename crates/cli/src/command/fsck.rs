@@ -2,7 +2,7 @@
 
 use crate::args::FsckArgs;
 use crate::command::stats::json_line;
-use crate::device::{Device, path_of};
+use crate::device::{CACHE_BYTES_DEFAULT, Device, path_of};
 use crate::error::CliError;
 use crate::progress;
 use crate::say::Out;
@@ -19,7 +19,8 @@ use weft_lfs::fsck::{FsckReport, check};
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
     let uncheckable = |why: String| CliError::Uncheckable { image: image.clone(), why };
-    let device = Device::open(&path_of(&args.image), false).map_err(|e| uncheckable(e.to_string()))?;
+    let device = Device::open(&path_of(&args.image), false, CACHE_BYTES_DEFAULT)
+        .map_err(|e| uncheckable(e.to_string()))?;
     let report = watched(&device, args.quiet || args.json, || check(device.zoned()));
     let report = report.map_err(|e| uncheckable(e.to_string()))?;
     let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };

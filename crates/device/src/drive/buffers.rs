@@ -20,11 +20,6 @@ impl Buffers {
         Buffers { bytes: blocks as usize * BLOCK_BYTES, kept: Mutex::new(Vec::new()) }
     }
 
-    /// Blocks of a buffer.
-    pub fn blocks(&self) -> u32 {
-        (self.bytes / BLOCK_BYTES) as u32
-    }
-
     /// Lends a buffer; its content is whatever it held last.
     pub fn with<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let kept = self.kept.lock().pop();

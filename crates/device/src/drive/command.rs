@@ -1,6 +1,7 @@
 //! The commands on zones.
 
 use super::access::Opening;
+use super::cache::CHUNK_BLOCKS;
 use super::end_mark::EndMark;
 use super::zone::Zone;
 use super::{Limits, ZonedDrive};
@@ -137,7 +138,7 @@ impl ZonedDrive {
     fn write_open(&self, id: ZoneId, zone: &mut Zone, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
         let begun = Instant::now();
         let first = zone.write_pointer;
-        let command = self.buffers.blocks() as usize * BLOCK_BYTES;
+        let command = self.command_blocks as usize * BLOCK_BYTES;
         for piece in data.chunks(command) {
             let written = if is_aligned(piece) {
                 self.write_fully(id, zone, piece)
@@ -168,6 +169,7 @@ impl ZonedDrive {
                 Ok(written)
                     if written > 0 && written.is_multiple_of(BLOCK_BYTES) && written <= piece.len() =>
                 {
+                    self.cache.wrote(id.0, at, &piece[..written]);
                     zone.write_pointer += (written / BLOCK_BYTES) as u32;
                     piece = &piece[written..];
                     continue;
@@ -258,30 +260,64 @@ impl ZonedDrive {
                 write_pointer,
             });
         }
-        let begun = Instant::now();
-        let command = self.buffers.blocks();
-        let mut at = at;
-        for piece in out.chunks_mut(command as usize * BLOCK_BYTES) {
-            let read = if is_aligned(piece) {
-                self.read_fully(id.0, at, piece)
-            } else {
-                self.buffers.with(|buffer| {
-                    let buffer = &mut buffer[..piece.len()];
-                    self.read_fully(id.0, at, buffer).map(|()| piece.copy_from_slice(buffer))
-                })
-            };
-            read.map_err(|e| self.failed(id, at, "read", e))?;
-            at += (piece.len() / BLOCK_BYTES) as u32;
+        let read = if self.cache.is_on() {
+            self.read_cached(id.0, at, write_pointer, out)
+        } else {
+            self.read_anywhere(id.0, at, out)
+        };
+        read.map_err(|e| self.failed(id, at, "read", e))
+    }
+
+    /// Reads chunk by chunk; one that is not held is read as far as it is written, for those who come next.
+    fn read_cached(&self, id: u32, mut at: u32, written: u32, mut out: &mut [u8]) -> io::Result<()> {
+        while !out.is_empty() {
+            let within = at % CHUNK_BLOCKS;
+            let bytes = out.len().min((CHUNK_BLOCKS - within) as usize * BLOCK_BYTES);
+            let (piece, rest) = out.split_at_mut(bytes);
+            if !self.cache.read(id, at, piece) {
+                let life = self.cache.life(id);
+                let first = at - within;
+                let held = (written - first).min(CHUNK_BLOCKS) as usize * BLOCK_BYTES;
+                self.buffers.with(|buffer| -> io::Result<()> {
+                    let chunk = &mut buffer[..held];
+                    self.read_fully(id, first, chunk)?;
+                    let from = within as usize * BLOCK_BYTES;
+                    piece.copy_from_slice(&chunk[from..from + bytes]);
+                    self.cache.fill(id, first, chunk, life);
+                    Ok(())
+                })?;
+            }
+            at += CHUNK_BLOCKS - within;
+            out = rest;
         }
-        self.counts.read(out.len() as u64, begun);
         Ok(())
     }
 
-    /// Reads all of an aligned piece.
+    /// Reads into a buffer that direct I/O may not take.
+    fn read_anywhere(&self, id: u32, mut at: u32, out: &mut [u8]) -> io::Result<()> {
+        for piece in out.chunks_mut(self.command_blocks as usize * BLOCK_BYTES) {
+            if is_aligned(piece) {
+                self.read_fully(id, at, piece)?;
+            } else {
+                self.buffers.with(|buffer| {
+                    let buffer = &mut buffer[..piece.len()];
+                    self.read_fully(id, at, buffer).map(|()| piece.copy_from_slice(buffer))
+                })?;
+            }
+            at += (piece.len() / BLOCK_BYTES) as u32;
+        }
+        Ok(())
+    }
+
+    /// Reads all of an aligned piece, in commands that nobody splits.
     pub(super) fn read_fully(&self, id: u32, mut at: u32, mut out: &mut [u8]) -> io::Result<()> {
+        let command = self.command_blocks as usize * BLOCK_BYTES;
         while !out.is_empty() {
-            match self.access.read(id, at, out) {
+            let now = out.len().min(command);
+            let begun = Instant::now();
+            match self.access.read(id, at, &mut out[..now]) {
                 Ok(read) if read > 0 && read.is_multiple_of(BLOCK_BYTES) && read <= out.len() => {
+                    self.counts.read(read as u64, begun);
                     at += (read / BLOCK_BYTES) as u32;
                     out = &mut out[read..];
                 }
@@ -366,6 +402,7 @@ impl ZonedDrive {
         let mut zone = cell.lock();
         let state = state::next(id, zone.state, Action::Reset)?;
         let begun = Instant::now();
+        self.cache.drop_zone(id.0);
         if let Err(error) = self.access.reset(id.0) {
             let failed = self.failed(id, zone.write_pointer, "reset", error);
             self.after_failed_reset(id, &mut zone);

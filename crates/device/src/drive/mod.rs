@@ -5,11 +5,12 @@
 //! drive is asked only at the start and after an error. Limits are kept as the model keeps them: when as many zones
 //! are open as may be, the one that a write opened longest ago is closed; so the drive itself never has to refuse.
 //!
-//! Three things that the model has and drives lack are made good here:
+//! Four things that the model has and drives lack are made good here:
 //! - **Where data ends in a zone that was finished early**: the last block written is a mark ([`end_mark`]).
 //! - **Writes that fail in part**: the zone is asked where its write pointer is, the zone is ended, and the error names
 //!   the flash, so that the file core goes on elsewhere.
 //! - **Alignment**: bytes that direct I/O would not take go through aligned buffers ([`buffers`]).
+//! - **A cache**, which direct I/O goes past ([`cache`]).
 //!
 //! # Locks
 //! [`ZonedDrive::limits`] before a zone's own, and a zone's own before the other zones' (by [`Limits`] only, and never
@@ -17,6 +18,7 @@
 
 pub(crate) mod access;
 mod buffers;
+mod cache;
 mod command;
 mod counts;
 mod end_mark;
@@ -32,6 +34,7 @@ use crate::clock::Latencies;
 use crate::zoned::{DeviceCounters, ZoneReport, ZonedDevice, ZonedInfo};
 use access::{ZoneAccess, is_media, refusal};
 use buffers::Buffers;
+use cache::Cache;
 use counts::Counts;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -59,7 +62,10 @@ pub struct ZonedDrive {
     /// Zones that are open, and that are open or closed. Raised only with `limits` held.
     open: AtomicU32,
     active: AtomicU32,
+    /// Most blocks of one command.
+    command_blocks: u32,
     buffers: Buffers,
+    cache: Cache,
     counts: Counts,
     begun: Instant,
     /// Set for good when a flush failed: what was written before it may be lost.
@@ -67,16 +73,17 @@ pub struct ZonedDrive {
 }
 
 impl ZonedDrive {
-    /// Opens the zoned block device, or the directory on which a zonefs is mounted.
+    /// Opens the zoned block device, or the directory on which a zonefs is mounted. Up to `cache_bytes` of what it
+    /// holds are kept in memory.
     ///
     /// # Errors
     /// [`DeviceError::Busy`] when another process has it; a drive whose zones are not alike.
-    pub fn open(path: &Path) -> Result<ZonedDrive, DeviceError> {
+    pub fn open(path: &Path, cache_bytes: u64) -> Result<ZonedDrive, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         if std::fs::metadata(path).map_err(io)?.is_dir() {
-            ZonedDrive::start(Box::new(crate::zonefs::Directory::open(path)?))
+            ZonedDrive::start(Box::new(crate::zonefs::Directory::open(path)?), cache_bytes)
         } else {
-            ZonedDrive::start(Box::new(crate::zbd::BlockDevice::open(path)?))
+            ZonedDrive::start(Box::new(crate::zbd::BlockDevice::open(path)?), cache_bytes)
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::access::{RawZone, ZoneAccess};
 use super::buffers::Buffers;
+use super::cache::{CHUNK_BLOCKS, Cache};
 use super::counts::Counts;
 use super::end_mark::EndMark;
 use super::zone::{Zone, ZoneCell};
@@ -20,16 +21,18 @@ const COMMAND_BLOCKS_MAX: u32 = 256;
 
 impl ZonedDrive {
     /// Takes a drive over as it is.
-    pub(super) fn start(access: Box<dyn ZoneAccess>) -> Result<ZonedDrive, DeviceError> {
+    pub(super) fn start(access: Box<dyn ZoneAccess>, cache_bytes: u64) -> Result<ZonedDrive, DeviceError> {
         let info = access.info();
-        let blocks = access.command_blocks_max().clamp(1, COMMAND_BLOCKS_MAX);
+        let command_blocks = access.command_blocks_max().clamp(1, COMMAND_BLOCKS_MAX);
         let drive = ZonedDrive {
             info,
             zones: Box::new([]),
             limits: Mutex::new(Limits::default()),
             open: AtomicU32::new(0),
             active: AtomicU32::new(0),
-            buffers: Buffers::new(blocks),
+            command_blocks,
+            buffers: Buffers::new(command_blocks.max(CHUNK_BLOCKS)),
+            cache: Cache::new(cache_bytes, info.zones, info.zone_blocks),
             counts: Counts::default(),
             begun: Instant::now(),
             flush_failed: AtomicBool::new(false),
@@ -84,7 +87,7 @@ impl ZonedDrive {
 
     /// Where a mark says that data ends in a full zone; `None` when data fills it.
     fn marked_end(&self, id: u32) -> Result<Option<u32>, DeviceError> {
-        let step = self.buffers.blocks();
+        let step = CHUNK_BLOCKS;
         let mut end = self.info.zone_capacity;
         // Most full zones were written to their end: their last block tells.
         let mut wanted = 1;

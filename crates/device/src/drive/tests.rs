@@ -12,8 +12,15 @@ use weft_core::{BLOCK_BYTES, Origin, Tag, ZoneId};
 const TAG: Tag = Tag { origin: Origin::Host, ..Tag::METADATA };
 const Z: ZoneId = ZoneId(2);
 
+/// Room for two chunks in each part of the cache.
+const CACHE_BYTES: u64 = 2 << 20;
+
 fn open(disk: &FakeDrive) -> ZonedDrive {
-    ZonedDrive::start(Box::new(disk.clone())).unwrap()
+    ZonedDrive::start(Box::new(disk.clone()), CACHE_BYTES).unwrap()
+}
+
+fn open_uncached(disk: &FakeDrive) -> ZonedDrive {
+    ZonedDrive::start(Box::new(disk.clone()), 0).unwrap()
 }
 
 fn fresh() -> (FakeDrive, ZonedDrive) {
@@ -60,6 +67,11 @@ fn counters_tell_bytes_by_their_origin() {
     drive.append(Z, &blocks(1, 0), &Tag::METADATA).unwrap();
     drive.finish(Z).unwrap();
     read(&drive, Z, 0, 3);
+    let uncached = open_uncached(&FakeDrive::new());
+    uncached.append(Z, &blocks(9, 0), &TAG).unwrap();
+    read(&uncached, Z, 1, 7);
+    let of = uncached.counters();
+    assert_eq!((of.reads, of.read_bytes), (2, 7 * BLOCK_BYTES as u64), "commands, not requests");
     drive.flush().unwrap();
     drive.reset(Z).unwrap();
     assert!(drive.write(Z, 3, &blocks(1, 0), &TAG).is_err());
@@ -67,7 +79,7 @@ fn counters_tell_bytes_by_their_origin() {
     let block = BLOCK_BYTES as u64;
     assert_eq!((of.host_bytes, of.gc_bytes, of.metadata_bytes), (5 * block, 2 * block, block));
     assert_eq!(of.media_bytes, 9 * block, "the end mark is written, too");
-    assert_eq!((of.writes, of.reads, of.read_bytes), (3, 1, 3 * block));
+    assert_eq!((of.writes, of.reads), (3, 0), "what was just written is in memory");
     assert_eq!((of.flushes, of.resets, of.refused), (1, 1, 1));
     assert_eq!((of.open_high_water, of.active_high_water), (1, 1));
 }
@@ -298,13 +310,35 @@ fn after_a_failed_flush_none_succeeds() {
 
 #[test]
 fn an_unreadable_block_is_a_fault_of_the_flash() {
-    let (disk, drive) = fresh();
+    let disk = FakeDrive::new();
+    let drive = open_uncached(&disk);
     drive.append(Z, &blocks(2, 9), &TAG).unwrap();
     disk.fail(Command::Read, Fault::Fails { errno: libc::ENODATA, after: 0 });
     let mut out = vec![0; BLOCK_BYTES];
     assert!(matches!(drive.read(Z, 1, &mut out), Err(DeviceError::Media { at: 1, what: "read", .. })));
     disk.fail(Command::Read, Fault::Fails { errno: libc::EINTR, after: 0 });
     drive.read(Z, 1, &mut out).unwrap();
+}
+
+#[test]
+fn what_was_read_once_is_read_from_memory_and_in_whole_chunks() {
+    let (disk, drive) = fresh();
+    let data = blocks(20, 9);
+    drive.append(Z, &data, &TAG).unwrap();
+    drop(drive);
+    let drive = open(&disk);
+    let before = drive.counters().read_bytes;
+    assert_eq!(read(&drive, Z, 3, 2), data[3 * BLOCK_BYTES..5 * BLOCK_BYTES]);
+    let chunk = 16 * BLOCK_BYTES as u64;
+    assert_eq!(drive.counters().read_bytes - before, chunk);
+    disk.fail(Command::Read, Fault::Fails { errno: libc::EIO, after: 0 });
+    assert_eq!(read(&drive, Z, 0, 16), data[..chunk as usize]);
+    let mut out = vec![0; BLOCK_BYTES];
+    assert!(matches!(drive.read(Z, 16, &mut out), Err(DeviceError::Media { .. })), "that is another chunk");
+    assert_eq!(read(&drive, Z, 14, 6), data[14 * BLOCK_BYTES..]);
+    drive.reset(Z).unwrap();
+    drive.append(Z, &blocks(20, 1), &TAG).unwrap();
+    assert_eq!(read(&drive, Z, 0, 20), blocks(20, 1));
 }
 
 #[test]
@@ -384,8 +418,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn a_drive_answers_as_the_model_does(steps in prop::collection::vec(step(), 1..80)) {
-        let (disk, drive) = fresh();
+    fn a_drive_answers_as_the_model_does(
+        steps in prop::collection::vec(step(), 1..80),
+        cached in any::<bool>(),
+    ) {
+        let disk = FakeDrive::new();
+        let drive = if cached { open(&disk) } else { open_uncached(&disk) };
         let model = model();
         for (i, step) in steps.iter().enumerate() {
             // An empty zone that is open: the model keeps it active when it is closed, a drive gives it back. And a

@@ -148,6 +148,7 @@ impl Served {
             file,
             base: direct.base,
             mappable: direct.mappable,
+            readable: true,
             zone_bytes: info.zone_bytes(),
             device_blocks: blocks,
             crc,
