@@ -39,6 +39,16 @@ impl Client {
         self.call(Op::Close, &[file.0, 1])?.run().map(drop)
     }
 
+    /// Leaves a reference with the server for another process, which [`take`](Self::take)s it by the secret that is returned.
+    pub fn pass(&self, file: FileRef) -> Result<u64, Errno> {
+        Ok(self.call(Op::Pass, &[file.0])?.run()?.response.values[0])
+    }
+
+    /// Takes a reference that another process has [`pass`](Self::pass)ed. `EBADF` when there is none by this secret.
+    pub fn take(&self, file: FileRef, secret: u64) -> Result<(), Errno> {
+        self.call(Op::Take, &[file.0, secret])?.run().map(drop)
+    }
+
     /// Takes one more reference, for a duplicated descriptor.
     pub fn add_ref(&self, file: FileRef) -> Result<(), Errno> {
         self.call(Op::Ref, &[file.0])?.run().map(drop)

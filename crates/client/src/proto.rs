@@ -193,6 +193,10 @@ ops! {
     Inspect = 38,
     /// thread: it does not wait for a lock any more.
     Withdraw = 39,
+    /// file -> value: a secret. The server keeps a reference to the file for whoever tells it the secret.
+    Pass = 40,
+    /// file, secret: the reference is the process's from now on.
+    Take = 41,
 }
 
 /// Attributes of a file.

@@ -287,7 +287,8 @@ fn read_hello(socket: &mut UnixStream) -> io::Result<Hello> {
     Ok(hello)
 }
 
-fn secret() -> io::Result<u64> {
+/// A number that nobody can guess.
+pub fn secret() -> io::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))

@@ -5,10 +5,15 @@ use crate::inodes::OpenInode;
 use crate::memory::SharedMemory;
 use crate::serve::Opener;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::FileRef;
 use weft_client::shared::volume::{self, Control, OPEN_FILES_MAX};
+
+/// References that are on their way between processes at once. One whose receiver ended before it received would stay
+/// until then.
+const PASSED_MAX: usize = 1024;
 
 /// An open file.
 pub struct OpenFile {
@@ -30,15 +35,18 @@ pub struct OpenFiles {
     table: Mutex<Table>,
 }
 
+#[derive(Default)]
 struct Table {
     slots: Vec<Option<Arc<OpenFile>>>,
     free: Vec<u32>,
+    /// References on their way from one process to another, and their secrets; the oldest first.
+    passed: VecDeque<(FileRef, u64)>,
 }
 
 impl OpenFiles {
     /// No file is open.
     pub fn new(control: Arc<SharedMemory>) -> OpenFiles {
-        OpenFiles { control, table: Mutex::new(Table { slots: Vec::new(), free: Vec::new() }) }
+        OpenFiles { control, table: Mutex::new(Table::default()) }
     }
 
     /// The shared side of an open file.
@@ -100,6 +108,26 @@ impl OpenFiles {
             }
             _ => false,
         }
+    }
+
+    /// Keeps one more reference for whoever knows the secret. When too many are kept, the oldest is forgotten, and returned
+    /// if it was the last one of its file. False when there is no such file.
+    pub fn pass(&self, file: FileRef, secret: u64) -> (bool, Option<Arc<OpenFile>>) {
+        if !self.reference(file) {
+            return (false, None);
+        }
+        let mut table = self.table.lock();
+        table.passed.push_back((file, secret));
+        let oldest = if table.passed.len() > PASSED_MAX { table.passed.pop_front() } else { None };
+        drop(table);
+        (true, oldest.and_then(|(oldest, _)| self.release(oldest, 1)))
+    }
+
+    /// Hands out a reference that was kept; false when there is none by this secret.
+    pub fn take(&self, file: FileRef, secret: u64) -> bool {
+        let mut table = self.table.lock();
+        let found = table.passed.iter().position(|passed| *passed == (file, secret));
+        found.and_then(|at| table.passed.remove(at)).is_some()
     }
 
     /// Gives back references; returns the file when that was the last one.

@@ -30,6 +30,7 @@ pub mod fork;
 pub mod hooks;
 pub mod lock;
 pub mod mapping;
+pub mod passing;
 pub mod placeholder;
 pub mod process;
 pub mod program;
@@ -37,9 +38,11 @@ pub mod pump;
 pub mod real;
 pub mod report;
 pub mod route;
+pub mod splicing;
 pub mod streams;
 pub mod sys;
 pub mod table;
+pub mod variadic;
 
 /// The names of all hooks, each ended by NUL, the list by an empty one: for tests that ask whether the loader binds them.
 ///

@@ -30,18 +30,24 @@ fn take_hex(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((number, rest))
 }
 
-type Name = [u8; PREFIX.len() + HEX + 1 + HEX + 1];
+/// Room for three numbers, two colons and the NUL.
+type Name = [u8; PREFIX.len() + 3 * HEX + 3];
 
-fn name(volume: u64, file: FileRef) -> Name {
-    let mut name = [0; PREFIX.len() + HEX + 1 + HEX + 1];
-    let (prefix, rest) = name.split_at_mut(PREFIX.len());
+fn name(volume: u64, file: FileRef, secret: Option<u64>) -> Name {
+    let mut name = [0; PREFIX.len() + 3 * HEX + 3];
+    let (prefix, mut rest) = name.split_at_mut(PREFIX.len());
     prefix.copy_from_slice(PREFIX);
-    let (first, rest) = rest.split_at_mut(HEX);
-    put_hex(volume, first);
-    let (colon, rest) = rest.split_at_mut(1);
-    colon.copy_from_slice(b":");
-    put_hex(file.0, rest);
-    // `put_hex` fills 16 of the 17 bytes that are left; the last one stays NUL.
+    for (place, number) in [Some(volume), Some(file.0), secret].into_iter().flatten().enumerate() {
+        if place > 0 {
+            let (colon, behind) = rest.split_at_mut(1);
+            colon.copy_from_slice(b":");
+            rest = behind;
+        }
+        let (digits, behind) = rest.split_at_mut(HEX);
+        put_hex(number, digits);
+        rest = behind;
+    }
+    // What is left stays NUL: one byte at least.
     name
 }
 
@@ -53,10 +59,33 @@ pub fn parse(shown: &[u8]) -> Option<(u64, FileRef)> {
     Some((volume, FileRef(file)))
 }
 
+/// The secret in the shown name of a memory file that was passed to this process.
+pub fn secret(shown: &[u8]) -> Option<u64> {
+    let text = shown.get(SHOWN.len() + PREFIX.len() + 2 * HEX + 1..)?.strip_prefix(b":")?;
+    take_hex(text).map(|(secret, _)| secret)
+}
+
 /// Makes the descriptor of an open file.
 pub fn create(volume: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
-    let name = name(volume, file);
-    let name = CStr::from_bytes_until_nul(&name).unwrap_or(c"weft:");
+    create_named(&name(volume, file, None), cloexec)
+}
+
+/// Makes a descriptor that is sent to another process for an open file: close-on-exec, not readable.
+pub fn create_to_pass(volume: u64, file: FileRef, secret: u64) -> Result<c_int, Errno> {
+    let fd = create_named(&name(volume, file, Some(secret)), true)?;
+    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0; 20];
+    for (to, from) in path.iter_mut().skip(14).zip(crate::report::decimal(fd as u64, &mut digits)) {
+        *to = *from;
+    }
+    let path = CStr::from_bytes_until_nul(&path).unwrap_or(c"");
+    let unreadable = sys::open(path, libc::O_WRONLY | libc::O_CLOEXEC, 0);
+    let _ = weft_client::sys::close(fd);
+    unreadable
+}
+
+fn create_named(name: &Name, cloexec: bool) -> Result<c_int, Errno> {
+    let name = CStr::from_bytes_until_nul(name).unwrap_or(c"weft:");
     let cloexec = if cloexec { libc::MFD_CLOEXEC } else { 0 };
     let fd = sys::memfd_create(name, cloexec | libc::MFD_ALLOW_SEALING)?;
     let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
@@ -75,7 +104,20 @@ mod tests {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
         let shown = link.to_str().unwrap().as_bytes();
         assert_eq!(parse(shown), Some((0xfeed_0000_0000_0001, file)));
+        assert_eq!(secret(shown), None);
         assert_eq!(sys::write(fd, b"x"), Err(libc::EPERM));
+        weft_client::sys::close(fd).unwrap();
+    }
+
+    #[test]
+    fn what_is_passed_tells_its_secret_and_nothing_else() {
+        let file = FileRef::new(77, 12);
+        let fd = create_to_pass(1, file, 0x0123_4567_89ab_cdef).unwrap();
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+        let shown = link.to_str().unwrap().as_bytes();
+        assert_eq!((parse(shown), secret(shown)), (Some((1, file)), Some(0x0123_4567_89ab_cdef)));
+        assert_eq!(sys::write(fd, b"x"), Err(libc::EPERM));
+        assert_eq!(sys::read(fd, &mut [0]), Err(libc::EBADF));
         weft_client::sys::close(fd).unwrap();
     }
 

@@ -106,6 +106,14 @@ pub fn getcwd(out: &mut [u8]) -> Result<&[u8], Errno> {
     out.get(..n.saturating_sub(1)).ok_or(libc::EIO)
 }
 
+/// The process at the other end of a Unix socket, as it was when the connection was made; 0 when nobody is.
+pub fn peer_process(socket: c_int) -> Result<libc::pid_t, Errno> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    call!(getsockopt, socket, libc::SOL_SOCKET, libc::SO_PEERCRED, &raw mut peer, &raw mut len)?;
+    Ok(peer.pid)
+}
+
 /// Changes the kernel's working directory.
 pub fn chdir(path: &CStr) -> Result<(), Errno> {
     call!(chdir, path.as_ptr()).map(drop)
@@ -192,6 +200,35 @@ pub fn random(out: &mut [u8]) {
 /// Real user id.
 pub fn geteuid() -> u32 {
     call!(geteuid).unwrap_or(0) as u32
+}
+
+/// Whether a descriptor is ready for `events` (or has an error to tell), now or, with `wait`, at some time.
+pub fn is_ready(fd: c_int, events: i16, wait: bool) -> Result<bool, Errno> {
+    let mut polled = libc::pollfd { fd, events, revents: 0 };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let timeout = if wait { std::ptr::null() } else { &raw const now };
+    call!(ppoll, &raw mut polled, 1usize, timeout, 0usize, 0usize).map(|ready| ready > 0)
+}
+
+/// Queues a signal for this process itself, with a code and a value.
+pub fn queue_signal(signal: c_int, code: c_int, value: libc::sigval) {
+    /// The head of the kernel's `siginfo_t` for queued signals; the rest is zero.
+    #[repr(C)]
+    struct Info {
+        signal: c_int,
+        errno: c_int,
+        code: c_int,
+        pad: c_int,
+        pid: c_int,
+        uid: u32,
+        value: libc::sigval,
+        rest: [u64; 12],
+    }
+    const _: () = assert!(size_of::<Info>() == size_of::<libc::siginfo_t>());
+    let pid = weft_client::sys::getpid() as c_int;
+    let uid = call!(getuid).unwrap_or(0) as u32;
+    let info = Info { signal, errno: 0, code, pad: 0, pid, uid, value, rest: [0; 12] };
+    let _ = call!(rt_sigqueueinfo, pid, signal, &raw const info);
 }
 
 /// Lets another thread run.

@@ -63,6 +63,7 @@ macro_rules! probes {
 }
 
 probes! {
+    aio: asynchronous_requests_are_done_and_told,
     at: paths_lead_where_they_should,
     attributes: attributes_are_kept_and_told,
     cancel: a_cancelled_thread_ends,
@@ -72,7 +73,10 @@ probes! {
     lock_waits: whoever_waits_for_a_lock_can_be_interrupted,
     locks: locks_exclude_whom_they_should,
     map: files_are_mapped,
+    pass: descriptors_are_passed_in_messages,
+    print: text_is_printed_to_descriptors,
     process: children_and_executed_programs_inherit,
+    splice: bytes_move_between_files_and_pipes,
     stdio: streams_read_and_write,
     vectored: all_forms_of_reading_and_writing_agree,
 }

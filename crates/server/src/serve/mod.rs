@@ -200,6 +200,8 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
     }
 }
 
+        Op::Pass => pass(ask),
+        Op::Take => take(ask),
 fn close(ask: &Ask<'_>) -> Outcome {
     let file = ask.file_arg(0);
     let open = ask.open_file(0)?;

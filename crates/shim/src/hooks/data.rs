@@ -1,9 +1,8 @@
 //! Reading, writing, seeking, syncing, sizes.
 
-use crate::pump;
-use crate::report::{Refusal, refuse};
 use crate::route::{Last, fail, finish, on_path};
 use crate::{file as weft_file, process, sys, table};
+use crate::{pump, splicing};
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use weft_client::{Errno, FileRef};
 
@@ -346,7 +345,7 @@ hooks! {
         if !table::is_weft(from) && !table::is_weft(to) {
             return real::splice(from, from_at, to, to_at, len, flags);
         }
-        fail(refuse(Refusal::Splice))
+        signed(splicing::splice(from, from_at.as_mut(), to, to_at.as_mut(), len, flags))
     }
 }
 

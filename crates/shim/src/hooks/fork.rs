@@ -3,6 +3,11 @@
 use crate::{fork, process};
 use libc::{c_int, pid_t};
 
+/// Forks by a system call of the program's.
+pub fn child_by(make: impl FnOnce() -> libc::c_long) -> libc::c_long {
+    if process::is_on() { fork::fork(|| make() as pid_t).into() } else { make() }
+}
+
 hooks! {
     fn fork() -> pid_t {
         if process::is_on() { fork::fork(|| real::fork()) } else { real::fork() }

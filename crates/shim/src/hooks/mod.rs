@@ -53,6 +53,7 @@ macro_rules! hooks {
     };
 }
 
+pub mod aio;
 pub mod control;
 pub mod cwd;
 pub mod data;
@@ -60,12 +61,15 @@ pub mod dir;
 pub mod exec;
 pub mod exit;
 pub mod fork;
+pub mod kernel;
 pub mod library;
 pub mod meta;
-pub mod misc;
 pub mod mmap;
 pub mod names;
 pub mod open;
+pub mod print;
+pub mod raw;
+pub mod socket;
 pub mod spawn;
 pub mod stdio;
 pub mod temp;
@@ -81,4 +85,7 @@ macro_rules! groups {
         ];
     };
 }
-groups!(control, cwd, data, dir, exec, exit, fork, meta, misc, mmap, names, open, spawn, stdio, temp, walk);
+groups!(
+    aio, control, cwd, data, dir, exec, exit, fork, kernel, meta, mmap, names, open, print, raw, socket,
+    spawn, stdio, temp, walk
+);

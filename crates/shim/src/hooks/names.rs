@@ -2,7 +2,7 @@
 
 use crate::route::{Given, Last, descriptor_of, fail, finish, on_path, on_two_paths};
 use crate::{process, sys, table};
-use libc::{c_char, c_int, c_uint, mode_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_uint, key_t, mode_t, size_t, ssize_t};
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 const CWD: c_int = libc::AT_FDCWD;
@@ -268,5 +268,13 @@ hooks! {
             return real::canonicalize_file_name(path);
         }
         body::realpath(path, std::ptr::null_mut())
+    }
+
+    fn ftok(path: *const c_char, project: c_int) -> key_t {
+        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::ftok(path, project), |client, at, path| {
+            let attr = client.stat(at, path, 0)?;
+            // As glibc: low bits of inode and device under the project's.
+            Ok((attr.ino & 0xffff | (attr.dev & 0xff) << 16) as key_t | (project & 0xff) << 24)
+        })
     }
 }

@@ -1,6 +1,5 @@
 /* What is refused on weft files: each with an errno, none silently. */
 #include "probe.h"
-#include <aio.h>
 #include <fts.h>
 #include <ftw.h>
 #include <sys/inotify.h>
@@ -24,18 +23,6 @@ static void probe(void) {
     TRY(fcntl(fd, 9999, 0));
     TRY(fcntl(fd, F_SETLEASE, F_RDLCK));
     TRY(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
-    int pair[2];
-    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
-    char control[CMSG_SPACE(sizeof fd)] = "";
-    char byte = 'x';
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(head), &fd, sizeof fd);
-    TRY(sendmsg(pair[0], &message, 0));
     TRY(syscall(SYS_io_uring_setup, 8, NULL));
     unsigned long context = 0;
     TRY(syscall(SYS_io_setup, 8, &context));
@@ -52,12 +39,6 @@ static void probe(void) {
     char *paths[] = {(char *)root, NULL};
     TRY(fts_open(paths, FTS_PHYSICAL, NULL) ? 1 : -1);
     TRY(nftw(root, visit, 10, FTW_CHDIR));
-    char buffer[8];
-    struct aiocb block = {.aio_fildes = fd, .aio_buf = buffer, .aio_nbytes = sizeof buffer};
-    TRY(aio_read(&block));
-    int pipes[2];
-    pipe(pipes);
-    TRY(splice(fd, NULL, pipes[1], NULL, 4, 0));
     int outside = open("/tmp", O_TMPFILE | O_RDWR, 0600);
     TRY(copy_file_range(fd, NULL, outside, NULL, 4, 0));
     TRY(rename(at("f"), "/tmp/weft-refused"));
