@@ -234,6 +234,28 @@ fn retain(ask: &Ask<'_>) -> Outcome {
     for raw in bytes.as_chunks::<8>().0 {
         let file = u64::from_le_bytes(*raw);
         if ask.connection.holds(FileRef(file)) {
+fn pass(ask: &Ask<'_>) -> Outcome {
+    let file = ask.open_file(0)?.file;
+    let secret = crate::connection::secret().map_err(|_| Failure(libc::EIO))?;
+    let (passed, forgotten) = ask.volume.files.pass(file, secret);
+    if let Some(last) = forgotten {
+        close_last(ask.volume, &last);
+    }
+    if !passed {
+        return Err(Failure(libc::EBADF));
+    }
+    Ok(Response { values: [secret, 0, 0, 0, 0, 0], ..Response::default() })
+}
+
+fn take(ask: &Ask<'_>) -> Outcome {
+    let file = ask.file_arg(0);
+    if !ask.volume.files.take(file, ask.arg(1)) {
+        return Err(Failure(libc::EBADF));
+    }
+    ask.connection.hold(file);
+    done(0)
+}
+
             *kept.entry(file).or_insert(0) += 1;
         }
     }
