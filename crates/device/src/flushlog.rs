@@ -1,7 +1,8 @@
 //! Writes the flush log of an image; its format is in [`crate::image::log`].
 
 use crate::image::log::{DATA_BLOCKS_MAX, ITEMS_MAX, Item, Place, seal};
-use crate::sys::direct::{Buffer, DirectFile};
+use crate::sys::aligned::AlignedBuffer;
+use crate::sys::direct::DirectFile;
 use std::io;
 use weft_core::BLOCK_BYTES;
 
@@ -17,7 +18,7 @@ pub struct FlushLog {
     items: Vec<Item>,
     data_blocks: usize,
     /// Head block and data of the entry.
-    buffer: Buffer,
+    buffer: AlignedBuffer,
 }
 
 impl std::fmt::Debug for FlushLog {
@@ -37,7 +38,7 @@ impl FlushLog {
             seq: 0,
             items: Vec::with_capacity(ITEMS_MAX),
             data_blocks: 0,
-            buffer: Buffer::new(1 + DATA_BLOCKS_MAX),
+            buffer: AlignedBuffer::new((1 + DATA_BLOCKS_MAX) * BLOCK_BYTES),
         }
     }
 
@@ -57,7 +58,7 @@ impl FlushLog {
         }
         self.items.push(item);
         self.data_blocks = after;
-        Some(&mut self.buffer.bytes(1 + after)[(1 + before) * BLOCK_BYTES..])
+        Some(&mut self.buffer[(1 + before) * BLOCK_BYTES..(1 + after) * BLOCK_BYTES])
     }
 
     /// Whether the log has room for the entry.
@@ -68,7 +69,7 @@ impl FlushLog {
     /// Writes the entry; it is durable when this returns.
     pub fn write(&mut self) -> io::Result<()> {
         let blocks = 1 + self.data_blocks;
-        let bytes = self.buffer.bytes(blocks);
+        let bytes = &mut self.buffer[..blocks * BLOCK_BYTES];
         let (head, data) = bytes.split_at_mut(BLOCK_BYTES);
         seal(head, data, &self.items, self.place, self.seq);
         self.file.write_durably(bytes, self.offset + self.place.at)?;

@@ -5,30 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use weft_core::BLOCK_BYTES;
-
-/// A block at an address that direct writes accept.
-#[derive(Clone)]
-#[repr(C, align(4096))]
-struct Aligned([u8; BLOCK_BYTES]);
-
-/// A buffer of whole blocks for direct writes.
-pub struct Buffer(Vec<Aligned>);
-
-impl Buffer {
-    /// A buffer of `blocks` zero blocks.
-    pub fn new(blocks: usize) -> Buffer {
-        Buffer(vec![Aligned([0; BLOCK_BYTES]); blocks])
-    }
-
-    /// The first `blocks` blocks.
-    pub fn bytes(&mut self, blocks: usize) -> &mut [u8] {
-        let blocks = &mut self.0[..blocks];
-        // SAFETY: `Aligned` is exactly its bytes (repr C, size equal to its alignment), so the slice covers the blocks
-        // and nothing else, all of them initialised, borrowed as `self` is.
-        unsafe { std::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), blocks.len() * BLOCK_BYTES) }
-    }
-}
 
 /// A second descriptor of a file, for direct writes.
 #[derive(Debug)]
@@ -41,7 +17,7 @@ impl DirectFile {
         OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).map(DirectFile)
     }
 
-    /// Writes `bytes`, which begin at the address of a [`Buffer`], at `offset`. They are durable when this returns; of
+    /// Writes `bytes`, which begin at a page's address, at `offset`. They are durable when this returns; of
     /// the rest of the file it says nothing. An error leaves open what was written.
     pub fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
