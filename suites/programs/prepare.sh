@@ -1,0 +1,53 @@
+# Shared by the program suites: packages, a volume for whom, the facts for the table. Source it in place of lib.sh.
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+export LC_ALL=C.UTF-8
+chmod 755 "$SCRATCH"
+IMAGE=$SCRATCH/image
+
+# need COMMAND|FILE|lib:NAME PACKAGE...: installs what a suite runs; without it the suite ends with status 3.
+need() {
+  local thing=$1; shift
+  have "$thing" && return 0
+  if command -v apt-get >/dev/null; then
+    local as_root=; [ "$(id -u)" = 0 ] || as_root="sudo -n"
+    { $as_root apt-get update -qq
+      $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+    } >"$SCRATCH/apt" 2>&1 || true
+  fi
+  have "$thing" && return 0
+  echo "MISSING  $thing: install $*, then run this again"
+  [ ! -s "$SCRATCH/apt" ] || tail -5 "$SCRATCH/apt"
+  exit 3
+}
+have() {
+  case $1 in
+    /*) compgen -G "$1" >/dev/null ;;
+    lib:*) echo 'int main(void){return 0;}' | cc -x c - -o /dev/null "-l${1#lib:}" 2>/dev/null ;;
+    *) command -v "$1" >/dev/null ;;
+  esac
+}
+# new_volume SIZE: an empty volume at $IMAGE.
+new_volume() {
+  rm -f "$IMAGE"
+  "$WEFT" format --quiet --size "$1" --zone-size 4M "$IMAGE"
+}
+# version TEXT / fact TEXT: what the table says of this program.
+version() { echo "version  $*"; }
+fact() { echo "fact  $*"; }
+# like NAME: runs stdin as a bash script natively and on the volume, D being its folder, and compares what they print.
+# Both start in their folder; what they print must not name it.
+like() {
+  local script=$SCRATCH/like.sh want got
+  cat >"$script"
+  want=$(cd "$NATIVE" && D=$NATIVE bash "$script" 2>&1; echo "status $?")
+  got=$(weft_run bash -c 'cd /weft && D=/weft exec bash "$0"' "$script" 2>&1; echo "status $?")
+  if [ "$want" = "$got" ]; then
+    pass "$1 ($(printf '%s' "$want" | wc -l) lines alike)"
+  else
+    fail "$1"
+    diff <(echo "$want") <(echo "$got") | head -20 || true
+  fi
+}
+NATIVE=$SCRATCH/native
+mkdir -p "$NATIVE"
+fsck_clean() { check "weft fsck" "$WEFT" fsck "$IMAGE"; }
