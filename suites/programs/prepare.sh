@@ -35,7 +35,7 @@ new_volume() {
 version() { echo "version  $*"; }
 fact() { echo "fact  $*"; }
 # like NAME: runs stdin as a bash script natively and on the volume, D being its folder, and compares what they print.
-# Both start in their folder; what they print must not name it.
+# Both start in their folder; what they print must not name it. SHOW=1 prints it.
 like() {
   local script=$SCRATCH/like.sh want got
   cat >"$script"
@@ -43,6 +43,7 @@ like() {
   got=$(weft_run bash -c 'cd /weft && D=/weft exec bash "$0"' "$script" 2>&1; echo "status $?")
   if [ "$want" = "$got" ]; then
     pass "$1 ($(printf '%s' "$want" | wc -l) lines alike)"
+    [ -z "${SHOW:-}" ] || echo "$want" | sed 's/^/    | /'
   else
     fail "$1"
     diff <(echo "$want") <(echo "$got") | head -20 || true
