@@ -193,6 +193,8 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
         }
         Op::SetHint => open::set_hint(ask),
         Op::Inspect => inspect(ask),
+        Op::Pass => pass(ask),
+        Op::Take => take(ask),
         Op::Withdraw => {
             ask.volume.locks.withdraw(ask.connection.id, ask.arg(0));
             done(0)
@@ -200,8 +202,6 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
     }
 }
 
-        Op::Pass => pass(ask),
-        Op::Take => take(ask),
 fn close(ask: &Ask<'_>) -> Outcome {
     let file = ask.file_arg(0);
     let open = ask.open_file(0)?;
@@ -227,13 +227,6 @@ fn reference(ask: &Ask<'_>) -> Outcome {
     done(0)
 }
 
-/// After exec: what the new program still has is kept, the rest given back.
-fn retain(ask: &Ask<'_>) -> Outcome {
-    let bytes = ask.part2()?;
-    let mut kept: FxHashMap<u64, u32> = FxHashMap::default();
-    for raw in bytes.as_chunks::<8>().0 {
-        let file = u64::from_le_bytes(*raw);
-        if ask.connection.holds(FileRef(file)) {
 fn pass(ask: &Ask<'_>) -> Outcome {
     let file = ask.open_file(0)?.file;
     let secret = crate::connection::secret().map_err(|_| Failure(libc::EIO))?;
@@ -256,6 +249,13 @@ fn take(ask: &Ask<'_>) -> Outcome {
     done(0)
 }
 
+/// After exec: what the new program still has is kept, the rest given back.
+fn retain(ask: &Ask<'_>) -> Outcome {
+    let bytes = ask.part2()?;
+    let mut kept: FxHashMap<u64, u32> = FxHashMap::default();
+    for raw in bytes.as_chunks::<8>().0 {
+        let file = u64::from_le_bytes(*raw);
+        if ask.connection.holds(FileRef(file)) {
             *kept.entry(file).or_insert(0) += 1;
         }
     }
