@@ -1,43 +1,45 @@
 #!/usr/bin/env bash
-# Write amplification of leveled RocksDB by placement mode: zones of 4 and 8 MiB, the volume 80 and 90 % full at the
-# peak; tables as large as, far smaller than, and far larger than a zone.
-#   suites/waf.sh [KEYS=600000] [ZONES="4M 8M"] [UTILISATIONS="80 90"] [TABLE_KIB="2048"] [REPEAT=1]
-# WAF = (written for programs + relocated by the cleaner) / written for programs; "all" adds metadata and padding.
-source "$(dirname "$0")/lib.sh"
-KEYS=${1:-600000} ZONES=${2:-4M 8M} UTILS=${3:-80 90} TABLES=${4:-2048} REPEAT=${5:-1}
-RESULTS=${RESULTS:-$SCRATCH/results}
-mkdir -p "$RESULTS"
+# Write amplification of leveled RocksDB by placement mode, exactly: db_bench is recorded once per table size, and each
+# recording is played in every mode on volumes of 4 and 8 MiB zones that are 80 and 90 % full at the peak. Fails when
+# rules <= suffix < off does not hold in a row.
+#   suites/waf.sh [KEYS=700000] [TABLES_MIB="1 2 4 16"] [ZONES=4M,8M] [FULL=80,90]
+# Builds and installs what is missing. RECORDINGS=DIR keeps the recordings there, and uses those that are there already.
+# Tables of 1 MiB are far smaller than a zone, those of 16 MiB larger. The tree is RocksDB's default in small: a write
+# buffer of a zone, a first level of four of them, compaction that may not fall behind.
+cd "$(dirname "$0")/.."
+[ -n "${WEFT:-}" ] || [ -x target/release/weft ] || make build || exit 2
+source suites/lib.sh
+scripts/need-db-bench.sh
+KEYS=${1:-700000} TABLES=${2:-1 2 4 16} ZONES=${3:-4M,8M} FULL=${4:-80,90}
+RECORDINGS=${RECORDINGS:-$SCRATCH}
+export KEYS
+TREE=(--value_size=1000 --write_buffer_size=4194304 --max_bytes_for_level_base=16777216
+  --level0_file_num_compaction_trigger=4 --level0_slowdown_writes_trigger=8 --level0_stop_writes_trigger=12)
 for table in $TABLES; do
-  export KEYS
-  extra="--target_file_size_base=$((table * 1024))"
-  native=$SCRATCH/native
-  rm -rf "$native" "$SCRATCH/peak"
-  # shellcheck disable=SC2086
-  python3 suites/programs/peak.py "$native" "$SCRATCH/peak" scripts/leveled.sh "$native" fillrandom,overwrite,overwrite $extra >/dev/null 2>&1
-  peak=$(cat "$SCRATCH/peak")
-  echo "tables of $table KiB: $(du -sm "$native" | cut -f1) MiB at the end, $((peak >> 20)) MiB at the peak"
-  rm -rf "$native"
-  for zone in $ZONES; do
-    for util in $UTILS; do
-      line=$(volume_for $((peak * 100 / util)) "$zone" "$SCRATCH/image")
-      rm -f "$SCRATCH/image"
-      zones=$(grep -oE 'of [0-9]+ zones' <<<"$line" | grep -oE '[0-9]+')
-      json=$RESULTS/waf-$table-$zone-$util.json
-      "$WEFT" compare --quiet --repeat "$REPEAT" --size $((zones * ${zone%M}))M --zone-size "$zone" --json "$json" -- \
-        scripts/leveled.sh /weft/db fillrandom,overwrite,overwrite "$extra" \
-        >"$SCRATCH/table" 2>"$SCRATCH/err" || { fail "zone $zone, $util %, tables $table KiB"; tail -5 "$SCRATCH/err"; continue; }
-      python3 - "$json" "$zone" "$util" "$table" <<'PY'
-import json, statistics, sys
-path, zone, util, table = sys.argv[1:]
-by_mode = {m["mode"]: m["runs"] for m in json.load(open(path))["modes"]}
-cells, data = [], {}
-for mode, reports in by_mode.items():
-    data[mode] = statistics.median(r["data_waf"] for r in reports)
-    total = statistics.median(r["waf"] for r in reports)
-    cells.append(f"{mode} {data[mode]:.3f} (all {total:.3f}){' STATUS' if any(r['status'] for r in reports) else ''}")
-order = data.get("rules", 9) <= data.get("suffix", 9) < data.get("off", 0)
-print(f"zone {zone}, {util} %, tables {table} KiB:", ", ".join(cells), "| rules <= suffix < off:", order)
+  recording=$RECORDINGS/tables-of-$table-mib.rec
+  if [ ! -s "$recording" ]; then
+    # In memory, three times as large as what the program stores: the recording does not depend on the volume.
+    "$WEFT" run --quiet --volume "mem:$((KEYS * 6 / 1000 + 512))M" --record "$recording" -- \
+      scripts/leveled.sh /weft/db fillrandom,overwrite,overwrite "${TREE[@]}" \
+      "--target_file_size_base=$((table << 20))" >"$SCRATCH/out" 2>&1 || { fail "db_bench, tables of $table MiB"; tail -5 "$SCRATCH/out"; exit 1; }
+  fi
+  "$WEFT" replay --zone "$ZONES" --full "$FULL" --json "$recording" >"$SCRATCH/replay-$table.json"
+  if python3 - "$SCRATCH/replay-$table.json" "$table" <<'PY'
+import json, sys
+[recording] = json.load(open(sys.argv[1]))["recordings"]
+print(f"\ntables of {sys.argv[2]} MiB: {recording['written_bytes'] / 2**30:.1f} GiB written, "
+      f"{recording['peak_bytes'] / 2**20:.0f} MiB at the peak")
+print("   zone  full  zones     off  random  suffix   rules")
+broken = 0
+for row in recording["rows"]:
+    waf = {cell["mode"]: cell["waf"] or 99 for cell in row["modes"]}
+    holds = waf["rules"] <= waf["suffix"] < waf["off"]
+    broken += not holds
+    print(f"{row['zone_bytes'] >> 20:3} MiB  {row['full_percent']} %  {row['zones']:5}"
+          f"  {waf['off']:6.4f}  {waf['random']:6.4f}  {waf['suffix']:6.4f}  {waf['rules']:6.4f}"
+          f"{'' if holds else '  FAIL: rules <= suffix < off does not hold'}")
+sys.exit(broken > 0)
 PY
-    done
-  done
+  then PASSED=$((PASSED + 1)); else FAILED=$((FAILED + 1)); fi
 done
+summary

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::command::lab::LabArgs;
+use crate::command::replay::ReplayArgs;
 use crate::device::CACHE_BYTES_DEFAULT;
 use crate::error::CliError;
 use crate::volume::MountChoice;
@@ -71,6 +72,8 @@ pub enum Command {
     Policy(PolicyCommand),
     /// Run a program once per placement mode, each on a fresh volume, and compare.
     Compare(CompareArgs),
+    /// Play recordings in each placement mode on volumes sized for them, and compare.
+    Replay(ReplayArgs),
     /// Run a command in a virtual machine with emulated zoned and FDP drives.
     Lab(LabArgs),
     /// Show the version.
@@ -154,6 +157,7 @@ impl PlacementArgs {
             seed: self.seed.unwrap_or(0),
             real_time: self.real_time,
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
+            record: None,
         }
     }
 }
@@ -198,6 +202,7 @@ pub struct FormatArgs {
     weft run --volume vol.img -- ls -l /weft\n  \
     weft run --volume vol.img --mode rules --report run.json -- db_bench --db=/weft/db --benchmarks=fillrandom\n  \
     weft run --volume mem:512M --zone-size 8M -- sh -c 'cp -r /etc /weft && du -sh /weft/etc'\n  \
+    weft run --volume mem:2G --record db.rec -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
     weft run --hints -- db_bench --db=/var/tmp/db --benchmarks=fillrandom\n\n\
     The exit status is the program's (128 and the number of the signal that ended it), or 125 when weft itself \
     failed, 126 when the program cannot run under weft, 127 when it was not found.")]
@@ -209,7 +214,7 @@ pub struct RunArgs {
     pub volume: Option<String>,
     /// No volume: files stay where they are, and the streams of the policy go to the kernel as lifetime hints; hints
     /// that the program gives wrongly are repaired.
-    #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "real_time"])]
+    #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time"])]
     pub hints: bool,
     /// The path at which the program sees the volume; it need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
@@ -221,6 +226,9 @@ pub struct RunArgs {
     /// Write the report as JSON (docs/formats/report-json.md), too.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Write down what the program does to its files, for 'weft replay' (docs/formats/recording.md).
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Print no report.
     #[arg(short, long)]
     pub quiet: bool,

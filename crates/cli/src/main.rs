@@ -12,6 +12,7 @@ mod host;
 mod place;
 mod program;
 mod progress;
+mod recording;
 mod report;
 mod say;
 mod snapshot;
@@ -61,6 +62,7 @@ fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Run(args) => return command::run::run(args),
         Command::Lab(args) => return command::lab::run(args),
         Command::Compare(args) => return command::compare::run(args),
+        Command::Replay(args) => return command::replay::run(args),
         Command::Format(args) => command::format::run(args),
         Command::Serve(args) => command::serve::run(args),
         Command::Ls(args) => command::list::ls(args),

@@ -2,6 +2,7 @@
 
 use crate::device::{self, Device};
 use crate::error::CliError;
+use crate::recording::{Record, Recording};
 use crate::snapshot::{Core, Snapshot, Space, Stream, VolumeFacts, Zone, Zones};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,6 +69,8 @@ pub struct MountChoice {
     pub real_time: bool,
     /// Bytes of a real drive that are kept in memory.
     pub drive_cache_bytes: u64,
+    /// What to write down of what programs do to their files.
+    pub record: Option<Record>,
 }
 
 impl Default for MountChoice {
@@ -78,6 +81,7 @@ impl Default for MountChoice {
             seed: 0,
             real_time: false,
             drive_cache_bytes: device::CACHE_BYTES_DEFAULT,
+            record: None,
         }
     }
 }
@@ -121,6 +125,7 @@ pub struct Mounted {
     lfs: Arc<Lfs>,
     engine: Arc<Engine>,
     crc: Arc<SharedMemory>,
+    recording: Option<Recording>,
 }
 
 /// Makes a volume on a fresh device. It belongs to whoever makes it.
@@ -143,7 +148,7 @@ pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, CliError> {
     let image = device::path_of(image);
     let engine = choice.engine()?;
     let device = Device::open(&image, choice.real_time, choice.drive_cache_bytes)?;
-    mount(device, image.display().to_string(), engine)
+    mount(device, image.display().to_string(), engine, choice)
 }
 
 /// Makes a volume in memory and mounts it.
@@ -155,10 +160,10 @@ pub fn open_memory(name: String, geometry: &Geometry, choice: &MountChoice) -> R
         return Err(CliError::said("the device is still in use after its format", ""));
     };
     device.set_real_time(choice.real_time);
-    mount(Device::Model(Arc::new(device)), name, engine)
+    mount(Device::Model(Arc::new(device)), name, engine, choice)
 }
 
-fn mount(device: Device, name: String, engine: Engine) -> Result<Mounted, CliError> {
+fn mount(device: Device, name: String, engine: Engine, choice: &MountChoice) -> Result<Mounted, CliError> {
     let engine = Arc::new(engine);
     let info = device.info();
     let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
@@ -177,7 +182,9 @@ fn mount(device: Device, name: String, engine: Engine) -> Result<Mounted, CliErr
     lfs.set_death_observer(Box::new(move |death: &Death| {
         observer.observe_death(&death.tag, b"", death.size, death.born_at_bytes, death.died_at_bytes);
     }));
-    Ok(Mounted { name, device, lfs, engine, crc })
+    let recording =
+        choice.record.as_ref().map(|record| Recording::begin(record, lfs.as_ref())).transpose()?;
+    Ok(Mounted { name, device, lfs, engine, crc, recording })
 }
 
 /// Shows the engine the names that are on the volume, so that it knows whose directories they are before a program
@@ -231,8 +238,12 @@ impl Mounted {
             count_reads: Box::new(move |reads, bytes| device.count_direct_reads(reads, bytes)),
         });
         let (clock, ticked) = (self.lfs.clone(), self.lfs.clone());
+        let fs: Arc<dyn FileSystem> = match &self.recording {
+            Some(recording) => recording.recorder().before(self.lfs.clone()),
+            None => self.lfs.clone(),
+        };
         let volume = Volume::new(VolumeOptions {
-            fs: self.lfs.clone(),
+            fs,
             engine: self.engine.clone(),
             direct,
             tag: self.tag(),
@@ -243,7 +254,11 @@ impl Mounted {
                 }
             }),
         })?;
-        Ok(volume.with_inspector(self.inspector()))
+        let volume = volume.with_inspector(self.inspector());
+        Ok(match &self.recording {
+            Some(recording) => volume.with_recorder(recording.recorder().clone()),
+            None => volume,
+        })
     }
 
     /// Tells the volume from others on this machine.
@@ -288,6 +303,9 @@ impl Mounted {
     pub fn close(self, programs: ProgramView) -> Result<Snapshot, CliError> {
         self.lfs.close().map_err(|source| volume_error(&self.name, source.into()))?;
         self.device.verify_identity()?;
+        if let Some(recording) = &self.recording {
+            recording.end()?;
+        }
         Ok(self.snapshot(programs))
     }
 }

@@ -9,6 +9,7 @@ pub mod hints;
 pub mod lab;
 pub mod list;
 pub mod policy;
+pub mod replay;
 pub mod run;
 pub mod serve;
 pub mod stats;

@@ -5,6 +5,7 @@ use crate::args::{GeometryArgs, PlacementArgs, RunArgs};
 use crate::error::CliError;
 use crate::host::{self, Hosted, Reached};
 use crate::program;
+use crate::recording::Record;
 use crate::report::Report;
 use crate::say::{say, warn};
 use crate::snapshot::Snapshot;
@@ -76,7 +77,7 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
     };
     let spec = Spec::parse(volume)?;
     let shim = find_shim()?;
-    let choice = args.placement.choice();
+    let choice = MountChoice { record: record(args), ..args.placement.choice() };
     let ran = match reach(&spec, &args.geometry, &args.placement, &choice)? {
         Reached::Elsewhere(socket) => elsewhere(&guest, &shim, &socket, &signals)?,
         Reached::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
@@ -98,6 +99,13 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
         }
         None => Ok(exit_status(ran.status)),
     }
+}
+
+/// The recording to make, called by the program's own name.
+fn record(args: &RunArgs) -> Option<Record> {
+    let name = |word: &OsString| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
+    let program = args.command.first().and_then(name).unwrap_or_default();
+    args.record.clone().map(|path| Record { path, program })
 }
 
 fn exit_status(status: i32) -> u8 {
@@ -128,6 +136,12 @@ fn reach(
         return Err(CliError::said(
             format!("{spec}: another process serves the volume, and placement is decided there"),
             "leave --mode, --policy, --seed and --real-time out, or give them to 'weft serve'",
+        ));
+    }
+    if matches!(reached, Reached::Elsewhere(_)) && choice.record.is_some() {
+        return Err(CliError::said(
+            format!("{spec}: another process serves the volume, and only the server can record"),
+            "stop that server (SIGTERM), and run the program again",
         ));
     }
     Ok(reached)

@@ -15,6 +15,8 @@ mod hints;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod server;

@@ -6,12 +6,13 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command};
 
 /// A server that is told to stop at the end.
-struct Serving {
+pub struct Serving {
     child: Child,
 }
 
 impl Serving {
-    fn start(bench: &Bench) -> Serving {
+    /// Serves `vol.img`.
+    pub fn start(bench: &Bench) -> Serving {
         let mut child = bench.spawn(&["serve", "--quiet", "--volume", "vol.img"]);
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -24,7 +25,8 @@ impl Serving {
         assert!(status.unwrap().success());
     }
 
-    fn stop(mut self) -> i32 {
+    /// Tells it to stop; its exit status.
+    pub fn stop(mut self) -> i32 {
         self.signal("-TERM");
         self.child.wait().unwrap().code().unwrap()
     }
