@@ -62,8 +62,10 @@ refusals! {
     Socket = (EOPNOTSUPP, "bind, connect: Unix sockets cannot lie on a weft volume"),
     /// Several `mmap` limits.
     MapTable = (ENOMEM, "mmap: too many mappings of weft files at once"),
-    /// A writable shared mapping beyond what can be kept coherent.
-    MapGrow = (EINVAL, "mremap: a shared writable mapping of a weft file cannot grow"),
+    /// A map of a copy beyond the copy's end.
+    MapGrow = (EINVAL, "mremap: a private or read-only mapping of a weft file cannot grow beyond what the file had when it was mapped"),
+    /// `remap_file_pages`.
+    MapOrder = (EINVAL, "remap_file_pages: pages of mapped weft files keep their order"),
     /// `freopen` of a stream that is not a standard one.
     Reopen = (EOPNOTSUPP, "freopen: only stdin, stdout and stderr can be reopened on a weft file"),
     /// More streams than the table holds.

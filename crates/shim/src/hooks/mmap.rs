@@ -1,6 +1,6 @@
 //! Memory maps.
 
-use crate::mapping::{self, Request, pages};
+use crate::mapping::{self, Request, copies, pages};
 use crate::report::{Refusal, refuse};
 use crate::route::fail;
 use crate::{sys, table};
@@ -15,11 +15,22 @@ fn finish_map(result: Result<*mut c_void, weft_client::Errno>) -> *mut c_void {
     result.unwrap_or_else(failed)
 }
 
+/// A range is about to be unmapped, or mapped over.
+#[inline]
+fn unmapping(at: *mut c_void, len: size_t) {
+    if pages::any() {
+        pages::unmapping(at, len);
+    }
+    if copies::any_maps() {
+        copies::unmapping(at as usize, len);
+    }
+}
+
 hooks! {
     /// An allocator may call this before our constructor has run; looking up libc's function then would allocate.
     fn mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
-        if pages::any() && flags & libc::MAP_FIXED != 0 {
-            pages::unmapping(at, len);
+        if flags & libc::MAP_FIXED != 0 {
+            unmapping(at, len);
         }
         match table::get(fd) {
             Some(file) if flags & libc::MAP_ANONYMOUS == 0 => {
@@ -32,9 +43,7 @@ hooks! {
     }
 
     fn munmap(at: *mut c_void, len: size_t) -> c_int {
-        if pages::any() {
-            pages::unmapping(at, len);
-        }
+        unmapping(at, len);
         if real::is_resolved() {
             return real::munmap(at, len);
         }
@@ -47,6 +56,11 @@ hooks! {
         {
             return finish_map(result.map(<*mut u8>::cast));
         }
+        if copies::any_maps()
+            && let Some(result) = copies::remap(at.cast(), old, new, flags, to as usize)
+        {
+            return finish_map(result.map(<*mut u8>::cast));
+        }
         if real::is_resolved() {
             return real::mremap(at, old, new, flags, to);
         }
@@ -54,7 +68,8 @@ hooks! {
     }
 
     fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
-        if pages::any() && flags & libc::MS_ASYNC == 0
+        if pages::any()
+            && flags & !(libc::MS_ASYNC | libc::MS_SYNC | libc::MS_INVALIDATE) == 0
             && let Some(result) = pages::sync(at, len, flags)
         {
             return crate::route::finish(result.map(|()| 0));
@@ -62,9 +77,23 @@ hooks! {
         real::msync(at, len, flags)
     }
 
+    fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
+        if pages::any() && prot & libc::PROT_WRITE != 0 {
+            pages::become_writable(at, len);
+        }
+        real::mprotect(at, len, prot)
+    }
+
+    fn pkey_mprotect(at: *mut c_void, len: size_t, prot: c_int, key: c_int) -> c_int {
+        if pages::any() && prot & libc::PROT_WRITE != 0 {
+            pages::become_writable(at, len);
+        }
+        real::pkey_mprotect(at, len, prot, key)
+    }
+
     fn remap_file_pages(at: *mut c_void, len: size_t, prot: c_int, offset: size_t, flags: c_int) -> c_int {
         if pages::any() {
-            return fail(refuse(Refusal::MapGrow));
+            return fail(refuse(Refusal::MapOrder));
         }
         real::remap_file_pages(at, len, prot, offset, flags)
     }

@@ -1,18 +1,25 @@
 //! Copies of files for maps that do not change the file.
 //!
 //! A map of most of a file is a private map of a memory file that holds all of it; memory files of unchanged files are
-//! kept for the next map of the same. A map of a small part is filled by itself.
+//! kept for the next map of the same. A map of a small part has a memory file of its own. Behind the file's end, as in the
+//! kernel's own maps, the rest of the last page is zero and what follows is a `SIGBUS`.
+//!
+//! A table tells how much of the copy lies behind each map, so that a map that is to grow beyond it is refused instead.
 
-use super::{PAGE_BYTES, Request, keep, let_go};
+use super::{PAGE_BYTES, Request, keep, let_go, page_up};
 use crate::lock::Locked;
+use crate::report::{Refusal, refuse};
 use crate::{program, sys};
 use libc::c_int;
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
 /// Copies kept at once.
 const COPIES_MAX: usize = 64;
 /// Bytes of copies kept at once.
 const BYTES_MAX: u64 = 256 << 20;
+/// Bytes copied at once.
+const CHUNK_BYTES: usize = 64 * 1024;
 /// A file that changed less than this before it was copied may change again without its times telling: they tick in
 /// 4 ms on some kernels. Its copy is not kept.
 const SETTLED_NS: i64 = 50_000_000;
@@ -47,6 +54,7 @@ static COPIES: Locked<Copies> =
 /// In a forked child.
 pub fn open_locks() {
     COPIES.force_open();
+    MAPS.force_open();
 }
 
 impl Copies {
@@ -95,13 +103,13 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
     let settled = weft_client::sys::coarse_now_ns() - attr.mtime_ns.max(attr.ctime_ns) > SETTLED_NS;
     if settled {
         // Mapped under the lock: another thread's insertion may close the copy.
-        let found = COPIES.with(|copies| copies.find(&version).map(|fd| map_copy(fd, request)));
+        let found = COPIES.with(|copies| copies.find(&version).map(|fd| map_copy(fd, attr.size, request)));
         if let Some(result) = found {
             return result;
         }
     }
     let fd = program::copy(client, file, attr.size, c"weft-copy", libc::MFD_CLOEXEC)?;
-    let result = sys::ftruncate(fd, attr.size).and_then(|()| map_copy(fd, request));
+    let result = sys::ftruncate(fd, attr.size).and_then(|()| map_copy(fd, attr.size, request));
     if settled && result.is_ok() {
         let fd = keep(fd);
         COPIES.with(|copies| copies.insert(version, fd));
@@ -112,42 +120,113 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
 }
 
 /// Private, so that nothing the program does to the map reaches the copy.
-fn map_copy(fd: c_int, request: &Request) -> Result<*mut u8, Errno> {
+fn map_copy(fd: c_int, size: u64, request: &Request) -> Result<*mut u8, Errno> {
     let flags = libc::MAP_PRIVATE | request.placing();
-    sys::mmap(request.at as usize, request.len, request.prot, flags, fd, request.offset)
-}
-
-/// Fills memory with a part of a file. Unlike the kernel's map it has zeros instead of a signal behind the file's end.
-fn map_part(client: &Client, file: FileRef, request: &Request) -> Result<*mut u8, Errno> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | request.placing();
-    let writable = libc::PROT_READ | libc::PROT_WRITE;
-    let place = sys::mmap(request.at as usize, request.len, writable, flags, -1, 0)?;
-    // SAFETY: just mapped, of this length, not known to the program yet.
-    let memory = unsafe { std::slice::from_raw_parts_mut(place, request.len) };
-    let filled = fill(client, file, request.offset, memory);
-    let mapped = super::page_up(request.len as u64) as usize;
-    let result = match filled {
-        // SAFETY: the map that was just made.
-        Ok(()) if request.prot != writable => unsafe { sys::mprotect(place, mapped, request.prot) },
-        result => result,
-    };
-    if let Err(error) = result {
-        // SAFETY: as above.
-        let _ = unsafe { sys::munmap(place, mapped) };
-        return Err(error);
-    }
+    let place = sys::mmap(request.at as usize, request.len, request.prot, flags, fd, request.offset)?;
+    let len = page_up(request.len as u64) as usize;
+    note(Map { at: place as usize, len, behind: page_up(size).saturating_sub(request.offset) as usize });
     Ok(place)
 }
 
-fn fill(client: &Client, file: FileRef, offset: u64, memory: &mut [u8]) -> Result<(), Errno> {
+/// Maps a copy of a part of a file.
+fn map_part(client: &Client, file: FileRef, request: &Request) -> Result<*mut u8, Errno> {
+    let fd = sys::memfd_create(c"weft-part", libc::MFD_CLOEXEC)?;
+    let filled = fill(client, file, request.offset, request.len as u64, fd);
+    let result = filled.and_then(|()| map_copy(fd, request.len as u64, &Request { offset: 0, ..*request }));
+    let _ = weft_client::sys::close(fd);
+    result
+}
+
+fn fill(client: &Client, file: FileRef, offset: u64, len: u64, fd: c_int) -> Result<(), Errno> {
+    let mut chunk = [0; CHUNK_BYTES];
     let mut done = 0;
-    while let Some(rest) = memory.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match client.pread(file, rest, offset + done as u64)? {
+    while done < len {
+        let wanted = (len - done).min(CHUNK_BYTES as u64) as usize;
+        match client.pread(file, chunk.get_mut(..wanted).unwrap_or(&mut []), offset + done)? {
             0 => break,
-            n => done += n,
+            n => {
+                sys::pwrite_all(fd, chunk.get(..n).unwrap_or(&[]), done)?;
+                done += n as u64;
+            }
         }
     }
     Ok(())
+}
+
+// ---- what is mapped -------------------------------------------------------------------------------------------------
+
+/// Maps that are remembered at once; one that finds no place can grow as far as the kernel lets it.
+const MAPS_MAX: usize = 4096;
+
+#[derive(Clone, Copy)]
+struct Map {
+    at: usize,
+    /// 0: the entry is free.
+    len: usize,
+    /// Bytes from the map's start to the end of the copy.
+    behind: usize,
+}
+
+static MAPS: Locked<[Map; MAPS_MAX]> = Locked::new([Map { at: 0, len: 0, behind: 0 }; MAPS_MAX]);
+static MAPS_COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process maps any copy, so that a call that concerns none costs one load.
+#[inline(always)]
+pub fn any_maps() -> bool {
+    MAPS_COUNT.load(Relaxed) != 0
+}
+
+fn note(map: Map) {
+    MAPS.with(|maps| {
+        if let Some(free) = maps.iter_mut().find(|map| map.len == 0) {
+            *free = map;
+            MAPS_COUNT.fetch_add(1, Relaxed);
+        }
+    });
+}
+
+/// A range is about to be unmapped, or mapped over. What is left of a map in front of it stays remembered.
+pub fn unmapping(at: usize, len: usize) {
+    let end = at.saturating_add(page_up(len as u64) as usize);
+    MAPS.with(|maps| {
+        for map in maps.iter_mut().filter(|map| map.len > 0 && map.at < end && map.at + map.len > at) {
+            map.len = at.saturating_sub(map.at);
+            if map.len == 0 {
+                MAPS_COUNT.fetch_sub(1, Relaxed);
+            }
+        }
+    });
+}
+
+/// `mremap` of a map of a copy: `None` when it is none. One that is to grow beyond the copy is refused: what the file has
+/// there is not in it.
+///
+/// # Safety
+/// As `mremap(2)`.
+pub unsafe fn remap(
+    at: *mut u8,
+    old: usize,
+    new: usize,
+    flags: c_int,
+    to: usize,
+) -> Option<Result<*mut u8, Errno>> {
+    let (start, behind) = MAPS.with(|maps| {
+        let mut maps = maps.iter().filter(|map| map.len > 0);
+        maps.find(|map| (map.at..map.at + map.len).contains(&(at as usize))).map(|map| (map.at, map.behind))
+    })?;
+    let behind = behind.saturating_sub(at as usize - start);
+    let len = page_up(new as u64) as usize;
+    if len > page_up(old as u64) as usize && len > behind {
+        return Some(Err(refuse(Refusal::MapGrow)));
+    }
+    // SAFETY: the caller's promise.
+    let moved = unsafe { sys::mremap(at, old, new, flags, to) };
+    if let Ok(place) = moved {
+        unmapping(at as usize, old);
+        unmapping(place as usize, new);
+        note(Map { at: place as usize, len, behind });
+    }
+    Some(moved)
 }
 
 const _: () = assert!(PAGE_BYTES.is_power_of_two());

@@ -428,7 +428,7 @@ pub fn unmapping(at: *mut c_void, len: usize) {
     }
 }
 
-/// `msync` of a range: true when it lies in such maps.
+/// `msync` of a range: `None` when it touches no such map. Without `MS_SYNC` the volume has the bytes, not yet durable.
 pub fn sync(at: *mut c_void, len: usize, flags: c_int) -> Option<Result<(), Errno>> {
     let client = process::client().ok()?;
     STATE.with(|state| {
@@ -448,6 +448,20 @@ pub fn sync(at: *mut c_void, len: usize, flags: c_int) -> Option<Result<(), Errn
     })
 }
 
+/// Memory of a range becomes writable by `mprotect`: from now on it may differ from the volume.
+pub fn become_writable(at: *mut c_void, len: usize) {
+    STATE.with(|state| {
+        let end = (at as usize).saturating_add(len);
+        for map in
+            state.maps.iter().filter(|map| map.len > 0 && map.at < end && map.at + map.len > at as usize)
+        {
+            if let Some(object) = state.objects.get_mut(map.object) {
+                object.writable = true;
+            }
+        }
+    });
+}
+
 /// `mremap` of a range: `None` when it touches no such map.
 ///
 /// # Safety
@@ -464,9 +478,15 @@ pub unsafe fn remap(
         let mut found = None;
         state.each_map(at as usize, old.max(1), |_, map| found = Some(*map));
         let map = found?;
-        if new > old {
-            // The pages may be too few; a program that is refused maps anew.
-            return Some(Err(refuse(Refusal::MapGrow)));
+        if new > old
+            && let Some(object) = state.objects.get(map.object)
+            && let Err(error) = object.fit(client)
+        {
+            return Some(Err(error));
+        }
+        if flags & libc::MREMAP_FIXED != 0 {
+            // What was mapped there is gone.
+            state.remove(client, to, page_up(new as u64) as usize);
         }
         // SAFETY: the caller's promise.
         let moved = unsafe { sys::mremap(at, old, new, flags, to) };

@@ -259,8 +259,10 @@ surface! {
             munmap: munmap;
             mremap: mremap;
             msync: msync;
+            mprotect: mprotect;
+            pkey_mprotect: pkey_mprotect;
         }
-        refused MapGrow { remap_file_pages: remap_file_pages; }
+        refused MapOrder { remap_file_pages: remap_file_pages; }
         passes "works on the pages of the copy that is mapped" { madvise posix_madvise mincore }
     }
 

@@ -78,6 +78,70 @@ static void probe(void) {
     printf("%.2s\n", ends);
     pread(grows, ends, 1, 65534);
     printf("%.1s\n", ends);
+    /* Maps that grow and move. */
+    int more = open(at("more"), O_CREAT | O_RDWR, 0644);
+    ftruncate(more, 4096);
+    one = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, more, 0);
+    strcpy(one, "first");
+    ftruncate(more, 16384);
+    one = mremap(one, 4096, 16384, MREMAP_MAYMOVE);
+    printf("grown %s %d\n", one, one[9000]);
+    strcpy(one + 9000, "third");
+    TRY(msync(one, 16384, MS_ASYNC));
+    pread(more, seen, 6, 9000);
+    printf("%s\n", seen);
+    child = fork();
+    if (!child) {
+        char there[7] = "";
+        int fresh = open(at("more"), O_RDONLY);
+        pread(fresh, there, 6, 9000);
+        printf("in a child %s\n", there);
+        exit(0);
+    }
+    waitpid(child, NULL, 0);
+    char *place = mmap(NULL, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    one = mremap(one, 16384, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+    printf("moved %d %s\n", one == place, one);
+    strcpy(one + 4096, "second");
+    two = mremap(one, 0, 8192, MREMAP_MAYMOVE);
+    printf("twice %s %s\n", two, two + 4096);
+    TRY(munmap(one, 8192));
+    strcpy(two, "FIRST");
+    TRY(munmap(two, 8192));
+    pread(more, seen, 6, 4096);
+    printf("%s ", seen);
+    pread(more, seen, 6, 0);
+    printf("%s\n", seen);
+    /* Writable only later. */
+    one = mmap(NULL, 8192, PROT_READ, MAP_SHARED, more, 0);
+    TRY(mprotect(one, 8192, PROT_READ | PROT_WRITE));
+    strcpy(one + 10, "later");
+    TRY(munmap(one, 8192));
+    pread(more, seen, 6, 10);
+    printf("%s\n", seen);
+    /* A private part: forgotten pages come back from the file. */
+    int whole = open(at("f"), O_RDONLY);
+    part = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE, whole, 4096);
+    part[0] = '#';
+    TRY(madvise(part, 8192, MADV_DONTNEED));
+    printf("again %d\n", !memcmp(part, text + 4096, 8192));
+    TRY(munmap(part, 8192));
+    part = mmap(NULL, 40960, PROT_READ, MAP_PRIVATE, whole, 0);
+    part = mremap(part, 40960, 4096, 0);
+    part = mremap(part, 4096, 40960, MREMAP_MAYMOVE);
+    printf("and more %d\n", !memcmp(part, text, sizeof text));
+    TRY(msync(part, 4096, MS_SYNC | MS_ASYNC));
+    TRY(munmap(part, 40960));
+#ifdef __x86_64__
+    /* Code. */
+    static const unsigned char code[] = {0xb8, 42, 0, 0, 0, 0xc3};
+    int program = open(at("code"), O_CREAT | O_RDWR, 0755);
+    write(program, code, sizeof code);
+    for (int kind = MAP_SHARED; kind <= MAP_PRIVATE; kind++) {
+        int (*function)(void) = mmap(NULL, 4096, PROT_READ | PROT_EXEC, kind, program, 0);
+        printf("code %d\n", (void *)function == MAP_FAILED ? -errno : function());
+    }
+#endif
     /* Unmapped by the end of the process only. */
     int left = open(at("left"), O_CREAT | O_RDWR, 0644);
     ftruncate(left, 4096);
