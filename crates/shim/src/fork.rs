@@ -1,30 +1,43 @@
 //! What a fork does to this library's state.
 
 use crate::{process, sys};
-use libc::pid_t;
+use libc::{c_int, c_void, pid_t};
 use weft_client::{Child, Client, Errno, ForkTicket};
 
-type Ticket = Option<(&'static Client, Result<ForkTicket, Errno>)>;
+/// The connection of a child that is about to be forked: `None` when its parent has none.
+pub struct Ticket(Option<(&'static Client, Result<ForkTicket, Errno>)>);
+
+/// Before a fork.
+pub fn prepare() -> Ticket {
+    if !process::is_connected() {
+        return Ticket(None);
+    }
+    Ticket(process::client().ok().map(|client| (client, client.prepare_child(Child::Forked))))
+}
 
 /// Forks by `make`; parent and child each go on with a connection of their own.
 pub fn fork(make: impl FnOnce() -> pid_t) -> pid_t {
-    let ticket: Ticket = if process::is_connected() {
-        process::client().ok().map(|client| (client, client.prepare_child(Child::Forked)))
-    } else {
-        None
-    };
+    let ticket = prepare();
     let pid = make();
     if pid == 0 {
         in_child(ticket);
-    } else if let Some((client, Ok(ticket))) = ticket {
-        let error = sys::errno();
-        client.forget(ticket);
-        sys::set_errno(error);
+    } else {
+        in_parent(ticket);
     }
     pid
 }
 
-fn in_child(ticket: Ticket) {
+/// In the parent, or when there is no child.
+pub fn in_parent(Ticket(ticket): Ticket) {
+    if let Some((client, Ok(ticket))) = ticket {
+        let error = sys::errno();
+        client.forget(ticket);
+        sys::set_errno(error);
+    }
+}
+
+/// In the child, before anything else.
+pub fn in_child(Ticket(ticket): Ticket) {
     process::open_locks();
     crate::hooks::spawn::open_locks();
     crate::mapping::copies::open_locks();
@@ -39,4 +52,38 @@ fn in_child(ticket: Ticket) {
         Some((_, Err(_))) => process::orphan(),
     }
     crate::mapping::pages::after_fork();
+}
+
+/// What a child that `clone` starts on a stack of its own runs.
+pub type Entry = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+struct Start {
+    function: Entry,
+    argument: *mut c_void,
+    ticket: Option<Ticket>,
+}
+
+unsafe extern "C" fn run_child(start: *mut c_void) -> c_int {
+    // SAFETY: this process's own copy of what `clone_by` prepared, which nobody else uses.
+    let start = unsafe { &mut *start.cast::<Start>() };
+    if let Some(ticket) = start.ticket.take() {
+        in_child(ticket);
+    }
+    // SAFETY: the program's own function.
+    unsafe { (start.function)(start.argument) }
+}
+
+/// Clones by `make`, which gets the function and argument to start the child with. The child has memory of its own.
+pub fn clone_by(
+    function: Entry,
+    argument: *mut c_void,
+    make: impl FnOnce(Entry, *mut c_void) -> c_int,
+) -> c_int {
+    let mut start = Start { function, argument, ticket: Some(prepare()) };
+    // The child's copy of this stack frame has what it needs.
+    let pid = make(run_child, (&raw mut start).cast());
+    if let Some(ticket) = start.ticket.take() {
+        in_parent(ticket);
+    }
+    pid
 }

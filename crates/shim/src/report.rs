@@ -74,6 +74,8 @@ refusals! {
     DirTable = (EMFILE, "opendir: too many directory streams on weft directories at once"),
     /// Walks by libc's own functions.
     Walk = (EOPNOTSUPP, "fts: libc's fts functions cannot walk a weft volume"),
+    /// `wordexp`.
+    Words = (ENOMEM, "wordexp: patterns of names on a weft volume are not expanded (glob does that)"),
     /// A program that lies on the volume and cannot be copied to memory.
     Execute = (EACCES, "exec: a program on a weft volume could not be copied to memory"),
     /// `dlopen`.

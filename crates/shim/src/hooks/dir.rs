@@ -311,6 +311,20 @@ hooks! {
         }
     }
 
+    fn getdirentries(fd: c_int, out: *mut c_char, len: size_t, base: *mut i64) -> ssize_t {
+        let Some(file) = table::get(fd) else { return real::getdirentries(fd, out, len, base) };
+        match process::client().and_then(|client| client.seek(file, 0, libc::SEEK_CUR)) {
+            Ok(position) => {
+                let n = body::getdents64(fd, out.cast(), len);
+                if n >= 0 && !base.is_null() {
+                    *base = position as i64;
+                }
+                n
+            }
+            Err(error) => fail(error),
+        }
+    }
+
     fn getdents64(fd: c_int, out: *mut libc::c_void, len: size_t) -> ssize_t {
         match table::get(fd) {
             None => real::getdents64(fd, out, len),

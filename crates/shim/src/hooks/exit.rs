@@ -8,4 +8,9 @@ hooks! {
         crate::mapping::pages::release_all();
         real::_exit(status)
     }
+
+    fn quick_exit(status: c_int) -> ! {
+        crate::mapping::pages::write_back_all();
+        real::quick_exit(status)
+    }
 }

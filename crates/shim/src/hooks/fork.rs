@@ -1,7 +1,7 @@
 //! New processes: a child gets a connection of its own, which begins with its parent's open files.
 
 use crate::{fork, process};
-use libc::{c_int, pid_t};
+use libc::{c_char, c_int, c_void, pid_t, termios, winsize};
 
 /// Forks by a system call of the program's.
 pub fn child_by(make: impl FnOnce() -> libc::c_long) -> libc::c_long {
@@ -15,6 +15,78 @@ hooks! {
 
     fn _Fork() -> pid_t {
         if process::is_on() { fork::fork(|| real::_Fork()) } else { real::_Fork() }
+    }
+
+    /// A child with memory of its own gets a connection. One that shares its parent's memory until it executes a program
+    /// cannot, as with `vfork`, and gets memory of its own. Threads are left as they are.
+    fn clone(
+        function: fork::Entry,
+        stack: *mut c_void,
+        flags: c_int,
+        argument: *mut c_void,
+        parent_tid: *mut pid_t,
+        tls: *mut c_void,
+        child_tid: *mut pid_t
+    ) -> c_int {
+        let shares = flags & libc::CLONE_VM != 0;
+        let until_exec = flags & libc::CLONE_VFORK != 0 && flags & libc::CLONE_THREAD == 0;
+        if !process::is_on() || shares && !until_exec {
+            return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+        }
+        fork::clone_by(function, argument, |function, argument| {
+            // Nor can it share descriptors: it closes those of its parent's connection.
+            let flags = flags & !(libc::CLONE_VM | libc::CLONE_FILES);
+            real::clone(function, stack, flags, argument, parent_tid, tls, child_tid)
+        })
+    }
+
+    /// libc duplicates by an inner function; the steps are those of its manual.
+    fn login_tty(fd: c_int) -> c_int {
+        if !process::is_on() {
+            return real::login_tty(fd);
+        }
+        libc::setsid();
+        if crate::hooks::control::real::ioctl(fd, libc::TIOCSCTTY, 0) == -1 {
+            return -1;
+        }
+        for number in 0..=2 {
+            if crate::hooks::open::body::dup2(fd, number) == -1 {
+                return -1;
+            }
+        }
+        if fd > 2 {
+            crate::hooks::open::body::close(fd);
+        }
+        0
+    }
+
+    /// libc forks by an inner function; the steps are those of its manual.
+    fn forkpty(master: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t {
+        if !process::is_on() {
+            return real::forkpty(master, name, settings, size);
+        }
+        let (mut ours, mut theirs) = (-1, -1);
+        if libc::openpty(&raw mut ours, &raw mut theirs, name, settings, size) == -1 {
+            return -1;
+        }
+        let pid = body::fork();
+        match pid {
+            -1 => {
+                crate::hooks::open::body::close(ours);
+                crate::hooks::open::body::close(theirs);
+            }
+            0 => {
+                crate::hooks::open::body::close(ours);
+                if body::login_tty(theirs) == -1 {
+                    crate::hooks::exit::body::_exit(1);
+                }
+            }
+            _ => {
+                *master = ours;
+                crate::hooks::open::body::close(theirs);
+            }
+        }
+        pid
     }
 
     /// libc forks by an inner function; the steps are those of its manual.

@@ -141,6 +141,12 @@ hooks! {
         }
     }
 
+    fn setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::setmntent(path, mode), |client, at, path| {
+            open_stream(client, at, path, mode_flags(mode)? | libc::O_CLOEXEC)
+        })
+    }
+
     /// libc's own opens in `/tmp` or by `TMPDIR` through inner functions; `/tmp` is outside unless the volume is there.
     fn tmpfile() -> *mut FILE {
         let on_volume = crate::route::is_on_volume(libc::AT_FDCWD, c"/tmp".as_ptr());

@@ -50,7 +50,66 @@ unsafe fn make_file(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
     unsafe { with_name(template, suffix, |name| crate::hooks::open::body::open(name, flags, 0o600)) }
 }
 
+/// Puts together `directory/prefixXXXXXX` in memory that the program frees.
+unsafe fn compose_name(directory: &[u8], prefix: &[u8]) -> *mut c_char {
+    // As libc: at most five letters.
+    let prefix = prefix.get(..5).unwrap_or(prefix);
+    let parts = [directory, b"/", prefix, MARK, b"\0"];
+    // SAFETY: room for all parts; what malloc gives is the program's to free.
+    unsafe {
+        let name: *mut u8 = libc::malloc(parts.iter().map(|part| part.len()).sum()).cast();
+        if name.is_null() {
+            return fail(libc::ENOMEM);
+        }
+        let mut place = name;
+        for part in parts {
+            std::ptr::copy_nonoverlapping(part.as_ptr(), place, part.len());
+            place = place.add(part.len());
+        }
+        name.cast()
+    }
+}
+
+/// Makes a template a name that nothing has.
+unsafe fn make_name(template: *mut c_char) -> c_int {
+    // SAFETY: the caller's template.
+    unsafe {
+        with_name(template, 0, |name| {
+            let mut attr = std::mem::zeroed();
+            match crate::hooks::meta::body::lstat(name, &raw mut attr) {
+                0 => fail(libc::EEXIST),
+                _ if sys::errno() == libc::ENOENT => 0,
+                _ => -1,
+            }
+        })
+    }
+}
+
+unsafe fn is_directory(path: *const c_char) -> bool {
+    // SAFETY: a C string.
+    unsafe {
+        let mut attr: libc::stat = std::mem::zeroed();
+        !path.is_null()
+            && crate::hooks::meta::body::stat(path, &raw mut attr) == 0
+            && attr.st_mode & libc::S_IFMT == libc::S_IFDIR
+    }
+}
+
 hooks! {
+    /// In `TMPDIR`, else in `directory`, else where libc wants it; the first two may be of the volume.
+    fn tempnam(directory: *const c_char, prefix: *const c_char) -> *mut c_char {
+        let candidates = [libc::getenv(c"TMPDIR".as_ptr()).cast_const(), directory];
+        let chosen = candidates.into_iter().find(|path| is_directory(*path));
+        let Some(chosen) = chosen.filter(|path| is_on(*path)) else { return real::tempnam(directory, prefix) };
+        let prefix: &[u8] = if prefix.is_null() { b"file" } else { sys::bytes(prefix) };
+        let name = compose_name(sys::bytes(chosen), prefix);
+        if !name.is_null() && make_name(name) < 0 {
+            libc::free(name.cast());
+            return std::ptr::null_mut();
+        }
+        name
+    }
+
     fn mkstemp(template: *mut c_char) -> c_int {
         if is_on(template) { make_file(template, 0, 0) } else { real::mkstemp(template) }
     }

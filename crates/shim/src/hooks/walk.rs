@@ -151,6 +151,8 @@ const FTW_DEPTH: c_int = 8;
 const FTW_ACTIONRETVAL: c_int = 16;
 const FTW_SKIP_SUBTREE: c_int = 2;
 const FTW_SKIP_SIBLINGS: c_int = 3;
+/// What `wordexp` returns when it cannot.
+const WRDE_NOSPACE: c_int = 1;
 /// Deepest tree that is walked.
 const LEVELS_MAX: c_int = 512;
 
@@ -329,6 +331,19 @@ hooks! {
         let result = real::glob(pattern, flags | GLOB_ALTDIRFUNC, error, out);
         (*out).flags &= !GLOB_ALTDIRFUNC;
         result
+    }
+
+    /// libc expands by an inner `glob`.
+    fn wordexp(words: *const c_char, out: *mut c_void, flags: c_int) -> c_int {
+        let text = if words.is_null() { &[] } else { sys::bytes(words) };
+        let expands = process::is_on()
+            && text.iter().any(|letter| b"*?[".contains(letter))
+            && (process::cwd().is_some() || text.windows(process::mount().len()).any(|part| part == process::mount()));
+        if expands {
+            let _ = refuse(Refusal::Words);
+            return WRDE_NOSPACE;
+        }
+        real::wordexp(words, out, flags)
     }
 
     fn ftw(path: *const c_char, visit: Visit, descriptors: c_int) -> c_int {

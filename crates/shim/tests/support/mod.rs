@@ -52,7 +52,7 @@ pub fn probe(name: &str) -> PathBuf {
         .arg(&source)
         .arg("-o")
         .arg(&program)
-        .arg("-lpthread")
+        .args(["-lpthread", "-lutil"])
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
