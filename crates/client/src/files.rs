@@ -3,7 +3,7 @@
 use crate::client::{Client, OpenFile};
 use crate::lease::{Appended, ReadHere};
 use crate::names::{self, LockRange};
-use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr};
+use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr, is_readable, is_writable};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::volume::RING_BYTES;
 use crate::sys::{self, Errno};
@@ -15,6 +15,11 @@ const TRANSFER_MAX: usize = 0x7fff_f000;
 const LOCK_WAIT_NS: u64 = 100_000_000;
 /// Parts of a vectored write that are one write, as in Linux.
 const PARTS_MAX: usize = 1024;
+
+/// Whether a transfer goes beyond what an offset can say: as in Linux, that is refused whatever the file holds.
+fn ends_nowhere(offset: u64, len: usize) -> bool {
+    offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64)
+}
 
 impl Client {
     /// Opens (and with `O_CREAT` creates) a file. `mode` has the umask applied.
@@ -86,10 +91,15 @@ impl Client {
     }
 
     fn read_at(&self, file: FileRef, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        if ends_nowhere(offset, out.len()) {
+            let readable = is_readable(self.flags(file)?);
+            return Err(if readable { libc::EINVAL } else { libc::EBADF });
+        }
         let len = out.len().min(TRANSFER_MAX);
         let out = &mut out[..len];
-        if offset > i64::MAX as u64 {
-            return Err(libc::EINVAL);
+        if out.is_empty() {
+            // Nothing to read, but the file has to be one that could be read.
+            return self.read_by_server(file, out, offset, false);
         }
         let mut done = 0;
         while done < out.len() {
@@ -99,7 +109,7 @@ impl Client {
                 None => ReadHere::NotHere { want_map: false },
                 Some(leases) => {
                     let (open, inode, _) = leases.open_file(file)?;
-                    if open.flags.load(Relaxed) as i32 & libc::O_ACCMODE == libc::O_WRONLY {
+                    if !is_readable(open.flags.load(Relaxed) as i32) {
                         return Err(libc::EBADF);
                     }
                     self.read_here(leases, inode, at, part)?
@@ -145,9 +155,6 @@ impl Client {
 
     /// Writes at an offset.
     pub fn pwrite(&self, file: FileRef, data: &[u8], offset: u64) -> Result<usize, Errno> {
-        if offset > i64::MAX as u64 {
-            return Err(libc::EINVAL);
-        }
         self.write_parts(file, &[data], Some(offset))
     }
 
@@ -184,8 +191,21 @@ impl Client {
         len: usize,
         offset: Option<u64>,
     ) -> Result<usize, Errno> {
+        if offset.is_some_and(|offset| ends_nowhere(offset, len)) {
+            let writable = is_writable(self.flags(file)?);
+            return Err(if writable { libc::EINVAL } else { libc::EBADF });
+        }
         if len == 0 {
-            return Ok(0);
+            // Nothing to write, but the file has to be one that could be written.
+            let open = &self.leases.as_ref().map(|leases| leases.open_file(file)).transpose()?;
+            if let Some((open, inode, _)) = open
+                && inode.kind.load(Relaxed) == libc::S_IFREG
+                && is_writable(open.flags.load(Relaxed) as i32)
+            {
+                return Ok(0);
+            }
+            let args = [file.0, offset.unwrap_or(AT_FILE_OFFSET)];
+            return self.call(Op::Write, &args)?.run().map(|_| 0);
         }
         if self.append_with_room(file, parts, len, offset)? {
             return Ok(len);
@@ -257,6 +277,9 @@ impl Client {
             && matches!(whence, libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END)
         {
             let (open, inode, _) = leases.open_file(file)?;
+            if open.flags.load(Relaxed) as i32 & libc::O_PATH != 0 {
+                return Err(libc::EBADF);
+            }
             let kind = inode.kind.load(Relaxed);
             if kind == libc::S_IFREG || (kind == libc::S_IFDIR && whence != libc::SEEK_END) {
                 let base = match whence {

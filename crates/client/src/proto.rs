@@ -89,6 +89,17 @@ impl FileRef {
 
 /// As an offset: at the open file's own offset, which advances.
 pub const AT_FILE_OFFSET: u64 = u64::MAX;
+
+/// Whether a file that was opened with these flags can be read. Access mode 3 allows neither reading nor writing, and
+/// `O_PATH` nothing at all.
+pub fn is_readable(flags: i32) -> bool {
+    flags & libc::O_PATH == 0 && matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR)
+}
+
+/// Whether a file that was opened with these flags can be written.
+pub fn is_writable(flags: i32) -> bool {
+    flags & libc::O_PATH == 0 && matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR)
+}
 /// The negated `ret` of a path that leaves the volume through a symlink; [`Op::Resolve`] tells where to.
 pub const OUTSIDE: i32 = 0x1_0000;
 /// The negated `ret` of a lock that others hold: the client sleeps on [`crate::shared::channel::Events::locks`], as it was

@@ -7,8 +7,25 @@ use crate::{placeholder, process, streams, sys, table};
 use libc::c_int;
 use weft_client::{Client, Errno, FileRef};
 
+/// What the kernel does with an open's flags before it looks at the path.
+fn checked(flags: c_int) -> Result<c_int, Errno> {
+    const UNNAMED: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    const FOR_NAMES: c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    if flags & libc::O_PATH != 0 {
+        return Ok(flags & FOR_NAMES);
+    }
+    let makes_file_of_directory = flags & libc::O_CREAT != 0 && flags & libc::O_DIRECTORY != 0;
+    let half_unnamed = flags & UNNAMED != 0 && flags & libc::O_DIRECTORY == 0;
+    let unnamed_to_read = flags & UNNAMED != 0 && flags & libc::O_ACCMODE == libc::O_RDONLY;
+    if makes_file_of_directory || half_unnamed || unnamed_to_read {
+        return Err(libc::EINVAL);
+    }
+    Ok(flags)
+}
+
 /// Opens a path on the volume; the new descriptor.
 pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) -> Result<c_int, Errno> {
+    let flags = checked(flags)?;
     let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let mode = if creates { mode & 0o7777 & !process::umask() } else { 0 };
     let open = match client.open(at, path, flags & !libc::O_CLOEXEC, mode) {

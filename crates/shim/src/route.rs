@@ -244,6 +244,9 @@ fn route<'a>(
 ) -> Result<Route<'a>, Errno> {
     // SAFETY: the program's own promise to libc; its path outlives the call.
     let path: &'a [u8] = unsafe { sys::bytes(path) };
+    if path.len() >= PATH_BYTES {
+        return Err(libc::ENAMETOOLONG);
+    }
     if path.first() == Some(&b'/') {
         return route_absolute(path, last, buffer);
     }
@@ -399,6 +402,8 @@ pub struct Given {
     pub path: *const c_char,
     /// How its last component is taken.
     pub last: Last,
+    /// Whether it must lead to something, or is a name that is to be given or taken away.
+    pub exists: bool,
 }
 
 /// Does one thing with two paths. One on the volume and one elsewhere is `EXDEV`, as between two file systems.
@@ -433,15 +438,23 @@ fn on_two_routed_paths<T: Failed>(
     real: impl Fn(c_int, *const c_char, c_int, *const c_char) -> T,
     weft: impl Fn(&'static Client, FileRef, &[u8], FileRef, &[u8]) -> Result<T, Errno>,
 ) -> T {
-    if one.path.is_null() || two.path.is_null() {
+    if one.path.is_null() {
         return fail(libc::EFAULT);
     }
     let (mut buffer1, mut buffer2) = (PathBuffer::new(), PathBuffer::new());
-    let route1 = route(one.dirfd, one.path, one.last, &mut buffer1);
-    let route2 = route(two.dirfd, two.path, two.last, &mut buffer2);
-    let (route1, route2) = match (route1, route2) {
-        (Ok(route1), Ok(route2)) => (route1, route2),
-        (Err(error), _) | (_, Err(error)) => return fail(error),
+    let route1 = match route(one.dirfd, one.path, one.last, &mut buffer1) {
+        Ok(route) => route,
+        Err(error) => return fail(error),
+    };
+    let route2 = if two.path.is_null() {
+        Err(libc::EFAULT)
+    } else {
+        route(two.dirfd, two.path, two.last, &mut buffer2)
+    };
+    let route2 = match route2 {
+        Ok(route) => route,
+        // As in Linux, what is wrong on the way to the first comes before what is wrong with the second.
+        Err(error) => return fail(way_to(&route1, one).err().unwrap_or(error)),
     };
     let (mut outside1, mut outside2) = (PathBuffer::new(), PathBuffer::new());
     let (end1, end2) = match (&route1, &route2) {
@@ -467,7 +480,50 @@ fn on_two_routed_paths<T: Failed>(
     match (end1, end2) {
         (Some(end1), Some(end2)) => real(end1.0, end1.1, end2.0, end2.1),
         // What lies on the volume may still lead out of it by a symlink; programs that get EXDEV copy, which follows it.
-        _ => fail(libc::EXDEV),
+        _ => fail(way_to(&route1, one).and_then(|()| way_to(&route2, two)).err().unwrap_or(libc::EXDEV)),
+    }
+}
+
+/// Whether the directory that a path's last component lies in can be reached: that comes before two file systems are.
+fn way_to(route: &Route<'_>, given: Given) -> Result<(), Errno> {
+    let (path, volume) = match route {
+        Route::Volume(at, path) => (*path, Some(*at)),
+        // SAFETY: composed here, with a NUL at the end.
+        Route::Elsewhere(path) => (unsafe { sys::bytes(*path) }, None),
+        // SAFETY: a C string, by the program's promise to libc; looked at for null before.
+        Route::Real => (unsafe { sys::bytes(given.path) }, None),
+    };
+    let mut buffer = PathBuffer::new();
+    let flags = if given.exists {
+        buffer.extend(path)?;
+        given.last.at_flags()
+    } else {
+        let parent = parent_of(path);
+        buffer.extend(parent)?;
+        if parent.ends_with(b"/") {
+            // One more step, for which the parent must let the caller search.
+            buffer.push(b'.')?;
+        }
+        0
+    };
+    match volume {
+        Some(at) => process::client()?.stat(at, buffer.bytes(), flags).map(drop),
+        None => sys::exists(given.dirfd, buffer.c_str(), flags),
+    }
+}
+
+/// The part of a path that leads to the directory of its last component.
+fn parent_of(path: &[u8]) -> &[u8] {
+    if path.is_empty() {
+        return path;
+    }
+    let is_name = |byte: &u8| *byte != b'/';
+    let end = path.iter().rposition(is_name).map_or(0, |at| at + 1);
+    let slash = path.get(..end).and_then(|path| path.iter().rposition(|byte| *byte == b'/'));
+    match slash {
+        Some(at) => path.get(..=at).unwrap_or(b"/"),
+        None if end == 0 => b"/",
+        None => b".",
     }
 }
 
@@ -525,6 +581,23 @@ mod tests {
         assert_eq!(descriptor_of(format!("/proc/{}/fd/3", std::process::id()).as_bytes()), Some(3));
         assert_eq!(descriptor_of(b"/proc/1/fd/3"), None);
         assert_eq!(descriptor_of(b"/proc/self/fd/3/x"), None);
+    }
+
+    #[test]
+    fn the_parent_of_a_path_is_what_precedes_its_last_component() {
+        let parents: [(&[u8], &[u8]); 8] = [
+            (b"", b""),
+            (b"a", b"."),
+            (b"a/", b"."),
+            (b"a/b", b"a/"),
+            (b"a//b//", b"a//"),
+            (b"/a", b"/"),
+            (b"/", b"/"),
+            (b"//", b"/"),
+        ];
+        for (path, parent) in parents {
+            assert_eq!(parent_of(path), parent, "{}", String::from_utf8_lossy(path));
+        }
     }
 
     #[test]

@@ -54,6 +54,11 @@ pub fn open(path: &CStr, flags: c_int, mode: u32) -> Result<c_int, Errno> {
     call!(openat, libc::AT_FDCWD, path.as_ptr(), flags, mode).map(|fd| fd as c_int)
 }
 
+/// Whether a path leads anywhere; `flags` as in `faccessat`.
+pub fn exists(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<(), Errno> {
+    call!(faccessat2, dirfd, path, libc::F_OK, flags).map(drop)
+}
+
 /// Removes a name.
 pub fn unlink(path: &CStr) -> Result<(), Errno> {
     call!(unlinkat, libc::AT_FDCWD, path.as_ptr(), 0).map(drop)

@@ -4,6 +4,7 @@ use crate::route::{Last, fail, finish, on_path};
 use crate::{file as weft_file, process, sys, table};
 use crate::{pump, splicing};
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use weft_client::proto::{is_readable, is_writable};
 use weft_client::{Errno, FileRef};
 
 /// Most parts of a vectored call, as in Linux.
@@ -316,7 +317,14 @@ hooks! {
     fn readahead(fd: c_int, offset: off_t, len: size_t) -> ssize_t {
         match table::get(fd) {
             None => real::readahead(fd, offset, len),
-            Some(file) => finish(check_open(file).map(|_| 0)),
+            Some(file) => finish(check_open(file).and_then(|_| {
+                let client = process::client()?;
+                if !is_readable(client.flags(file)?) {
+                    return Err(libc::EBADF);
+                }
+                let regular = client.fstat(file)?.mode & libc::S_IFMT == libc::S_IFREG;
+                if regular { Ok(0) } else { Err(libc::EINVAL) }
+            })),
         }
     }
 
@@ -324,12 +332,8 @@ hooks! {
         if !table::is_weft(from) && !table::is_weft(to) {
             return real::copy_file_range(from, from_at, to, to_at, len, flags);
         }
-        if flags != 0 {
-            return fail(libc::EINVAL);
-        }
-        if !table::is_weft(from) || !table::is_weft(to) {
-            // Two file systems; programs then read and write.
-            return fail(libc::EXDEV);
+        if let Err(error) = check_copy(from, from_at.as_ref(), to, to_at.as_ref(), len, flags) {
+            return fail(error);
         }
         signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), to_at.as_mut(), len))
     }
@@ -337,6 +341,9 @@ hooks! {
     fn sendfile(to: c_int, from: c_int, from_at: *mut off_t, len: size_t) -> ssize_t {
         if !table::is_weft(from) && !table::is_weft(to) {
             return real::sendfile(to, from, from_at, len);
+        }
+        if let Err(error) = check_send(from, from_at.as_ref(), to) {
+            return fail(error);
         }
         signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), None, len))
     }
@@ -347,6 +354,83 @@ hooks! {
         }
         signed(splicing::splice(from, from_at.as_mut(), to, to_at.as_mut(), len, flags))
     }
+}
+
+/// What the kernel looks at before `copy_file_range` copies.
+fn check_copy(
+    from: c_int,
+    from_at: Option<&i64>,
+    to: c_int,
+    to_at: Option<&i64>,
+    len: size_t,
+    flags: c_uint,
+) -> Result<(), Errno> {
+    let (Some(from), Some(to)) = (table::get(from), table::get(to)) else {
+        let other = if table::is_weft(from) { to } else { from };
+        sys::fcntl(other, libc::F_GETFD, 0)?;
+        // Two file systems; programs then read and write.
+        return Err(if flags != 0 { libc::EINVAL } else { libc::EXDEV });
+    };
+    let client = process::client()?;
+    let modes = (client.flags(from)?, client.flags(to)?);
+    if modes.0 & libc::O_PATH != 0 || modes.1 & libc::O_PATH != 0 {
+        return Err(libc::EBADF);
+    }
+    if flags != 0 {
+        return Err(libc::EINVAL);
+    }
+    let attrs = (client.fstat(from)?, client.fstat(to)?);
+    let kinds = (attrs.0.mode & libc::S_IFMT, attrs.1.mode & libc::S_IFMT);
+    if kinds.0 == libc::S_IFDIR || kinds.1 == libc::S_IFDIR {
+        return Err(libc::EISDIR);
+    }
+    if !is_readable(modes.0) || !is_writable(modes.1) || modes.1 & libc::O_APPEND != 0 {
+        return Err(libc::EBADF);
+    }
+    let start = |file, at: Option<&i64>| match at {
+        Some(at) => Ok(*at),
+        None => client.seek(file, 0, libc::SEEK_CUR).map(|at| at as i64),
+    };
+    let (at, to_at) = (start(from, from_at)?, start(to, to_at)?);
+    let wanted = i64::try_from(len).unwrap_or(i64::MAX);
+    let (Some(_), Some(_)) = (at.checked_add(wanted), to_at.checked_add(wanted)) else {
+        return Err(libc::EOVERFLOW);
+    };
+    // What lies beyond the end is not copied, so it overlaps with nothing.
+    let left = (attrs.0.size as i64).saturating_sub(at).clamp(0, wanted);
+    if attrs.0.ino == attrs.1.ino && to_at.saturating_add(left) > at && to_at < at.saturating_add(left) {
+        return Err(libc::EINVAL);
+    }
+    if at < 0 || to_at < 0 { Err(libc::EINVAL) } else { Ok(()) }
+}
+
+/// What the kernel looks at before `sendfile` sends.
+fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int) -> Result<(), Errno> {
+    let client = process::client()?;
+    let from = table::get(from);
+    if let Some(file) = from
+        && !is_readable(client.flags(file)?)
+    {
+        return Err(libc::EBADF);
+    }
+    if from_at.is_some_and(|at| *at < 0) {
+        return Err(libc::EINVAL);
+    }
+    if let Some(file) = table::get(to) {
+        let flags = client.flags(file)?;
+        if !is_writable(flags) {
+            return Err(libc::EBADF);
+        }
+        if flags & libc::O_APPEND != 0 {
+            return Err(libc::EINVAL);
+        }
+    }
+    if let Some(file) = from
+        && client.fstat(file)?.mode & libc::S_IFMT != libc::S_IFREG
+    {
+        return Err(libc::EINVAL);
+    }
+    Ok(())
 }
 
 /// Writes to any descriptor, weft's or the kernel's, for streams.

@@ -8,7 +8,7 @@ use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 const CWD: c_int = libc::AT_FDCWD;
 
 fn name(dirfd: c_int, path: *const c_char) -> Given {
-    Given { dirfd, path, last: Last::NoFollow }
+    Given { dirfd, path, last: Last::NoFollow, exists: false }
 }
 
 fn directory_mode(mode: mode_t) -> u32 {
@@ -57,6 +57,23 @@ unsafe fn read_link(
     // SAFETY: the program promises `room` bytes.
     let out = unsafe { std::slice::from_raw_parts_mut(out.cast(), room) };
     client.readlink(at, path, out).map(|n| n as ssize_t)
+}
+
+unsafe fn symlink_weft(
+    client: &Client,
+    target: *const c_char,
+    at: FileRef,
+    path: &[u8],
+) -> Result<c_int, Errno> {
+    if target.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: a C string, by the program's promise.
+    let target = unsafe { sys::bytes(target) };
+    if target.len() >= process::PATH_BYTES {
+        return Err(libc::ENAMETOOLONG);
+    }
+    client.symlink(target, at, path).map(|()| 0)
 }
 
 unsafe fn read_descriptor_link(file: FileRef, out: *mut c_char, room: size_t) -> Result<ssize_t, Errno> {
@@ -127,6 +144,9 @@ hooks! {
 
     fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
         on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::unlinkat(dirfd, path, flags), |client, at, path| {
+            if flags & !libc::AT_REMOVEDIR != 0 {
+                return Err(libc::EINVAL);
+            }
             client.unlink(at, path, flags).map(|()| 0)
         })
     }
@@ -161,6 +181,11 @@ hooks! {
     }
 
     fn renameat2(dirfd: c_int, from: *const c_char, dirfd2: c_int, to: *const c_char, flags: c_uint) -> c_int {
+        const KNOWN: c_uint = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT;
+        let alone = flags & libc::RENAME_EXCHANGE == 0 || flags == libc::RENAME_EXCHANGE;
+        if flags & !KNOWN != 0 || !alone {
+            return fail(libc::EINVAL);
+        }
         on_two_paths(
             name(dirfd, from),
             name(dirfd2, to),
@@ -171,7 +196,7 @@ hooks! {
 
     fn link(from: *const c_char, to: *const c_char) -> c_int {
         on_two_paths(
-            name(CWD, from),
+            Given { exists: true, ..name(CWD, from) },
             name(CWD, to),
             |_, from, _, to| real::link(from, to),
             |client, at, from, at2, to| client.link(at, from, at2, to, 0).map(|()| 0),
@@ -179,9 +204,14 @@ hooks! {
     }
 
     fn linkat(dirfd: c_int, from: *const c_char, dirfd2: c_int, to: *const c_char, flags: c_int) -> c_int {
+        if flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
+            return fail(libc::EINVAL);
+        }
         // A file without a name gets one: by its descriptor, or by the descriptor's path.
         let by_descriptor = flags & libc::AT_EMPTY_PATH != 0 && !from.is_null() && *from == 0;
-        let open = if by_descriptor {
+        let open = if by_descriptor && dirfd == CWD {
+            process::cwd().map(|(file, _)| file)
+        } else if by_descriptor {
             table::get(dirfd)
         } else if flags & libc::AT_SYMLINK_FOLLOW != 0 {
             descriptor_path(from)
@@ -195,7 +225,7 @@ hooks! {
         }
         let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::NoFollow };
         on_two_paths(
-            Given { dirfd, path: from, last },
+            Given { dirfd, path: from, last, exists: true },
             name(dirfd2, to),
             |dir1, from, dir2, to| real::linkat(dir1, from, dir2, to, flags),
             |client, at, from, at2, to| client.link(at, from, at2, to, flags).map(|()| 0),
@@ -204,17 +234,20 @@ hooks! {
 
     fn symlink(target: *const c_char, path: *const c_char) -> c_int {
         on_path(CWD, path, Last::NoFollow, |_, path| real::symlink(target, path), |client, at, path| {
-            client.symlink(sys::bytes(target), at, path).map(|()| 0)
+            symlink_weft(client, target, at, path)
         })
     }
 
     fn symlinkat(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
         on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::symlinkat(target, dirfd, path), |client, at, path| {
-            client.symlink(sys::bytes(target), at, path).map(|()| 0)
+            symlink_weft(client, target, at, path)
         })
     }
 
     fn readlink(path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t {
+        if room == 0 {
+            return fail(libc::EINVAL);
+        }
         if let Some(file) = descriptor_path(path) {
             return finish(read_descriptor_link(file, out, room));
         }
@@ -224,6 +257,9 @@ hooks! {
     }
 
     fn readlinkat(dirfd: c_int, path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t {
+        if room == 0 {
+            return fail(libc::EINVAL);
+        }
         if let Some(file) = descriptor_path(path) {
             return finish(read_descriptor_link(file, out, room));
         }

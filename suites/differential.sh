@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Random sequences of libc calls by processes and threads, on ext4 and on a volume: the same results, call by call.
+#   suites/differential.sh [CALLS=200000] [SEED=1]
+#   suites/differential.sh once SEED USER [-f] [-k KEPT]
+# Calls are made in sequences of OPERATIONS=20000 operations, each with a seed of its own; every other one by a user who is
+# not root, every fourth by threads that run freely (-f). A sequence that differs is shown with what came before, shortened
+# to the operations that matter (at most SHORTEN=40 tries), and repeated with the second form, where -k names a file with the
+# numbers of the operations that are kept. docs/differential.md has what is called, compared and left out.
+source "$(dirname "$0")/lib.sh"
+OPERATIONS=${OPERATIONS:-20000}
+SHORTEN=${SHORTEN:-40}
+OTHER=54321
+# Both sides see the folder at the same path, so that paths need no translation; the native one is gone by then. It is deep,
+# so that a path with many ".." meets nothing else.
+AT=$SCRATCH/at
+BASE=$AT/1/2/3/4/5/6/7/8/9/a/b/c
+P=$(program differential.c suites/programs/differential_*.c -Wno-nonnull -pthread)
+fs=$(stat -f -c %T "$SCRATCH")
+[ "$fs" = ext2/ext3 ] || { echo "TMPDIR must be on ext4, not on $fs" >&2; exit 2; }
+chmod 755 "$SCRATCH"
+as() { # as USER COMMAND...
+  local user=$1; shift
+  if [ "$user" = "$(id -u)" ]; then "$@"; else setpriv --reuid "$user" --regid "$user" --clear-groups "$@"; fi
+}
+by_actor() { sort -s -n -k 2,2 "$1"; }
+sequence() { # sequence USER ARGS...: runs one on both sides; fails when $LOGS/ext4.txt and $LOGS/weft.txt differ
+  local user=$1 ok=true; shift
+  LOGS=$SCRATCH/logs
+  rm -rf "$LOGS"; mkdir -p "$LOGS" "$BASE"
+  [ "$(id -u)" != 0 ] || chown -R "$user:$user" "$AT" "$LOGS"
+  as "$user" timeout 300 "$P" -o "$LOGS/ext4.log" "$@" "$BASE" 2>"$LOGS/ext4.err" || { ok=false; sed 's/^/on ext4: /' "$LOGS/ext4.err"; }
+  chmod -R u+rwx "$AT"; rm -rf "$AT"
+  as "$user" "$WEFT" format --quiet --size 512M --zone-size 4M "$LOGS/image" >/dev/null 2>&1
+  as "$user" timeout 300 "$WEFT" run --quiet --volume "$LOGS/image" --at "$AT" -- \
+    bash -c 'mkdir -p "$1" && exec "$2" -o "$3" "${@:4}" "$1"' sequence "$BASE" "$P" "$LOGS/weft.log" "$@" 2>"$LOGS/weft.err" ||
+    { ok=false; sed 's/^/on the volume: /' "$LOGS/weft.err"; }
+  [ ! -e "$AT" ] || { ok=false; echo "what belongs on the volume appeared in $AT"; rm -rf "$AT"; }
+  for side in ext4 weft; do by_actor "$LOGS/$side.log" >"$LOGS/$side.txt" 2>/dev/null || ok=false; done
+  $ok && cmp -s "$LOGS/ext4.txt" "$LOGS/weft.txt"
+}
+calls_of() { awk '/ operations, / { print $3 }' "$LOGS/weft.err"; }
+# The first record that differs, with what came before it.
+show() {
+  paste -d '\001' "$LOGS/ext4.txt" "$LOGS/weft.txt" | awk -F '\001' -v before="${1:-20}" '
+    $1 != $2 { for (i = NR - before; i < NR; i++) if (i > 0) print "      " line[i % before]; print "ext4  " $1; print "weft  " $2; exit }
+    { line[NR % before] = $1 }'
+}
+# Number of the operation that differs first, in the order in which they happened.
+first_operation() { cmp "$LOGS/ext4.log" "$LOGS/weft.log" 2>/dev/null | awk '{ print $NF }' |
+  { read -r line || exit 0; sed -n "${line}p" "$LOGS/ext4.log" | cut -d. -f1; }; }
+# Leaves operations out as long as there is a difference: halves, quarters, ... of what is left.
+shorten() { # shorten USER ARGS...
+  local tries=0 size last kept=$SCRATCH/kept
+  last=$(first_operation); [ -n "$last" ] || return 0
+  seq 0 "$last" >"$kept"
+  sequence "$@" -k "$kept" >/dev/null && return 0
+  size=$((last / 2))
+  while [ "$size" -gt 0 ] && [ "$tries" -lt "$SHORTEN" ]; do
+    local from=1 total; total=$(wc -l <"$kept")
+    while [ "$from" -le "$total" ] && [ "$tries" -lt "$SHORTEN" ]; do
+      sed "${from},$((from + size - 1))d" "$kept" >"$kept.less"
+      tries=$((tries + 1))
+      if sequence "$@" -k "$kept.less" >/dev/null; then from=$((from + size)); else mv "$kept.less" "$kept"; total=$(wc -l <"$kept"); fi
+    done
+    size=$((size / 2))
+  done
+  sequence "$@" -k "$kept" >/dev/null || { echo "shortened to $(wc -l <"$kept") operations: $(tr '\n' ' ' <"$kept" | cut -c1-400)"; show 12; }
+}
+
+if [ "${1:-}" = once ]; then
+  seed=$2 user=$3; shift 3
+  if sequence "$user" -n "$OPERATIONS" -s "$seed" "$@"; then echo "the same: $(calls_of) calls"; else show; exit 1; fi
+  exit
+fi
+CALLS=${1:-200000} seed=${2:-1} made=0 different=0 sequences=0
+while [ "$made" -lt "$CALLS" ]; do
+  user=$(id -u); [ "$user" != 0 ] || [ $((seed % 2)) = 0 ] || user=$OTHER
+  args=(-n "$OPERATIONS" -s "$seed"); [ $((seed % 4)) -lt 3 ] || args+=(-f)
+  if ! sequence "$user" "${args[@]}"; then
+    different=$((different + 1))
+    echo "DIFFERENT: suites/differential.sh once $seed $user ${args[*]:4}"
+    show
+    [ "$SHORTEN" = 0 ] || [ "$different" -gt 3 ] || shorten "$user" "${args[@]}"
+  fi
+  sequences=$((sequences + 1)) made=$((made + $(calls_of || echo 1)))
+  seed=$((seed + 1))
+done
+echo "$made calls in $sequences sequences"
+same "sequences with a difference" 0 "$different"
+summary
