@@ -10,6 +10,7 @@ use crate::sys;
 use crate::sys::direct::DirectFile;
 use crate::sys::file::LockedFile;
 use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -37,8 +38,22 @@ pub struct Image {
     session: Session,
     /// Whether it can outlive this boot, so that durability has a meaning.
     pub lasting: bool,
+    /// What is written to an image that is only looked at: it stays in memory.
+    changes: Option<RwLock<Changes>>,
     /// The log of small flushes; none where the file system has no direct writes, or after one failed.
     pub log: Mutex<Option<Box<FlushLog>>>,
+}
+
+/// Blocks by their offset in the image.
+type Changes = HashMap<u64, Box<[u8]>>;
+
+/// What an image is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// To be changed, by nobody else meanwhile.
+    Change,
+    /// To be looked at, by others too; what is written is gone when it is closed.
+    Look,
 }
 
 /// An image and how far what it says may be believed.
@@ -108,6 +123,7 @@ impl Image {
             stride: header.geometry.zone_bytes,
             session,
             lasting,
+            changes: None,
         })
     }
 
@@ -118,11 +134,13 @@ impl Image {
     }
 
     /// Opens an image and takes its lock.
-    pub fn open(path: &Path) -> Result<Opened, DeviceError> {
+    pub fn open(path: &Path, purpose: Use) -> Result<Opened, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
-        let file = lock(file, path)?;
+        let file = match purpose {
+            Use::Change => lock(OpenOptions::new().read(true).write(true).open(path).map_err(io)?, path)?,
+            Use::Look => locked(LockedFile::share(File::open(path).map_err(io)?), path)?,
+        };
         let mut page = vec![0u8; header::PAGE_BYTES];
         let found = read_up_to(&file, &mut page, 0).map_err(io)?;
         let header = Header::decode(&page[..found]).map_err(bad)?;
@@ -145,27 +163,45 @@ impl Image {
             file.read_exact_at(&mut bytes, header::log_offset(&header.geometry)).map_err(io)?;
             flushed = log::entries(&bytes, header.id, last.opens);
         }
-        let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
+        let map = match purpose {
+            Use::Change => Table::map,
+            Use::Look => Table::map_private,
+        };
+        let table = map(&file, header.id, header.geometry.zones()).map_err(io)?;
         let session = Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens + 1 };
         let base = header::data_offset(header.geometry.zones());
         let stride = header.geometry.zone_bytes;
-        let log = Mutex::new(flush_log(&file, &header, session.opens));
-        let image =
-            Image { file, path: path.to_path_buf(), table, base, stride, session, lasting: true, log };
+        let (log, changes) = match purpose {
+            Use::Change => (flush_log(&file, &header, session.opens), None),
+            Use::Look => (None, Some(RwLock::default())),
+        };
+        let (path, log, lasting) = (path.to_path_buf(), Mutex::new(log), purpose == Use::Change);
+        let image = Image { file, path, table, base, stride, session, lasting, log, changes };
         Ok(Opened { image, header, host_crashed, flushed })
     }
 
     /// Writes down that the image is in use under this boot, and makes everything in it durable. Comes after recovery:
     /// until then another crash has to find the session that the first one left.
     pub fn begin_session(&self) -> Result<(), DeviceError> {
+        if self.is_only_looked_at() {
+            return Ok(());
+        }
         self.file.write_all_at(&self.session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))?;
         self.sync()
     }
 
     /// Writes down that everything is durable and the image no longer in use.
     pub fn end_session(&self) -> Result<(), DeviceError> {
+        if self.is_only_looked_at() {
+            return Ok(());
+        }
         let session = Session { clean: true, ..self.session };
         self.file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))
+    }
+
+    /// Whether the file is not to be changed.
+    pub fn is_only_looked_at(&self) -> bool {
+        self.changes.is_some()
     }
 
     /// Makes data and table durable.
@@ -193,7 +229,30 @@ impl Image {
 
     /// Writes whole blocks of a zone.
     pub fn write(&self, zone: u32, at: u32, data: &[u8]) -> Result<(), DeviceError> {
-        self.file.write_all_at(data, self.offset(zone, at)).map_err(|e| self.io(e))
+        let offset = self.offset(zone, at);
+        let Some(changes) = &self.changes else {
+            return self.file.write_all_at(data, offset).map_err(|e| self.io(e));
+        };
+        let mut changes = changes.write();
+        for (block, at) in data.chunks(BLOCK_BYTES).zip((offset..).step_by(BLOCK_BYTES)) {
+            changes.insert(at, block.into());
+        }
+        Ok(())
+    }
+
+    /// Reads whole blocks of a zone.
+    pub fn read(&self, zone: u32, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        let offset = self.offset(zone, at);
+        self.file.read_exact_at(out, offset).map_err(|e| self.io(e))?;
+        if let Some(changes) = &self.changes {
+            let changes = changes.read();
+            for (block, at) in out.chunks_mut(BLOCK_BYTES).zip((offset..).step_by(BLOCK_BYTES)) {
+                if let Some(changed) = changes.get(&at) {
+                    block.copy_from_slice(changed);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn offset(&self, zone: u32, at: u32) -> u64 {
@@ -220,7 +279,11 @@ fn flush_log(file: &LockedFile, header: &Header, session: u64) -> Option<Box<Flu
 }
 
 fn lock(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
-    match LockedFile::lock(file) {
+    locked(LockedFile::lock(file), path)
+}
+
+fn locked(taken: io::Result<Option<LockedFile>>, path: &Path) -> Result<LockedFile, DeviceError> {
+    match taken {
         Ok(Some(locked)) => Ok(locked),
         Ok(None) => Err(DeviceError::Busy(path.to_path_buf())),
         Err(source) => Err(DeviceError::Io { path: path.to_path_buf(), source }),
@@ -337,9 +400,7 @@ impl Store {
     /// Reads whole blocks.
     pub fn read(&self, zone: u32, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
         match self {
-            Store::Image(image) => {
-                image.file.read_exact_at(out, image.offset(zone, at)).map_err(|e| image.io(e))
-            }
+            Store::Image(image) => image.read(zone, at, out),
             Store::Memory(zones) => {
                 zones[zone as usize].read().read(at, out);
                 Ok(())

@@ -24,6 +24,12 @@ impl Table {
         Ok(Table { map: SharedMap::new(file, bytes)?, image })
     }
 
+    /// The same of an image that is not to be changed: records that are set are set for this process.
+    pub fn map_private(file: &File, image: [u8; 16], zones: u64) -> io::Result<Table> {
+        let bytes = usize::try_from(data_offset(zones)).map_err(io::Error::other)?;
+        Ok(Table { map: SharedMap::private(file, bytes)?, image })
+    }
+
     fn record(&self, place: u64) -> (&[AtomicU64], Salt) {
         let start = match place {
             COUNTERS_PLACE => COUNTERS_OFFSET as usize / 8,

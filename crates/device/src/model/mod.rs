@@ -262,7 +262,8 @@ impl ZonedDevice for ZonedModel {
     }
 
     fn direct_read(&self) -> Option<DirectRead> {
-        let image = self.store.image()?;
+        // Who reads by himself would not see what is in memory only.
+        let image = self.store.image().filter(|image| !image.is_only_looked_at())?;
         Some(DirectRead { fd: image.file.as_raw_fd(), base: image.base, mappable: true })
     }
 

@@ -8,7 +8,7 @@ use crate::geometry::Geometry;
 use crate::image::header::Header;
 use crate::image::log::Entry;
 use crate::image::record::{ZoneRecord, ZoneShape};
-use crate::store::{Image, Opened, Store};
+use crate::store::{Image, Opened, Store, Use};
 use crate::sys;
 use crate::totals::Totals;
 use parking_lot::Mutex;
@@ -57,7 +57,17 @@ impl ZonedModel {
     /// Like a power cycle, opening leaves no zone open. After a crash of the host, each zone is cut back to what was
     /// flushed, or further only as far as its checksums prove the blocks to be there.
     pub fn open(path: &Path) -> Result<ZonedModel, DeviceError> {
-        let opened = Image::open(path)?;
+        ZonedModel::open_for(path, Use::Change)
+    }
+
+    /// Opens an image file without changing it; others may do so at the same time, and nobody may open it otherwise
+    /// meanwhile. The device takes commands as ever, but what they change is in memory and gone when it is closed.
+    pub fn open_to_look(path: &Path) -> Result<ZonedModel, DeviceError> {
+        ZonedModel::open_for(path, Use::Look)
+    }
+
+    fn open_for(path: &Path, purpose: Use) -> Result<ZonedModel, DeviceError> {
+        let opened = Image::open(path, purpose)?;
         let geometry = opened.header.geometry.clone();
         let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
         let trust = Image::trust(opened.host_crashed);
@@ -154,7 +164,9 @@ impl ZonedModel {
         let Some(image) = self.store.image() else { return Ok(()) };
         // Before any record says of blocks that they are durable, they have to be: a process that was killed left
         // them to the page cache.
-        image.sync()?;
+        if !image.is_only_looked_at() {
+            image.sync()?;
+        }
         for (id, cell) in self.zones.iter().enumerate() {
             let id = ZoneId(id as u32);
             let mut zone = cell.zone.lock();

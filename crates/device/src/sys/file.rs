@@ -5,15 +5,24 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, FromRawFd};
 
-/// A file with its exclusive lock.
+/// A file with its lock.
 #[derive(Debug)]
 pub struct LockedFile(File);
 
 impl LockedFile {
     /// Takes the lock, without waiting; `None` when another open description holds it.
     pub fn lock(file: File) -> io::Result<Option<LockedFile>> {
+        LockedFile::take(file, libc::LOCK_EX)
+    }
+
+    /// Takes a lock that others may share, without waiting; `None` when another open description holds it exclusively.
+    pub fn share(file: File) -> io::Result<Option<LockedFile>> {
+        LockedFile::take(file, libc::LOCK_SH)
+    }
+
+    fn take(file: File, kind: libc::c_int) -> io::Result<Option<LockedFile>> {
         // SAFETY: flock takes no memory, and the descriptor is open as long as `file` lives.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
             return Ok(Some(LockedFile(file)));
         }
         let error = io::Error::last_os_error();

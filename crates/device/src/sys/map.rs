@@ -34,6 +34,15 @@ impl SharedMap {
     pub fn new(file: &File, bytes: usize) -> io::Result<SharedMap> {
         file.sync_data()?;
         super::file::drop_cached(file, 0, (bytes as u64).next_multiple_of(CACHED_PAGE_MAX));
+        SharedMap::map(file, bytes, libc::MAP_SHARED)
+    }
+
+    /// The same of a file that is not to be changed: what is stored here stays in this process.
+    pub fn private(file: &File, bytes: usize) -> io::Result<SharedMap> {
+        SharedMap::map(file, bytes, libc::MAP_PRIVATE)
+    }
+
+    fn map(file: &File, bytes: usize, sharing: libc::c_int) -> io::Result<SharedMap> {
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of this process; the result
         // is checked before use.
         let address = unsafe {
@@ -41,7 +50,7 @@ impl SharedMap {
                 std::ptr::null_mut(),
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
+                sharing,
                 file.as_raw_fd(),
                 0,
             )
