@@ -26,11 +26,20 @@ pub struct Access {
 impl Access {
     /// Connects to the server of an image, or serves it from here.
     pub fn open(image: &Path) -> Result<Access, CliError> {
+        Access::reach(image, &MountChoice::default())
+    }
+
+    /// As [`Access::open`], for what only looks: an image that nobody serves stays as it is.
+    pub fn look(image: &Path) -> Result<Access, CliError> {
+        Access::reach(image, &MountChoice { look: true, ..MountChoice::default() })
+    }
+
+    fn reach(image: &Path, choice: &MountChoice) -> Result<Access, CliError> {
         signal::notice_interrupts();
         let name = image.display().to_string();
         // A server that has just stopped may be found and then be gone: once more.
         for last in [false, true] {
-            let (socket, hosted): (PathBuf, _) = match host::reach(image, &MountChoice::default())? {
+            let (socket, hosted): (PathBuf, _) = match host::reach(image, choice)? {
                 Reached::Elsewhere(socket) => (socket, None),
                 Reached::Here(hosted) => (hosted.socket().to_path_buf(), Some(hosted)),
             };

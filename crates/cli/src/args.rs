@@ -158,6 +158,7 @@ impl PlacementArgs {
             real_time: self.real_time,
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
             record: None,
+            look: false,
         }
     }
 }
@@ -287,7 +288,7 @@ pub struct PathsArgs {
 #[command(after_help = "EXAMPLES\n  weft cp -r /var/lib/data vol.img:/\n  weft cp vol.img:/db/LOG .\n  \
     weft cp -r vol.img:/db other.img:/db\n\n\
     Modes and times are kept, owners when the superuser copies. Links within what is copied stay links; holes stay \
-    holes. Extended attributes are not copied.")]
+    holes. Extended attributes go along, those of the superuser when the superuser copies.")]
 pub struct CpArgs {
     /// Directories with everything below them.
     #[arg(short, long)]

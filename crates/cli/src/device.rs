@@ -42,6 +42,14 @@ impl Device {
         Ok(Device::Drive(Arc::new(ZonedDrive::open(path, cache_bytes)?)))
     }
 
+    /// Opens an image file so that it stays as it is and others may look at it, too. A real drive is opened as ever.
+    pub fn look(path: &Path, cache_bytes: u64) -> Result<Device, CliError> {
+        if is_drive(path) {
+            return Device::open(path, false, cache_bytes);
+        }
+        Ok(Device::Model(Arc::new(ZonedModel::open_to_look(path)?)))
+    }
+
     /// The interface that the core works on.
     pub fn zoned(&self) -> Arc<dyn ZonedDevice> {
         match self {

@@ -92,7 +92,11 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<Reached, CliError> {
             return Ok(Reached::Elsewhere(socket));
         }
         match volume::open(image, choice) {
-            Ok(mounted) => return Ok(Reached::Here(Box::new(Hosted::start(mounted, socket)?))),
+            Ok(mounted) => {
+                // Others may look at the same time; each is on its own.
+                let socket = if choice.look { private_socket()? } else { socket };
+                return Ok(Reached::Here(Box::new(Hosted::start(mounted, socket)?)));
+            }
             Err(error)
                 if is_busy(&error) && begun.elapsed() < BUSY_PATIENCE && !signal::was_interrupted() =>
             {

@@ -71,6 +71,8 @@ pub struct MountChoice {
     pub drive_cache_bytes: u64,
     /// What to write down of what programs do to their files.
     pub record: Option<Record>,
+    /// Whether the volume is only looked at: an image then stays as it is, whatever is done to the volume.
+    pub look: bool,
 }
 
 impl Default for MountChoice {
@@ -82,6 +84,7 @@ impl Default for MountChoice {
             real_time: false,
             drive_cache_bytes: device::CACHE_BYTES_DEFAULT,
             record: None,
+            look: false,
         }
     }
 }
@@ -147,7 +150,10 @@ fn volume_error(name: &str, source: LfsError) -> CliError {
 pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, CliError> {
     let image = device::path_of(image);
     let engine = choice.engine()?;
-    let device = Device::open(&image, choice.real_time, choice.drive_cache_bytes)?;
+    let device = match choice.look {
+        true => Device::look(&image, choice.drive_cache_bytes)?,
+        false => Device::open(&image, choice.real_time, choice.drive_cache_bytes)?,
+    };
     mount(device, image.display().to_string(), engine, choice)
 }
 
@@ -177,7 +183,9 @@ fn mount(device: Device, name: String, engine: Engine, choice: &MountChoice) -> 
     };
     let lfs = Lfs::mount(device.zoned(), options).map_err(|source| volume_error(&name, source))?;
     let lfs = Arc::new(lfs);
-    show_names(lfs.as_ref(), &engine);
+    if !choice.look {
+        show_names(lfs.as_ref(), &engine);
+    }
     let observer = engine.clone();
     lfs.set_death_observer(Box::new(move |death: &Death| {
         observer.observe_death(&death.tag, b"", death.size, death.born_at_bytes, death.died_at_bytes);

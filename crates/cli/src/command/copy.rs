@@ -1,7 +1,8 @@
 //! `weft cp`: copies between host and volumes.
 //!
 //! What is copied is walked once to know how many bytes there are, and then copied in the same order. Names of one file
-//! stay names of one file, holes stay holes, symlinks below what was named are copied as symlinks.
+//! stay names of one file, holes stay holes, extended attributes go along, symlinks below what was named are copied as
+//! symlinks.
 
 use crate::access::Access;
 use crate::args::CpArgs;
@@ -29,13 +30,19 @@ struct Volumes {
 }
 
 impl Volumes {
+    /// Opens those of the places; the last is the one that is changed.
     fn open(places: &[Place]) -> Result<Volumes, CliError> {
         let mut open: Vec<(PathBuf, Access)> = Vec::new();
+        let changed = |image: &Path| {
+            let last = places.last();
+            matches!(last, Some(Place::Volume { image: target, .. }) if target == image)
+        };
         for place in places {
             if let Place::Volume { image, .. } = place
                 && !open.iter().any(|(known, _)| known == image)
             {
-                match Access::open(image) {
+                let opened = if changed(image) { Access::open(image) } else { Access::look(image) };
+                match opened {
                     Ok(access) => open.push((image.clone(), access)),
                     Err(error) => {
                         let _ = Volumes { open }.close();
@@ -230,13 +237,14 @@ impl Copier<'_> {
             }
             FileKind::Symlink => {
                 self.replace(target)?;
-                return self.to.symlink(&from.readlink(path)?, target);
+                self.to.symlink(&from.readlink(path)?, target)?;
             }
             special => {
                 self.replace(target)?;
                 self.to.mknod(target, special, meta.perm, meta.rdev)?;
             }
         }
+        copy_xattrs(from, path, self.to, target)?;
         self.to.set_meta(target, meta)
     }
 
@@ -303,6 +311,24 @@ impl Copier<'_> {
         }
         Ok(())
     }
+}
+
+/// Copies the extended attributes that the user may read. `user.` ones have to go along; what else the target does not
+/// take (`system.` ones belong to a file system, others to the superuser) stays behind.
+fn copy_xattrs(from: &dyn Tree, path: &[u8], to: &dyn Tree, target: &[u8]) -> io::Result<()> {
+    for (name, value) in from.xattrs(path)? {
+        match to.set_xattr(target, &name, &value) {
+            Err(error) if name.starts_with(b"user.") => {
+                let name = String::from_utf8_lossy(&name);
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!("attribute {name} cannot be copied: {error}"),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

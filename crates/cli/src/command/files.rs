@@ -39,7 +39,7 @@ pub fn interrupted() -> io::Error {
 /// Writes files to standard output.
 pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
     let mut failures = Failures::default();
-    on_each(&args.paths, |access, paths| {
+    on_each(&args.paths, Access::look, |access, paths| {
         let tree = access.tree();
         let mut out = Out::new();
         let mut buffer = vec![0; READ_BYTES];
@@ -78,7 +78,7 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
 /// Removes files.
 pub fn rm(args: &RmArgs) -> Result<(), CliError> {
     let mut failures = Failures::default();
-    on_each(&args.paths, |access, paths| {
+    on_each(&args.paths, Access::open, |access, paths| {
         let tree = access.tree();
         for path in paths {
             if path.iter().all(|&b| b == b'/') {
@@ -141,7 +141,7 @@ fn remove(tree: &dyn Tree, path: &[u8], is_dir: bool, failures: &mut Failures) {
 pub fn mkdir(args: &MkdirArgs) -> Result<(), CliError> {
     let mut failures = Failures::default();
     let perm = 0o777 & !file::umask();
-    on_each(&args.paths, |access, paths| {
+    on_each(&args.paths, Access::open, |access, paths| {
         let tree = access.tree();
         for path in paths {
             if let Err(error) = make(&tree, path, perm, args.parents) {

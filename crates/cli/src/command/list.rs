@@ -12,7 +12,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weft_core::units::format_size;
 use weft_vfs::FileKind;
 
@@ -41,13 +41,14 @@ fn by_image(paths: &[OsString]) -> Result<Vec<PathsOf>, CliError> {
     Ok(images)
 }
 
-/// Does something with the paths of each image on its open volume.
+/// Does something with the paths of each image on its volume, opened as told.
 pub fn on_each(
     paths: &[OsString],
+    open: impl Fn(&Path) -> Result<Access, CliError>,
     mut act: impl FnMut(&Access, &[Vec<u8>]) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     for (image, paths) in by_image(paths)? {
-        let access = Access::open(&image)?;
+        let access = open(&image)?;
         let done = act(&access, &paths);
         access.close()?;
         done?;
@@ -60,7 +61,7 @@ pub fn on_each(
 /// Lists files.
 pub fn ls(args: &LsArgs) -> Result<(), CliError> {
     let names = Names::load();
-    on_each(&args.paths, |access, paths| {
+    on_each(&args.paths, Access::look, |access, paths| {
         let tree = access.tree();
         let lister =
             Lister { tree: &tree, names: &names, long: args.long, shows: io::stdout().is_terminal() };
@@ -216,7 +217,7 @@ impl Names {
 /// Shows the attributes of files.
 pub fn stat(args: &PathsArgs) -> Result<(), CliError> {
     let names = Names::load();
-    on_each(&args.paths, |access, paths| {
+    on_each(&args.paths, Access::look, |access, paths| {
         let tree = access.tree();
         let mut out = Out::new();
         for path in paths {
@@ -268,7 +269,7 @@ pub fn df(args: &DfArgs) -> Result<(), CliError> {
     let mut table = Table::new(&columns);
     let mut all = Vec::new();
     for image in &args.images {
-        let access = Access::open(image)?;
+        let access = Access::look(image)?;
         let space = access.statfs();
         access.close()?;
         let space = space?;

@@ -28,7 +28,7 @@ pub fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
 
 /// Shows what a volume has counted.
 pub fn stats(args: &StatsArgs) -> Result<(), CliError> {
-    let access = Access::open(&args.image)?;
+    let access = Access::look(&args.image)?;
     let snapshot = access.snapshot();
     access.close()?;
     let snapshot = snapshot?;
@@ -37,7 +37,7 @@ pub fn stats(args: &StatsArgs) -> Result<(), CliError> {
 
 /// Shows the zones of a volume.
 pub fn zones(args: &ZonesArgs) -> Result<(), CliError> {
-    let access = Access::open(&args.image)?;
+    let access = Access::look(&args.image)?;
     let told = access.zones().and_then(|zones| Ok((zones, access.snapshot()?.volume.zone_bytes)));
     access.close()?;
     let (zones, zone_bytes) = told?;

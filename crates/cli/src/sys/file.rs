@@ -28,6 +28,15 @@ pub fn mknod(path: &Path, mode: u32, rdev: u64) -> io::Result<()> {
 
 /// Sets access and modification time, in nanoseconds since 1970; follows symlinks.
 pub fn set_times(path: &Path, atime_ns: i64, mtime_ns: i64) -> io::Result<()> {
+    utimens(path, atime_ns, mtime_ns, 0)
+}
+
+/// The same of a symlink itself.
+pub fn set_link_times(path: &Path, atime_ns: i64, mtime_ns: i64) -> io::Result<()> {
+    utimens(path, atime_ns, mtime_ns, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+fn utimens(path: &Path, atime_ns: i64, mtime_ns: i64, flags: libc::c_int) -> io::Result<()> {
     let path = c_path(path)?;
     let spec = |ns: i64| libc::timespec {
         tv_sec: ns.div_euclid(1_000_000_000),
@@ -35,7 +44,7 @@ pub fn set_times(path: &Path, atime_ns: i64, mtime_ns: i64) -> io::Result<()> {
     };
     let times = [spec(atime_ns), spec(mtime_ns)];
     // SAFETY: the path is a C string and `times` two timespecs, all of which outlive the call.
-    checked(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), 0) })
+    checked(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), flags) })
 }
 
 /// The mask of permission bits that new files do not get.

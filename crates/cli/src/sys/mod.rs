@@ -5,3 +5,4 @@ pub mod memory;
 pub mod peer;
 pub mod signal;
 pub mod time;
+pub mod xattr;

@@ -1,7 +1,7 @@
 //! The host's files.
 
-use super::{Meta, Sink, Source, Tree, kind_of_mode};
-use crate::sys::file;
+use super::{Meta, Sink, Source, Tree, Xattr, kind_of_mode};
+use crate::sys::{file, xattr};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -107,7 +107,21 @@ impl Tree for LocalTree {
         fs::rename(local(path), local(new))
     }
 
+    fn xattrs(&self, path: &[u8]) -> io::Result<Vec<Xattr>> {
+        xattr::all(local(path))
+    }
+
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
+        xattr::set(local(path), name, value)
+    }
+
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
+        if meta.kind == FileKind::Symlink {
+            if file::is_superuser() {
+                std::os::unix::fs::lchown(local(path), Some(meta.uid), Some(meta.gid))?;
+            }
+            return file::set_link_times(local(path), meta.atime_ns, meta.mtime_ns);
+        }
         if file::is_superuser() {
             std::os::unix::fs::chown(local(path), Some(meta.uid), Some(meta.gid))?;
         }

@@ -48,6 +48,9 @@ pub fn kind_of_mode(mode: u32) -> io::Result<FileKind> {
     (1..=7).filter_map(FileKind::from_u8).find(of_bits).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))
 }
 
+/// Name and value of an extended attribute.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
 /// A file opened for reading.
 pub trait Source {
     /// Reads up to `out.len()` bytes at `offset`; 0 at the end.
@@ -104,7 +107,13 @@ pub trait Tree {
     /// Moves a name, replacing what has the new one.
     fn rename(&self, path: &[u8], new: &[u8]) -> io::Result<()>;
 
-    /// Sets permission bits and times, and the owner where the user may. Not for symlinks.
+    /// Extended attributes of what is at the path itself, names and values, sorted.
+    fn xattrs(&self, path: &[u8]) -> io::Result<Vec<Xattr>>;
+
+    /// Sets an extended attribute of what is at the path itself.
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()>;
+
+    /// Sets permission bits and times, and the owner where the user may; of a symlink its own, and no bits.
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()>;
 }
 

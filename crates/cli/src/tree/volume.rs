@@ -1,10 +1,11 @@
 //! A volume's files, through its server.
 
-use super::{Meta, Sink, Source, Tree, kind_of_mode};
+use super::{Meta, Sink, Source, Tree, Xattr, kind_of_mode};
 use crate::sys::file;
 use std::io;
+use weft_client::shared::channel::PAYLOAD_BYTES;
 use weft_client::{AttrChange, Client, Errno, FileRef, OUTSIDE, WireDirent};
-use weft_vfs::FileKind;
+use weft_vfs::{FileKind, XATTR_VALUE_MAX};
 
 /// Bytes of a read of a directory.
 const LIST_BYTES: usize = 64 << 10;
@@ -167,16 +168,44 @@ impl Tree for VolumeTree<'_> {
         self.client.rename(FileRef::ROOT, path, FileRef::ROOT, new, 0).map_err(system)
     }
 
+    fn xattrs(&self, path: &[u8]) -> io::Result<Vec<Xattr>> {
+        let mut names = vec![0; PAYLOAD_BYTES];
+        let len = self
+            .client
+            .list_xattr(FileRef::ROOT, path, libc::AT_SYMLINK_NOFOLLOW, &mut names)
+            .map_err(system)?;
+        let mut found = Vec::new();
+        let mut value = vec![0; XATTR_VALUE_MAX];
+        for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
+            let flags = libc::AT_SYMLINK_NOFOLLOW;
+            match self.client.get_xattr(FileRef::ROOT, path, flags, name, &mut value) {
+                Ok(len) => found.push((name.to_vec(), value[..len].to_vec())),
+                // It is not for this user, or gone.
+                Err(libc::EPERM | libc::EACCES | libc::ENODATA) => {}
+                Err(error) => return Err(system(error)),
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        self.client.set_xattr(FileRef::ROOT, path, flags, name, value, 0).map_err(system)
+    }
+
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
         let keeps_owner = file::is_superuser();
+        let is_symlink = meta.kind == FileKind::Symlink;
         let change = AttrChange {
-            mode: Some(meta.perm),
+            mode: (!is_symlink).then_some(meta.perm),
             uid: keeps_owner.then_some(meta.uid),
             gid: keeps_owner.then_some(meta.gid),
             atime_ns: Some(meta.atime_ns),
             mtime_ns: Some(meta.mtime_ns),
             size: None,
         };
-        self.client.set_attr(FileRef::ROOT, path, 0, &change).map_err(system)
+        let flags = if is_symlink { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+        self.client.set_attr(FileRef::ROOT, path, flags, &change).map_err(system)
     }
 }

@@ -97,3 +97,49 @@ fn a_full_volume_says_so_and_stays_usable() {
     assert_eq!(bench.stdout(&["cat", "vol.img:/small"]), "fits");
     bench.weft(&["fsck", "vol.img"]).success();
 }
+
+/// Sets an extended attribute of a file on the host, or tells that its file system keeps none.
+fn set_xattr(path: &std::path::Path, name: &str, value: &[u8]) -> bool {
+    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let name = std::ffi::CString::new(name).unwrap();
+    // SAFETY: both are C strings, and the value is as long as it says.
+    unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) == 0 }
+}
+
+fn xattr(path: &std::path::Path, name: &str) -> Vec<u8> {
+    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let name = std::ffi::CString::new(name).unwrap();
+    let mut out = vec![0; 70_000];
+    // SAFETY: as above; `out` has room for as many bytes as it says.
+    let len = unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), out.as_mut_ptr().cast(), out.len()) };
+    out.truncate(usize::try_from(len).unwrap());
+    out
+}
+
+#[test]
+fn extended_attributes_go_along_in_every_direction() {
+    let bench = Bench::with_volume();
+    bench.file("tree/f", "content");
+    if !set_xattr(&bench.path("tree/f"), "user.note", b"\0any\xff") {
+        return;
+    }
+    set_xattr(&bench.path("tree"), "user.of-directory", b"");
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    bench.weft(&["cp", "-r", "vol.img:/tree", "vol.img:/copy"]).success();
+    bench.weft(&["cp", "-r", "vol.img:/copy", "back"]).success();
+    assert_eq!(xattr(&bench.path("back/f"), "user.note"), b"\0any\xff");
+    assert_eq!(xattr(&bench.path("back"), "user.of-directory"), b"");
+}
+
+#[test]
+fn a_symlink_keeps_its_own_times() {
+    let bench = Bench::with_volume();
+    std::fs::create_dir(bench.path("tree")).unwrap();
+    symlink("target", bench.path("tree/link")).unwrap();
+    let past = ["-h", "-d", "@1234567890", "link"];
+    let touched = std::process::Command::new("touch").args(past).current_dir(bench.path("tree")).status();
+    assert!(touched.unwrap().success());
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    bench.weft(&["cp", "-r", "vol.img:/tree", "back"]).success();
+    assert_eq!(std::fs::symlink_metadata(bench.path("back/link")).unwrap().mtime(), 1_234_567_890);
+}
