@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weft_device::{DeviceError, Latencies, ZonedDevice, ZonedDrive, ZonedModel};
+use weft_device::{DeviceError, Latencies, SharedCache, ZonedDevice, ZonedDrive, ZonedModel};
 
 /// What stands before the directory of a zonefs where a path could be meant.
 pub const ZONEFS_PREFIX: &str = "zonefs:";
@@ -63,6 +63,14 @@ impl Device {
         match self {
             Device::Model(model) => model.flash_report().buffered_bytes as i64,
             Device::Drive(_) => 0,
+        }
+    }
+
+    /// Memory from which clients may read what is held of a real drive.
+    pub fn shared_cache(&self) -> Option<SharedCache> {
+        match self {
+            Device::Model(_) => None,
+            Device::Drive(drive) => drive.shared_cache(),
         }
     }
 

@@ -16,7 +16,9 @@ use weft_core::{BLOCK_BYTES, Ino, StreamId};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{CrcTable, Death, FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode, Policy, ZoneResolver};
-use weft_server::{DirectImage, Inspector, ProgramView, SharedMemory, Told, Volume, VolumeOptions};
+use weft_server::{
+    DirectImage, ImageKind, Inspector, ProgramView, SharedMemory, Told, Volume, VolumeOptions,
+};
 use weft_vfs::{FileKind, FileSystem};
 
 /// Topic of [`weft_client::Client::inspect`]: a [`Snapshot`].
@@ -227,19 +229,23 @@ impl Mounted {
     /// What a server serves.
     pub fn served(&self) -> Result<Volume, CliError> {
         let info = self.device.info();
-        // A drive that clients cannot read by themselves still lets them append by themselves.
-        let direct = self.device.direct_read();
-        let path = match direct {
-            Some(direct) => PathBuf::from(format!("/proc/self/fd/{}", direct.fd)),
-            None => PathBuf::from("/dev/null"),
+        // A drive that clients cannot read by themselves still lets them append by themselves, and read what is cached.
+        let image = self.device.direct_read();
+        let cache = self.device.shared_cache();
+        let (path, kind) = match (image, cache) {
+            (Some(image), _) => (PathBuf::from(format!("/proc/self/fd/{}", image.fd)), ImageKind::Device),
+            (None, Some(cache)) => {
+                (PathBuf::from(format!("/proc/self/fd/{}", cache.fd)), ImageKind::Cache(cache.bytes))
+            }
+            (None, None) => (PathBuf::from("/dev/null"), ImageKind::Nothing),
         };
         let file = File::open(&path).map_err(|e| CliError::io("open", &path, e))?;
         let device = self.device.clone();
         let direct = Some(DirectImage {
             file: OwnedFd::from(file),
-            base: direct.map_or(0, |direct| direct.base),
-            mappable: direct.is_some_and(|direct| direct.mappable),
-            readable: direct.is_some(),
+            base: image.map_or(0, |image| image.base),
+            mappable: image.is_some_and(|image| image.mappable),
+            kind,
             zone_bytes: info.zone_bytes(),
             device_blocks: u64::from(info.zones) * u64::from(info.zone_blocks),
             crc: self.crc.clone(),

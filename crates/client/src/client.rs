@@ -7,7 +7,9 @@ use crate::shared::volume::{
 };
 use crate::sys::{self, Errno};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*, fence};
+use weft_core::BLOCK_BYTES;
+use weft_core::cached::{CHUNK_BLOCKS, CHUNK_BYTES, CacheWord};
 
 /// What [`Client::open`] gives.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +48,28 @@ pub(crate) struct Leases {
 /// How the device's data area is read.
 #[derive(Clone, Copy)]
 pub(crate) enum Image {
-    Mapped { data: *const u8 },
-    File { fd: i32, base: u64 },
+    Mapped {
+        data: *const u8,
+    },
+    File {
+        fd: i32,
+        base: u64,
+    },
+    /// What the server keeps of a device that clients cannot read ([`weft_core::cached`]).
+    Cache {
+        table: *const AtomicU64,
+        slots: *const u8,
+        slot_count: u64,
+    },
+}
+
+/// Where a device block is read from.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// The image, at the block's address.
+    Image,
+    /// A chunk in the cache, as this word says.
+    Cache(CacheWord),
 }
 
 // SAFETY: everything behind the pointers is shared memory made of atomics, or bytes whose reading is guarded by the
@@ -210,30 +232,80 @@ impl Leases {
         Some(unsafe { self.rings.add((number_plus_1 as usize - 1) * RING_BYTES) })
     }
 
-    /// Copies written bytes of the device at a byte address.
-    pub fn read_image(&self, address: u64, out: &mut [u8]) -> Result<(), Errno> {
-        if address + out.len() as u64 > self.device_blocks * weft_core::BLOCK_BYTES as u64 {
-            return Err(libc::EIO);
+    /// Where the device block with this number can be read; `None` when only the server can.
+    pub fn place(&self, device_block: u64) -> Option<Place> {
+        let Image::Cache { .. } = self.image else { return Some(Place::Image) };
+        let word = self.cache_word(device_block)?;
+        ((device_block % CHUNK_BLOCKS as u64) < u64::from(word.held())).then_some(Place::Cache(word))
+    }
+
+    /// Whether what was copied from a place since it was asked for is what it held then.
+    pub fn is_still(&self, place: Place, device_block: u64) -> bool {
+        let Place::Cache(before) = place else { return true };
+        fence(Acquire);
+        self.cache_word(device_block).is_some_and(|now| now.is_same_place(before))
+    }
+
+    fn cache_word(&self, device_block: u64) -> Option<CacheWord> {
+        let Image::Cache { table, .. } = self.image else { return None };
+        if device_block >= self.device_blocks {
+            return None;
         }
-        match self.image {
-            Image::Mapped { data } => {
-                // SAFETY: the range is within the mapping (checked above). The server may write these bytes at the same
-                // time when the place was recycled; the caller's sequence lock then discards the copy.
-                unsafe { ptr::copy_nonoverlapping(data.add(address as usize), out.as_mut_ptr(), out.len()) };
-                Ok(())
+        // SAFETY: the table has a word for each chunk of the device.
+        let word = unsafe { &*table.add((device_block / CHUNK_BLOCKS as u64) as usize) };
+        Some(CacheWord(word.load(Acquire)))
+    }
+
+    /// The address in memory of a byte of the device and the bytes that follow within its block; `None` of an image that
+    /// is not in memory, and of a word that makes no sense.
+    fn in_memory(&self, place: Place, address: u64) -> Option<*const u8> {
+        match (self.image, place) {
+            // SAFETY: the caller has checked that the address is within the device, which is mapped.
+            (Image::Mapped { data }, _) => Some(unsafe { data.add(address as usize) }),
+            (Image::Cache { slots, slot_count, .. }, Place::Cache(word)) => {
+                let slot = u64::from(word.slot());
+                let at = slot * CHUNK_BYTES as u64 + address % CHUNK_BYTES as u64;
+                // SAFETY: that many slots are mapped.
+                (slot < slot_count).then(|| unsafe { slots.add(at as usize) })
             }
-            Image::File { fd, base } => {
-                let mut done = 0;
-                while done < out.len() {
-                    match sys::pread(fd, &mut out[done..], base + address + done as u64) {
-                        Ok(0) => return Err(libc::EIO),
-                        Ok(n) => done += n,
-                        Err(libc::EINTR) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Ok(())
-            }
+            _ => None,
         }
     }
+
+    /// CRC32C of a device block as it is in memory; `None` when it is not there.
+    pub fn sum_in_memory(&self, place: Place, device_block: u64) -> Option<u32> {
+        let at = self.in_memory(place, device_block * BLOCK_BYTES as u64)?;
+        // SAFETY: the block is mapped. A concurrent change of the bytes gives a checksum of no meaning, which the
+        // caller's sequence lock or look at the place discards.
+        Some(weft_core::checksum::crc32c(unsafe { std::slice::from_raw_parts(at, BLOCK_BYTES) }))
+    }
+
+    /// Copies written bytes of one block of the device, at a byte address.
+    pub fn read_image(&self, place: Place, address: u64, out: &mut [u8]) -> Result<(), Errno> {
+        let within = (address % BLOCK_BYTES as u64) as usize + out.len() <= BLOCK_BYTES;
+        if !within || address + out.len() as u64 > self.device_blocks * BLOCK_BYTES as u64 {
+            return Err(libc::EIO);
+        }
+        if let Image::File { fd, base } = self.image {
+            return read_file(fd, base + address, out);
+        }
+        let at = self.in_memory(place, address).ok_or(libc::EIO)?;
+        // SAFETY: the range is within a mapped block (checked above). The server may write these bytes at the same time
+        // when the place was recycled; the caller's sequence lock or look at the place then discards the copy.
+        unsafe { ptr::copy_nonoverlapping(at, out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+}
+
+fn read_file(fd: i32, offset: u64, out: &mut [u8]) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < out.len() {
+        match sys::pread(fd, &mut out[done..], offset + done as u64) {
+            Ok(0) => return Err(libc::EIO),
+            Ok(n) => done += n,
+            Err(libc::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

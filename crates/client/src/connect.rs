@@ -1,7 +1,10 @@
 //! Making a connection: the hello, and mapping what comes with its answer.
 
 use crate::client::{Child, Client, ForkTicket, Image, Leases};
-use crate::proto::{HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX};
+use crate::proto::{
+    HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
+    MOUNT_POINT_MAX,
+};
 use crate::shared::VERSION;
 use crate::shared::channel::Channel;
 use crate::shared::volume::{self, Control, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
@@ -9,6 +12,7 @@ use crate::sys::{self, Errno};
 use bytemuck::Zeroable;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use weft_core::BLOCK_BYTES;
+use weft_core::cached::{CHUNK_BYTES, table_bytes};
 
 /// Sockets and memory files of the connection are kept out of the way of programs that count on low numbers.
 const FD_FLOOR: i32 = 700;
@@ -158,12 +162,25 @@ fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
     let crc: *const AtomicU32 = sys::map_shared(crc_fd, 0, device_blocks as usize * 4, false)?.cast();
     let rings = sys::map_shared(ring_fd, 0, RINGS_MAX * RING_BYTES, true)?;
     let data_bytes = device_blocks as usize * BLOCK_BYTES;
-    let image = if accepted.reply.image_mappable != 0 {
-        let data = sys::map_shared(image_fd, base, data_bytes, false)?;
-        let _ = sys::close(image_fd);
-        Image::Mapped { data }
-    } else {
-        Image::File { fd: lift(image_fd, true)?, base }
+    let image = match accepted.reply.image_mappable {
+        IMAGE_MAPPABLE => {
+            let data = sys::map_shared(image_fd, base, data_bytes, false)?;
+            let _ = sys::close(image_fd);
+            Image::Mapped { data }
+        }
+        IMAGE_IS_CACHE => {
+            let (bytes, table_bytes) = (accepted.reply.image_bytes, table_bytes(device_blocks));
+            let slot_count = bytes.saturating_sub(table_bytes) / CHUNK_BYTES as u64;
+            let table = sys::map_shared(image_fd, 0, bytes as usize, false)?;
+            let _ = sys::close(image_fd);
+            if bytes < table_bytes {
+                return Err(libc::EPROTO);
+            }
+            // SAFETY: the mapping has at least the table's bytes.
+            let slots = unsafe { table.add(table_bytes as usize) };
+            Image::Cache { table: table.cast(), slots, slot_count }
+        }
+        _ => Image::File { fd: lift(image_fd, true)?, base },
     };
     for fd in [control_fd, map_fd, crc_fd, ring_fd] {
         let _ = sys::close(fd);

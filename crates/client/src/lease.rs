@@ -1,6 +1,6 @@
 //! What a lease allows without the server: appending into the shared ring and reading along the shared map.
 
-use crate::client::{Client, Leases};
+use crate::client::{Client, Leases, Place};
 use crate::proto::FileRef;
 use crate::shared::volume::{self, Inode, RING_BYTES};
 use crate::sys::{self, Errno};
@@ -253,13 +253,25 @@ impl Client {
             };
             match entry.location() {
                 Some((address, piece_len)) => {
-                    if !self.verify_block(leases, address)? {
+                    let device_block = address / BLOCK_BYTES as u64;
+                    let Some(place) = leases.place(device_block) else {
+                        return Ok(Copied::Ask { want_map: false });
+                    };
+                    let verified = self.verify_block(leases, place, device_block);
+                    if verified == Ok(false) {
                         return Ok(Copied::Retry);
                     }
                     #[cfg(test)]
                     tests::meanwhile();
                     let stored = piece_len.saturating_sub(within).min(take);
-                    leases.read_image(address + within as u64, &mut piece_out[..stored])?;
+                    let copied = verified.and_then(|_| {
+                        leases.read_image(place, address + within as u64, &mut piece_out[..stored])
+                    });
+                    // Whatever went wrong with a place that was given to another block is no error.
+                    if !leases.is_still(place, device_block) {
+                        return Ok(Copied::Ask { want_map: false });
+                    }
+                    copied?;
                     piece_out[stored..].fill(0);
                     blocks_read += 1;
                 }
@@ -272,11 +284,10 @@ impl Client {
         Ok(Copied::Done)
     }
 
-    /// Checks the device block that holds a byte address against its CRC32C.
+    /// Checks a device block against its CRC32C.
     ///
     /// A block that this process found good lately is not summed again ([`Verified`]).
-    fn verify_block(&self, leases: &Leases, address: u64) -> Result<bool, Errno> {
-        let device_block = address / BLOCK_BYTES as u64;
+    fn verify_block(&self, leases: &Leases, place: Place, device_block: u64) -> Result<bool, Errno> {
         if device_block >= leases.device_blocks {
             return Ok(false);
         }
@@ -286,18 +297,11 @@ impl Client {
         if known.is_good() {
             return Ok(true);
         }
-        let got = match leases.image {
-            crate::client::Image::Mapped { data } => {
-                // SAFETY: within the mapping (checked above). A concurrent change of the bytes gives a checksum of no
-                // meaning, which the caller's sequence lock discards.
-                let block = unsafe {
-                    std::slice::from_raw_parts(data.add(device_block as usize * BLOCK_BYTES), BLOCK_BYTES)
-                };
-                checksum::crc32c(block)
-            }
-            crate::client::Image::File { .. } => {
+        let got = match leases.sum_in_memory(place, device_block) {
+            Some(sum) => sum,
+            None => {
                 let mut block = [0; BLOCK_BYTES];
-                leases.read_image(device_block * BLOCK_BYTES as u64, &mut block)?;
+                leases.read_image(place, device_block * BLOCK_BYTES as u64, &mut block)?;
                 checksum::crc32c(&block)
             }
         };
@@ -356,6 +360,7 @@ mod tests {
     use crate::shared::volume::{Control, MapPage};
     use std::cell::RefCell;
     use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
+    use weft_core::cached::{CHUNK_BYTES, CacheWord};
 
     thread_local! {
         static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
@@ -427,6 +432,27 @@ mod tests {
             rig.inode().head.store(2 * BLOCK_BYTES as u64, Relaxed);
             rig.inode().size.store(2 * BLOCK_BYTES as u64, Relaxed);
             rig
+        }
+
+        /// The same with a cache in place of the image: it holds the device's only chunk in the second of two slots.
+        fn cached(held: u32) -> (Rig, &'static AtomicU64) {
+            let rig = Rig::new();
+            let (table, slots): (*mut AtomicU64, *mut u8) = (leaked(1), leaked(2 * CHUNK_BYTES));
+            // SAFETY: the slot has room for the 16 blocks; the table has one word, and is leaked.
+            let (second, word) = unsafe {
+                let second = slots.add(CHUNK_BYTES);
+                ptr::copy_nonoverlapping(rig.image, second, CHUNK_BYTES);
+                (second, &*table)
+            };
+            word.store(CacheWord::new(9, 1, held).0, Release);
+            let image = Image::Cache { table, slots, slot_count: 2 };
+            let leases = Box::leak(Box::new(Leases { image, ..*rig.leases }));
+            (Rig { leases, image: second, ..rig }, word)
+        }
+
+        fn is_left_to_the_server(&self, offset: u64) -> bool {
+            let outcome = self.client.read_here(self.leases, self.inode(), offset, &mut [0; 10]);
+            matches!(outcome, Ok(ReadHere::NotHere { want_map: false }))
         }
 
         fn inode(&self) -> &'static Inode {
@@ -538,5 +564,43 @@ mod tests {
         let mut out = [0; 100];
         let outcome = rig.client.read_here(rig.leases, rig.inode(), at, &mut out).unwrap();
         assert!(matches!(outcome, ReadHere::NotHere { want_map: true }));
+    }
+
+    #[test]
+    fn what_the_cache_holds_is_read_here_and_the_rest_left_to_the_server() {
+        let (rig, word) = Rig::cached(4);
+        assert_eq!(rig.read(4000, 90).unwrap(), vec![b'a'; 90]);
+        assert!(rig.is_left_to_the_server(4096), "block 4 is not among the first four");
+        word.store(CacheWord::new(9, 1, 5).0, Release);
+        assert_eq!(rig.read(4090, 12).unwrap(), b"aaaaaabbbbbb");
+        word.store(CacheWord(word.load(Relaxed)).taken_back().0, Release);
+        assert!(rig.is_left_to_the_server(0));
+        word.store(CacheWord::new(10, 7, 16).0, Release);
+        assert_eq!(rig.read(0, 10).unwrap_err(), libc::EIO, "there is no such slot");
+    }
+
+    #[test]
+    fn a_slot_that_is_given_away_between_look_and_copy_is_not_believed() {
+        for known in [false, true] {
+            let (rig, word) = Rig::cached(16);
+            if known {
+                // Its checksum is not looked at again.
+                rig.read(0, 10).unwrap();
+            }
+            set_meanwhile(move || {
+                word.store(CacheWord(word.load(Relaxed)).taken_back().0, Release);
+                // SAFETY: within the slot.
+                unsafe { rig.image.add(3 * BLOCK_BYTES).write_bytes(b'X', BLOCK_BYTES) };
+            });
+            assert!(rig.is_left_to_the_server(0));
+        }
+    }
+
+    #[test]
+    fn a_damaged_block_in_the_cache_is_eio() {
+        let (rig, _) = Rig::cached(16);
+        // SAFETY: within the slot.
+        unsafe { rig.image.add(3 * BLOCK_BYTES + 77).write(b'!') };
+        assert_eq!(rig.read(0, 10).unwrap_err(), libc::EIO);
     }
 }

@@ -42,6 +42,11 @@ pub struct Hello {
     pub mount_point: [u8; MOUNT_POINT_MAX],
 }
 
+/// The image may be mapped.
+pub const IMAGE_MAPPABLE: u32 = 1;
+/// In place of the image comes what the server caches of it ([`weft_core::cached`]).
+pub const IMAGE_IS_CACHE: u32 = 2;
+
 /// The server's answer. With it come the channel's descriptor and, when `leases` is set, those of control, map, CRC
 /// table, rings and image, in this order.
 #[repr(C)]
@@ -55,9 +60,9 @@ pub struct HelloReply {
     pub token: u64,
     /// Whether the client may read and append without the server.
     pub leases: u32,
-    /// Whether the image may be mapped.
+    /// 0: the image is read by `pread`; [`IMAGE_MAPPABLE`]; [`IMAGE_IS_CACHE`].
     pub image_mappable: u32,
-    /// Bytes of the image up to the end of its data area.
+    /// Bytes of the image up to the end of its data area, or of the cache.
     pub image_bytes: u64,
     /// Tells the volume from others in names of placeholder descriptors.
     pub volume_tag: u64,

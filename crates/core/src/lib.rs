@@ -7,6 +7,7 @@
 //! - [`hist`]: a latency histogram that also works in shared memory.
 //! - [`units`]: the one place where a number changes its unit.
 
+pub mod cached;
 pub mod checksum;
 pub mod codec;
 pub mod hist;

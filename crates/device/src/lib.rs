@@ -24,7 +24,7 @@ pub mod zoned;
 pub mod zonefs;
 
 pub use clock::Latencies;
-pub use drive::ZonedDrive;
+pub use drive::{SharedCache, ZonedDrive};
 pub use error::DeviceError;
 pub use faults::FaultPlan;
 pub use geometry::Geometry;

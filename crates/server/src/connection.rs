@@ -6,7 +6,7 @@
 
 use crate::memory::SharedMemory;
 use crate::open_files::OpenFile;
-use crate::volume::Volume;
+use crate::volume::{ImageKind, Volume};
 use bytemuck::Zeroable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -21,7 +21,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::FileRef;
 use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, MOUNT_POINT_MAX,
+    HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
+    MOUNT_POINT_MAX,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{
@@ -366,18 +367,23 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
 fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -> io::Result<()> {
     let lease_fds = if connection.leases { volume.lease_fds()? } else { None };
     let mut fds = vec![connection.channel.fd()];
-    let (mut mappable, mut image_bytes) = (false, 0);
+    let (mut image, mut image_bytes) = (0, 0);
     if let (Some((shared, _)), Some(direct)) = (&lease_fds, &volume.direct) {
         fds.extend(shared);
-        mappable = direct.mappable;
-        image_bytes = direct.base + direct.device_blocks * weft_core::BLOCK_BYTES as u64;
+        (image, image_bytes) = match direct.kind {
+            ImageKind::Cache(bytes) => (IMAGE_IS_CACHE, bytes),
+            _ => {
+                let mappable = if direct.mappable { IMAGE_MAPPABLE } else { 0 };
+                (mappable, direct.base + direct.device_blocks * weft_core::BLOCK_BYTES as u64)
+            }
+        };
     }
     let reply = HelloReply {
         status: 0,
         connection: connection.id,
         token: connection.token,
         leases: u32::from(lease_fds.is_some()),
-        image_mappable: u32::from(mappable),
+        image_mappable: image,
         image_bytes,
         volume_tag: volume.tag,
     };

@@ -24,4 +24,4 @@ pub use error::ServerError;
 pub use memory::SharedMemory;
 pub use recorder::Recorder;
 pub use server::{Server, socket_path};
-pub use volume::{DirectImage, Inspector, ProgramView, Told, Volume, VolumeOptions};
+pub use volume::{DirectImage, ImageKind, Inspector, ProgramView, Told, Volume, VolumeOptions};

@@ -55,7 +55,7 @@ impl Rig {
                 file,
                 base: direct.base,
                 mappable: direct.mappable,
-                readable: true,
+                kind: weft_server::ImageKind::Device,
                 zone_bytes: info.zone_bytes(),
                 device_blocks: blocks,
                 crc,

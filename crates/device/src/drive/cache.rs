@@ -1,40 +1,47 @@
-//! Blocks of the drive in memory, bounded.
+//! Blocks of the drive in memory, bounded, and shared with clients.
 //!
 //! Direct I/O has no page cache behind it, and every read of a program would be one of the drive. What a zone holds
 //! does not change until its reset, so the cache is simple: a *chunk* is 16 blocks of a zone, of which the first so
-//! many are held; writes add to the last chunk of their zone, a miss reads a chunk as far as it is written, and a
-//! reset drops the zone's chunks. When the bound is reached, the chunks that were not used since the hand last passed
-//! them go (CLOCK).
+//! many are held in a slot; writes add to the last chunk of their zone, a miss reads a chunk as far as it is written,
+//! and a reset drops the zone's chunks. When the slots are used up, the chunks that were not used since the hand last
+//! passed them go (CLOCK).
+//!
+//! The slots lie in memory that clients map, with a table that leads to them ([`weft_core::cached`]): what is held they
+//! read without the server. The hand does not see these uses; a chunk that goes in spite of them comes back with the
+//! next read.
 //!
 //! # Locks
-//! Chunks are spread over shards by their number; each has a lock, held while bytes are copied. Nothing else is locked
-//! with it. A read that misses fills its chunk only if the zone has not been reset meanwhile.
+//! Chunks and slots are spread over shards; each has a lock, held while bytes are copied. Nothing else is locked with
+//! it. A read that misses fills its chunk only if the zone has not been reset meanwhile.
 
-use crate::sys::aligned::AlignedBuffer;
+use crate::sys::pool::Pool;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 use weft_core::BLOCK_BYTES;
+use weft_core::cached::{CHUNK_BYTES, CacheWord, table_bytes};
 
 /// Blocks of a chunk.
-pub const CHUNK_BLOCKS: u32 = 16;
-const CHUNK_BYTES: usize = CHUNK_BLOCKS as usize * BLOCK_BYTES;
+pub const CHUNK_BLOCKS: u32 = weft_core::cached::CHUNK_BLOCKS as u32;
 const SHARDS: usize = 16;
 
-#[derive(Debug)]
+/// A chunk in a slot.
+#[derive(Clone, Copy, Debug)]
 struct Chunk {
     number: u64,
-    bytes: AlignedBuffer,
-    /// Blocks held, from the chunk's first.
-    held: u32,
     used: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
+    /// Where among `slots` a chunk is.
     places: HashMap<u64, usize>,
-    chunks: Vec<Chunk>,
+    /// The shard's slots, as far as they were ever used.
+    slots: Vec<Option<Chunk>>,
+    free: Vec<usize>,
     hand: usize,
 }
 
@@ -42,29 +49,50 @@ struct Shard {
 #[derive(Debug)]
 pub struct Cache {
     shards: Box<[Mutex<Shard>]>,
-    /// Most chunks of a shard; none when there is no cache.
-    chunks_max: usize,
-    /// Chunks from one zone to the next.
-    zone_chunks: u64,
+    /// None when there is no cache.
+    pool: Option<Pool>,
+    shard_slots: usize,
+    zone_blocks: u64,
     /// Resets of each zone, so that a read does not bring back what one has dropped.
     lives: Box<[AtomicU32]>,
 }
 
+/// Memory from which others may read what the cache holds.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedCache {
+    /// The memory file; owned by the cache.
+    pub fd: RawFd,
+    /// Its bytes: the table, then the slots.
+    pub bytes: u64,
+}
+
 impl Cache {
-    /// A cache of at most so many bytes for zones of so many blocks.
-    pub fn new(bytes_max: u64, zones: u32, zone_blocks: u32) -> Cache {
-        let chunks_max = usize::try_from(bytes_max).unwrap_or(usize::MAX) / CHUNK_BYTES / SHARDS;
-        Cache {
+    /// A cache of at most so many bytes for zones of so many blocks. There is none for zones that are not whole chunks.
+    pub fn new(bytes_max: u64, zones: u32, zone_blocks: u32) -> io::Result<Cache> {
+        let slots = usize::try_from(bytes_max).unwrap_or(usize::MAX) / CHUNK_BYTES / SHARDS * SHARDS;
+        let pool = if slots > 0 && zone_blocks.is_multiple_of(CHUNK_BLOCKS) {
+            let table = table_bytes(u64::from(zones) * u64::from(zone_blocks));
+            Some(Pool::new(table as usize, CHUNK_BYTES, slots)?)
+        } else {
+            None
+        };
+        Ok(Cache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            chunks_max,
-            zone_chunks: u64::from(zone_blocks.div_ceil(CHUNK_BLOCKS)),
+            pool,
+            shard_slots: slots / SHARDS,
+            zone_blocks: u64::from(zone_blocks),
             lives: (0..zones).map(|_| AtomicU32::new(0)).collect(),
-        }
+        })
     }
 
     /// Whether anything is ever kept.
     pub fn is_on(&self) -> bool {
-        self.chunks_max > 0
+        self.pool.is_some()
+    }
+
+    /// What others may map.
+    pub fn shared(&self) -> Option<SharedCache> {
+        self.pool.as_ref().map(|pool| SharedCache { fd: pool.fd(), bytes: pool.bytes() as u64 })
     }
 
     /// The zone's life, to be given to [`fill`](Cache::fill).
@@ -73,35 +101,40 @@ impl Cache {
     }
 
     fn number(&self, zone: u32, at: u32) -> u64 {
-        u64::from(zone) * self.zone_chunks + u64::from(at / CHUNK_BLOCKS)
+        (u64::from(zone) * self.zone_blocks + u64::from(at)) / u64::from(CHUNK_BLOCKS)
     }
 
-    fn shard(&self, number: u64) -> &Mutex<Shard> {
-        &self.shards[(number % SHARDS as u64) as usize]
+    fn shard_index(number: u64) -> usize {
+        (number % SHARDS as u64) as usize
     }
 
     /// Copies blocks, all of one chunk, if they are held.
     pub fn read(&self, zone: u32, at: u32, out: &mut [u8]) -> bool {
+        let Some(pool) = &self.pool else { return false };
         let number = self.number(zone, at);
-        let mut shard = self.shard(number).lock();
+        let index = Cache::shard_index(number);
+        let mut shard = self.shards[index].lock();
         let Some(&place) = shard.places.get(&number) else { return false };
-        let chunk = &mut shard.chunks[place];
         let from = (at % CHUNK_BLOCKS) as usize * BLOCK_BYTES;
-        if from + out.len() > chunk.held as usize * BLOCK_BYTES {
+        let held = CacheWord(pool.words()[number as usize].load(Relaxed)).held() as usize * BLOCK_BYTES;
+        if from + out.len() > held {
             return false;
         }
-        chunk.used = true;
-        out.copy_from_slice(&chunk.bytes[from..from + out.len()]);
-        true
+        if let Some(chunk) = &mut shard.slots[place] {
+            chunk.used = true;
+        }
+        pool.read(index * self.shard_slots + place, from, out)
     }
 
     /// Takes blocks that were just written. The zone is locked, so no reset comes between.
     pub fn wrote(&self, zone: u32, mut at: u32, mut data: &[u8]) {
-        while self.is_on() && !data.is_empty() {
+        let Some(pool) = &self.pool else { return };
+        while !data.is_empty() {
             let within = at % CHUNK_BLOCKS;
             let (now, rest) = data.split_at(data.len().min((CHUNK_BLOCKS - within) as usize * BLOCK_BYTES));
             let number = self.number(zone, at);
-            self.put(&mut self.shard(number).lock(), number, within, now);
+            let index = Cache::shard_index(number);
+            self.put(pool, &mut self.shards[index].lock(), number, within, now);
             at += CHUNK_BLOCKS - within;
             data = rest;
         }
@@ -109,68 +142,90 @@ impl Cache {
 
     /// Takes the blocks of a chunk, from its first on, that were read while the zone lived that life.
     pub fn fill(&self, zone: u32, at: u32, data: &[u8], life: u32) {
+        let Some(pool) = &self.pool else { return };
         let number = self.number(zone, at);
-        let mut shard = self.shard(number).lock();
+        let mut shard = self.shards[Cache::shard_index(number)].lock();
         // With the shard's lock held, so that a reset drops what is put here, or is seen here.
         if self.life(zone) == life {
-            self.put(&mut shard, number, 0, data);
+            self.put(pool, &mut shard, number, 0, data);
         }
     }
 
     /// A zone is being reset: nothing of it is held any more.
     pub fn drop_zone(&self, zone: u32) {
+        let Some(pool) = &self.pool else { return };
         self.lives[zone as usize].fetch_add(1, AcqRel);
-        let first = u64::from(zone) * self.zone_chunks;
-        for number in first..first + self.zone_chunks {
-            let mut shard = self.shard(number).lock();
+        let (first, end) = (self.number(zone, 0), self.number(zone + 1, 0));
+        for number in first..end {
+            let mut shard = self.shards[Cache::shard_index(number)].lock();
             if let Some(place) = shard.places.remove(&number) {
-                shard.chunks.swap_remove(place);
-                if let Some(moved) = shard.chunks.get(place).map(|chunk| chunk.number) {
-                    shard.places.insert(moved, place);
-                }
+                take_back(&pool.words()[number as usize]);
+                shard.slots[place] = None;
+                shard.free.push(place);
             }
         }
     }
 
-    fn put(&self, shard: &mut Shard, number: u64, within: u32, data: &[u8]) {
+    fn put(&self, pool: &Pool, shard: &mut Shard, number: u64, within: u32, data: &[u8]) {
         let place = match shard.places.get(&number) {
             Some(&place) => place,
             // What comes before these blocks would be missing: the chunk is read when somebody wants it.
             None if within > 0 => return,
-            None => shard.place_for(number, self.chunks_max),
+            None => shard.place_for(number, self.shard_slots, pool.words()),
         };
-        let chunk = &mut shard.chunks[place];
+        let word = &pool.words()[number as usize];
+        let now = CacheWord(word.load(Relaxed));
         let end = within + (data.len() / BLOCK_BYTES) as u32;
-        if within > chunk.held || end <= chunk.held {
+        if within > now.held() || end <= now.held() {
             return;
         }
-        let from = within as usize * BLOCK_BYTES;
-        chunk.bytes[from..from + data.len()].copy_from_slice(data);
-        chunk.held = end;
-        chunk.used = true;
+        let slot = Cache::shard_index(number) * self.shard_slots + place;
+        // Nobody looks at blocks beyond those that are held, and the word of whoever had the slot was taken back before
+        // this (`take_back` has the fence).
+        pool.write(slot, within as usize * BLOCK_BYTES, data);
+        word.store(CacheWord::new(now.generation(), slot as u32, end).0, Release);
+        if let Some(chunk) = &mut shard.slots[place] {
+            chunk.used = true;
+        }
     }
 }
 
+/// Makes a word lead nowhere, for all who look at it after they see any change of the slot that it led to.
+fn take_back(word: &AtomicU64) {
+    word.store(CacheWord(word.load(Relaxed)).taken_back().0, Relaxed);
+    fence(Release);
+}
+
 impl Shard {
-    /// A place for a new chunk; another one goes when the shard is full.
-    fn place_for(&mut self, number: u64, chunks_max: usize) -> usize {
-        if self.chunks.len() < chunks_max {
-            self.chunks.push(Chunk { number, bytes: AlignedBuffer::new(CHUNK_BYTES), held: 0, used: true });
-            self.places.insert(number, self.chunks.len() - 1);
-            return self.chunks.len() - 1;
-        }
-        let place = loop {
-            self.hand = (self.hand + 1) % self.chunks.len();
-            let chunk = &mut self.chunks[self.hand];
-            if !std::mem::take(&mut chunk.used) {
-                break self.hand;
+    /// A slot for a new chunk; another chunk goes when all are used.
+    fn place_for(&mut self, number: u64, slots_max: usize, words: &[AtomicU64]) -> usize {
+        let chunk = Some(Chunk { number, used: true });
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.slots.len() < slots_max => {
+                self.slots.push(None);
+                self.slots.len() - 1
             }
+            None => self.evict(words),
         };
-        let chunk = &mut self.chunks[place];
-        self.places.remove(&chunk.number);
-        (chunk.number, chunk.held) = (number, 0);
+        self.slots[place] = chunk;
         self.places.insert(number, place);
         place
+    }
+
+    fn evict(&mut self, words: &[AtomicU64]) -> usize {
+        loop {
+            self.hand = (self.hand + 1) % self.slots.len();
+            match &mut self.slots[self.hand] {
+                Some(chunk) if chunk.used => chunk.used = false,
+                Some(chunk) => {
+                    take_back(&words[chunk.number as usize]);
+                    self.places.remove(&chunk.number);
+                    return self.hand;
+                }
+                None => return self.hand,
+            }
+        }
     }
 }
 
@@ -189,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_was_written_or_filled_is_held_and_a_reset_drops_it() {
-        let cache = Cache::new(16 << 20, 4, 40);
+        let cache = Cache::new(16 << 20, 4, 48).unwrap();
         let data: Vec<u8> = (0..20).flat_map(block).collect();
         cache.wrote(1, 0, &data);
         cache.wrote(1, 20, &block(20));
@@ -204,24 +259,45 @@ mod tests {
         assert_eq!((holds(&cache, 2, 18), holds(&cache, 2, 19)), (Some(2), None));
         cache.drop_zone(1);
         cache.drop_zone(2);
-        assert!((0..40).all(|at| holds(&cache, 1, at).is_none() && holds(&cache, 2, at).is_none()));
+        assert!((0..48).all(|at| holds(&cache, 1, at).is_none() && holds(&cache, 2, at).is_none()));
         cache.fill(2, 16, &data[..BLOCK_BYTES], life);
         assert_eq!(holds(&cache, 2, 16), None, "what was read before the reset does not come back");
     }
 
     #[test]
     fn the_bound_holds_and_what_is_used_stays_longest() {
-        let chunks = 2;
-        let cache = Cache::new((SHARDS * chunks * CHUNK_BYTES) as u64, 1, 1 << 20);
+        let slots = 2;
+        let cache = Cache::new((SHARDS * slots * CHUNK_BYTES) as u64, 1, 1 << 20).unwrap();
         let shard_step = CHUNK_BLOCKS * SHARDS as u32;
         for i in 0..40 {
             cache.wrote(0, i * shard_step, &block(i as u8));
-            // Used again and again, after the hand has passed it.
-            cache.wrote(0, 0, &block(0));
-            assert!(holds(&cache, 0, i * shard_step).is_some());
+            assert_eq!(holds(&cache, 0, i * shard_step), Some(i as u8));
         }
-        let held = (0..40).filter(|i| holds(&cache, 0, i * shard_step).is_some()).count();
-        assert_eq!(held, chunks);
-        assert!(!Cache::new(1000, 1, 16).is_on());
+        let held: Vec<u32> = (0..40).filter(|i| holds(&cache, 0, i * shard_step).is_some()).collect();
+        assert_eq!(held, [38, 39]);
+        assert!(!Cache::new(1000, 1, 16).unwrap().is_on());
+        assert!(!Cache::new(16 << 20, 4, 40).unwrap().is_on(), "a chunk would reach over two zones");
+    }
+
+    #[test]
+    fn a_word_leads_others_to_the_slot_and_never_again_once_it_is_taken_back() {
+        let cache = Cache::new((SHARDS * CHUNK_BYTES) as u64, 2, 1 << 20).unwrap();
+        let pool = cache.pool.as_ref().unwrap();
+        let word = |at: u32| CacheWord(pool.words()[(at / CHUNK_BLOCKS) as usize].load(Acquire));
+        let mut out = block(0);
+        cache.wrote(0, 32, &block(7));
+        let first = word(32);
+        assert_eq!(first.held(), 1);
+        assert!(pool.read(first.slot() as usize, 0, &mut out) && out == block(7));
+        cache.wrote(0, 33, &block(8));
+        assert!(word(32).is_same_place(first) && word(32).held() == 2, "it holds more of the same");
+        let other = 32 + CHUNK_BLOCKS * SHARDS as u32;
+        cache.wrote(0, other, &block(9));
+        assert_eq!((word(32).held(), word(other).slot()), (0, first.slot()), "the slot is another chunk's");
+        cache.wrote(0, 32, &block(7));
+        assert_eq!(word(32).slot(), first.slot());
+        assert!(!word(32).is_same_place(first), "the same content in the same slot is another place");
+        cache.drop_zone(0);
+        assert_eq!(word(32).held(), 0);
     }
 }

@@ -35,6 +35,7 @@ use crate::zoned::{DeviceCounters, ZoneReport, ZonedDevice, ZonedInfo};
 use access::{ZoneAccess, is_media, refusal};
 use buffers::Buffers;
 use cache::Cache;
+pub use cache::SharedCache;
 use counts::Counts;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -90,6 +91,11 @@ impl ZonedDrive {
     /// What commands took on this host, in nanoseconds.
     pub fn latencies(&self) -> Latencies {
         self.counts.latencies()
+    }
+
+    /// Memory from which clients may read what is held of the drive; `None` when nothing is.
+    pub fn shared_cache(&self) -> Option<SharedCache> {
+        self.cache.shared()
     }
 
     fn cell(&self, zone: ZoneId, at: u32, blocks: u32) -> Result<&ZoneCell, DeviceError> {

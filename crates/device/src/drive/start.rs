@@ -23,6 +23,8 @@ impl ZonedDrive {
     /// Takes a drive over as it is.
     pub(super) fn start(access: Box<dyn ZoneAccess>, cache_bytes: u64) -> Result<ZonedDrive, DeviceError> {
         let info = access.info();
+        let cache = Cache::new(cache_bytes, info.zones, info.zone_blocks)
+            .map_err(|source| DeviceError::Io { path: access.name().into(), source })?;
         let command_blocks = access.command_blocks_max().clamp(1, COMMAND_BLOCKS_MAX);
         let drive = ZonedDrive {
             info,
@@ -32,7 +34,7 @@ impl ZonedDrive {
             active: AtomicU32::new(0),
             command_blocks,
             buffers: Buffers::new(command_blocks.max(CHUNK_BLOCKS)),
-            cache: Cache::new(cache_bytes, info.zones, info.zone_blocks),
+            cache,
             counts: Counts::default(),
             begun: Instant::now(),
             flush_failed: AtomicBool::new(false),

@@ -5,4 +5,5 @@ pub mod aligned;
 pub mod direct;
 pub mod file;
 pub mod map;
+pub mod pool;
 pub mod zone_ioctl;
