@@ -77,7 +77,9 @@ probes! {
     pass: descriptors_are_passed_in_messages,
     print: text_is_printed_to_descriptors,
     process: children_and_executed_programs_inherit,
+    spawn: spawned_programs_are_found_and_get_what_they_are_handed,
     splice: bytes_move_between_files_and_pipes,
+    stamps: times_never_go_back,
     stdio: streams_read_and_write,
     vectored: all_forms_of_reading_and_writing_agree,
 }

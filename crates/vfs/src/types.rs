@@ -56,10 +56,13 @@ impl FileKind {
 pub struct TimeSpec(pub i64);
 
 impl TimeSpec {
-    /// The present moment.
+    /// The present moment at the kernel's tick resolution (about 4 ms). Everybody who stamps a file has to use this clock:
+    /// beside a finer one a later stamp could be the earlier.
     pub fn now() -> TimeSpec {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        TimeSpec(since.as_nanos() as i64)
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `now` is writable, and nothing else is touched.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+        TimeSpec(now.tv_sec * 1_000_000_000 + now.tv_nsec)
     }
 
     /// Whole seconds, rounded down.

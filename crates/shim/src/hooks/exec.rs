@@ -181,29 +181,48 @@ pub unsafe fn search(file: *const c_char, arguments: Strings, given: Strings) ->
         // SAFETY: as above.
         return unsafe { execute_or_sh(file, arguments, &environment) };
     }
+    let mut denied = false;
+    let ended = in_path(name, |candidate| {
+        // SAFETY: as above.
+        unsafe { execute_or_sh(candidate, arguments, &environment) };
+        match sys::errno() {
+            error if !goes_on(error) => Some(error),
+            error => {
+                denied |= error == libc::EACCES;
+                None
+            }
+        }
+    });
+    fail(ended.unwrap_or(if denied { libc::EACCES } else { libc::ENOENT }))
+}
+
+/// Whether the search for a program goes on after this error.
+pub fn goes_on(error: Errno) -> bool {
+    matches!(
+        error,
+        libc::EACCES | libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT
+    )
+}
+
+/// Calls `attempt` with each path at which `PATH` says that a program may lie, until it gives a result.
+pub fn in_path<R>(name: &[u8], mut attempt: impl FnMut(*const c_char) -> Option<R>) -> Option<R> {
     // SAFETY: the process's own environment.
     let path = unsafe { process::variable(environ, b"PATH") }.unwrap_or(b"/bin:/usr/bin");
-    let mut denied = false;
     for directory in path.split(|&byte| byte == b':') {
         let mut candidate = [0u8; process::PATH_BYTES];
         let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
-        let mut rest = candidate.iter_mut();
-        let len = directory.len() + slash.len() + name.len();
-        if len >= process::PATH_BYTES {
+        if directory.len() + slash.len() + name.len() >= process::PATH_BYTES {
             continue;
         }
-        for (to, from) in rest.by_ref().zip(directory.iter().chain(slash).chain(name)) {
+        for (to, from) in candidate.iter_mut().zip(directory.iter().chain(slash).chain(name)) {
             *to = *from;
         }
-        // SAFETY: as above; the candidate ends with NUL.
-        unsafe { execute_or_sh(candidate.as_ptr().cast(), arguments, &environment) };
-        match sys::errno() {
-            libc::EACCES => denied = true,
-            libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
-            error => return fail(error),
+        // It ends with NUL: it is shorter than its place.
+        if let Some(result) = attempt(candidate.as_ptr().cast()) {
+            return Some(result);
         }
     }
-    fail(if denied { libc::EACCES } else { libc::ENOENT })
+    None
 }
 
 hooks! {

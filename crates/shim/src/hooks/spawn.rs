@@ -10,7 +10,7 @@ use crate::lock::Locked;
 use crate::program::{self, Program};
 use crate::report::{Refusal, refuse};
 use crate::route::{Last, fail, is_on_volume, on_path};
-use crate::{descriptor, fork, process, sys};
+use crate::{descriptor, fork, process, sys, table};
 use libc::{FILE, c_char, c_int, c_void, mode_t, pid_t};
 use std::ptr;
 use weft_client::Errno;
@@ -172,7 +172,7 @@ unsafe fn spawn(
             Err(error) => return error,
         };
         // After the opens: the child's connection has to know those files.
-        let inherits = prepared.is_some();
+        let inherits = prepared.is_some() || hands_over(actions);
         let environment = match Environment::for_child(environment, inherits) {
             Ok(environment) => environment,
             Err(error) => return error,
@@ -181,14 +181,62 @@ unsafe fn spawn(
             Some(prepared) => (&raw const prepared.actions).cast(),
             None => actions.cast(),
         };
-        if search && !sys::bytes(file).contains(&b'/') {
+        let place = Place { pid, actions, attributes, arguments, environment: &environment };
+        let name = sys::bytes(file);
+        if !search || name.contains(&b'/') {
+            return place.spawn(file, search);
+        }
+        if name.is_empty() {
+            return libc::ENOENT;
+        }
+        if exec::in_path(name, |path| is_on_volume(libc::AT_FDCWD, path).then_some(())).is_none() {
             return real::posix_spawnp(pid, file, actions, attributes, arguments, environment.array());
         }
+        let mut denied = false;
+        let ended = exec::in_path(name, |path| match place.spawn(path, sys::bytes(path).contains(&b'/')) {
+            error if exec::goes_on(error) => {
+                denied |= error == libc::EACCES;
+                None
+            }
+            result => Some(result),
+        });
+        ended.unwrap_or(if denied { libc::EACCES } else { libc::ENOENT })
+    }
+}
+
+/// Whether the child gets a weft descriptor by a `dup2` that the program asked for, close-on-exec or not.
+unsafe fn hands_over(actions: *const FileActions) -> bool {
+    // SAFETY: null or initialised by libc, which keeps `used` actions there; the tag tells which member holds.
+    unsafe {
+        let Some(actions) = actions.as_ref().filter(|actions| actions.used > 0) else { return false };
+        std::slice::from_raw_parts(actions.actions, actions.used as usize)
+            .iter()
+            .any(|action| action.tag == DUP2 && table::is_weft(action.what.dup2.fd))
+    }
+}
+
+/// All that a program is spawned with beside its path.
+struct Place<'a> {
+    pid: *mut pid_t,
+    actions: *const c_void,
+    attributes: Attributes,
+    arguments: Strings,
+    environment: &'a Environment,
+}
+
+impl Place<'_> {
+    /// Spawns the program of this path; `or_sh`: a file that is no program is a script for the shell. Returns an error
+    /// number.
+    unsafe fn spawn(&self, file: *const c_char, or_sh: bool) -> c_int {
+        let &Place { pid, actions, attributes, arguments, environment } = self;
         let spawn_at = |file: *const c_char| {
-            if search {
-                real::posix_spawnp(pid, file, actions, attributes, arguments, environment.array())
-            } else {
-                real::posix_spawn(pid, file, actions, attributes, arguments, environment.array())
+            // SAFETY: the program's own arguments.
+            unsafe {
+                if or_sh {
+                    real::posix_spawnp(pid, file, actions, attributes, arguments, environment.array())
+                } else {
+                    real::posix_spawn(pid, file, actions, attributes, arguments, environment.array())
+                }
             }
         };
         on_path(
@@ -215,16 +263,19 @@ unsafe fn spawn(
                     // Through `env`, which executes it by the hooks.
                     Ok(Program::Script(_)) => {
                         let env = c"/usr/bin/env".as_ptr();
-                        match exec::Arguments::new(&[env, file], arguments) {
-                            Err(error) => error,
-                            Ok(arguments) => real::posix_spawn(
-                                pid,
-                                env,
-                                actions,
-                                attributes,
-                                arguments.array(),
-                                environment.array(),
-                            ),
+                        // SAFETY: as above; `file` lives until the spawn.
+                        unsafe {
+                            match exec::Arguments::new(&[env, file], arguments) {
+                                Err(error) => error,
+                                Ok(arguments) => real::posix_spawn(
+                                    pid,
+                                    env,
+                                    actions,
+                                    attributes,
+                                    arguments.array(),
+                                    environment.array(),
+                                ),
+                            }
                         }
                     }
                 })
