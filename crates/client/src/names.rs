@@ -13,9 +13,9 @@ pub const RESOLVED_MAX: usize = 4096 + 256;
 pub struct AttrChange {
     /// Permission bits.
     pub mode: Option<u32>,
-    /// Owner.
+    /// Owner; the highest number leaves it as it is, as in `chown` (which clears set-id bits even so).
     pub uid: Option<u32>,
-    /// Group.
+    /// Group; as the owner.
     pub gid: Option<u32>,
     /// Last access.
     pub atime_ns: Option<i64>,
@@ -23,6 +23,8 @@ pub struct AttrChange {
     pub mtime_ns: Option<i64>,
     /// Size in bytes.
     pub size: Option<u64>,
+    /// Both times to the present. Unlike times that are given, this is allowed to whoever may write.
+    pub touch: bool,
 }
 
 /// A range that is locked or to be locked.
@@ -72,6 +74,7 @@ impl Client {
             change.atime_ns.is_some(),
             change.mtime_ns.is_some(),
             change.size.is_some(),
+            change.touch,
         ];
         let mask = given.iter().enumerate().fold(0, |mask, (bit, given)| mask | u64::from(*given) << bit);
         let owner = u64::from(change.uid.unwrap_or(0)) << 32 | u64::from(change.gid.unwrap_or(0));

@@ -10,7 +10,7 @@ use crate::memory::SharedMemory;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 use weft_client::shared::lock;
 use weft_client::shared::volume::{Control, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
@@ -31,6 +31,8 @@ pub struct OpenInode {
     /// Its slot in shared memory.
     pub slot: u32,
     ring: Mutex<Ring>,
+    /// Whether it may have set-id bits, which a write can clear: it gets no ring then. Changed under the table's lock.
+    set_id: AtomicBool,
     /// Open files that refer to it; guarded by the table's lock for the step to 0.
     users: AtomicU32,
     slots: Arc<SlotPool>,
@@ -100,6 +102,10 @@ impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         self.inode.write_lock.unlock(lock::SERVER);
     }
+}
+
+fn has_set_id(perm: u32) -> bool {
+    perm & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
 impl Inodes {
@@ -173,7 +179,7 @@ impl Inodes {
         };
         // The attributes were read before this lock; nobody else had the inode open, but a truncate by path may have
         // come between.
-        let size = self.fs.getattr(attr.ino).map_or(attr.size, |fresh| fresh.size);
+        let Attr { size, perm, .. } = self.fs.getattr(attr.ino).unwrap_or(*attr);
         let shared = self.shared(slot);
         shared.ino.store(attr.ino.0, Relaxed);
         shared.size.store(size, Relaxed);
@@ -188,6 +194,7 @@ impl Inodes {
             ino: attr.ino,
             slot,
             ring: Mutex::new(Ring { number: None, head: size }),
+            set_id: AtomicBool::new(has_set_id(perm)),
             users: AtomicU32::new(1),
             slots: self.slots.clone(),
         });
@@ -239,6 +246,7 @@ impl Inodes {
         let mut table = self.table.lock();
         // A last close may have come first; what is in the slot now is not the caller's.
         if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
+            || open.set_id.load(Relaxed)
             || !self.has_headroom(1)
         {
             return false;
@@ -282,23 +290,43 @@ impl Inodes {
             return;
         }
         for open in self.all() {
-            if open.ring.lock().number.is_none() {
-                continue;
-            }
-            let Some(guard) = self.exclude_writers(&open) else { continue };
-            self.shared(open.slot).ring.store(0, Release);
-            if let Err(error) = self.drain(&open, true) {
-                // The bytes stay in the ring for a later try; readers and fsync are told.
-                tracing::error!(ino = open.ino.0, %error, "accepted data cannot be stored yet");
-                continue;
-            }
-            let number = open.ring.lock().number.take();
-            drop(guard);
-            if let Some(number) = number {
-                self.rings_used.fetch_sub(1, Relaxed);
-                self.table.lock().free_rings.push(number);
-            }
+            self.take_ring_back(&open);
         }
+    }
+
+    /// Appends go through the server from now on. May wait for a client in the middle of one.
+    pub fn take_ring_back(&self, open: &OpenInode) {
+        if open.ring.lock().number.is_none() {
+            return;
+        }
+        let Some(guard) = self.exclude_writers(open) else { return };
+        self.shared(open.slot).ring.store(0, Release);
+        if let Err(error) = self.drain(open, true) {
+            // The bytes stay in the ring for a later try; readers and fsync are told.
+            tracing::error!(ino = open.ino.0, %error, "accepted data cannot be stored yet");
+            return;
+        }
+        let number = open.ring.lock().number.take();
+        drop(guard);
+        if let Some(number) = number {
+            self.rings_used.fetch_sub(1, Relaxed);
+            self.table.lock().free_rings.push(number);
+        }
+    }
+
+    /// Whether a write to the inode may have to clear set-id bits.
+    pub fn may_have_set_id(&self, open: &OpenInode) -> bool {
+        open.set_id.load(Relaxed)
+    }
+
+    /// An inode's permission bits have changed. With set-id bits all writes go through the server, which clears them: the
+    /// inode that is returned then is to be [`robbed`](Self::take_ring_back) of its ring.
+    #[must_use]
+    pub fn perm_changed(&self, ino: Ino, perm: u32) -> Option<Arc<OpenInode>> {
+        let table = self.table.lock();
+        let open = table.by_ino.get(&ino)?;
+        open.set_id.store(has_set_id(perm), Relaxed);
+        has_set_id(perm).then(|| open.clone())
     }
 
     /// Keeps clients from appending. Never `None` while clients run: a client that was stopped in the middle of a copy

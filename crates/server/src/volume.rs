@@ -7,7 +7,7 @@ use crate::maps::Maps;
 use crate::memory::SharedMemory;
 use crate::open_files::OpenFiles;
 use crate::recorder::Recorder;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -17,22 +17,10 @@ use weft_client::shared::volume::{Control, MAGIC, VolumePage};
 use weft_client::shared::{VERSION, channel::Measured};
 use weft_core::hist::{Histogram, Summary};
 use weft_placement::Engine;
-use weft_vfs::{BlockMap, FileSystem};
+use weft_vfs::{BlockMap, FileSystem, Protections};
 
 /// Lines kept of what programs asked for and were refused.
 const NOTES_MAX: usize = 256;
-
-/// What clients may read by themselves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ImageKind {
-    /// The device: the file is its image.
-    Device,
-    /// What is cached of the device: the file has this many bytes, laid out as [`weft_core::cached`] says.
-    Cache(u64),
-    /// Nothing. Their maps stay empty, and the server reads for them; the file may be any. They append by themselves all
-    /// the same.
-    Nothing,
-}
 
 /// What clients need to read the device without the server.
 pub struct DirectImage {
@@ -42,8 +30,9 @@ pub struct DirectImage {
     pub base: u64,
     /// Whether it may be mapped.
     pub mappable: bool,
-    /// Of what use the file is to clients.
-    pub kind: ImageKind,
+    /// Whether clients read the device by themselves at all. If not, their maps stay empty and the server reads for
+    /// them; `file` may then be any file, and appends go without the server all the same.
+    pub readable: bool,
     /// Bytes from one zone to the next.
     pub zone_bytes: u64,
     /// Device blocks.
@@ -96,6 +85,11 @@ pub struct Volume {
     pub(crate) files: OpenFiles,
     pub(crate) locks: Locks,
     pub(crate) started: Instant,
+    pub(crate) protections: Protections,
+    /// What permission checks rest on stays as it was found until what they allow is done: exclusive for those who remove
+    /// names or change modes and owners, shared for those who add names. Taken before all other locks, and not while waiting
+    /// for a client.
+    pub(crate) permissions: RwLock<()>,
     pub(crate) connections_made: AtomicU32,
     pub(crate) totals: Totals,
     pub(crate) inspector: Option<Inspector>,
@@ -171,6 +165,8 @@ impl Volume {
             inodes,
             locks: Locks::default(),
             started: Instant::now(),
+            protections: Protections::of_host(),
+            permissions: RwLock::new(()),
             connections_made: AtomicU32::new(0),
             totals: Totals::default(),
             inspector: None,
@@ -200,7 +196,7 @@ impl Volume {
     }
 
     pub(crate) fn block_map(&self) -> Option<&dyn BlockMap> {
-        self.direct.as_ref().filter(|direct| direct.kind != ImageKind::Nothing).and_then(|_| self.fs.block_map())
+        self.direct.as_ref().filter(|direct| direct.readable).and_then(|_| self.fs.block_map())
     }
 
     /// Descriptors that a client with leases gets, in the order of the protocol. Owned ones are opened for it.

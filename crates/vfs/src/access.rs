@@ -47,6 +47,16 @@ impl Cred {
         if granted & wanted == wanted { Ok(()) } else { Err(FsError::Access) }
     }
 
+    /// Whether the caller owns an inode, or may all that its owner may.
+    pub fn owns(&self, attr: &Attr) -> bool {
+        self.is_root() || self.uid == attr.uid
+    }
+
+    /// Fails unless the caller may make a name in `dir`: write and search.
+    pub fn check_add(&self, dir: &Attr) -> FsResult<()> {
+        self.check(dir, WRITE | EXECUTE)
+    }
+
     /// Fails unless the caller may remove or rename `victim` within `dir`: write and search on the directory, and in a
     /// sticky directory ownership of either.
     pub fn check_remove(&self, dir: &Attr, victim: &Attr) -> FsResult<()> {
@@ -56,6 +66,127 @@ impl Cred {
             return Err(FsError::NotPermitted);
         }
         Ok(())
+    }
+
+    /// Fails unless a link to an inode gives the caller no hold on what he could not have opened: he owns it, or it is a
+    /// file that he may read and write and that runs as nobody else.
+    pub fn check_link(&self, attr: &Attr) -> FsResult<()> {
+        let runs_as_others = attr.perm & libc::S_ISUID != 0 || is_set_group_program(attr.perm);
+        let safe = attr.kind == FileKind::File && !runs_as_others && self.check(attr, READ | WRITE).is_ok();
+        if safe || self.owns(attr) { Ok(()) } else { Err(FsError::NotPermitted) }
+    }
+
+    /// Fails unless the caller may give an inode this owner and this group; `None` leaves one as it is. To name the owner
+    /// that it has already is the owner's right, too, and nobody else's.
+    pub fn check_chown(&self, attr: &Attr, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
+        let owner = self.uid == attr.uid;
+        let uid_is_good = uid.is_none_or(|uid| owner && uid == attr.uid);
+        let gid_is_good = gid.is_none_or(|gid| owner && (gid == attr.gid || self.in_group(gid)));
+        if self.is_root() || uid_is_good && gid_is_good { Ok(()) } else { Err(FsError::NotPermitted) }
+    }
+
+    /// The permission bits that an inode of group `gid` gets when the caller asks for `perm`: the set-group-id bit is not
+    /// for those outside of the group.
+    pub fn perm_for_chmod(&self, perm: u32, gid: u32) -> u32 {
+        if self.is_root() || self.in_group(gid) { perm } else { perm & !libc::S_ISGID }
+    }
+
+    /// The permission bits that an inode of `kind` gets that the caller makes in `dir`, and its group: a directory with the
+    /// set-group-id bit passes its group on, and the bit itself to directories.
+    pub fn perm_for_new(&self, dir: &Attr, kind: FileKind, perm: u32) -> (u32, u32) {
+        if dir.perm & libc::S_ISGID == 0 {
+            return (perm, self.gid);
+        }
+        let perm = match kind {
+            FileKind::Directory => perm | libc::S_ISGID,
+            _ if is_set_group_program(perm) => self.perm_for_chmod(perm, dir.gid),
+            _ => perm,
+        };
+        (perm, dir.gid)
+    }
+
+    /// The permission bits left when the caller changes the content of a file, if others than before: a program that runs
+    /// as its owner does not when somebody else can have changed it.
+    pub fn perm_after_write(&self, attr: &Attr) -> Option<u32> {
+        let left = self.without_set_id(attr);
+        (attr.kind == FileKind::File && !self.is_root() && left != attr.perm).then_some(left)
+    }
+
+    /// The permission bits left when an inode gets another owner or group, if others than before.
+    pub fn perm_after_chown(&self, attr: &Attr) -> Option<u32> {
+        let left = self.without_set_id(attr);
+        (attr.kind != FileKind::Directory && left != attr.perm).then_some(left)
+    }
+
+    /// The set-group-id bit of what is no program means something else (once: mandatory locking), and stays with the group.
+    fn without_set_id(&self, attr: &Attr) -> u32 {
+        let perm = attr.perm & !libc::S_ISUID;
+        if is_set_group_program(perm) { perm & !libc::S_ISGID } else { self.perm_for_chmod(perm, attr.gid) }
+    }
+}
+
+fn is_set_group_program(perm: u32) -> bool {
+    perm & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
+}
+
+/// What the kernel of this machine forbids beyond permissions, against files that are laid out for others as traps
+/// (`/proc/sys/fs/protected_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Protections {
+    /// No links to others' files that one could not open for writing.
+    pub hardlinks: bool,
+    /// In a sticky directory that all may write, no symlink is followed but one's own and the directory owner's.
+    pub symlinks: bool,
+    /// In a sticky directory that all (1) or its group (2) may write, `O_CREAT` opens nobody else's file.
+    pub regular: u32,
+    /// The same of fifos.
+    pub fifos: u32,
+}
+
+impl Default for Protections {
+    /// What distributions set.
+    fn default() -> Protections {
+        Protections { hardlinks: true, symlinks: true, regular: 1, fifos: 1 }
+    }
+}
+
+impl Protections {
+    /// What this machine has set.
+    pub fn of_host() -> Protections {
+        let default = Protections::default();
+        let value = |name: &str, default: u32| {
+            let text = std::fs::read_to_string(format!("/proc/sys/fs/protected_{name}")).unwrap_or_default();
+            text.trim().parse().unwrap_or(default)
+        };
+        Protections {
+            hardlinks: value("hardlinks", default.hardlinks.into()) != 0,
+            symlinks: value("symlinks", default.symlinks.into()) != 0,
+            regular: value("regular", default.regular),
+            fifos: value("fifos", default.fifos),
+        }
+    }
+
+    /// Fails when a symlink at the end of a path in `dir` may be somebody's trap.
+    pub fn check_follow(&self, cred: &Cred, dir: &Attr, link: &Attr) -> FsResult<()> {
+        let open_to_all = libc::S_ISVTX | libc::S_IWOTH;
+        let trap = self.symlinks && dir.perm & open_to_all == open_to_all;
+        if trap && link.uid != cred.uid && link.uid != dir.uid { Err(FsError::Access) } else { Ok(()) }
+    }
+
+    /// Fails when what `O_CREAT` found may be somebody's trap. (As in Linux, for the superuser, too.)
+    pub fn check_open_for_creation(&self, cred: &Cred, dir: &Attr, found: &Attr) -> FsResult<()> {
+        let level = match found.kind {
+            FileKind::File => self.regular,
+            FileKind::Fifo => self.fifos,
+            _ => 1,
+        };
+        let writers = match level {
+            0 => 0,
+            1 => libc::S_IWOTH,
+            _ => libc::S_IWOTH | libc::S_IWGRP,
+        };
+        let trap = dir.perm & libc::S_ISVTX != 0 && dir.perm & writers != 0;
+        if trap && found.uid != dir.uid && found.uid != cred.uid { Err(FsError::Access) } else { Ok(()) }
     }
 }
 
@@ -130,5 +261,88 @@ mod tests {
         assert!(cred(2, 2, &[]).check_remove(&dir, &file).is_ok());
         assert!(matches!(cred(3, 2, &[]).check_remove(&dir, &file), Err(FsError::NotPermitted)));
         assert!(Cred::default().check_remove(&dir, &file).is_ok());
+    }
+
+    #[test]
+    fn a_link_needs_ownership_or_a_file_that_may_be_read_and_written() {
+        let user = cred(1, 1, &[]);
+        for (kind, perm, uid, good) in [
+            (FileKind::File, 0o000, 1, true),
+            (FileKind::File, 0o4711, 1, true),
+            (FileKind::File, 0o666, 2, true),
+            (FileKind::File, 0o644, 2, false),
+            (FileKind::File, 0o622, 2, false),
+            (FileKind::File, 0o4666, 2, false),
+            (FileKind::File, 0o2666, 2, true),
+            (FileKind::File, 0o2676, 2, false),
+            (FileKind::Directory, 0o777, 2, false),
+        ] {
+            assert_eq!(user.check_link(&attr(kind, perm, uid, 2)).is_ok(), good, "{kind:?} {perm:o} {uid}");
+            assert!(Cred::default().check_link(&attr(kind, perm, uid, 2)).is_ok());
+        }
+    }
+
+    #[test]
+    fn owners_give_to_their_groups_and_only_the_superuser_to_others() {
+        let file = attr(FileKind::File, 0o644, 1, 2);
+        let user = cred(1, 1, &[7]);
+        let may = |cred: &Cred, uid, gid| cred.check_chown(&file, uid, gid).is_ok();
+        assert!(may(&user, Some(1), None) && may(&user, None, Some(2)) && may(&user, None, Some(7)));
+        assert!(!may(&user, Some(2), None) && !may(&user, None, Some(8)) && !may(&user, Some(2), Some(7)));
+        // To change nothing is no right of others, unless nothing is named.
+        let other = cred(3, 2, &[]);
+        assert!(may(&other, None, None) && !may(&other, Some(1), None) && !may(&other, None, Some(2)));
+        assert!(may(&Cred::default(), Some(9), Some(9)));
+    }
+
+    #[test]
+    fn set_id_bits_go_when_others_may_have_changed_the_file() {
+        let (root, member, other) = (Cred::default(), cred(3, 2, &[]), cred(3, 3, &[]));
+        let after = |cred: &Cred, perm| cred.perm_after_write(&attr(FileKind::File, perm, 1, 2));
+        assert_eq!(after(&root, 0o6777), None);
+        assert_eq!(after(&other, 0o777), None);
+        assert_eq!(after(&other, 0o6777), Some(0o777));
+        assert_eq!(after(&member, 0o6777), Some(0o777));
+        // Without the right to execute the bit marks no program: it is the group's.
+        assert_eq!(after(&member, 0o2666), None);
+        assert_eq!(after(&other, 0o2666), Some(0o666));
+        assert_eq!(root.perm_after_chown(&attr(FileKind::File, 0o6777, 1, 2)), Some(0o777));
+        assert_eq!(root.perm_after_chown(&attr(FileKind::File, 0o2666, 1, 2)), None);
+        assert_eq!(root.perm_after_chown(&attr(FileKind::Directory, 0o6777, 1, 2)), None);
+    }
+
+    #[test]
+    fn the_set_group_id_bit_is_given_by_members_and_directories_alone() {
+        let (member, other) = (cred(3, 3, &[2]), cred(3, 3, &[]));
+        assert_eq!(member.perm_for_chmod(0o2755, 2), 0o2755);
+        assert_eq!(other.perm_for_chmod(0o6755, 2), 0o4755);
+        assert_eq!(Cred::default().perm_for_chmod(0o2755, 2), 0o2755);
+        let plain = attr(FileKind::Directory, 0o777, 1, 2);
+        let passes = attr(FileKind::Directory, 0o2777, 1, 2);
+        assert_eq!(other.perm_for_new(&plain, FileKind::File, 0o2755), (0o2755, 3));
+        assert_eq!(other.perm_for_new(&passes, FileKind::File, 0o644), (0o644, 2));
+        assert_eq!(other.perm_for_new(&passes, FileKind::File, 0o2755), (0o755, 2));
+        assert_eq!(member.perm_for_new(&passes, FileKind::File, 0o2755), (0o2755, 2));
+        assert_eq!(other.perm_for_new(&passes, FileKind::Directory, 0o755), (0o2755, 2));
+    }
+
+    #[test]
+    fn in_a_directory_for_all_others_files_and_symlinks_are_no_traps() {
+        let (me, all) = (cred(3, 3, &[]), Protections::default());
+        let tmp = attr(FileKind::Directory, 0o1777, 1, 1);
+        let group = attr(FileKind::Directory, 0o1770, 1, 1);
+        let of = |uid| attr(FileKind::File, 0o666, uid, uid);
+        for (uid, good) in [(1, true), (2, false), (3, true)] {
+            assert_eq!(all.check_follow(&me, &tmp, &of(uid)).is_ok(), good);
+            assert_eq!(all.check_open_for_creation(&me, &tmp, &of(uid)).is_ok(), good);
+        }
+        assert!(all.check_open_for_creation(&me, &group, &of(2)).is_ok());
+        let strict = Protections { regular: 2, ..all };
+        assert!(strict.check_open_for_creation(&me, &group, &of(2)).is_err());
+        let none = Protections { hardlinks: false, symlinks: false, regular: 0, fifos: 0 };
+        assert!(none.check_follow(&me, &tmp, &of(2)).is_ok());
+        assert!(none.check_open_for_creation(&me, &tmp, &of(2)).is_ok());
+        let symlink = Attr { kind: FileKind::Symlink, ..of(2) };
+        assert!(none.check_open_for_creation(&Cred::default(), &tmp, &symlink).is_err());
     }
 }

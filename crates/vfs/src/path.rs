@@ -1,6 +1,7 @@
 //! Path resolution over [`FileSystem`]: `.`, `..`, symlinks, search permission.
 
-use crate::{Attr, Cred, FileKind, FileSystem, FsError, FsResult, NAME_MAX, PATH_MAX, access};
+use crate::access::{self, Cred, Protections};
+use crate::{Attr, FileKind, FileSystem, FsError, FsResult, NAME_MAX, PATH_MAX};
 use weft_core::Ino;
 
 /// Most symlinks followed in one resolution, as in Linux.
@@ -26,13 +27,45 @@ pub struct Place {
     pub name: Vec<u8>,
     /// Whether the path ended in a slash, so that it must be a directory.
     pub must_be_dir: bool,
+    /// What kind of component the last one is.
+    pub ending: Ending,
+}
+
+/// What a path ends in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// A name.
+    Name,
+    /// Nothing but the root.
+    Root,
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+}
+
+/// What becomes of a symlink that is the last component.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Last {
+    /// It is followed.
+    Follow,
+    /// It is where the path leads, unless a slash follows it.
+    Stop,
+    /// It is where the path leads: the name itself is meant, as by calls that make, move and remove names. What the name
+    /// belongs to need not be a directory even if a slash follows it; the caller looks at [`Place::must_be_dir`].
+    Name,
 }
 
 /// How to resolve.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// Follow a symlink that is the last component.
-    pub follow_last: bool,
+    /// What becomes of a symlink that is the last component.
+    pub last: Last,
+    /// The last component is made when it is missing: followed by a slash it fails with `IsDirectory`, as no file is made
+    /// by such a name.
+    pub creates: bool,
+    /// Which symlinks are not followed.
+    pub protections: Protections,
     /// Where the volume appears to the caller, without a slash at the end: absolute symlink targets below it are the
     /// volume's, others are [`Resolved::Outside`].
     pub mount_point: &'a [u8],
@@ -70,7 +103,7 @@ pub fn resolve(
             return Err(FsError::NotDirectory);
         }
         if name.is_empty() {
-            return Ok(Resolved::Found(Place { dir, name, must_be_dir: true }, here));
+            return Ok(Resolved::Found(Place { dir, name, must_be_dir: true, ending: Ending::Root }, here));
         }
         cred.check(&here, access::EXECUTE)?;
         if name == b"." || name == b".." {
@@ -79,19 +112,33 @@ pub fn resolve(
             }
             if last {
                 let attr = fs.getattr(dir)?;
-                return Ok(Resolved::Found(Place { dir, name: Vec::new(), must_be_dir: true }, attr));
+                let ending = if name == b".." { Ending::DotDot } else { Ending::Dot };
+                return Ok(Resolved::Found(Place { dir, name: Vec::new(), must_be_dir: true, ending }, attr));
             }
             rest = tail;
             continue;
         }
-        let place = |name| Place { dir, name, must_be_dir: last && !tail.is_empty() };
+        let must_be_dir = last && !tail.is_empty();
+        if must_be_dir && options.creates {
+            return Err(FsError::IsDirectory);
+        }
+        let place = |name| Place { dir, name, must_be_dir, ending: Ending::Name };
         let attr = match fs.lookup(dir, &name) {
             Ok(attr) => attr,
             Err(FsError::NotFound) if last => return Ok(Resolved::Missing(place(name))),
             Err(error) => return Err(error),
         };
         let place = place(name);
-        if attr.kind == FileKind::Symlink && (!last || options.follow_last || place.must_be_dir) {
+        let follow = match options.last {
+            _ if !last => true,
+            Last::Follow => true,
+            Last::Stop => must_be_dir,
+            Last::Name => false,
+        };
+        if attr.kind == FileKind::Symlink && follow {
+            if last {
+                options.protections.check_follow(cred, &here, &attr)?;
+            }
             links += 1;
             if links > SYMLINKS_MAX {
                 return Err(FsError::Loop);
@@ -115,7 +162,7 @@ pub fn resolve(
             continue;
         }
         if last {
-            if place.must_be_dir && attr.kind != FileKind::Directory {
+            if must_be_dir && attr.kind != FileKind::Directory && options.last != Last::Name {
                 return Err(FsError::NotDirectory);
             }
             return Ok(Resolved::Found(place, attr));
@@ -142,7 +189,12 @@ mod tests {
     use weft_core::Tag;
 
     const USER: u32 = 1000;
-    const OPTIONS: Options<'_> = Options { follow_last: true, mount_point: b"/weft" };
+    const OPTIONS: Options<'_> = Options {
+        last: Last::Follow,
+        creates: false,
+        protections: Protections { hardlinks: true, symlinks: true, regular: 1, fifos: 1 },
+        mount_point: b"/weft",
+    };
 
     fn user() -> Cred {
         Cred { uid: USER, gid: USER, groups: Vec::new() }
@@ -219,13 +271,16 @@ mod tests {
             Ok(Resolved::Found(place, _) | Resolved::Missing(place)) => place,
             other => panic!("{path}: {other:?}"),
         };
-        let named = |dir, name: &[u8], must_be_dir| Place { dir, name: name.to_vec(), must_be_dir };
+        let ends =
+            |dir, name: &[u8], must_be_dir, ending| Place { dir, name: name.to_vec(), must_be_dir, ending };
+        let named = |dir, name, must_be_dir| ends(dir, name, must_be_dir, Ending::Name);
         assert_eq!(place("b/c"), named(v.b, b"c", false));
         assert_eq!(place("b/c//"), named(v.b, b"c", true));
         assert_eq!(place("b/new"), named(v.b, b"new", false));
         assert_eq!(place("b/new/"), named(v.b, b"new", true));
-        assert_eq!(place("b/.."), named(v.a, b"", true));
-        assert_eq!(place("/"), named(Ino::ROOT, b"", true));
+        assert_eq!(place("b/.."), ends(v.a, b"", true, Ending::DotDot));
+        assert_eq!(place("b/./"), ends(v.b, b"", true, Ending::Dot));
+        assert_eq!(place("/"), ends(Ino::ROOT, b"", true, Ending::Root));
     }
 
     #[test]
@@ -268,7 +323,7 @@ mod tests {
     fn the_last_symlink_is_followed_only_when_asked_or_when_a_slash_follows() {
         let v = Volume::new();
         let link = v.symlink(v.a, b"link", b"b");
-        let not_last = Options { follow_last: false, ..OPTIONS };
+        let not_last = Options { last: Last::Stop, ..OPTIONS };
         let found = |path: &[u8]| match resolve(&v.fs, &user(), v.a, path, not_last) {
             Ok(Resolved::Found(_, attr)) => attr.ino,
             other => panic!("{other:?}"),
@@ -276,6 +331,53 @@ mod tests {
         assert_eq!(found(b"link"), link);
         assert_eq!(found(b"link/"), v.b);
         assert_eq!(found(b"link/c"), v.c);
+    }
+
+    #[test]
+    fn a_name_is_never_followed_and_may_belong_to_anything() {
+        let v = Volume::new();
+        let link = v.symlink(v.a, b"link", b"b");
+        v.symlink(v.a, b"dangling", b"none");
+        let name = Options { last: Last::Name, ..OPTIONS };
+        for (path, ino) in [("link", link), ("link/", link), ("file/", v.file), ("b/", v.b), ("link/c", v.c)]
+        {
+            match resolve(&v.fs, &user(), v.a, path.as_bytes(), name) {
+                Ok(Resolved::Found(place, attr)) => {
+                    assert_eq!((attr.ino, place.must_be_dir), (ino, path.ends_with('/')), "{path}");
+                }
+                other => panic!("{path} leads to {other:?}"),
+            }
+        }
+        assert!(matches!(resolve(&v.fs, &user(), v.a, b"dangling/", name), Ok(Resolved::Found(..))));
+        assert!(matches!(resolve(&v.fs, &user(), v.a, b"file/x", name), Err(FsError::NotDirectory)));
+    }
+
+    #[test]
+    fn no_file_is_made_by_a_name_with_a_slash() {
+        let v = Volume::new();
+        v.symlink(v.a, b"slash", b"none/");
+        let creates = Options { creates: true, ..OPTIONS };
+        for path in ["none/", "file/", "b/", "slash"] {
+            let result = resolve(&v.fs, &user(), v.a, path.as_bytes(), creates);
+            assert!(matches!(result, Err(FsError::IsDirectory)), "{path}");
+        }
+        assert!(matches!(resolve(&v.fs, &user(), v.a, b"b/.", creates), Ok(Resolved::Found(..))));
+    }
+
+    #[test]
+    fn others_symlinks_in_a_directory_for_all_are_followed_on_the_way_but_not_at_the_end() {
+        let v = Volume::new();
+        let tmp = make(&v.fs, v.a, b"tmp", NewNode::Directory, 0o1777);
+        v.symlink(tmp, b"mine", b"../b");
+        let other = Cred { uid: USER + 1, gid: USER, groups: Vec::new() };
+        let trap = |path: &str| resolve(&v.fs, &other, v.a, path.as_bytes(), OPTIONS);
+        // The directory's owner made it: no trap.
+        assert!(trap("tmp/mine").is_ok());
+        v.fs.setattr(tmp, &crate::SetAttr { uid: Some(0), ..Default::default() }).unwrap();
+        assert!(matches!(trap("tmp/mine"), Err(FsError::Access)));
+        assert!(matches!(trap("tmp/mine/"), Err(FsError::Access)));
+        assert!(trap("tmp/mine/c").is_ok());
+        v.leads_to("tmp/mine", v.b);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::{Ask, Failure, Outcome, done, outside};
 use weft_client::proto::WireAttr;
-use weft_vfs::path::Resolved;
+use weft_core::Ino;
+use weft_vfs::path::{Last, Resolved};
 use weft_vfs::{Attr, FileKind, SetAttr, TimeSpec, XattrMode, access};
 
 /// What `at`, flags and path name: an open file (`AT_EMPTY_PATH`) or what is at the path.
@@ -14,7 +15,8 @@ fn target(ask: &Ask<'_>, flags: i32) -> Result<Attr, Failure> {
         }
         return Ok(ask.volume.fs.getattr(ask.base(0)?)?);
     }
-    match ask.walk(0, &path, flags & libc::AT_SYMLINK_NOFOLLOW == 0)? {
+    let last = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Last::Follow } else { Last::Stop };
+    match ask.walk(0, &path, last)? {
         Resolved::Found(_, attr) => Ok(attr),
         Resolved::Missing(_) => Err(Failure(libc::ENOENT)),
         Resolved::Outside(_) => outside(),
@@ -51,70 +53,114 @@ pub fn set(ask: &Ask<'_>) -> Outcome {
     let attr = target(ask, ask.arg(1) as i32)?;
     let mask = ask.arg(2);
     let given = |bit: u64, value: u64| (mask & bit != 0).then_some(value);
-    let cred = &ask.connection.cred;
-    let owns = cred.is_root() || cred.uid == attr.uid;
     if let Some(size) = given(32, ask.arg(7)) {
-        if attr.kind == FileKind::Directory {
-            return Err(Failure(libc::EISDIR));
-        }
-        if attr.kind != FileKind::File {
-            return Err(Failure(libc::EINVAL));
-        }
-        if ask.request.len1 == 0 {
-            let open = ask.open_file(0)?;
-            if super::open_access(ask, &open) == libc::O_RDONLY {
-                return Err(Failure(libc::EINVAL));
-            }
-        } else {
-            cred.check(&attr, access::WRITE)?;
-        }
-        super::data::set_size(ask.volume, attr.ino, size)?;
+        set_size(ask, &attr, size)?;
     }
-    let perm = given(1, ask.arg(3)).map(|mode| mode as u32 & 0o7777);
-    let uid = given(2, ask.arg(4) >> 32).map(|uid| uid as u32);
-    let gid = given(4, ask.arg(4) & 0xffff_ffff).map(|gid| gid as u32);
-    let atime = given(8, ask.arg(5)).map(|ns| TimeSpec(ns as i64));
-    let mtime = given(16, ask.arg(6)).map(|ns| TimeSpec(ns as i64));
-    if (perm.is_some() || atime.is_some() || mtime.is_some()) && !owns {
-        // Whoever may write may set the times to the present; the front cannot tell that apart, so the owner it is.
-        return Err(Failure(libc::EPERM));
-    }
-    if uid.is_some_and(|uid| uid != attr.uid) && !cred.is_root() {
-        return Err(Failure(libc::EPERM));
-    }
-    if gid.is_some_and(|gid| gid != attr.gid && !(cred.is_root() || owns && cred.in_group(gid))) {
-        return Err(Failure(libc::EPERM));
-    }
-    let mut change = SetAttr { perm, uid, gid, size: None, atime, mtime };
-    if (uid.is_some() || gid.is_some())
-        && perm.is_none()
-        && attr.kind == FileKind::File
-        && attr.perm & 0o111 != 0
-    {
-        // A new owner must not get a program that runs as somebody else.
-        change.perm = Some(attr.perm & !(libc::S_ISUID | libc::S_ISGID));
-    }
-    if change != SetAttr::default() {
+    let owner = |bit: u64, value: u64| given(bit, value).map(|id| id as u32);
+    let change = Change {
+        perm: given(1, ask.arg(3)).map(|mode| mode as u32 & 0o7777),
+        uid: owner(2, ask.arg(4) >> 32),
+        gid: owner(4, ask.arg(4) & 0xffff_ffff),
+        atime: given(8, ask.arg(5)).map(|ns| TimeSpec(ns as i64)),
+        mtime: given(16, ask.arg(6)).map(|ns| TimeSpec(ns as i64)),
+        touch: mask & 64 != 0,
+    };
+    if change != Change::default() {
         super::data::settle(ask.volume, attr.ino, attr.kind)?;
-        ask.volume.fs.setattr(attr.ino, &change)?;
+        change.make(ask, attr.ino)?;
     }
     done(0)
 }
 
+fn set_size(ask: &Ask<'_>, attr: &Attr, size: u64) -> Result<(), Failure> {
+    if attr.kind == FileKind::Directory {
+        return Err(Failure(libc::EISDIR));
+    }
+    if attr.kind != FileKind::File {
+        return Err(Failure(libc::EINVAL));
+    }
+    if ask.request.len1 != 0 {
+        ask.connection.cred.check(attr, access::WRITE)?;
+    } else if super::open_access(ask, &*ask.open_file(0)?) == libc::O_RDONLY {
+        return Err(Failure(libc::EINVAL));
+    }
+    super::data::set_size(ask, attr.ino, size)
+}
+
+/// What is to be changed of an inode beside its size.
+#[derive(Default, PartialEq)]
+struct Change {
+    perm: Option<u32>,
+    /// Given: ownership is asked for; the highest number leaves the owner, as in `chown`.
+    uid: Option<u32>,
+    gid: Option<u32>,
+    atime: Option<TimeSpec>,
+    mtime: Option<TimeSpec>,
+    /// Both times to the present.
+    touch: bool,
+}
+
+impl Change {
+    /// Makes the change if the caller may.
+    fn make(&self, ask: &Ask<'_>, ino: Ino) -> Result<(), Failure> {
+        let volume = ask.volume;
+        let cred = &ask.connection.cred;
+        let alone = volume.permissions.write();
+        let attr = volume.fs.getattr(ino)?;
+        let (uid, gid) = (self.uid.filter(|&id| id != u32::MAX), self.gid.filter(|&id| id != u32::MAX));
+        cred.check_chown(&attr, uid, gid)?;
+        let mut perm = self.perm;
+        if perm.is_none() && (self.uid.is_some() || self.gid.is_some()) {
+            // A new owner must not get a program that runs as somebody else.
+            perm = cred.perm_after_chown(&attr);
+        }
+        if (perm.is_some() || self.atime.is_some() || self.mtime.is_some()) && !cred.owns(&attr) {
+            return Err(Failure(libc::EPERM));
+        }
+        let (mut atime, mut mtime) = (self.atime, self.mtime);
+        if self.touch {
+            if !cred.owns(&attr) {
+                cred.check(&attr, access::WRITE)?;
+            }
+            atime = Some(TimeSpec::now());
+            mtime = atime;
+        }
+        let perm = perm.map(|perm| cred.perm_for_chmod(perm, gid.unwrap_or(attr.gid)));
+        volume.fs.setattr(ino, &SetAttr { perm, uid, gid, size: None, atime, mtime })?;
+        let to_rob = perm.and_then(|perm| volume.inodes.perm_changed(ino, perm));
+        drop(alone);
+        if let Some(open) = to_rob {
+            volume.inodes.take_ring_back(&open);
+        }
+        Ok(())
+    }
+}
+
 /// `user.` needs the file's permission, `trusted.` and `security.` the superuser.
 fn check_xattr(ask: &Ask<'_>, attr: &Attr, name: &[u8], wanted: u32) -> Result<(), Failure> {
+    let cred = &ask.connection.cred;
+    let writes = wanted == access::WRITE;
     if name.starts_with(b"user.") {
         if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
-            return Err(Failure(if wanted == access::READ { libc::ENODATA } else { libc::EPERM }));
+            return Err(Failure(if writes { libc::EPERM } else { libc::ENODATA }));
         }
-        return Ok(ask.connection.cred.check(attr, wanted)?);
+        // Where all may write but not remove, they do not mark the directory either.
+        let sticky = attr.kind == FileKind::Directory && attr.perm & libc::S_ISVTX != 0;
+        if sticky && writes && !cred.owns(attr) {
+            return Err(Failure(libc::EPERM));
+        }
+        return Ok(cred.check(attr, wanted)?);
     }
-    if name.starts_with(b"trusted.") || name.starts_with(b"security.") {
-        let allowed =
-            ask.connection.cred.is_root() || wanted == access::READ && name.starts_with(b"security.");
-        return if allowed { Ok(()) } else { Err(Failure(libc::EPERM)) };
+    let (trusted, security) = (name.starts_with(b"trusted."), name.starts_with(b"security."));
+    if !trusted && !security {
+        return Err(Failure(libc::EOPNOTSUPP));
     }
-    Err(Failure(libc::EOPNOTSUPP))
+    match (cred.is_root(), writes) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Failure(libc::EPERM)),
+        (false, false) if trusted => Err(Failure(libc::ENODATA)),
+        (false, false) => Ok(()),
+    }
 }
 
 pub fn get_xattr(ask: &Ask<'_>) -> Outcome {
@@ -143,6 +189,9 @@ pub fn list_xattr(ask: &Ask<'_>) -> Outcome {
     let attr = target(ask, ask.arg(1) as i32)?;
     let mut names = Vec::new();
     for name in ask.volume.fs.listxattr(attr.ino)? {
+        if name.starts_with(b"trusted.") && !ask.connection.cred.is_root() {
+            continue;
+        }
         names.extend_from_slice(&name);
         names.push(0);
     }

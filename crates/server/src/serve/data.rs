@@ -67,6 +67,9 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     let shared = volume.files.shared(open.file);
     let flags = shared.flags.load(Relaxed) as i32;
     let own_offset = ask.arg(1) == AT_FILE_OFFSET;
+    if !data.is_empty() && volume.inodes.may_have_set_id(inode) {
+        drop_set_id(ask, inode.ino)?;
+    }
     let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
     volume.inodes.drain(inode, true)?;
     let size = volume.inodes.size(inode);
@@ -133,8 +136,23 @@ pub fn sync(ask: &Ask<'_>) -> Outcome {
     done(0)
 }
 
+/// Before the caller changes a file's content: what ran as its owner must not run what others wrote.
+fn drop_set_id(ask: &Ask<'_>, ino: Ino) -> Result<(), Failure> {
+    let volume = ask.volume;
+    let alone = volume.permissions.write();
+    let Some(perm) = ask.connection.cred.perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
+    volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
+    let to_rob = volume.inodes.perm_changed(ino, perm);
+    drop(alone);
+    if let Some(open) = to_rob {
+        volume.inodes.take_ring_back(&open);
+    }
+    Ok(())
+}
+
 /// Sets a file's size, open or not.
-pub(crate) fn set_size(volume: &Volume, ino: Ino, size: u64) -> Result<(), Failure> {
+pub(crate) fn set_size(ask: &Ask<'_>, ino: Ino, size: u64) -> Result<(), Failure> {
+    let volume = ask.volume;
     if size > SIZE_MAX {
         return Err(Failure(libc::EFBIG));
     }
@@ -148,7 +166,8 @@ pub(crate) fn set_size(volume: &Volume, ino: Ino, size: u64) -> Result<(), Failu
         }
     };
     let open = volume.inodes.acquire(&attr)?;
-    let result = set_open_size(volume, &open, size);
+    let dropped = if volume.inodes.may_have_set_id(&open) { drop_set_id(ask, ino) } else { Ok(()) };
+    let result = dropped.and_then(|()| set_open_size(volume, &open, size));
     volume.inodes.release(&open);
     result
 }
@@ -184,6 +203,9 @@ pub fn fallocate(ask: &Ask<'_>) -> Outcome {
     let (offset, len) = (ask.arg(2), ask.arg(3));
     let volume = ask.volume;
     let inode = &open.inode;
+    if volume.inodes.may_have_set_id(inode) {
+        drop_set_id(ask, inode.ino)?;
+    }
     let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
     volume.inodes.drain(inode, true)?;
     volume.fs.fallocate(inode.ino, mode, offset, len)?;

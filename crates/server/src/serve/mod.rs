@@ -21,7 +21,7 @@ use weft_client::proto::{Op, WireStatfs};
 use weft_client::shared::channel::{Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_core::Ino;
-use weft_vfs::path::{Options, Resolved, resolve};
+use weft_vfs::path::{Last, Options, Resolved, resolve};
 use weft_vfs::{FileKind, FsError};
 
 /// An errno, as a request's failure.
@@ -121,9 +121,16 @@ impl<'a> Ask<'a> {
     }
 
     /// Walks a path from the directory in argument `at`.
-    pub fn walk(&self, at: usize, path: &[u8], follow_last: bool) -> Result<Resolved, Failure> {
-        let start = self.base(at)?;
-        let options = Options { follow_last, mount_point: &self.connection.mount_point };
+    pub fn walk(&self, at: usize, path: &[u8], last: Last) -> Result<Resolved, Failure> {
+        self.walk_to(at, path, last, false)
+    }
+
+    /// The same; with `creates`, to make what is missing at the end.
+    pub fn walk_to(&self, at: usize, path: &[u8], last: Last, creates: bool) -> Result<Resolved, Failure> {
+        // As in Linux, a path that starts at the root does not need what it could have started from.
+        let start = if path.first() == Some(&b'/') { Ino::ROOT } else { self.base(at)? };
+        let mount_point = &self.connection.mount_point;
+        let options = Options { last, creates, protections: self.volume.protections, mount_point };
         Ok(resolve(self.volume.fs.as_ref(), &self.connection.cred, start, path, options)?)
     }
 }

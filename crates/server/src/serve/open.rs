@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::*;
 use weft_client::shared::channel::Response;
 use weft_core::{Ino, Tag};
 use weft_placement::{FileContext, OpenIntent, WriteHint};
-use weft_vfs::path::{Place, Resolved};
+use weft_vfs::path::{Last, Place, Resolved};
 use weft_vfs::{Attr, CreateArgs, FileKind, FileSystem, FsError, NewNode, access};
 
 /// Flags that `fcntl(F_SETFL)` may change.
@@ -15,26 +15,34 @@ const CHANGEABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | lib
 
 pub fn open(ask: &Ask<'_>) -> Outcome {
     let path = ask.part1()?;
-    let flags = ask.arg(1) as i32;
+    let mut flags = ask.arg(1) as i32;
+    if flags & libc::O_PATH != 0 {
+        // Nothing else counts then.
+        flags &= libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    }
     let mode = ask.arg(2) as u32 & 0o7777;
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return open_unnamed(ask, &path, flags, mode);
     }
-    let exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
-    let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
+    let creates = flags & libc::O_CREAT != 0;
+    if creates && flags & libc::O_DIRECTORY != 0 {
+        return Err(Failure(libc::EINVAL));
+    }
+    let exclusive = creates && flags & libc::O_EXCL != 0;
+    let last = if flags & libc::O_NOFOLLOW != 0 || exclusive { Last::Stop } else { Last::Follow };
     loop {
-        let (attr, created) = match ask.walk(0, &path, follow)? {
+        let (attr, created) = match ask.walk_to(0, &path, last, creates)? {
             Resolved::Outside(_) => return outside(),
             Resolved::Found(..) if exclusive => return Err(Failure(libc::EEXIST)),
-            Resolved::Found(_, attr) => {
+            Resolved::Found(place, attr) => {
+                if creates {
+                    check_found_for_creation(ask, &place, &attr)?;
+                }
                 check_open(ask, &attr, flags)?;
                 ask.volume.fs.open(attr.ino)?;
                 (attr, false)
             }
-            Resolved::Missing(place) if flags & libc::O_CREAT != 0 => {
-                if place.must_be_dir {
-                    return Err(Failure(libc::EISDIR));
-                }
+            Resolved::Missing(place) if creates => {
                 match create(ask, &place, &path, flags, mode) {
                     Ok(attr) => (attr, true),
                     // Somebody else was faster.
@@ -48,13 +56,23 @@ pub fn open(ask: &Ask<'_>) -> Outcome {
     }
 }
 
+/// `O_CREAT` on what exists: a directory is refused whoever asks, and some files in directories for all.
+fn check_found_for_creation(ask: &Ask<'_>, place: &Place, attr: &Attr) -> Result<(), Failure> {
+    if attr.kind == FileKind::Directory {
+        return Err(Failure(libc::EISDIR));
+    }
+    let dir = ask.volume.fs.getattr(place.dir)?;
+    Ok(ask.volume.protections.check_open_for_creation(&ask.connection.cred, &dir, attr)?)
+}
+
 /// The core's open reference is taken; from here on it belongs to the table of open inodes.
 fn finish(ask: &Ask<'_>, attr: &Attr, created: bool, flags: i32, path: Vec<u8>) -> Outcome {
     let volume = ask.volume;
     let inode = volume.inodes.acquire(attr)?;
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    if is_file(attr.kind) && !created && flags & libc::O_TRUNC != 0 && writes {
-        let result = super::data::set_size(volume, attr.ino, 0);
+    // As in Linux, even without the right to write afterwards.
+    if is_file(attr.kind) && !created && flags & libc::O_TRUNC != 0 {
+        let result = super::data::set_size(ask, attr.ino, 0);
         if let Err(failure) = result {
             volume.inodes.release(&inode);
             return Err(failure);
@@ -92,13 +110,6 @@ fn check_open(ask: &Ask<'_>, attr: &Attr, flags: i32) -> Result<(), Failure> {
     if path_only {
         return Ok(());
     }
-    if attr.kind == FileKind::Directory && (access_mode != libc::O_RDONLY || flags & libc::O_CREAT != 0) {
-        return Err(Failure(libc::EISDIR));
-    }
-    if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
-        // The server has no pipes, sockets and devices behind their names.
-        return Err(Failure(libc::ENXIO));
-    }
     let mut wanted = match access_mode {
         libc::O_RDONLY => access::READ,
         libc::O_WRONLY => access::WRITE,
@@ -107,28 +118,30 @@ fn check_open(ask: &Ask<'_>, attr: &Attr, flags: i32) -> Result<(), Failure> {
     if flags & libc::O_TRUNC != 0 {
         wanted |= access::WRITE;
     }
-    ask.connection.cred.check(attr, wanted)?;
+    if attr.kind == FileKind::Directory && wanted & access::WRITE != 0 {
+        return Err(Failure(libc::EISDIR));
+    }
     let cred = &ask.connection.cred;
-    if flags & libc::O_NOATIME != 0 && !cred.is_root() && cred.uid != attr.uid {
+    cred.check(attr, wanted)?;
+    if flags & libc::O_NOATIME != 0 && !cred.owns(attr) {
         return Err(Failure(libc::EPERM));
+    }
+    if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
+        // The server has no pipes, sockets and devices behind their names.
+        return Err(Failure(libc::ENXIO));
     }
     Ok(())
 }
 
 fn create(ask: &Ask<'_>, place: &Place, path: &[u8], flags: i32, mode: u32) -> Result<Attr, FsError> {
+    let _names = ask.volume.permissions.read();
     let dir = ask.volume.fs.getattr(place.dir)?;
     let cred = &ask.connection.cred;
-    cred.check(&dir, access::WRITE | access::EXECUTE)?;
+    cred.check_add(&dir)?;
     let path = canonical_hint(ask, path);
     let tag = place_tag(ask, &Opener::of(ask), &path, intent(flags, true), 0, WriteHint::NotSet);
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: mode,
-        uid: cred.uid,
-        gid: group_for(&dir, cred.gid),
-        tag,
-        open: true,
-    };
+    let (perm, gid) = cred.perm_for_new(&dir, FileKind::File, mode);
+    let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
     let attr = ask.volume.fs.create(place.dir, &place.name, &args)?;
     record_open(ask, attr.ino, &path, intent(flags, true));
     Ok(attr)
@@ -146,7 +159,7 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
     if flags & libc::O_ACCMODE == libc::O_RDONLY {
         return Err(Failure(libc::EINVAL));
     }
-    let attr = match ask.walk(0, path, true)? {
+    let attr = match ask.walk(0, path, Last::Follow)? {
         Resolved::Outside(_) => return outside(),
         Resolved::Missing(_) => return Err(Failure(libc::ENOENT)),
         Resolved::Found(_, attr) => attr,
@@ -155,27 +168,16 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
         return Err(Failure(libc::ENOTDIR));
     }
     let cred = &ask.connection.cred;
-    cred.check(&attr, access::WRITE | access::EXECUTE)?;
+    cred.check_add(&attr)?;
     let path = canonical_hint(ask, path);
     let unnamed = intent(flags, true) | OpenIntent::TMPFILE;
     let tag = place_tag(ask, &Opener::of(ask), &path, unnamed, 0, WriteHint::NotSet);
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: mode,
-        uid: cred.uid,
-        gid: group_for(&attr, cred.gid),
-        tag,
-        open: true,
-    };
+    let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, mode);
+    let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
     let file = ask.volume.fs.create_unnamed(&args)?;
     record_open(ask, file.ino, &path, unnamed);
     let kept = flags & !(libc::O_TMPFILE & !libc::O_DIRECTORY);
     finish(ask, &file, true, kept & !libc::O_DIRECTORY, path)
-}
-
-/// A directory with the set-group-id bit passes its group on.
-pub(crate) fn group_for(dir: &Attr, gid: u32) -> u32 {
-    if dir.perm & libc::S_ISGID != 0 { dir.gid } else { gid }
 }
 
 fn intent(flags: i32, created: bool) -> OpenIntent {

@@ -141,8 +141,7 @@ fn space_of(file: FileRef) -> Result<WireStatfs, Errno> {
 }
 
 fn owner(uid: uid_t, gid: gid_t) -> AttrChange {
-    let given = |id: u32| (id != u32::MAX).then_some(id);
-    AttrChange { uid: given(uid), gid: given(gid), ..Default::default() }
+    AttrChange { uid: Some(uid), gid: Some(gid), ..Default::default() }
 }
 
 fn permissions(mode: mode_t) -> AttrChange {
@@ -165,10 +164,12 @@ fn change_open(file: FileRef, change: &AttrChange) -> Result<c_int, Errno> {
 
 /// Access and modification time as `utimensat` takes them; null means now.
 unsafe fn times(times: *const timespec) -> Result<AttrChange, Errno> {
-    let now = weft_client::sys::coarse_now_ns();
+    // Both to the present is another right than that to set times, so the server must see it as such.
+    let present = AttrChange { touch: true, ..Default::default() };
     if times.is_null() {
-        return Ok(AttrChange { atime_ns: Some(now), mtime_ns: Some(now), ..Default::default() });
+        return Ok(present);
     }
+    let now = weft_client::sys::coarse_now_ns();
     let one = |time: timespec| match time.tv_nsec {
         libc::UTIME_OMIT => Ok(None),
         libc::UTIME_NOW => Ok(Some(now)),
@@ -179,6 +180,9 @@ unsafe fn times(times: *const timespec) -> Result<AttrChange, Errno> {
     };
     // SAFETY: the program promises two timespecs.
     let (access, modified) = unsafe { (*times, *times.add(1)) };
+    if access.tv_nsec == libc::UTIME_NOW && modified.tv_nsec == libc::UTIME_NOW {
+        return Ok(present);
+    }
     Ok(AttrChange { atime_ns: one(access)?, mtime_ns: one(modified)?, ..Default::default() })
 }
 
