@@ -42,6 +42,11 @@ pub struct Hello {
     pub mount_point: [u8; MOUNT_POINT_MAX],
 }
 
+/// The image may be mapped.
+pub const IMAGE_MAPPABLE: u32 = 1;
+/// In place of the image comes what the server caches of it ([`weft_core::cached`]).
+pub const IMAGE_IS_CACHE: u32 = 2;
+
 /// The server's answer. With it come the channel's descriptor and, when `leases` is set, those of control, map, CRC
 /// table, rings and image, in this order.
 #[repr(C)]
@@ -55,9 +60,9 @@ pub struct HelloReply {
     pub token: u64,
     /// Whether the client may read and append without the server.
     pub leases: u32,
-    /// Whether the image may be mapped.
+    /// 0: the image is read by `pread`; [`IMAGE_MAPPABLE`]; [`IMAGE_IS_CACHE`].
     pub image_mappable: u32,
-    /// Bytes of the image up to the end of its data area.
+    /// Bytes of the image up to the end of its data area, or of the cache.
     pub image_bytes: u64,
     /// Tells the volume from others in names of placeholder descriptors.
     pub volume_tag: u64,
@@ -89,6 +94,17 @@ impl FileRef {
 
 /// As an offset: at the open file's own offset, which advances.
 pub const AT_FILE_OFFSET: u64 = u64::MAX;
+
+/// Whether a file that was opened with these flags can be read. Access mode 3 allows neither reading nor writing, and
+/// `O_PATH` nothing at all.
+pub fn is_readable(flags: i32) -> bool {
+    flags & libc::O_PATH == 0 && matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR)
+}
+
+/// Whether a file that was opened with these flags can be written.
+pub fn is_writable(flags: i32) -> bool {
+    flags & libc::O_PATH == 0 && matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR)
+}
 /// The negated `ret` of a path that leaves the volume through a symlink; [`Op::Resolve`] tells where to.
 pub const OUTSIDE: i32 = 0x1_0000;
 /// The negated `ret` of a lock that others hold: the client sleeps on [`crate::shared::channel::Events::locks`], as it was

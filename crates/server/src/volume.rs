@@ -22,6 +22,18 @@ use weft_vfs::{BlockMap, FileSystem, Protections};
 /// Lines kept of what programs asked for and were refused.
 const NOTES_MAX: usize = 256;
 
+/// What clients may read by themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageKind {
+    /// The device: the file is its image.
+    Device,
+    /// What is cached of the device: the file has this many bytes, laid out as [`weft_core::cached`] says.
+    Cache(u64),
+    /// Nothing. Their maps stay empty, and the server reads for them; the file may be any. They append by themselves all
+    /// the same.
+    Nothing,
+}
+
 /// What clients need to read the device without the server.
 pub struct DirectImage {
     /// The image; opened read-only.
@@ -30,9 +42,8 @@ pub struct DirectImage {
     pub base: u64,
     /// Whether it may be mapped.
     pub mappable: bool,
-    /// Whether clients read the device by themselves at all. If not, their maps stay empty and the server reads for
-    /// them; `file` may then be any file, and appends go without the server all the same.
-    pub readable: bool,
+    /// Of what use the file is to clients.
+    pub kind: ImageKind,
     /// Bytes from one zone to the next.
     pub zone_bytes: u64,
     /// Device blocks.
@@ -196,7 +207,7 @@ impl Volume {
     }
 
     pub(crate) fn block_map(&self) -> Option<&dyn BlockMap> {
-        self.direct.as_ref().filter(|direct| direct.readable).and_then(|_| self.fs.block_map())
+        self.direct.as_ref().filter(|direct| direct.kind != ImageKind::Nothing).and_then(|_| self.fs.block_map())
     }
 
     /// Descriptors that a client with leases gets, in the order of the protocol. Owned ones are opened for it.
