@@ -10,13 +10,13 @@
 //! gives the pins back. A zone is reset only with the lock held and only while nobody has it pinned, so what the map
 //! meant is there until it has been read.
 
-use crate::alloc::reserve::Reserve;
+use crate::alloc::reserve::{CLEANER_ZONES, Reserve, Saved};
 use crate::alloc::slot::Slots;
 use crate::alloc::space::{Space, charge_run};
 use crate::alloc::zone::{ZoneTable, ZoneUse};
 use crate::dirty::BlockPool;
 use crate::error::device_failed;
-use crate::gc::Cleaner;
+use crate::gc::{Cleaner, Room};
 use crate::journal::writer::Journal;
 use crate::layout::footer::{self, footer_blocks};
 use crate::layout::record::{FileRun, Record};
@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use weft_core::checksum::crc32c;
-use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, Origin, Tag, ZoneId};
 use weft_device::{DeviceError, ZonedDevice, ZonedInfo};
 use weft_vfs::{FsError, FsResult, MapEntry, MapObserver, TimeSpec};
 
@@ -87,8 +87,10 @@ pub(crate) struct State {
     pub bounce: Vec<u8>,
     /// When the journal was last committed for its age, in nanoseconds of the volume's clock.
     pub last_commit: i64,
-    /// Whether a checkpoint is being written.
-    pub in_checkpoint: bool,
+    /// Blocks of those files that the journal has bytes of: what a checkpoint would have to hold.
+    pub inlined_blocks: u64,
+    /// Whether those are being written back, which must not begin anew meanwhile.
+    pub settling: bool,
     /// Why nothing may be changed any more.
     pub failed: Option<String>,
 }
@@ -178,15 +180,30 @@ impl State {
         (self.ground.clock)().0
     }
 
-    /// Bytes that programs can fill.
-    pub(crate) fn usable(&self) -> u64 {
-        self.reserve.usable_bytes(self.tree.saved_bytes)
+    /// What a checkpoint has to hold now.
+    pub(crate) fn saved(&self) -> Saved {
+        Saved { bytes: self.tree.saved_bytes, runs: self.tree.runs }
     }
 
-    /// Free zones that data may take.
+    /// Bytes that programs can fill.
+    pub(crate) fn usable(&self) -> u64 {
+        self.reserve.usable_bytes(self.saved())
+    }
+
+    /// Free zones that data may take, those for the cleaner included.
     pub(crate) fn free_for_data(&self) -> u32 {
-        let wanted = self.reserve.meta_zones(self.tree.saved_bytes);
+        let wanted = self.reserve.meta_zones(self.saved());
         self.zones.free_count().saturating_sub(wanted.saturating_sub(self.zones.meta_count()))
+    }
+
+    /// Zones' worth of space, beside what the journal and the cleaner keep, that holds nothing live.
+    fn dead_zones(&self) -> u32 {
+        let kept = self.reserve.meta_zones(self.saved()).saturating_add(CLEANER_ZONES);
+        let zones = u64::from(self.reserve.zones.saturating_sub(kept));
+        (zones * self.zone_data_bytes())
+            .saturating_sub(self.space.mapped)
+            .checked_div(self.zone_data_bytes())
+            .map_or(0, |dead| dead as u32)
     }
 
     /// Takes a free zone and writes its header.
@@ -249,39 +266,48 @@ impl State {
 
     /// A data zone for this tag, and the blocks that it can still take.
     pub(crate) fn data_zone(&mut self, tag: &Tag) -> FsResult<(ZoneId, u32)> {
-        let slots_now = self.slots_now();
+        if tag.origin == Origin::Host {
+            self.restore_cleaners_zones(1)?;
+        }
+        let total = self.reserve.zones as usize;
+        let slots_now = weft_placement::budget(self.dead_zones() as usize, total, self.slots.open_max);
         self.slots.resize(slots_now, &mut self.zones);
         let slot = self.slots.slot_for(tag);
-        if let Some(zone) = self.slots.zone(slot) {
-            let room = self.reserve.data_end - self.zones.get(zone).write_pointer;
-            if room > 0 {
-                return Ok((zone, room));
-            }
+        if let Some(found) = self.slots.zone(slot).and_then(|zone| self.with_room(zone, tag)) {
+            return Ok(found);
         }
         let zone = match self.slots.adopt(slot, tag, &mut self.zones) {
             Some(zone) => zone,
-            None => {
-                self.free_a_zone(tag)?;
-                // Making room may have filled a zone of this very slot.
-                if let Some(zone) = self.slots.zone(slot)
-                    && self.zones.get(zone).write_pointer < self.reserve.data_end
-                {
-                    zone
-                } else {
+            None => match self.free_a_zone(tag, slot)? {
+                Room::Open(zone) => zone,
+                Room::Free => {
+                    // Cleaning may have changed the number of slots, and opened a zone for this one.
+                    let slot = self.slots.slot_for(tag);
+                    if let Some(found) = self.slots.zone(slot).and_then(|zone| self.with_room(zone, tag)) {
+                        return Ok(found);
+                    }
                     let zone = self.open_zone(ZoneKind::Data, *tag)?;
                     self.slots.set(slot, zone);
                     zone
                 }
-            }
+            },
         };
-        Ok((zone, self.reserve.data_end - self.zones.get(zone).write_pointer))
+        Ok((zone, self.room(zone)))
     }
 
-    fn slots_now(&self) -> usize {
-        // Partly written zones count: what is in a slot need not be taken from the free ones.
-        let free = self.free_for_data() as usize + self.slots.open_count();
-        let total = self.reserve.zones as usize;
-        weft_placement::budget(free, total, self.slots.open_max)
+    /// Blocks that a data zone can still take.
+    pub(crate) fn room(&self, zone: ZoneId) -> u32 {
+        self.reserve.data_end.saturating_sub(self.zones.get(zone).write_pointer)
+    }
+
+    /// A zone and the blocks of it that data of this tag may take, if any. What the cleaner needs to get through with
+    /// its victim is not for programs.
+    pub(crate) fn with_room(&self, zone: ZoneId, tag: &Tag) -> Option<(ZoneId, u32)> {
+        let mut room = self.room(zone);
+        if tag.origin == Origin::Host && self.slots.count() == 1 {
+            room = room.saturating_sub(self.cleaner_lacks());
+        }
+        (room > 0).then_some((zone, room))
     }
 
     /// Writes whole blocks to the zone for this tag: as many as one device write and the zone take. Returns the first
@@ -308,7 +334,7 @@ impl State {
             self.zones.get_mut(zone).write_pointer += count;
             self.slots.wrote(tag, bytes.len() as u64);
             let group = self.stats.groups.entry((tag.stream.0, tag.group.0)).or_default();
-            if tag.origin == weft_core::Origin::Gc {
+            if tag.origin == Origin::Gc {
                 group.gc_bytes += bytes.len() as u64;
                 self.stats.gc_bytes += bytes.len() as u64;
             } else {

@@ -17,6 +17,8 @@ pub struct DirtyBlock {
     pub data: Block,
     /// First and end byte of what only memory has; empty when equal.
     pub fresh: (u32, u32),
+    /// Whether the journal has bytes of it that no data zone has.
+    pub journaled: bool,
     /// Space charged for it over what its mapped piece is charged, in bytes.
     pub extra: u32,
 }
@@ -150,7 +152,12 @@ mod tests {
     #[test]
     fn the_first_fresh_byte_skips_what_the_journal_has() {
         let mut map = DirtyMap::default();
-        let block = |from, to| DirtyBlock { data: Box::new([0; BLOCK_BYTES]), fresh: (from, to), extra: 0 };
+        let block = |from, to| DirtyBlock {
+            data: Box::new([0; BLOCK_BYTES]),
+            fresh: (from, to),
+            journaled: false,
+            extra: 0,
+        };
         map.insert(0, block(0, 0));
         map.insert(1, block(10, 20));
         map.insert(5, block(0, 4096));
@@ -162,5 +169,38 @@ mod tests {
         map.cut(5, 0);
         map.remove(1);
         assert_eq!((map.fresh, map.first_fresh(0)), (0, None));
+    }
+
+    #[test]
+    fn a_cut_zeros_what_lies_beyond_and_takes_it_from_what_only_memory_has() {
+        let cut = |from, to, len| {
+            let mut block =
+                DirtyBlock { data: Box::new([7; BLOCK_BYTES]), fresh: (from, to), journaled: true, extra: 0 };
+            block.cut(len);
+            assert!(block.data[..len].iter().all(|byte| *byte == 7));
+            assert!(block.data[len..].iter().all(|byte| *byte == 0));
+            assert_eq!(block.is_fresh(), block.fresh.0 < block.fresh.1);
+            block.fresh
+        };
+        assert_eq!(cut(10, 20, 4096), (10, 20));
+        assert_eq!(cut(10, 20, 20), (10, 20));
+        assert_eq!(cut(10, 20, 15), (10, 15));
+        assert_eq!(cut(10, 20, 10), (10, 10));
+        assert_eq!(cut(10, 20, 4), (4, 4));
+        assert_eq!(cut(0, 4096, 0), (0, 0));
+    }
+
+    #[test]
+    fn a_block_that_was_cut_down_to_what_the_journal_has_counts_as_fresh_no_more() {
+        let mut map = DirtyMap::default();
+        let dirty =
+            DirtyBlock { data: Box::new([7; BLOCK_BYTES]), fresh: (10, 20), journaled: true, extra: 0 };
+        map.insert(3, dirty);
+        map.cut(3, 15);
+        assert_eq!((map.fresh, map.first_fresh(0)), (1, Some(3 * 4096 + 10)));
+        map.cut(3, 10);
+        assert_eq!((map.fresh, map.first_fresh(0)), (0, None));
+        map.cut(3, 5);
+        assert_eq!(map.fresh, 0);
     }
 }

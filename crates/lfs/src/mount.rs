@@ -111,7 +111,8 @@ fn state(ground: Arc<Ground>, volume: Volume, tree: Tree, zones: ZoneTable, opti
         death_observer: None,
         bounce: Vec::new(),
         last_commit,
-        in_checkpoint: false,
+        settling: false,
+        inlined_blocks: 0,
         failed: None,
         ground,
     }
@@ -263,11 +264,13 @@ fn bring_up(
             for (from, bytes) in patches {
                 dirty.data[from as usize..from as usize + bytes.len()].copy_from_slice(&bytes);
             }
+            dirty.journaled = true;
+            state.inlined_blocks += 1;
         }
         state.journaled.insert(ino.0);
     }
     // Nothing may be journaled before this checkpoint is complete: an earlier one's chain is what counts until then.
-    state.first_checkpoint()?;
+    state.write_checkpoint(false)?;
     Ok(state)
 }
 
@@ -328,13 +331,8 @@ fn zone_table(
                 }
                 table.set_free(zone);
             }
-            _ if !live
-                && (kind == Some(ZoneKind::Meta)
-                    || f.header.is_none()
-                    || f.report.state == ZoneState::Full) =>
-            {
-                table.set_dying(zone, 0);
-            }
+            // A partly written zone, too: a power cut made void what was written to it, and it is better empty.
+            _ if !live => table.set_dying(zone, 0),
             ZoneState::Full => {
                 let footer = read_footer(&*ground.dev, zone, f).is_some();
                 table.get_mut(zone).footer = footer;
@@ -343,9 +341,6 @@ fn zone_table(
             _ if f.report.write_pointer >= reserve.data_end => {
                 // Ended without its footer: its CRCs stay in checkpoints.
                 torn.push(zone);
-                if !live {
-                    table.set_dying(zone, 0);
-                }
             }
             _ => table.get_mut(zone).state = ZoneUse::Parked,
         }

@@ -102,6 +102,7 @@ impl State {
     /// Logs where the spots of one file lie; block `base` of the buffer is the device's block `first`.
     fn map_group(&mut self, group: &[Spot], first: u64, base: u32, relocated: bool) -> FsResult<()> {
         let ino = group[0].ino;
+        self.begin()?;
         if !relocated {
             for spot in group {
                 self.forget_dirty(ino, spot.block);
@@ -127,7 +128,7 @@ impl State {
         self.map_runs(ino, &runs, &crcs, relocated)
     }
 
-    /// Logs where blocks of a file lie now.
+    /// Logs where blocks of a file lie now; in a transaction that has begun.
     pub(crate) fn map_runs(
         &mut self,
         ino: Ino,
@@ -135,7 +136,6 @@ impl State {
         crcs: &[u32],
         relocated: bool,
     ) -> FsResult<()> {
-        self.begin()?;
         let (size, mtime) = match self.tree.get(ino) {
             Some(inode) => (inode.settled_size(), inode.mtime),
             None => (0, 0),

@@ -17,7 +17,7 @@ impl Lfs {
                 wrong.push(format!("{what}: {kept} kept, {counted} counted"));
             }
         };
-        let (mut mapped, mut buffered, mut dirty, mut runs, mut saved) = (0, 0, 0, 0, 0);
+        let (mut mapped, mut buffered, mut dirty, mut runs, mut saved, mut inlined) = (0, 0, 0, 0, 0, 0);
         let mut live = vec![0u64; self.ground.info.zones as usize];
         for (ino, inode) in &state.tree.inodes {
             saved += inode.saved_bytes();
@@ -44,12 +44,16 @@ impl Lfs {
                 );
                 buffered += u64::from(held.extra);
                 dirty += BLOCK_BYTES as u64;
+                inlined += u64::from(held.journaled);
+                let noted = state.journaled.contains(ino) || !held.journaled;
+                compare(&format!("journaled files without inode {ino}"), 0, u64::from(!noted));
             }
             let settled = if fresh == 0 { inode.size } else { inode.disk_size.min(inode.size) };
             compare(&format!("journaled size of inode {ino}"), inode.disk_size, settled);
         }
         compare("mapped space", state.space.mapped, mapped);
         compare("buffered space", state.space.buffered, buffered);
+        compare("journaled blocks", state.inlined_blocks, inlined);
         compare("dirty bytes", state.dirty_bytes, dirty);
         compare("runs", state.tree.runs, runs);
         compare("bytes of a checkpoint", state.tree.saved_bytes, saved);

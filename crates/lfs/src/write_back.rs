@@ -16,6 +16,7 @@ impl State {
         if let Some(dirty) = inode.dirty.remove(block) {
             self.space.buffered = self.space.buffered.saturating_sub(u64::from(dirty.extra));
             self.dirty_bytes -= BLOCK_BYTES as u64;
+            self.inlined_blocks -= u64::from(dirty.journaled);
             self.pool.give(dirty.data);
         }
     }
@@ -51,6 +52,7 @@ impl State {
         let mut left = bytes_max.div_ceil(BLOCK_BYTES as u64);
         while left > 0 {
             let Some(inode) = self.tree.get(ino) else { return Ok(()) };
+            let tag = inode.tag;
             let full_end = inode.size / BLOCK_BYTES as u64;
             let most = (WRITE_BLOCKS_MAX as usize).min(left as usize);
             let waiting = inode.dirty.blocks.range(..full_end).take(most).count() as u32;
@@ -58,13 +60,11 @@ impl State {
                 return Ok(());
             }
             left -= u64::from(waiting);
-            self.clean_along(waiting)?;
+            self.clean_along(&tag, waiting)?;
             let mut data = std::mem::take(&mut self.bounce);
             data.clear();
             let mut spots = Vec::with_capacity(waiting as usize);
-            let mut tag = Tag::default();
             if let Some(inode) = self.tree.get(ino) {
-                tag = inode.tag;
                 for (index, (block, dirty)) in
                     inode.dirty.blocks.range(..full_end).take(waiting as usize).enumerate()
                 {
@@ -106,7 +106,7 @@ impl State {
         }
         for (tag, inos) in groups.into_values() {
             for some in inos.chunks(WRITE_BLOCKS_MAX as usize) {
-                self.clean_along(some.len() as u32)?;
+                self.clean_along(&tag, some.len() as u32)?;
                 let mut data = Vec::new();
                 let mut packer = Packer::new(0);
                 let mut spots = Vec::with_capacity(some.len());
@@ -127,10 +127,13 @@ impl State {
         Ok(())
     }
 
-    /// Writes back what only the journal and memory have, so that a checkpoint need not hold it.
+    /// Writes back what only the journal and memory have, so that a checkpoint need not hold it. The files stay noted
+    /// until it is done: a checkpoint in between still has to hold the rest.
     pub(crate) fn settle_journaled(&mut self) -> FsResult<()> {
-        let inos: Vec<Ino> = self.journaled.drain().map(Ino).collect();
-        self.write_back_all(&inos)
+        let inos: Vec<Ino> = self.journaled.iter().copied().map(Ino).collect();
+        self.write_back_all(&inos)?;
+        self.journaled.clear();
+        Ok(())
     }
 
     /// Keeps the dirty buffer within its bound, before `bytes` more come: writes back the oldest, as much as comes but
@@ -190,10 +193,19 @@ impl State {
         Ok(bytes >= bytes_max)
     }
 
-    /// Writes a checkpoint when one is due.
+    /// Writes a checkpoint when one is due, and back what the journal holds for files when that gets much.
     pub(crate) fn maintain(&mut self) -> FsResult<()> {
-        if self.checkpoint_due() && !self.in_checkpoint {
-            self.checkpoint(false)?;
+        if self.settling {
+            return Ok(());
+        }
+        if self.checkpoint_due() {
+            return self.checkpoint(false);
+        }
+        if self.inlined_blocks * 4 > self.reserve.inlined_max * 3 {
+            self.settling = true;
+            let settled = self.settle_journaled();
+            self.settling = false;
+            return settled;
         }
         Ok(())
     }

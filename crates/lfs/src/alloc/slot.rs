@@ -5,7 +5,7 @@
 //! rather than wasted, and never more zones are open than there were.
 
 use super::zone::{ZoneTable, ZoneUse};
-use weft_core::{Tag, ZoneId};
+use weft_core::{Origin, Tag, ZoneId};
 use weft_placement::Resolver;
 
 /// The open data zones.
@@ -72,6 +72,38 @@ impl Slots {
         table.get_mut(zone).state = ZoneUse::Open;
         self.zones[slot] = Some(zone);
         Some(zone)
+    }
+
+    /// Slots now.
+    pub fn count(&self) -> usize {
+        self.zones.len()
+    }
+
+    /// The open zone that the cleaner copies to.
+    pub fn cleaners_zone(&self, table: &ZoneTable) -> Option<ZoneId> {
+        self.zones.iter().flatten().copied().find(|zone| table.get(*zone).tag.origin == Origin::Gc)
+    }
+
+    /// Blocks of room in the zone that data of this tag goes to next; of several that it may go to, in the fullest.
+    pub fn room_of(&self, tag: &Tag, table: &ZoneTable, room: impl Fn(ZoneId) -> u32) -> u32 {
+        let held = self.zones.iter().flatten();
+        let of = |own: bool| {
+            held.clone()
+                .filter(|zone| !own || table.get(**zone).tag.stream == tag.stream)
+                .map(|zone| room(*zone))
+                .min()
+        };
+        of(true).or_else(|| of(false)).unwrap_or(0)
+    }
+
+    /// An open zone with room that data of this tag may go to although it is another slot's: of the same stream, else
+    /// the cleaner's, else the one with the most room.
+    pub fn share(&self, tag: &Tag, table: &ZoneTable, room: impl Fn(ZoneId) -> u32) -> Option<ZoneId> {
+        let open = self.open_zones().filter(|zone| room(*zone) > 0);
+        open.max_by_key(|zone| {
+            let held = table.get(*zone).tag;
+            (held.stream == tag.stream, held.origin == Origin::Gc, room(*zone))
+        })
     }
 
     /// Gives a slot a zone.

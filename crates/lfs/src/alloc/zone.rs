@@ -53,6 +53,8 @@ pub struct Zone {
     pub write_pointer: u32,
     /// What its live pieces are charged, in bytes: what they need at most when they are packed anew.
     pub live: u64,
+    /// That of them which parts of blocks are charged.
+    pub live_pieces: u64,
     /// Number of its opening.
     pub sequence: u64,
     /// Whether its CRCs stand in a footer.
@@ -73,6 +75,7 @@ impl Zone {
             tag: Tag::default(),
             write_pointer: 0,
             live: 0,
+            live_pieces: 0,
             sequence: 0,
             footer: false,
             damaged: false,
@@ -170,6 +173,13 @@ impl ZoneTable {
         }
     }
 
+    /// Whether a zone waits for records that are not durable yet.
+    pub fn waits_for_journal(&self, durable_seq: u64) -> bool {
+        self.dying
+            .iter()
+            .any(|z| matches!(self.zones[z.index()].state, ZoneUse::Dying(seq) if seq > durable_seq))
+    }
+
     /// Takes out a zone whose death is durable and that is `unread`.
     pub fn take_dead(&mut self, durable_seq: u64, unread: impl Fn(ZoneId) -> bool) -> Option<ZoneId> {
         let at = self.dying.iter().position(|z| match self.zones[z.index()].state {
@@ -220,7 +230,9 @@ impl ZoneTable {
             !matches!(self.zones[zone.index()].state, ZoneUse::Dying(_) | ZoneUse::Free),
             "zone {zone}"
         );
-        self.zones[zone.index()].live += charge_run(&run.run);
+        let z = &mut self.zones[zone.index()];
+        z.live += charge_run(&run.run);
+        z.live_pieces += charge_piece(run);
     }
 
     /// Removes live bytes. `Some` when the zone holds nothing any more.
@@ -230,6 +242,12 @@ impl ZoneTable {
         let lost = charge_run(&run.run);
         debug_assert!(z.live >= lost, "zone {zone} has {} live bytes, loses {lost}", z.live);
         z.live = z.live.saturating_sub(lost);
+        z.live_pieces = z.live_pieces.saturating_sub(charge_piece(run));
         (z.live == 0 && z.state == ZoneUse::Full).then_some(zone)
     }
+}
+
+/// What a run is charged if it is part of a block.
+fn charge_piece(run: &FileRun) -> u64 {
+    if run.run.is_whole() { 0 } else { charge_run(&run.run) }
 }

@@ -1,5 +1,7 @@
 //! Copies live data out of a zone.
 
+use crate::alloc::space::charge_run;
+use crate::alloc::zone::Zone;
 use crate::core::State;
 use crate::layout::BLOCK;
 use crate::layout::record::FileRun;
@@ -7,8 +9,28 @@ use crate::place::{Packer, Spot};
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
 use weft_vfs::FsResult;
 
-/// Blocks gathered for one copy.
-const BATCH_BLOCKS: u32 = 128;
+/// Most blocks gathered for one copy, by what they are charged.
+const BATCH_BLOCKS_MAX: u32 = 128;
+/// Copies into which a zone's data is divided at least: a power cut makes no more than one void.
+const BATCHES_PER_ZONE: u32 = 8;
+/// Runs gathered for one copy.
+const BATCH_RUNS: usize = 4096;
+/// Blocks by which the packed pieces of a batch may exceed what they are charged.
+const PACKING_BLOCKS: u64 = 2;
+
+/// Blocks gathered for one copy out of a zone that takes so many.
+fn batch_blocks(zone_blocks: u32) -> u32 {
+    (zone_blocks / BATCHES_PER_ZONE).clamp(1, BATCH_BLOCKS_MAX)
+}
+
+/// Bytes that the live data of a zone takes elsewhere, at most, where a zone takes `zone_blocks` blocks.
+pub(crate) fn needed_bytes(zone: &Zone, zone_blocks: u32) -> u64 {
+    if zone.live_pieces == 0 {
+        return zone.live;
+    }
+    let batches = zone.live / (u64::from(batch_blocks(zone_blocks)) * BLOCK) + 1;
+    zone.live + batches * PACKING_BLOCKS * BLOCK
+}
 
 impl State {
     /// Copies a batch out of `zone`, from a place in its summary on. Returns the place to go on at (`None` when the
@@ -21,15 +43,16 @@ impl State {
     ) -> FsResult<(Option<(usize, u32)>, u32)> {
         // What lives, in the order in which it was written: files that were written together stay together.
         let mut live: Vec<(Ino, FileRun)> = Vec::new();
-        let mut blocks = 0;
-        while blocks < BATCH_BLOCKS {
+        let mut charged = 0;
+        let batch = u64::from(batch_blocks(self.reserve.data_end - 1));
+        while charged < batch * BLOCK && live.len() < BATCH_RUNS {
             let Some(entry) = self.zones.get(zone).summary.get(index).copied() else { break };
             let first = entry.block + u64::from(offset);
             let end = entry.block + u64::from(entry.count);
-            let cut = end.min(first + u64::from(BATCH_BLOCKS));
+            let cut = end.min(first + batch);
             if let Some(map) = self.tree.get(entry.ino).and_then(|inode| inode.map()) {
                 for run in map.range(first, cut).filter(|run| self.zones.zone_of(run.run.address) == zone) {
-                    blocks += run.run.count;
+                    charged += charge_run(&run.run);
                     live.push((entry.ino, run));
                 }
             }
@@ -40,18 +63,26 @@ impl State {
         live.sort_by_key(|(ino, run)| (run.run.address, *ino));
         live.dedup();
         self.zones.get_mut(zone).cleaned |= !live.is_empty();
-        let mut at = 0;
-        while at < live.len() {
-            let tag = self.tree.get(live[at].0).map(|inode| inode.tag).unwrap_or_default();
-            let same =
-                live[at..].iter().take_while(|(ino, _)| self.tree.get(*ino).is_some_and(|i| i.tag == tag));
-            let end = at + same.count().max(1);
-            if !self.copy(&tag.relocated(), &live[at..end])? {
-                // What cannot be read cannot be moved; the rest of the zone stays with it.
-                self.zones.get_mut(zone).damaged = true;
-                return Ok((None, blocks));
-            }
-            at = end;
+        let blocks = charged.div_ceil(BLOCK) as u32;
+        let (whole, pieces): (Vec<_>, Vec<_>) = live.into_iter().partition(|(_, run)| run.run.is_whole());
+        let tag_of = |state: &State, ino| state.tree.get(ino).map(|inode| inode.tag).unwrap_or_default();
+        let mut copied = true;
+        let mut rest = &whole[..];
+        while let Some((ino, _)) = rest.first().filter(|_| copied) {
+            let tag = tag_of(self, *ino);
+            let same = rest.iter().take_while(|(ino, _)| tag_of(self, *ino) == tag).count();
+            let (now, later) = rest.split_at(same);
+            copied = self.copy(&tag.relocated(), now)?;
+            rest = later;
+        }
+        // Pieces of all files are packed together: each file's own would leave its blocks mostly empty.
+        if let Some((ino, _)) = pieces.first().filter(|_| copied) {
+            copied = self.copy(&tag_of(self, *ino).relocated(), &pieces)?;
+        }
+        if !copied {
+            // What cannot be read cannot be moved; the rest of the zone stays with it.
+            self.zones.get_mut(zone).damaged = true;
+            return Ok((None, blocks));
         }
         let through = index >= self.zones.get(zone).summary.len();
         Ok(((!through).then_some((index, offset)), blocks))

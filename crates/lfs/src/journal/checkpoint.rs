@@ -4,6 +4,7 @@
 //! complete refers to nothing that a power cut could have taken.
 
 use crate::core::State;
+use crate::journal::writer::TRANSACTION_MAX;
 use crate::layout::checkpoint::{CRCS_MAX, Item, RUNS_MAX, SavedInode};
 use crate::layout::frame::{FrameKind, HEADER_BYTES};
 use crate::layout::record::NewInode;
@@ -14,32 +15,27 @@ use weft_core::{Ino, ZoneId};
 use weft_vfs::{FsResult, TimeSpec};
 
 impl State {
-    /// Whether the journal has grown enough.
+    /// Whether the room that is left for the journal is only what writing back before a checkpoint may need.
     pub(crate) fn checkpoint_due(&self) -> bool {
-        let limit = u64::from(self.reserve.journal_zones) * u64::from(self.reserve.capacity - 1);
-        // The last zone of the limit is for what has to be written before the checkpoint begins.
-        self.journal.blocks_since_checkpoint * 4 > limit * 3
+        let zone_blocks = u64::from(self.reserve.capacity - 1);
+        let rest = u64::from(self.journal_zone_rest()) + u64::from(self.chain_zones_left()) * zone_blocks;
+        rest < self.reserve.checkpoint_mark()
     }
 
-    /// Writes a checkpoint; `clean` when nothing follows it.
+    /// Writes a checkpoint; `clean` when nothing follows it. What only the journal has goes to data zones first.
     pub(crate) fn checkpoint(&mut self, clean: bool) -> FsResult<()> {
-        self.in_checkpoint = true;
-        let settled = self.settle_journaled().and_then(|()| self.commit());
-        let written = settled.and_then(|()| self.write_checkpoint(clean));
-        self.in_checkpoint = false;
-        written
+        self.settling = true;
+        let settled = self.settle_journaled();
+        self.settling = false;
+        settled?;
+        self.write_checkpoint(clean)
     }
 
-    /// The checkpoint of a mount that replayed: blocks that only the journal has are not written to data zones first,
-    /// because that would have to be journaled, but stand in the checkpoint itself.
-    pub(crate) fn first_checkpoint(&mut self) -> FsResult<()> {
-        self.in_checkpoint = true;
-        let written = self.write_checkpoint(false);
-        self.in_checkpoint = false;
-        written
-    }
-
-    fn write_checkpoint(&mut self, clean: bool) -> FsResult<()> {
+    /// Writes a checkpoint of what memory has. Blocks that only the journal has stand in the checkpoint itself: it may
+    /// be written whenever a transaction may begin, and by a mount, which may not journal anything before.
+    pub(crate) fn write_checkpoint(&mut self, clean: bool) -> FsResult<()> {
+        self.commit()?;
+        self.leave_zone_unless_it_fits()?;
         let chain_before = self.journal.zones.len();
         let began_in = self.journal.zone;
         let first_seq = self.journal.next_seq;
@@ -60,15 +56,22 @@ impl State {
         for zone in self.journal.zones.drain(..keep_from) {
             self.zones.set_dying(zone, seq);
         }
-        self.journal.blocks_since_checkpoint = 0;
         self.journal.changed = false;
         self.stats.checkpoints += 1;
         self.reset_dead()
     }
 
+    /// A checkpoint begins in a fresh zone, so that all zones before can be reset, unless the one in use takes it whole
+    /// and still some journal.
+    fn leave_zone_unless_it_fits(&mut self) -> FsResult<()> {
+        let Some(zone) = self.journal.zone else { return Ok(()) };
+        let needed = self.reserve.checkpoint_blocks_now(self.saved(), self.inlined_blocks);
+        let after = 2 * self.reserve.checkpoint_mark();
+        if u64::from(self.journal_zone_rest()) < needed + after { self.finish_meta(zone) } else { Ok(()) }
+    }
+
     fn write_parts(&mut self) -> FsResult<()> {
         let mut out = vec![0; HEADER_BYTES];
-        let limit = self.journal.frame_max - crate::journal::writer::TRANSACTION_MAX;
         Item::Volume {
             label: self.volume.label.as_bytes(),
             formatted_at: self.volume.formatted_at.0,
@@ -84,15 +87,15 @@ impl State {
             if let Some(inode) = self.tree.inodes.get(&ino) {
                 put_inode(Ino(ino), inode, &mut out);
             }
+            self.part_if_full(&mut out)?;
             let mut first = 0;
             while let Some(map) = self.tree.inodes.get(&ino).and_then(Inode::map) {
                 let runs: Vec<_> = map.range(first, u64::MAX).take(RUNS_MAX).collect();
                 let Some(last) = runs.last() else { break };
                 first = last.block + u64::from(last.run.count);
                 Item::Runs { ino: Ino(ino), runs }.encode(&mut out);
-                self.part_if_over(&mut out, limit)?;
+                self.part_if_full(&mut out)?;
             }
-            self.part_if_over(&mut out, limit)?;
         }
         for &dir in &inos {
             let mut cookie = 0;
@@ -105,7 +108,7 @@ impl State {
                 if cookie == before {
                     break;
                 }
-                self.part_if_over(&mut out, limit)?;
+                self.part_if_full(&mut out)?;
             }
         }
         let journaled: Vec<u64> = self.journaled.iter().copied().collect();
@@ -118,7 +121,7 @@ impl State {
                     Item::Block { ino: Ino(ino), block, bytes: &dirty.data[..len] }.encode(&mut out);
                 }
                 first = block + 1;
-                self.part_if_over(&mut out, limit)?;
+                self.part_if_full(&mut out)?;
             }
         }
         let open: Vec<(ZoneId, u32)> = self
@@ -136,21 +139,27 @@ impl State {
                 let crcs = table.iter().map(|crc| crc.load(Relaxed)).collect();
                 Item::Crcs { zone, block, crcs }.encode(&mut out);
                 block += count;
-                self.part_if_over(&mut out, limit)?;
+                self.part_if_full(&mut out)?;
             }
         }
-        self.part_if_over(&mut out, 0)
+        self.part(&mut out)
     }
 
     /// The next block of a file that the journal has and its data zone has not, and its length.
     fn journaled_block(&self, ino: u64, first: u64) -> Option<(u64, usize)> {
         let inode = self.tree.inodes.get(&ino)?;
         let mut blocks = inode.dirty.blocks.range(first..);
-        blocks.find(|(_, dirty)| !dirty.is_fresh()).map(|(block, _)| (*block, inode.len_in_block(*block)))
+        blocks.find(|(_, dirty)| dirty.journaled).map(|(block, _)| (*block, inode.len_in_block(*block)))
     }
 
-    fn part_if_over(&mut self, out: &mut Vec<u8>, limit: usize) -> FsResult<()> {
-        if out.len() - HEADER_BYTES > limit {
+    /// Writes a part when the next record might not fit its frame.
+    fn part_if_full(&mut self, out: &mut Vec<u8>) -> FsResult<()> {
+        let full = out.len() - HEADER_BYTES + TRANSACTION_MAX > self.payload_limit();
+        if full { self.part(out) } else { Ok(()) }
+    }
+
+    fn part(&mut self, out: &mut Vec<u8>) -> FsResult<()> {
+        if out.len() > HEADER_BYTES {
             self.write_frame(out, FrameKind::Part, 0, false)?;
             out.truncate(HEADER_BYTES);
         }

@@ -481,3 +481,134 @@ pub fn read_footer(dev: &dyn ZonedDevice, zone: ZoneId, found: &super::scan::Fou
     dev.read(zone, count, &mut raw).ok()?;
     footer::decode(&raw)
 }
+
+#[cfg(test)]
+mod tests {
+    // What a test unwraps is what it asserts.
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::layout::record::{NewInode, Run};
+    use weft_core::Tag;
+
+    const FILE: Ino = Ino(7);
+
+    fn restored() -> Restored {
+        let mut tree = Tree::new(1 << 20, (0, 0), 0);
+        let node = NewInode {
+            ino: FILE,
+            kind: FileKind::File,
+            perm: 0o600,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: b"",
+            tag: Tag::default(),
+            time: 1,
+            born_at: 0,
+        };
+        tree.apply(&Record::Create { dir: Ino::ROOT, name: b"f", node }, &mut ()).unwrap();
+        Restored {
+            tree,
+            patches: Patches::new(),
+            label: String::new(),
+            formatted_at: 0,
+            next_sequence: 1,
+            volume_bytes: 0,
+            epoch: 1,
+            last_seq: 1,
+            clean: false,
+            chain: Vec::new(),
+            entries: 0,
+            dropped: 0,
+            listed: FxHashSet::default(),
+        }
+    }
+
+    fn run(block: u64, count: u32) -> FileRun {
+        FileRun { block, run: Run { address: (100 + block) * BLOCK, count, len: BLOCK as u32 } }
+    }
+
+    fn extents(runs: Vec<FileRun>, size: u64, relocated: bool) -> Record<'static> {
+        Record::Extents { ino: FILE, relocated, size, mtime: 2, runs: runs.into(), crcs: vec![].into() }
+    }
+
+    fn inline(block: u64) -> Record<'static> {
+        Record::Inline {
+            ino: FILE,
+            offset: block * BLOCK + 5,
+            size: (block + 1) * BLOCK,
+            mtime: 2,
+            bytes: b"news",
+        }
+    }
+
+    fn patched(state: &Restored) -> Vec<u64> {
+        state.patches.keys().map(|(ino, block)| if *ino == FILE.0 { *block } else { u64::MAX }).collect()
+    }
+
+    #[test]
+    fn blocks_that_are_mapped_anew_lose_what_the_journal_had_for_them_and_no_others_do() {
+        let mut state = restored();
+        (0..9).for_each(|block| state.patch(&inline(block)));
+        state.patch(&extents(vec![run(2, 3), run(7, 1)], 9 * BLOCK, false));
+        assert_eq!(patched(&state), [0, 1, 5, 6, 8]);
+        // The cleaner moves what lies below; what the journal has stands over it as before.
+        state.patch(&extents(vec![run(0, 9)], 9 * BLOCK, true));
+        assert_eq!(patched(&state), [0, 1, 5, 6, 8]);
+        state.patch(&Record::Punch { ino: FILE, block: 1, count: 5, time: 3 });
+        assert_eq!(patched(&state), [0, 6, 8]);
+        state.patch(&Record::Truncate { ino: FILE, size: 6 * BLOCK + 7, extend: false, time: 3 });
+        assert_eq!(patched(&state), [0, 6]);
+        assert_eq!(state.patches[&(FILE.0, 6)], [(5, b"ne".to_vec())]);
+        state.patch(&Record::Truncate { ino: FILE, size: 20 * BLOCK, extend: true, time: 3 });
+        assert_eq!(patched(&state), [0, 6]);
+    }
+
+    #[test]
+    fn a_file_ends_where_the_journal_says_and_keeps_its_times() {
+        let mut state = restored();
+        state.tree.apply(&extents(vec![run(0, 6)], 2 * BLOCK + 6, false), &mut ()).unwrap();
+        // What is mapped beyond the size is of a write whose beginning was lost.
+        (0..5).for_each(|block| state.patch(&inline(block)));
+        let before = state.tree.get(FILE).map(|inode| (inode.mtime, inode.ctime)).unwrap();
+        settle(&mut state);
+        let inode = state.tree.get(FILE).unwrap();
+        assert_eq!((inode.size, inode.disk_size), (2 * BLOCK + 6, 2 * BLOCK + 6));
+        assert_eq!((inode.mtime, inode.ctime), before);
+        let runs: Vec<_> = inode.map().unwrap().iter().map(|r| (r.block, r.run.count, r.run.len)).collect();
+        assert_eq!(runs, [(0, 2, 4096), (2, 1, 6)]);
+        assert_eq!(patched(&state), [0, 1, 2]);
+        assert_eq!(state.patches[&(FILE.0, 2)], [(5, b"n".to_vec())]);
+    }
+
+    #[test]
+    fn a_file_that_ends_between_blocks_and_one_that_is_empty_keep_nothing_beyond() {
+        for size in [0, BLOCK, 3 * BLOCK] {
+            let mut state = restored();
+            state.tree.apply(&extents(vec![run(0, 6)], size, false), &mut ()).unwrap();
+            (0..5).for_each(|block| state.patch(&inline(block)));
+            settle(&mut state);
+            let inode = state.tree.get(FILE).unwrap();
+            assert_eq!(inode.size, size);
+            assert_eq!(
+                inode.map().unwrap().iter().map(|r| u64::from(r.run.count)).sum::<u64>(),
+                size / BLOCK
+            );
+            assert_eq!(patched(&state), (0..size / BLOCK).collect::<Vec<_>>());
+            assert!(state.patches.values().all(|patches| patches == &[(5, b"news".to_vec())]));
+        }
+    }
+
+    #[test]
+    fn inodes_without_a_name_go_with_all_they_have_and_directories_stay() {
+        let mut state = restored();
+        state.tree.apply(&extents(vec![run(0, 6)], 6 * BLOCK, false), &mut ()).unwrap();
+        state.patch(&inline(3));
+        state.tree.apply(&Record::Unlink { dir: Ino::ROOT, name: b"f", time: 9 }, &mut ()).unwrap();
+        settle(&mut state);
+        assert!(state.tree.get(FILE).is_none() && state.patches.is_empty());
+        assert!(state.tree.get(Ino::ROOT).is_some());
+        assert_eq!(state.tree.runs, 0);
+    }
+}

@@ -190,3 +190,91 @@ fn read_frame(dev: &dyn ZonedDevice, zone: ZoneId, at: u32, end: u32, volume: u6
         _ => Found::Nothing,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    // What a test unwraps is what it asserts.
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::layout::frame::FrameKind;
+    use weft_core::Tag;
+    use weft_device::{Geometry, ZonedModel};
+
+    const UUID: [u8; 16] = [5; 16];
+
+    fn frame(seq: u64, len: usize) -> Vec<u8> {
+        let payload = vec![seq as u8; len];
+        let header = FrameHeader {
+            kind: FrameKind::Entry,
+            clean: false,
+            epoch: 1,
+            seq,
+            flushed_upto: 0,
+            volume_bytes: 0,
+            payload_len: len as u32,
+            payload_crc: crc32c(&payload),
+            volume: volume_number(&UUID),
+            parts: 0,
+        };
+        let mut raw = header.encode().to_vec();
+        raw.extend(payload);
+        raw.resize(raw.len().next_multiple_of(BLOCK_BYTES), 0);
+        raw
+    }
+
+    /// A device whose zone `i` holds a header and these blocks.
+    fn device(zones: &[Vec<u8>]) -> ZonedModel {
+        let device = ZonedModel::memory(&Geometry::zn540().with_size(64 << 20)).unwrap();
+        let info = device.info();
+        for (i, blocks) in zones.iter().enumerate() {
+            let zone = ZoneId(i as u32);
+            let header = ZoneHeader {
+                uuid: UUID,
+                kind: ZoneKind::Meta,
+                sequence: i as u64 + 1,
+                epoch: 1,
+                tag: Tag::METADATA,
+                zone,
+                zones: info.zones,
+                zone_blocks: info.zone_blocks,
+                zone_capacity: info.zone_capacity,
+            };
+            device.write(zone, 0, &header.encode(), &Tag::METADATA).unwrap();
+            device.write(zone, 1, blocks, &Tag::METADATA).unwrap();
+        }
+        device
+    }
+
+    #[test]
+    fn frames_count_up_to_the_first_block_that_is_none_and_those_behind_it_are_stray() {
+        let noise = vec![0xcc; BLOCK_BYTES];
+        let zones = [
+            [frame(1, 10), frame(2, 5000), frame(3, 4000)].concat(),
+            [frame(4, 10), noise.clone(), frame(5, 9000), noise.clone(), noise.clone(), frame(6, 1)].concat(),
+            // The frame says three blocks, and two are there.
+            [frame(7, 10), frame(8, 9000)[..2 * BLOCK_BYTES].to_vec()].concat(),
+            frame(9, 20_000)[..BLOCK_BYTES].to_vec(),
+        ];
+        let scan = scan(&device(&zones)).unwrap();
+        let found = |frames: &[FoundFrame]| -> Vec<(u64, u32, u32)> {
+            frames.iter().map(|f| (f.header.seq, f.zone.0, f.block)).collect()
+        };
+        assert_eq!(found(&scan.frames), [(1, 0, 1), (2, 0, 2), (3, 0, 4), (4, 1, 1), (7, 2, 1)]);
+        assert_eq!(found(&scan.stray), [(5, 1, 3), (6, 1, 8)]);
+        let at = |zone, block, cut_off| Break { zone: ZoneId(zone), block, cut_off };
+        assert_eq!(scan.breaks, [at(1, 2, false), at(2, 2, true), at(3, 1, true)]);
+        assert!(
+            scan.frames.iter().all(|f| f.payload == vec![f.header.seq as u8; f.header.payload_len as usize])
+        );
+    }
+
+    #[test]
+    fn a_frame_whose_payload_changed_is_a_break_and_not_one_that_a_power_cut_left() {
+        let mut damaged = frame(2, 9000);
+        damaged[5000] ^= 1;
+        let scan = scan(&device(&[[frame(1, 10), damaged].concat()])).unwrap();
+        assert_eq!(scan.frames.len(), 1);
+        assert_eq!(scan.breaks, [Break { zone: ZoneId(0), block: 2, cut_off: false }]);
+    }
+}

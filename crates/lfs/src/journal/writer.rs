@@ -11,6 +11,8 @@ use weft_vfs::{FsError, FsResult};
 
 /// Largest transaction, in bytes of records: an attribute of the largest size, and then some.
 pub const TRANSACTION_MAX: usize = 72 * 1024;
+/// Blocks of a frame that holds one transaction of the largest size.
+const TRANSACTION_BLOCKS: u32 = frame_blocks(TRANSACTION_MAX);
 
 /// The journal's end and what is to be written there.
 pub struct Journal {
@@ -22,8 +24,6 @@ pub struct Journal {
     pub next_seq: u64,
     /// Room for the header, then the records of whole transactions.
     buffer: Vec<u8>,
-    /// Blocks of frames since the last checkpoint.
-    pub blocks_since_checkpoint: u64,
     /// Whether anything changed since the last checkpoint.
     pub changed: bool,
     /// Whether the last frame is the end of a clean checkpoint.
@@ -44,7 +44,6 @@ impl Journal {
             epoch,
             next_seq,
             buffer: vec![0; HEADER_BYTES],
-            blocks_since_checkpoint: 0,
             changed: false,
             closed: false,
             zones: Vec::new(),
@@ -66,13 +65,39 @@ impl Journal {
 }
 
 impl State {
-    /// Makes room for one more transaction; called before its first record.
+    /// Makes room for one more transaction; called before its first record, and before anything that the journal has
+    /// is dropped from memory: when the chain has no room left, a checkpoint of what memory has is written here.
     pub(crate) fn begin(&mut self) -> FsResult<()> {
         self.alive()?;
-        if self.journal.pending() + TRANSACTION_MAX > self.journal.frame_max {
+        if self.journal.pending() + TRANSACTION_MAX > self.payload_limit() {
             self.commit()?;
         }
+        let blocks = frame_blocks(self.journal.pending() + TRANSACTION_MAX);
+        if blocks > self.journal_zone_rest() && self.chain_zones_left() == 0 {
+            self.write_checkpoint(false)?;
+        }
         Ok(())
+    }
+
+    /// Blocks left in the journal's zone.
+    pub(crate) fn journal_zone_rest(&self) -> u32 {
+        self.journal.zone.map_or(0, |zone| self.reserve.capacity - self.zones.get(zone).write_pointer)
+    }
+
+    /// Zones that the chain may take before a checkpoint has to replace it.
+    pub(crate) fn chain_zones_left(&self) -> u32 {
+        let held = self.journal.zones.len() as u32 + u32::from(self.journal.zone.is_some());
+        self.reserve.chain_zones(self.saved()).saturating_sub(held)
+    }
+
+    /// Largest payload of the next frame: one that fits what is left of the zone, unless that is too little for a
+    /// transaction.
+    pub(crate) fn payload_limit(&self) -> usize {
+        let rest = self.journal_zone_rest();
+        if rest < TRANSACTION_BLOCKS {
+            return self.journal.frame_max;
+        }
+        self.journal.frame_max.min(rest as usize * BLOCK_BYTES - HEADER_BYTES)
     }
 
     /// Writes the buffered transactions as one frame.
@@ -135,7 +160,6 @@ impl State {
         self.ground.written_seq.store(self.journal.next_seq, Release);
         self.journal.next_seq += 1;
         self.journal.closed = clean;
-        self.journal.blocks_since_checkpoint += u64::from(blocks);
         let bytes = u64::from(blocks) * BLOCK_BYTES as u64;
         match kind {
             FrameKind::Entry => self.stats.journal_bytes += bytes,
@@ -194,5 +218,80 @@ impl State {
             self.failed = Some(error.to_string());
         }
         error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    // What a test unwraps is what it asserts.
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{FormatOptions, Lfs, MountOptions};
+    use std::sync::Arc;
+    use weft_core::Ino;
+    use weft_device::{Geometry, PowerCut};
+    use weft_vfs::{CreateArgs, FileSystem, NewNode};
+
+    fn volume(zone_bytes: u64) -> (Arc<PowerCut>, Lfs) {
+        let geometry = Geometry::zn540().with_size(32 * zone_bytes).with_zone_bytes(zone_bytes);
+        let device = Arc::new(PowerCut::new(&geometry).unwrap());
+        Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
+        let fs = Lfs::mount(device.clone(), MountOptions::default()).unwrap();
+        (device, fs)
+    }
+
+    fn create(fs: &Lfs, name: &[u8]) -> Ino {
+        let args =
+            CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false };
+        fs.create(Ino::ROOT, name, &args).unwrap().ino
+    }
+
+    #[test]
+    fn a_zone_of_the_journal_is_written_to_its_last_block() {
+        let (_, fs) = volume(192 << 10);
+        let file = create(&fs, b"f");
+        let mut state = fs.state.lock();
+        let first = state.journal.zone.unwrap();
+        while state.journal.zone == Some(first) {
+            state.begin().unwrap();
+            state.log(&Record::SetTag { ino: file, tag: Tag::default() }).unwrap();
+            state.commit().unwrap();
+        }
+        assert_eq!(state.journal.zones, [first]);
+        assert_eq!(state.zones.get(first).write_pointer, state.reserve.capacity);
+    }
+
+    #[test]
+    fn an_operation_of_any_length_stays_within_the_zones_of_metadata_and_loses_nothing_that_was_synced() {
+        for zone_bytes in [192 << 10, 512 << 10, 4 << 20] {
+            let (device, fs) = volume(zone_bytes);
+            let file = create(&fs, b"f");
+            fs.write(file, 0, b"synced").unwrap();
+            fs.fsync(file).unwrap();
+            // The same block has more that nobody has synced.
+            fs.write(file, 6, b" and not").unwrap();
+            let mut state = fs.state.lock();
+            let before = state.stats.checkpoints;
+            let record = Record::Xattr { ino: file, name: b"user.x", value: Some(&[1; 60_000]), time: 5 };
+            while state.stats.checkpoints < before + 3 {
+                state.begin().unwrap();
+                state.log(&record).unwrap();
+                let meta = state.reserve.meta_zones(state.saved());
+                assert!(state.zones.meta_count() <= meta, "{} of {meta}", state.zones.meta_count());
+            }
+            drop(state);
+            assert_eq!(fs.recount(), [""; 0]);
+            for look in 0..8 {
+                let after = Arc::new(device.reopen(look).unwrap());
+                let fs = Lfs::mount(after.clone(), MountOptions::default()).unwrap();
+                let ino = fs.lookup(Ino::ROOT, b"f").unwrap().ino;
+                let mut out = [0; 64];
+                let len = fs.read(ino, 0, &mut out).unwrap();
+                assert!(len >= 6 && out[..len] == b"synced and not"[..len], "{:?}", &out[..len]);
+                fs.unmount().unwrap();
+                assert!(crate::fsck::check(after).unwrap().is_clean());
+            }
+        }
     }
 }

@@ -114,7 +114,7 @@ impl FrameHeader {
 }
 
 /// Blocks of a frame with a payload of `len` bytes.
-pub fn frame_blocks(len: usize) -> u32 {
+pub const fn frame_blocks(len: usize) -> u32 {
     (HEADER_BYTES + len).div_ceil(BLOCK_BYTES) as u32
 }
 

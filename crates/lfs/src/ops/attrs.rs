@@ -26,12 +26,14 @@ impl State {
         let old = self.file(ino)?.size;
         let changed = self.file(ino)?.filled_ranges(size / BLOCK, u64::MAX);
         let time = self.now();
-        if size > old {
-            // The journal's size may not run ahead of the data before it.
-            self.secure(ino)?;
-        } else if size == 0 {
+        if size == 0 {
             self.tell_death(ino);
         }
+        // The journal's size may not run ahead of the data before it: what stays must be stored before.
+        if size > old || self.file(ino)?.settled_within(size) < size {
+            self.secure(ino)?;
+        }
+        self.begin()?;
         if size < old {
             self.drop_dirty(ino, size.div_ceil(BLOCK), u64::MAX);
             if let Some(inode) = self.tree.get_mut(ino) {
@@ -40,12 +42,7 @@ impl State {
                     inode.dirty.cut(size / BLOCK, (size % BLOCK) as usize);
                 }
             }
-            // What stays of the file must be stored before the journal can say that the file has this size.
-            if self.file(ino)?.settled_size() < size {
-                self.secure(ino)?;
-            }
         }
-        self.begin()?;
         self.log(&Record::Truncate { ino, size, extend: size > old, time })?;
         self.recharge(ino, size / BLOCK);
         let volume_bytes = self.volume_bytes;

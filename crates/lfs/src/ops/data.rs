@@ -99,7 +99,7 @@ impl State {
         }
         let extra = BLOCK as u32 - below;
         if let Some(inode) = self.tree.get_mut(ino) {
-            inode.dirty.insert(block, DirtyBlock { data, fresh: (0, 0), extra });
+            inode.dirty.insert(block, DirtyBlock { data, fresh: (0, 0), journaled: false, extra });
         }
         self.space.buffered += u64::from(extra);
         self.dirty_bytes += BLOCK;
@@ -159,9 +159,10 @@ impl State {
     fn write_whole(&mut self, ino: Ino, mut block: u64, mut data: &[u8]) -> FsResult<()> {
         while !data.is_empty() {
             let most = WRITE_BLOCKS_MAX.min((data.len() / BLOCK_BYTES) as u32);
-            self.clean_along(most)?;
             let tag = self.file(ino)?.tag;
+            self.clean_along(&tag, most)?;
             let (first, count) = self.write_data(&tag, &data[..most as usize * BLOCK_BYTES])?;
+            self.begin()?;
             self.drop_dirty(ino, block, block + u64::from(count));
             if let Some(inode) = self.tree.get_mut(ino) {
                 inode.size = inode.size.max((block + u64::from(count)) * BLOCK);

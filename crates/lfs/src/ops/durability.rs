@@ -1,6 +1,7 @@
 //! `fsync`, `sync`, write-back, and what a server's thread does from time to time.
 
 use crate::Lfs;
+use crate::alloc::reserve::CLEANER_ZONES;
 use crate::core::State;
 use crate::layout::BLOCK;
 use crate::layout::record::Record;
@@ -17,9 +18,12 @@ const INLINE_HEAD_BYTES: usize = 37;
 const INLINE_BLOCKS_MAX: usize = 64;
 
 impl State {
-    /// Whether what only memory has of a file fits the journal entry of its `fsync`.
+    /// Whether what only memory has of a file fits the journal entry of its `fsync`, and the next checkpoint.
     fn fits_inline(&self, ino: Ino) -> bool {
         let Some(inode) = self.tree.get(ino) else { return true };
+        if self.inlined_blocks + inode.dirty.fresh as u64 > self.reserve.inlined_max {
+            return inode.dirty.fresh == 0;
+        }
         let mut left = INLINE_BYTES_MAX;
         inode.dirty.fresh_blocks().all(|(_, dirty)| {
             let cost = (dirty.fresh.1 - dirty.fresh.0) as usize + INLINE_HEAD_BYTES;
@@ -55,6 +59,7 @@ impl State {
             let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
             let Some(dirty) = inode.dirty.blocks.get_mut(&block) else { continue };
             let (start, end) = std::mem::take(&mut dirty.fresh);
+            self.inlined_blocks += u64::from(!std::mem::replace(&mut dirty.journaled, true));
             inode.dirty.fresh -= 1;
             let (size, mtime) = (inode.settled_size(), inode.mtime);
             let offset = block * BLOCK + u64::from(start);
@@ -126,7 +131,7 @@ impl Lfs {
                 state.last_commit = now;
                 state.commit()?;
             }
-            state.clean_along(TICK_BLOCKS)?;
+            state.restore_cleaners_zones(CLEANER_ZONES)?;
             if commit { self.ground.written_seq.load(Acquire) } else { 0 }
         };
         self.wait_durable(seq)
@@ -135,5 +140,3 @@ impl Lfs {
 
 /// What is written back without letting others have the lock, in bytes.
 const WRITE_BACK_BYTES: u64 = 4 << 20;
-/// Blocks for which a tick cleans as if they had been written.
-const TICK_BLOCKS: u32 = 64;

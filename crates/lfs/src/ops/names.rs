@@ -1,5 +1,6 @@
 //! Names: lookup, create, link, unlink, rename, listing.
 
+use crate::alloc::reserve::Saved;
 use crate::core::State;
 use crate::layout::record::{NewInode, Record};
 use crate::state::inode::{ENTRY_BYTES, INODE_BYTES};
@@ -44,7 +45,8 @@ impl State {
 
     /// Fails unless metadata may grow by `bytes`.
     pub(crate) fn check_metadata(&self, bytes: usize) -> FsResult<()> {
-        let usable = self.reserve.usable_bytes(self.tree.saved_bytes + bytes as u64);
+        let saved = self.saved();
+        let usable = self.reserve.usable_bytes(Saved { bytes: saved.bytes + bytes as u64, ..saved });
         if self.space.used() + NAMES_RESERVE_BYTES > usable { Err(FsError::NoSpace) } else { Ok(()) }
     }
 

@@ -29,8 +29,8 @@ impl State {
         if first < past {
             let time = self.now();
             let changed = self.file(ino)?.filled_ranges(first, past);
-            self.drop_dirty(ino, first, past);
             self.begin()?;
+            self.drop_dirty(ino, first, past);
             self.log(&Record::Punch { ino, block: first, count: past - first, time })?;
             self.settle_size(ino)?;
             self.tell_ranges(ino, &changed);

@@ -120,8 +120,13 @@ impl Inode {
 
     /// The size to journal now: all of the file up to the first byte that only memory has.
     pub fn settled_size(&self) -> u64 {
-        let from = self.disk_size.min(self.size);
-        self.dirty.first_fresh(from).map_or(self.size, |at| at.min(self.size))
+        self.settled_within(self.size)
+    }
+
+    /// The size to journal if the file ended at `size` or before.
+    pub fn settled_within(&self, size: u64) -> u64 {
+        let size = size.min(self.size);
+        self.dirty.first_fresh(self.disk_size.min(size)).map_or(size, |at| at.min(size))
     }
 
     /// The ranges of blocks within `first..end` that are mapped or buffered, for telling the observer of their change:

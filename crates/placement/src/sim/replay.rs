@@ -339,7 +339,8 @@ impl State<'_> {
 
     /// The slot and open zone for data with this tag. When no zone can be opened, all data shares what is open.
     fn open_place(&mut self, tag: &Tag) -> Option<(usize, u32)> {
-        let slots_now = budget(self.free.len(), self.zones.len(), self.volume.open_max);
+        // The model cleans early and knows its free zones alone: two places for each.
+        let slots_now = budget(2 * self.free.len(), self.zones.len(), self.volume.open_max);
         for slots_now in [slots_now, 1] {
             let slot = self.resolver.slot(tag, slots_now);
             self.fit_slots(slots_now);
