@@ -2,26 +2,29 @@
 # Write amplification of leveled RocksDB by placement mode, exactly: db_bench is recorded once per table size, and each
 # recording is played in every mode on volumes of 4 and 8 MiB zones that are 80 and 90 % full at the peak. Fails when
 # rules <= suffix < off does not hold in a row.
-#   suites/waf.sh [KEYS=700000] [TABLES_MIB="1 2 4 16"] [ZONES=4M,8M] [FULL=80,90]
+#   suites/waf.sh [KEYS=600000] [TABLES_MIB="1 2 4 16"] [ZONES=4M,8M] [FULL=80,90]
 # Builds and installs what is missing. RECORDINGS=DIR keeps the recordings there, and uses those that are there already.
-# Tables of 1 MiB are far smaller than a zone, those of 16 MiB larger. The tree is RocksDB's default in small: a write
-# buffer of a zone, a first level of four of them, compaction that may not fall behind.
+# Tables of 1 MiB are far smaller than a zone, those of 16 MiB larger. The tree is RocksDB's default, scaled to the
+# tables: a write buffer as large as a table, a first level of four, compaction that may fall behind by at most twelve
+# first levels.
 cd "$(dirname "$0")/.."
 [ -n "${WEFT:-}" ] || [ -x target/release/weft ] || make build || exit 2
 source suites/lib.sh
 scripts/need-db-bench.sh
-KEYS=${1:-700000} TABLES=${2:-1 2 4 16} ZONES=${3:-4M,8M} FULL=${4:-80,90}
+KEYS=${1:-600000} TABLES=${2:-1 2 4 16} ZONES=${3:-4M,8M} FULL=${4:-80,90}
 RECORDINGS=${RECORDINGS:-$SCRATCH}
 export KEYS
-TREE=(--value_size=1000 --write_buffer_size=4194304 --max_bytes_for_level_base=16777216
-  --level0_file_num_compaction_trigger=4 --level0_slowdown_writes_trigger=8 --level0_stop_writes_trigger=12)
 for table in $TABLES; do
   recording=$RECORDINGS/tables-of-$table-mib.rec
   if [ ! -s "$recording" ]; then
+    bytes=$((table << 20)) level=$((table << 22))
     # In memory, three times as large as what the program stores: the recording does not depend on the volume.
     "$WEFT" run --quiet --volume "mem:$((KEYS * 6 / 1000 + 512))M" --record "$recording" -- \
-      scripts/leveled.sh /weft/db fillrandom,overwrite,overwrite "${TREE[@]}" \
-      "--target_file_size_base=$((table << 20))" >"$SCRATCH/out" 2>&1 || { fail "db_bench, tables of $table MiB"; tail -5 "$SCRATCH/out"; exit 1; }
+      scripts/leveled.sh /weft/db fillrandom,overwrite,overwrite --value_size=1000 \
+      --write_buffer_size=$bytes --target_file_size_base=$bytes --max_bytes_for_level_base=$level \
+      --soft_pending_compaction_bytes_limit=$((3 * level)) --hard_pending_compaction_bytes_limit=$((12 * level)) \
+      --level0_file_num_compaction_trigger=4 --level0_slowdown_writes_trigger=8 --level0_stop_writes_trigger=12 \
+      >"$SCRATCH/out" 2>&1 || { fail "db_bench, tables of $table MiB"; tail -5 "$SCRATCH/out"; exit 1; }
   fi
   "$WEFT" replay --zone "$ZONES" --full "$FULL" --json "$recording" >"$SCRATCH/replay-$table.json"
   if python3 - "$SCRATCH/replay-$table.json" "$table" <<'PY'
