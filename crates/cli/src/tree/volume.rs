@@ -203,7 +203,7 @@ impl Tree for VolumeTree<'_> {
             gid: keeps_owner.then_some(meta.gid),
             atime_ns: Some(meta.atime_ns),
             mtime_ns: Some(meta.mtime_ns),
-            size: None,
+            ..AttrChange::default()
         };
         let flags = if is_symlink { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
         self.client.set_attr(FileRef::ROOT, path, flags, &change).map_err(system)
