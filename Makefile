@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build test demo lint bench smoke
+.PHONY: build test demo lint bench smoke lab
 
 # The command and the preloaded library, optimised, side by side.
 build:
@@ -33,3 +33,7 @@ bench: build
 	scripts/need-db-bench.sh
 	$(CARGO) build --release --locked -p weft-bench
 	WEFT=$(BIN)/release/weft $(BIN)/release/weft-bench all
+
+# A volume on emulated NVMe drives with zones, in a virtual machine. Needs QEMU (docs/how-to/lab.md).
+lab: build
+	WEFT=$(BIN)/release/weft scripts/lab-smoke.sh

@@ -10,6 +10,9 @@ use std::process::Command;
 const KERNEL_PACKAGE: &str = "linux-image-amd64";
 const BUSYBOX_PACKAGE: &str = "busybox-static";
 
+/// How the folder of a run is called, with the number of its process behind.
+pub const RUN_PREFIX: &str = "run-";
+
 /// Where the lab keeps what it has downloaded and built.
 pub struct Cache {
     dir: PathBuf,
@@ -48,6 +51,17 @@ impl Cache {
         let dir = self.dir.join(name);
         std::fs::create_dir_all(&dir).map_err(|e| CliError::io("make", &dir, e))?;
         Ok(dir)
+    }
+
+    /// Removes the folders of runs that were killed: their drives may be large.
+    pub fn remove_left_runs(&self) {
+        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let process = name.to_str().and_then(|name| name.strip_prefix(RUN_PREFIX)?.parse::<u32>().ok());
+            if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// The kernel of a package, or the cached one, downloaded when there is none yet.

@@ -5,7 +5,7 @@
 //! process's. Should this process die, the kernel ends QEMU.
 
 use super::args::{Accel, LabArgs};
-use super::kernel::{Cache, Kernel};
+use super::kernel::{Cache, Kernel, RUN_PREFIX};
 use crate::error::CliError;
 use crate::say::warn;
 use crate::sys::signal::{self, ENDING, Queue};
@@ -92,7 +92,8 @@ impl Machine {
         kernel: &Kernel,
         initramfs: &Path,
     ) -> Result<Machine, CliError> {
-        let run = RunFolder(cache.folder(&format!("run-{}", std::process::id()))?);
+        cache.remove_left_runs();
+        let run = RunFolder(cache.folder(&format!("{RUN_PREFIX}{}", std::process::id()))?);
         let control = run.0.join("control");
         std::fs::create_dir(&control).map_err(|e| CliError::io("make", &control, e))?;
         let share = match &args.share {
@@ -192,7 +193,8 @@ fn wait(child: &mut Child, signals: &Queue, timeout: Option<u64>) -> io::Result<
         } else {
             continue;
         }
-        signal::send(child.id(), libc::SIGTERM);
+        // The drives go with the run, so there is nothing to be saved, and a gentler signal would be talked about.
+        signal::send(child.id(), libc::SIGKILL);
     }
 }
 
