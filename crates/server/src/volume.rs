@@ -207,7 +207,10 @@ impl Volume {
     }
 
     pub(crate) fn block_map(&self) -> Option<&dyn BlockMap> {
-        self.direct.as_ref().filter(|direct| direct.kind != ImageKind::Nothing).and_then(|_| self.fs.block_map())
+        self.direct
+            .as_ref()
+            .filter(|direct| direct.kind != ImageKind::Nothing)
+            .and_then(|_| self.fs.block_map())
     }
 
     /// Descriptors that a client with leases gets, in the order of the protocol. Owned ones are opened for it.
