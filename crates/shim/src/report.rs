@@ -72,8 +72,8 @@ refusals! {
     StreamTable = (EMFILE, "fopen: too many streams on weft files at once"),
     /// More directory streams than the table holds.
     DirTable = (EMFILE, "opendir: too many directory streams on weft directories at once"),
-    /// Walks by libc's own functions.
-    Walk = (EOPNOTSUPP, "fts: libc's fts functions cannot walk a weft volume"),
+    /// More walks than the table holds.
+    Walk = (EMFILE, "fts: too many walks of a weft volume at once"),
     /// `wordexp`.
     Words = (ENOMEM, "wordexp: patterns of names on a weft volume are not expanded (glob does that)"),
     /// A program that lies on the volume and cannot be copied to memory.

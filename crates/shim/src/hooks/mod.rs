@@ -61,6 +61,7 @@ pub mod dir;
 pub mod exec;
 pub mod exit;
 pub mod fork;
+pub mod fts;
 pub mod kernel;
 pub mod library;
 pub mod meta;
@@ -86,6 +87,6 @@ macro_rules! groups {
     };
 }
 groups!(
-    aio, control, cwd, data, dir, exec, exit, fork, kernel, meta, mmap, names, open, print, raw, socket,
+    aio, control, cwd, data, dir, exec, exit, fork, fts, kernel, meta, mmap, names, open, print, raw, socket,
     spawn, stdio, temp, walk
 );

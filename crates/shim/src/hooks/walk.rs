@@ -1,7 +1,7 @@
-//! Functions of libc that walk directories by its inner functions: `scandir`, `glob`, `ftw`, `nftw`, `fts`.
+//! Functions of libc that walk directories by its inner functions: `scandir`, `glob`, `ftw`, `nftw`.
 //!
-//! On the volume the first four are made here from the hooked ones; `glob` is libc's own, given our functions to read
-//! directories with. `fts` is refused.
+//! On the volume they are made here from the hooked ones; `glob` is libc's own, given our functions to read directories
+//! with.
 
 use crate::report::{Refusal, refuse};
 use crate::route::{fail, is_on_volume};
@@ -156,7 +156,69 @@ const WRDE_NOSPACE: c_int = 1;
 /// Deepest tree that is walked.
 const LEVELS_MAX: c_int = 512;
 
+/// Directories that a walk which follows symlinks has been in, so that it goes into each once: a hash table with open
+/// addressing.
+struct Seen {
+    places: *mut [u64; 2],
+    count: usize,
+    room: usize,
+}
+
+const SEEN_ROOM: usize = 1024;
+
+impl Seen {
+    /// Adds a directory; false when it was there.
+    fn add(&mut self, device: u64, ino: u64) -> Result<bool, Errno> {
+        if self.count * 2 >= self.room {
+            self.grow()?;
+        }
+        Ok(self.put([device, ino.wrapping_add(1)]))
+    }
+
+    fn put(&mut self, key: [u64; 2]) -> bool {
+        let hash = (key[0] ^ key[1]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut place = hash as usize % self.room.max(1);
+        loop {
+            // SAFETY: within the table, which has a free place.
+            let found = unsafe { &mut *self.places.add(place) };
+            if *found == [0, 0] {
+                *found = key;
+                self.count += 1;
+                return true;
+            }
+            if *found == key {
+                return false;
+            }
+            place = (place + 1) % self.room;
+        }
+    }
+
+    fn grow(&mut self) -> Result<(), Errno> {
+        let room = (self.room * 2).max(SEEN_ROOM);
+        let memory = sys::anonymous(room * size_of::<[u64; 2]>())?;
+        let old = std::mem::replace(self, Seen { places: memory.cast(), count: 0, room });
+        for place in 0..old.room {
+            // SAFETY: the old table, still there.
+            let key = unsafe { *old.places.add(place) };
+            if key != [0, 0] {
+                self.put(key);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        if self.room > 0 {
+            // SAFETY: mapped by `grow`; nobody refers to it.
+            let _ = unsafe { sys::munmap(self.places.cast(), self.room * size_of::<[u64; 2]>()) };
+        }
+    }
+}
+
 struct Walk {
+    seen: Seen,
     path: [u8; process::PATH_BYTES],
     len: usize,
     visitor: Visitor,
@@ -210,21 +272,27 @@ impl Walk {
         }
     }
 
-    /// Walks from the path so far; what the visitor said last, or -1 with errno.
-    unsafe fn walk(&mut self, level: c_int) -> c_int {
-        use crate::hooks::dir::body::{closedir, opendir, readdir};
+    /// How the object is reached now: by its name alone when the working directory follows the walk.
+    fn reach(&self) -> *const c_char {
+        let from = if self.flags & FTW_CHDIR != 0 { self.base() } else { 0 };
+        // The root is a name of its own.
+        self.path.get(from..).filter(|name| name.first() != Some(&0)).unwrap_or(&self.path).as_ptr().cast()
+    }
+
+    /// Walks from the path so far; what the visitor said last, or -1 with errno. `parent` is the directory in which it
+    /// lies, to go back to.
+    unsafe fn walk(&mut self, level: c_int, parent: c_int) -> c_int {
+        use crate::hooks::cwd::body::fchdir;
+        use crate::hooks::dir::body::{closedir, dirfd, opendir, readdir};
         use crate::hooks::meta::body::{lstat, stat};
         // SAFETY: own path and structures; the program's visitor.
         unsafe {
             let mut attr: libc::stat = std::mem::zeroed();
             let physical = self.flags & FTW_PHYS != 0;
-            let found = if physical {
-                lstat(self.c_path(), &raw mut attr)
-            } else {
-                stat(self.c_path(), &raw mut attr)
-            };
+            let found =
+                if physical { lstat(self.reach(), &raw mut attr) } else { stat(self.reach(), &raw mut attr) };
             if found != 0 {
-                if !physical && lstat(self.c_path(), &raw mut attr) == 0 {
+                if !physical && lstat(self.reach(), &raw mut attr) == 0 {
                     // A symlink that leads nowhere.
                     let kind = if matches!(self.visitor, Visitor::New(_)) { FTW_SLN } else { FTW_NS };
                     return self.visit(&attr, kind, level);
@@ -241,10 +309,17 @@ impl Walk {
                 libc::S_IFDIR => {}
                 _ => return self.visit(&attr, FTW_F, level),
             }
+            if !physical {
+                match self.seen.add(attr.st_dev, attr.st_ino) {
+                    Ok(true) => {}
+                    Ok(false) => return 0,
+                    Err(error) => return fail(error),
+                }
+            }
             if level >= LEVELS_MAX {
                 return fail(libc::ELOOP);
             }
-            let dir = opendir(self.c_path());
+            let dir = opendir(self.reach());
             if dir.is_null() {
                 return if sys::errno() == libc::EACCES { self.visit(&attr, FTW_DNR, level) } else { -1 };
             }
@@ -254,6 +329,11 @@ impl Walk {
             if acts && said == FTW_SKIP_SUBTREE {
                 closedir(dir);
                 return 0;
+            }
+            let follows = self.flags & FTW_CHDIR != 0;
+            let own = dirfd(dir);
+            if said == 0 && follows && fchdir(own) != 0 {
+                said = -1;
             }
             let len = self.len;
             while said == 0 {
@@ -266,7 +346,7 @@ impl Walk {
                     continue;
                 }
                 said = match self.push(name) {
-                    Ok(()) => self.walk(level + 1),
+                    Ok(()) => self.walk(level + 1, own),
                     Err(error) => fail(error),
                 };
                 self.cut(len);
@@ -278,22 +358,55 @@ impl Walk {
                     break;
                 }
             }
+            if said == 0 && depth_first {
+                said = self.visit(&attr, FTW_DP, level);
+            }
             let error = sys::errno();
+            if follows && parent >= 0 {
+                fchdir(parent);
+            }
             closedir(dir);
             sys::set_errno(error);
-            if said == 0 && depth_first { self.visit(&attr, FTW_DP, level) } else { said }
+            said
         }
     }
 }
 
 unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
-    let mut walk = Walk { path: [0; process::PATH_BYTES], len: 0, visitor, flags, device: 0 };
+    let seen = Seen { places: ptr::null_mut(), count: 0, room: 0 };
+    let mut walk = Walk { seen, path: [0; process::PATH_BYTES], len: 0, visitor, flags, device: 0 };
     // SAFETY: the program's own path.
     unsafe {
         match walk.push(sys::bytes(path)) {
-            Ok(()) => walk.walk(0),
+            Ok(()) if flags & FTW_CHDIR != 0 => walk_following(&mut walk),
+            Ok(()) => walk.walk(0, -1),
             Err(error) => fail(error),
         }
+    }
+}
+
+/// A walk that the working directory follows, and from which it comes back.
+unsafe fn walk_following(walk: &mut Walk) -> c_int {
+    use crate::hooks::cwd::body::{chdir, fchdir};
+    use crate::hooks::open::body::{close, open};
+    let mut above = [0; process::PATH_BYTES];
+    let base = walk.base();
+    for (to, from) in above.iter_mut().zip(walk.path.get(..base).unwrap_or(&[])) {
+        *to = *from;
+    }
+    // SAFETY: C strings and descriptors of this function.
+    unsafe {
+        let back = open(c".".as_ptr(), libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0);
+        if back < 0 {
+            return -1;
+        }
+        let entered = if base == 0 { 0 } else { chdir(above.as_ptr().cast()) };
+        let said = if entered == 0 { walk.walk(0, -1) } else { -1 };
+        let error = sys::errno();
+        fchdir(back);
+        close(back);
+        sys::set_errno(error);
+        said
     }
 }
 
@@ -357,31 +470,6 @@ hooks! {
         if !is_on_volume(libc::AT_FDCWD, path) {
             return real::nftw(path, visit, descriptors, flags);
         }
-        if flags & FTW_CHDIR != 0 {
-            return fail(refuse(Refusal::Walk));
-        }
         walk(path, Visitor::New(visit), flags)
     }
-
-    fn fts_open(paths: *const *const c_char, options: c_int, compare: *mut c_void) -> *mut c_void {
-        if any_on_volume(paths) { fail(refuse(Refusal::Walk)) } else { real::fts_open(paths, options, compare) }
-    }
-
-    fn fts64_open(paths: *const *const c_char, options: c_int, compare: *mut c_void) -> *mut c_void {
-        if any_on_volume(paths) { fail(refuse(Refusal::Walk)) } else { real::fts64_open(paths, options, compare) }
-    }
-}
-
-unsafe fn any_on_volume(paths: *const *const c_char) -> bool {
-    let mut at = paths;
-    // SAFETY: the program promises an array that ends with null.
-    unsafe {
-        while process::is_on() && !at.is_null() && !(*at).is_null() {
-            if is_on_volume(libc::AT_FDCWD, *at) {
-                return true;
-            }
-            at = at.add(1);
-        }
-    }
-    false
 }
