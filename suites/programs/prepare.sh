@@ -39,8 +39,8 @@ fact() { echo "fact  $*"; }
 like() {
   local script=$SCRATCH/like.sh want got
   cat >"$script"
-  want=$(cd "$NATIVE" && D=$NATIVE bash "$script" 2>&1; echo "status $?")
-  got=$(weft_run bash -c 'cd /weft && D=/weft exec bash "$0"' "$script" 2>&1; echo "status $?")
+  want=$(cd "$NATIVE" && D=$NATIVE bash "$script" 2>&1 </dev/null; echo "status $?")
+  got=$(weft_run bash -c 'cd /weft && D=/weft exec bash "$0"' "$script" 2>&1 </dev/null; echo "status $?")
   if [ "$want" = "$got" ]; then
     pass "$1 ($(printf '%s' "$want" | wc -l) lines alike)"
     [ -z "${SHOW:-}" ] || echo "$want" | sed 's/^/    | /'
@@ -52,3 +52,17 @@ like() {
 NATIVE=$SCRATCH/native
 mkdir -p "$NATIVE"
 fsck_clean() { check "weft fsck" "$WEFT" fsck "$IMAGE"; }
+# source_of PACKAGE: fetches the package's upstream source archive by apt, prints its path.
+source_of() {
+  local dir=$SCRATCH/source lists
+  lists=$dir/lists; mkdir -p "$lists/partial"; chmod -R 777 "$dir"
+  (
+    cd "$dir"
+    . /etc/os-release
+    echo "deb-src http://deb.debian.org/debian $VERSION_CODENAME main" >list
+    apt=(apt-get -qq -o Dir::Etc::SourceList="$dir/list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$lists")
+    [ -n "$(ls "$lists" | grep Sources)" ] || timeout 120 "${apt[@]}" update
+    timeout 120 "${apt[@]}" source --download-only "$1"
+  ) >"$SCRATCH/apt" 2>&1 || { echo "MISSING  source of $1" >&2; tail -3 "$SCRATCH/apt" >&2; return 3; }
+  ls "$dir/$1"_*.orig.tar.?z
+}
