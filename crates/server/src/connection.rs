@@ -357,6 +357,7 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
         end(volume, &connection);
         return refuse(&socket, libc::ECONNREFUSED);
     }
+    volume.program_begins(&connection);
     let served =
         answer_hello(volume, &connection, &socket).and_then(|()| attend(volume, &connection, &mut socket));
     end(volume, &connection);
@@ -470,7 +471,7 @@ fn end(volume: &Volume, connection: &Connection) {
             close_last(volume, &last);
         }
     }
-    volume.add_measured(connection.measured());
+    volume.program_ends(connection);
 }
 
 /// The last reference to an open file is gone.

@@ -15,6 +15,7 @@ pub mod locks;
 pub mod maps;
 pub mod memory;
 pub mod open_files;
+pub mod programs;
 pub mod recorder;
 pub mod serve;
 pub mod server;
@@ -22,6 +23,7 @@ pub mod volume;
 
 pub use error::ServerError;
 pub use memory::SharedMemory;
+pub use programs::ProgramView;
 pub use recorder::Recorder;
 pub use server::{Server, socket_path};
-pub use volume::{DirectImage, ImageKind, Inspector, ProgramView, Told, Volume, VolumeOptions};
+pub use volume::{DirectImage, ImageKind, Inspector, Told, Volume, VolumeOptions};

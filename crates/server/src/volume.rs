@@ -1,21 +1,22 @@
 //! A served volume: a core, what is open on it, and who is connected.
 
+use crate::connection::Connection;
 use crate::error::ServerError;
 use crate::inodes::Inodes;
 use crate::locks::Locks;
 use crate::maps::Maps;
 use crate::memory::SharedMemory;
 use crate::open_files::OpenFiles;
+use crate::programs::{ProgramView, Programs};
 use crate::recorder::Recorder;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Instant;
+use weft_client::shared::VERSION;
 use weft_client::shared::volume::{Control, MAGIC, VolumePage};
-use weft_client::shared::{VERSION, channel::Measured};
-use weft_core::hist::{Histogram, Summary};
 use weft_placement::Engine;
 use weft_vfs::{BlockMap, FileSystem, Protections};
 
@@ -78,8 +79,7 @@ pub struct Told {
     pub next: u64,
 }
 
-/// Tells clients about the volume: called with a topic, a place to go on from, and what the programs that have ended
-/// saw. `None` when there is no such topic.
+/// Tells clients about the volume: called with a topic, a place to go on from, and what programs saw. `None` when there is no such topic.
 pub type Inspector = Box<dyn Fn(u64, u64, &ProgramView) -> Option<Told> + Send + Sync>;
 
 /// A served volume.
@@ -102,43 +102,10 @@ pub struct Volume {
     /// for a client.
     pub(crate) permissions: RwLock<()>,
     pub(crate) connections_made: AtomicU32,
-    pub(crate) totals: Totals,
+    pub(crate) programs: Programs,
     pub(crate) inspector: Option<Inspector>,
     pub(crate) recorder: Option<Arc<Recorder>>,
     notes: Mutex<BTreeMap<String, u64>>,
-}
-
-/// What clients measured, summed over those that have gone.
-#[derive(Default)]
-pub(crate) struct Totals {
-    reads: Histogram,
-    writes: Histogram,
-    syncs: Histogram,
-    direct_reads: AtomicU64,
-    direct_bytes: AtomicU64,
-    ring_bytes: AtomicU64,
-    calls: AtomicU64,
-}
-
-/// What a report shows of the programs' own view.
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct ProgramView {
-    /// Latency of reads.
-    pub reads: Summary,
-    /// Latency of writes.
-    pub writes: Summary,
-    /// Latency of fsync and its kin.
-    pub syncs: Summary,
-    /// Reads served without the server.
-    pub direct_reads: u64,
-    /// Bytes of device blocks read without the server.
-    pub direct_bytes: u64,
-    /// Bytes appended without the server.
-    pub ring_bytes: u64,
-    /// Calls that the server answered.
-    pub calls: u64,
-    /// What was asked for and refused, with how often.
-    pub notes: Vec<(String, u64)>,
 }
 
 impl Volume {
@@ -179,7 +146,7 @@ impl Volume {
             protections: Protections::of_host(),
             permissions: RwLock::new(()),
             connections_made: AtomicU32::new(0),
-            totals: Totals::default(),
+            programs: Programs::default(),
             inspector: None,
             recorder: None,
             notes: Mutex::new(BTreeMap::new()),
@@ -235,35 +202,25 @@ impl Volume {
         }
     }
 
-    /// Adds what a client measured, once, when it is gone.
-    pub(crate) fn add_measured(&self, measured: &Measured) {
-        let t = &self.totals;
-        t.reads.add(&measured.reads);
-        t.writes.add(&measured.writes);
-        t.syncs.add(&measured.syncs);
-        let reads = measured.direct_reads.load(Relaxed);
-        let bytes = measured.direct_blocks.load(Relaxed) * weft_core::BLOCK_BYTES as u64;
-        t.direct_reads.fetch_add(reads, Relaxed);
-        t.direct_bytes.fetch_add(bytes, Relaxed);
-        t.ring_bytes.fetch_add(measured.ring_bytes.load(Relaxed), Relaxed);
-        t.calls.fetch_add(measured.calls.load(Relaxed), Relaxed);
-        if let Some(direct) = &self.direct {
-            (direct.count_reads)(reads, bytes);
-        }
+    /// A program is connected from now on.
+    pub(crate) fn program_begins(&self, connection: &Arc<Connection>) {
+        self.programs.begin(connection);
     }
 
-    /// What the programs that have ended saw.
+    /// A program is gone.
+    pub(crate) fn program_ends(&self, connection: &Connection) {
+        self.programs.end(connection, &|reads, bytes| self.count_direct(reads, bytes));
+    }
+
+    /// What the programs have seen, those that run and those that have ended.
     pub fn program_view(&self) -> ProgramView {
-        let t = &self.totals;
-        ProgramView {
-            reads: t.reads.summary(),
-            writes: t.writes.summary(),
-            syncs: t.syncs.summary(),
-            direct_reads: t.direct_reads.load(Relaxed),
-            direct_bytes: t.direct_bytes.load(Relaxed),
-            ring_bytes: t.ring_bytes.load(Relaxed),
-            calls: t.calls.load(Relaxed),
-            notes: self.notes.lock().iter().map(|(line, n)| (line.clone(), *n)).collect(),
+        let notes = self.notes.lock().iter().map(|(line, n)| (line.clone(), *n)).collect();
+        self.programs.view(notes, &|reads, bytes| self.count_direct(reads, bytes))
+    }
+
+    fn count_direct(&self, reads: u64, bytes: u64) {
+        if let Some(direct) = &self.direct {
+            (direct.count_reads)(reads, bytes);
         }
     }
 

@@ -295,3 +295,31 @@ fn a_truncate_by_path_races_with_opens_and_closes_without_touching_other_files()
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
+
+#[test]
+fn programs_that_run_count_in_the_view_and_count_once_when_they_have_ended() {
+    let rig = Rig::new();
+    let view = || rig.server.as_ref().unwrap().volume().program_view();
+    let a = rig.client();
+    let file = create(&a, b"/x");
+    for _ in 0..10 {
+        a.write(file, b"data").unwrap();
+    }
+    a.fsync(file).unwrap();
+    let running = view();
+    assert_eq!(running.running.len(), 1);
+    assert!(running.calls >= 12, "{running:?}");
+    let calls = running.calls;
+    let b = rig.client();
+    create(&b, b"/y");
+    assert_eq!(view().running.len(), 2);
+    for client in [a, b] {
+        for fd in client.own_descriptors() {
+            let _ = weft_client::sys::close(fd);
+        }
+    }
+    assert!(rig.server.as_ref().unwrap().wait_idle(std::time::Duration::from_secs(10)));
+    let ended = view();
+    assert_eq!(ended.running.len(), 0);
+    assert_eq!(ended.calls, calls + 1);
+}
