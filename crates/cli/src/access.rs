@@ -16,6 +16,9 @@ use weft_client::{Client, ConnectOptions, WireStatfs};
 /// Where volumes appear to programs unless said otherwise; absolute symlinks below it stay on the volume.
 pub const MOUNT_POINT: &str = "/weft";
 
+/// What this command is called among the programs of a volume.
+const OWN_NAME: &str = "weft";
+
 /// A volume whose files can be used.
 pub struct Access {
     name: String,
@@ -80,9 +83,19 @@ impl Access {
         self.client.sync().map_err(|e| self.error("sync", e))
     }
 
-    /// What it has counted.
+    /// Whether another process serves it.
+    pub fn is_served_elsewhere(&self) -> bool {
+        self.hosted.is_none()
+    }
+
+    /// What it has counted. This command is not among the programs that run.
     pub fn snapshot(&self) -> Result<Snapshot, CliError> {
-        Ok(self.inspect(TOPIC_SNAPSHOT, 0)?.0)
+        let mut snapshot: Snapshot = self.inspect(TOPIC_SNAPSHOT, 0)?.0;
+        let running = &mut snapshot.programs.running;
+        if let Some(own) = running.iter().position(|name| name == OWN_NAME) {
+            running.remove(own);
+        }
+        Ok(snapshot)
     }
 
     /// Its zones.

@@ -369,12 +369,17 @@ pub struct FsckArgs {
 
 /// `weft stats`
 #[derive(Args, Debug)]
-#[command(
-    after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --json vol.img | jq .device.media_bytes\n\n\
+#[command(after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --watch vol.img\n  \
+    weft stats --json --watch=10 --count 6 vol.img | jq .device.media_bytes\n\n\
     The device counts since the format; streams and latencies are counted since the volume was mounted, so they are of \
-    interest while a server runs."
-)]
+    interest while a server runs. Programs that still run are in them.")]
 pub struct StatsArgs {
+    /// Show it again every so many seconds, with rates, while a server runs [default: 1]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    pub watch: Option<f64>,
+    /// End after so many times.
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub count: Option<u64>,
     /// Print JSON (docs/formats/report-json.md).
     #[arg(long)]
     pub json: bool,
@@ -385,8 +390,10 @@ pub struct StatsArgs {
 /// `weft zones`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft zones vol.img\n  weft zones --table vol.img | grep wal\n\n\
-    The picture has one sign per zone: . free, M metadata, o open for data, digits for how many tenths of a full \
-    zone's bytes are live (9 = nine tenths and more), - a zone that waits for its reset, x a bad one.")]
+    A cell is a zone: its colour is the stream of the zone's first data, its fill how much of the zone lives. Where \
+    standard output is no terminal, or NO_COLOR is set, the stream is a letter and the fill a digit (tenths). \
+    CLICOLOR_FORCE=1 gives colours anywhere. The volume of a running server is asked for its present state; any other is \
+    only looked at.")]
 pub struct ZonesArgs {
     /// A line per zone instead of a picture.
     #[arg(long)]

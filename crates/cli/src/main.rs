@@ -74,8 +74,8 @@ fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Mv(args) => command::files::mv(args),
         Command::Cp(args) => command::copy::run(args),
         Command::Fsck(args) => command::fsck::run(args),
-        Command::Stats(args) => command::stats::stats(args),
-        Command::Zones(args) => command::stats::zones(args),
+        Command::Stats(args) => command::stats::run(args),
+        Command::Zones(args) => command::zones::run(args),
         Command::Policy(args) => command::policy::run(args),
         Command::Version => version(),
     };

@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub core: Core,
     /// Streams that have or had files since the mount.
     pub streams: Vec<Stream>,
-    /// What programs saw since the mount; of those that have ended.
+    /// What programs saw since the mount, those that run among them.
     pub programs: ProgramView,
 }
 
@@ -70,6 +70,18 @@ pub struct Zones {
     pub open: u32,
     /// Of metadata.
     pub metadata: u32,
+    /// Partly written with data, and not open.
+    #[serde(default)]
+    pub parked: u32,
+    /// Full of data.
+    #[serde(default)]
+    pub full: u32,
+    /// Without anything that lives, waiting for their reset.
+    #[serde(default)]
+    pub dying: u32,
+    /// That the device can no longer write.
+    #[serde(default)]
+    pub bad: u32,
 }
 
 /// What the file core did since the mount.
@@ -190,6 +202,9 @@ pub struct Zone {
     pub kind: String,
     /// Stream of its first data; empty when there is none.
     pub stream: String,
+    /// The stream's number in tags.
+    #[serde(default)]
+    pub stream_id: u16,
     /// Lifetime group of its first data.
     pub group: u16,
     /// Bytes written.

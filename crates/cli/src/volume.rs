@@ -373,7 +373,7 @@ impl View {
             device: self.device.counters(),
             buffered_bytes: self.device.buffered_bytes(),
             device_latency: self.device.latencies(),
-            zones: Zones { free: stats.zones_free, open: stats.zones_open, metadata: stats.zones_meta },
+            zones: self.zone_counts(),
             core: Core {
                 user_bytes: stats.volume_bytes,
                 cleaned_zones: stats.gc_zones,
@@ -396,6 +396,22 @@ impl View {
         }
     }
 
+    fn zone_counts(&self) -> Zones {
+        let mut counts = Zones::default();
+        for zone in self.lfs.zones() {
+            *match (zone.state, zone.kind) {
+                ("free", _) => &mut counts.free,
+                ("dying", _) => &mut counts.dying,
+                ("bad", _) => &mut counts.bad,
+                (_, "meta") => &mut counts.metadata,
+                ("open", _) => &mut counts.open,
+                ("parked", _) => &mut counts.parked,
+                _ => &mut counts.full,
+            } += 1;
+        }
+        counts
+    }
+
     /// Zones from a number on, and where to go on (0 = that was all).
     fn zones(&self, from: u64) -> (Vec<Zone>, u64) {
         let all = self.lfs.zones();
@@ -409,6 +425,7 @@ impl View {
                     "data" => self.stream_name(z.tag.stream),
                     _ => String::new(),
                 },
+                stream_id: z.tag.stream.0,
                 group: z.tag.group.0,
                 written_bytes: u64::from(z.write_pointer) * BLOCK_BYTES as u64,
                 live_bytes: z.live_bytes,

@@ -13,3 +13,4 @@ pub mod replay;
 pub mod run;
 pub mod serve;
 pub mod stats;
+pub mod zones;

@@ -1,121 +1,229 @@
-//! `weft stats` and `weft zones`.
+//! `weft stats`: what a volume has counted, once or while it is used.
 
 use crate::access::Access;
-use crate::args::{StatsArgs, ZonesArgs};
+use crate::args::StatsArgs;
+use crate::command::zones::by_state;
 use crate::error::CliError;
-use crate::report::size_or_dash;
-use crate::say::Out;
-use crate::snapshot::Zone;
+use crate::report::{latency_table, size_or_dash};
+use crate::say::{Out, say};
+use crate::snapshot::Snapshot;
+use crate::sys::signal;
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
+use weft_core::units::format_size;
 
-/// Zones in one line of the picture.
-const PER_LINE: usize = 64;
+/// How often an interrupt is looked for.
+const STEP: Duration = Duration::from_millis(50);
+/// Moves to the upper left corner and clears the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
-fn print(text: &str) -> Result<(), CliError> {
+/// Writes to standard output.
+pub fn print(text: &str) -> Result<(), CliError> {
     let mut out = Out::new();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
 }
 
-/// One value as a line of JSON.
+/// One value as lines of JSON.
 pub fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
     let text = serde_json::to_string_pretty(value);
     text.map(|t| t + "\n").map_err(|e| CliError::io("write", Path::new("JSON"), e.into()))
 }
 
 /// Shows what a volume has counted.
-pub fn stats(args: &StatsArgs) -> Result<(), CliError> {
+pub fn run(args: &StatsArgs) -> Result<(), CliError> {
     let access = Access::look(&args.image)?;
-    let snapshot = access.snapshot();
+    let done = match args.watch {
+        Some(seconds) => watch(&access, args, seconds),
+        None => access
+            .snapshot()
+            .and_then(|now| print(&if args.json { json_line(&now)? } else { now.to_string() })),
+    };
     access.close()?;
-    let snapshot = snapshot?;
-    print(&if args.json { json_line(&snapshot)? } else { snapshot.to_string() })
+    done
 }
 
-/// Shows the zones of a volume.
-pub fn zones(args: &ZonesArgs) -> Result<(), CliError> {
-    let access = Access::look(&args.image)?;
-    let told = access.zones().and_then(|zones| Ok((zones, access.snapshot()?.volume.zone_bytes)));
-    access.close()?;
-    let (zones, zone_bytes) = told?;
-    print(&match (args.json, args.table) {
-        (true, _) => json_line(&zones)?,
-        (_, true) => table(&zones).to_string(),
-        _ => picture(&zones, zone_bytes),
-    })
-}
-
-fn table(zones: &[Zone]) -> Table {
-    let mut table = Table::new(&[
-        ("zone", Align::Right),
-        ("state", Align::Left),
-        ("holds", Align::Left),
-        ("stream of its first data", Align::Left),
-        ("group", Align::Right),
-        ("written", Align::Right),
-        ("live", Align::Right),
-    ]);
-    for z in zones {
-        let group = if z.kind == "data" { z.group.to_string() } else { "-".to_string() };
-        let stream = if z.stream.is_empty() { "-".to_string() } else { z.stream.clone() };
-        let bytes = [size_or_dash(z.written_bytes), size_or_dash(z.live_bytes)];
-        let head = [z.zone.to_string(), z.state.clone(), z.kind.clone(), stream, group];
-        table.row(head.into_iter().chain(bytes));
+fn watch(access: &Access, args: &StatsArgs, seconds: f64) -> Result<(), CliError> {
+    if !access.is_served_elsewhere() {
+        return Err(CliError::said(
+            format!("{}: no server runs, so there is nothing to watch", args.image.display()),
+            "start one with 'weft serve' or 'weft run', or leave --watch out",
+        ));
     }
-    table
+    let interval = Duration::try_from_secs_f64(seconds.max(STEP.as_secs_f64())).unwrap_or(Duration::MAX);
+    let clears = io::stdout().is_terminal();
+    let first = access.snapshot()?;
+    let begun = Instant::now();
+    let (mut before, mut then) = (first.clone(), begun);
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 && pause(interval) {
+        let now = match access.snapshot() {
+            Ok(now) => now,
+            // Its end is no failure of who watched it.
+            Err(CliError::File { source, .. }) if source.raw_os_error() == Some(libc::EIO) => {
+                say(format_args!("weft: the server of {} has ended", args.image.display()));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let text = if args.json {
+            let line = serde_json::to_string(&now);
+            line.map_err(|e| CliError::io("write", Path::new("JSON"), e.into()))? + "\n"
+        } else {
+            let interval = Interval { before: &before, now: &now, seconds: then.elapsed().as_secs_f64() };
+            let screen = interval.screen(&first, begun.elapsed());
+            if clears { format!("{CLEAR}{screen}") } else { format!("{screen}\n") }
+        };
+        print(&text)?;
+        (before, then) = (now, Instant::now());
+        left -= 1;
+    }
+    Ok(())
 }
 
-fn sign(zone: &Zone, zone_bytes: u64) -> char {
-    match (zone.state.as_str(), zone.kind.as_str()) {
-        ("bad", _) => 'x',
-        ("free", _) => '.',
-        ("dying", _) => '-',
-        (_, "meta") => 'M',
-        ("open", _) => 'o',
-        _ => {
-            let tenths = zone.live_bytes.saturating_mul(10) / zone_bytes.max(1);
-            char::from_digit(tenths.min(9) as u32, 10).unwrap_or('9')
+/// Waits; false when the user interrupts.
+fn pause(interval: Duration) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < interval {
+        if signal::was_interrupted() {
+            return false;
+        }
+        std::thread::sleep(STEP.min(interval.saturating_sub(begun.elapsed())));
+    }
+    !signal::was_interrupted()
+}
+
+/// Two moments, and how far apart they are.
+struct Interval<'a> {
+    before: &'a Snapshot,
+    now: &'a Snapshot,
+    seconds: f64,
+}
+
+impl Interval<'_> {
+    fn per_second(&self, now: u64, before: u64) -> u64 {
+        (now.saturating_sub(before) as f64 / self.seconds.max(1e-3)) as u64
+    }
+
+    /// Bytes in a second, `-` for none.
+    fn rate(&self, now: u64, before: u64) -> String {
+        match self.per_second(now, before) {
+            0 => "-".to_string(),
+            bytes => format!("{}/s", format_size(bytes)),
         }
     }
-}
 
-fn picture(zones: &[Zone], zone_bytes: u64) -> String {
-    let mut text = String::new();
-    for (line, part) in zones.chunks(PER_LINE).enumerate() {
-        let signs: String = part.iter().map(|zone| sign(zone, zone_bytes)).collect();
-        let _ = writeln!(text, "{:>6}  {signs}", line * PER_LINE);
+    fn screen(&self, first: &Snapshot, watched: Duration) -> String {
+        let (now, before) = (self.now, self.before);
+        let (v, space) = (&now.volume, &now.space);
+        let used = space.total_bytes - space.free_bytes.min(space.total_bytes);
+        let percent = used as f64 * 100.0 / space.total_bytes.max(1) as f64;
+        let mut text = format!(
+            "{}  {percent:.0} % full ({} used, {} free)  mode {}, policy {}\n",
+            v.name,
+            format_size(used),
+            format_size(space.free_bytes),
+            v.mode,
+            v.policy
+        );
+        let programs = &now.programs.running;
+        let names = if programs.is_empty() { "none".to_string() } else { programs.join(", ") };
+        let _ = writeln!(text, "programs   {names}");
+        let since_first = now.since(first);
+        let _ = writeln!(
+            text,
+            "WAF        {:.3} in the last {:.1} s, {:.3} in {} s, {:.3} since the format (by cleaning alone {:.3}, {:.3}, {:.3})",
+            now.since(before).waf(),
+            self.seconds,
+            since_first.waf(),
+            watched.as_secs(),
+            now.waf(),
+            now.since(before).data_waf(),
+            since_first.data_waf(),
+            now.data_waf()
+        );
+        let (d, b) = (&now.device, &before.device);
+        let _ = writeln!(
+            text,
+            "device     programs {}, relocated {}, metadata {}, read {}",
+            self.rate(d.host_bytes, b.host_bytes),
+            self.rate(d.gc_bytes, b.gc_bytes),
+            self.rate(d.metadata_bytes, b.metadata_bytes),
+            self.rate(d.read_bytes, b.read_bytes)
+        );
+        let _ = writeln!(text, "zones      {}", by_state(&now.zones, v.open_zones_max));
+        let streams = self.streams();
+        if !streams.is_empty() {
+            let _ = write!(text, "\n{streams}");
+        }
+        let p = &now.programs;
+        let calls = [("reads", &p.reads), ("writes", &p.writes), ("fsyncs", &p.syncs)];
+        let latencies = latency_table("calls of programs", &calls);
+        if !latencies.is_empty() {
+            let (r, w, s) = (
+                self.per_second(p.reads.count, before.programs.reads.count),
+                self.per_second(p.writes.count, before.programs.writes.count),
+                self.per_second(p.syncs.count, before.programs.syncs.count),
+            );
+            let _ = write!(text, "\n{latencies}  now {r} reads/s, {w} writes/s, {s} fsyncs/s\n");
+        }
+        text
     }
-    text.push_str("\n        . free  M metadata  o open  0-9 tenths live  - waits for its reset  x bad\n");
-    text
+
+    fn streams(&self) -> Table {
+        let mut table = Table::new(&[
+            ("stream", Align::Left),
+            ("written", Align::Right),
+            ("now", Align::Right),
+            ("relocated", Align::Right),
+            ("now", Align::Right),
+            ("zones", Align::Right),
+            ("live", Align::Right),
+        ])
+        .indented(2);
+        for s in &self.now.streams {
+            let before = self.before.streams.iter().find(|b| b.id == s.id);
+            let (bytes, gc_bytes) = before.map_or((0, 0), |b| (b.bytes, b.gc_bytes));
+            table.row([
+                s.name.clone(),
+                size_or_dash(s.bytes),
+                self.rate(s.bytes, bytes),
+                size_or_dash(s.gc_bytes),
+                self.rate(s.gc_bytes, gc_bytes),
+                s.zones.to_string(),
+                size_or_dash(s.live_bytes),
+            ]);
+        }
+        table
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::Stream;
 
     #[test]
-    fn a_zone_is_drawn_by_what_it_is_and_how_much_of_it_lives() {
-        let zone = |state: &str, kind: &str, live_bytes| Zone {
-            zone: 0,
-            state: state.into(),
-            kind: kind.into(),
-            stream: String::new(),
-            group: 0,
-            written_bytes: 100,
-            live_bytes,
-        };
-        let zones = [
-            zone("free", "-", 0),
-            zone("full", "meta", 0),
-            zone("open", "data", 50),
-            zone("full", "data", 55),
-            zone("full", "data", 100),
-            zone("dying", "data", 0),
-            zone("bad", "-", 0),
-        ];
-        assert!(picture(&zones, 100).starts_with("     0  .Mo59-x\n"), "{}", picture(&zones, 100));
+    fn rates_are_of_the_interval_and_sums_of_all_time() {
+        let stream = |bytes| Stream { id: 3, name: "p.wal".into(), bytes, zones: 2, ..Stream::default() };
+        let mut before = Snapshot { streams: vec![stream(10 << 20)], ..Snapshot::default() };
+        before.device.host_bytes = 10 << 20;
+        before.device.media_bytes = 10 << 20;
+        let mut now = Snapshot { streams: vec![stream(14 << 20)], ..before.clone() };
+        now.device.host_bytes = 14 << 20;
+        now.device.gc_bytes = 2 << 20;
+        now.device.media_bytes = 16 << 20;
+        now.programs.running = vec!["db_bench".into(), "sh".into()];
+        let interval = Interval { before: &before, now: &now, seconds: 2.0 };
+        let text = interval.screen(&before, Duration::from_secs(2));
+        assert!(text.contains("programs   db_bench, sh\n"), "{text}");
+        assert!(text.contains("1.500 in the last 2.0 s"), "{text}");
+        assert!(text.contains("programs 2.00 MiB/s, relocated 1.00 MiB/s, metadata -, read -"), "{text}");
+        let row = text.lines().find(|line| line.contains("p.wal")).unwrap();
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(words, ["p.wal", "14.0", "MiB", "2.00", "MiB/s", "-", "-", "2", "-"]);
     }
 }

@@ -4,5 +4,6 @@ pub mod file;
 pub mod memory;
 pub mod peer;
 pub mod signal;
+pub mod terminal;
 pub mod time;
 pub mod xattr;

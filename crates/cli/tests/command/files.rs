@@ -87,7 +87,7 @@ fn one_file_that_cannot_be_read_does_not_keep_the_others_back() {
 }
 
 #[test]
-fn zones_are_drawn_listed_and_given_as_json() {
+fn zones_hold_what_was_copied_and_metadata() {
     let bench = Bench::with_volume();
     bench.file("f", noise(2_500_000, 1));
     bench.weft(&["cp", "f", "vol.img:/f"]).success();
@@ -97,11 +97,6 @@ fn zones_are_drawn_listed_and_given_as_json() {
     let live: u64 = zones.iter().map(|z| z["live_bytes"].as_u64().unwrap()).sum();
     assert!(live >= 2_500_000, "{live}");
     assert!(zones.iter().any(|z| z["kind"] == "meta"));
-    let picture = bench.stdout(&["zones", "vol.img"]);
-    let line = picture.lines().next().unwrap();
-    assert_eq!(line.split_whitespace().last().unwrap().len(), 64, "{picture}");
-    assert!(line.contains('M') && line.contains('.'), "{picture}");
-    assert!(bench.stdout(&["zones", "--table", "vol.img"]).lines().count() == 66);
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod fsck;
 #[cfg(test)]
 mod hints;
 #[cfg(test)]
+mod inspect;
+#[cfg(test)]
 mod look;
 #[cfg(test)]
 mod policy;
