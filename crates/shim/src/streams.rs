@@ -39,6 +39,7 @@ struct FileHead {
 }
 
 const UNBUFFERED: c_int = 0x2;
+const ERROR_SEEN: c_int = 0x20;
 const NO_READS: c_int = 0x4;
 const NO_WRITES: c_int = 0x8;
 const LINE_BUFFERED: c_int = 0x200;
@@ -57,10 +58,13 @@ struct Entry {
     /// Null: free. Being made: dangling.
     stream: AtomicPtr<FILE>,
     fd: AtomicI32,
+    /// 1 for wide characters, -1 for bytes, 0 not yet known.
+    orientation: AtomicI32,
 }
 
-static ENTRIES: [Entry; STREAMS_MAX] =
-    [const { Entry { stream: AtomicPtr::new(ptr::null_mut()), fd: AtomicI32::new(-1) } }; STREAMS_MAX];
+static ENTRIES: [Entry; STREAMS_MAX] = [const {
+    Entry { stream: AtomicPtr::new(ptr::null_mut()), fd: AtomicI32::new(-1), orientation: AtomicI32::new(0) }
+}; STREAMS_MAX];
 /// Entries from here on were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -71,6 +75,7 @@ fn claim() -> Result<&'static Entry, Errno> {
             && entry.stream.compare_exchange(ptr::null_mut(), making, AcqRel, Relaxed).is_ok()
         {
             USED.fetch_max(number + 1, AcqRel);
+            entry.orientation.store(0, Relaxed);
             return Ok(entry);
         }
     }
@@ -88,6 +93,22 @@ fn find(stream: *mut FILE) -> Option<&'static Entry> {
 /// The descriptor of a stream of ours.
 pub fn descriptor_of(stream: *mut FILE) -> Option<c_int> {
     find(stream).map(|entry| entry.fd.load(Acquire))
+}
+
+/// Decides what a stream of ours is for (more than 0: wide characters, less: bytes) if that is open, as `fwide` does; what it
+/// is for.
+pub fn orient(stream: *mut FILE, mode: c_int) -> c_int {
+    let Some(entry) = find(stream) else { return 0 };
+    match entry.orientation.compare_exchange(0, mode.signum(), AcqRel, Acquire) {
+        Ok(_) => mode.signum(),
+        Err(decided) => decided,
+    }
+}
+
+/// Sets a stream's mark that an error has happened, which `ferror` tells.
+pub fn mark_error(stream: *mut FILE) {
+    // SAFETY: a live stream of glibc's begins with this head; the caller holds the stream.
+    unsafe { (*stream.cast::<FileHead>()).flags |= ERROR_SEEN };
 }
 
 /// Whether a stream is ours.

@@ -81,6 +81,7 @@ probes! {
     splice: bytes_move_between_files_and_pipes,
     stamps: times_never_go_back,
     stdio: streams_read_and_write,
+    wide: wide_characters_are_read_and_written,
     walk: trees_are_walked_by_libc_as_elsewhere,
     vectored: all_forms_of_reading_and_writing_agree,
 }

@@ -75,6 +75,7 @@ pub mod spawn;
 pub mod stdio;
 pub mod temp;
 pub mod walk;
+pub mod wide;
 
 macro_rules! groups {
     ($($group:ident),* $(,)?) => {
@@ -88,5 +89,5 @@ macro_rules! groups {
 }
 groups!(
     aio, control, cwd, data, dir, exec, exit, fork, fts, kernel, meta, mmap, names, open, print, raw, socket,
-    spawn, stdio, temp, walk
+    spawn, stdio, temp, walk, wide
 );
