@@ -409,7 +409,8 @@ pub struct ZonesArgs {
 #[derive(Subcommand, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft policy list\n  weft policy show rocksdb > my.toml\n  weft policy check my.toml\n  \
-    weft policy explain --process db_bench --thread rocksdb:low0 /db/000012.sst"
+    weft policy explain --program db_bench --thread rocksdb:low0 /db/000012.sst\n  \
+    weft policy explain --policy my.toml --size 3M /data/x.bin"
 )]
 pub enum PolicyCommand {
     /// List the policies that come with weft.
@@ -426,8 +427,9 @@ pub enum PolicyCommand {
     },
     /// Say where a file's data would go, and why.
     Explain {
-        /// Name of the process that creates it.
-        #[arg(long, default_value = "", hide_default_value = true)]
+        /// Name of the program that creates it, as `ps -o comm` shows it.
+        #[arg(long, visible_alias = "program", value_name = "NAME")]
+        #[arg(default_value = "", hide_default_value = true)]
         process: String,
         /// Name of the thread.
         #[arg(long)]

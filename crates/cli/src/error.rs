@@ -22,9 +22,17 @@ pub enum CliError {
         /// Why.
         source: LfsError,
     },
-    /// A policy cannot be read.
+    /// A policy cannot be used.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A policy's text is wrong.
+    #[error("{source}{excerpt}")]
+    PolicyText {
+        /// What is wrong.
+        source: Box<PolicyError>,
+        /// The line in question, with a mark below the place; begins with a new line, or is empty.
+        excerpt: String,
+    },
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -125,6 +133,9 @@ impl CliError {
                 "'weft format --force IMAGE' makes a new volume of it"
             }
             CliError::Volume { .. } => "'weft fsck IMAGE' tells more",
+            CliError::PolicyText { .. } => {
+                "docs/formats/policy-toml.md tells every key; 'weft policy show generic' prints an example"
+            }
             CliError::WouldOverwrite { .. } => "give --force to overwrite it: everything in it will be lost",
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::ENOSPC) => {
                 "the volume is full: remove files ('weft rm') or format a larger one; 'weft df' shows the space"

@@ -108,7 +108,27 @@ pub fn read_policy(path: &Path) -> Result<Policy, CliError> {
         return Ok(shipped?);
     }
     let text = std::fs::read_to_string(path).map_err(|e| CliError::io("policy", path, e))?;
-    Ok(Policy::parse(&text, &name)?)
+    Policy::parse(&text, &name).map_err(|source| {
+        let excerpt = excerpt(&text, source.line, source.column);
+        CliError::PolicyText { source: Box::new(source), excerpt }
+    })
+}
+
+/// A line of a text with a mark below one of its columns.
+fn excerpt(text: &str, line: usize, column: usize) -> String {
+    let Some(content) = line.checked_sub(1).and_then(|index| text.lines().nth(index)) else {
+        return String::new();
+    };
+    let number = line.to_string();
+    let blank = " ".repeat(number.len());
+    // Tabs stay, so that the mark stands below its place whatever they are worth.
+    let before: String =
+        content.chars().take(column.saturating_sub(1)).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let mark = if column == 0 { "" } else { "^" };
+    format!(
+        "\n      {number} | {}\n      {blank} | {before}{mark}",
+        content.replace(|c: char| c.is_control() && c != '\t', "?")
+    )
 }
 
 /// CRCs in memory that clients read.

@@ -14,7 +14,7 @@
 
 use crate::context::{FileContext, OpenIntent};
 use crate::estimate::{LifetimeEstimate, LifetimeSummary};
-use crate::explain::Explanation;
+use crate::explain::{self, Considered, Explanation};
 use crate::group::Grouper;
 use crate::hash::{spread, stable_hash};
 use crate::mode::{Mode, RANDOM_STREAMS};
@@ -256,7 +256,20 @@ impl Engine {
             group: stream.map_or(LifetimeGroup(0), |s| s.grouper.peek(ctx)),
             grouping: stream.map_or_else(String::new, |s| s.grouper.spec().to_string()),
             lifetime_bytes: stream.and_then(|s| s.lifetime.expected_bytes()),
+            considered: self.considered(ctx, decided),
         }
+    }
+
+    /// The rules that were tried, of the policy that was chosen and of the one that took what it left.
+    fn considered(&self, ctx: &FileContext<'_>, decided: Option<(usize, Match, Chosen)>) -> Vec<Considered> {
+        let Some((deciding, matched, _)) = decided else { return Vec::new() };
+        let chosen = self.choose(ctx).map(|(policy, _)| policy);
+        let mut tried = Vec::new();
+        if let Some(chosen) = chosen.filter(|&chosen| chosen != deciding) {
+            tried.extend(explain::consider(&self.policies[chosen], None, ctx));
+        }
+        tried.extend(explain::consider(&self.policies[deciding], matched.rule, ctx));
+        tried
     }
 
     fn stream(&self, id: StreamId) -> Option<&Stream> {
@@ -399,6 +412,7 @@ impl Engine {
             return Err(PolicyError {
                 origin: "policies".to_string(),
                 line: 0,
+                column: 0,
                 problem: Problem::OutOfRange { key: "number of streams", value, min: 1, max },
             });
         }

@@ -1,5 +1,8 @@
 //! Why a file was placed where it was, in words.
 
+use crate::context::{FileContext, OpenIntent};
+use crate::name;
+use crate::policy::{Asked, Policy};
 use std::fmt;
 use weft_core::units::format_size;
 use weft_core::{DataClass, LifetimeGroup, StreamId};
@@ -27,6 +30,100 @@ pub struct Explanation {
     pub grouping: String,
     /// Bytes that the volume is expected to take from programs until the data dies; `None` = unknown.
     pub lifetime_bytes: Option<u64>,
+    /// The rules that were tried, in order.
+    pub considered: Vec<Considered>,
+}
+
+/// A rule that was tried on a file.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Considered {
+    /// Its policy.
+    pub policy: String,
+    /// The line in which it begins.
+    pub line: usize,
+    /// Its stream.
+    pub stream: String,
+    /// What it asks for, in words; empty when it takes every file.
+    pub conditions: String,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// What came of a rule.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It decided.
+    Decides,
+    /// All that it asks for holds, but the rule in this line came first.
+    TooLate(usize),
+    /// This does not hold.
+    Unmet {
+        /// What it asks for.
+        asked: Asked,
+        /// What the file has instead.
+        is: String,
+    },
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Decides => f.write_str("decides"),
+            Verdict::TooLate(line) => write!(f, "would match, but line {line} comes first"),
+            Verdict::Unmet { asked, is } => {
+                let what = match asked {
+                    Asked::Path => "the path",
+                    Asked::Name => "the name",
+                    Asked::Shape => "the name's shape",
+                    Asked::Process => "the process",
+                    Asked::Thread => "the thread",
+                    Asked::Flags => "it is opened for",
+                    Asked::Hint => "the hint",
+                    Asked::Size => "the size",
+                };
+                let is = if is.is_empty() { "unknown" } else { is };
+                if *asked == Asked::Flags { write!(f, "{what} {is}") } else { write!(f, "{what} is {is}") }
+            }
+        }
+    }
+}
+
+/// The rules of a policy as they were tried on a file. `decided` is the rule that decided, when one of them did.
+pub(crate) fn consider(policy: &Policy, decided: Option<usize>, ctx: &FileContext<'_>) -> Vec<Considered> {
+    let line_of = |index: usize| policy.rule(index).map_or(0, |rule| rule.line);
+    let rules = policy.rules().zip(policy.unmet(ctx)).enumerate();
+    rules
+        .map(|(index, (rule, unmet))| Considered {
+            policy: policy.name().to_string(),
+            line: rule.line,
+            stream: policy.streams().get(rule.stream).map_or_else(String::new, |s| s.name.clone()),
+            conditions: rule.conditions.to_string(),
+            verdict: match (unmet, decided) {
+                (Some(asked), _) => Verdict::Unmet { asked, is: of_file(asked, ctx) },
+                (None, Some(first)) if first < index => Verdict::TooLate(line_of(first)),
+                (None, _) => Verdict::Decides,
+            },
+        })
+        .collect()
+}
+
+/// What a file has of what a rule asks for.
+fn of_file(asked: Asked, ctx: &FileContext<'_>) -> String {
+    let (_, file_name) = name::split(ctx.path);
+    match asked {
+        Asked::Path => String::from_utf8_lossy(ctx.path).into_owned(),
+        Asked::Name => String::from_utf8_lossy(file_name).into_owned(),
+        Asked::Shape => name::shape(file_name).to_string(),
+        Asked::Process => ctx.process.to_string(),
+        Asked::Thread => ctx.thread.to_string(),
+        Asked::Flags => {
+            let set = OpenIntent::NAMES.iter().filter(|(_, bit)| ctx.flags.contains(*bit));
+            set.map(|(name, _)| *name).collect::<Vec<_>>().join("+")
+        }
+        Asked::Hint => ctx.hint.to_string(),
+        Asked::Size => format_size(ctx.size),
+    }
 }
 
 impl fmt::Display for Explanation {

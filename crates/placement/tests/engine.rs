@@ -216,3 +216,34 @@ fn threads_that_place_at_once_agree_on_the_streams() {
     distinct.dedup();
     assert_eq!(distinct.len(), 40);
 }
+
+#[test]
+fn every_rule_that_was_tried_says_what_came_of_it() {
+    let text = "name = \"p\"\n[[stream]]\nname = \"a\"\n[[stream]]\nname = \"b\"\n\
+        [[rule]]\nname = \"*.log\"\nthread = \"w*\"\nstream = \"a\"\n\
+        [[rule]]\npath = \"/db/*\"\nstream = \"b\"\n\
+        [[rule]]\nname = \"*\"\nmax_size = \"1M\"\nstream = \"a\"\n\
+        [[rule]]\nhint = [\"long\"]\nstream = \"a\"\n";
+    let engine = Engine::new(Mode::Rules, Some(Policy::parse(text, "p.toml").unwrap()), 0).unwrap();
+    let ctx = FileContext { thread: "main", ..FileContext::new(b"/db/1.log") };
+    let told = engine.explain(&ctx).considered;
+    let verdicts: Vec<(usize, String)> = told.iter().map(|c| (c.line, c.verdict.to_string())).collect();
+    let expected = [
+        (6, "the thread is main"),
+        (10, "decides"),
+        (13, "would match, but line 10 comes first"),
+        (17, "the hint is not-set"),
+    ];
+    let expected: Vec<(usize, String)> =
+        expected.iter().map(|(line, text)| (*line, text.to_string())).collect();
+    assert_eq!(verdicts, expected);
+    // A file that the policy leaves to the generic one shows both policies' rules.
+    let other = engine.explain(&FileContext::new(b"/elsewhere/big.bin")).considered;
+    assert!(other.iter().any(|c| c.policy == "p"), "{other:?}");
+    let large = FileContext { size: 2 << 20, ..FileContext::new(b"/x/y.bin") };
+    let told = engine.explain(&large);
+    assert_eq!(told.considered[2].verdict.to_string(), "the size is 2.00 MiB");
+    assert_eq!(told.considered[..4].iter().map(|c| c.policy.as_str()).collect::<Vec<_>>(), ["p"; 4]);
+    assert!(told.considered[4..].iter().all(|c| c.policy == "generic") && told.considered.len() > 4);
+    assert_eq!(Engine::new(Mode::Off, None, 0).unwrap().explain(&ctx).considered, []);
+}

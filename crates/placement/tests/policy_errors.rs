@@ -3,12 +3,13 @@
 // The lint spares test functions but not the functions that they share.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use weft_placement::Policy;
+use weft_placement::{Policy, PolicyError};
 
 const HEAD: &str = "name = \"p\"\n[[stream]]\nname = \"a\"\n";
 
+/// The error without its column, which has a test of its own.
 fn error(text: &str) -> String {
-    Policy::parse(text, "my.toml").expect_err(text).to_string()
+    PolicyError { column: 0, ..Policy::parse(text, "my.toml").expect_err(text) }.to_string()
 }
 
 /// The error of a policy whose first stream "a" is followed by this text, which begins in line 4.
@@ -135,4 +136,23 @@ fn the_example_in_the_documentation_is_a_policy() {
     let policy = Policy::parse(example, "the documentation").unwrap();
     assert_eq!((policy.name(), policy.streams().len(), policy.rules().count()), ("kafka", 3, 2));
     assert_eq!(policy.default_stream().map(|s| s.name.as_str()), Some("meta"));
+}
+
+#[test]
+fn the_column_counts_characters_up_to_what_is_wrong() {
+    let place = |text: &str| {
+        let error = Policy::parse(text, "my.toml").expect_err(text);
+        (error.line, error.column, error.to_string())
+    };
+    let place_of = |text: &str| {
+        let (line, column, _) = place(text);
+        (line, column)
+    };
+    let rule = |text: &str| format!("{HEAD}[[rule]]\n{text}\n");
+    let (line, column, told) = place(&rule("name = [\"*.é\", \"[a\"]\nstream = \"a\""));
+    assert_eq!((line, column), (5, 16));
+    assert!(told.starts_with("my.toml:5:16: name = \"[a\""), "{told}");
+    assert_eq!(place_of(&rule("name = \"*\"\nstream =   \"b\"")), (6, 12));
+    assert_eq!(place_of(&rule("nmae = \"*\"\nstream = \"a\"")), (5, 1));
+    assert_eq!(place_of("name = \"p\"\n"), (0, 0));
 }

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weft_core::units::parse_size;
-use weft_placement::{FileContext, Policy, WriteHint};
+use weft_placement::{Explanation, FileContext, Policy, WriteHint};
 
 /// Shows, checks and explains policies.
 pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
@@ -54,10 +54,38 @@ pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
                 hint,
                 ..FileContext::new(path.as_bytes())
             };
-            format!("{}\n", placement.choice().engine()?.explain(&context))
+            in_words(&placement.choice().engine()?.explain(&context))
         }
     };
     let mut out = Out::new();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
+}
+
+/// Where a file goes and why, and what came of every rule that was tried.
+fn in_words(explained: &Explanation) -> String {
+    let mut text = format!("{explained}\n");
+    if explained.considered.is_empty() {
+        return text;
+    }
+    let mut table = Table::new(&[
+        ("policy", Align::Left),
+        ("line", Align::Right),
+        ("stream", Align::Left),
+        ("here", Align::Left),
+        ("asks for", Align::Left),
+    ]);
+    for rule in &explained.considered {
+        let asks = if rule.conditions.is_empty() { "every file" } else { &rule.conditions };
+        table.row([
+            rule.policy.clone(),
+            rule.line.to_string(),
+            rule.stream.clone(),
+            rule.verdict.to_string(),
+            asks.to_string(),
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&table.to_string());
+    text
 }

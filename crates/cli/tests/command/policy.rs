@@ -14,10 +14,15 @@ fn a_shipped_policy_is_listed_shown_and_passes_its_own_check() {
 }
 
 #[test]
-fn a_bad_policy_is_refused_with_file_and_line() {
+fn a_bad_policy_is_refused_with_its_file_line_and_column_and_what_to_do() {
     let bench = Bench::empty();
     bench.file("bad.toml", "name = 'bad'\n[[stream]]\nname = 'a'\n[[rule]]\nname = '*.x'\nstream = 'b'\n");
-    bench.weft(&["policy", "check", "bad.toml"]).code(1).stderr(contains("bad.toml")).stderr(contains("6"));
+    bench
+        .weft(&["policy", "check", "bad.toml"])
+        .code(1)
+        .stderr(contains("weft: bad.toml:6:10: there is no stream \"b\"; define it with [[stream]]"))
+        .stderr(contains("      6 | stream = 'b'\n        |          ^\n"))
+        .stderr(contains("docs/formats/policy-toml.md"));
     bench.weft(&["run", "--volume", "mem:64M", "--policy", "bad.toml", "--", "true"]).code(125);
 }
 
@@ -32,4 +37,23 @@ fn the_place_of_a_file_is_explained() {
         .weft(&["policy", "explain", "--mode", "off", "/db/000012.sst"])
         .success()
         .stdout(contains("mode off"));
+}
+
+#[test]
+fn rules_that_did_not_match_say_why() {
+    let bench = Bench::empty();
+    bench
+        .weft(&["policy", "explain", "--program", "db_bench", "--thread", "rocksdb:low0", "/db/000012.sst"])
+        .success()
+        .stdout(contains("it applies to process db_bench"))
+        .stdout(contains("the name's shape is #.sst"))
+        .stdout(contains("the thread is rocksdb:low0"))
+        .stdout(contains("decides"))
+        .stdout(contains("the name is 000012.sst"));
+    bench.file("my.toml", "name = 'my'\n[[stream]]\nname = 'a'\n[[rule]]\nmin_size = '1M'\nstream = 'a'\n");
+    bench
+        .weft(&["policy", "explain", "--policy", "my.toml", "--size", "4K", "/x.log"])
+        .success()
+        .stdout(contains("the size is 4.00 KiB"))
+        .stdout(contains("generic"));
 }

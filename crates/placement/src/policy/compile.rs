@@ -205,12 +205,62 @@ impl Policy {
     }
 }
 
+/// What a rule can ask of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Asked {
+    /// Its path.
+    Path,
+    /// Its name.
+    Name,
+    /// Its name with digits collapsed.
+    Shape,
+    /// The process that opens it.
+    Process,
+    /// The thread that opens it.
+    Thread,
+    /// How it is opened.
+    Flags,
+    /// The lifetime that the program told.
+    Hint,
+    /// Its size.
+    Size,
+}
+
+impl Policy {
+    /// For each rule, in order, the first thing it asks for that does not hold of the file; `None` when all hold.
+    pub fn unmet(&self, ctx: &FileContext<'_>) -> Vec<Option<Asked>> {
+        let (_, file_name) = name::split(ctx.path);
+        let patterns = [
+            (Asked::Path, self.paths.matching(ctx.path)),
+            (Asked::Name, self.names.matching(file_name)),
+            (Asked::Shape, self.shapes.matching(name::shape(file_name).as_bytes())),
+            (Asked::Process, self.processes.matching(ctx.process.as_bytes())),
+            (Asked::Thread, self.threads.matching(ctx.thread.as_bytes())),
+        ];
+        let of_rule = |(index, rule): (usize, &Rule)| {
+            let unmatched = patterns.iter().find(|(_, mask)| mask & (1 << index) == 0);
+            unmatched.map(|(asked, _)| *asked).or_else(|| rule.refuses(ctx))
+        };
+        self.rules.iter().enumerate().map(of_rule).collect()
+    }
+}
+
 impl Rule {
+    /// The first condition that is no pattern and does not hold.
+    fn refuses(&self, ctx: &FileContext<'_>) -> Option<Asked> {
+        if !ctx.flags.contains(self.flags) {
+            return Some(Asked::Flags);
+        }
+        if self.hints != 0 && self.hints & (1 << ctx.hint as u8) == 0 {
+            return Some(Asked::Hint);
+        }
+        (!(self.min_size..=self.max_size).contains(&ctx.size)).then_some(Asked::Size)
+    }
+
     /// Whether the conditions that are not patterns hold.
     fn admits(&self, ctx: &FileContext<'_>) -> bool {
-        ctx.flags.contains(self.flags)
-            && (self.hints == 0 || self.hints & (1 << ctx.hint as u8) != 0)
-            && (self.min_size..=self.max_size).contains(&ctx.size)
+        self.refuses(ctx).is_none()
     }
 }
 
@@ -277,8 +327,15 @@ impl Source<'_> {
         1 + self.text.as_bytes().iter().take(at).filter(|&&b| b == b'\n').count()
     }
 
+    /// Characters of the line up to a place, that place included.
+    fn column(&self, at: usize) -> usize {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        1 + before.chars().rev().take_while(|&c| c != '\n').count()
+    }
+
     fn error(&self, problem: Problem, at: Option<usize>) -> PolicyError {
-        PolicyError { origin: self.origin.to_string(), line: at.map_or(0, |at| self.line(at)), problem }
+        let (line, column) = at.map_or((0, 0), |at| (self.line(at), self.column(at)));
+        PolicyError { origin: self.origin.to_string(), line, column, problem }
     }
 
     fn check_name(&self, name: &Spanned<String>) -> Result<(), PolicyError> {

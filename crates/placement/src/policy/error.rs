@@ -9,15 +9,18 @@ pub struct PolicyError {
     pub origin: String,
     /// The line of the text, counted from 1; 0 when the whole is meant.
     pub line: usize,
+    /// The column of the line, in characters counted from 1; 0 when the line or the whole is meant.
+    pub column: usize,
     /// What is wrong there.
     pub problem: Problem,
 }
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(f, "{}: {}", self.origin, self.problem),
-            line => write!(f, "{}:{line}: {}", self.origin, self.problem),
+        match (self.line, self.column) {
+            (0, _) => write!(f, "{}: {}", self.origin, self.problem),
+            (line, 0) => write!(f, "{}:{line}: {}", self.origin, self.problem),
+            (line, column) => write!(f, "{}:{line}:{column}: {}", self.origin, self.problem),
         }
     }
 }
