@@ -21,6 +21,6 @@ mod names;
 
 pub use client::{Child, Client, ForkTicket, OpenFile};
 pub use connect::ConnectOptions;
-pub use names::{AttrChange, LockRange, RESOLVED_MAX, Resolution};
+pub use names::{AttrChange, LockRange, OpenPath, RESOLVED_MAX, Resolution};
 pub use proto::{FileRef, OUTSIDE, WireAttr, WireDirent, WireStatfs};
 pub use sys::Errno;

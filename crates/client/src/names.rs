@@ -40,6 +40,15 @@ pub struct LockRange {
     pub pid: u32,
 }
 
+/// Path of an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenPath {
+    /// Its bytes.
+    pub len: usize,
+    /// Whether the file has lost its name.
+    pub deleted: bool,
+}
+
 /// Where a path leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
@@ -162,10 +171,10 @@ impl Client {
         Ok(if answer.ret() == 0 { Resolution::Inside(len) } else { Resolution::Outside(len) })
     }
 
-    /// Path of an open file in the volume, as it was opened.
-    pub fn path_of(&self, file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
+    /// Path of an open file in the volume now. When its name is gone, the path that it had, with ` (deleted)` behind it.
+    pub fn path_of(&self, file: FileRef, out: &mut [u8]) -> Result<OpenPath, Errno> {
         let answer = self.call(Op::PathOf, &[file.0])?.run()?;
-        copy_out(answer.payload(), out)
+        Ok(OpenPath { len: copy_out(answer.payload(), out)?, deleted: answer.ret() != 0 })
     }
 
     /// An extended attribute. With an empty `out` only its length.

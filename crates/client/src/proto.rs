@@ -189,7 +189,7 @@ ops! {
     Access = 28,
     /// at, `AT_` flags; path -> ret 0: canonical path in the volume; ret 1: path outside.
     Resolve = 29,
-    /// file -> its path in the volume, as it was opened.
+    /// file -> its path in the volume now; ret 1, with ` (deleted)` behind the path it had, when its name is gone.
     PathOf = 30,
     /// Makes everything durable.
     Sync = 31,

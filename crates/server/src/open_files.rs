@@ -10,10 +10,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::FileRef;
 use weft_client::shared::volume::{self, Control, OPEN_FILES_MAX};
+use weft_core::Ino;
 
 /// References that are on their way between processes at once. One whose receiver ended before it received would stay
 /// until then.
 const PASSED_MAX: usize = 1024;
+
+/// A name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// The directory.
+    pub dir: Ino,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+/// What is known of where an open file is.
+struct Whereabouts {
+    /// The path by which it was last found.
+    path: Vec<u8>,
+    /// Its name; none for a file without one, and for one that was opened as a directory itself (`.`, `..`, the root).
+    name: Option<Name>,
+}
 
 /// An open file.
 pub struct OpenFile {
@@ -25,8 +43,26 @@ pub struct OpenFile {
     pub path: Vec<u8>,
     /// Who opened it.
     pub opener: Opener,
+    whereabouts: Mutex<Whereabouts>,
     /// References of all connections.
     references: AtomicU32,
+}
+
+impl OpenFile {
+    /// The path by which it was last found.
+    pub fn last_path(&self) -> Vec<u8> {
+        self.whereabouts.lock().path.clone()
+    }
+
+    /// It was found by this path.
+    pub fn set_last_path(&self, path: Vec<u8>) {
+        self.whereabouts.lock().path = path;
+    }
+
+    /// The name by which it was opened, after renames.
+    pub fn name(&self) -> Option<Name> {
+        self.whereabouts.lock().name.clone()
+    }
 }
 
 /// All open files.
@@ -62,6 +98,7 @@ impl OpenFiles {
         inode: Arc<OpenInode>,
         flags: i32,
         path: Vec<u8>,
+        name: Option<Name>,
         opener: Opener,
     ) -> Option<Arc<OpenFile>> {
         let mut table = self.table.lock();
@@ -83,6 +120,7 @@ impl OpenFiles {
         let open = Arc::new(OpenFile {
             file: FileRef::new(slot, generation),
             inode,
+            whereabouts: Mutex::new(Whereabouts { path: path.clone(), name }),
             path,
             opener,
             references: AtomicU32::new(1),
@@ -107,6 +145,17 @@ impl OpenFiles {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Open files of an inode that had one name have another one now.
+    pub fn renamed(&self, ino: Ino, from: &Name, to: &Name) {
+        let table = self.table.lock();
+        for open in table.slots.iter().flatten().filter(|open| open.inode.ino == ino) {
+            let mut whereabouts = open.whereabouts.lock();
+            if whereabouts.name.as_ref() == Some(from) {
+                whereabouts.name = Some(to.clone());
+            }
         }
     }
 

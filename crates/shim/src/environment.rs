@@ -168,7 +168,10 @@ impl Environment {
             // The program is to see another volume: nothing of this one is handed over.
             return Ok(());
         }
-        if let Some((_, path)) = process::cwd() {
+        if let Some((file, path)) = process::cwd() {
+            let mut room = [0; weft_client::RESOLVED_MAX];
+            let now = process::client().and_then(|client| client.path_of(file, &mut room));
+            let path = now.map_or(path, |now| room.get(..now.len).unwrap_or(path));
             builder.add(process::ENV_CWD, &[path])?;
         }
         if process::is_connected() && (inherits_more || inherits()) {

@@ -261,11 +261,14 @@ fn route<'a>(
             let mut room = [0; RESOLVED_MAX];
             let base_path = match base_path {
                 Some(path) => path,
-                None => {
-                    let len = process::client()?.path_of(file, &mut room)?;
-                    room.get(..len).unwrap_or(b"/")
-                }
+                None => path_now(file, &mut room)?,
             };
+            if !climbs_out(path, depth_of(base_path)) {
+                return Ok(Route::Volume(file, path));
+            }
+            // The working directory may have been moved since the process entered it.
+            let mut room = [0; RESOLVED_MAX];
+            let base_path = path_now(file, &mut room)?;
             if !climbs_out(path, depth_of(base_path)) {
                 return Ok(Route::Volume(file, path));
             }
@@ -291,6 +294,11 @@ fn route<'a>(
     }
 }
 
+fn path_now(file: FileRef, room: &mut [u8; RESOLVED_MAX]) -> Result<&[u8], Errno> {
+    let path = process::client()?.path_of(file, room)?;
+    Ok(room.get(..path.len).unwrap_or(b"/"))
+}
+
 fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) -> Result<Route<'a>, Errno> {
     if let Some(rest) = below(path, process::mount()) {
         if !climbs_out(rest, 0) {
@@ -304,9 +312,8 @@ fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) ->
         && let Some(file) = descriptor_of(path).and_then(table::get)
     {
         let mut room = [0; RESOLVED_MAX];
-        let len = process::client()?.path_of(file, &mut room)?;
         buffer.len = 0;
-        buffer.extend(room.get(..len).unwrap_or(b"/"))?;
+        buffer.extend(path_now(file, &mut room)?)?;
         return Ok(Route::Volume(FileRef::ROOT, buffer.bytes()));
     }
     if is_irregular(path) && contains(path, process::mount_name()) {

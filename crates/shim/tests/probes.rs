@@ -74,6 +74,7 @@ probes! {
     lock_waits: whoever_waits_for_a_lock_can_be_interrupted,
     locks: locks_exclude_whom_they_should,
     map: files_are_mapped,
+    moved: open_files_and_directories_know_their_paths_after_renames,
     pass: descriptors_are_passed_in_messages,
     print: text_is_printed_to_descriptors,
     process: children_and_executed_programs_inherit,

@@ -8,6 +8,7 @@ mod data;
 mod directory;
 mod names;
 mod open;
+mod whereabouts;
 
 use crate::connection::{Connection, close_last};
 use crate::locks::Owner;
@@ -181,7 +182,7 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
         Op::LinkFile => names::link_file(ask),
         Op::Readlink => names::readlink(ask),
         Op::Resolve => names::resolve_path(ask),
-        Op::PathOf => ask.reply_bytes(0, &ask.open_file(0)?.path),
+        Op::PathOf => whereabouts::path_of(ask),
         Op::ReadDir => directory::read_dir(ask),
         Op::Statfs => statfs(ask),
         Op::Flock => flock(ask),

@@ -1,7 +1,9 @@
 //! Making, moving and removing names.
 
 use super::open::{Opener, canonical_hint, place_tag, retag};
+use super::whereabouts::{path_of_directory, renamed};
 use super::{Ask, Failure, Outcome, done, outside};
+use crate::open_files::Name;
 use weft_client::shared::channel::Response;
 use weft_core::Ino;
 use weft_placement::{OpenIntent, WriteHint};
@@ -233,7 +235,14 @@ pub fn rename(ask: &Ask<'_>) -> Outcome {
     moved.check_permission(ask)?;
     // What the renamed file's ring holds is part of the file that appears under the new name.
     super::data::settle(ask.volume, attr.ino, attr.kind)?;
+    let names = [&moved.from, &moved.to].map(|place| Name { dir: place.dir, name: place.name.clone() });
+    let there = moved.there.map(|there| there.ino).filter(|_| exchange);
     moved.carry_out(ask, flags)?;
+    let [from, to] = &names;
+    renamed(ask.volume, attr.ino, from, to);
+    if let Some(there) = there {
+        renamed(ask.volume, there, to, from);
+    }
     let fs = &ask.volume.fs;
     if attr.kind == FileKind::File {
         let new_path = canonical_hint_at(ask, 1, &path2);
@@ -316,31 +325,13 @@ pub fn resolve_path(ask: &Ask<'_>) -> Outcome {
         Resolved::Missing(_) => return Err(Failure(libc::ENOENT)),
         Resolved::Outside(target) => return ask.reply_bytes(1, &target),
     };
-    let mut parts: Vec<Vec<u8>> = Vec::new();
-    let mut dir = if place.name.is_empty() { attr.ino } else { place.dir };
+    let fs = ask.volume.fs.as_ref();
+    let mut out = path_of_directory(fs, if place.name.is_empty() { attr.ino } else { place.dir })?;
     if !place.name.is_empty() {
-        parts.push(place.name);
-    }
-    let fs = &ask.volume.fs;
-    while dir != weft_core::Ino::ROOT {
-        let parent = fs.parent(dir)?;
-        let mut name = None;
-        fs.readdir(parent, 0, &mut |entry| {
-            if entry.ino == dir {
-                name = Some(entry.name.to_vec());
-            }
-            name.is_none()
-        })?;
-        parts.push(name.ok_or(Failure(libc::ENOENT))?);
-        dir = parent;
-    }
-    let mut out = Vec::new();
-    for part in parts.iter().rev() {
-        out.push(b'/');
-        out.extend_from_slice(part);
-    }
-    if out.is_empty() {
-        out.push(b'/');
+        if out != b"/" {
+            out.push(b'/');
+        }
+        out.extend_from_slice(&place.name);
     }
     let reply = ask.reply_bytes(0, &out)?;
     Ok(Response { ret: 0, ..reply })

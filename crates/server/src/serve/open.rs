@@ -1,6 +1,7 @@
 //! Opening files.
 
 use super::{Ask, Failure, Outcome, done, is_file, outside};
+use crate::open_files::Name;
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -31,7 +32,7 @@ pub fn open(ask: &Ask<'_>) -> Outcome {
     let exclusive = creates && flags & libc::O_EXCL != 0;
     let last = if flags & libc::O_NOFOLLOW != 0 || exclusive { Last::Stop } else { Last::Follow };
     loop {
-        let (attr, created) = match ask.walk_to(0, &path, last, creates)? {
+        let (attr, created, place) = match ask.walk_to(0, &path, last, creates)? {
             Resolved::Outside(_) => return outside(),
             Resolved::Found(..) if exclusive => return Err(Failure(libc::EEXIST)),
             Resolved::Found(place, attr) => {
@@ -40,11 +41,11 @@ pub fn open(ask: &Ask<'_>) -> Outcome {
                 }
                 check_open(ask, &attr, flags)?;
                 ask.volume.fs.open(attr.ino)?;
-                (attr, false)
+                (attr, false, place)
             }
             Resolved::Missing(place) if creates => {
                 match create(ask, &place, &path, flags, mode) {
-                    Ok(attr) => (attr, true),
+                    Ok(attr) => (attr, true, place),
                     // Somebody else was faster.
                     Err(FsError::Exists) if !exclusive => continue,
                     Err(error) => return Err(error.into()),
@@ -52,7 +53,8 @@ pub fn open(ask: &Ask<'_>) -> Outcome {
             }
             Resolved::Missing(_) => return Err(Failure(libc::ENOENT)),
         };
-        return finish(ask, &attr, created, flags, canonical_hint(ask, &path));
+        let name = (!place.name.is_empty()).then_some(Name { dir: place.dir, name: place.name });
+        return finish(ask, &attr, created, flags, canonical_hint(ask, &path), name);
     }
 }
 
@@ -66,7 +68,14 @@ fn check_found_for_creation(ask: &Ask<'_>, place: &Place, attr: &Attr) -> Result
 }
 
 /// The core's open reference is taken; from here on it belongs to the table of open inodes.
-fn finish(ask: &Ask<'_>, attr: &Attr, created: bool, flags: i32, path: Vec<u8>) -> Outcome {
+fn finish(
+    ask: &Ask<'_>,
+    attr: &Attr,
+    created: bool,
+    flags: i32,
+    path: Vec<u8>,
+    name: Option<Name>,
+) -> Outcome {
     let volume = ask.volume;
     let inode = volume.inodes.acquire(attr)?;
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -89,7 +98,7 @@ fn finish(ask: &Ask<'_>, attr: &Attr, created: bool, flags: i32, path: Vec<u8>) 
         record_open(ask, attr.ino, &path, opened);
     }
     let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
-    let Some(open) = volume.files.add(inode.clone(), kept, path, Opener::of(ask)) else {
+    let Some(open) = volume.files.add(inode.clone(), kept, path, name, Opener::of(ask)) else {
         volume.inodes.release(&inode);
         return Err(Failure(libc::ENFILE));
     };
@@ -177,7 +186,7 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
     let file = ask.volume.fs.create_unnamed(&args)?;
     record_open(ask, file.ino, &path, unnamed);
     let kept = flags & !(libc::O_TMPFILE & !libc::O_DIRECTORY);
-    finish(ask, &file, true, kept & !libc::O_DIRECTORY, path)
+    finish(ask, &file, true, kept & !libc::O_DIRECTORY, path, None)
 }
 
 fn intent(flags: i32, created: bool) -> OpenIntent {

@@ -64,11 +64,31 @@ unsafe fn put_cwd(path: &[u8], out: *mut c_char, room: size_t) -> Result<*mut c_
     }
 }
 
-fn cwd() -> Option<&'static [u8]> {
+/// Path of the working directory on the volume.
+struct Cwd {
+    bytes: [u8; RESOLVED_MAX],
+    path: Result<usize, Errno>,
+}
+
+impl Cwd {
+    fn path(&self) -> Result<&[u8], Errno> {
+        self.path.map(|len| self.bytes.get(..len).unwrap_or(b"/"))
+    }
+}
+
+/// The working directory when it lies on the volume. The server is asked, as somebody may have moved it, or its name may
+/// be gone (`ENOENT`).
+fn cwd() -> Option<Cwd> {
     if !process::is_on() {
         return None;
     }
-    process::cwd().map(|(_, path)| path)
+    let (file, _) = process::cwd()?;
+    let mut bytes = [0; RESOLVED_MAX];
+    let path = process::client().and_then(|client| match client.path_of(file, &mut bytes)? {
+        now if now.deleted => Err(libc::ENOENT),
+        now => Ok(now.len),
+    });
+    Some(Cwd { bytes, path })
 }
 
 hooks! {
@@ -92,13 +112,13 @@ hooks! {
     fn getcwd(out: *mut c_char, room: size_t) -> *mut c_char {
         match cwd() {
             None => real::getcwd(out, room),
-            Some(path) => finish(put_cwd(path, out, room)),
+            Some(cwd) => finish(cwd.path().and_then(|path| put_cwd(path, out, room))),
         }
     }
 
     fn __getcwd_chk(out: *mut c_char, room: size_t, object: size_t) -> *mut c_char {
         match cwd() {
-            Some(path) if room <= object => finish(put_cwd(path, out, room)),
+            Some(cwd) if room <= object => finish(cwd.path().and_then(|path| put_cwd(path, out, room))),
             _ => real::__getcwd_chk(out, room, object),
         }
     }
@@ -107,24 +127,22 @@ hooks! {
         match cwd() {
             None => real::getwd(out),
             Some(_) if out.is_null() => fail(libc::EINVAL),
-            Some(path) => finish(put_cwd(path, out, process::PATH_BYTES)),
+            Some(cwd) => finish(cwd.path().and_then(|path| put_cwd(path, out, process::PATH_BYTES))),
         }
     }
 
     fn __getwd_chk(out: *mut c_char, object: size_t) -> *mut c_char {
-        match cwd() {
-            // libc ends the program when the buffer may be too small.
-            Some(path) if !out.is_null() && object > process::mount().len() + path.len() => {
-                finish(put_cwd(path, out, process::PATH_BYTES))
-            }
-            _ => real::__getwd_chk(out, object),
+        // libc ends the program when the buffer may be too small.
+        if out.is_null() || object < process::PATH_BYTES || !process::is_on() {
+            return real::__getwd_chk(out, object);
         }
+        body::getwd(out)
     }
 
     fn get_current_dir_name() -> *mut c_char {
         match cwd() {
             None => real::get_current_dir_name(),
-            Some(path) => finish(put_cwd(path, std::ptr::null_mut(), 0)),
+            Some(cwd) => finish(cwd.path().and_then(|path| put_cwd(path, std::ptr::null_mut(), 0))),
         }
     }
 

@@ -29,7 +29,7 @@ fn shown_path(file: FileRef, room: &mut [u8; RESOLVED_MAX + 256]) -> Result<&[u8
     let mount = process::mount();
     let (head, tail) = room.split_at_mut(mount.len());
     head.copy_from_slice(mount);
-    let len = process::client()?.path_of(file, tail)?;
+    let len = process::client()?.path_of(file, tail)?.len;
     let root = len == 1;
     Ok(room.get(..mount.len() + if root { 0 } else { len }).unwrap_or(&[]))
 }
