@@ -3,7 +3,7 @@
 //! Each descriptor in the table holds one reference of this process to the server's open file.
 
 use crate::report::{Refusal, refuse};
-use crate::{placeholder, process, streams, sys, table};
+use crate::{fifo, placeholder, process, streams, sys, table};
 use libc::c_int;
 use weft_client::{Client, Errno, FileRef};
 
@@ -30,7 +30,9 @@ pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) 
     let mode = if creates { mode & 0o7777 & !process::umask() } else { 0 };
     let open = match client.open(at, path, flags & !libc::O_CLOEXEC, mode) {
         // The server's answer for what has no bytes on the volume.
-        Err(libc::ENXIO) => return Err(refuse(Refusal::SpecialFile)),
+        Err(libc::ENXIO) => {
+            return fifo::open(client, at, path, flags)?.ok_or_else(|| refuse(Refusal::SpecialFile));
+        }
         result => result?,
     };
     let opens_data = flags & libc::O_PATH == 0;

@@ -34,8 +34,8 @@ macro_rules! refusals {
 refusals! {
     /// More descriptors than the table holds.
     DescriptorTable = (EMFILE, "open: descriptor numbers of 65536 and more cannot lead to a weft file"),
-    /// A fifo, socket or device node was opened.
-    SpecialFile = (ENXIO, "open: fifos, sockets and device nodes on a weft volume cannot be opened"),
+    /// A socket or device node was opened.
+    SpecialFile = (ENXIO, "open: sockets and device nodes on a weft volume cannot be opened"),
     /// An `ioctl` of files.
     Ioctl = (ENOTTY, "ioctl: no request is known on weft files but FIONREAD, FIOCLEX, FIONCLEX, FIONBIO"),
     /// A `fcntl` command.

@@ -69,6 +69,11 @@ pub fn mkdir(path: &CStr, mode: u32) -> Result<(), Errno> {
     call!(mkdirat, libc::AT_FDCWD, path.as_ptr(), mode).map(drop)
 }
 
+/// Makes a named pipe.
+pub fn mkfifo(path: &CStr, mode: u32) -> Result<(), Errno> {
+    call!(mknodat, libc::AT_FDCWD, path.as_ptr(), libc::S_IFIFO | mode, 0).map(drop)
+}
+
 /// Removes an empty directory.
 pub fn rmdir(path: &CStr) -> Result<(), Errno> {
     call!(unlinkat, libc::AT_FDCWD, path.as_ptr(), libc::AT_REMOVEDIR).map(drop)

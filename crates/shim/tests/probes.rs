@@ -71,6 +71,7 @@ probes! {
     close: descriptors_are_opened_duplicated_and_closed,
     directory: directories_are_listed_and_walked,
     directory_of_work: the_working_directory_is_followed,
+    fifo: named_pipes_join_processes,
     lock_waits: whoever_waits_for_a_lock_can_be_interrupted,
     locks: locks_exclude_whom_they_should,
     map: files_are_mapped,

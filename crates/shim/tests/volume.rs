@@ -14,7 +14,7 @@ fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let served = Served::new(true);
     let output = said(&run(served.command(probe("refused")).arg("/weft")));
     let expected = [
-        ("open(at(\"fifo\"), O_RDWR)", "ENXIO"),
+        ("open(at(\"node\"), O_RDWR)", "ENXIO"),
         ("ioctl(fd, 0x6666, 0)", "ENOTTY"),
         ("fcntl(fd, 9999, 0)", "EINVAL"),
         ("fcntl(fd, F_SETLEASE, F_RDLCK)", "EINVAL"),
@@ -39,7 +39,7 @@ fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     assert!(output.contains("f: 7 bytes: content"), "{output}");
     let notes = served.notes().join("\n");
     let told = [
-        "open: fifos",
+        "open: sockets",
         "ioctl:",
         "fcntl: an unknown",
         "fcntl: leases",

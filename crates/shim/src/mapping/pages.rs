@@ -19,9 +19,9 @@
 use super::{PAGE_BYTES, Request, keep, let_go, page_up};
 use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
-use crate::{process, report, sys};
+use crate::shadow::{Path, path_of};
+use crate::{process, shadow, sys};
 use libc::{c_int, c_void};
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
@@ -77,70 +77,19 @@ pub fn any() -> bool {
 
 // ---- the files ------------------------------------------------------------------------------------------------------
 
-type Path = [u8; 128];
-
-fn put(path: &mut Path, at: &mut usize, bytes: &[u8]) {
-    for byte in bytes {
-        if let Some(place) = path.get_mut(*at).filter(|_| *at < 127) {
-            *place = *byte;
-            *at += 1;
-        }
-    }
-}
-
-fn directory(client: &Client, path: &mut Path) -> usize {
-    let mut at = 0;
-    let (mut volume, mut user) = ([0; 20], [0; 20]);
-    put(path, &mut at, b"/dev/shm/weft-");
-    put(path, &mut at, report::decimal(client.volume_tag(), &mut volume));
-    put(path, &mut at, b"-");
-    put(path, &mut at, report::decimal(sys::geteuid().into(), &mut user));
-    at
-}
-
-fn path_of(client: &Client, ino: u64, birth_ns: i64, base: bool) -> Path {
-    let mut path = [0; 128];
-    let mut at = directory(client, &mut path);
-    let (mut inode, mut birth) = ([0; 20], [0; 20]);
-    put(&mut path, &mut at, b"/");
-    put(&mut path, &mut at, report::decimal(ino, &mut inode));
-    put(&mut path, &mut at, b"-");
-    put(&mut path, &mut at, report::decimal(birth_ns as u64, &mut birth));
-    if base {
-        put(&mut path, &mut at, b".base");
-    }
-    path
-}
-
-fn c_path(path: &Path) -> &CStr {
-    CStr::from_bytes_until_nul(path).unwrap_or(c"")
-}
-
-/// Makes the user's directory, and refuses one that somebody else made.
-fn make_directory(client: &Client) -> Result<(), Errno> {
-    let mut path = [0; 128];
-    directory(client, &mut path);
-    match sys::mkdir(c_path(&path), 0o700) {
-        Ok(()) | Err(libc::EEXIST) => {}
-        Err(error) => return Err(error),
-    }
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let fd = sys::open(c_path(&path), flags, 0)?;
-    let stat = sys::fstat(fd);
-    let _ = weft_client::sys::close(fd);
-    if stat?.st_uid == sys::geteuid() { Ok(()) } else { Err(libc::EACCES) }
-}
+/// What the name of the base has behind that of the pages.
+const BASE: &[u8] = b".base";
 
 fn open_file(path: &Path) -> Result<c_int, Errno> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    sys::open(c_path(path), flags, 0o600).map(keep)
+    sys::open(path.c_str(), flags, 0o600).map(keep)
 }
 
 impl Object {
     /// Opens the pages of an inode and holds them.
     fn open(client: &Client, attr: &WireAttr, file: FileRef) -> Result<Object, Errno> {
-        make_directory(client)?;
-        let paths = [false, true].map(|base| path_of(client, attr.ino, attr.btime_ns, base));
+        shadow::make_directory(client)?;
+        let paths = [&b""[..], BASE].map(|suffix| path_of(client, attr.ino, attr.btime_ns, suffix));
         let [pages_path, base_path] = &paths;
         loop {
             let pages = open_file(pages_path)?;
@@ -292,12 +241,10 @@ impl Object {
         }
         // Only the last process gets this.
         if sys::flock(self.pages, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
-            let _ = sys::unlink(c_path(&path_of(client, self.ino, self.birth_ns, true)));
-            let _ = sys::unlink(c_path(&path_of(client, self.ino, self.birth_ns, false)));
-            let mut path = [0; 128];
-            directory(client, &mut path);
+            let _ = sys::unlink(path_of(client, self.ino, self.birth_ns, BASE).c_str());
+            let _ = sys::unlink(path_of(client, self.ino, self.birth_ns, b"").c_str());
             // Fails while others have files there.
-            let _ = sys::rmdir(c_path(&path));
+            let _ = sys::rmdir(shadow::directory(client).c_str());
         }
         self.close();
         let _ = client.give_back(self.file);
@@ -592,7 +539,7 @@ pub fn after_fork() {
     let Ok(client) = process::client() else { return };
     STATE.with(|state| {
         for object in state.objects.iter_mut().filter(|object| object.maps > 0) {
-            let paths = [false, true].map(|base| path_of(client, object.ino, object.birth_ns, base));
+            let paths = [&b""[..], BASE].map(|suffix| path_of(client, object.ino, object.birth_ns, suffix));
             let [pages, base] = paths.each_ref().map(open_file);
             if let (Ok(pages), Ok(base)) = (pages, base) {
                 let _ = sys::flock(pages, libc::LOCK_SH);

@@ -1,0 +1,33 @@
+//! Named pipes on the volume. The volume holds the name, its owner and its mode; the pipe behind it is one of the kernel, which
+//! processes of the same user find by the inode ([`crate::shadow`]). The descriptor is the kernel's own, so that blocking,
+//! `poll`, signals and inheritance are as everywhere.
+//!
+//! The kernel's name of a pipe stays in `/dev/shm` when the one on the volume is removed: nobody can tell who still has it
+//! open. It takes no memory but the name.
+
+use crate::{shadow, sys};
+use libc::c_int;
+use weft_client::{Client, Errno, FileRef};
+
+/// Flags that the volume has seen to already.
+const DONE: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
+
+/// Opens the named pipe at a path, whose owner and mode the server has checked; `None` when there is something else.
+pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<Option<c_int>, Errno> {
+    let attr = client.stat(at, path, 0)?;
+    if attr.mode & libc::S_IFMT != libc::S_IFIFO {
+        return Ok(None);
+    }
+    let name = shadow::path_of(client, attr.ino, attr.btime_ns, b".fifo");
+    loop {
+        match sys::open(name.c_str(), flags & !DONE | libc::O_NOFOLLOW, 0) {
+            Err(libc::ENOENT) => {}
+            result => return result.map(Some),
+        }
+        shadow::make_directory(client)?;
+        match sys::mkfifo(name.c_str(), 0o600) {
+            Ok(()) | Err(libc::EEXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Names in `/dev/shm` that stand for inodes of the volume where the kernel itself has to work: pages that processes share
+//! by maps, and named pipes.
+//!
+//! ```text
+//!  /dev/shm/weft-<volume>-<user>/<inode>-<birth><suffix>
+//! ```
+//!
+//! The directory is the user's alone, so only processes of one user meet there.
+
+use crate::{report, sys};
+use std::ffi::CStr;
+use weft_client::{Client, Errno};
+
+/// A path, ended by NUL.
+pub struct Path {
+    bytes: [u8; 128],
+    len: usize,
+}
+
+impl Path {
+    fn put(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            // The last byte stays NUL.
+            if let Some(place) = self.bytes.get_mut(self.len).filter(|_| self.len < 127) {
+                *place = *byte;
+                self.len += 1;
+            }
+        }
+    }
+
+    fn put_number(&mut self, number: u64) {
+        let mut digits = [0; 20];
+        self.put(report::decimal(number, &mut digits));
+    }
+
+    /// For system calls.
+    pub fn c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+/// The user's directory for a volume.
+pub fn directory(client: &Client) -> Path {
+    let mut path = Path { bytes: [0; 128], len: 0 };
+    path.put(b"/dev/shm/weft-");
+    path.put_number(client.volume_tag());
+    path.put(b"-");
+    path.put_number(sys::geteuid().into());
+    path
+}
+
+/// The name for an inode. Numbers of inodes may be given anew, so its birth is part of it.
+pub fn path_of(client: &Client, ino: u64, birth_ns: i64, suffix: &[u8]) -> Path {
+    let mut path = directory(client);
+    path.put(b"/");
+    path.put_number(ino);
+    path.put(b"-");
+    path.put_number(birth_ns as u64);
+    path.put(suffix);
+    path
+}
+
+/// Makes the user's directory, and refuses one that somebody else made.
+pub fn make_directory(client: &Client) -> Result<(), Errno> {
+    let path = directory(client);
+    match sys::mkdir(path.c_str(), 0o700) {
+        Ok(()) | Err(libc::EEXIST) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let fd = sys::open(path.c_str(), flags, 0)?;
+    let stat = sys::fstat(fd);
+    let _ = weft_client::sys::close(fd);
+    if stat?.st_uid == sys::geteuid() { Ok(()) } else { Err(libc::EACCES) }
+}
