@@ -7,7 +7,7 @@ use crate::shared::volume::{
 };
 use crate::sys::{self, Errno};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*, fence};
 use weft_core::BLOCK_BYTES;
 use weft_core::cached::{CHUNK_BLOCKS, CHUNK_BYTES, CacheWord};
 
@@ -27,11 +27,10 @@ pub struct Client {
     pub(crate) socket: AtomicI32,
     pub(crate) channel: AtomicPtr<Channel>,
     pub(crate) connection: AtomicU32,
-    pub(crate) token: AtomicU64,
     pub(crate) volume_tag: u64,
+    /// Looked at by way of [`Client::leases`].
     pub(crate) leases: Option<Leases>,
-    pub(crate) socket_path: [u8; 108],
-    pub(crate) socket_path_len: usize,
+    pub(crate) leases_given_up: AtomicBool,
 }
 
 /// Shared memory that only clients of the server's own user get.
@@ -95,7 +94,6 @@ pub struct ForkTicket {
     pub(crate) socket: i32,
     pub(crate) channel: *mut Channel,
     pub(crate) connection: u32,
-    pub(crate) token: u64,
 }
 
 impl ForkTicket {
@@ -109,6 +107,33 @@ impl Client {
     /// Number that marks this process's locks in shared memory.
     pub(crate) fn holder(&self) -> u32 {
         self.connection.load(Relaxed) + 1
+    }
+
+    /// What allows to do things without the server, when the process may.
+    #[inline]
+    pub(crate) fn leases(&self) -> Option<&Leases> {
+        if self.leases_given_up.load(Relaxed) { None } else { self.leases.as_ref() }
+    }
+
+    /// Tells the server that the process has another identity (user, group, further groups) and waits until it goes by it.
+    ///
+    /// What the new identity may not have is given up: the memory of leases is unmapped when the process has but this
+    /// thread; otherwise others may be in the middle of reading it, and it is only not used any more. When the server
+    /// cannot tell who the process is, the connection ends: better `EIO` than somebody else's rights.
+    pub fn renew_identity(&self) -> Result<(), Errno> {
+        let told = crate::connect::tell_identity(self);
+        if told != Ok(true)
+            && !self.leases_given_up.swap(true, SeqCst)
+            && sys::thread_count() == Some(1)
+            && let Some(leases) = &self.leases
+        {
+            // SAFETY: no other thread runs, and this one is in no lease.
+            unsafe { leases.unmap() };
+        }
+        if told.is_err() {
+            sys::shut_down(self.socket());
+        }
+        told.map(drop)
     }
 
     pub(crate) fn channel(&self) -> &Channel {
@@ -133,7 +158,7 @@ impl Client {
 
     /// The connection's own descriptors, which a program must neither close nor use; -1 for one that is not open.
     pub fn own_descriptors(&self) -> [i32; 2] {
-        let image = match &self.leases {
+        let image = match self.leases() {
             Some(Leases { image: Image::File { fd, .. }, .. }) => *fd,
             _ => -1,
         };
@@ -147,7 +172,7 @@ impl Client {
 
     /// Whether the server is still there.
     pub fn is_alive(&self) -> bool {
-        match &self.leases {
+        match self.leases() {
             Some(leases) => leases.control().volume.is_alive(),
             None => !self.socket_ended(),
         }
@@ -169,7 +194,6 @@ impl Client {
         let _ = sys::close(self.socket.swap(ticket.socket, Relaxed));
         self.channel.store(ticket.channel, Release);
         self.connection.store(ticket.connection, Relaxed);
-        self.token.store(ticket.token, Relaxed);
     }
 
     /// In the parent, or when the fork or exec failed: the ticket is the child's alone.
@@ -181,6 +205,29 @@ impl Client {
 }
 
 impl Leases {
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// Nobody uses the leases any more, nor will.
+    unsafe fn unmap(&self) {
+        let device_bytes = self.device_blocks as usize * BLOCK_BYTES;
+        // SAFETY: the ranges are those that `connect` mapped; the rest is the caller's promise.
+        unsafe {
+            sys::unmap(self.control.cast_mut().cast(), size_of::<Control>());
+            sys::unmap(self.map.cast_mut().cast(), MAP_PAGES_MAX * size_of::<MapPage>());
+            sys::unmap(self.crc.cast_mut().cast(), self.device_blocks as usize * size_of::<AtomicU32>());
+            sys::unmap(self.rings, RINGS_MAX * RING_BYTES);
+            match self.image {
+                Image::Mapped { data } => sys::unmap(data.cast_mut(), device_bytes),
+                Image::Cache { table, slots, slot_count } => {
+                    let table_bytes = slots.offset_from(table.cast()) as usize;
+                    sys::unmap(table.cast_mut().cast(), table_bytes + slot_count as usize * CHUNK_BYTES);
+                }
+                Image::File { fd, .. } => drop(sys::close(fd)),
+            }
+        }
+    }
+
     pub fn control(&self) -> &Control {
         // SAFETY: mapped by `connect` for the life of the process; made of atomics.
         unsafe { &*self.control }

@@ -2,15 +2,15 @@
 
 use crate::client::{Child, Client, ForkTicket, Image, Leases};
 use crate::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
-    MOUNT_POINT_MAX,
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, IMAGE_IS_CACHE,
+    IMAGE_MAPPABLE, MOUNT_POINT_MAX,
 };
 use crate::shared::VERSION;
 use crate::shared::channel::Channel;
 use crate::shared::volume::{self, Control, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
 use crate::sys::{self, Errno};
 use bytemuck::Zeroable;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 use weft_core::BLOCK_BYTES;
 use weft_core::cached::{CHUNK_BYTES, table_bytes};
 
@@ -41,11 +41,6 @@ impl Client {
     ///
     /// `EPROTO` means a server of another version, `ECONNREFUSED` or `ENOENT` that there is none.
     pub fn connect(options: &ConnectOptions<'_>) -> Result<Client, Errno> {
-        let mut path = [0; 108];
-        if options.socket_path.len() >= path.len() {
-            return Err(libc::ENAMETOOLONG);
-        }
-        path[..options.socket_path.len()].copy_from_slice(options.socket_path);
         let (socket, flags) = match options.inherited_socket {
             Some(fd) => {
                 sys::set_cloexec(fd, true)?;
@@ -66,23 +61,44 @@ impl Client {
             socket: AtomicI32::new(socket),
             channel: AtomicPtr::new(accepted.channel),
             connection: AtomicU32::new(accepted.reply.connection),
-            token: AtomicU64::new(accepted.reply.token),
             volume_tag: accepted.reply.volume_tag,
             leases,
-            socket_path: path,
-            socket_path_len: options.socket_path.len(),
+            leases_given_up: AtomicBool::new(false),
         })
+    }
+}
+
+/// Says hello on the connection's own socket: nobody else can speak for it, and the server's path need not be reachable any
+/// more. The answer comes on the socket that is returned.
+fn hello_beside(client: &Client, flags: u32) -> Result<i32, Errno> {
+    let [ours, theirs] = sys::socket_pair()?;
+    let hello = hello(flags);
+    let identity = flags & HELLO_IDENTITY != 0;
+    let sent = sys::send_with_fd(client.socket(), bytemuck::bytes_of(&hello), theirs, identity);
+    let _ = sys::close(theirs);
+    if sent.is_err() {
+        let _ = sys::close(ours);
+    }
+    sent.map(|()| ours)
+}
+
+/// Tells the server who the process is by now; returns whether it may keep what leases share.
+pub(crate) fn tell_identity(client: &Client) -> Result<bool, Errno> {
+    let socket = hello_beside(client, HELLO_IDENTITY)?;
+    let mut reply = HelloReply::zeroed();
+    let result = sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut []);
+    let _ = sys::close(socket);
+    match (result?, reply.status) {
+        (_, 0) => Ok(reply.leases != 0),
+        (_, error) => Err(error),
     }
 }
 
 /// A connection that shares the open files of `parent`'s.
 pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket, Errno> {
-    let path = &parent.socket_path[..parent.socket_path_len];
-    let socket = lift(sys::connect_unix(path)?, child == Child::Forked)?;
-    let mut hello = hello(if child == Child::Executed { HELLO_CLONE | HELLO_HEIR } else { HELLO_CLONE });
-    hello.clone_of = parent.connection.load(Relaxed);
-    hello.token = parent.token.load(Relaxed);
-    let accepted = match say_hello(socket, &hello) {
+    let flags = if child == Child::Executed { HELLO_CLONE | HELLO_HEIR } else { HELLO_CLONE };
+    let socket = lift(hello_beside(parent, flags)?, child == Child::Forked)?;
+    let accepted = match hear_reply(socket) {
         Ok(accepted) => accepted,
         Err(error) => {
             let _ = sys::close(socket);
@@ -93,12 +109,7 @@ pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket,
     for fd in &accepted.fds[1..accepted.fd_count] {
         let _ = sys::close(*fd);
     }
-    Ok(ForkTicket {
-        socket,
-        channel: accepted.channel,
-        connection: accepted.reply.connection,
-        token: accepted.reply.token,
-    })
+    Ok(ForkTicket { socket, channel: accepted.channel, connection: accepted.reply.connection })
 }
 
 /// Moves a descriptor to a high number.
@@ -131,6 +142,10 @@ fn hello(flags: u32) -> Hello {
 
 fn say_hello(socket: i32, hello: &Hello) -> Result<Accepted, Errno> {
     sys::send_all(socket, bytemuck::bytes_of(hello))?;
+    hear_reply(socket)
+}
+
+fn hear_reply(socket: i32) -> Result<Accepted, Errno> {
     let mut reply = HelloReply::zeroed();
     let mut fds = [-1; FDS];
     let fd_count = sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut fds)?;

@@ -69,7 +69,7 @@ impl Client {
 
     /// Reads at the file offset and advances it.
     pub fn read(&self, file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
-        let Some(leases) = &self.leases else {
+        let Some(leases) = self.leases() else {
             return self.read_by_server(file, out, AT_FILE_OFFSET, false);
         };
         let clock = sys::ticks();
@@ -105,7 +105,7 @@ impl Client {
         while done < out.len() {
             let part = &mut out[done..];
             let at = offset + done as u64;
-            let here = match &self.leases {
+            let here = match self.leases() {
                 None => ReadHere::NotHere { want_map: false },
                 Some(leases) => {
                     let (open, inode, _) = leases.open_file(file)?;
@@ -197,7 +197,7 @@ impl Client {
         }
         if len == 0 {
             // Nothing to write, but the file has to be one that could be written.
-            let open = &self.leases.as_ref().map(|leases| leases.open_file(file)).transpose()?;
+            let open = &self.leases().map(|leases| leases.open_file(file)).transpose()?;
             if let Some((open, inode, _)) = open
                 && inode.kind.load(Relaxed) == libc::S_IFREG
                 && is_writable(open.flags.load(Relaxed) as i32)
@@ -254,7 +254,7 @@ impl Client {
         len: usize,
         offset: Option<u64>,
     ) -> Result<bool, Errno> {
-        let Some(leases) = &self.leases else { return Ok(false) };
+        let Some(leases) = self.leases() else { return Ok(false) };
         let mut asked = false;
         loop {
             match self.append_here(leases, file, offset, parts, len)? {
@@ -273,7 +273,7 @@ impl Client {
 
     /// Moves the file offset; returns the new one. `whence` as in `lseek`, `SEEK_DATA` and `SEEK_HOLE` included.
     pub fn seek(&self, file: FileRef, offset: i64, whence: i32) -> Result<u64, Errno> {
-        if let Some(leases) = &self.leases
+        if let Some(leases) = self.leases()
             && matches!(whence, libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END)
         {
             let (open, inode, _) = leases.open_file(file)?;
@@ -396,7 +396,7 @@ impl Client {
 
     /// The `open` flags of an open file.
     pub fn flags(&self, file: FileRef) -> Result<i32, Errno> {
-        if let Some(leases) = &self.leases {
+        if let Some(leases) = self.leases() {
             return Ok(leases.open_file(file)?.0.flags.load(Relaxed) as i32);
         }
         Ok(self.call(Op::GetFlags, &[file.0])?.run()?.response.values[0] as i32)
@@ -414,14 +414,14 @@ impl Client {
 
     /// Size of an open regular file without asking the server, when a lease allows.
     pub fn size_here(&self, file: FileRef) -> Option<u64> {
-        let leases = self.leases.as_ref()?;
+        let leases = self.leases()?;
         let (_, inode, _) = leases.open_file(file).ok()?;
         (inode.kind.load(Relaxed) == libc::S_IFREG).then(|| inode.size.load(Acquire))
     }
 
     /// Inode number of an open file without asking the server, when a lease allows.
     pub fn ino_here(&self, file: FileRef) -> Option<u64> {
-        let (_, inode, _) = self.leases.as_ref()?.open_file(file).ok()?;
+        let (_, inode, _) = self.leases()?.open_file(file).ok()?;
         Some(inode.ino.load(Relaxed))
     }
 }

@@ -359,7 +359,7 @@ mod tests {
     use crate::client::Image;
     use crate::shared::volume::{Control, MapPage};
     use std::cell::RefCell;
-    use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32};
+    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32};
     use weft_core::cached::{CHUNK_BYTES, CacheWord};
 
     thread_local! {
@@ -408,11 +408,9 @@ mod tests {
                 socket: AtomicI32::new(-1),
                 channel: AtomicPtr::new(leaked(1)),
                 connection: AtomicU32::new(0),
-                token: AtomicU64::new(0),
                 volume_tag: NEXT_VOLUME.fetch_add(1, Relaxed),
                 leases: Some(leases),
-                socket_path: [0; 108],
-                socket_path_len: 0,
+                leases_given_up: AtomicBool::new(false),
             };
             let rig = Rig {
                 client: Box::leak(Box::new(client)),

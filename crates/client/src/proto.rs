@@ -1,8 +1,9 @@
 //! What clients and server say to each other.
 //!
 //! A connection begins with [`Hello`] and [`HelloReply`] on a Unix socket (the reply carries the shared memory's
-//! descriptors); after it, the only bytes on the socket are slot numbers that the client uses for the first time. The
-//! socket's end tells each side that the other is gone. Everything else are requests in channel slots.
+//! descriptors); after it, the only bytes on the socket are slot numbers that the client uses for the first time, and
+//! further hellos, each with a socket of its own for the answer. The socket's end tells each side that the other is gone.
+//! Everything else are requests in channel slots.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -13,12 +14,15 @@ pub const MOUNT_POINT_MAX: usize = 256;
 
 /// [`Hello::flags`]: the socket belongs to a process that has become another program by `exec`.
 pub const HELLO_RESUME: u32 = 1;
-/// [`Hello::flags`]: the new connection begins with the open files of connection `clone_of`.
+/// [`Hello::flags`], on a connection's socket: the socket that comes with the hello is a new connection, which begins with
+/// this one's open files and identity.
 pub const HELLO_CLONE: u32 = 2;
-
-/// [`Hello::flags`], beside [`HELLO_CLONE`]: the new connection is for the program that process `clone_of` is about to become,
-/// which keeps its record locks.
+/// [`Hello::flags`], beside [`HELLO_CLONE`]: the new connection is for the program that this process is about to become, which
+/// keeps its record locks.
 pub const HELLO_HEIR: u32 = 4;
+/// [`Hello::flags`], on a connection's socket: the process has another identity, which the kernel vouches for
+/// (`SCM_CREDENTIALS`). The answer comes on the socket that comes with the hello.
+pub const HELLO_IDENTITY: u32 = 8;
 
 /// A client's first message.
 #[repr(C)]
@@ -28,14 +32,12 @@ pub struct Hello {
     pub magic: u64,
     /// [`crate::shared::VERSION`].
     pub version: u32,
-    /// [`HELLO_RESUME`], [`HELLO_CLONE`].
+    /// [`HELLO_RESUME`] and its kin; 0 in the first hello on a new socket.
     pub flags: u32,
-    /// Connection whose open files the new one shares.
-    pub clone_of: u32,
     /// Bytes of `mount_point` in use.
     pub mount_point_len: u32,
-    /// Secret of connection `clone_of`.
-    pub token: u64,
+    /// 0.
+    pub reserved: u32,
     /// Process name.
     pub comm: [u8; 16],
     /// Where the volume appears to the client.
@@ -56,8 +58,6 @@ pub struct HelloReply {
     pub status: i32,
     /// Number of the connection.
     pub connection: u32,
-    /// Secret that lets another connection be cloned from this one.
-    pub token: u64,
     /// Whether the client may read and append without the server.
     pub leases: u32,
     /// 0: the image is read by `pread`; [`IMAGE_MAPPABLE`]; [`IMAGE_IS_CACHE`].

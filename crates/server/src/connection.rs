@@ -4,15 +4,17 @@
 //! other thread of the program. The thread that reads the socket notices the process's end, by whatever cause, and
 //! gives back everything it held.
 
+use crate::identity::Identity;
 use crate::memory::SharedMemory;
 use crate::open_files::OpenFile;
+use crate::socket::{Received, Sender, as_stream, receive, send_reply, tell_senders};
 use crate::volume::{ImageKind, Volume};
 use bytemuck::Zeroable;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::io::{self, Read};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -21,15 +23,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::FileRef;
 use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
-    MOUNT_POINT_MAX,
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, IMAGE_IS_CACHE,
+    IMAGE_MAPPABLE, MOUNT_POINT_MAX,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{
     Channel, DONE, Measured, PAYLOAD_BYTES, Response, SLOTS, SUBMITTED, Slot,
 };
 use weft_client::sys;
-use weft_vfs::Cred;
 
 use crate::locks::Waiter;
 
@@ -45,16 +46,13 @@ pub struct Connection {
     /// Its number; its locks in shared memory carry it plus 1.
     pub id: u32,
     /// Who it runs as.
-    pub cred: Cred,
-    /// Its process id.
+    identity: RwLock<Arc<Identity>>,
+    /// Its process id, or that of the process that made the connection for it.
     pub pid: u32,
     /// Its name.
     pub comm: Mutex<String>,
     /// Where the volume appears to it.
     pub mount_point: Vec<u8>,
-    /// Whether it may touch the shared memory of leases.
-    pub leases: bool,
-    token: u64,
     channel: Arc<SharedMemory>,
     socket: UnixStream,
     /// The connection of the process before it became this program by `exec`.
@@ -71,6 +69,11 @@ impl Connection {
     fn channel(&self) -> &Channel {
         // SAFETY: the channel memory holds a `Channel`; its cells are accessed only by the side whose turn it is.
         unsafe { self.channel.view() }
+    }
+
+    /// Who the process runs as.
+    pub fn identity(&self) -> Arc<Identity> {
+        self.identity.read().clone()
     }
 
     /// A thread of the process that waits for locks.
@@ -203,8 +206,12 @@ impl Connections {
     /// Serves a socket that has just been accepted, in a thread of its own.
     pub fn serve(self: &Arc<Self>, volume: Arc<Volume>, socket: UnixStream) {
         let connections = self.clone();
+        self.spawn(move || run(&connections, &volume, socket));
+    }
+
+    fn spawn(&self, life: impl FnOnce() -> io::Result<()> + Send + 'static) {
         let thread = std::thread::Builder::new().name("weft-conn".into()).spawn(move || {
-            if let Err(error) = run(&connections, &volume, socket) {
+            if let Err(error) = life() {
                 tracing::debug!(%error, "connection refused");
             }
         });
@@ -217,65 +224,6 @@ impl Connections {
             Err(error) => tracing::error!(%error, "no thread for a connection"),
         }
     }
-}
-
-fn peer(socket: &UnixStream) -> io::Result<(Cred, u32)> {
-    let mut raw = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `raw` and `len` are writable and of the size that the option wants.
-    let ret = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut raw).cast(),
-            &raw mut len,
-        )
-    };
-    if ret != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut groups = [0u32; 256];
-    let mut len = size_of_val(&groups) as libc::socklen_t;
-    // SAFETY: as above; more groups than fit give an error, and then none are known.
-    let ret = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERGROUPS,
-            groups.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
-    let known = if ret == 0 { len as usize / size_of::<u32>() } else { 0 };
-    Ok((Cred { uid: raw.uid, gid: raw.gid, groups: groups[..known].to_vec() }, raw.pid as u32))
-}
-
-fn send_reply(socket: &UnixStream, reply: &HelloReply, fds: &[RawFd]) -> io::Result<()> {
-    let bytes = bytemuck::bytes_of(reply);
-    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control = [0u64; 16];
-    // SAFETY: an all-zero msghdr is valid; everything it is pointed at outlives the call; the control buffer (128 bytes)
-    // holds one SCM_RIGHTS message with up to 6 descriptors.
-    unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        if !fds.is_empty() {
-            let data_len = size_of_val(fds) as u32;
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(data_len) as usize;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(data_len) as usize;
-            std::ptr::copy_nonoverlapping(fds.as_ptr(), libc::CMSG_DATA(header).cast(), fds.len());
-        }
-        if libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) != bytes.len() as isize {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
 }
 
 fn refuse(socket: &UnixStream, errno: i32) -> io::Result<()> {
@@ -300,49 +248,57 @@ fn comm_of(hello: &Hello) -> String {
     String::from_utf8_lossy(&hello.comm[..len]).into_owned()
 }
 
-/// The life of a connection.
+/// A connection that somebody has made from outside.
 fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStream) -> io::Result<()> {
     // Whoever connects and says nothing must not keep the server from stopping.
     socket.set_read_timeout(Some(HELLO_PATIENCE))?;
     let hello = read_hello(&mut socket)?;
     socket.set_read_timeout(None)?;
-    if hello.magic != HELLO_MAGIC || hello.version != VERSION || hello.flags & HELLO_RESUME != 0 {
+    if hello.magic != HELLO_MAGIC || hello.version != VERSION || hello.flags != 0 {
         return refuse(&socket, libc::EPROTO);
     }
-    let (cred, pid) = peer(&socket)?;
-    let parent = if hello.flags & HELLO_CLONE != 0 {
-        match connections.get(hello.clone_of).filter(|parent| parent.token == hello.token) {
-            Some(parent) => Some(parent),
-            None => return refuse(&socket, libc::EACCES),
-        }
-    } else {
-        None
-    };
-    // SAFETY: plain system call without arguments.
-    let server_uid = unsafe { libc::geteuid() };
-    let leases = volume.direct.is_some() && (cred.uid == server_uid || cred.uid == 0);
-    let mount_point = match &parent {
-        Some(parent) => parent.mount_point.clone(),
-        None => hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec(),
-    };
+    let (identity, pid) = Identity::of_peer(&socket)?;
+    let mount_point = hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec();
+    let birth = Birth { identity: Arc::new(identity), pid, mount_point, parent: None, is_heir: false };
+    live(connections, volume, socket, &hello, birth)
+}
+
+/// What a connection begins with.
+struct Birth {
+    identity: Arc<Identity>,
+    pid: u32,
+    mount_point: Vec<u8>,
+    /// Whose open files it shares.
+    parent: Option<Arc<Connection>>,
+    /// Whether it is for the program that the parent is about to become.
+    is_heir: bool,
+}
+
+/// The life of a connection.
+fn live(
+    connections: &Arc<Connections>,
+    volume: &Arc<Volume>,
+    mut socket: UnixStream,
+    hello: &Hello,
+    birth: Birth,
+) -> io::Result<()> {
+    let Birth { identity, pid, mount_point, parent, is_heir } = birth;
     let connection = Arc::new(Connection {
         id: volume.connections_made.fetch_add(1, Relaxed),
-        cred,
+        identity: RwLock::new(identity),
         pid,
-        comm: Mutex::new(comm_of(&hello)),
+        comm: Mutex::new(comm_of(hello)),
         mount_point,
-        leases,
-        token: secret()?,
         channel: Arc::new(SharedMemory::create("weft-channel", size_of::<Channel>())?),
         socket: socket.try_clone()?,
-        forebear: parent.as_ref().filter(|_| hello.flags & HELLO_HEIR != 0).map(|parent| parent.id),
+        forebear: parent.as_ref().filter(|_| is_heir).map(|parent| parent.id),
         heir: Mutex::default(),
         files: Mutex::new(FxHashMap::default()),
         closing: AtomicBool::new(false),
         all: Arc::downgrade(connections),
     });
     if let Some(parent) = &parent {
-        if connection.forebear.is_some() {
+        if is_heir {
             *parent.heir.lock() = Arc::downgrade(&connection);
         }
         for (file, count) in parent.held() {
@@ -353,6 +309,7 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
             }
         }
     }
+    drop(parent);
     if !connections.admit(&connection) {
         end(volume, &connection);
         return refuse(&socket, libc::ECONNREFUSED);
@@ -366,7 +323,7 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStr
 }
 
 fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -> io::Result<()> {
-    let lease_fds = if connection.leases { volume.lease_fds()? } else { None };
+    let lease_fds = if connection.identity().may_lease() { volume.lease_fds()? } else { None };
     let mut fds = vec![connection.channel.fd()];
     let (mut image, mut image_bytes) = (0, 0);
     if let (Some((shared, _)), Some(direct)) = (&lease_fds, &volume.direct) {
@@ -382,7 +339,6 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
     let reply = HelloReply {
         status: 0,
         connection: connection.id,
-        token: connection.token,
         leases: u32::from(lease_fds.is_some()),
         image_mappable: image,
         image_bytes,
@@ -391,14 +347,14 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
     send_reply(socket, &reply, &fds)
 }
 
-/// Reads the socket until it ends: slot numbers of slots used for the first time, or the hello of the program that the
-/// process has become.
+/// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
 fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixStream) -> io::Result<()> {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut first = [0u8; 1];
+    tell_senders(socket)?;
     let result = loop {
-        match socket.read(&mut first) {
-            Ok(0) => break Ok(()),
+        match receive(socket, &mut first) {
+            Ok(Received { len: 0, .. }) => break Ok(()),
             Ok(_) if (first[0] as usize) < SLOTS => {
                 let index = first[0] as usize;
                 let slot = &connection.channel().slots[index];
@@ -415,8 +371,8 @@ fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixS
                 }
             }
             // The first byte of a hello's magic is no slot number.
-            Ok(_) if first[0] == HELLO_MAGIC.to_le_bytes()[0] => {
-                if let Err(error) = resume(volume, connection, socket, first[0]) {
+            Ok(Received { fd, sender, .. }) if first[0] == HELLO_MAGIC.to_le_bytes()[0] => {
+                if let Err(error) = heed(volume, connection, socket, fd, sender) {
                     break Err(error);
                 }
             }
@@ -437,21 +393,75 @@ fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixS
     result
 }
 
-/// The process has become another program: it gets its shared memory anew.
-fn resume(volume: &Volume, connection: &Connection, socket: &mut UnixStream, first: u8) -> io::Result<()> {
+/// A further hello, whose first byte has come, and what came with that.
+fn heed(
+    volume: &Arc<Volume>,
+    connection: &Arc<Connection>,
+    socket: &UnixStream,
+    fd: Option<OwnedFd>,
+    sender: Option<Sender>,
+) -> io::Result<()> {
     let mut bytes = [0; size_of::<Hello>()];
-    bytes[0] = first;
-    socket.read_exact(&mut bytes[1..])?;
+    bytes[0] = HELLO_MAGIC.to_le_bytes()[0];
+    let rest = receive(socket, &mut bytes[1..])?;
     let hello: Hello = bytemuck::pod_read_unaligned(&bytes);
-    if hello.magic != HELLO_MAGIC || hello.version != VERSION || hello.flags & HELLO_RESUME == 0 {
+    // In one piece and by one sender: a process that can be brought to write what another wants to a descriptor that it has
+    // been given (a program with more rights, to its output) must not end what that one began.
+    let whole = rest.len == bytes.len() - 1 && rest.sender == sender && rest.fd.is_none();
+    if !whole || hello.magic != HELLO_MAGIC || hello.version != VERSION {
         return refuse(socket, libc::EPROTO);
     }
-    *connection.comm.lock() = comm_of(&hello);
+    match (hello.flags, fd) {
+        (HELLO_RESUME, None) => resume(volume, connection, socket, &hello),
+        (HELLO_IDENTITY, Some(fd)) => renew(volume, connection, &as_stream(fd)?, sender),
+        (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
+            let (volume, child) = (volume.clone(), as_stream(fd)?);
+            let connections = connection.all.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+            let birth = Birth {
+                identity: connection.identity(),
+                pid: connection.pid,
+                mount_point: connection.mount_point.clone(),
+                parent: Some(connection.clone()),
+                is_heir: flags & HELLO_HEIR != 0,
+            };
+            let all = connections.clone();
+            connections.spawn(move || live(&all, &volume, child, &hello, birth));
+            Ok(())
+        }
+        _ => refuse(socket, libc::EPROTO),
+    }
+}
+
+/// The process has become another program: it gets its shared memory anew.
+fn resume(volume: &Volume, connection: &Connection, socket: &UnixStream, hello: &Hello) -> io::Result<()> {
+    *connection.comm.lock() = comm_of(hello);
     if let Some(forebear) = connection.forebear {
         // Perhaps before the end of the old socket is heard of.
         volume.locks.hand_over(forebear, connection.id);
     }
     answer_hello(volume, connection, socket)
+}
+
+/// The process has become another user. When nobody knows which, the connection ends.
+fn renew(
+    volume: &Volume,
+    connection: &Connection,
+    answer: &UnixStream,
+    sender: Option<Sender>,
+) -> io::Result<()> {
+    let told = sender.ok_or_else(|| io::ErrorKind::InvalidData.into()).and_then(Identity::of_sender);
+    let identity = match told {
+        Ok(identity) => identity,
+        Err(error) => {
+            tracing::warn!(pid = connection.pid, %error, "a process with an identity that cannot be told");
+            refuse(answer, libc::EACCES)?;
+            return Err(error);
+        }
+    };
+    let leases = volume.direct.is_some() && identity.may_lease();
+    *connection.identity.write() = Arc::new(identity);
+    let reply = HelloReply { connection: connection.id, leases: leases.into(), ..HelloReply::zeroed() };
+    send_reply(answer, &reply, &[])
 }
 
 /// Gives back everything that a process held.

@@ -10,6 +10,7 @@
 
 pub mod connection;
 pub mod error;
+pub mod identity;
 pub mod inodes;
 pub mod locks;
 pub mod maps;
@@ -19,6 +20,7 @@ pub mod programs;
 pub mod recorder;
 pub mod serve;
 pub mod server;
+pub mod socket;
 pub mod volume;
 
 pub use error::ServerError;

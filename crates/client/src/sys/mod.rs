@@ -148,6 +148,71 @@ pub fn send_all(fd: i32, mut data: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Two connected Unix stream sockets.
+pub fn socket_pair() -> Result<[i32; 2], Errno> {
+    let mut pair = [-1; 2];
+    call!(socketpair, libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr())?;
+    Ok(pair)
+}
+
+/// Sends `data` in one message with a descriptor, and with `identity` also who the caller is by now: its process, effective
+/// user and effective group, which the kernel vouches for.
+pub fn send_with_fd(fd: i32, data: &[u8], passed: i32, identity: bool) -> Result<(), Errno> {
+    const FD_SPACE: usize = 24;
+    const CONTROL_BYTES: usize = FD_SPACE + 32;
+    #[repr(align(8))]
+    struct Control([u8; CONTROL_BYTES]);
+    let mut control = Control([0; CONTROL_BYTES]);
+    let mut part = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+    let claim =
+        libc::ucred { pid: getpid() as i32, uid: call!(geteuid)? as u32, gid: call!(getegid)? as u32 };
+    // SAFETY: an all-zero msghdr is valid. The control buffer holds both messages: 24 bytes for a descriptor and 32 for
+    // credentials, as the macros count them; everything outlives the call.
+    let message = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = if identity { CONTROL_BYTES } else { FD_SPACE };
+        let rights = libc::CMSG_FIRSTHDR(&raw const message);
+        (*rights).cmsg_level = libc::SOL_SOCKET;
+        (*rights).cmsg_type = libc::SCM_RIGHTS;
+        (*rights).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as usize;
+        ptr::write_unaligned(libc::CMSG_DATA(rights).cast(), passed);
+        if identity {
+            let who = libc::CMSG_NXTHDR(&raw const message, rights);
+            (*who).cmsg_level = libc::SOL_SOCKET;
+            (*who).cmsg_type = libc::SCM_CREDENTIALS;
+            (*who).cmsg_len = libc::CMSG_LEN(size_of::<libc::ucred>() as u32) as usize;
+            ptr::write_unaligned(libc::CMSG_DATA(who).cast(), claim);
+        }
+        message
+    };
+    loop {
+        match call!(sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL) {
+            Ok(n) if n == data.len() => return Ok(()),
+            Ok(_) => return Err(libc::EPIPE),
+            Err(libc::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Ends a socket for everybody who has it.
+pub fn shut_down(fd: i32) {
+    let _ = call!(shutdown, fd, libc::SHUT_RDWR);
+}
+
+/// Threads of the process; `None` when that cannot be told.
+pub fn thread_count() -> Option<u64> {
+    // SAFETY: an all-zero stat is valid.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    let path = c"/proc/self/task";
+    call!(newfstatat, libc::AT_FDCWD, path.as_ptr(), &raw mut stat, 0usize).ok()?;
+    // A directory's links are its own two and one for each directory within.
+    stat.st_nlink.checked_sub(2)
+}
+
 /// Receives exactly `out.len()` bytes and up to `fds.len()` descriptors that came with them; returns how many came.
 pub fn recv_with_fds(fd: i32, out: &mut [u8], fds: &mut [i32]) -> Result<usize, Errno> {
     const CONTROL_BYTES: usize = 256;

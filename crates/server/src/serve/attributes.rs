@@ -4,10 +4,15 @@ use super::{Ask, Failure, Outcome, done, outside};
 use weft_client::proto::WireAttr;
 use weft_core::Ino;
 use weft_vfs::path::{Last, Resolved};
-use weft_vfs::{Attr, FileKind, SetAttr, TimeSpec, XattrMode, access};
+use weft_vfs::{Attr, Cred, FileKind, SetAttr, TimeSpec, XattrMode, access};
 
 /// What `at`, flags and path name: an open file (`AT_EMPTY_PATH`) or what is at the path.
 fn target(ask: &Ask<'_>, flags: i32) -> Result<Attr, Failure> {
+    target_of(ask, flags, &ask.identity.cred)
+}
+
+/// The same, found by the rights of `who`.
+fn target_of(ask: &Ask<'_>, flags: i32, who: &Cred) -> Result<Attr, Failure> {
     let path = ask.part1()?;
     if path.is_empty() {
         if flags & libc::AT_EMPTY_PATH == 0 {
@@ -16,7 +21,7 @@ fn target(ask: &Ask<'_>, flags: i32) -> Result<Attr, Failure> {
         return Ok(ask.volume.fs.getattr(ask.base(0)?)?);
     }
     let last = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Last::Follow } else { Last::Stop };
-    match ask.walk(0, &path, last)? {
+    match ask.walk_as(who, 0, &path, last, false)? {
         Resolved::Found(_, attr) => Ok(attr),
         Resolved::Missing(_) => Err(Failure(libc::ENOENT)),
         Resolved::Outside(_) => outside(),
@@ -44,8 +49,10 @@ pub fn stat(ask: &Ask<'_>) -> Outcome {
 }
 
 pub fn access(ask: &Ask<'_>) -> Outcome {
-    let attr = target(ask, ask.arg(2) as i32)?;
-    ask.connection.cred.check(&attr, ask.arg(1) as u32 & 7)?;
+    let flags = ask.arg(2) as i32;
+    let who = if flags & libc::AT_EACCESS != 0 { &ask.identity.cred } else { &ask.identity.real };
+    let attr = target_of(ask, flags, who)?;
+    who.check(&attr, ask.arg(1) as u32 & 7)?;
     done(0)
 }
 
@@ -80,7 +87,7 @@ fn set_size(ask: &Ask<'_>, attr: &Attr, size: u64) -> Result<(), Failure> {
         return Err(Failure(libc::EINVAL));
     }
     if ask.request.len1 != 0 {
-        ask.connection.cred.check(attr, access::WRITE)?;
+        ask.identity.cred.check(attr, access::WRITE)?;
     } else if super::open_access(ask, &*ask.open_file(0)?) == libc::O_RDONLY {
         return Err(Failure(libc::EINVAL));
     }
@@ -104,7 +111,7 @@ impl Change {
     /// Makes the change if the caller may.
     fn make(&self, ask: &Ask<'_>, ino: Ino) -> Result<(), Failure> {
         let volume = ask.volume;
-        let cred = &ask.connection.cred;
+        let cred = &ask.identity.cred;
         let alone = volume.permissions.write();
         let attr = volume.fs.getattr(ino)?;
         let (uid, gid) = (self.uid.filter(|&id| id != u32::MAX), self.gid.filter(|&id| id != u32::MAX));
@@ -138,7 +145,7 @@ impl Change {
 
 /// `user.` needs the file's permission, `trusted.` and `security.` the superuser.
 fn check_xattr(ask: &Ask<'_>, attr: &Attr, name: &[u8], wanted: u32) -> Result<(), Failure> {
-    let cred = &ask.connection.cred;
+    let cred = &ask.identity.cred;
     let writes = wanted == access::WRITE;
     if name.starts_with(b"user.") {
         if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
@@ -189,7 +196,7 @@ pub fn list_xattr(ask: &Ask<'_>) -> Outcome {
     let attr = target(ask, ask.arg(1) as i32)?;
     let mut names = Vec::new();
     for name in ask.volume.fs.listxattr(attr.ino)? {
-        if name.starts_with(b"trusted.") && !ask.connection.cred.is_root() {
+        if name.starts_with(b"trusted.") && !ask.identity.cred.is_root() {
             continue;
         }
         names.extend_from_slice(&name);

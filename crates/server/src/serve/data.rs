@@ -104,7 +104,7 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
 
 pub fn lease(ask: &Ask<'_>) -> Outcome {
     let open = ask.open_file(0)?;
-    if !ask.connection.leases || open_access(ask, &open) == libc::O_RDONLY {
+    if ask.volume.direct.is_none() || !ask.identity.may_lease() || open_access(ask, &open) == libc::O_RDONLY {
         return done(0);
     }
     done(i64::from(ask.volume.inodes.lease(&open.inode)))
@@ -140,7 +140,7 @@ pub fn sync(ask: &Ask<'_>) -> Outcome {
 fn drop_set_id(ask: &Ask<'_>, ino: Ino) -> Result<(), Failure> {
     let volume = ask.volume;
     let alone = volume.permissions.write();
-    let Some(perm) = ask.connection.cred.perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
+    let Some(perm) = ask.identity.cred.perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
     volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
     let to_rob = volume.inodes.perm_changed(ino, perm);
     drop(alone);

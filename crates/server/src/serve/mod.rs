@@ -11,6 +11,7 @@ mod open;
 mod whereabouts;
 
 use crate::connection::{Connection, close_last};
+use crate::identity::Identity;
 use crate::locks::Owner;
 use crate::open_files::OpenFile;
 use crate::volume::Volume;
@@ -23,7 +24,7 @@ use weft_client::shared::channel::{Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_core::Ino;
 use weft_vfs::path::{Last, Options, Resolved, resolve};
-use weft_vfs::{FileKind, FsError};
+use weft_vfs::{Cred, FileKind, FsError};
 
 /// An errno, as a request's failure.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,8 @@ pub(crate) type Outcome = Result<Response, Failure>;
 pub(crate) struct Ask<'a> {
     pub volume: &'a Arc<Volume>,
     pub connection: &'a Connection,
+    /// Who asks, as it was when the answer began.
+    pub identity: Arc<Identity>,
     pub request: &'a Request,
     payload: *mut u8,
     payload_len: usize,
@@ -128,11 +131,23 @@ impl<'a> Ask<'a> {
 
     /// The same; with `creates`, to make what is missing at the end.
     pub fn walk_to(&self, at: usize, path: &[u8], last: Last, creates: bool) -> Result<Resolved, Failure> {
+        self.walk_as(&self.identity.cred, at, path, last, creates)
+    }
+
+    /// The same, by the rights of `who`.
+    pub fn walk_as(
+        &self,
+        who: &Cred,
+        at: usize,
+        path: &[u8],
+        last: Last,
+        creates: bool,
+    ) -> Result<Resolved, Failure> {
         // As in Linux, a path that starts at the root does not need what it could have started from.
         let start = if path.first() == Some(&b'/') { Ino::ROOT } else { self.base(at)? };
         let mount_point = &self.connection.mount_point;
         let options = Options { last, creates, protections: self.volume.protections, mount_point };
-        Ok(resolve(self.volume.fs.as_ref(), &self.connection.cred, start, path, options)?)
+        Ok(resolve(self.volume.fs.as_ref(), who, start, path, options)?)
     }
 }
 
@@ -144,7 +159,8 @@ pub fn answer(
     payload: *mut u8,
     payload_len: usize,
 ) -> Response {
-    let ask = Ask { volume, connection, request, payload, payload_len };
+    let identity = connection.identity();
+    let ask = Ask { volume, connection, identity, request, payload, payload_len };
     let outcome = match Op::from_u32(request.op) {
         Some(op) => dispatch(&ask, op),
         None => Err(Failure(libc::ENOSYS)),

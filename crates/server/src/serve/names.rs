@@ -32,7 +32,7 @@ fn old_name(ask: &Ask<'_>, at: usize, path: &[u8], last: Last) -> Result<(Place,
 fn make(ask: &Ask<'_>, place: &Place, node: NewNode<'_>, perm: u32) -> Result<Attr, Failure> {
     let _names = ask.volume.permissions.read();
     let dir = ask.volume.fs.getattr(place.dir)?;
-    let cred = &ask.connection.cred;
+    let cred = &ask.identity.cred;
     cred.check_add(&dir)?;
     let kind = match node {
         NewNode::File => FileKind::File,
@@ -98,7 +98,7 @@ pub fn unlink(ask: &Ask<'_>) -> Outcome {
     // Looked up again: somebody else's file may have got the name since.
     let victim = ask.volume.fs.lookup(place.dir, &place.name)?;
     let dir = ask.volume.fs.getattr(place.dir)?;
-    ask.connection.cred.check_remove(&dir, &victim)?;
+    ask.identity.cred.check_remove(&dir, &victim)?;
     if rmdir {
         ask.volume.fs.rmdir(place.dir, &place.name)?;
     } else {
@@ -154,7 +154,7 @@ impl Move {
 
     fn check_permission(&self, ask: &Ask<'_>) -> Result<(), Failure> {
         let fs = &ask.volume.fs;
-        let cred = &ask.connection.cred;
+        let cred = &ask.identity.cred;
         let is_dir = self.attr.kind == FileKind::Directory;
         cred.check_remove(&fs.getattr(self.from.dir)?, &self.attr)?;
         let to_dir = fs.getattr(self.to.dir)?;
@@ -293,7 +293,7 @@ pub fn link_file(ask: &Ask<'_>) -> Outcome {
 
 fn link_to(ask: &Ask<'_>, attr: Attr, at: usize, path: &[u8]) -> Outcome {
     let place = new_name(ask, at, path, false)?;
-    let cred = &ask.connection.cred;
+    let cred = &ask.identity.cred;
     let _names = ask.volume.permissions.read();
     if ask.volume.protections.hardlinks {
         cred.check_link(&ask.volume.fs.getattr(attr.ino)?)?;

@@ -64,7 +64,7 @@ fn check_found_for_creation(ask: &Ask<'_>, place: &Place, attr: &Attr) -> Result
         return Err(Failure(libc::EISDIR));
     }
     let dir = ask.volume.fs.getattr(place.dir)?;
-    Ok(ask.volume.protections.check_open_for_creation(&ask.connection.cred, &dir, attr)?)
+    Ok(ask.volume.protections.check_open_for_creation(&ask.identity.cred, &dir, attr)?)
 }
 
 /// The core's open reference is taken; from here on it belongs to the table of open inodes.
@@ -130,7 +130,7 @@ fn check_open(ask: &Ask<'_>, attr: &Attr, flags: i32) -> Result<(), Failure> {
     if attr.kind == FileKind::Directory && wanted & access::WRITE != 0 {
         return Err(Failure(libc::EISDIR));
     }
-    let cred = &ask.connection.cred;
+    let cred = &ask.identity.cred;
     cred.check(attr, wanted)?;
     if flags & libc::O_NOATIME != 0 && !cred.owns(attr) {
         return Err(Failure(libc::EPERM));
@@ -145,7 +145,7 @@ fn check_open(ask: &Ask<'_>, attr: &Attr, flags: i32) -> Result<(), Failure> {
 fn create(ask: &Ask<'_>, place: &Place, path: &[u8], flags: i32, mode: u32) -> Result<Attr, FsError> {
     let _names = ask.volume.permissions.read();
     let dir = ask.volume.fs.getattr(place.dir)?;
-    let cred = &ask.connection.cred;
+    let cred = &ask.identity.cred;
     cred.check_add(&dir)?;
     let path = canonical_hint(ask, path);
     let tag = place_tag(ask, &Opener::of(ask), &path, intent(flags, true), 0, WriteHint::NotSet);
@@ -176,7 +176,7 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
     if attr.kind != FileKind::Directory {
         return Err(Failure(libc::ENOTDIR));
     }
-    let cred = &ask.connection.cred;
+    let cred = &ask.identity.cred;
     cred.check_add(&attr)?;
     let path = canonical_hint(ask, path);
     let unnamed = intent(flags, true) | OpenIntent::TMPFILE;
@@ -236,7 +236,7 @@ pub(crate) fn place_tag(
         flags,
         hint,
         size,
-        uid: ask.connection.cred.uid,
+        uid: ask.identity.cred.uid,
         volume_bytes: (volume.volume_bytes)(),
         now: volume.started.elapsed(),
         ..FileContext::new(path)

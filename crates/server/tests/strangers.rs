@@ -1,0 +1,318 @@
+//! What a client of another user than the server's gets, and what it can do with what it guesses: nothing of others'.
+
+#![allow(clippy::unwrap_used)]
+
+mod rig;
+
+use bytemuck::Zeroable;
+use rig::{Rig, become_user, connect, is_superuser};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use weft_client::proto::{
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, Op,
+};
+use weft_client::shared::VERSION;
+use weft_client::shared::channel::Request;
+use weft_client::{AttrChange, Client, FileRef, sys};
+
+const USER: u32 = 1001;
+
+fn hello(flags: u32) -> Hello {
+    Hello { magic: HELLO_MAGIC, version: VERSION, flags, ..Hello::zeroed() }
+}
+
+fn owned(fd: i32) -> OwnedFd {
+    // SAFETY: the descriptor was just made and has no other owner.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// The answer on a socket, and the descriptors with it.
+fn reply(socket: &OwnedFd) -> Result<(HelloReply, Vec<OwnedFd>), i32> {
+    let (mut reply, mut fds) = (HelloReply::zeroed(), [-1; 8]);
+    let count = sys::recv_with_fds(socket.as_raw_fd(), bytemuck::bytes_of_mut(&mut reply), &mut fds)?;
+    Ok((reply, fds[..count].iter().map(|fd| owned(*fd)).collect()))
+}
+
+/// A connection by hand.
+fn greet(path: &[u8], hello: &Hello) -> (OwnedFd, HelloReply, Vec<OwnedFd>) {
+    let socket = owned(sys::connect_unix(path).unwrap());
+    sys::send_all(socket.as_raw_fd(), bytemuck::bytes_of(hello)).unwrap();
+    let (reply, fds) = reply(&socket).unwrap();
+    (socket, reply, fds)
+}
+
+fn names(fds: &[OwnedFd]) -> Vec<String> {
+    let name = |fd: &OwnedFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+    fds.iter().map(|fd| name(fd).to_string_lossy().replace(" (deleted)", "")).collect()
+}
+
+#[test]
+fn another_user_gets_no_memory_but_its_call_slots() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let (_socket, own, fds) = greet(&rig.path, &hello(0));
+    assert_eq!((own.leases, fds.len()), (1, 6), "{:?}", names(&fds));
+    rig.as_user(USER, || {
+        let (_socket, reply, fds) = greet(&rig.path, &hello(0));
+        assert_eq!((reply.status, reply.leases, reply.image_bytes), (0, 0, 0));
+        assert_eq!(names(&fds), ["/memfd:weft-channel"]);
+        // Each process has its own.
+        let (_socket, _, more) = greet(&rig.path, &hello(0));
+        let inode = |fd: &OwnedFd| std::fs::metadata(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+        use std::os::unix::fs::MetadataExt;
+        assert_ne!(inode(&fds[0]).ino(), inode(&more[0]).ino());
+    });
+}
+
+#[test]
+fn a_client_without_leases_gets_no_ring() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let root = rig.client();
+    root.set_attr(FileRef::ROOT, b"/", 0, &AttrChange { mode: Some(0o777), ..Default::default() }).unwrap();
+    rig.as_user(USER, || {
+        let client = connect(&rig.path);
+        let flags = libc::O_CREAT | libc::O_RDWR | libc::O_APPEND;
+        let file = client.open(FileRef::ROOT, b"/mine", flags, 0o600).unwrap().file;
+        assert_eq!(client.raw_request(request(Op::Lease, file), &[]).unwrap().ret, 0);
+        client.write(file, b"by the server").unwrap();
+        let mut out = [0; 20];
+        assert_eq!(client.pread(file, &mut out, 0).unwrap(), 13);
+        assert_eq!(client.measured().ring_bytes.load(std::sync::atomic::Ordering::Relaxed), 0);
+    });
+}
+
+fn request(op: Op, file: FileRef) -> Request {
+    Request { op: op as u32, args: [file.0, 0, 0, 0, 0, 0, 0, 0], cpu: u32::MAX, ..Request::default() }
+}
+
+/// Operations that name an open file first, with further arguments that make sense.
+fn on_open_files(file: FileRef) -> Vec<(Request, &'static [u8])> {
+    let with = |op, args: &[u64]| {
+        let mut request = request(op, file);
+        request.args[1..=args.len()].copy_from_slice(args);
+        request
+    };
+    let path = |mut request: Request, path: &'static [u8]| {
+        request.len1 = path.len() as u32;
+        (request, path)
+    };
+    let lock = [libc::F_SETLK as u64, libc::F_RDLCK as u64, 0, 0, 1, 1];
+    let mut all: Vec<(Request, &'static [u8])> = [
+        with(Op::Close, &[]),
+        with(Op::Ref, &[]),
+        with(Op::Read, &[0, 100]),
+        with(Op::Lease, &[]),
+        with(Op::Drain, &[]),
+        with(Op::Fsync, &[]),
+        with(Op::Stat, &[libc::AT_EMPTY_PATH as u64]),
+        with(Op::SetAttr, &[libc::AT_EMPTY_PATH as u64, 32]),
+        with(Op::ReadDir, &[0, 1000]),
+        with(Op::Fallocate, &[0, 0, 4096]),
+        with(Op::Seek, &[0, 0]),
+        with(Op::Flock, &[libc::LOCK_EX as u64 | libc::LOCK_NB as u64]),
+        with(Op::PosixLock, &lock),
+        with(Op::PathOf, &[]),
+        with(Op::SetFlags, &[libc::O_APPEND as u64]),
+        with(Op::GetFlags, &[]),
+        with(Op::SetHint, &[2]),
+        with(Op::Pass, &[]),
+        with(Op::Take, &[77]),
+    ]
+    .into_iter()
+    .map(|request| (request, &b""[..]))
+    .collect();
+    all.push(path(with(Op::Write, &[0]), b"x"));
+    all.push(path(with(Op::Open, &[libc::O_RDONLY as u64]), b"."));
+    all.push(path(with(Op::Mkdir, &[0o755]), b"made"));
+    let link = Request { len2: 7, args: [file.0, u64::MAX, 0, 0, 0, 0, 0, 0], ..request(Op::LinkFile, file) };
+    all.push((link, b"/linked"));
+    all
+}
+
+#[test]
+fn no_number_opens_a_file_of_another_connection() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let root = rig.client();
+    root.set_attr(FileRef::ROOT, b"/", 0, &AttrChange { mode: Some(0o777), ..Default::default() }).unwrap();
+    let mut live = Vec::new();
+    for n in 0..24 {
+        let name = format!("/{n}");
+        let file =
+            root.open(FileRef::ROOT, name.as_bytes(), libc::O_CREAT | libc::O_RDWR, 0o600).unwrap().file;
+        root.write(file, b"secret").unwrap();
+        live.push(file);
+        if n % 3 == 0 {
+            // Slots with a past.
+            root.close(file).unwrap();
+            live.pop();
+        }
+    }
+    live.push(root.open(FileRef::ROOT, b"/", libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap().file);
+    let guess = |client: &Client| {
+        for (slot, generation) in
+            (0..40).flat_map(|slot| (0..24).chain([u32::MAX]).map(move |generation| (slot, generation)))
+        {
+            let file = FileRef::new(slot, generation);
+            for (request, payload) in on_open_files(file) {
+                if file == FileRef::ROOT {
+                    continue;
+                }
+                let answer = client.raw_request(request, &[payload]);
+                assert_eq!(answer.map(|response| response.ret), Err(libc::EBADF), "{request:?}");
+            }
+        }
+        // To keep what one does not hold is to keep nothing.
+        client.retain(&live).unwrap();
+        assert_eq!(client.fstat(live[0]).map(drop), Err(libc::EBADF));
+    };
+    rig.as_user(USER, || guess(&connect(&rig.path)));
+    // Nor of one's own user's: what is open is the process's.
+    guess(&rig.client());
+    for file in &live {
+        let mut out = [0; 10];
+        let read = root.pread(*file, &mut out, 0);
+        assert!(matches!(read, Ok(6) | Err(libc::EISDIR)), "{read:?}");
+        root.close(*file).unwrap();
+        assert_eq!(root.fstat(*file).map(drop), Err(libc::EBADF), "nobody has taken a reference");
+    }
+}
+
+#[test]
+fn a_new_socket_speaks_for_no_other_connection() {
+    let rig = Rig::new(64 << 20);
+    let _other = rig.client();
+    for flags in [HELLO_CLONE, HELLO_CLONE | HELLO_HEIR, HELLO_RESUME, HELLO_IDENTITY, HELLO_HEIR, 1 << 31] {
+        let (_socket, reply, fds) = greet(&rig.path, &hello(flags));
+        assert_eq!((reply.status, fds.len()), (libc::EPROTO, 0), "{flags:x}");
+        // Nor with a socket for the answer.
+        let socket = owned(sys::connect_unix(&rig.path).unwrap());
+        let [ours, theirs] = sys::socket_pair().unwrap().map(owned);
+        let bytes = hello(flags);
+        sys::send_with_fd(socket.as_raw_fd(), bytemuck::bytes_of(&bytes), theirs.as_raw_fd(), true).unwrap();
+        drop(theirs);
+        assert!(reply_of(&ours).is_none(), "{flags:x}");
+    }
+}
+
+fn reply_of(socket: &OwnedFd) -> Option<HelloReply> {
+    reply(socket).ok().map(|(reply, _)| reply)
+}
+
+#[test]
+fn what_is_no_socket_becomes_no_connection() {
+    let rig = Rig::new(64 << 20);
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let client = rig.client();
+    for flags in [HELLO_CLONE, HELLO_IDENTITY] {
+        let bytes = hello(flags);
+        let client = rig.client();
+        sys::send_with_fd(client.socket(), bytemuck::bytes_of(&bytes), file.as_raw_fd(), true).unwrap();
+        // The connection that tried it is closed.
+        assert_eq!(client.statfs().map(drop), Err(libc::EIO));
+    }
+    client.statfs().unwrap();
+}
+
+#[test]
+fn who_cannot_be_told_loses_the_connection() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    client.statfs().unwrap();
+    // The process is the superuser's, this thread is not: no process is both.
+    let renewed = rig.as_user(USER, || client.renew_identity());
+    assert_eq!(renewed, Err(libc::EACCES));
+    assert_eq!(client.statfs().map(drop), Err(libc::EIO));
+    rig.client().renew_identity().unwrap();
+}
+
+#[test]
+fn two_senders_make_no_hello() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let bytes = hello(HELLO_IDENTITY);
+    let bytes = bytemuck::bytes_of(&bytes);
+    let [ours, theirs] = sys::socket_pair().unwrap().map(owned);
+    // A user begins a hello, and brings a process of the superuser to write the end of it to a descriptor it was given.
+    let (socket, first) = rig.as_user(USER, || {
+        let (socket, reply, _) = greet(&rig.path, &hello(0));
+        sys::send_with_fd(socket.as_raw_fd(), &bytes[..1], theirs.as_raw_fd(), true).unwrap();
+        (socket, reply)
+    });
+    assert_eq!(first.status, 0);
+    sys::send_all(socket.as_raw_fd(), &bytes[1..]).unwrap();
+    let (refusal, fds) = reply(&socket).unwrap();
+    assert_eq!((refusal.status, fds.len()), (libc::EPROTO, 0));
+    drop(theirs);
+    assert!(reply_of(&ours).is_none());
+}
+
+#[test]
+fn a_child_has_the_identity_and_the_files_of_its_parent_and_no_more() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let root = rig.client();
+    let secret = root.open(FileRef::ROOT, b"/secret", libc::O_CREAT | libc::O_RDWR, 0o600).unwrap().file;
+    root.set_attr(FileRef::ROOT, b"/", 0, &AttrChange { mode: Some(0o777), ..Default::default() }).unwrap();
+    rig.as_user(USER, || {
+        let client = connect(&rig.path);
+        let mine = client.open(FileRef::ROOT, b"/mine", libc::O_CREAT | libc::O_RDWR, 0o600).unwrap().file;
+        let ticket = client.prepare_child(weft_client::Child::Forked).unwrap();
+        client.adopt(ticket);
+        client.write(mine, b"as before").unwrap();
+        assert_eq!(client.fstat(secret).map(drop), Err(libc::EBADF));
+        let denied = client.open(FileRef::ROOT, b"/secret", libc::O_RDONLY, 0);
+        assert_eq!(denied.map(drop), Err(libc::EACCES));
+        assert_eq!(client.fstat(mine).unwrap().uid, USER);
+    });
+    // With the parent's own socket it makes no difference who asks.
+    become_user(USER);
+    let ticket = root.prepare_child(weft_client::Child::Forked).unwrap();
+    root.adopt(ticket);
+    root.fstat(secret).unwrap();
+}
+
+#[test]
+fn a_file_with_set_id_bits_has_no_ring_and_loses_them_by_anothers_write() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let root = rig.client();
+    let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_APPEND;
+    let file = root.open(FileRef::ROOT, b"/program", flags, 0o777).unwrap().file;
+    let chmod = |mode| {
+        let change = AttrChange { mode: Some(mode), ..Default::default() };
+        root.set_attr(file, b"", libc::AT_EMPTY_PATH, &change).unwrap();
+    };
+    let rings = || root.measured().ring_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    let mode = || root.fstat(file).unwrap().mode & 0o7777;
+    root.write(file, b"one").unwrap();
+    assert_eq!(rings(), 3, "an append of the server's user goes into the ring");
+    chmod(0o6777);
+    root.write(file, b"two").unwrap();
+    assert_eq!((rings(), mode()), (3, 0o6777), "the superuser's write goes to the server and keeps the bits");
+    rig.as_user(USER, || {
+        let client = connect(&rig.path);
+        let file = client.open(FileRef::ROOT, b"/program", libc::O_WRONLY, 0).unwrap().file;
+        client.write(file, b"").unwrap();
+        assert_eq!(client.fstat(file).unwrap().mode & 0o7777, 0o6777);
+        client.write(file, b"evil").unwrap();
+    });
+    assert_eq!(mode(), 0o777);
+    root.write(file, b"three").unwrap();
+    assert_eq!(rings(), 8, "without them it has a ring again");
+}
