@@ -28,7 +28,7 @@ for name in "$@"; do
     capacity) part capacity --size 512M --zone-capacity 12M --max-open 5 --max-active 6 -- suites/lab/drive.sh zoned ;;
     f2fs)
       command -v mkfs.f2fs >/dev/null || { echo "mkfs.f2fs is missing: apt-get install f2fs-tools" >&2; exit 2; }
-      part f2fs --size "${DRIVE:-256M}" --zone-size "${ZONE:-4M}" --plain-size "${PLAIN:-64M}" -- suites/lab/f2fs.sh
+      part f2fs --size "${DRIVE:-128M}" --zone-size "${ZONE:-4M}" --plain-size "${PLAIN:-48M}" -- suites/lab/f2fs.sh
       [ -z "${KEEP_REPORTS:-}" ] || cp "$SHARE"/f2fs.json "$KEEP_REPORTS"/
       ;;
     *) echo "no part is named '$name'; there are zoned, zonefs, capacity and f2fs" >&2; exit 2 ;;

@@ -13,8 +13,17 @@ BLOCK = 4096
 ERRORS = re.compile(r"I/O Cmd|I/O error|zones exceeded|Corrupted write pointer|timeout, ")
 
 
-def run(*command, **more):
-    return subprocess.run(command, check=True, capture_output=True, text=True, **more).stdout
+PHASE_SECONDS_MAX = 600
+
+
+def run(*command):
+    """What a command prints. db_bench waits for ever when a volume is full, so it gets a limit."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PHASE_SECONDS_MAX).stdout
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{' '.join(command)}: not done after {PHASE_SECONDS_MAX} s; is the volume full? Lower KEYS or raise DRIVE")
+    except subprocess.CalledProcessError as failed:
+        sys.exit(f"{' '.join(command)}: exit status {failed.returncode}\n{failed.stderr[-2000:]}")
 
 
 def sectors_written(device):
