@@ -18,7 +18,8 @@
 //! same on every machine. In real time the clock also follows the wall, and [`Completion::wait`] sleeps.
 
 use crate::geometry::Geometry;
-use crate::timing::Timing;
+use crate::path::Path;
+use crate::timing::{Timing, nanos_of};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -70,36 +71,6 @@ impl Placement {
 
     fn channel(&self, lun: usize) -> usize {
         lun % self.channels as usize
-    }
-}
-
-/// A shared path that carries one transfer at a time: when it is taken, in order and without overlap.
-#[derive(Clone, Default, Debug)]
-struct Path {
-    busy: Vec<Range<u64>>,
-}
-
-impl Path {
-    /// Puts a transfer of `duration` into the first gap from `ready` on; returns when it ends.
-    fn transfer(&mut self, now: u64, ready: u64, duration: u64) -> u64 {
-        let past = self.busy.partition_point(|taken| taken.end <= now);
-        self.busy.drain(..past);
-        let mut begins = ready.max(now);
-        let mut at = self.busy.partition_point(|taken| taken.end <= begins);
-        while let Some(taken) = self.busy.get(at).filter(|taken| taken.start < begins + duration) {
-            begins = taken.end;
-            at += 1;
-        }
-        let ends = begins + duration;
-        let joins_before = at > 0 && self.busy[at - 1].end == begins;
-        let joins_after = self.busy.get(at).is_some_and(|taken| taken.start == ends);
-        match (joins_before, joins_after) {
-            (true, true) => self.busy[at - 1].end = self.busy.remove(at).end,
-            (true, false) => self.busy[at - 1].end = ends,
-            (false, true) => self.busy[at].start = begins,
-            (false, false) => self.busy.insert(at, begins..ends),
-        }
-        ends
     }
 }
 
@@ -156,10 +127,6 @@ impl Completion {
             std::thread::sleep(left);
         }
     }
-}
-
-fn nanos_of(bytes: u64, bytes_per_s: u64) -> u64 {
-    (u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s)) as u64
 }
 
 impl Clock {
@@ -361,18 +328,6 @@ mod tests {
 
     fn max_us(summary: Summary) -> u64 {
         summary.max_ns / 1000
-    }
-
-    #[test]
-    fn transfers_take_the_first_gap_and_never_overlap() {
-        let mut path = Path::default();
-        assert_eq!(path.transfer(0, 100, 10), 110);
-        assert_eq!(path.transfer(0, 0, 10), 10);
-        assert_eq!(path.transfer(0, 0, 95), 205, "too long for the gap");
-        assert_eq!(path.transfer(0, 5, 90), 100, "fills the gap");
-        assert!(matches!(&path.busy[..], [all] if *all == (0..205)));
-        assert_eq!(path.transfer(300, 0, 1), 301);
-        assert!(matches!(&path.busy[..], [all] if *all == (300..301)));
     }
 
     #[test]

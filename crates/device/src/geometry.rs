@@ -290,33 +290,10 @@ impl Geometry {
         Ok(g)
     }
 
-    /// Judges the geometry; the error names the value and the remedy.
+    /// Judges the geometry with its zones; the error names the value and the remedy.
     pub fn validate(&self) -> Result<(), DeviceError> {
+        self.validate_flash()?;
         let block = BLOCK_BYTES as u64;
-        for (name, value) in [
-            ("channels", self.channels),
-            ("luns_per_channel", self.luns_per_channel),
-            ("planes", self.planes),
-        ] {
-            if !(1..=PARALLEL_MAX).contains(&value) {
-                return Err(bad(format!("{name} is {value}; it has to be 1 to {PARALLEL_MAX}")));
-            }
-        }
-        if self.page_bytes == 0
-            || !self.page_bytes.is_multiple_of(BLOCK_BYTES as u32)
-            || self.page_bytes > 1 << 20
-        {
-            return Err(bad(format!(
-                "page_size is {} bytes; it has to be a multiple of 4096, 1 MiB at most",
-                self.page_bytes
-            )));
-        }
-        if !(1..=PAGES_PER_BLOCK_MAX).contains(&self.pages_per_block) {
-            return Err(bad(format!(
-                "pages_per_block is {}; it has to be 1 to {PAGES_PER_BLOCK_MAX}",
-                self.pages_per_block
-            )));
-        }
         if self.zone_bytes == 0 || !self.zone_bytes.is_multiple_of(block) || self.zone_bytes > ZONE_BYTES_MAX
         {
             return Err(bad(format!(
@@ -365,6 +342,35 @@ impl Geometry {
                 self.open_max, self.active_max
             )));
         }
+        Ok(())
+    }
+
+    /// Judges all but the zones: what a presentation without zones needs.
+    pub fn validate_flash(&self) -> Result<(), DeviceError> {
+        for (name, value) in [
+            ("channels", self.channels),
+            ("luns_per_channel", self.luns_per_channel),
+            ("planes", self.planes),
+        ] {
+            if !(1..=PARALLEL_MAX).contains(&value) {
+                return Err(bad(format!("{name} is {value}; it has to be 1 to {PARALLEL_MAX}")));
+            }
+        }
+        if self.page_bytes == 0
+            || !self.page_bytes.is_multiple_of(BLOCK_BYTES as u32)
+            || self.page_bytes > 1 << 20
+        {
+            return Err(bad(format!(
+                "page_size is {} bytes; it has to be a multiple of 4096, 1 MiB at most",
+                self.page_bytes
+            )));
+        }
+        if !(1..=PAGES_PER_BLOCK_MAX).contains(&self.pages_per_block) {
+            return Err(bad(format!(
+                "pages_per_block is {}; it has to be 1 to {PAGES_PER_BLOCK_MAX}",
+                self.pages_per_block
+            )));
+        }
         self.timing.validate()
     }
 
@@ -401,6 +407,12 @@ impl Geometry {
     /// LUNs of the device.
     pub fn luns(&self) -> u32 {
         self.channels * self.luns_per_channel
+    }
+
+    /// Erase blocks of a plane: what the device's bytes have room for, rounded down.
+    pub fn blocks_per_plane(&self) -> u64 {
+        let row = u128::from(self.group_bytes()) * u128::from(self.luns());
+        u128::from(self.total_bytes).checked_div(row).unwrap_or(0) as u64
     }
 
     /// What the zoned interface shows of it.

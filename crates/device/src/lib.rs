@@ -1,7 +1,7 @@
-//! Flash devices: the NAND model, its zoned presentation, and real zoned drives.
+//! Flash devices: the NAND model, its zoned and open-channel presentations, and real zoned drives.
 //!
 //! [`ZonedDevice`] is what the file core needs of a device, no more. [`ZonedModel`] is the model; [`ZonedDrive`] is a
-//! real drive behind a zonefs directory or a zoned block device.
+//! real drive behind a zonefs directory or a zoned block device. [`nand::OpenChannel`] is flash with physical addresses.
 
 pub mod clock;
 mod drive;
@@ -11,6 +11,8 @@ mod flushlog;
 pub mod geometry;
 mod image;
 mod model;
+pub mod nand;
+mod path;
 pub mod power;
 mod random;
 pub mod state;

@@ -1,0 +1,321 @@
+//! The open-channel device: LUNs with their locks, and the operations on one LUN.
+
+use super::address::{BlockAddr, FlashShape, LunAddr, PageAddr};
+use super::bit_errors::BitErrors;
+use super::block::{BlockInfo, Health};
+use super::command::{Done, PageProgram, PageRead};
+use super::counters::FlashCounters;
+use super::error::{FlashError, Refusal};
+use super::lun::{Fault, Lun};
+use super::power::Power;
+use super::setup::FlashSetup;
+use crate::faults::{FaultPlan, Operation};
+use crate::path::Path;
+use crate::timing::nanos_of;
+use parking_lot::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::Nanos;
+
+/// Transfers that a channel remembers, to find gaps between them for later ones.
+const TRANSFERS_KNOWN: usize = 64;
+
+/// The flash, with physical addresses. See the [module](super) for rules, time and locks.
+#[derive(Debug)]
+pub struct OpenChannel {
+    pub(super) setup: FlashSetup,
+    pub(super) shape: FlashShape,
+    pub(super) luns: Box<[Mutex<Lun>]>,
+    pub(super) channels: Box<[Mutex<Path>]>,
+    pub(super) plan: FaultPlan,
+    pub(super) bit_errors: BitErrors,
+    pub(super) power: Power,
+    pub(super) refused: [AtomicU64; Refusal::ALL.len()],
+}
+
+impl OpenChannel {
+    /// A new device in memory.
+    pub fn memory(setup: &FlashSetup) -> Result<OpenChannel, FlashError> {
+        setup.validate()?;
+        let shape = setup.shape();
+        let luns = (0..shape.luns()).map(|index| Mutex::new(Lun::new(index, setup, &shape))).collect();
+        Ok(OpenChannel {
+            setup: setup.clone(),
+            shape,
+            luns,
+            channels: (0..shape.channels).map(|_| Mutex::default()).collect(),
+            plan: FaultPlan::default(),
+            bit_errors: BitErrors::default(),
+            power: Power::default(),
+            refused: Default::default(),
+        })
+    }
+
+    /// Lets flash fail as planned from now on: programs and erases with their probabilities; pages that cannot be read
+    /// in one life of their block; and factory bad blocks, among blocks that were never used. Spare blocks of the plan
+    /// do not matter here: it is the user of the device who has to keep some.
+    pub fn with_faults(mut self, plan: FaultPlan) -> OpenChannel {
+        self.plan = plan;
+        for lun in &self.luns {
+            let mut lun = lun.lock();
+            let index = lun.index;
+            for (at, block) in lun.blocks.iter_mut().enumerate() {
+                let unused = block.erases == 0 && block.programmed == 0 && block.health == Health::Good;
+                if unused && plan.fails(Operation::Factory, index, 0, at as u64) {
+                    block.health = Health::FactoryBad;
+                }
+            }
+        }
+        self
+    }
+
+    /// Lets bits come back wrong from now on.
+    pub fn with_bit_errors(mut self, plan: BitErrors) -> OpenChannel {
+        self.bit_errors = plan;
+        self
+    }
+
+    /// Asks for a failure.
+    pub fn inject(&self, fault: Fault) -> Result<(), FlashError> {
+        let block = match fault {
+            Fault::Program(page) | Fault::Read(page) => {
+                self.shape.check_page(page)?;
+                page.block
+            }
+            Fault::Erase(block) => block,
+        };
+        self.shape.check_block(block)?;
+        self.lun(block.lun_addr()).lock().faults.push(fault);
+        Ok(())
+    }
+
+    /// What the device was made from.
+    pub fn setup(&self) -> &FlashSetup {
+        &self.setup
+    }
+
+    /// How many of everything the device has.
+    pub fn shape(&self) -> FlashShape {
+        self.shape
+    }
+
+    /// Reads out-of-band bytes and data of a page, or a part of its data. The LUN is busy until the bytes are moved.
+    ///
+    /// Fails with [`FlashError::Uncorrectable`] when the page is torn or has too many wrong bits; the buffers are then
+    /// undefined.
+    pub fn read(
+        &self,
+        issued: Nanos,
+        page: PageAddr,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<Done, FlashError> {
+        self.read_planes(issued, &mut [PageRead { page, offset, data, oob }])
+    }
+
+    /// Does all of a read but handing out the `bytes` of data: for simulations.
+    pub fn touch(&self, issued: Nanos, page: PageAddr, bytes: u32) -> Result<Done, FlashError> {
+        self.power.check()?;
+        let read = || {
+            self.shape.check_page(page)?;
+            if bytes > self.shape.page_bytes {
+                let (given, wanted) = (bytes as usize, self.shape.page_bytes as usize);
+                return Err(FlashError::WrongLength { address: page, what: "data", given, wanted });
+            }
+            let mut lun = self.lun(page.block.lun_addr()).lock();
+            let at = self.shape.block_in_lun(page.block);
+            lun.check_read(page, at)?;
+            let times = self.times(page.page);
+            let began = lun.busy.max(issued.0);
+            let done = self.move_bytes(page.block.channel, began + times.read_ns, u64::from(bytes));
+            lun.finish(began, done);
+            lun.counters.bytes_read += u64::from(bytes);
+            self.sense(&mut lun, page, at, done)?;
+            Ok(Done { began: Nanos(began), moved: Nanos(done), done: Nanos(done) })
+        };
+        self.counted(read())
+    }
+
+    /// Programs the next page of a block with data and out-of-band bytes.
+    ///
+    /// Fails with [`FlashError::ProgramFailed`] when the flash does; the block is bad then.
+    pub fn program(
+        &self,
+        issued: Nanos,
+        page: PageAddr,
+        data: &[u8],
+        oob: &[u8],
+    ) -> Result<Done, FlashError> {
+        self.program_planes(issued, &[PageProgram { page, data, oob }])
+    }
+
+    /// Erases a block.
+    ///
+    /// Fails with [`FlashError::EraseFailed`] when the flash does or the block has reached its endurance; it is bad
+    /// then.
+    pub fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError> {
+        self.erase_planes(issued, &[block])
+    }
+
+    /// Reads one page in each of several planes of a LUN, with the same page number: one operation of the array.
+    pub fn read_planes(&self, issued: Nanos, pages: &mut [PageRead]) -> Result<Done, FlashError> {
+        self.power.check()?;
+        self.counted(self.read_on_lun(issued, pages))
+    }
+
+    /// Programs one page in each of several planes of a LUN, with the same page number: one operation of the array.
+    /// Refused as a whole when any of the pages is. When the program of one fails, those of the others are done.
+    pub fn program_planes(&self, issued: Nanos, pages: &[PageProgram]) -> Result<Done, FlashError> {
+        self.power.check()?;
+        self.counted(self.program_on_lun(issued, pages, |power| power.begin()))
+    }
+
+    /// Erases one block in each of several planes of a LUN: one operation of the array. Refused as a whole when any of
+    /// the blocks is. When the erase of one fails, those of the others are done.
+    pub fn erase_planes(&self, issued: Nanos, blocks: &[BlockAddr]) -> Result<Done, FlashError> {
+        self.power.check()?;
+        self.counted(self.erase_on_lun(issued, blocks, |power| power.begin()))
+    }
+
+    /// The state of a block.
+    pub fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
+        self.counted(self.shape.check_block(block))?;
+        let lun = self.lun(block.lun_addr()).lock();
+        Ok(lun.blocks[self.shape.block_in_lun(block) as usize].info(self.shape.pages_per_block))
+    }
+
+    /// The states of all blocks of a LUN, plane by plane; their number in the list is
+    /// [`FlashShape::block_in_lun`].
+    pub fn lun_info(&self, lun: LunAddr) -> Result<Vec<BlockInfo>, FlashError> {
+        self.counted(self.shape.check_block(lun.block(0, 0)))?;
+        let lun = self.lun(lun).lock();
+        Ok(lun.blocks.iter().map(|block| block.info(self.shape.pages_per_block)).collect())
+    }
+
+    /// Every bad block.
+    pub fn bad_blocks(&self) -> Vec<BlockAddr> {
+        let bad = |block: &BlockAddr| self.block_info(*block).is_ok_and(|info| info.state.is_bad());
+        self.shape.all_blocks().filter(bad).collect()
+    }
+
+    /// When a LUN is free.
+    pub fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError> {
+        self.counted(self.shape.check_block(lun.block(0, 0)))?;
+        Ok(Nanos(self.lun(lun).lock().busy))
+    }
+
+    /// When all LUNs are free: the end of everything issued so far.
+    pub fn now(&self) -> Nanos {
+        Nanos(self.luns.iter().map(|lun| lun.lock().busy).max().unwrap_or(0))
+    }
+
+    /// What was counted, over the whole device.
+    pub fn counters(&self) -> FlashCounters {
+        let mut total = FlashCounters::default();
+        for lun in &self.luns {
+            total.add(&lun.lock().counters);
+        }
+        for (rule, count) in Refusal::ALL.into_iter().zip(&self.refused) {
+            let count = count.load(Relaxed);
+            if count > 0 {
+                total.refused.insert(rule, count);
+            }
+        }
+        total
+    }
+
+    /// What was counted on one LUN; refusals are not among it.
+    pub fn lun_counters(&self, lun: LunAddr) -> Result<FlashCounters, FlashError> {
+        self.counted(self.shape.check_block(lun.block(0, 0)))?;
+        Ok(self.lun(lun).lock().counters.clone())
+    }
+
+    /// Checks the erase identity, while no command is under way. What was counted command by command has to agree with
+    /// the state of the blocks:
+    ///
+    /// ```text
+    ///  erases                  == sum of the blocks' erases
+    ///  pages programmed        == pages standing in blocks + pages erased
+    ///  erases x pages of block == pages erased + pages erased without having been programmed
+    /// ```
+    pub fn verify_identity(&self) -> Result<(), FlashError> {
+        for lun in &self.luns {
+            lun.lock().verify(u64::from(self.shape.pages_per_block))?;
+        }
+        Ok(())
+    }
+
+    /// Lets `operations` more programs and erases pass (on several planes at once counts as one) and cuts power in the
+    /// one after them. That one reports [`FlashError::PowerLost`], as does everything until
+    /// [`power_on`](OpenChannel::power_on).
+    ///
+    /// What becomes of it is a function of the seed: it did not begin; or it was torn, which leaves a page that cannot
+    /// be read (and takes the LSB page of a torn MSB page along) or a block whose erase is incomplete; or it was carried
+    /// out and only the report of it was lost. Of a vector's later addresses the same is true, LUN by LUN.
+    pub fn cut_after(&self, operations: u64, seed: u64) {
+        self.power.cut_after(operations, seed);
+    }
+
+    /// Whether power is gone.
+    pub fn is_cut(&self) -> bool {
+        self.power.is_lost()
+    }
+
+    /// Power comes back, or a cut that was planned is called off.
+    pub fn power_on(&self) {
+        self.power.restore();
+    }
+
+    /// The device as it is now, once more, with power: the two share pages and go their own ways. Plans of failures go
+    /// along, counts too; a planned power cut does not.
+    pub fn fork(&self) -> OpenChannel {
+        OpenChannel {
+            setup: self.setup.clone(),
+            shape: self.shape,
+            luns: self.luns.iter().map(|lun| Mutex::new(lun.lock().clone())).collect(),
+            channels: self.channels.iter().map(|channel| Mutex::new(channel.lock().clone())).collect(),
+            plan: self.plan,
+            bit_errors: self.bit_errors,
+            power: Power::default(),
+            refused: std::array::from_fn(|rule| AtomicU64::new(self.refused[rule].load(Relaxed))),
+        }
+    }
+
+    pub(super) fn lun(&self, lun: LunAddr) -> &Mutex<Lun> {
+        &self.luns[self.shape.lun_index(lun) as usize]
+    }
+
+    pub(super) fn times(&self, page: u32) -> super::setup::PageTimes {
+        match self.setup.pairing {
+            Some(pairing) => pairing.times(page),
+            None => {
+                let timing = &self.setup.geometry.timing;
+                super::setup::PageTimes { read_ns: timing.page_read_ns, program_ns: timing.program_ns }
+            }
+        }
+    }
+
+    /// Takes the channel for so many bytes, from `ready` on; returns when they are moved.
+    pub(super) fn move_bytes(&self, channel: u32, ready: u64, bytes: u64) -> u64 {
+        let duration = nanos_of(bytes, self.setup.geometry.timing.channel_bytes_per_s);
+        if duration == 0 {
+            return ready;
+        }
+        let mut path = self.channels[channel as usize].lock();
+        let ends = path.transfer(0, ready, duration);
+        path.forget_beyond(TRANSFERS_KNOWN);
+        ends
+    }
+
+    /// Counts a refusal.
+    pub(super) fn counted<T>(&self, result: Result<T, FlashError>) -> Result<T, FlashError> {
+        if let Err(error) = &result
+            && let Some(rule) = error.refusal()
+        {
+            self.refused[rule as usize].fetch_add(1, Relaxed);
+            tracing::debug!(%error, "refused");
+        }
+        result
+    }
+}

@@ -1,0 +1,278 @@
+//! The three operations of a LUN, each on one plane or on several at once. In each the order is: addresses, lengths,
+//! the state of the block; then power and time; then what the operation leaves.
+
+use super::address::{BlockAddr, PageAddr};
+use super::bit_errors::ReadAge;
+use super::block::Health;
+use super::command::{Done, PageProgram, PageRead};
+use super::device::OpenChannel;
+use super::error::FlashError;
+use super::lun::{Fault, Lun};
+use super::power::{Fate, Power};
+use crate::faults::Operation;
+use weft_core::Nanos;
+
+impl OpenChannel {
+    pub(super) fn read_on_lun(&self, issued: Nanos, pages: &mut [PageRead]) -> Result<Done, FlashError> {
+        let first = self.check_planes(pages.iter().map(|read| read.page))?;
+        for read in pages.iter() {
+            let (data_end, most) = (read.offset as usize + read.data.len(), self.shape.page_bytes as usize);
+            check_most(read.page, "data", data_end, most)?;
+            check_most(read.page, "out-of-band bytes", read.oob.len(), self.shape.oob_bytes as usize)?;
+        }
+        let mut lun = self.lun(first.block.lun_addr()).lock();
+        for read in pages.iter() {
+            lun.check_read(read.page, self.shape.block_in_lun(read.page.block))?;
+        }
+        let began = lun.busy.max(issued.0);
+        let mut done = began + self.times(first.page).read_ns;
+        for read in pages.iter() {
+            let bytes = (read.data.len() + read.oob.len()) as u64;
+            done = self.move_bytes(first.block.channel, done, bytes);
+            lun.counters.bytes_read += bytes;
+        }
+        lun.finish(began, done);
+        lun.counters.multi_plane += u64::from(pages.len() > 1);
+        let mut result = Ok(Done { began: Nanos(began), moved: Nanos(done), done: Nanos(done) });
+        for read in pages.iter_mut() {
+            let at = self.shape.block_in_lun(read.page.block);
+            match self.sense(&mut lun, read.page, at, done) {
+                Ok(()) => lun.contents.read(at, read.page.page, read.offset, read.data, read.oob),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result
+    }
+
+    /// Whether the page that is being read can be: its bits are counted.
+    pub(super) fn sense(&self, lun: &mut Lun, page: PageAddr, at: u32, done: u64) -> Result<(), FlashError> {
+        let block = &mut lun.blocks[at as usize];
+        block.reads = block.reads.saturating_add(1);
+        let place = u64::from(at) << 32 | u64::from(page.page);
+        let mut bits = 0;
+        if !self.bit_errors.is_off() {
+            bits = self.bit_errors.bits(&ReadAge {
+                lun: lun.index,
+                block: at,
+                page: page.page,
+                erases: block.erases,
+                reads: block.reads - 1,
+                age_ns: done.saturating_sub(block.written_at),
+            });
+        }
+        let why = if block.half_erased {
+            Some("the erase of its block was interrupted")
+        } else if block.is_torn(page.page) {
+            Some("its program failed or was interrupted, or that of the page that shares its cells was")
+        } else if bits > self.bit_errors.correctable
+            || self.plan.fails(Operation::Read, lun.index, block.erases, place)
+        {
+            Some("more bits are wrong than the code corrects")
+        } else {
+            None
+        };
+        lun.counters.pages_read += 1;
+        if why.is_none() && !lun.meets(Fault::Read(page)) {
+            lun.counters.bits_corrected += u64::from(bits);
+            return Ok(());
+        }
+        lun.counters.uncorrectable_reads += 1;
+        let why = why.unwrap_or("the failure was asked for");
+        Err(FlashError::Uncorrectable { address: page, why, done: Nanos(done) })
+    }
+
+    pub(super) fn program_on_lun(
+        &self,
+        issued: Nanos,
+        pages: &[PageProgram],
+        fate: impl FnOnce(&Power) -> Result<Fate, FlashError>,
+    ) -> Result<Done, FlashError> {
+        let first = self.check_planes(pages.iter().map(|program| program.page))?;
+        let mut lun = self.lun(first.block.lun_addr()).lock();
+        for PageProgram { page, data, oob } in pages {
+            let (given, wanted) = (data.len(), self.shape.page_bytes as usize);
+            if given != wanted && (given > 0 || lun.contents.keeps_data()) {
+                return Err(FlashError::WrongLength { address: *page, what: "data", given, wanted });
+            }
+            check_most(*page, "out-of-band bytes", oob.len(), self.shape.oob_bytes as usize)?;
+            lun.check_program(*page, self.shape.block_in_lun(page.block))?;
+        }
+        let fate = fate(&self.power)?;
+        if fate == Fate::Nothing {
+            return Err(FlashError::PowerLost);
+        }
+        let began = lun.busy.max(issued.0);
+        let mut moved = began;
+        for program in pages {
+            let bytes = u64::from(self.shape.page_bytes) + program.oob.len() as u64;
+            moved = self.move_bytes(first.block.channel, moved, bytes);
+            lun.counters.bytes_programmed += bytes;
+        }
+        let done = moved + self.times(first.page).program_ns;
+        lun.finish(began, done);
+        lun.counters.multi_plane += u64::from(pages.len() > 1);
+        let mut result = Ok(Done { began: Nanos(began), moved: Nanos(moved), done: Nanos(done) });
+        for program in pages {
+            if let Err(error) = self.program_page(&mut lun, program, fate, done) {
+                result = result.and(Err(error));
+            }
+        }
+        if fate == Fate::Reported { result } else { Err(FlashError::PowerLost) }
+    }
+
+    fn program_page(
+        &self,
+        lun: &mut Lun,
+        program: &PageProgram,
+        fate: Fate,
+        done: u64,
+    ) -> Result<(), FlashError> {
+        let page = program.page;
+        let at = self.shape.block_in_lun(page.block);
+        lun.counters.pages_programmed += 1;
+        let fails = lun.meets(Fault::Program(page)) || {
+            let place = u64::from(at) << 32 | u64::from(page.page);
+            self.plan.fails(Operation::Program, lun.index, lun.blocks[at as usize].erases, place)
+        };
+        let block = &mut lun.blocks[at as usize];
+        if block.next == 0 {
+            block.written_at = done;
+        }
+        block.next += 1;
+        block.programmed += 1;
+        if fate == Fate::Torn {
+            block.tear(page.page);
+            if let Some(lsb) = self.setup.pairing.and_then(|pairing| pairing.lsb_of(page.page)) {
+                block.tear(lsb);
+            }
+            return Ok(());
+        }
+        if fails {
+            block.tear(page.page);
+            block.health = Health::ProgramFailed;
+            lun.counters.program_failures += 1;
+            return Err(FlashError::ProgramFailed { address: page, done: Nanos(done) });
+        }
+        lun.contents.program(at, page.page, program.data, program.oob);
+        Ok(())
+    }
+
+    pub(super) fn erase_on_lun(
+        &self,
+        issued: Nanos,
+        blocks: &[BlockAddr],
+        fate: impl FnOnce(&Power) -> Result<Fate, FlashError>,
+    ) -> Result<Done, FlashError> {
+        let first = self.check_planes(blocks.iter().map(|block| block.page(0)))?.block;
+        let mut lun = self.lun(first.lun_addr()).lock();
+        for block in blocks {
+            lun.check_good(*block, self.shape.block_in_lun(*block), "erase")?;
+        }
+        let fate = fate(&self.power)?;
+        if fate == Fate::Nothing {
+            return Err(FlashError::PowerLost);
+        }
+        let began = lun.busy.max(issued.0);
+        let done = began + self.setup.geometry.timing.erase_ns;
+        lun.finish(began, done);
+        lun.counters.multi_plane += u64::from(blocks.len() > 1);
+        let mut result = Ok(Done { began: Nanos(began), moved: Nanos(began), done: Nanos(done) });
+        for block in blocks {
+            if let Err(error) = self.erase_block(&mut lun, *block, fate, done) {
+                result = result.and(Err(error));
+            }
+        }
+        if fate == Fate::Reported { result } else { Err(FlashError::PowerLost) }
+    }
+
+    fn erase_block(
+        &self,
+        lun: &mut Lun,
+        address: BlockAddr,
+        fate: Fate,
+        done: u64,
+    ) -> Result<(), FlashError> {
+        let at = self.shape.block_in_lun(address);
+        let asked_for = lun.meets(Fault::Erase(address));
+        let block = &mut lun.blocks[at as usize];
+        let endurance = self.setup.geometry.endurance;
+        let worn_out = endurance > 0 && block.erases >= endurance;
+        if fate != Fate::Torn
+            && (worn_out
+                || asked_for
+                || self.plan.fails(Operation::Erase, lun.index, block.erases, u64::from(at)))
+        {
+            block.health = Health::EraseFailed;
+            lun.counters.erase_failures += 1;
+            let erases = block.erases;
+            return Err(FlashError::EraseFailed { block: address, erases, worn_out, done: Nanos(done) });
+        }
+        let programmed = u64::from(block.next);
+        block.clear();
+        block.half_erased = fate == Fate::Torn;
+        block.erases += 1;
+        lun.counters.blocks_erased += 1;
+        lun.counters.pages_erased += programmed;
+        lun.pages_erased_unwritten += u64::from(self.shape.pages_per_block) - programmed;
+        lun.contents.erase(at);
+        Ok(())
+    }
+
+    /// Refuses addresses that cannot be worked on at once, and returns the first.
+    fn check_planes(
+        &self,
+        mut pages: impl ExactSizeIterator<Item = PageAddr>,
+    ) -> Result<PageAddr, FlashError> {
+        let given = pages.len();
+        let most = self.shape.planes as usize;
+        let Some(first) = pages.next() else {
+            return Err(FlashError::VectorLength { given, most });
+        };
+        self.shape.check_page(first)?;
+        let mut planes = PlaneSet::default();
+        planes.insert(first.block.plane);
+        for other in pages {
+            self.shape.check_page(other)?;
+            let why = if other.block.lun_addr() != first.block.lun_addr() {
+                "they are on different LUNs"
+            } else if other.page != first.page {
+                "their page numbers differ"
+            } else if !planes.insert(other.block.plane) {
+                "they are in the same plane"
+            } else {
+                continue;
+            };
+            return Err(FlashError::PlaneMismatch { first, other, why });
+        }
+        Ok(first)
+    }
+}
+
+/// Planes seen, without an allocation for the usual few.
+#[derive(Default)]
+struct PlaneSet {
+    low: u64,
+    high: Vec<u32>,
+}
+
+impl PlaneSet {
+    /// Whether the plane is new.
+    fn insert(&mut self, plane: u32) -> bool {
+        if plane < u64::BITS {
+            let bit = 1 << plane;
+            let new = self.low & bit == 0;
+            self.low |= bit;
+            return new;
+        }
+        let new = !self.high.contains(&plane);
+        self.high.push(plane);
+        new
+    }
+}
+
+fn check_most(address: PageAddr, what: &'static str, given: usize, most: usize) -> Result<(), FlashError> {
+    if given > most {
+        return Err(FlashError::WrongLength { address, what, given, wanted: most });
+    }
+    Ok(())
+}
