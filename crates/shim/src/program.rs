@@ -114,7 +114,7 @@ fn read(client: &Client, file: FileRef, size: u64, name: &std::ffi::CStr) -> Res
         .map_err(|_| refuse(Refusal::Execute))
 }
 
-/// Copies a file to a memory file.
+/// Copies a file to a memory file, which has holes where the file is zero.
 pub fn copy(
     client: &Client,
     file: FileRef,
@@ -123,12 +123,25 @@ pub fn copy(
     flags: u32,
 ) -> Result<c_int, Errno> {
     let fd = sys::memfd_create(name, flags)?;
-    let result = fill(client, file, size, fd);
+    let result = fill(client, file, size, fd).and_then(|()| sys::ftruncate(fd, size));
     if let Err(error) = result {
         let _ = weft_client::sys::close(fd);
         return Err(error);
     }
     Ok(fd)
+}
+
+/// Writes to a part of a memory file that nobody has written yet. Zeros are there already, and take no memory: a map of a
+/// sparse file may be larger than the machine.
+pub fn put_fresh(fd: c_int, bytes: &[u8], at: u64) -> Result<(), Errno> {
+    if is_zero(bytes) { Ok(()) } else { sys::pwrite_all(fd, bytes, at) }
+}
+
+/// Whether all bytes are zero.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    const PART_BYTES: usize = 4096;
+    // Without a branch for each byte.
+    bytes.chunks(PART_BYTES).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 fn fill(client: &Client, file: FileRef, size: u64, fd: c_int) -> Result<(), Errno> {
@@ -141,7 +154,7 @@ fn fill(client: &Client, file: FileRef, size: u64, fd: c_int) -> Result<(), Errn
         match client.pread(file, chunk, done) {
             Ok(0) => break,
             Ok(n) => {
-                result = sys::pwrite_all(fd, chunk.get(..n).unwrap_or(&[]), done);
+                result = put_fresh(fd, chunk.get(..n).unwrap_or(&[]), done);
                 done += n as u64;
             }
             Err(error) => result = Err(error),

@@ -109,7 +109,7 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
         }
     }
     let fd = program::copy(client, file, attr.size, c"weft-copy", libc::MFD_CLOEXEC)?;
-    let result = sys::ftruncate(fd, attr.size).and_then(|()| map_copy(fd, attr.size, request));
+    let result = map_copy(fd, attr.size, request);
     if settled && result.is_ok() {
         let fd = keep(fd);
         COPIES.with(|copies| copies.insert(version, fd));
@@ -145,12 +145,13 @@ fn fill(client: &Client, file: FileRef, offset: u64, len: u64, fd: c_int) -> Res
         match client.pread(file, chunk.get_mut(..wanted).unwrap_or(&mut []), offset + done)? {
             0 => break,
             n => {
-                sys::pwrite_all(fd, chunk.get(..n).unwrap_or(&[]), done)?;
+                program::put_fresh(fd, chunk.get(..n).unwrap_or(&[]), done)?;
                 done += n as u64;
             }
         }
     }
-    Ok(())
+    // As long as what was read, so that what lies behind the file's end is a `SIGBUS`.
+    sys::ftruncate(fd, done)
 }
 
 // ---- what is mapped -------------------------------------------------------------------------------------------------

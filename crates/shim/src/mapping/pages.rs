@@ -20,7 +20,7 @@ use super::{PAGE_BYTES, Request, keep, let_go, page_up};
 use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
 use crate::shadow::{Path, path_of};
-use crate::{process, shadow, sys};
+use crate::{process, program, shadow, sys};
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::{Client, Errno, FileRef, WireAttr};
@@ -169,8 +169,9 @@ impl Object {
         sys::pwrite_all(self.base, bytes, PAGE_BYTES + offset)
     }
 
-    /// Loads bytes `from..to` of the volume.
-    fn load(&self, client: &Client, from: u64, to: u64) -> Result<(), Errno> {
+    /// Loads bytes `from..to` of the volume. Nobody has written pages and base from `fresh` on: zeros need not be put there
+    /// and take no memory.
+    fn load(&self, client: &Client, from: u64, to: u64, fresh: u64) -> Result<(), Errno> {
         let mut chunk = [0; CHUNK_BYTES];
         let mut at = from;
         while at < to {
@@ -179,7 +180,10 @@ impl Object {
             if n == 0 {
                 break;
             }
-            self.put(chunk.get(..n).unwrap_or(&[]), at)?;
+            let bytes = chunk.get(..n).unwrap_or(&[]);
+            if at < fresh || !program::is_zero(bytes) {
+                self.put(bytes, at)?;
+            }
             at += n as u64;
         }
         Ok(())
@@ -192,7 +196,8 @@ impl Object {
             let valid = self.valid()?;
             if size > valid {
                 sys::ftruncate(self.pages, page_up(size).max(sys::fstat(self.pages)?.st_size as u64))?;
-                self.load(client, valid, size)?;
+                // Behind the file's end the last page may hold what was stored there through a map.
+                self.load(client, valid, size, page_up(valid))?;
             } else if size < valid {
                 // By way of the exact size, so that the rest of the last page is zero again.
                 sys::ftruncate(self.pages, size)?;
@@ -208,7 +213,7 @@ impl Object {
         self.exclusively(|| {
             let to = to.min(self.valid()?);
             let (mut pages, mut base) = ([0; CHUNK_BYTES], [0; CHUNK_BYTES]);
-            let mut at = from;
+            let mut at = self.data_from(from);
             while at < to {
                 let wanted = (to - at).min(CHUNK_BYTES as u64) as usize;
                 let n = weft_client::sys::pread(self.pages, pages.get_mut(..wanted).unwrap_or(&mut []), at)?;
@@ -228,10 +233,19 @@ impl Object {
                 if n == 0 {
                     break;
                 }
-                at += n as u64;
+                at = self.data_from(at + n as u64);
             }
             Ok(())
         })
+    }
+
+    /// The beginning of the page, but not before `at`, of the next byte from `at` on that pages or base hold; where neither
+    /// does, nothing was changed.
+    fn data_from(&self, at: u64) -> u64 {
+        let next = |fd, offset| sys::lseek(fd, offset as i64, libc::SEEK_DATA);
+        let pages = next(self.pages, at).unwrap_or(u64::MAX);
+        let base = next(self.base, PAGE_BYTES + at).map_or(u64::MAX, |found| found - PAGE_BYTES);
+        (pages.min(base) & !(PAGE_BYTES - 1)).max(at)
     }
 
     /// The last map of this process is gone.
@@ -486,7 +500,7 @@ pub fn after_write(file: FileRef, offset: Option<u64>, len: usize) -> Result<(),
         let start = end.saturating_sub(len as u64);
         let valid = object.valid()?;
         if start < valid {
-            object.exclusively(|| object.load(client, start, end.min(valid)))?;
+            object.exclusively(|| object.load(client, start, end.min(valid), u64::MAX))?;
         }
         object.fit(client)
     })

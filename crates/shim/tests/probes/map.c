@@ -3,7 +3,49 @@
 
 static char text[40000];
 
+/* A file that is mostly a hole, mapped as a whole and in part, takes no memory where nothing is. */
+static void sparse(void) {
+    enum { SIZE = 64 << 20, HOLE = 16 << 20 };
+    int fd = open(at("sparse"), O_CREAT | O_RDWR | O_TRUNC, 0644);
+    pwrite(fd, "start", 5, 0);
+    pwrite(fd, "middle", 6, SIZE / 2);
+    ftruncate(fd, SIZE);
+    close(fd);
+    fd = open(at("sparse"), O_RDWR);
+    char *shared = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    unsigned char untouched = 0;
+    mincore(shared + HOLE / 4, 4096, &untouched);
+    printf("shared '%.6s' %d, in memory %d\n", shared + SIZE / 2, shared[SIZE - 1], untouched & 1);
+    memcpy(shared + HOLE, "stored", 6);
+    memset(shared + SIZE / 2, 0, 6);
+    TRY(msync(shared, SIZE, MS_SYNC));
+    char seen[7] = "";
+    pread(fd, seen, 6, HOLE);
+    printf("%s\n", seen);
+    TRY(lseek(fd, 8192, SEEK_DATA));
+    memset(shared + HOLE, 0, 6);
+    munmap(shared, SIZE);
+    pread(fd, seen, 6, HOLE);
+    printf("'%s'\n", seen);
+    pread(fd, seen, 6, SIZE / 2);
+    printf("'%s'\n", seen);
+    pwrite(fd, "middle", 6, SIZE / 2);
+    close(fd);
+    fd = open(at("sparse"), O_RDONLY);
+    static const struct { size_t len; off_t offset; } parts[] = {{SIZE, 0}, {SIZE / 4, SIZE / 2}, {8192, SIZE - 4096}};
+    for (size_t i = 0; i < 3; i++) {
+        char *map = mmap(NULL, parts[i].len, PROT_READ, MAP_PRIVATE, fd, parts[i].offset);
+        unsigned char in_memory = 0;
+        if (parts[i].len > HOLE / 2) mincore(map + HOLE / 4, 4096, &in_memory);
+        printf("sparse %zu: '%.6s' %d, in memory %d\n", i, map, map[4095], in_memory & 1);
+        munmap(map, parts[i].len);
+    }
+    close(fd);
+    unlink(at("sparse"));
+}
+
 static void probe(void) {
+    sparse();
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i % 23);
     int fd = open(at("f"), O_CREAT | O_RDWR, 0644);
     TRY(write(fd, text, sizeof text));
