@@ -4,6 +4,7 @@ use crate::command::lab::LabArgs;
 use crate::command::replay::ReplayArgs;
 use crate::device::CACHE_BYTES_DEFAULT;
 use crate::error::CliError;
+use crate::intercept::Intercept;
 use crate::volume::MountChoice;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -215,8 +216,11 @@ pub struct RunArgs {
     pub volume: Option<String>,
     /// No volume: files stay where they are, and the streams of the policy go to the kernel as lifetime hints; hints
     /// that the program gives wrongly are repaired.
-    #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time"])]
+    #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept"])]
     pub hints: bool,
+    /// What of the program reaches the volume
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub intercept: Intercept,
     /// The path at which the program sees the volume; it need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,

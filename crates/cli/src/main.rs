@@ -9,6 +9,7 @@ mod command;
 mod device;
 mod error;
 mod host;
+mod intercept;
 mod place;
 mod program;
 mod progress;

@@ -4,7 +4,7 @@
 //! The new array lies in memory of its own (no `malloc`: this runs in forked children), the strings that stay are the
 //! caller's.
 
-use crate::{process, report, sys, table};
+use crate::{dispatch, process, report, sys, table};
 use libc::c_char;
 use std::ptr;
 use weft_client::{Child, Client, Errno, ForkTicket};
@@ -12,7 +12,7 @@ use weft_client::{Child, Client, Errno, ForkTicket};
 /// Room for the strings that are composed: preload list, socket, prefix, connection, directory.
 const TEXT_BYTES: usize = 5 * 4096;
 /// Variables that may be added.
-const ADDED_MAX: usize = 5;
+const ADDED_MAX: usize = 6;
 
 /// An environment, and the connection that goes with it.
 pub struct Environment {
@@ -128,7 +128,8 @@ impl Environment {
             // SAFETY: kept since start; `LD_PRELOAD=` is in front of the value.
             text => process::value_of(unsafe { sys::bytes(text) }, process::ENV_PRELOAD),
         };
-        let (mut has_preload, mut has_socket, mut has_at, mut other_volume) = (false, false, false, false);
+        let (mut has_preload, mut has_socket, mut has_at, mut has_intercept, mut other_volume) =
+            (false, false, false, false, false);
         for number in 0..count {
             // SAFETY: `given` has `count` entries.
             let entry = unsafe { *given.add(number) };
@@ -149,6 +150,7 @@ impl Environment {
                 has_socket = true;
                 other_volume = value != process::socket_path();
             }
+            has_intercept |= process::value_of(bytes, dispatch::ENV_INTERCEPT).is_some();
             has_at |= process::value_of(bytes, process::ENV_AT).is_some();
             let ours = [process::ENV_FD, process::ENV_CWD];
             if !ours.iter().any(|name| process::value_of(bytes, name).is_some()) {
@@ -163,6 +165,9 @@ impl Environment {
         }
         if !has_at {
             builder.add(process::ENV_AT, &[process::mount()])?;
+        }
+        if dispatch::is_on() && !has_intercept {
+            builder.add(dispatch::ENV_INTERCEPT, &[dispatch::WANTED])?;
         }
         if other_volume {
             // The program is to see another volume: nothing of this one is handed over.

@@ -38,6 +38,7 @@ pub fn in_parent(Ticket(ticket): Ticket) {
 
 /// In the child, before anything else.
 pub fn in_child(Ticket(ticket): Ticket) {
+    crate::dispatch::arm();
     process::open_locks();
     crate::hooks::spawn::open_locks();
     crate::mapping::copies::open_locks();

@@ -24,6 +24,8 @@ pub mod surface;
 
 pub mod advice;
 pub mod descriptor;
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_dispatch.rs")]
+pub mod dispatch;
 pub mod environment;
 pub mod fifo;
 pub mod file;

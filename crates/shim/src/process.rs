@@ -5,7 +5,7 @@
 //! volume is first used (or at once when descriptors were inherited).
 
 use crate::lock::Locked;
-use crate::{placeholder, report, sys, table};
+use crate::{dispatch, placeholder, report, sys, table};
 use libc::{c_char, c_int};
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
@@ -370,6 +370,9 @@ pub unsafe fn start(environment: *mut *const c_char) {
             notice_cwd();
         }
         crate::streams::adopt_inherited();
+        if variable(environment, dispatch::ENV_INTERCEPT) == Some(dispatch::WANTED) {
+            dispatch::start();
+        }
         remove_variable(environment, ENV_FD);
         remove_variable(environment, ENV_CWD);
     }

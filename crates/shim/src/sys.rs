@@ -212,6 +212,22 @@ pub fn geteuid() -> u32 {
     call!(geteuid).unwrap_or(0) as u32
 }
 
+/// A system call by number, as the kernel returns it.
+///
+/// # Safety
+/// As the call itself.
+pub unsafe fn raw(number: libc::c_long, arguments: [libc::c_long; 6]) -> libc::c_long {
+    let [a0, a1, a2, a3, a4, a5] = arguments.map(|argument| argument as usize);
+    // SAFETY: the caller's promise.
+    unsafe { syscalls::raw::syscall6(Sysno::from(number as i32), a0, a1, a2, a3, a4, a5) as libc::c_long }
+}
+
+/// `prctl`.
+pub fn prctl(option: c_int, arguments: [usize; 4]) -> Result<(), Errno> {
+    let [a, b, c, d] = arguments;
+    call!(prctl, option, a, b, c, d).map(drop)
+}
+
 /// Whether a descriptor is ready for `events` (or has an error to tell), now or, with `wait`, at some time.
 pub fn is_ready(fd: c_int, events: i16, wait: bool) -> Result<bool, Errno> {
     let mut polled = libc::pollfd { fd, events, revents: 0 };

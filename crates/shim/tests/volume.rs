@@ -288,3 +288,27 @@ fn broken_lifetime_hints_of_old_programs_reach_the_kernel_whole() {
     let served = Served::new(true);
     assert_eq!(said(&run(served.command(&program).arg("/weft"))), "hint = 0\n[exit status: 0]");
 }
+
+#[test]
+fn system_calls_past_libc_are_seen_when_a_program_asks_for_it() {
+    let program = probe("inlined");
+    let dir = native();
+    let plain =
+        said(&run(Command::new(&program).arg(dir.path()))).replace(dir.path().to_str().unwrap(), "ROOT");
+    assert!(plain.ends_with("[exit status: 0]"), "{plain}");
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let unseen = said(&run(served.command(&program).arg("/weft")));
+        assert!(unseen.starts_with("opened 0\n"), "{unseen}");
+        let mut command = served.command(&program);
+        let weft = said(&run(command.arg("/weft").env("WEFT_INTERCEPT", "sud"))).replace("/weft", "ROOT");
+        assert_eq!(difference(&plain, &weft), None, "leases {leases}:\n{weft}");
+        assert!(served.is_idle_soon());
+    }
+    // Elsewhere it changes nothing.
+    support::clear(dir.path());
+    let served = Served::new(true);
+    let mut command = served.command(&program);
+    let elsewhere = said(&run(command.arg(dir.path()).env("WEFT_INTERCEPT", "sud")));
+    assert_eq!(difference(&plain, &elsewhere.replace(dir.path().to_str().unwrap(), "ROOT")), None);
+}

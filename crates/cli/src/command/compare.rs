@@ -7,6 +7,7 @@ use crate::args::CompareArgs;
 use crate::command::run::{Guest, Output, find_shim, here, write_report};
 use crate::error::CliError;
 use crate::host::{self, Hosted};
+use crate::intercept::Intercept;
 use crate::report::Report;
 use crate::say::{Out, say, warn};
 use crate::sys::signal::Queue;
@@ -39,7 +40,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
     let size = args.size.as_deref().map(parse_size).transpose()?;
     let geometry = args.geometry.geometry(size)?;
     let stdout = if args.quiet { Output::Discard } else { Output::ToStderr };
-    let guest = Guest { command: &args.command, at: &args.at, stdout };
+    let guest = Guest { command: &args.command, at: &args.at, stdout, intercept: Intercept::Preload };
     guest.check()?;
     let shim = find_shim()?;
     let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;

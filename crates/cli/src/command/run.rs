@@ -4,6 +4,7 @@ use crate::access::inspect;
 use crate::args::{GeometryArgs, PlacementArgs, RunArgs};
 use crate::error::CliError;
 use crate::host::{self, Hosted, Reached};
+use crate::intercept::Intercept;
 use crate::program;
 use crate::recording::Record;
 use crate::report::Report;
@@ -33,6 +34,8 @@ pub struct Guest<'a> {
     pub at: &'a str,
     /// Where its standard output goes.
     pub stdout: Output,
+    /// How its calls reach weft.
+    pub intercept: Intercept,
 }
 
 /// Where a program's standard output goes.
@@ -69,8 +72,10 @@ pub struct Ran {
 
 /// Runs a program and returns its exit status.
 pub fn run(args: &RunArgs) -> Result<u8, CliError> {
-    let guest = Guest { command: &args.command, at: &args.at, stdout: Output::Inherit };
+    let guest =
+        Guest { command: &args.command, at: &args.at, stdout: Output::Inherit, intercept: args.intercept };
     guest.check()?;
+    args.intercept.check()?;
     let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
     let Some(volume) = &args.volume else {
         return crate::command::hints::run(args, &guest, &signals);
@@ -270,7 +275,10 @@ impl Guest<'_> {
         let program = program::find(&self.command[0])?;
         let mut command = Command::new(&program);
         command.arg0(&self.command[0]).args(&self.command[1..]);
-        command.env("LD_PRELOAD", preload(shim)).envs(variables.iter().copied());
+        command
+            .env("LD_PRELOAD", preload(shim))
+            .envs(variables.iter().copied())
+            .envs(self.intercept.variable());
         let failed = |e| CliError::io("start", &program, e);
         match self.stdout {
             Output::Inherit => {}

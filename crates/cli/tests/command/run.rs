@@ -14,6 +14,18 @@ fn a_program_sees_the_volume_and_what_it_writes_is_there_afterwards() {
 }
 
 #[test]
+fn a_programs_own_system_calls_may_be_intercepted_too() {
+    let bench = Bench::empty();
+    let run = |how: &str| {
+        let script = "echo hello >/weft/f && cat /weft/f";
+        bench.weft(&["run", "-q", "--intercept", how, "--volume", "mem:64M", "--", "sh", "-c", script])
+    };
+    run("preload").success().stdout("hello\n").stderr("");
+    run("sud").success().stdout("hello\n").stderr("");
+    run("ptrace").code(2).stderr(contains("preload, sud"));
+}
+
+#[test]
 fn the_exit_status_is_the_programs_and_the_signal_that_ended_it() {
     let bench = Bench::empty();
     let run = |script: &str| bench.weft(&["run", "-q", "--volume", "mem:64M", "--", "sh", "-c", script]);

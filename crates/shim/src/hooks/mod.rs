@@ -70,6 +70,7 @@ pub mod names;
 pub mod open;
 pub mod print;
 pub mod raw;
+pub mod signal;
 pub mod socket;
 pub mod spawn;
 pub mod stdio;
@@ -88,6 +89,6 @@ macro_rules! groups {
     };
 }
 groups!(
-    aio, control, cwd, data, dir, exec, exit, fork, fts, kernel, meta, mmap, names, open, print, raw, socket,
-    spawn, stdio, temp, walk, wide
+    aio, control, cwd, data, dir, exec, exit, fork, fts, kernel, meta, mmap, names, open, print, raw, signal,
+    socket, spawn, stdio, temp, walk, wide
 );

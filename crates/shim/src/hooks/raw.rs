@@ -296,7 +296,8 @@ unsafe fn old_call(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_utime => meta::body::utime(a.text(0), a.of(1)).into(),
             libc::SYS_utimes => meta::body::utimes(a.text(0), a.of(1)).into(),
             libc::SYS_futimesat => meta::body::futimesat(a.int(0), a.text(1), a.of(2)).into(),
-            libc::SYS_fork => fork::body::fork().into(),
+            // A child that would share memory until it executes gets its own, as with the function.
+            libc::SYS_fork | libc::SYS_vfork => fork::body::fork().into(),
             // The old form of directory entries, which no program of today asks for.
             libc::SYS_getdents if crate::table::is_weft(a.int(0)) => fail(libc::ENOSYS),
             _ => return None,
@@ -321,6 +322,55 @@ unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> Option<c_long> 
             .or_else(|| process_call(number, a))
             .or_else(|| old_call(number, a))
     }
+}
+
+/// What a call does that a program makes by itself, as the kernel would return it; `None` when it is the kernel's.
+///
+/// # Safety
+/// The arguments are what the call wants.
+pub unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
+    // SAFETY: the caller's promise.
+    let result =
+        unsafe { system_call(number, arguments).or_else(|| signal_call(number, Arguments(arguments))) }?;
+    Some(if result == -1 { -c_long::from(crate::sys::errno()) } else { result })
+}
+
+/// Signals are only a matter of calls that are intercepted, whose own signal no mask may hold.
+unsafe fn signal_call(number: c_long, a: Arguments) -> Option<c_long> {
+    /// `struct sigaction` of the kernel.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Action {
+        handler: usize,
+        flags: u64,
+        restorer: usize,
+        mask: u64,
+    }
+    const OURS: u64 = 1 << (libc::SIGSYS - 1);
+    // SAFETY: the program's own structures, when they are not null.
+    unsafe {
+        match number {
+            libc::SYS_rt_sigprocmask if a.int(0) != libc::SIG_UNBLOCK => {
+                let mask = a.of::<u64>(1).as_ref()? & !OURS;
+                let given = [a.long(0), &raw const mask as c_long, a.long(2), a.long(3), 0, 0];
+                Some(kernel_says(crate::sys::raw(number, given)))
+            }
+            libc::SYS_rt_sigaction => {
+                let mut action = *a.of::<Action>(1).as_ref()?;
+                action.mask &= !OURS;
+                let taken = a.int(0) == libc::SIGSYS;
+                let action = if taken { std::ptr::null() } else { &raw const action };
+                let given = [a.long(0), action as c_long, a.long(2), a.long(3), 0, 0];
+                Some(kernel_says(crate::sys::raw(number, given)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the kernel returned, as libc's functions say it.
+fn kernel_says(result: c_long) -> c_long {
+    if result < 0 { fail(-result as c_int) } else { result }
 }
 
 hooks! {

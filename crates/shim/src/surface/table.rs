@@ -368,6 +368,15 @@ surface! {
         passes "opens by the loader's inner function, which finds nothing on a volume" { dlmopen }
     }
 
+    "Signals and threads, for programs whose own system calls are intercepted" {
+        served {
+            sigaction: sigaction __sigaction;
+            sigprocmask: sigprocmask;
+            pthread_sigmask: pthread_sigmask;
+            pthread_create: pthread_create;
+        }
+    }
+
     "Sockets" {
         served {
             bind: bind;

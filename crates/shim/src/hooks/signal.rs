@@ -1,0 +1,89 @@
+//! Signals and threads, for programs whose system calls are intercepted (see [`crate::dispatch`]): `SIGSYS` stays ours and
+//! unblocked, and new threads are intercepted, too. For all other programs these are libc's own after one load.
+
+use crate::dispatch;
+use libc::{c_int, c_void, pthread_attr_t, pthread_t, sigset_t};
+use std::ptr;
+
+/// What a thread runs.
+type Main = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+struct Start {
+    main: Main,
+    argument: *mut c_void,
+}
+
+unsafe extern "C" fn run_thread(start: *mut c_void) -> *mut c_void {
+    // SAFETY: allocated by the hook for this thread alone.
+    unsafe {
+        let Start { main, argument } = start.cast::<Start>().read();
+        libc::free(start);
+        dispatch::begin_thread();
+        main(argument)
+    }
+}
+
+/// A signal set without `SIGSYS`; none stays none.
+unsafe fn without_ours(set: *const sigset_t) -> Option<sigset_t> {
+    // SAFETY: the program's own set, when it is not null.
+    unsafe {
+        let mut set = set.as_ref().copied()?;
+        libc::sigdelset(&raw mut set, libc::SIGSYS);
+        Some(set)
+    }
+}
+
+unsafe fn change_mask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+    real: impl FnOnce(c_int, *const sigset_t, *mut sigset_t) -> c_int,
+) -> c_int {
+    if !dispatch::is_on() || how == libc::SIG_UNBLOCK {
+        return real(how, set, old);
+    }
+    // SAFETY: the caller's own set.
+    match unsafe { without_ours(set) } {
+        Some(set) => real(how, &raw const set, old),
+        None => real(how, ptr::null(), old),
+    }
+}
+
+hooks! {
+    fn sigaction(signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+        if !dispatch::is_on() || action.is_null() {
+            return real::sigaction(signal, action, old);
+        }
+        if signal == libc::SIGSYS {
+            // Taken; the program's own handler would never be called.
+            return real::sigaction(signal, ptr::null(), old);
+        }
+        let mut changed = *action;
+        libc::sigdelset(&raw mut changed.sa_mask, libc::SIGSYS);
+        real::sigaction(signal, &raw const changed, old)
+    }
+
+    fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+        change_mask(how, set, old, |how, set, old| real::sigprocmask(how, set, old))
+    }
+
+    fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
+        change_mask(how, set, old, |how, set, old| real::pthread_sigmask(how, set, old))
+    }
+
+    fn pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: Main, argument: *mut c_void) -> c_int {
+        if !dispatch::is_on() {
+            return real::pthread_create(thread, attributes, main, argument);
+        }
+        let start: *mut Start = libc::malloc(size_of::<Start>()).cast();
+        if start.is_null() {
+            return libc::EAGAIN;
+        }
+        start.write(Start { main, argument });
+        let result = real::pthread_create(thread, attributes, run_thread, start.cast());
+        if result != 0 {
+            libc::free(start.cast());
+        }
+        result
+    }
+}

@@ -1,0 +1,24 @@
+//! Architectures on which the kernel cannot hand system calls over, or this library not take them: nothing is intercepted.
+
+/// As on x86-64.
+pub const ENV_INTERCEPT: &[u8] = b"WEFT_INTERCEPT";
+/// As on x86-64.
+pub const WANTED: &[u8] = b"sud";
+
+/// Never.
+pub fn is_on() -> bool {
+    false
+}
+
+/// Says that it cannot.
+pub fn start() {
+    crate::report::complain(&[
+        b"system calls that the program makes past libc are not seen on this architecture",
+    ]);
+}
+
+/// Nothing.
+pub fn arm() {}
+
+/// Nothing.
+pub fn begin_thread() {}
