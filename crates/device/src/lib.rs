@@ -8,6 +8,7 @@ mod drive;
 pub mod error;
 pub mod faults;
 mod flushlog;
+pub mod gc;
 pub mod geometry;
 mod image;
 mod model;

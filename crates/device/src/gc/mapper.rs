@@ -1,0 +1,438 @@
+//! A page map that writes out of place and cleans.
+//!
+//! ```text
+//!  logical page --map--> slot = block x slots_per_block + place        owner: slot --> logical page, while it is valid
+//!
+//!  block:  free --(a front opens it)--> open --(full)--> closed --(victim: valid slots copied, erased)--> free
+//! ```
+//!
+//! Each write front has at most one open block. New data goes to the front that its writer names; what the cleaner
+//! moves goes to the front that [`MapperSetup::relocation`] gives for the block's front. The free block with the fewest
+//! erases is opened first.
+
+use super::media::{GcError, MapperSetup, Media, Outcome, RestoredBlock};
+use super::victim::Victims;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    Open,
+    Closed,
+    /// A program failed: to be cleaned and then left alone.
+    Failing,
+    Bad,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    state: State,
+    front: u16,
+    valid: u32,
+    filled: u32,
+    erases: u32,
+}
+
+/// What a page map counted, in slots and blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MapperCounts {
+    /// Slots filled with new data.
+    pub written: u64,
+    /// Slots filled with copies.
+    pub relocated: u64,
+    /// Slots whose program failed.
+    pub failed: u64,
+    /// Pages unmapped.
+    pub trimmed: u64,
+    /// Blocks cleaned.
+    pub collections: u64,
+    /// Erases.
+    pub erases: u64,
+    /// Slots that erases took away.
+    pub erased: u64,
+}
+
+impl MapperCounts {
+    /// Write amplification: slots filled over slots filled with new data. 1 when nothing was written.
+    pub fn waf(&self) -> f64 {
+        if self.written == 0 {
+            return 1.0;
+        }
+        (self.written + self.relocated + self.failed) as f64 / self.written as f64
+    }
+}
+
+/// A page map.
+#[derive(Clone, Debug)]
+pub struct PageMapper {
+    setup: MapperSetup,
+    /// By logical page: its slot.
+    map: Vec<u32>,
+    /// By slot: its logical page.
+    owner: Vec<u32>,
+    blocks: Vec<Block>,
+    /// By front: its open block.
+    open: Vec<u32>,
+    /// Free blocks, fewest erases first.
+    free: BinaryHeap<Reverse<(u32, u32)>>,
+    /// Blocks a program of which failed.
+    failing: Vec<u32>,
+    victims: Victims,
+    bad: u32,
+    counts: MapperCounts,
+    /// Slots that were filled when the map was restored.
+    restored: u64,
+}
+
+impl PageMapper {
+    /// An empty map on erased flash.
+    pub fn new<E>(setup: MapperSetup) -> Result<PageMapper, GcError<E>> {
+        let blocks = vec![RestoredBlock::default(); setup.blocks as usize];
+        PageMapper::restore(setup, &blocks, [])
+    }
+
+    /// The map of flash that was in use: its blocks, and which slot holds which logical page. Partly filled blocks are
+    /// closed: the next write opens another one. Counts begin at 0.
+    pub fn restore<E>(
+        setup: MapperSetup,
+        blocks: &[RestoredBlock],
+        valid: impl IntoIterator<Item = (u32, u32)>,
+    ) -> Result<PageMapper, GcError<E>> {
+        setup.validate()?;
+        if blocks.len() != setup.blocks as usize {
+            let what = format!("{} blocks to restore, and the map has {}", blocks.len(), setup.blocks);
+            return Err(GcError::BadSetup(what));
+        }
+        let slots = (setup.blocks * setup.slots_per_block) as usize;
+        let mut mapper = PageMapper {
+            map: vec![NONE; setup.pages as usize],
+            owner: vec![NONE; slots],
+            blocks: Vec::with_capacity(blocks.len()),
+            open: vec![NONE; setup.relocation.len()],
+            free: BinaryHeap::with_capacity(blocks.len()),
+            failing: Vec::new(),
+            victims: Victims::new(setup.victim, setup.blocks, setup.slots_per_block, setup.seed),
+            bad: 0,
+            counts: MapperCounts::default(),
+            restored: blocks.iter().map(|block| u64::from(block.filled.min(setup.slots_per_block))).sum(),
+            setup,
+        };
+        for found in blocks {
+            let state = match (found.bad, found.filled) {
+                (true, 0) => State::Bad,
+                (true, _) => State::Failing,
+                (false, 0) => State::Free,
+                (false, _) => State::Closed,
+            };
+            let front = found.front.min(mapper.open.len() - 1) as u16;
+            let filled = found.filled.min(mapper.setup.slots_per_block);
+            mapper.blocks.push(Block { state, front, valid: 0, filled, erases: found.erases });
+        }
+        for (slot, page) in valid {
+            let block = mapper.blocks.get_mut((slot / mapper.setup.slots_per_block) as usize);
+            let (Some(block), Some(mapped)) = (block, mapper.map.get_mut(page as usize)) else {
+                return Err(GcError::BadSetup(format!("slot {slot} with page {page} is out of range")));
+            };
+            if slot % mapper.setup.slots_per_block >= block.filled || *mapped != NONE {
+                let what = format!("slot {slot} with page {page} is not filled, or the page has two slots");
+                return Err(GcError::BadSetup(what));
+            }
+            *mapped = slot;
+            mapper.owner[slot as usize] = page;
+            block.valid += 1;
+        }
+        for (number, block) in mapper.blocks.iter().enumerate() {
+            let number = number as u32;
+            match block.state {
+                State::Free => mapper.free.push(Reverse((block.erases, number))),
+                State::Closed => mapper.victims.close(number, block.valid),
+                State::Failing => mapper.failing.push(number),
+                State::Bad | State::Open => {}
+            }
+            mapper.bad += u32::from(matches!(block.state, State::Bad | State::Failing));
+        }
+        Ok(mapper)
+    }
+
+    /// How it was set up.
+    pub fn setup(&self) -> &MapperSetup {
+        &self.setup
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> MapperCounts {
+        self.counts
+    }
+
+    /// Where a logical page is; `None` when it is not mapped.
+    pub fn slot_of(&self, page: u32) -> Option<u32> {
+        self.map.get(page as usize).copied().filter(|slot| *slot != NONE)
+    }
+
+    /// The logical page in a slot; `None` when the slot is not valid.
+    pub fn page_in(&self, slot: u32) -> Option<u32> {
+        self.owner.get(slot as usize).copied().filter(|page| *page != NONE)
+    }
+
+    /// Free blocks.
+    pub fn free_blocks(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Bad blocks.
+    pub fn bad_blocks(&self) -> u32 {
+        self.bad
+    }
+
+    /// Valid slots of a block and slots filled in it.
+    pub fn block_use(&self, block: u32) -> Option<(u32, u32)> {
+        self.blocks.get(block as usize).map(|block| (block.valid, block.filled))
+    }
+
+    /// Erases of each block by this map.
+    pub fn erases_by_block(&self) -> impl Iterator<Item = u32> {
+        self.blocks.iter().map(|block| block.erases)
+    }
+
+    /// The slots left in the open block of a front; 0 when it has none open.
+    pub fn room(&self, front: usize) -> u32 {
+        match self.open.get(front).and_then(|block| self.blocks.get(*block as usize)) {
+            Some(block) => self.setup.slots_per_block - block.filled,
+            None => 0,
+        }
+    }
+
+    /// Closes the open block of a front before it is full: the next write to the front opens another one.
+    pub fn close(&mut self, front: usize) {
+        if let Some(block) = self.open.get_mut(front).filter(|block| **block != NONE) {
+            let number = std::mem::replace(block, NONE);
+            let block = &mut self.blocks[number as usize];
+            block.state = State::Closed;
+            self.victims.close(number, block.valid);
+        }
+    }
+
+    /// Writes a logical page through a front; returns its slot. May clean first.
+    pub fn write<M: Media>(
+        &mut self,
+        media: &mut M,
+        page: u32,
+        front: usize,
+    ) -> Result<u32, GcError<M::Error>> {
+        self.check_page(page)?;
+        if front >= self.open.len() {
+            return Err(GcError::NoSuchFront { front, fronts: self.open.len() });
+        }
+        loop {
+            self.make_room(media, front)?;
+            if let Some(slot) = self.fill(media, page, None, front)? {
+                self.counts.written += 1;
+                return Ok(slot);
+            }
+        }
+    }
+
+    /// Unmaps a logical page; whether it was mapped.
+    pub fn trim<E>(&mut self, page: u32) -> Result<bool, GcError<E>> {
+        self.check_page(page)?;
+        let slot = std::mem::replace(&mut self.map[page as usize], NONE);
+        if slot != NONE {
+            self.invalidate(slot);
+            self.counts.trimmed += 1;
+        }
+        Ok(slot != NONE)
+    }
+
+    /// Cleans one block: copies what is valid in the next victim and erases it. [`GcError::OutOfSpace`] when no block is
+    /// closed.
+    pub fn collect<M: Media>(&mut self, media: &mut M) -> Result<(), GcError<M::Error>> {
+        let failing = self.failing.last().copied();
+        let Some(victim) = failing.or_else(|| self.victims.pick()) else { return Err(self.full()) };
+        let block = self.blocks[victim as usize];
+        let front = self.setup.relocation[usize::from(block.front)];
+        media.collecting(victim, usize::from(block.front), block.valid);
+        self.counts.collections += 1;
+        // Out of the candidates, so that what the copies make invalid does not move it about.
+        self.victims.remove(victim);
+        if let Err(error) = self.copy_out(media, victim, front) {
+            if failing.is_none() {
+                self.victims.close(victim, self.blocks[victim as usize].valid);
+            }
+            return Err(error);
+        }
+        if failing.is_some() {
+            self.failing.retain(|block| *block != victim);
+            self.blocks[victim as usize].state = State::Bad;
+            return Ok(());
+        }
+        let outcome = media.erase(victim).map_err(GcError::Media);
+        if outcome.is_err() {
+            // Nothing in it is valid; it is cleaned again when there is power.
+            self.victims.close(victim, 0);
+        }
+        let block = &mut self.blocks[victim as usize];
+        match outcome? {
+            Outcome::Done => {
+                self.counts.erases += 1;
+                self.counts.erased += u64::from(block.filled);
+                block.erases += 1;
+                block.filled = 0;
+                block.state = State::Free;
+                self.free.push(Reverse((block.erases, victim)));
+            }
+            Outcome::Bad => {
+                block.state = State::Bad;
+                self.bad += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what is valid in a block to a front.
+    fn copy_out<M: Media>(
+        &mut self,
+        media: &mut M,
+        victim: u32,
+        front: usize,
+    ) -> Result<(), GcError<M::Error>> {
+        let block = self.blocks[victim as usize];
+        let first = victim * self.setup.slots_per_block;
+        let mut left = block.valid;
+        for slot in first..first + block.filled {
+            if left == 0 {
+                break;
+            }
+            let page = self.owner[slot as usize];
+            if page == NONE {
+                continue;
+            }
+            left -= 1;
+            loop {
+                self.room_for_copies(front)?;
+                if self.fill(media, page, Some(slot), front)?.is_some() {
+                    self.counts.relocated += 1;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the erase identity and that the map, the owners and the blocks agree. Takes time in proportion to the
+    /// device.
+    pub fn verify(&self) -> Result<(), String> {
+        let filled: u64 = self.blocks.iter().map(|block| u64::from(block.filled)).sum();
+        let counts = self.counts;
+        let programmed = self.restored + counts.written + counts.relocated + counts.failed;
+        if programmed != counts.erased + filled {
+            return Err(format!("{programmed} slots filled, {} erased, {filled} standing", counts.erased));
+        }
+        let mut valid = vec![0u32; self.blocks.len()];
+        for (page, slot) in self.map.iter().enumerate().filter(|(_, slot)| **slot != NONE) {
+            if self.owner[*slot as usize] != page as u32 {
+                return Err(format!("page {page} is in slot {slot}, which says otherwise"));
+            }
+            valid[(slot / self.setup.slots_per_block) as usize] += 1;
+        }
+        let owned = self.owner.iter().filter(|page| **page != NONE).count();
+        let mapped: u32 = valid.iter().sum();
+        if owned != mapped as usize {
+            return Err(format!("{owned} slots are valid, {mapped} pages are mapped"));
+        }
+        for (number, (block, valid)) in self.blocks.iter().zip(&valid).enumerate() {
+            if block.valid != *valid || block.valid > block.filled {
+                return Err(format!("block {number} has {valid} valid slots and says {}", block.valid));
+            }
+            if (block.state == State::Closed) != self.victims.contains(number as u32) {
+                return Err(format!("block {number} is {:?} and a candidate, or not", block.state));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a page into the next slot of the front's open block, which has one. `None` when the program failed: the
+    /// block is given up.
+    fn fill<M: Media>(
+        &mut self,
+        media: &mut M,
+        page: u32,
+        from: Option<u32>,
+        front: usize,
+    ) -> Result<Option<u32>, GcError<M::Error>> {
+        let number = self.open[front];
+        let slot = number * self.setup.slots_per_block + self.blocks[number as usize].filled;
+        let outcome = media.program(slot, page, from, front).map_err(GcError::Media)?;
+        let block = &mut self.blocks[number as usize];
+        block.filled += 1;
+        if outcome == Outcome::Bad {
+            block.state = State::Failing;
+            self.counts.failed += 1;
+            self.bad += 1;
+            self.failing.push(number);
+            self.open[front] = NONE;
+            return Ok(None);
+        }
+        block.valid += 1;
+        let full = block.filled == self.setup.slots_per_block;
+        self.owner[slot as usize] = page;
+        let before = std::mem::replace(&mut self.map[page as usize], slot);
+        if before != NONE {
+            self.invalidate(before);
+        }
+        if full {
+            self.close(front);
+        }
+        Ok(Some(slot))
+    }
+
+    /// Makes sure that a front for new data has an open block, cleaning first if free blocks are short.
+    fn make_room<M: Media>(&mut self, media: &mut M, front: usize) -> Result<(), GcError<M::Error>> {
+        // Random and first-in policies may meet blocks that are valid throughout, but not forever.
+        let most = 4 * self.blocks.len();
+        for _ in 0..most {
+            if self.open[front] != NONE {
+                return Ok(());
+            }
+            if self.free.len() > self.setup.reserve_blocks as usize && self.failing.is_empty() {
+                return self.room_for_copies(front);
+            }
+            self.collect(media)?;
+        }
+        Err(self.full())
+    }
+
+    /// Makes sure that a front has an open block, without cleaning.
+    fn room_for_copies<E>(&mut self, front: usize) -> Result<(), GcError<E>> {
+        if self.open[front] != NONE {
+            return Ok(());
+        }
+        let Some(Reverse((_, number))) = self.free.pop() else { return Err(self.full()) };
+        let block = &mut self.blocks[number as usize];
+        block.state = State::Open;
+        block.front = front as u16;
+        self.open[front] = number;
+        Ok(())
+    }
+
+    fn invalidate(&mut self, slot: u32) {
+        self.owner[slot as usize] = NONE;
+        let number = slot / self.setup.slots_per_block;
+        self.blocks[number as usize].valid -= 1;
+        self.victims.invalidate(number);
+    }
+
+    fn check_page<E>(&self, page: u32) -> Result<(), GcError<E>> {
+        if page < self.setup.pages {
+            return Ok(());
+        }
+        Err(GcError::NoSuchPage { page, pages: self.setup.pages })
+    }
+
+    fn full<E>(&self) -> GcError<E> {
+        GcError::OutOfSpace { bad: self.bad, blocks: self.setup.blocks }
+    }
+}

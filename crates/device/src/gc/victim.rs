@@ -1,0 +1,380 @@
+//! Which block to clean next.
+//!
+//! All policies work on lists that are threaded through arrays, so that nothing is allocated after the start:
+//!
+//! ```text
+//!  greedy         a list for each number of valid pages; the victim is the head of the first list that is not empty
+//!  cost-benefit   the same lists, each in the order of the last change; the victim is the best head
+//!  FIFO, LRU      one list, in the order of closing, or of the last invalidation
+//!  random         a dense table
+//! ```
+//!
+//! Closing, invalidating and taking a block out cost constant time; picking costs constant time for FIFO, LRU and random,
+//! a step for each empty list passed for greedy (each was passed down before, so it is constant on average), and one
+//! step for each list for cost-benefit.
+
+use crate::random::SplitMix;
+use serde::{Deserialize, Serialize};
+
+/// How a victim is chosen among closed blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VictimPolicy {
+    /// The block with the fewest valid pages; of several the one that has been so for longest.
+    #[default]
+    Greedy,
+    /// The block that was closed first.
+    Fifo,
+    /// The block whose last invalidation is longest ago.
+    Lru,
+    /// Any block, each as likely as another.
+    Random,
+    /// The block with the largest (1 - u) / 2u x age, where u is the valid fraction and age the time since its last
+    /// change, in invalidations (Rosenblum and Ousterhout's rule as Kawaguchi, Nishioka and Motoda apply it to flash,
+    /// USENIX 1995).
+    CostBenefit,
+}
+
+impl VictimPolicy {
+    /// Every policy.
+    pub const ALL: [VictimPolicy; 5] = [
+        VictimPolicy::Greedy,
+        VictimPolicy::Fifo,
+        VictimPolicy::Lru,
+        VictimPolicy::Random,
+        VictimPolicy::CostBenefit,
+    ];
+
+    /// Its name, as on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            VictimPolicy::Greedy => "greedy",
+            VictimPolicy::Fifo => "fifo",
+            VictimPolicy::Lru => "lru",
+            VictimPolicy::Random => "random",
+            VictimPolicy::CostBenefit => "cost-benefit",
+        }
+    }
+
+    /// The policy with this name.
+    pub fn by_name(name: &str) -> Option<VictimPolicy> {
+        VictimPolicy::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+}
+
+const NONE: u32 = u32::MAX;
+
+/// A closed block.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    before: u32,
+    after: u32,
+    /// Valid pages; `NONE` when the block is no candidate.
+    valid: u32,
+    /// For random: where it stands in the table.
+    place: u32,
+    /// When it last changed.
+    changed: u64,
+}
+
+const NO_CANDIDATE: Candidate = Candidate { before: NONE, after: NONE, valid: NONE, place: NONE, changed: 0 };
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+/// The closed blocks of a device and the next victim among them.
+#[derive(Clone, Debug)]
+pub struct Victims {
+    policy: VictimPolicy,
+    pages_per_block: u32,
+    blocks: Vec<Candidate>,
+    lists: Vec<List>,
+    /// No list below this one has a block.
+    lowest: usize,
+    table: Vec<u32>,
+    random: SplitMix,
+    /// Invalidations and closings so far.
+    clock: u64,
+    len: usize,
+}
+
+impl Victims {
+    /// No closed block yet, of `blocks` blocks. The seed is for [`VictimPolicy::Random`].
+    pub fn new(policy: VictimPolicy, blocks: u32, pages_per_block: u32, seed: u64) -> Victims {
+        let lists = match policy {
+            VictimPolicy::Greedy | VictimPolicy::CostBenefit => pages_per_block as usize + 1,
+            VictimPolicy::Fifo | VictimPolicy::Lru => 1,
+            VictimPolicy::Random => 0,
+        };
+        Victims {
+            policy,
+            pages_per_block,
+            blocks: vec![NO_CANDIDATE; blocks as usize],
+            lists: vec![List { head: NONE, tail: NONE }; lists],
+            lowest: lists,
+            table: Vec::new(),
+            random: SplitMix::new(seed, &[]),
+            clock: 0,
+            len: 0,
+        }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> VictimPolicy {
+        self.policy
+    }
+
+    /// Closed blocks.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the block is closed.
+    pub fn contains(&self, block: u32) -> bool {
+        self.blocks.get(block as usize).is_some_and(|candidate| candidate.valid != NONE)
+    }
+
+    /// A block has been filled and has so many valid pages: it is a candidate from now on. A block that is one already
+    /// begins anew.
+    pub fn close(&mut self, block: u32, valid: u32) {
+        debug_assert!(valid <= self.pages_per_block);
+        self.remove(block);
+        self.clock += 1;
+        self.len += 1;
+        let candidate = &mut self.blocks[block as usize];
+        candidate.valid = valid;
+        candidate.changed = self.clock;
+        if self.policy == VictimPolicy::Random {
+            candidate.place = self.table.len() as u32;
+            self.table.push(block);
+        } else {
+            self.append(block);
+        }
+    }
+
+    /// A valid page of the block became invalid. Does nothing when the block is no candidate.
+    pub fn invalidate(&mut self, block: u32) {
+        self.clock += 1;
+        let clock = self.clock;
+        let candidate = &mut self.blocks[block as usize];
+        if candidate.valid == NONE {
+            return;
+        }
+        debug_assert!(candidate.valid > 0);
+        match self.policy {
+            VictimPolicy::Fifo | VictimPolicy::Random => {
+                candidate.valid -= 1;
+                candidate.changed = clock;
+            }
+            VictimPolicy::Greedy | VictimPolicy::Lru | VictimPolicy::CostBenefit => {
+                self.unlink(block);
+                let candidate = &mut self.blocks[block as usize];
+                candidate.valid -= 1;
+                candidate.changed = clock;
+                self.append(block);
+            }
+        }
+    }
+
+    /// The block to clean next; it stays a candidate until it is [removed](Victims::remove). `None` when no block is
+    /// closed.
+    pub fn pick(&mut self) -> Option<u32> {
+        match self.policy {
+            VictimPolicy::Greedy => {
+                while self.lists.get(self.lowest)?.head == NONE {
+                    self.lowest += 1;
+                }
+                Some(self.lists[self.lowest].head)
+            }
+            VictimPolicy::Fifo | VictimPolicy::Lru => Some(self.lists[0].head).filter(|head| *head != NONE),
+            VictimPolicy::Random => {
+                let at = self.random.below(self.table.len() as u64);
+                self.table.get(at as usize).copied()
+            }
+            VictimPolicy::CostBenefit => self.best_by_cost(),
+        }
+    }
+
+    fn best_by_cost(&mut self) -> Option<u32> {
+        let mut best = None;
+        let mut best_score = -1.0;
+        for (valid, list) in self.lists.iter().enumerate().skip(self.lowest) {
+            if list.head == NONE {
+                continue;
+            }
+            if valid == 0 {
+                return Some(list.head);
+            }
+            let u = valid as f64 / f64::from(self.pages_per_block);
+            let age = (self.clock - self.blocks[list.head as usize].changed + 1) as f64;
+            let score = (1.0 - u) / (2.0 * u) * age;
+            if score > best_score {
+                (best, best_score) = (Some(list.head), score);
+            }
+        }
+        best
+    }
+
+    /// Takes a block out: it is being cleaned. Does nothing when the block is no candidate.
+    pub fn remove(&mut self, block: u32) {
+        let candidate = self.blocks[block as usize];
+        if candidate.valid == NONE {
+            return;
+        }
+        self.len -= 1;
+        if self.policy == VictimPolicy::Random {
+            self.table.swap_remove(candidate.place as usize);
+            if let Some(moved) = self.table.get(candidate.place as usize) {
+                self.blocks[*moved as usize].place = candidate.place;
+            }
+        } else {
+            self.unlink(block);
+        }
+        self.blocks[block as usize] = NO_CANDIDATE;
+    }
+
+    fn list_of(&self, block: u32) -> usize {
+        if self.lists.len() == 1 { 0 } else { self.blocks[block as usize].valid as usize }
+    }
+
+    fn append(&mut self, block: u32) {
+        let at = self.list_of(block);
+        let tail = self.lists[at].tail;
+        match tail {
+            NONE => self.lists[at].head = block,
+            tail => self.blocks[tail as usize].after = block,
+        }
+        self.lists[at].tail = block;
+        let candidate = &mut self.blocks[block as usize];
+        (candidate.before, candidate.after) = (tail, NONE);
+        self.lowest = self.lowest.min(at);
+    }
+
+    fn unlink(&mut self, block: u32) {
+        let at = self.list_of(block);
+        let Candidate { before, after, .. } = self.blocks[block as usize];
+        match before {
+            NONE => self.lists[at].head = after,
+            before => self.blocks[before as usize].after = after,
+        }
+        match after {
+            NONE => self.lists[at].tail = before,
+            after => self.blocks[after as usize].before = before,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: u32 = 40;
+    const PAGES: u32 = 16;
+
+    /// The obvious way: a table that is searched.
+    #[derive(Clone, Copy)]
+    struct Plain {
+        valid: u32,
+        closed: u64,
+        changed: u64,
+    }
+
+    fn obvious(policy: VictimPolicy, blocks: &[Option<Plain>], clock: u64) -> Option<u32> {
+        let closed = || blocks.iter().enumerate().filter_map(|(b, p)| p.map(|p| (b as u32, p)));
+        match policy {
+            VictimPolicy::Greedy => closed().min_by_key(|(_, p)| (p.valid, p.changed)),
+            VictimPolicy::Fifo => closed().min_by_key(|(_, p)| p.closed),
+            VictimPolicy::Lru => closed().min_by_key(|(_, p)| p.changed),
+            VictimPolicy::Random => None,
+            VictimPolicy::CostBenefit => {
+                let score = |p: Plain| {
+                    let u = f64::from(p.valid) / f64::from(PAGES);
+                    if p.valid == 0 {
+                        f64::INFINITY
+                    } else {
+                        (1.0 - u) / (2.0 * u) * (clock - p.changed + 1) as f64
+                    }
+                };
+                let mut best: Option<(u32, Plain)> = None;
+                for (block, p) in closed() {
+                    let better = best.is_none_or(|(_, other)| {
+                        (score(p), other.valid, other.changed) > (score(other), p.valid, p.changed)
+                    });
+                    if better {
+                        best = Some((block, p));
+                    }
+                }
+                best
+            }
+        }
+        .map(|(block, _)| block)
+    }
+
+    #[test]
+    fn every_policy_picks_what_a_search_of_all_blocks_would() {
+        for policy in VictimPolicy::ALL {
+            let mut victims = Victims::new(policy, BLOCKS, PAGES, 1);
+            let mut plain: Vec<Option<Plain>> = vec![None; BLOCKS as usize];
+            let mut random = SplitMix::new(2, &[]);
+            let mut clock = 0;
+            for step in 0..20_000 {
+                let block = random.below(u64::from(BLOCKS)) as u32;
+                match (random.below(8), plain[block as usize]) {
+                    (0..6, Some(p)) if p.valid > 0 => {
+                        victims.invalidate(block);
+                        clock += 1;
+                        plain[block as usize] = Some(Plain { valid: p.valid - 1, changed: clock, ..p });
+                    }
+                    (0..6, None) => {
+                        let valid = random.below(u64::from(PAGES) + 1) as u32;
+                        victims.close(block, valid);
+                        clock += 1;
+                        plain[block as usize] = Some(Plain { valid, closed: clock, changed: clock });
+                    }
+                    _ => {
+                        let picked = victims.pick();
+                        if policy == VictimPolicy::Random {
+                            assert_eq!(picked.is_some(), plain.iter().any(Option::is_some));
+                        } else {
+                            assert_eq!(picked, obvious(policy, &plain, clock), "{policy:?} at step {step}");
+                        }
+                        if let Some(picked) = picked {
+                            assert!(plain[picked as usize].is_some());
+                            victims.remove(picked);
+                            plain[picked as usize] = None;
+                        }
+                    }
+                }
+                assert_eq!(victims.len(), plain.iter().flatten().count());
+                assert_eq!(victims.contains(block), plain[block as usize].is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn random_picks_each_block_as_often() {
+        let mut victims = Victims::new(VictimPolicy::Random, 10, PAGES, 7);
+        (0..10).for_each(|block| victims.close(block, 3));
+        victims.remove(4);
+        let mut seen = [0; 10];
+        (0..9_000).for_each(|_| seen[victims.pick().unwrap() as usize] += 1);
+        assert_eq!(seen[4], 0);
+        assert!(seen.iter().enumerate().all(|(b, n)| b == 4 || (850..1150).contains(n)), "{seen:?}");
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for policy in VictimPolicy::ALL {
+            assert_eq!(VictimPolicy::by_name(policy.name()), Some(policy));
+        }
+        assert_eq!(VictimPolicy::by_name("best"), None);
+    }
+}
