@@ -278,7 +278,8 @@ fn flush_log(file: &LockedFile, header: &Header, session: u64) -> Option<Box<Flu
     }
 }
 
-fn lock(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
+/// Takes the exclusive lock of a file.
+pub fn lock(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
     locked(LockedFile::lock(file), path)
 }
 
@@ -306,7 +307,8 @@ fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) 
     file.sync_all()
 }
 
-fn read_up_to(file: &File, out: &mut [u8], offset: u64) -> io::Result<usize> {
+/// Reads as much as there is, up to the length of `out`.
+pub fn read_up_to(file: &File, out: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut found = 0;
     while found < out.len() {
         match file.read_at(&mut out[found..], offset + found as u64) {

@@ -474,7 +474,7 @@ fn a_fork_goes_its_own_way() {
     let device = device();
     let a = block(0, 0, 0, 0);
     device.program(Nanos(0), a.page(0), &data(1), b"").unwrap();
-    let fork = device.fork();
+    let fork = device.fork().unwrap();
     fork.erase(Nanos(0), a).unwrap();
     fork.program(Nanos(0), a.page(0), &data(2), b"").unwrap();
     assert_eq!((read(&device, a, 0).unwrap(), read(&fork, a, 0).unwrap()), (1, 2));

@@ -48,14 +48,16 @@ pub fn image_bytes(geometry: &Geometry) -> u64 {
     log_offset(geometry) + log_bytes(geometry)
 }
 
-fn seal(mut page: Vec<u8>, bytes: usize) -> Vec<u8> {
+/// Fills a page with zeros and puts its checksum behind them.
+pub fn seal(mut page: Vec<u8>, bytes: usize) -> Vec<u8> {
     page.resize(bytes - 4, 0);
     let crc = crc32c(&page);
     page.put_u32(crc);
     page
 }
 
-fn sealed(page: &[u8]) -> bool {
+/// Whether the checksum of a page is right.
+pub fn sealed(page: &[u8]) -> bool {
     match page.split_last_chunk::<4>() {
         Some((content, crc)) => crc32c(content) == u32::from_le_bytes(*crc),
         None => false,

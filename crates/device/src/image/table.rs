@@ -6,6 +6,7 @@ use crate::sys::map::SharedMap;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The place of the counters record; zones take the places below.
 const COUNTERS_PLACE: u64 = u64::MAX;
@@ -42,6 +43,12 @@ impl Table {
     pub fn zone(&self, zone: u32, trust: Trust) -> Option<(Content, u32)> {
         let (words, salt) = self.record(u64::from(zone));
         slot::read(words, salt, trust)
+    }
+
+    /// Whether the record of a zone was never written.
+    pub fn is_blank(&self, zone: u32) -> bool {
+        let (words, _) = self.record(u64::from(zone));
+        words.iter().all(|word| word.load(Relaxed) == 0)
     }
 
     /// Replaces the record of a zone; returns the slot that counts now.

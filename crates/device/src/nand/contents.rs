@@ -27,6 +27,11 @@ impl Contents {
         }
     }
 
+    /// For a LUN whose pages are kept elsewhere.
+    pub fn nothing() -> Contents {
+        Contents::new(Keep::Nothing, 0, 0, 0, 0)
+    }
+
     /// Whether data has to be given with a program.
     pub fn keeps_data(&self) -> bool {
         self.keep == Keep::All

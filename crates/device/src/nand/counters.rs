@@ -4,7 +4,7 @@ use super::error::Refusal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Counts since the device was made; of a device in an image, reads and failures since it was opened.
+/// Programs and erases are counted since the device was made, everything else since it was opened.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FlashCounters {
     /// Pages read.

@@ -2,17 +2,21 @@
 
 use super::address::{BlockAddr, FlashShape, LunAddr, PageAddr};
 use super::bit_errors::BitErrors;
-use super::block::{BlockInfo, Health};
+use super::block::{Block, BlockInfo, Health};
 use super::command::{Done, PageProgram, PageRead};
 use super::counters::FlashCounters;
 use super::error::{FlashError, Refusal};
+use super::image::{FlashImage, Opened};
 use super::lun::{Fault, Lun};
 use super::power::Power;
 use super::setup::FlashSetup;
+use crate::DeviceError;
 use crate::faults::{FaultPlan, Operation};
 use crate::path::Path;
 use crate::timing::nanos_of;
 use parking_lot::Mutex;
+use std::path::Path as FilePath;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Nanos;
@@ -31,24 +35,73 @@ pub struct OpenChannel {
     pub(super) bit_errors: BitErrors,
     pub(super) power: Power,
     pub(super) refused: [AtomicU64; Refusal::ALL.len()],
+    image: Option<Arc<FlashImage>>,
 }
 
 impl OpenChannel {
     /// A new device in memory.
     pub fn memory(setup: &FlashSetup) -> Result<OpenChannel, FlashError> {
         setup.validate()?;
+        Ok(OpenChannel::assemble(setup.clone(), None, |_| ()))
+    }
+
+    /// A new device in an image file, which is sparse. An existing file is refused unless `overwrite` is set.
+    pub fn create(path: &FilePath, setup: &FlashSetup, overwrite: bool) -> Result<OpenChannel, FlashError> {
+        setup.validate()?;
+        let image = Arc::new(FlashImage::create(path, setup, overwrite)?);
+        let blocks = vec![(Block::default(), 1); setup.shape().blocks_per_lun() as usize];
+        let restore = |lun: &mut Lun| lun.restore(image.clone(), &blocks, 0, setup.geometry.pages_per_block);
+        Ok(OpenChannel::assemble(setup.clone(), Some(image.clone()), restore))
+    }
+
+    /// Opens an image file. [`DeviceError::Busy`] when another process has it, [`DeviceError::BadImage`] when it is not
+    /// one that can be read. The device's clock goes on from where it was when the image was last synced or closed.
+    ///
+    /// What was programmed is there, also after the process that had the image open was killed. After a crash of the
+    /// host, what was programmed since the last [`sync`](OpenChannel::sync) may be missing or unreadable.
+    pub fn open(path: &FilePath) -> Result<OpenChannel, FlashError> {
+        let Opened { image, setup, blocks, now } = FlashImage::open(path)?;
+        let image = Arc::new(image);
+        let per_lun = setup.shape().blocks_per_lun() as usize;
+        let pages_per_block = setup.geometry.pages_per_block;
+        let restore = |lun: &mut Lun| {
+            let first = lun.index as usize * per_lun;
+            lun.restore(image.clone(), &blocks[first..first + per_lun], now, pages_per_block);
+        };
+        Ok(OpenChannel::assemble(setup, Some(image.clone()), restore))
+    }
+
+    fn assemble(
+        setup: FlashSetup,
+        image: Option<Arc<FlashImage>>,
+        mut restore: impl FnMut(&mut Lun),
+    ) -> OpenChannel {
         let shape = setup.shape();
-        let luns = (0..shape.luns()).map(|index| Mutex::new(Lun::new(index, setup, &shape))).collect();
-        Ok(OpenChannel {
-            setup: setup.clone(),
-            shape,
-            luns,
+        let lun = |index| {
+            let mut lun = Lun::new(index, &setup, &shape);
+            restore(&mut lun);
+            Mutex::new(lun)
+        };
+        OpenChannel {
+            luns: (0..shape.luns()).map(lun).collect(),
             channels: (0..shape.channels).map(|_| Mutex::default()).collect(),
+            setup,
+            shape,
             plan: FaultPlan::default(),
             bit_errors: BitErrors::default(),
             power: Power::default(),
             refused: Default::default(),
-        })
+            image,
+        }
+    }
+
+    /// Makes everything programmed so far survive a crash of the host; in memory there is nothing to do. A power cut of
+    /// the modelled device needs no sync: what was programmed is durable.
+    pub fn sync(&self) -> Result<(), FlashError> {
+        if let Some(image) = &self.image {
+            image.sync(self.now().0)?;
+        }
+        Ok(())
     }
 
     /// Lets flash fail as planned from now on: programs and erases with their probabilities; pages that cannot be read
@@ -56,6 +109,7 @@ impl OpenChannel {
     /// do not matter here: it is the user of the device who has to keep some.
     pub fn with_faults(mut self, plan: FaultPlan) -> OpenChannel {
         self.plan = plan;
+        let mut bad = Vec::new();
         for lun in &self.luns {
             let mut lun = lun.lock();
             let index = lun.index;
@@ -63,8 +117,10 @@ impl OpenChannel {
                 let unused = block.erases == 0 && block.programmed == 0 && block.health == Health::Good;
                 if unused && plan.fails(Operation::Factory, index, 0, at as u64) {
                     block.health = Health::FactoryBad;
+                    bad.push(at as u32);
                 }
             }
+            bad.drain(..).for_each(|at| lun.publish(at));
         }
         self
     }
@@ -268,9 +324,13 @@ impl OpenChannel {
     }
 
     /// The device as it is now, once more, with power: the two share pages and go their own ways. Plans of failures go
-    /// along, counts too; a planned power cut does not.
-    pub fn fork(&self) -> OpenChannel {
-        OpenChannel {
+    /// along, counts too; a planned power cut does not. Only of a device in memory.
+    pub fn fork(&self) -> Result<OpenChannel, FlashError> {
+        if let Some(image) = &self.image {
+            let what = "only a device in memory can be forked; copy the file instead".to_string();
+            return Err(DeviceError::BadImage { path: image.path().to_path_buf(), what }.into());
+        }
+        Ok(OpenChannel {
             setup: self.setup.clone(),
             shape: self.shape,
             luns: self.luns.iter().map(|lun| Mutex::new(lun.lock().clone())).collect(),
@@ -279,7 +339,8 @@ impl OpenChannel {
             bit_errors: self.bit_errors,
             power: Power::default(),
             refused: std::array::from_fn(|rule| AtomicU64::new(self.refused[rule].load(Relaxed))),
-        }
+            image: None,
+        })
     }
 
     pub(super) fn lun(&self, lun: LunAddr) -> &Mutex<Lun> {
@@ -317,5 +378,23 @@ impl OpenChannel {
             tracing::debug!(%error, "refused");
         }
         result
+    }
+}
+
+impl Drop for OpenChannel {
+    fn drop(&mut self) {
+        let Some(image) = &self.image else { return };
+        for lun in &self.luns {
+            let mut lun = lun.lock();
+            // Reads are counted in memory and stored only now.
+            for at in 0..lun.blocks.len() as u32 {
+                if lun.blocks[at as usize].reads > 0 {
+                    lun.publish(at);
+                }
+            }
+        }
+        if let Err(error) = image.sync(self.now().0).and_then(|()| image.end_session()) {
+            tracing::error!(%error, "the image was not closed cleanly");
+        }
     }
 }

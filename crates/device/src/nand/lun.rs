@@ -5,7 +5,10 @@ use super::block::{Block, Health};
 use super::contents::Contents;
 use super::counters::FlashCounters;
 use super::error::FlashError;
+use super::image::FlashImage;
 use super::setup::FlashSetup;
+use crate::DeviceError;
+use std::sync::Arc;
 
 /// A failure that is asked for. It meets the next operation of its kind at that place, once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +34,18 @@ pub(crate) struct Lun {
     /// Erases, of these without any page programmed: pages that were not written.
     pub pages_erased_unwritten: u64,
     pub faults: Vec<Fault>,
+    /// Where the pages are kept if not in memory.
+    image: Option<Kept>,
+}
+
+/// The image of a LUN's blocks.
+#[derive(Clone, Debug)]
+struct Kept {
+    image: Arc<FlashImage>,
+    /// The number of the LUN's first block in the device.
+    first: u64,
+    /// By block: which slot of its record counts.
+    slots: Vec<u32>,
 }
 
 impl Lun {
@@ -50,6 +65,98 @@ impl Lun {
             counters: FlashCounters::default(),
             pages_erased_unwritten: 0,
             faults: Vec::new(),
+            image: None,
+        }
+    }
+
+    /// The LUN as the image says it is, at this moment of device time. What its blocks do not tell is counted from 0.
+    pub fn restore(
+        &mut self,
+        image: Arc<FlashImage>,
+        blocks: &[(Block, u32)],
+        now: u64,
+        pages_per_block: u32,
+    ) {
+        self.blocks = blocks.iter().map(|(block, _)| block.clone()).collect();
+        self.contents = Contents::nothing();
+        let slots = blocks.iter().map(|(_, slot)| *slot).collect();
+        self.image = Some(Kept { image, first: u64::from(self.index) * blocks.len() as u64, slots });
+        self.busy = now;
+        let sum = |of: fn(&Block) -> u64| self.blocks.iter().map(of).sum::<u64>();
+        self.counters.blocks_erased = sum(|block| u64::from(block.erases));
+        self.counters.pages_programmed = sum(|block| block.programmed);
+        self.counters.pages_erased = sum(|block| block.programmed - u64::from(block.next));
+        let erased = self.counters.blocks_erased * u64::from(pages_per_block);
+        self.pages_erased_unwritten = erased.saturating_sub(self.counters.pages_erased);
+    }
+
+    /// Whether data has to be given with a program.
+    pub fn keeps_data(&self) -> bool {
+        self.image.is_some() || self.contents.keeps_data()
+    }
+
+    /// Stores what is known of a block.
+    pub fn publish(&mut self, at: u32) {
+        if let Some(Kept { image, first, slots }) = &mut self.image {
+            let slot = &mut slots[at as usize];
+            *slot = image.publish(*first + u64::from(at), *slot, &self.blocks[at as usize]);
+        }
+    }
+
+    /// Stores the content of a page.
+    pub fn store(&mut self, at: u32, page: u32, data: &[u8], oob: &[u8]) -> Result<(), DeviceError> {
+        let erases = self.blocks[at as usize].erases;
+        match &self.image {
+            Some(kept) => kept.image.program(kept.first + u64::from(at), page, erases, data, oob),
+            None => {
+                self.contents.program(at, page, data, oob);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes a page one that cannot be read.
+    pub fn tear(&mut self, at: u32, page: u32) -> Result<(), DeviceError> {
+        let block = &mut self.blocks[at as usize];
+        if let Some(kept) = &self.image {
+            kept.image.tear(kept.first + u64::from(at), page, block.erases)?;
+        }
+        block.tear(page);
+        Ok(())
+    }
+
+    /// Loads the content of a page; `false` when what is stored is not whole.
+    pub fn load(
+        &self,
+        at: u32,
+        page: u32,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<bool, DeviceError> {
+        let erases = self.blocks[at as usize].erases;
+        match &self.image {
+            Some(kept) => kept.image.read(kept.first + u64::from(at), page, erases, offset, data, oob),
+            None => {
+                self.contents.read(at, page, offset, data, oob);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Makes what was programmed anywhere durable, before a block is erased.
+    pub fn prepare_erase(&self) -> Result<(), DeviceError> {
+        self.image.as_ref().map_or(Ok(()), |kept| kept.image.prepare_erase())
+    }
+
+    /// Lets go of the content of an erased block.
+    pub fn discard(&mut self, at: u32) -> Result<(), DeviceError> {
+        match &self.image {
+            Some(kept) => kept.image.discard(kept.first + u64::from(at)),
+            None => {
+                self.contents.erase(at);
+                Ok(())
+            }
         }
     }
 

@@ -17,6 +17,10 @@
 //! and a cut in the middle of a command leaves a torn page or a half-erased block
 //! ([`cut_after`](OpenChannel::cut_after)).
 //!
+//! A device lives in memory ([`memory`](OpenChannel::memory)), where it can be copied cheaply
+//! ([`fork`](OpenChannel::fork)), or in a sparse image file ([`create`](OpenChannel::create),
+//! [`open`](OpenChannel::open)).
+//!
 //! **Time.** Each command is given the moment at which it is issued and says when it is over ([`Done`]). A LUN carries
 //! out one operation at a time, in the order of the calls; a channel carries one transfer at a time, in the first gap
 //! from the moment when the transfer is ready. All of it is integer arithmetic on nanoseconds of virtual time:
@@ -61,6 +65,7 @@ mod contents;
 mod counters;
 mod device;
 mod error;
+mod image;
 mod lun;
 mod operate;
 mod power;

@@ -36,9 +36,17 @@ impl OpenChannel {
         let mut result = Ok(Done { began: Nanos(began), moved: Nanos(done), done: Nanos(done) });
         for read in pages.iter_mut() {
             let at = self.shape.block_in_lun(read.page.block);
-            match self.sense(&mut lun, read.page, at, done) {
-                Ok(()) => lun.contents.read(at, read.page.page, read.offset, read.data, read.oob),
-                Err(error) => result = result.and(Err(error)),
+            let loaded = self.sense(&mut lun, read.page, at, done).and_then(|()| {
+                let whole = lun.load(at, read.page.page, read.offset, read.data, read.oob)?;
+                if whole {
+                    return Ok(());
+                }
+                lun.counters.uncorrectable_reads += 1;
+                let why = "what the image has of it does not match its checksum";
+                Err(FlashError::Uncorrectable { address: read.page, why, done: Nanos(done) })
+            });
+            if let Err(error) = loaded {
+                result = result.and(Err(error));
             }
         }
         result
@@ -91,7 +99,7 @@ impl OpenChannel {
         let mut lun = self.lun(first.block.lun_addr()).lock();
         for PageProgram { page, data, oob } in pages {
             let (given, wanted) = (data.len(), self.shape.page_bytes as usize);
-            if given != wanted && (given > 0 || lun.contents.keeps_data()) {
+            if given != wanted && (given > 0 || lun.keeps_data()) {
                 return Err(FlashError::WrongLength { address: *page, what: "data", given, wanted });
             }
             check_most(*page, "out-of-band bytes", oob.len(), self.shape.oob_bytes as usize)?;
@@ -129,32 +137,35 @@ impl OpenChannel {
     ) -> Result<(), FlashError> {
         let page = program.page;
         let at = self.shape.block_in_lun(page.block);
-        lun.counters.pages_programmed += 1;
         let fails = lun.meets(Fault::Program(page)) || {
             let place = u64::from(at) << 32 | u64::from(page.page);
             self.plan.fails(Operation::Program, lun.index, lun.blocks[at as usize].erases, place)
         };
+        // What the page holds comes first: should this process die, a page that counts as programmed is there.
+        if fate == Fate::Torn {
+            lun.tear(at, page.page)?;
+            if let Some(lsb) = self.setup.pairing.and_then(|pairing| pairing.lsb_of(page.page)) {
+                lun.tear(at, lsb)?;
+            }
+        } else if fails {
+            lun.tear(at, page.page)?;
+        } else {
+            lun.store(at, page.page, program.data, program.oob)?;
+        }
         let block = &mut lun.blocks[at as usize];
         if block.next == 0 {
             block.written_at = done;
         }
         block.next += 1;
         block.programmed += 1;
-        if fate == Fate::Torn {
-            block.tear(page.page);
-            if let Some(lsb) = self.setup.pairing.and_then(|pairing| pairing.lsb_of(page.page)) {
-                block.tear(lsb);
-            }
-            return Ok(());
-        }
-        if fails {
-            block.tear(page.page);
+        lun.counters.pages_programmed += 1;
+        let failed = fails && fate != Fate::Torn;
+        if failed {
             block.health = Health::ProgramFailed;
             lun.counters.program_failures += 1;
-            return Err(FlashError::ProgramFailed { address: page, done: Nanos(done) });
         }
-        lun.contents.program(at, page.page, program.data, program.oob);
-        Ok(())
+        lun.publish(at);
+        if failed { Err(FlashError::ProgramFailed { address: page, done: Nanos(done) }) } else { Ok(()) }
     }
 
     pub(super) fn erase_on_lun(
@@ -194,6 +205,7 @@ impl OpenChannel {
     ) -> Result<(), FlashError> {
         let at = self.shape.block_in_lun(address);
         let asked_for = lun.meets(Fault::Erase(address));
+        lun.prepare_erase()?;
         let block = &mut lun.blocks[at as usize];
         let endurance = self.setup.geometry.endurance;
         let worn_out = endurance > 0 && block.erases >= endurance;
@@ -205,6 +217,7 @@ impl OpenChannel {
             block.health = Health::EraseFailed;
             lun.counters.erase_failures += 1;
             let erases = block.erases;
+            lun.publish(at);
             return Err(FlashError::EraseFailed { block: address, erases, worn_out, done: Nanos(done) });
         }
         let programmed = u64::from(block.next);
@@ -214,8 +227,8 @@ impl OpenChannel {
         lun.counters.blocks_erased += 1;
         lun.counters.pages_erased += programmed;
         lun.pages_erased_unwritten += u64::from(self.shape.pages_per_block) - programmed;
-        lun.contents.erase(at);
-        Ok(())
+        lun.publish(at);
+        Ok(lun.discard(at)?)
     }
 
     /// Refuses addresses that cannot be worked on at once, and returns the first.

@@ -26,7 +26,7 @@ pub enum Keep {
 }
 
 /// How long the array works on a page of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct PageTimes {
     /// Read, in nanoseconds.
     pub read_ns: u64,

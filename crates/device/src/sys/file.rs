@@ -82,6 +82,16 @@ pub fn boot_id() -> Option<[u8; 16]> {
     Some(id)
 }
 
+/// Gives the room of a range back; it reads as zero then. Does nothing where the file system cannot.
+pub fn punch_hole(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: fallocate takes no memory, and the descriptor is open as long as `file` is borrowed.
+    let result =
+        unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as libc::off_t, bytes as libc::off_t) };
+    let error = io::Error::last_os_error();
+    if result == 0 || error.raw_os_error() == Some(libc::EOPNOTSUPP) { Ok(()) } else { Err(error) }
+}
+
 /// Tells the kernel that it need not cache a range. What is not yet written stays, and so does what somebody has mapped.
 pub fn drop_cached(file: &File, offset: u64, bytes: u64) {
     // SAFETY: advice on an open descriptor. That it may be ignored costs time, nothing else.

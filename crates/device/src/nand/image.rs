@@ -1,0 +1,455 @@
+//! A device in a file: a header, a session page, a record for each erase block, and the pages in a sparse area.
+//! `docs/formats/open-channel-image.md` draws it.
+//!
+//! The parts that other images have too are the same: session page, records with two slots, the lock on the file.
+
+use super::block::{Block, Health};
+use super::setup::{FlashSetup, Keep, PageTimes, Pairing};
+use crate::geometry::Geometry;
+use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset, seal, sealed};
+use crate::image::slot::{CONTENT_WORDS, Content, Trust};
+use crate::image::table::Table;
+use crate::store::{lock, read_up_to};
+use crate::sys;
+use crate::sys::file::LockedFile;
+use crate::timing::Timing;
+use crate::{DeviceError, nand::FlashShape};
+use parking_lot::Mutex;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Release};
+use weft_core::checksum::{crc32c, crc32c_append};
+use weft_core::codec::{Reader, Truncated, WriteFields};
+
+/// First bytes of an image.
+const MAGIC: [u8; 8] = *b"WEFTOCF\0";
+/// The format's version. A reader refuses another one.
+const VERSION: u32 = 1;
+/// What follows a page's out-of-band bytes: a checksum and the erases of its block.
+const TRAILER_BYTES: usize = 8;
+/// Most bytes of an image; a file offset is signed.
+const IMAGE_BYTES_MAX: u64 = 1 << 62;
+
+/// An open image.
+#[derive(Debug)]
+pub(crate) struct FlashImage {
+    /// The block table. Before the file, so that it is unmapped before the lock goes.
+    table: Table,
+    file: LockedFile,
+    path: PathBuf,
+    id: [u8; 16],
+    session: Session,
+    layout: Layout,
+    /// Which slot of the counters record counts.
+    counters_slot: Mutex<u32>,
+    /// Pages were programmed since the file was last synced.
+    unsynced: AtomicBool,
+}
+
+/// Where pages lie.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    base: u64,
+    page_bytes: usize,
+    oob_bytes: usize,
+    page_stride: u64,
+    block_stride: u64,
+    blocks: u64,
+}
+
+impl Layout {
+    fn new(shape: &FlashShape) -> Result<Layout, DeviceError> {
+        let page_stride = u64::from(shape.page_bytes) + u64::from(shape.oob_bytes) + TRAILER_BYTES as u64;
+        let block_stride =
+            (page_stride * u64::from(shape.pages_per_block)).next_multiple_of(PAGE_BYTES as u64);
+        let blocks = shape.blocks();
+        let base = data_offset(blocks);
+        if blocks.checked_mul(block_stride).is_none_or(|bytes| bytes > IMAGE_BYTES_MAX - base) {
+            return Err(DeviceError::BadGeometry(format!("{blocks} erase blocks do not fit into a file")));
+        }
+        let (page_bytes, oob_bytes) = (shape.page_bytes as usize, shape.oob_bytes as usize);
+        Ok(Layout { base, page_bytes, oob_bytes, page_stride, block_stride, blocks })
+    }
+
+    fn image_bytes(&self) -> u64 {
+        self.base + self.blocks * self.block_stride
+    }
+
+    fn page(&self, block: u64, page: u32) -> u64 {
+        self.base + block * self.block_stride + u64::from(page) * self.page_stride
+    }
+}
+
+/// An image that was opened, and what it says.
+pub(crate) struct Opened {
+    pub image: FlashImage,
+    pub setup: FlashSetup,
+    /// By number in the device.
+    pub blocks: Vec<(Block, u32)>,
+    /// Device time when it was last synced or closed, in nanoseconds.
+    pub now: u64,
+}
+
+impl FlashImage {
+    /// Makes a new image. Its file is sparse: it takes room as pages are programmed.
+    pub fn create(path: &Path, setup: &FlashSetup, overwrite: bool) -> Result<FlashImage, DeviceError> {
+        let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
+        if setup.keep != Keep::All {
+            return Err(DeviceError::BadGeometry(
+                "an image keeps data and out-of-band bytes; take a device in memory to keep less".into(),
+            ));
+        }
+        let layout = Layout::new(&setup.shape())?;
+        let id = sys::file::random_id().map_err(io)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .create_new(!overwrite)
+            .truncate(false)
+            .open(path)
+            .map_err(io)?;
+        let file = lock(file, path)?;
+        // Truncation first takes the old content and its magic away.
+        file.set_len(0).and_then(|()| file.set_len(layout.image_bytes())).map_err(io)?;
+        let table = Table::map(&file, id, layout.blocks).map_err(io)?;
+        let session = Session { clean: false, boot: sys::file::boot_id().unwrap_or_default(), opens: 1 };
+        file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
+        let counters_slot = Mutex::new(table.set_counters(1, &[0; CONTENT_WORDS]));
+        file.write_all_at(&encode_header(&id, setup, &layout), 0).map_err(io)?;
+        file.sync_all().map_err(io)?;
+        let (path, unsynced) = (path.to_path_buf(), AtomicBool::new(false));
+        Ok(FlashImage { table, file, path, id, session, layout, counters_slot, unsynced })
+    }
+
+    /// Opens an image and takes its lock.
+    pub fn open(path: &Path) -> Result<Opened, DeviceError> {
+        let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
+        let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
+        let file = lock(file, path)?;
+        let mut page = vec![0u8; PAGE_BYTES];
+        let found = read_up_to(&file, &mut page, 0).map_err(io)?;
+        let (id, setup) = decode_header(&page[..found]).map_err(bad)?;
+        setup.validate()?;
+        let layout = Layout::new(&setup.shape())?;
+        let length = file.metadata().map_err(io)?.len();
+        if length < layout.image_bytes() {
+            let wanted = layout.image_bytes();
+            return Err(bad(format!(
+                "the file has {length} bytes, and the device needs {wanted}: it was cut short; restore it"
+            )));
+        }
+        file.read_exact_at(&mut page, SESSION_OFFSET).map_err(io)?;
+        let last = Session::decode(&page).ok_or_else(|| {
+            bad("the checksum of the session page does not match: the image is damaged; restore it".into())
+        })?;
+        let boot = sys::file::boot_id();
+        let host_crashed = !last.clean && boot != Some(last.boot);
+        let trust = if host_crashed { Trust::AfterHostCrash } else { Trust::Strict };
+        let table = Table::map(&file, id, layout.blocks).map_err(io)?;
+        let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
+        let mut blocks = Vec::with_capacity(layout.blocks as usize);
+        for number in 0..layout.blocks as u32 {
+            if table.is_blank(number) {
+                blocks.push((Block::default(), 1));
+                continue;
+            }
+            let stored = table.zone(number, trust);
+            let block = stored.and_then(|(content, slot)| {
+                Some((decode_block(&content, setup.geometry.pages_per_block)?, slot))
+            });
+            blocks.push(block.ok_or_else(|| damaged(format!("erase block {number}")))?);
+        }
+        let (counters, slot) = table.counters(trust).ok_or_else(|| damaged("the counters".into()))?;
+        let session = Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens + 1 };
+        file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
+        file.sync_data().map_err(io)?;
+        let (path, unsynced) = (path.to_path_buf(), AtomicBool::new(false));
+        let counters_slot = Mutex::new(slot);
+        let image = FlashImage { table, file, path, id, session, layout, counters_slot, unsynced };
+        Ok(Opened { image, setup, blocks, now: counters[0] })
+    }
+
+    /// Stores the record of a block; returns the slot that counts from now on.
+    pub fn publish(&self, number: u64, slot: u32, block: &Block) -> u32 {
+        self.table.set_zone(number as u32, slot, &encode_block(block))
+    }
+
+    /// Writes a page of a block that was erased so many times.
+    pub fn program(
+        &self,
+        number: u64,
+        page: u32,
+        erases: u32,
+        data: &[u8],
+        oob: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.write_page(number, page, erases, data, oob, true)
+    }
+
+    /// Makes a page one that cannot be read.
+    pub fn tear(&self, number: u64, page: u32, erases: u32) -> Result<(), DeviceError> {
+        self.write_page(number, page, erases, &[], &[], false)
+    }
+
+    fn write_page(
+        &self,
+        number: u64,
+        page: u32,
+        erases: u32,
+        data: &[u8],
+        oob: &[u8],
+        whole: bool,
+    ) -> Result<(), DeviceError> {
+        let Layout { page_bytes, oob_bytes, page_stride, .. } = self.layout;
+        let mut bytes = Vec::with_capacity(page_stride as usize);
+        bytes.extend_from_slice(data);
+        bytes.resize(page_bytes, 0);
+        bytes.extend_from_slice(oob);
+        bytes.resize(page_bytes + oob_bytes, 0);
+        let crc = self.page_crc(&bytes, number, page, erases);
+        bytes.put_u32(if whole { crc } else { !crc });
+        bytes.put_u32(erases);
+        self.unsynced.store(true, Release);
+        self.file.write_all_at(&bytes, self.layout.page(number, page)).map_err(|e| self.io(e))
+    }
+
+    /// Reads a part of a page's data and its first out-of-band bytes; `false` when the page is not whole.
+    pub fn read(
+        &self,
+        number: u64,
+        page: u32,
+        erases: u32,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<bool, DeviceError> {
+        let Layout { page_bytes, oob_bytes, page_stride, .. } = self.layout;
+        let mut bytes = vec![0; page_stride as usize];
+        self.file.read_exact_at(&mut bytes, self.layout.page(number, page)).map_err(|e| self.io(e))?;
+        let (content, trailer) = bytes.split_at(page_bytes + oob_bytes);
+        let crc = self.page_crc(content, number, page, erases);
+        if trailer[..4] != crc.to_le_bytes() {
+            return Ok(false);
+        }
+        data.copy_from_slice(&content[offset as usize..][..data.len()]);
+        oob.copy_from_slice(&content[page_bytes..][..oob.len()]);
+        Ok(true)
+    }
+
+    /// Before a block is erased: makes what was programmed so far durable, so that a crash of the host never keeps an
+    /// erase and loses the copies that were made before it.
+    pub fn prepare_erase(&self) -> Result<(), DeviceError> {
+        if self.unsynced.swap(false, AcqRel) {
+            self.file.sync_data().map_err(|e| self.io(e))?;
+        }
+        Ok(())
+    }
+
+    /// Gives back the room of an erased block's pages.
+    pub fn discard(&self, number: u64) -> Result<(), DeviceError> {
+        let Layout { block_stride, .. } = self.layout;
+        sys::file::punch_hole(&self.file, self.layout.page(number, 0), block_stride).map_err(|e| self.io(e))
+    }
+
+    /// Makes everything durable, with the device's clock.
+    pub fn sync(&self, now: u64) -> Result<(), DeviceError> {
+        let mut content = [0; CONTENT_WORDS];
+        content[0] = now;
+        let mut slot = self.counters_slot.lock();
+        *slot = self.table.set_counters(*slot, &content);
+        self.file.sync_data().map_err(|e| self.io(e))
+    }
+
+    /// Writes down that everything is durable and the image no longer in use.
+    pub fn end_session(&self) -> Result<(), DeviceError> {
+        let session = Session { clean: true, ..self.session };
+        self.file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn page_crc(&self, content: &[u8], number: u64, page: u32, erases: u32) -> u32 {
+        let mut place = [0; 32];
+        place[..16].copy_from_slice(&self.id);
+        place[16..24].copy_from_slice(&number.to_le_bytes());
+        place[24..28].copy_from_slice(&page.to_le_bytes());
+        place[28..].copy_from_slice(&erases.to_le_bytes());
+        crc32c_append(crc32c(content), &place)
+    }
+
+    fn io(&self, source: std::io::Error) -> DeviceError {
+        DeviceError::Io { path: self.path.clone(), source }
+    }
+}
+
+fn encode_block(block: &Block) -> Content {
+    let mut content = [0; CONTENT_WORDS];
+    let flags = block.health as u64 | u64::from(block.half_erased) << 8;
+    content[0] = u64::from(block.next) | flags << 32;
+    content[1] = u64::from(block.erases) | u64::from(block.reads) << 32;
+    content[2] = block.programmed;
+    content[3] = block.written_at;
+    content
+}
+
+fn decode_block(content: &Content, pages_per_block: u32) -> Option<Block> {
+    let health = match content[0] >> 32 & 0xff {
+        0 => Health::Good,
+        1 => Health::FactoryBad,
+        2 => Health::ProgramFailed,
+        3 => Health::EraseFailed,
+        _ => return None,
+    };
+    let half_erased = match content[0] >> 40 {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let next = content[0] as u32;
+    (next <= pages_per_block && content[2] >= u64::from(next)).then(|| Block {
+        next,
+        health,
+        half_erased,
+        erases: content[1] as u32,
+        reads: (content[1] >> 32) as u32,
+        programmed: content[2],
+        written_at: content[3],
+        torn: Vec::new(),
+    })
+}
+
+fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout) -> Vec<u8> {
+    let g = &setup.geometry;
+    let t = &g.timing;
+    let mut page = Vec::with_capacity(PAGE_BYTES);
+    page.extend_from_slice(&MAGIC);
+    page.put_u32(VERSION);
+    page.put_u32(setup.oob_bytes);
+    page.extend_from_slice(id);
+    page.put_u64(g.total_bytes);
+    page.put_u64(layout.base);
+    for v in [g.channels, g.luns_per_channel, g.planes, g.pages_per_block, g.page_bytes, g.endurance] {
+        page.put_u32(v);
+    }
+    page.put_u32(t.queue_depth);
+    page.put_u32(setup.pairing.map_or(0, |pairing| pairing.stride));
+    let (lsb, msb) = setup.pairing.map_or_else(Default::default, |pairing| (pairing.lsb, pairing.msb));
+    for v in [
+        t.page_read_ns,
+        t.program_ns,
+        t.erase_ns,
+        t.channel_bytes_per_s,
+        t.host_bytes_per_s,
+        lsb.read_ns,
+        lsb.program_ns,
+        msb.read_ns,
+        msb.program_ns,
+    ] {
+        page.put_u64(v);
+    }
+    seal(page, PAGE_BYTES)
+}
+
+fn decode_header(page: &[u8]) -> Result<([u8; 16], FlashSetup), String> {
+    let short = |_: Truncated| "the header is cut short; restore the image".to_string();
+    let mut r = Reader::new(page);
+    if r.array::<8>().map_err(short)? != MAGIC {
+        return Err("not an open-channel image, or one whose making was interrupted; make a new one".into());
+    }
+    let version = r.u32().map_err(short)?;
+    if version != VERSION {
+        return Err(format!(
+            "the image has format version {version}, and this program reads version {VERSION}; use the program that \
+             wrote it"
+        ));
+    }
+    if page.len() < PAGE_BYTES || !sealed(page) {
+        return Err("the checksum of the header does not match: the image is damaged; restore it".into());
+    }
+    header_fields(&mut r).map_err(short)
+}
+
+fn header_fields(r: &mut Reader) -> Result<([u8; 16], FlashSetup), Truncated> {
+    let oob_bytes = r.u32()?;
+    let id = r.array()?;
+    let total_bytes = r.u64()?;
+    let _base = r.u64()?;
+    let mut geometry = Geometry {
+        total_bytes,
+        channels: r.u32()?,
+        luns_per_channel: r.u32()?,
+        planes: r.u32()?,
+        pages_per_block: r.u32()?,
+        page_bytes: r.u32()?,
+        endurance: r.u32()?,
+        ..Geometry::bbssd()
+    };
+    let queue_depth = r.u32()?;
+    let stride = r.u32()?;
+    geometry.timing = Timing {
+        page_read_ns: r.u64()?,
+        program_ns: r.u64()?,
+        erase_ns: r.u64()?,
+        channel_bytes_per_s: r.u64()?,
+        host_bytes_per_s: r.u64()?,
+        queue_depth,
+    };
+    let mut times = || Ok(PageTimes { read_ns: r.u64()?, program_ns: r.u64()? });
+    let (lsb, msb) = (times()?, times()?);
+    let pairing = (stride > 0).then_some(Pairing { stride, lsb, msb });
+    Ok((id, FlashSetup { oob_bytes, pairing, ..FlashSetup::new(geometry) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup() -> FlashSetup {
+        FlashSetup { pairing: Some(Pairing::mlc()), ..FlashSetup::new(Geometry::mlc().with_size(1 << 30)) }
+    }
+
+    #[test]
+    fn a_header_survives_encoding_and_no_bit_of_it_may_flip() {
+        let layout = Layout::new(&setup().shape()).unwrap();
+        let page = encode_header(&[9; 16], &setup(), &layout);
+        let (id, found) = decode_header(&page).unwrap();
+        assert_eq!((id, found.shape(), found.pairing), ([9; 16], setup().shape(), setup().pairing));
+        assert_eq!(found.geometry.timing, setup().geometry.timing);
+        assert_eq!(found.geometry.endurance, setup().geometry.endurance);
+        for at in 0..page.len() {
+            let mut bad = page.clone();
+            bad[at] ^= 1 << (at % 8);
+            assert!(decode_header(&bad).is_err(), "byte {at}");
+        }
+        assert!(decode_header(&page[..100]).is_err());
+    }
+
+    #[test]
+    fn a_block_survives_encoding_and_one_that_cannot_be_is_refused() {
+        let block = Block {
+            next: 7,
+            erases: 12,
+            reads: 900,
+            health: Health::ProgramFailed,
+            half_erased: true,
+            programmed: 71,
+            written_at: 1 << 40,
+            torn: Vec::new(),
+        };
+        let content = encode_block(&block);
+        let back = decode_block(&content, 8).unwrap();
+        assert_eq!(format!("{back:?}"), format!("{block:?}"));
+        assert!(decode_block(&content, 6).is_none(), "more pages than a block has");
+        for flip in [4u64 << 32, 2 << 40] {
+            let mut bad = content;
+            bad[0] ^= flip;
+            assert!(decode_block(&bad, 8).is_none());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The open-channel device in an image file: what survives a close, a kill and a damaged file.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use weft_core::Nanos;
+use weft_device::nand::{BlockAddr, BlockState, Fault, FlashError, FlashSetup, Keep, OpenChannel, Pairing};
+use weft_device::{DeviceError, FaultPlan, Geometry};
+
+fn setup() -> FlashSetup {
+    let geometry = Geometry {
+        channels: 2,
+        luns_per_channel: 2,
+        planes: 2,
+        pages_per_block: 8,
+        total_bytes: 2 * 2 * 2 * 8 * 8 * 4096,
+        ..Geometry::bbssd()
+    };
+    let pairing = Some(Pairing::even(2, &geometry.timing));
+    FlashSetup { pairing, ..FlashSetup::new(geometry) }
+}
+
+fn block(channel: u32, lun: u32, plane: u32, block: u32) -> BlockAddr {
+    BlockAddr { channel, lun, plane, block }
+}
+
+fn read(device: &OpenChannel, block: BlockAddr, page: u32) -> Result<(u8, [u8; 3]), FlashError> {
+    let (mut data, mut oob) = ([0; 4096], [0; 3]);
+    device.read(Nanos(0), block.page(page), 0, &mut data, &mut oob)?;
+    Ok((data[4095], oob))
+}
+
+fn program(device: &OpenChannel, block: BlockAddr, page: u32, byte: u8) -> Result<(), FlashError> {
+    device.program(Nanos(0), block.page(page), &[byte; 4096], &[byte, page as u8, 9]).map(|_| ())
+}
+
+/// Something of everything that a device can be.
+fn used(path: &Path) -> OpenChannel {
+    let plan = FaultPlan { seed: 1, factory_bad_blocks: 50_000, ..FaultPlan::default() };
+    let device = OpenChannel::create(path, &setup(), false).unwrap().with_faults(plan);
+    let good: Vec<BlockAddr> = device
+        .shape()
+        .all_blocks()
+        .filter(|b| device.block_info(*b).unwrap().state == BlockState::Free)
+        .collect();
+    for (number, b) in good.iter().enumerate() {
+        for page in 0..number as u32 % 9 {
+            program(&device, *b, page, number as u8).unwrap();
+        }
+        if number % 3 == 0 {
+            device.erase(Nanos(0), *b).unwrap();
+            program(&device, *b, 0, 100 + number as u8).unwrap();
+        }
+    }
+    device.inject(Fault::Erase(good[1])).unwrap();
+    device.erase(Nanos(0), good[1]).unwrap_err();
+    device.inject(Fault::Program(good[2].page(2))).unwrap();
+    program(&device, good[2], 2, 1).unwrap_err();
+    for seed in 0..8 {
+        device.cut_after(0, seed);
+        device.erase(Nanos(0), good[10 + seed as usize]).unwrap_err();
+        device.cut_after(0, seed);
+        let next = device.block_info(good[20]).unwrap().programmed;
+        if next < 8 {
+            program(&device, good[20], next, 1).unwrap_err();
+        }
+        device.power_on();
+    }
+    device
+}
+
+type Page = Result<(u8, [u8; 3]), String>;
+
+/// Everything that can be seen of a device, but for reads.
+fn seen(device: &OpenChannel) -> Vec<(BlockState, u32, u32, Vec<Page>)> {
+    let pages = |b: BlockAddr| (0..8).map(|page| read(device, b, page).map_err(|e| kind(&e))).collect();
+    let one = |b: BlockAddr| {
+        let info = device.block_info(b).unwrap();
+        (info.state, info.programmed, info.erases, pages(b))
+    };
+    device.shape().all_blocks().map(one).collect()
+}
+
+fn kind(error: &FlashError) -> String {
+    match error {
+        FlashError::Uncorrectable { .. } => "uncorrectable".into(),
+        other => format!("{:?}", other.refusal()),
+    }
+}
+
+#[test]
+fn a_device_that_was_closed_is_there_again_with_its_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device = used(&path);
+    let (before, now) = (seen(&device), device.now());
+    let erases = device.counters().blocks_erased;
+    assert!(matches!(OpenChannel::open(&path), Err(FlashError::Device(DeviceError::Busy(_)))));
+    drop(device);
+    let device = OpenChannel::open(&path).unwrap();
+    assert_eq!(device.setup().pairing, setup().pairing);
+    assert!(device.now() >= now, "{} before {now}", device.now());
+    assert_eq!(seen(&device), before);
+    assert_eq!(device.counters().blocks_erased, erases);
+    assert!(before.iter().any(|b| b.0 == BlockState::EraseIncomplete));
+    assert!(before.iter().any(|b| b.0 == BlockState::FactoryBad));
+    device.verify_identity().unwrap();
+}
+
+/// The file as it would be found if the process had been killed now.
+fn killed(path: &Path, number: u32) -> PathBuf {
+    let copy = path.with_extension(number.to_string());
+    std::fs::copy(path, &copy).unwrap();
+    copy
+}
+
+#[test]
+fn what_was_programmed_survives_the_death_of_the_process_at_any_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device = used(&path);
+    let good: Vec<BlockAddr> = device
+        .shape()
+        .all_blocks()
+        .filter(|b| device.block_info(*b).unwrap().state == BlockState::Full)
+        .collect();
+    for (number, b) in good.into_iter().enumerate() {
+        device.erase(Nanos(0), b).unwrap();
+        program(&device, b, 0, number as u8).unwrap();
+        let copy = killed(&path, number as u32);
+        let after = OpenChannel::open(&copy).unwrap();
+        assert_eq!(seen(&after), seen(&device));
+        after.verify_identity().unwrap();
+        drop(after);
+        std::fs::remove_file(copy).unwrap();
+    }
+}
+
+#[test]
+fn a_file_takes_room_as_pages_are_programmed_and_gives_it_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let big = FlashSetup::new(Geometry::bbssd().with_size(1 << 30));
+    let device = OpenChannel::create(&path, &big, false).unwrap();
+    let room = || path.metadata().unwrap().blocks() * 512;
+    let empty = room();
+    assert!(path.metadata().unwrap().len() > 1 << 30 && empty < 8 << 20, "{empty}");
+    let a = block(3, 2, 0, 1);
+    (0..256).for_each(|page| program(&device, a, page, 1).unwrap());
+    device.sync().unwrap();
+    assert!(room() >= empty + (1 << 20));
+    device.erase(Nanos(0), a).unwrap();
+    device.sync().unwrap();
+    assert!(room() < empty + (512 << 10), "{} after {empty}", room());
+}
+
+#[test]
+fn a_page_that_is_damaged_in_the_file_is_not_given_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device = OpenChannel::create(&path, &setup(), false).unwrap();
+    let a = block(0, 0, 0, 0);
+    (0..3).for_each(|page| program(&device, a, page, 7).unwrap());
+    drop(device);
+    // The pages begin behind 12 KiB and a record of 256 bytes for each of the 64 blocks.
+    let page = 4096 + 64 + 8;
+    let base = 12288 + 64 * 256;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, base + page + 100).unwrap();
+    assert_eq!(byte, [7]);
+    file.write_all_at(&[6], base + page + 100).unwrap();
+    let device = OpenChannel::open(&path).unwrap();
+    assert_eq!(read(&device, a, 0).unwrap(), (7, [7, 0, 9]));
+    assert!(matches!(read(&device, a, 1), Err(FlashError::Uncorrectable { .. })));
+    assert_eq!(read(&device, a, 2).unwrap(), (7, [7, 2, 9]));
+    assert_eq!(device.counters().uncorrectable_reads, 1);
+}
+
+#[test]
+fn a_file_that_is_no_image_or_a_damaged_one_is_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    drop(used(&path));
+    let whole = std::fs::read(&path).unwrap();
+    let says = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        match OpenChannel::open(&path) {
+            Err(error) => error.to_string(),
+            Ok(_) => "opened".into(),
+        }
+    };
+    let with = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    assert!(says(b"").contains("cut short"));
+    assert!(says(&with(0, b'X')).contains("not an open-channel image"));
+    assert!(says(&with(8, 9)).contains("version 9"));
+    assert!(says(&with(100, 0xee)).contains("checksum of the header"));
+    assert!(says(&with(4096, 0)).contains("session page"));
+    assert!(says(&with(8192, 0xee)).contains("the counters"));
+    assert!(says(&with(12288 + 256 * 63, 0xee)).contains("erase block 63"));
+    assert!(says(&whole[..whole.len() - 1]).contains("cut short"));
+    assert_eq!(says(&whole), "opened");
+    let again = OpenChannel::create(&path, &setup(), false);
+    assert!(matches!(again, Err(FlashError::Device(DeviceError::Io { .. }))));
+    OpenChannel::create(&path, &setup(), true).unwrap().verify_identity().unwrap();
+    let less = OpenChannel::create(&dir.path().join("b"), &setup().keeping(Keep::Oob), false).unwrap_err();
+    assert!(less.to_string().contains("take a device in memory"));
+    assert!(OpenChannel::open(&path).unwrap().fork().is_err());
+}
