@@ -54,6 +54,10 @@ pub enum Command {
     Cat(PathsArgs),
     /// Copy files in, out, within and between volumes.
     Cp(CpArgs),
+    /// Write what is on a volume as a tar archive.
+    Export(ExportArgs),
+    /// Put what is in a tar archive on a volume.
+    Import(ImportArgs),
     /// Remove files from a volume.
     Rm(RmArgs),
     /// Make directories on a volume.
@@ -303,6 +307,47 @@ pub struct CpArgs {
     /// Files, on the host or as IMAGE:/path; the last is where they go.
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
     pub paths: Vec<OsString>,
+}
+
+/// `weft export`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft export vol.img vol.tar\n  weft export vol.img:/db | zstd > db.tar.zst\n\n\
+    Names, modes, owners, times, links, extended attributes and holes are kept; GNU tar, bsdtar and Python read the \
+    archive. A volume that is in use is written as it is while it is read: stop the program for a picture of one moment."
+)]
+pub struct ExportArgs {
+    /// Replace the archive when it exists.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The volume, or a directory or file on it.
+    #[arg(value_name = "IMAGE[:/path]")]
+    pub from: OsString,
+    /// The archive; - is standard output.
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+}
+
+/// `weft import`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft import vol.img vol.tar\n  zstd -dc db.tar.zst | weft import vol.img:/db\n\n\
+    Files that are there are replaced, directories are filled. Members whose path has .. in it or leads through a \
+    symlink are refused one by one."
+)]
+pub struct ImportArgs {
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The volume, or a directory on it, which is made when it is not there.
+    #[arg(value_name = "IMAGE[:/path]")]
+    pub to: OsString,
+    /// The archive; - is standard input.
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
 }
 
 /// `weft rm`

@@ -4,6 +4,7 @@
 //! [`host`] (unless another process serves it already), and used through [`access`] as any other process would use it.
 
 mod access;
+mod archive;
 mod args;
 mod command;
 mod device;
@@ -74,6 +75,8 @@ fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Mkdir(args) => command::files::mkdir(args),
         Command::Mv(args) => command::files::mv(args),
         Command::Cp(args) => command::copy::run(args),
+        Command::Export(args) => command::archive::export::run(args),
+        Command::Import(args) => command::archive::import::run(args),
         Command::Fsck(args) => command::fsck::run(args),
         Command::Stats(args) => command::stats::run(args),
         Command::Zones(args) => command::zones::run(args),

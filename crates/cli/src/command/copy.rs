@@ -166,7 +166,7 @@ fn inside(path: &[u8], target: &[u8]) -> bool {
 }
 
 /// Bytes below a path; what cannot be looked at is told of when it is copied.
-fn weigh(tree: &dyn Tree, path: &[u8], recursive: bool, depth: usize) -> u64 {
+pub fn weigh(tree: &dyn Tree, path: &[u8], recursive: bool, depth: usize) -> u64 {
     let Ok(meta) = tree.stat(path, depth == 0) else { return 0 };
     match meta.kind {
         FileKind::File => meta.size,

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub mod archive;
 pub mod compare;
 pub mod copy;
 pub mod files;

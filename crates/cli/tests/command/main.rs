@@ -1,6 +1,8 @@
 //! The weft command as a user meets it: what it prints, what it leaves behind, how it exits.
 
 #[cfg(test)]
+mod archive;
+#[cfg(test)]
 mod copy;
 #[cfg(test)]
 mod errors;

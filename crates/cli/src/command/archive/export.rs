@@ -1,0 +1,278 @@
+//! `weft export`: writes what is on a volume as a tar archive.
+
+use super::{DEPTH_MAX, named, volume};
+use crate::access::Access;
+use crate::archive::writer::Writer;
+use crate::archive::{Content, Member};
+use crate::args::ExportArgs;
+use crate::command::copy::weigh;
+use crate::command::files::{Failures, interrupted};
+use crate::error::CliError;
+use crate::progress;
+use crate::say::{Out, warn};
+use crate::sys::signal;
+use crate::tree::{Meta, Source, Tree, base_name, join};
+use indicatif::ProgressBar;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use weft_vfs::FileKind;
+
+/// Bytes of a read.
+const READ_BYTES: usize = 256 << 10;
+/// Holes are told from data by pieces of this many bytes.
+const PIECE_BYTES: usize = 4096;
+/// Bytes that are collected for a write to the archive's file.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Writes an archive.
+pub fn run(args: &ExportArgs) -> Result<(), CliError> {
+    let (image, path) = volume(&args.from)?;
+    signal::notice_interrupts();
+    let Some(file) = named(&args.file) else {
+        if io::stdout().is_terminal() {
+            return Err(CliError::said(
+                "standard output is a terminal, and an archive no text",
+                "name a file, or pipe it: weft export vol.img | zstd > vol.tar.zst",
+            ));
+        }
+        let output = write_all(args, &image, &path, Out::new(), Path::new("standard output"))?;
+        drop(output);
+        return Ok(());
+    };
+    if file.exists() && !args.force {
+        return Err(CliError::WouldOverwrite { path: file.to_path_buf() });
+    }
+    // Under another name until it is whole.
+    let unfinished = Unfinished::of(file);
+    let failed = |e| CliError::io("write", &unfinished.0, e);
+    let output = File::create_new(&unfinished.0).map_err(failed)?;
+    let output = BufWriter::with_capacity(WRITE_BYTES, output);
+    let output = write_all(args, &image, &path, output, &unfinished.0)?;
+    let output = output.into_inner().map_err(|e| failed(e.into_error()))?;
+    output.sync_all().map_err(failed)?;
+    std::fs::rename(&unfinished.0, file).map_err(|e| CliError::io("rename to", file, e))
+}
+
+/// A file that is removed when the archive was not finished.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn of(file: &Path) -> Unfinished {
+        let mut name = OsString::from(file);
+        name.push(format!(".unfinished-{}", std::process::id()));
+        Unfinished(PathBuf::from(name))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // It is gone by rename when all went well.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn write_all<W: Write>(
+    args: &ExportArgs,
+    image: &Path,
+    path: &[u8],
+    output: W,
+    name: &Path,
+) -> Result<W, CliError> {
+    let access = Access::look(image)?;
+    let written = write_tree(args, &access.tree(), path, output, name);
+    access.close()?;
+    written
+}
+
+fn write_tree<W: Write>(
+    args: &ExportArgs,
+    tree: &dyn Tree,
+    path: &[u8],
+    output: W,
+    name: &Path,
+) -> Result<W, CliError> {
+    let meta = tree.stat(path, true).map_err(|e| CliError::File {
+        what: "export",
+        path: tree.show(path),
+        source: e,
+    })?;
+    let bar = progress::bytes("export", weigh(tree, path, true, 0), args.quiet);
+    let mut export = Export {
+        tree,
+        writer: Writer::new(output),
+        links: HashMap::new(),
+        buffer: vec![0; READ_BYTES],
+        bar,
+        failures: Failures::default(),
+        broken: None,
+    };
+    // A directory is the archive's root; a file is called as it is.
+    let called = if meta.is_dir() { b"./".to_vec() } else { base_name(path).unwrap_or(b"file").to_vec() };
+    export.member(path, &called, true, 0);
+    export.bar.finish_and_clear();
+    let failed = |e| CliError::io("write", name, e);
+    if let Some(error) = export.broken {
+        return Err(failed(error));
+    }
+    let output = export.writer.finish().map_err(failed)?;
+    export.failures.result()?;
+    Ok(output)
+}
+
+struct Export<'a, W> {
+    tree: &'a dyn Tree,
+    writer: Writer<W>,
+    /// What a file with several names is called, by its identity.
+    links: HashMap<(u64, u64), Vec<u8>>,
+    buffer: Vec<u8>,
+    bar: ProgressBar,
+    failures: Failures,
+    /// Why nothing can be written any more.
+    broken: Option<io::Error>,
+}
+
+impl<W: Write> Export<'_, W> {
+    fn member(&mut self, path: &[u8], called: &[u8], named: bool, depth: usize) {
+        let done = if signal::was_interrupted() {
+            // What is written would look like a whole archive.
+            self.broken.get_or_insert_with(interrupted);
+            return;
+        } else if depth > DEPTH_MAX {
+            Err(io::Error::other("too many directories within one another"))
+        } else {
+            self.tree.stat(path, named).and_then(|meta| self.write(path, called, &meta, depth))
+        };
+        if let Err(error) = done {
+            let shown = self.tree.show(path);
+            self.bar.suspend(|| self.failures.tell("export", &shown, &error));
+        }
+    }
+
+    fn write(&mut self, path: &[u8], called: &[u8], meta: &Meta, depth: usize) -> io::Result<()> {
+        let mut member = Member {
+            path: called.to_vec(),
+            content: Content::Directory,
+            perm: meta.perm,
+            uid: meta.uid,
+            gid: meta.gid,
+            atime_ns: meta.atime_ns,
+            mtime_ns: meta.mtime_ns,
+            xattrs: self.tree.xattrs(path)?,
+        };
+        if meta.links > 1 && !meta.is_dir() {
+            if let Some(first) = self.links.get(&meta.id) {
+                (member.content, member.xattrs) = (Content::Link(first.clone()), Vec::new());
+                self.head(&member);
+                return Ok(());
+            }
+            self.links.insert(meta.id, called.to_vec());
+        }
+        match meta.kind {
+            FileKind::File => return self.file(path, member, meta),
+            FileKind::Directory => {
+                let names = self.tree.list(path)?;
+                if !member.path.ends_with(b"/") {
+                    member.path.push(b'/');
+                }
+                self.head(&member);
+                for name in names {
+                    if self.broken.is_some() {
+                        break;
+                    }
+                    self.member(&join(path, &name), &join(called, &name), false, depth + 1);
+                }
+                return Ok(());
+            }
+            FileKind::Symlink => member.content = Content::Symlink(self.tree.readlink(path)?),
+            FileKind::Socket => {
+                let shown = self.tree.show(path);
+                self.bar.suspend(|| warn(format_args!("{shown}: a socket; archives hold none")));
+                return Ok(());
+            }
+            special => member.content = Content::Special(special, meta.rdev),
+        }
+        self.head(&member);
+        Ok(())
+    }
+
+    fn file(&mut self, path: &[u8], mut member: Member, meta: &Meta) -> io::Result<()> {
+        let mut source = self.tree.open(path)?;
+        let sparse = meta.blocks.saturating_mul(512) < meta.size;
+        let parts =
+            if sparse { parts(source.as_mut(), meta.size, &mut self.buffer)? } else { vec![(0, meta.size)] };
+        member.content = Content::File { size: meta.size, parts: parts.clone() };
+        self.head(&member);
+        let mut failure = None;
+        let mut done = 0;
+        for (mut offset, len) in parts {
+            self.bar.inc(offset - done);
+            let end = offset + len;
+            while offset < end && self.broken.is_none() {
+                let wanted = usize::try_from(end - offset).unwrap_or(READ_BYTES).min(READ_BYTES);
+                let read = source.read_at(&mut self.buffer[..wanted], offset);
+                let n = match read {
+                    Ok(n @ 1..) => n,
+                    // The archive goes on with zeros, so that what follows stays readable.
+                    other => {
+                        let why = other.err().unwrap_or_else(|| io::Error::other("it was cut meanwhile"));
+                        failure = failure.or(Some(why));
+                        self.buffer[..wanted].fill(0);
+                        wanted
+                    }
+                };
+                let written = self.writer.data(&self.buffer[..n]);
+                self.note(written);
+                if signal::was_interrupted() {
+                    self.broken.get_or_insert_with(interrupted);
+                }
+                self.bar.inc(n as u64);
+                offset += n as u64;
+            }
+            done = end;
+        }
+        self.bar.inc(meta.size - done);
+        let ended = self.writer.end_member();
+        self.note(ended);
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn head(&mut self, member: &Member) {
+        let begun = self.writer.begin_member(member);
+        self.note(begun);
+    }
+
+    fn note(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.broken.get_or_insert(error);
+        }
+    }
+}
+
+/// Where a file is not zero.
+fn parts(source: &mut dyn Source, size: u64, buffer: &mut [u8]) -> io::Result<Vec<(u64, u64)>> {
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    let mut offset = 0;
+    while offset < size && !signal::was_interrupted() {
+        let n = source.read_at(buffer, offset)?;
+        if n == 0 {
+            break;
+        }
+        let filled = &buffer[..n];
+        for (number, piece) in filled.chunks(PIECE_BYTES).enumerate() {
+            let at = offset + (number * PIECE_BYTES) as u64;
+            let len = (piece.len() as u64).min(size.saturating_sub(at));
+            if len == 0 || piece.iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            match parts.last_mut() {
+                Some((start, known)) if *start + *known == at => *known += len,
+                _ => parts.push((at, len)),
+            }
+        }
+        offset += n as u64;
+    }
+    Ok(parts)
+}

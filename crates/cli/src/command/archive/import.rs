@@ -1,0 +1,310 @@
+//! `weft import`: puts what is in a tar archive on a volume.
+//!
+//! Nothing lands outside the directory that was named: members with `..` in their path, and those that would go through a
+//! symlink, are refused one by one. Modes and times of directories are set last.
+
+use super::{named, volume};
+use crate::access::Access;
+use crate::archive::reader::Reader;
+use crate::archive::{ArchiveError, Content, Member};
+use crate::args::ImportArgs;
+use crate::command::files::Failures;
+use crate::error::CliError;
+use crate::progress;
+use crate::sys::signal;
+use crate::tree::{Meta, Tree, join};
+use indicatif::ProgressBar;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+use weft_vfs::FileKind;
+
+/// Bytes of a read and a write.
+const COPY_BYTES: usize = 256 << 10;
+/// Mode of directories that the archive does not hold.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Reads an archive.
+pub fn run(args: &ImportArgs) -> Result<(), CliError> {
+    let (image, target) = volume(&args.to)?;
+    signal::notice_interrupts();
+    let (input, len): (Box<dyn Read>, u64) = match named(&args.file) {
+        Some(file) => {
+            let failed = |e| CliError::io("read", file, e);
+            let opened = File::open(file).map_err(failed)?;
+            let len = opened.metadata().map_err(failed)?.len();
+            (Box::new(opened), len)
+        }
+        None if io::stdin().is_terminal() => {
+            return Err(CliError::said(
+                "standard input is a terminal, and an archive no text",
+                "name a file, or pipe it: zstd -dc vol.tar.zst | weft import vol.img",
+            ));
+        }
+        None => (Box::new(io::stdin().lock()), 0),
+    };
+    let access = Access::open(&image)?;
+    let bar = progress::bytes("import", len, args.quiet);
+    let done = read_all(&access.tree(), &target, input, &args.file, &bar);
+    bar.finish_and_clear();
+    let synced = access.sync();
+    access.close()?;
+    done.and(synced)
+}
+
+fn read_all(
+    tree: &dyn Tree,
+    target: &[u8],
+    input: Box<dyn Read>,
+    file: &Path,
+    bar: &ProgressBar,
+) -> Result<(), CliError> {
+    let refused = |error| unreadable(file, error);
+    let mut import = Import {
+        tree,
+        target,
+        reader: Reader::new(io::BufReader::with_capacity(COPY_BYTES, input)),
+        buffer: vec![0; COPY_BYTES],
+        known: HashSet::new(),
+        directories: Vec::new(),
+        failures: Failures::default(),
+        bar,
+    };
+    // Before anything is made: is it an archive?
+    let mut next = import.reader.next().map_err(refused)?;
+    let mut result = import.make_all(target).map_err(|e| CliError::File {
+        what: "import into",
+        path: tree.show(target),
+        source: e,
+    });
+    while let (Ok(()), Some(member)) = (&result, &next) {
+        import.take(member);
+        import.bar.set_position(import.reader.position());
+        if signal::was_interrupted() {
+            result = Err(CliError::said(
+                format!("{}: interrupted", file.display()),
+                "what was read so far is on the volume; import once more for the rest",
+            ));
+            break;
+        }
+        match import.reader.next() {
+            Ok(member) => next = member,
+            Err(error) => result = Err(unreadable(file, error)),
+        }
+    }
+    import.end_directories();
+    result.and(import.failures.result())
+}
+
+fn unreadable(file: &Path, error: ArchiveError) -> CliError {
+    let name = file.display();
+    let remedy = match &error {
+        ArchiveError::Io(_) => String::new(),
+        ArchiveError::Compressed { program } => format!("{program} -dc {name} | weft import VOLUME"),
+        ArchiveError::Header { at: 0 } => "weft import reads tar archives".into(),
+        _ => "what stands before is on the volume; the archive is damaged or not complete".into(),
+    };
+    CliError::said(format!("{name}: {error}"), remedy)
+}
+
+struct Import<'a> {
+    tree: &'a dyn Tree,
+    target: &'a [u8],
+    reader: Reader<io::BufReader<Box<dyn Read>>>,
+    buffer: Vec<u8>,
+    /// Directories of which it is known that they are no symlinks.
+    known: HashSet<Vec<u8>>,
+    /// Directories whose mode and times are still to be set.
+    directories: Vec<(Vec<u8>, Meta)>,
+    failures: Failures,
+    bar: &'a ProgressBar,
+}
+
+impl Import<'_> {
+    fn take(&mut self, member: &Member) {
+        if let Err(error) = self.make(member) {
+            let name = String::from_utf8_lossy(&member.path).into_owned();
+            let bar = self.bar.clone();
+            bar.suspend(|| self.failures.tell("import", &name, &error));
+        }
+    }
+
+    fn make(&mut self, member: &Member) -> io::Result<()> {
+        let path = self.place(&member.path)?;
+        if let Some(parent) = parent(&path)
+            && parent.len() >= self.target.len()
+        {
+            self.make_all(parent)?;
+        }
+        let kind = match &member.content {
+            Content::File { .. } => FileKind::File,
+            Content::Symlink(_) => FileKind::Symlink,
+            Content::Directory => FileKind::Directory,
+            Content::Special(kind, _) => *kind,
+            Content::Link(first) => {
+                let first = self.place(first)?;
+                if let Some(parent) = parent(&first) {
+                    self.check(parent)?;
+                }
+                if first == path {
+                    return Ok(());
+                }
+                self.replace(&path)?;
+                return self.tree.link(&first, &path);
+            }
+            Content::Unknown(letter) => {
+                let letter = char::from(*letter);
+                return Err(io::Error::other(format!("a member of kind {letter:?}, which is not known")));
+            }
+            Content::OldSparse => {
+                return Err(io::Error::other(
+                    "a sparse file in an old form; write the archive with tar --sparse-version=1.0",
+                ));
+            }
+        };
+        let meta = meta_of(member, kind);
+        match &member.content {
+            Content::File { size, parts } => {
+                self.replace(&path)?;
+                self.file(&path, *size, parts)?;
+            }
+            Content::Symlink(target) => {
+                self.replace(&path)?;
+                self.tree.symlink(target, &path)?;
+            }
+            Content::Special(kind, number) => {
+                self.replace(&path)?;
+                self.tree.mknod(&path, *kind, meta.perm, *number)?;
+            }
+            _ => {
+                self.make_all(&path)?;
+                self.attributes(&path, member)?;
+                self.directories.push((path, meta));
+                return Ok(());
+            }
+        }
+        self.attributes(&path, member)?;
+        self.tree.set_meta(&path, &meta)
+    }
+
+    fn attributes(&self, path: &[u8], member: &Member) -> io::Result<()> {
+        for (name, value) in &member.xattrs {
+            match self.tree.set_xattr(path, name, value) {
+                // Others belong to a file system or to the superuser.
+                Err(error) if name.starts_with(b"user.") => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &[u8], size: u64, parts: &[(u64, u64)]) -> io::Result<()> {
+        let mut sink = self.tree.create(path, 0o600)?;
+        for &(offset, len) in parts {
+            let (mut offset, end) = (offset, offset + len);
+            while offset < end {
+                let wanted = usize::try_from(end - offset).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+                let n = self.reader.read(&mut self.buffer[..wanted]).map_err(io::Error::other)?;
+                let piece = &self.buffer[..n];
+                // What is zero stays a hole.
+                if piece.iter().any(|&byte| byte != 0) {
+                    sink.write_at(piece, offset)?;
+                }
+                offset += n as u64;
+                self.bar.set_position(self.reader.position());
+                if signal::was_interrupted() {
+                    return Err(crate::command::files::interrupted());
+                }
+            }
+        }
+        sink.set_len(size)
+    }
+
+    /// Where a member goes.
+    fn place(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        let mut path = self.target.to_vec();
+        for part in name.split(|&byte| byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => return Err(io::Error::other("its path has .. in it")),
+                name if name.contains(&0) => return Err(io::Error::other("its path has a zero byte in it")),
+                name => path = join(&path, name),
+            }
+        }
+        Ok(path)
+    }
+
+    /// Refuses a directory that is a symlink, or is reached by one.
+    fn check(&mut self, path: &[u8]) -> io::Result<()> {
+        if path.len() <= self.target.len() || self.known.contains(path) {
+            return Ok(());
+        }
+        if let Some(parent) = parent(path) {
+            self.check(parent)?;
+        }
+        if !self.tree.stat(path, false)?.is_dir() {
+            let name = String::from_utf8_lossy(path);
+            return Err(io::Error::other(format!("{name} on the way to it is no directory")));
+        }
+        self.known.insert(path.to_vec());
+        Ok(())
+    }
+
+    /// Makes a directory and those above it, as far as they are not there.
+    fn make_all(&mut self, path: &[u8]) -> io::Result<()> {
+        match self.check(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other if path.len() > self.target.len() => return other,
+            _ if self.tree.stat(path, true).is_ok_and(|meta| meta.is_dir()) => return Ok(()),
+            _ => {}
+        }
+        if let Some(parent) = parent(path)
+            && parent.len() < path.len()
+        {
+            self.make_all(parent)?;
+        }
+        self.tree.mkdir(path, DIRECTORY_MODE)
+    }
+
+    /// Makes room for what cannot be written over.
+    fn replace(&self, path: &[u8]) -> io::Result<()> {
+        match self.tree.unlink(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn end_directories(&mut self) {
+        // Those within others first: a mode may shut out what is below.
+        let directories = std::mem::take(&mut self.directories);
+        for (path, meta) in directories.iter().rev() {
+            if let Err(error) = self.tree.set_meta(path, meta) {
+                self.failures.tell("import", &self.tree.show(path), &error);
+            }
+        }
+    }
+}
+
+fn parent(path: &[u8]) -> Option<&[u8]> {
+    let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+    let slash = trimmed.iter().rposition(|&byte| byte == b'/')?;
+    Some(if slash == 0 { &path[..1] } else { &path[..slash] })
+}
+
+fn meta_of(member: &Member, kind: FileKind) -> Meta {
+    Meta {
+        kind,
+        perm: member.perm,
+        links: 1,
+        uid: member.uid,
+        gid: member.gid,
+        rdev: 0,
+        size: 0,
+        blocks: 0,
+        id: (0, 0),
+        atime_ns: member.atime_ns,
+        mtime_ns: member.mtime_ns,
+        ctime_ns: member.mtime_ns,
+    }
+}

@@ -1,0 +1,29 @@
+//! `weft export` and `weft import`: a volume, or a part of one, as a tar archive.
+
+pub mod export;
+pub mod import;
+
+use crate::error::CliError;
+use crate::place::Place;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What stands for standard input and output.
+const STANDARD: &str = "-";
+
+/// Directories within directories that are followed.
+const DEPTH_MAX: usize = 256;
+
+/// A volume, and the directory or file on it that is meant; the whole volume when none is named.
+fn volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), CliError> {
+    Ok(match Place::parse(text)? {
+        Place::Volume { image, path } => (image, path),
+        Place::Local(path) => (PathBuf::from(OsStr::from_bytes(&path)), b"/".to_vec()),
+    })
+}
+
+/// Whether a file is named rather than a standard stream.
+fn named(file: &Path) -> Option<&Path> {
+    (file != Path::new(STANDARD)).then_some(file)
+}

@@ -1,0 +1,142 @@
+use crate::volume::{Bench, noise};
+use predicates::str::contains;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::process::Command;
+
+fn tar(bench: &Bench, args: &[&str]) {
+    let ran = Command::new("tar").current_dir(bench.dir()).args(args).output().unwrap();
+    assert!(ran.status.success(), "tar {args:?}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+fn same(bench: &Bench, a: &str, b: &str) {
+    let args = ["-r", "--no-dereference"];
+    let said = Command::new("diff").args(args).args([bench.path(a), bench.path(b)]).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+}
+
+fn tree(bench: &Bench) {
+    bench.file("tree/empty", "");
+    bench.file("tree/small", "a few bytes");
+    bench.file(&format!("tree/sub/{}", "long".repeat(50)), noise(3_000_000, 5));
+    bench.file("tree/sub/odd name\n", noise(4097, 6));
+    symlink("sub/odd name\n", bench.path("tree/link")).unwrap();
+    symlink("x".repeat(300), bench.path("tree/dangling")).unwrap();
+    std::fs::hard_link(bench.path("tree/small"), bench.path("tree/sub/again")).unwrap();
+    let sparse = std::fs::File::create(bench.path("tree/sparse")).unwrap();
+    sparse.set_len(200 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"in the middle", 100 << 20).unwrap();
+    for (name, mode) in [("tree/small", 0o604), ("tree/sub", 0o711)] {
+        std::fs::set_permissions(bench.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let past = std::time::UNIX_EPOCH + std::time::Duration::new(1_234_567_890, 123_456_789);
+    for name in ["tree/small", "tree/sub"] {
+        std::fs::File::open(bench.path(name)).unwrap().set_modified(past).unwrap();
+    }
+}
+
+#[test]
+fn what_was_exported_is_imported_and_read_by_tar() {
+    let bench = Bench::with_volume();
+    tree(&bench);
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    bench.weft(&["export", "vol.img:/tree", "vol.tar"]).success();
+    assert!(std::fs::metadata(bench.path("vol.tar")).unwrap().len() < 10 << 20, "holes are in the archive");
+    // By others.
+    std::fs::create_dir(bench.path("by-tar")).unwrap();
+    tar(&bench, &["-xf", "vol.tar", "-C", bench.path("by-tar").to_str().unwrap(), "--sparse"]);
+    same(&bench, "tree", "by-tar");
+    // By ourselves, to another place.
+    bench.weft(&["import", "vol.img:/a/b", "vol.tar"]).success();
+    bench.weft(&["cp", "-r", "vol.img:/a/b", "back"]).success();
+    same(&bench, "tree", "back");
+    for back in ["by-tar", "back"] {
+        let meta = |name: &str| std::fs::symlink_metadata(bench.path(&format!("{back}/{name}"))).unwrap();
+        let of = |name: &str| std::fs::symlink_metadata(bench.path(&format!("tree/{name}"))).unwrap();
+        for name in ["small", "sub"] {
+            assert_eq!(meta(name).mode(), of(name).mode(), "{back}/{name}");
+            assert_eq!(meta(name).modified().unwrap(), of(name).modified().unwrap(), "{back}/{name}");
+        }
+        assert_eq!(meta("small").ino(), meta("sub/again").ino());
+        assert!(meta("sparse").blocks() * 512 < 10 << 20);
+    }
+}
+
+#[test]
+fn archives_of_tar_in_each_of_its_forms_are_imported() {
+    let bench = Bench::with_volume();
+    tree(&bench);
+    for (number, form) in
+        ["--format=gnu", "--format=posix", "--format=gnu --sparse", "--format=posix --sparse"]
+            .iter()
+            .enumerate()
+    {
+        let mut args: Vec<&str> = form.split(' ').collect();
+        args.extend(["-cf", "made.tar", "-C", "tree", "."]);
+        tar(&bench, &args);
+        let archive = std::fs::read(bench.path("made.tar")).unwrap();
+        let target = format!("vol.img:/{number}");
+        bench.command().args(["import", &target]).write_stdin(archive).assert().success();
+        let back = format!("back{number}");
+        bench.weft(&["cp", "-r", &target, &back]).success();
+        same(&bench, "tree", &back);
+        bench.weft(&["rm", "-r", &target]).success();
+    }
+}
+
+#[test]
+fn nothing_lands_outside_the_directory_that_was_named() {
+    let bench = Bench::with_volume();
+    bench.file("evil/x", "evil");
+    symlink("/precious", bench.path("evil/way")).unwrap();
+    tar(&bench, &["-cf", "evil.tar", "-P", "--transform=s,^x$,../../precious/x,", "-C", "evil", "way", "x"]);
+    tar(&bench, &["-rf", "evil.tar", "-P", "--transform=s,^x$,way/x,", "-C", "evil", "x"]);
+    bench.file("f", "good");
+    bench.weft(&["mkdir", "vol.img:/precious"]).success();
+    bench.weft(&["cp", "f", "vol.img:/precious/x"]).success();
+    let import = bench.weft(&["import", "vol.img:/in", "evil.tar"]);
+    import.code(1).stderr(contains("has .. in it")).stderr(contains("on the way to it is no directory"));
+    assert_eq!(bench.stdout(&["cat", "vol.img:/precious/x"]), "good");
+}
+
+#[test]
+fn what_is_no_archive_is_refused_before_anything_is_made() {
+    let bench = Bench::with_volume();
+    bench.file("text", "no archive ".repeat(100));
+    bench.file("empty", "");
+    bench.file("f", noise(2000, 1));
+    tar(&bench, &["-czf", "f.tgz", "f"]);
+    bench
+        .weft(&["import", "vol.img:/d", "text"])
+        .failure()
+        .stderr(contains("not the header of a tar archive"));
+    bench
+        .weft(&["import", "vol.img:/d", "empty"])
+        .failure()
+        .stderr(contains("not the header of a tar archive"));
+    bench.weft(&["import", "vol.img:/d", "f.tgz"]).failure().stderr(contains("gzip -dc f.tgz | weft import"));
+    bench.weft(&["import", "vol.img:/d", "none"]).failure().stderr(contains("read none: No such file"));
+    assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "");
+    // One that was cut: what stands before is there, and the user is told.
+    tar(&bench, &["-cf", "f.tar", "text", "f"]);
+    let whole = std::fs::read(bench.path("f.tar")).unwrap();
+    std::fs::write(bench.path("cut.tar"), &whole[..3500]).unwrap();
+    bench.weft(&["import", "vol.img:/d", "cut.tar"]).failure().stderr(contains("ends at byte 3500"));
+    assert_eq!(bench.stdout(&["cat", "vol.img:/d/text"]), "no archive ".repeat(100));
+}
+
+#[test]
+fn an_archive_that_exists_is_kept_unless_said_otherwise() {
+    let bench = Bench::with_volume();
+    bench.file("vol.tar", "mine");
+    bench.weft(&["export", "vol.img", "vol.tar"]).failure().stderr(contains("vol.tar exists"));
+    assert_eq!(std::fs::read(bench.path("vol.tar")).unwrap(), b"mine");
+    bench.weft(&["export", "-f", "vol.img", "vol.tar"]).success();
+    tar(&bench, &["-tf", "vol.tar"]);
+    bench
+        .weft(&["export", "vol.img:/none", "new.tar"])
+        .failure()
+        .stderr(contains("vol.img:/none: No such file"));
+    let names = std::fs::read_dir(bench.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains("tar")).collect();
+    assert_eq!(left, ["vol.tar"]);
+}
