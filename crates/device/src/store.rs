@@ -168,7 +168,8 @@ impl Image {
             Use::Look => Table::map_private,
         };
         let table = map(&file, header.id, header.geometry.zones()).map_err(io)?;
-        let session = Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens + 1 };
+        let session =
+            Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens.wrapping_add(1) };
         let base = header::data_offset(header.geometry.zones());
         let stride = header.geometry.zone_bytes;
         let (log, changes) = match purpose {

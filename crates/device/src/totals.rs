@@ -2,7 +2,7 @@
 
 use crate::DeviceError;
 use crate::geometry::Geometry;
-use crate::image::record::{ZoneRecord, ZoneShape};
+use crate::image::record::{COUNTS_MAX, ZoneRecord, ZoneShape};
 use crate::image::slot::{CONTENT_WORDS, Content};
 use crate::zoned::{DeviceCounters, ZoneState};
 use std::sync::atomic::AtomicU64;
@@ -49,13 +49,13 @@ impl Totals {
         content
     }
 
-    /// Reads what [`encode`](Totals::encode) wrote.
-    pub fn decode(content: &Content) -> Totals {
+    /// Reads what [`encode`](Totals::encode) wrote; `None` when a count, or the clock, is beyond what any device gets to.
+    pub fn decode(content: &Content) -> Option<Totals> {
         let totals = Totals::default();
         for (counter, word) in totals.own().into_iter().zip(content) {
             counter.store(*word, Relaxed);
         }
-        totals
+        content.iter().all(|word| *word <= COUNTS_MAX).then_some(totals)
     }
 
     /// Takes over the counts that no zone's record has.

@@ -53,6 +53,12 @@ pub struct ZoneShape {
     pub unit: u64,
 }
 
+/// Most that the counts of all zones of a device come to in sum: far beyond what any flash stands, and low enough that no
+/// sum of them overflows.
+pub const COUNTS_MAX: u64 = 1 << 60;
+/// Most erases, and most replaced blocks, of a zone.
+const ERASES_MAX: u32 = 1 << 30;
+
 const STATES: [ZoneState; 7] = [
     ZoneState::Empty,
     ZoneState::ImplicitlyOpen,
@@ -136,7 +142,50 @@ impl ZoneRecord {
         let ordered = record.durable <= record.middle && record.middle <= record.write_pointer;
         let within = record.bytes() <= shape.capacity && record.standing <= shape.capacity;
         let empty = record.state != ZoneState::Empty || record.write_pointer == 0;
-        (ordered && within && empty).then_some(record)
+        (ordered && within && empty && record.adds_up(shape)).then_some(record)
+    }
+
+    /// Whether the two sums hold, and what stands in flash fits the write pointer. A checksum that is right does not prove it:
+    /// somebody may have made it, and whatever is counted on would overflow.
+    fn adds_up(&self, shape: ZoneShape) -> bool {
+        let (bytes, erases) = (self.bytes(), u128::from(self.erases));
+        let [whole, padded] = [bytes / shape.unit * shape.unit, bytes.next_multiple_of(shape.unit)];
+        let stands = match self.state {
+            ZoneState::Full => self.standing == padded,
+            ZoneState::ReadOnly | ZoneState::Offline => self.standing == whole || self.standing == padded,
+            _ => self.standing == whole,
+        };
+        let sum = |counts: &[u64]| counts.iter().map(|count| u128::from(*count)).sum::<u128>();
+        let [host, gc, metadata] = self.written;
+        let written = sum(&[host, gc, metadata, self.padding]);
+        let erased = erases * u128::from(shape.capacity);
+        stands
+            && self.padding >= self.standing.saturating_sub(bytes)
+            && written == sum(&[self.programmed, self.buffered(), self.dropped])
+            && sum(&[self.programmed, self.erased_unwritten]) == erased + u128::from(self.standing)
+            && u128::from(self.erased_unwritten) <= erased
+            && self.erases <= ERASES_MAX
+            && self.replaced <= ERASES_MAX
+            && self.counts() <= u128::from(COUNTS_MAX)
+    }
+
+    /// All counts in sum.
+    pub fn counts(&self) -> u128 {
+        let [host, gc, metadata] = self.written;
+        [
+            host,
+            gc,
+            metadata,
+            self.programmed,
+            self.padding,
+            self.dropped,
+            self.erased_unwritten,
+            self.resets,
+            self.writes,
+        ]
+        .into_iter()
+        .map(u128::from)
+        .sum()
     }
 
     /// Orders the records that a zone had: a reset begins a new life, in which the write pointer only moves on, and at
@@ -253,7 +302,70 @@ mod tests {
 
     const SHAPE: ZoneShape = ZoneShape { capacity: 16 * 16384, unit: 16384 };
 
+    /// A zone that has been through something.
+    fn used_zone() -> ZoneRecord {
+        let mut zone = ZoneRecord::empty();
+        zone.advance(30, Origin::Host, SHAPE);
+        zone.erase(SHAPE);
+        zone.advance(7, Origin::Metadata, SHAPE);
+        zone.state = ZoneState::Closed;
+        zone
+    }
+
+    #[test]
+    fn a_record_that_does_not_add_up_is_refused() {
+        let zone = used_zone();
+        assert_eq!(ZoneRecord::decode(&zone.encode(), SHAPE), Some(zone.clone()));
+        let lies: [fn(&mut ZoneRecord); 9] = [
+            |r| r.standing += SHAPE.unit,
+            |r| r.state = ZoneState::Full,
+            |r| r.written[0] = u64::MAX,
+            |r| r.programmed += 4096,
+            |r| r.padding += 4096,
+            |r| r.dropped -= 4096,
+            |r| r.erases = u32::MAX,
+            |r| r.resets = u64::MAX,
+            |r| r.replaced = u32::MAX,
+        ];
+        for (n, lie) in lies.iter().enumerate() {
+            let mut lying = zone.clone();
+            lie(&mut lying);
+            assert_eq!(ZoneRecord::decode(&lying.encode(), SHAPE), None, "lie {n}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn whatever_record_is_read_can_be_worked_with(
+            changes in prop::collection::vec(
+                (0..CONTENT_WORDS, prop_oneof![Just(u64::MAX), Just(1 << 63), 0..1u64 << 20, any::<u64>()]),
+                0..4,
+            ),
+            state in prop_oneof![Just(0u64), 1..16u64],
+            blocks in 1..8u32,
+        ) {
+            let mut content = used_zone().encode();
+            for (at, value) in changes {
+                content[at] = value;
+            }
+            if state != 0 {
+                content[0] = content[0] >> 32 << 32 | state;
+            }
+            if let Some(record) = ZoneRecord::decode(&content, SHAPE) {
+                let writable = !matches!(record.state, ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline);
+                let room = (SHAPE.capacity / 4096) as u32 - record.write_pointer;
+                let mut zone = record.clone();
+                zone.cut(blocks, SHAPE);
+                zone.erase(SHAPE);
+                if writable {
+                    let mut zone = record;
+                    zone.advance(blocks.min(room), Origin::Host, SHAPE);
+                    zone.pad(SHAPE);
+                    zone.erase(SHAPE);
+                }
+            }
+        }
+
         #[test]
         fn every_byte_is_programmed_buffered_or_dropped_whatever_happens_to_the_zone(
             steps in prop::collection::vec((0u8..4, 1u32..9), 1..60)

@@ -7,7 +7,7 @@ use crate::faults::FaultPlan;
 use crate::geometry::Geometry;
 use crate::image::header::Header;
 use crate::image::log::Entry;
-use crate::image::record::{ZoneRecord, ZoneShape};
+use crate::image::record::{COUNTS_MAX, ZoneRecord, ZoneShape};
 use crate::store::{Image, Opened, Store, Use};
 use crate::sys;
 use crate::totals::Totals;
@@ -80,10 +80,14 @@ impl ZonedModel {
                 .ok_or_else(|| opened.image.damaged(format_args!("zone {zone}")))?;
             records.push((record, slot));
         }
+        if records.iter().map(|(record, _)| record.counts()).sum::<u128>() > u128::from(COUNTS_MAX) {
+            return Err(opened.image.damaged("some zone (their counts are beyond what any device gets to)"));
+        }
         play_back(&opened, &records)?;
-        let (counters, slot) =
-            opened.image.table.counters(trust).ok_or_else(|| opened.image.damaged("the counters"))?;
-        let totals = Totals::decode(&counters);
+        let counters = opened.image.table.counters(trust);
+        let (totals, slot) = counters
+            .and_then(|(content, slot)| Some((Totals::decode(&content)?, slot)))
+            .ok_or_else(|| opened.image.damaged("the counters"))?;
         let model = ZonedModel::assemble(geometry, Store::Image(opened.image), records, totals);
         model.counters_slot.store(slot, Relaxed);
         model.power_on(opened.host_crashed)?;
@@ -126,7 +130,7 @@ impl ZonedModel {
             .into_iter()
             .map(|(record, slot)| {
                 totals.add_record(&record, blocks);
-                replaced += record.replaced;
+                replaced = u32::saturating_add(replaced, record.replaced);
                 active += u32::from(record.state.is_active());
                 ZoneCell {
                     published: AtomicU64::new(pack(record.state, record.write_pointer)),
