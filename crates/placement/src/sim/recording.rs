@@ -120,6 +120,7 @@ impl Workload {
             known: FxHashSet::default(),
             by_path: FxHashMap::default(),
             events: Vec::new(),
+            written: 0,
         };
         let bad = |index: usize, line: &str, why| {
             let text = if line.chars().count() > SHOWN_MAX {
@@ -152,6 +153,8 @@ struct Reader<'a> {
     /// Files by path, when another tool made it.
     by_path: FxHashMap<Vec<u8>, u32>,
     events: Vec<Event>,
+    /// Bytes that the events write.
+    written: u64,
 }
 
 impl Reader<'_> {
@@ -203,6 +206,10 @@ impl Reader<'_> {
             self.known.insert(file);
         } else if !self.known.contains(&file) {
             return Err("is about a file that was never opened");
+        }
+        self.written += event.bytes();
+        if self.written > OFFSET_MAX {
+            return Err("writes, with what was written before, more than 2^62 bytes");
         }
         self.events.push(event);
         Ok(())

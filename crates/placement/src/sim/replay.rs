@@ -228,7 +228,7 @@ impl State<'_> {
         let tag = file.tag;
         self.kill(number, blocks_of(replaced), Age::Oldest);
         self.outcome.host_blocks += blocks_of(bytes);
-        self.append(number, tag, blocks_of(bytes) as u32);
+        self.append(number, tag, blocks_of(bytes));
     }
 
     fn resize(&mut self, number: u32, size: u64) {
@@ -280,7 +280,7 @@ impl State<'_> {
             file.pending -= bytes;
             let tag = file.tag;
             self.outcome.host_blocks += blocks_of(bytes);
-            self.append(number, tag, blocks_of(bytes) as u32);
+            self.append(number, tag, blocks_of(bytes));
             if self.outcome.full {
                 return;
             }
@@ -311,14 +311,15 @@ impl State<'_> {
         }
     }
 
-    fn append(&mut self, number: u32, tag: Tag, mut blocks: u32) {
+    fn append(&mut self, number: u32, tag: Tag, mut blocks: u64) {
         while blocks > 0 {
             let Some((slot, zone)) = self.open_place(&tag) else {
                 self.outcome.full = true;
                 return;
             };
             let entry = &mut self.zones[zone as usize];
-            let taken = blocks.min(self.volume.zone_blocks - entry.used);
+            let room = self.volume.zone_blocks - entry.used;
+            let taken = blocks.min(u64::from(room)) as u32;
             entry.used += taken;
             entry.live += taken;
             *entry.files.entry(number).or_default() += taken;
@@ -328,7 +329,7 @@ impl State<'_> {
             {
                 file.zones.push(zone);
             }
-            blocks -= taken;
+            blocks -= u64::from(taken);
             if is_full {
                 self.zones[zone as usize].open = false;
                 self.slots[slot] = None;
@@ -415,7 +416,7 @@ impl State<'_> {
                 file.zones.retain(|z| *z != victim);
                 let tag = file.tag.relocated();
                 self.outcome.gc_blocks += u64::from(blocks);
-                self.append(number, tag, blocks);
+                self.append(number, tag, u64::from(blocks));
             }
             self.zones[victim as usize] = Zone::default();
             self.free.push(victim);

@@ -1,7 +1,8 @@
 //! What programs do to files, as a list of events.
 
 use crate::context::{OpenIntent, WriteHint};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use weft_core::BLOCK_BYTES;
 
 /// Something that a program does to a file. Files are numbered by the workload; a number is used once.
@@ -139,7 +140,42 @@ pub struct Workload {
 #[derive(Default)]
 struct Counted {
     size: u64,
-    blocks: FxHashSet<u64>,
+    blocks: Blocks,
+}
+
+/// Blocks of a file, as ranges: a recording that tells of huge writes costs no more than one of small ones.
+#[derive(Default)]
+struct Blocks {
+    /// End of each range, by its beginning. Ranges neither overlap nor touch.
+    ranges: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+impl Blocks {
+    fn remove(&mut self, from: u64, to: u64) {
+        while let Some((&begin, &end)) = self.ranges.range(..to).next_back().filter(|(_, end)| **end > from) {
+            self.ranges.remove(&begin);
+            self.count -= end.min(to) - begin.max(from);
+            if begin < from {
+                self.ranges.insert(begin, from);
+            }
+            if end > to {
+                self.ranges.insert(to, end);
+            }
+        }
+    }
+
+    fn insert(&mut self, mut from: u64, mut to: u64) {
+        self.remove(from, to);
+        self.count += to - from;
+        if let Some((&begin, _)) = self.ranges.range(..from).next_back().filter(|(_, end)| **end == from) {
+            from = begin;
+        }
+        if let Some(end) = self.ranges.remove(&to) {
+            to = end;
+        }
+        self.ranges.insert(from, to);
+    }
 }
 
 impl Workload {
@@ -149,38 +185,34 @@ impl Workload {
         let mut files: FxHashMap<u32, Counted> = FxHashMap::default();
         let (mut live, mut peak) = (0u64, 0u64);
         for event in &self.events {
+            if let Event::Delete { file } = event {
+                live -= files.remove(file).map_or(0, |counted| counted.blocks.count);
+                continue;
+            }
+            let counted = files.entry(event.file()).or_default();
+            let before = counted.blocks.count;
             match *event {
-                Event::Write { file, bytes } | Event::Overwrite { file, bytes, .. } if bytes > 0 => {
-                    let counted = files.entry(file).or_default();
+                Event::Write { bytes, .. } | Event::Overwrite { bytes, .. } if bytes > 0 => {
                     let offset =
                         if let Event::Overwrite { offset, .. } = event { *offset } else { counted.size };
                     let end = offset + bytes;
                     counted.size = counted.size.max(end);
-                    let added = (offset / block..end.div_ceil(block)).filter(|b| counted.blocks.insert(*b));
-                    live += added.count() as u64;
-                    peak = peak.max(live);
+                    counted.blocks.insert(offset / block, end.div_ceil(block));
                 }
-                Event::Resize { file, size } => {
-                    let counted = files.entry(file).or_default();
-                    let before = counted.blocks.len();
-                    if size < counted.size {
-                        counted.blocks.retain(|b| *b < size.div_ceil(block));
-                    }
+                Event::Resize { size, .. } => {
+                    counted.blocks.remove(size.div_ceil(block), u64::MAX);
                     counted.size = size;
-                    live -= (before - counted.blocks.len()) as u64;
                 }
-                Event::Punch { file, offset, bytes } => {
-                    let counted = files.entry(file).or_default();
-                    let before = counted.blocks.len();
+                Event::Punch { offset, bytes, .. } => {
                     let (first, end) = (offset.div_ceil(block), (offset + bytes) / block);
-                    counted.blocks.retain(|b| *b < first || *b >= end);
-                    live -= (before - counted.blocks.len()) as u64;
-                }
-                Event::Delete { file } => {
-                    live -= files.remove(&file).map_or(0, |counted| counted.blocks.len() as u64);
+                    if first < end {
+                        counted.blocks.remove(first, end);
+                    }
                 }
                 _ => {}
             }
+            live = live - before + counted.blocks.count;
+            peak = peak.max(live);
         }
         peak * block
     }
@@ -188,5 +220,50 @@ impl Workload {
     /// Bytes that are written in all.
     pub fn written_bytes(&self) -> u64 {
         self.events.iter().map(Event::bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn ranges_of_blocks_are_the_set_of_them(
+            steps in prop::collection::vec((any::<bool>(), 0..40u64, 1..12u64), 0..40)
+        ) {
+            let (mut blocks, mut set) = (Blocks::default(), BTreeSet::new());
+            for (add, from, len) in steps {
+                if add {
+                    blocks.insert(from, from + len);
+                    set.extend(from..from + len);
+                } else {
+                    blocks.remove(from, from + len);
+                    set.retain(|block| !(from..from + len).contains(block));
+                }
+                let listed: Vec<u64> = blocks.ranges.iter().flat_map(|(from, to)| *from..*to).collect();
+                prop_assert_eq!(&listed, &set.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(blocks.count, set.len() as u64);
+                let parts = blocks.ranges.iter().zip(blocks.ranges.iter().skip(1));
+                prop_assert!(parts.clone().all(|((_, end), (begin, _))| end < begin), "joined where they touch");
+            }
+        }
+    }
+
+    #[test]
+    fn a_recording_of_a_huge_write_is_counted_without_its_blocks() {
+        let text = format!("O 1 1 t 241 /a\nP 1 5 {}\nT 1 4096\nW 1 5\n", 1u64 << 61);
+        let workload = Workload::parse(&text, "p").unwrap();
+        assert_eq!(workload.live_peak_bytes(), (1 << 61) + 4096);
+    }
+
+    #[test]
+    fn a_recording_that_writes_more_than_can_be_counted_is_refused() {
+        let line = format!("W 1 {}\n", 1u64 << 62);
+        let text = format!("O 1 1 t 241 /a\n{line}{line}");
+        let error = Workload::parse(&text, "p").unwrap_err().to_string();
+        assert!(error.starts_with("line 3: 'W 1 4611686018427387904' ") && error.contains("2^62"), "{error}");
     }
 }
