@@ -1,7 +1,7 @@
 //! Why a volume cannot be formatted, mounted or checked.
 
 use crate::layout::record::RecordError;
-use weft_core::ZoneId;
+use weft_core::{Ino, ZoneId};
 use weft_device::DeviceError;
 use weft_vfs::FsError;
 
@@ -62,6 +62,16 @@ pub enum LfsError {
         block: u32,
         /// What is wrong there.
         what: String,
+    },
+    /// Names and inodes do not fit together, although every checksum is right.
+    #[error("inode {ino}: {what}; 'weft fsck' lists all that does not fit ({more} more)")]
+    Unfitting {
+        /// The inode.
+        ino: Ino,
+        /// What does not fit.
+        what: String,
+        /// Further inodes and names that do not.
+        more: usize,
     },
     /// The device is too small or allows too few open zones.
     #[error("the device cannot hold a volume: {0}")]

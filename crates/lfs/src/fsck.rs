@@ -8,6 +8,7 @@ use crate::layout::BLOCK;
 use crate::layout::record::FileRun;
 use crate::layout::zone_header::ZoneKind;
 use crate::options::{CrcTable, HeapCrcTable};
+use crate::state::names;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -161,65 +162,15 @@ fn check_frames(found: &Scan, restored: &Restored, report: &mut FsckReport) {
 }
 
 fn check_names(restored: &Restored, report: &mut FsckReport) {
-    let tree = &restored.tree;
-    let mut names: FxHashMap<u64, u32> = FxHashMap::default();
-    let mut reached: FxHashSet<u64> = FxHashSet::default();
-    let mut todo = vec![Ino::ROOT];
-    reached.insert(Ino::ROOT.0);
-    while let Some(dir) = todo.pop() {
-        let Some(directory) = tree.get(dir).and_then(|inode| inode.directory()) else { continue };
-        for (_, name, ino) in directory.after(0) {
-            let name = String::from_utf8_lossy(name);
-            let Some(inode) = tree.get(ino) else {
-                report.add(
-                    None,
-                    None,
-                    Some(dir),
-                    format!("entry '{name}' names inode {ino}, which does not exist"),
-                );
-                continue;
-            };
-            *names.entry(ino.0).or_default() += 1;
-            let first = reached.insert(ino.0);
-            if let Some(child) = inode.directory() {
-                if !first {
-                    report.add(
-                        None,
-                        None,
-                        Some(ino),
-                        format!("directory with a second name '{name}' in {dir}"),
-                    );
-                } else {
-                    if child.parent != dir {
-                        let what = format!("parent is {}, but it is named in {dir}", child.parent);
-                        report.add(None, None, Some(ino), what);
-                    }
-                    todo.push(ino);
-                }
-            }
-        }
-    }
-    for (ino, inode) in &tree.inodes {
-        let here = Ino(*ino);
+    for inode in restored.tree.inodes.values() {
         match inode.kind {
             FileKind::File => report.files += 1,
             FileKind::Directory => report.directories += 1,
             _ => report.others += 1,
         }
-        if !reached.contains(ino) {
-            report.add(None, None, Some(here), format!("orphan: no name leads to it, {} links", inode.links));
-            continue;
-        }
-        let links = match inode.directory() {
-            Some(directory) => 2 + directory.subdirectories,
-            None => names.get(ino).copied().unwrap_or(0),
-        };
-        if inode.links != links {
-            report.add(None, None, Some(here), format!("has {} links, {links} are found", inode.links));
-        }
-        if *ino >= tree.next_ino {
-            report.add(None, None, Some(here), format!("number not below the next one, {}", tree.next_ino));
-        }
+    }
+    for problem in names::problems(&restored.tree) {
+        report.add(None, None, Some(problem.ino), problem.what);
     }
 }
 

@@ -170,7 +170,8 @@ impl Lfs {
         }
         let ground = ground(dev, &options)?;
         let found = scan(&*ground.dev)?;
-        let restored = restore(&*ground.dev, &found, &*ground.crc, options.salvage)?;
+        let mut restored = restore(&*ground.dev, &found, &*ground.crc, options.salvage)?;
+        restored.fit(options.salvage)?;
         // What was read may be in the device's buffer only, if a process and not the power had failed.
         ground.dev.flush()?;
         let commit_interval = options.commit_interval;
@@ -307,6 +308,10 @@ fn zone_table(
             let written = found.zones[zone.index()].report.write_pointer;
             if block == 0 || u64::from(block) + u64::from(run.run.count) > u64::from(written) {
                 let what = format!("inode {ino} maps blocks that are not written ({written} are)");
+                return Err(LfsError::Corrupt { zone, block, what });
+            }
+            if found.zones[zone.index()].header.is_some_and(|header| header.kind == ZoneKind::Meta) {
+                let what = format!("inode {ino} maps blocks of a metadata zone");
                 return Err(LfsError::Corrupt { zone, block, what });
             }
             runs.push((run.run.address, Ino(*ino), run));

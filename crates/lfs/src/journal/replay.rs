@@ -14,6 +14,7 @@ use crate::layout::record::{FileRun, Record, RecordError};
 use crate::layout::{BLOCK, footer};
 use crate::options::CrcTable;
 use crate::state::inode::Body;
+use crate::state::names;
 use crate::state::tree::Tree;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -199,10 +200,6 @@ impl<'a> Chain<'a> {
         };
         state.tree.next_ino = state.tree.next_ino.max(next_ino);
         (state.label, state.formatted_at, state.next_sequence) = (label, formatted_at, next_sequence);
-        if !state.tree.get(Ino::ROOT).is_some_and(|root| root.kind == FileKind::Directory) {
-            let what = "the checkpoint has no root directory".to_string();
-            return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
-        }
         let mut suspects = Suspects::default();
         for (index, entry) in self.entries[..stop].iter().enumerate() {
             let mut r = Reader::new(&entry.payload);
@@ -220,6 +217,10 @@ impl<'a> Chain<'a> {
                 }
             }
             state.volume_bytes = entry.header.volume_bytes;
+        }
+        if !state.tree.get(Ino::ROOT).is_some_and(|root| root.kind == FileKind::Directory) {
+            let what = "the checkpoint, with the journal after it, has no root directory".to_string();
+            return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
         }
         for frame in self.parts.iter().chain([&self.end]).chain(&self.entries[..stop]) {
             if !state.chain.contains(&frame.zone) {
@@ -352,6 +353,27 @@ impl Loader<'_> {
 }
 
 impl Restored {
+    /// Looks whether names and inodes fit together. To be salvaged, what does not goes.
+    ///
+    /// # Errors
+    /// [`LfsError::Unfitting`].
+    pub fn fit(&mut self, salvage: bool) -> Result<(), LfsError> {
+        let problems = names::problems(&self.tree);
+        let Some(first) = problems.first() else { return Ok(()) };
+        if !salvage {
+            return Err(LfsError::Unfitting {
+                ino: first.ino,
+                what: first.what.clone(),
+                more: problems.len() - 1,
+            });
+        }
+        tracing::warn!(ino = first.ino.0, what = first.what, problems = problems.len(), "names are mended");
+        for ino in names::mend(&mut self.tree) {
+            self.drop_patches(ino, 0, u64::MAX);
+        }
+        Ok(())
+    }
+
     /// Keeps the inline bytes in step with a record.
     fn patch(&mut self, record: &Record<'_>) {
         match record {

@@ -4,7 +4,8 @@
 //! blocks that are in no data zone; then the CRCs of zones that have no footer yet.
 
 use super::record::{
-    FileRun, NewInode, RUN_BYTES, RecordError, bounded, name, put_node, put_run, size, take_node, take_run,
+    COUNT_MAX, FileRun, NewInode, RUN_BYTES, RecordError, bounded, name, put_node, put_run, size, take_node,
+    take_run,
 };
 use weft_core::codec::{Reader, WriteFields};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
@@ -165,20 +166,23 @@ impl<'a> Item<'a> {
         let at = r.position();
         let bad = |what| Err(RecordError::Bad { at, what });
         Ok(match r.u8()? {
-            VOLUME => Item::Volume {
-                label: bounded(r, LABEL_MAX, "label")?,
-                formatted_at: r.i64()?,
-                next_ino: r.u64()?,
-                next_sequence: r.u64()?,
-            },
-            INODE => Item::Inode(SavedInode {
-                node: take_node(r)?,
-                links: r.u32()?,
-                size: size(r)?,
-                times: [r.i64()?, r.i64()?, r.i64()?],
-                parent: Ino(r.u64()?),
-                next_cookie: r.u64()?,
-            }),
+            VOLUME => {
+                let label = bounded(r, LABEL_MAX, "label")?;
+                let (formatted_at, next_ino, next_sequence) = (r.i64()?, r.u64()?, r.u64()?);
+                if next_ino > COUNT_MAX || next_sequence > COUNT_MAX {
+                    return bad("next number");
+                }
+                Item::Volume { label, formatted_at, next_ino, next_sequence }
+            }
+            INODE => {
+                let (node, links, size) = (take_node(r)?, r.u32()?, size(r)?);
+                let times = [r.i64()?, r.i64()?, r.i64()?];
+                let (parent, next_cookie) = (Ino(r.u64()?), r.u64()?);
+                if next_cookie > COUNT_MAX {
+                    return bad("next cookie");
+                }
+                Item::Inode(SavedInode { node, links, size, times, parent, next_cookie })
+            }
             RUNS => {
                 let ino = Ino(r.u64()?);
                 let count = r.u32()? as usize;

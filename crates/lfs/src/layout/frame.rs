@@ -3,6 +3,7 @@
 //! Frames of one mount (epoch) carry consecutive sequence numbers across zones; the payload is records
 //! ([`super::record`] in journal entries, [`super::checkpoint`] in checkpoint parts), whole transactions only.
 
+use super::record::COUNT_MAX;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_core::{BLOCK_BYTES, checksum::crc32c};
 
@@ -93,13 +94,17 @@ impl FrameHeader {
         };
         let clean = r.u8()? != 0;
         r.u16()?;
+        let [epoch, seq, flushed_upto, volume_bytes] = [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
+        if [epoch, seq, volume_bytes].iter().any(|count| *count > COUNT_MAX) {
+            return Ok(None);
+        }
         Ok(Some(FrameHeader {
             kind,
             clean,
-            epoch: r.u64()?,
-            seq: r.u64()?,
-            flushed_upto: r.u64()?,
-            volume_bytes: r.u64()?,
+            epoch,
+            seq,
+            flushed_upto,
+            volume_bytes,
             payload_len: r.u32()?,
             payload_crc: r.u32()?,
             volume: r.u64()?,

@@ -284,6 +284,10 @@ pub fn take_run(r: &mut Reader<'_>) -> Result<FileRun, RecordError> {
     Ok(FileRun { block, run: Run { address, count, len } })
 }
 
+/// Highest inode number, byte clock, number of a frame and of a zone opening: beyond what any volume gets to, and low
+/// enough to be counted on from.
+pub const COUNT_MAX: u64 = 1 << 62;
+
 /// Appends a node's fixed fields.
 pub fn put_node(out: &mut Vec<u8>, node: &NewInode<'_>) {
     out.put_u64(node.ino.0);
@@ -308,6 +312,9 @@ pub fn take_node<'a>(r: &mut Reader<'a>) -> Result<NewInode<'a>, RecordError> {
     let tag = Tag::decode(&r.array()?).ok_or(bad("tag"))?;
     let (time, born_at) = (r.i64()?, r.u64()?);
     let target = bounded(r, PATH_MAX, "symlink target")?;
+    if ino.0 > COUNT_MAX || born_at > COUNT_MAX {
+        return Err(bad("inode number or byte clock"));
+    }
     Ok(NewInode { ino, kind, perm, uid, gid, rdev, target, tag, time, born_at })
 }
 

@@ -1,5 +1,6 @@
 //! The first block of every zone: whose zone it is and what it holds.
 
+use super::record::COUNT_MAX;
 use super::{MAJOR, MINOR};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_core::{BLOCK_BYTES, Tag, ZoneId, checksum::crc32c};
@@ -105,6 +106,9 @@ impl ZoneHeader {
         r.bytes(3)?;
         let uuid = r.array()?;
         let (sequence, epoch) = (r.u64()?, r.u64()?);
+        if sequence > COUNT_MAX || epoch > COUNT_MAX {
+            return Ok(None);
+        }
         let Some(tag) = Tag::decode(&r.array()?) else { return Ok(None) };
         let zone = ZoneId(r.u32()?);
         let (zones, zone_blocks, zone_capacity) = (r.u32()?, r.u32()?, r.u32()?);

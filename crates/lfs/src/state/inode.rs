@@ -87,6 +87,14 @@ impl Inode {
         }
     }
 
+    /// The directory, to be changed, when it is one.
+    pub fn directory_mut(&mut self) -> Option<&mut Directory> {
+        match &mut self.body {
+            Body::Directory(directory) => Some(directory),
+            _ => None,
+        }
+    }
+
     /// Space that a piece of a block is charged, or 0 for a hole.
     pub fn charge_of(&self, block: u64) -> u32 {
         self.map().and_then(|map| map.get(block)).map_or(0, |run| charge(run.len))

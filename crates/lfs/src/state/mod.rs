@@ -3,4 +3,5 @@
 pub mod directory;
 pub mod extent_map;
 pub mod inode;
+pub mod names;
 pub mod tree;

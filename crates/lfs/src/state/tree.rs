@@ -120,7 +120,7 @@ impl Tree {
                 }
                 self.add_name(*dir, name, *ino, *time)?;
                 let inode = self.inode(*ino)?;
-                inode.links += 1;
+                inode.links = inode.links.saturating_add(1);
                 inode.ctime = *time;
                 Ok(())
             }
@@ -311,8 +311,10 @@ impl Tree {
     }
 
     fn gain_subdirectory(&mut self, dir: Ino) -> Result<(), ApplyError> {
-        self.inode(dir)?.links += 1;
-        self.dir(dir)?.subdirectories += 1;
+        let inode = self.inode(dir)?;
+        inode.links = inode.links.saturating_add(1);
+        let directory = self.dir(dir)?;
+        directory.subdirectories = directory.subdirectories.saturating_add(1);
         Ok(())
     }
 

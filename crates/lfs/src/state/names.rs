@@ -1,0 +1,245 @@
+//! Whether names and inodes fit together: every name leads to an inode, every inode has as many names as links, and
+//! directories are a tree.
+//!
+//! What this code writes always does. A volume that somebody made, or that was written by a defect, may not, and then
+//! what works on names would destroy what they stand for: so a mount looks first.
+
+use super::directory::Directory;
+use super::inode::{ENTRY_BYTES, Inode};
+use super::tree::Tree;
+use crate::layout::record::Record;
+use rustc_hash::{FxHashMap, FxHashSet};
+use weft_core::Ino;
+
+/// Something about an inode that does not fit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NameProblem {
+    /// The inode.
+    pub ino: Ino,
+    /// What does not fit.
+    pub what: String,
+}
+
+/// A walk over all names from the root.
+#[derive(Default)]
+struct Walk {
+    /// Names of each inode.
+    names: FxHashMap<u64, u32>,
+    /// Directories among the entries of each directory.
+    subdirectories: FxHashMap<u64, u32>,
+    /// Entries that lead nowhere, or to a directory that has a name already: directory, name.
+    astray: Vec<(Ino, Box<[u8]>)>,
+    /// The directory that each directory was reached from.
+    parents: FxHashMap<u64, Ino>,
+    problems: Vec<NameProblem>,
+}
+
+impl Walk {
+    fn over(tree: &Tree) -> Walk {
+        let mut walk = Walk::default();
+        let mut todo = vec![Ino::ROOT];
+        let mut entered = FxHashSet::from_iter([Ino::ROOT.0]);
+        while let Some(dir) = todo.pop() {
+            let Some(directory) = tree.get(dir).and_then(Inode::directory) else { continue };
+            for (_, name, ino) in directory.after(0) {
+                let shown = String::from_utf8_lossy(name);
+                let Some(inode) = tree.get(ino) else {
+                    walk.note(dir, format!("entry '{shown}' names inode {ino}, which does not exist"));
+                    walk.astray.push((dir, name.into()));
+                    continue;
+                };
+                if let Some(child) = inode.directory() {
+                    if !entered.insert(ino.0) {
+                        walk.note(ino, format!("directory with a second name '{shown}' in {dir}"));
+                        walk.astray.push((dir, name.into()));
+                        continue;
+                    }
+                    if child.parent != dir {
+                        walk.note(ino, format!("parent is {}, but it is named in {dir}", child.parent));
+                    }
+                    walk.parents.insert(ino.0, dir);
+                    *walk.subdirectories.entry(dir.0).or_default() += 1;
+                    todo.push(ino);
+                }
+                *walk.names.entry(ino.0).or_default() += 1;
+            }
+        }
+        for (ino, inode) in &tree.inodes {
+            if !walk.reaches(Ino(*ino)) {
+                walk.note(Ino(*ino), format!("orphan: no name leads to it, {} links", inode.links));
+                continue;
+            }
+            let links = walk.links(Ino(*ino), inode);
+            if inode.links != links {
+                walk.note(Ino(*ino), format!("has {} links, {links} are found", inode.links));
+            }
+            if inode.directory().is_some_and(|directory| directory.subdirectories != walk.below(Ino(*ino))) {
+                walk.note(
+                    Ino(*ino),
+                    format!("counts other directories in it than the {}", walk.below(Ino(*ino))),
+                );
+            }
+            if *ino >= tree.next_ino {
+                walk.note(Ino(*ino), format!("number not below the next one, {}", tree.next_ino));
+            }
+        }
+        walk
+    }
+
+    fn note(&mut self, ino: Ino, what: String) {
+        self.problems.push(NameProblem { ino, what });
+    }
+
+    fn reaches(&self, ino: Ino) -> bool {
+        ino == Ino::ROOT || self.names.contains_key(&ino.0)
+    }
+
+    fn below(&self, dir: Ino) -> u32 {
+        self.subdirectories.get(&dir.0).copied().unwrap_or(0)
+    }
+
+    /// Links that an inode has to have.
+    fn links(&self, ino: Ino, inode: &Inode) -> u32 {
+        match inode.directory() {
+            Some(_) => 2 + self.below(ino),
+            None => self.names.get(&ino.0).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// What does not fit.
+pub fn problems(tree: &Tree) -> Vec<NameProblem> {
+    Walk::over(tree).problems
+}
+
+/// Makes names and inodes fit: names that lead nowhere go, and so does what no name leads to. Returns the inodes that
+/// went.
+pub fn mend(tree: &mut Tree) -> Vec<Ino> {
+    let walk = Walk::over(tree);
+    for (dir, name) in &walk.astray {
+        if let Some(directory) = tree.get_mut(*dir).and_then(Inode::directory_mut) {
+            directory.remove(name);
+            tree.saved_bytes = tree.saved_bytes.saturating_sub((ENTRY_BYTES + name.len()) as u64);
+        }
+    }
+    let orphans: Vec<Ino> =
+        tree.inodes.keys().map(|ino| Ino(*ino)).filter(|ino| !walk.reaches(*ino)).collect();
+    for ino in &orphans {
+        let entries = tree.get(*ino).and_then(Inode::directory).map_or(0, entry_bytes);
+        tree.saved_bytes = tree.saved_bytes.saturating_sub(entries);
+        // Freeing an inode that exists cannot fail.
+        let _ = tree.apply(&Record::Free { ino: *ino }, &mut ());
+    }
+    for (ino, inode) in &mut tree.inodes {
+        inode.links = walk.links(Ino(*ino), inode);
+        if let Some(directory) = inode.directory_mut() {
+            directory.subdirectories = walk.below(Ino(*ino));
+            directory.parent = walk.parents.get(ino).copied().unwrap_or(Ino::ROOT);
+        }
+    }
+    let last = tree.inodes.keys().copied().max().unwrap_or(0);
+    tree.next_ino = tree.next_ino.max(last + 1);
+    orphans
+}
+
+/// What the entries of a directory come to in a checkpoint.
+fn entry_bytes(directory: &Directory) -> u64 {
+    directory.after(0).map(|(_, name, _)| (ENTRY_BYTES + name.len()) as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    // What a test unwraps is what it asserts.
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::layout::record::NewInode;
+    use weft_core::Tag;
+    use weft_vfs::FileKind;
+
+    type Spoil = fn(&mut Tree);
+
+    const DIR: Ino = Ino(2);
+    const BELOW: Ino = Ino(3);
+    const FILE: Ino = Ino(4);
+
+    fn create(tree: &mut Tree, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) {
+        let tag = Tag::default();
+        let node = NewInode {
+            ino,
+            kind,
+            perm: 0o700,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: b"",
+            tag,
+            time: 1,
+            born_at: 0,
+        };
+        tree.apply(&Record::Create { dir, name, node }, &mut ()).unwrap();
+    }
+
+    /// `/d/below`, and a file with two names.
+    fn tree() -> Tree {
+        let mut tree = Tree::new(1 << 20, (0, 0), 0);
+        create(&mut tree, Ino::ROOT, b"d", DIR, FileKind::Directory);
+        create(&mut tree, DIR, b"below", BELOW, FileKind::Directory);
+        create(&mut tree, DIR, b"f", FILE, FileKind::File);
+        tree.apply(&Record::Link { ino: FILE, dir: Ino::ROOT, name: b"g", time: 2 }, &mut ()).unwrap();
+        tree
+    }
+
+    fn apply(tree: &mut Tree, record: Record<'_>) {
+        tree.apply(&record, &mut ()).unwrap();
+    }
+
+    #[test]
+    fn what_records_make_fits() {
+        assert_eq!(problems(&tree()), []);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_and_mended() {
+        let rename =
+            |from, to, name, new_name| Record::Rename { from, to, name, new_name, exchange: false, time: 3 };
+        let cases: [(Spoil, Record<'_>, &str, usize); 6] = [
+            (|_| {}, Record::Free { ino: FILE }, "names inode 4, which does not exist", 3),
+            // A directory into itself: nothing leads to it any more.
+            (|_| {}, rename(Ino::ROOT, BELOW, b"d", b"d"), "orphan: no name leads to it", 2),
+            (
+                |t| t.get_mut(FILE).unwrap().links = 1,
+                Record::Free { ino: BELOW },
+                "has 1 links, 2 are found",
+                3,
+            ),
+            (
+                |t| t.get_mut(DIR).unwrap().links = 9,
+                Record::Free { ino: BELOW },
+                "has 9 links, 2 are found",
+                3,
+            ),
+            (
+                |t| t.get_mut(BELOW).unwrap().directory_mut().unwrap().parent = FILE,
+                Record::Unlink { dir: DIR, name: b"f", time: 1 },
+                "parent is 4, but it is named in 2",
+                4,
+            ),
+            (
+                |t| assert!(t.get_mut(BELOW).unwrap().directory_mut().unwrap().insert(b"up", DIR)),
+                Record::Unlink { dir: DIR, name: b"f", time: 1 },
+                "directory with a second name 'up' in 3",
+                4,
+            ),
+        ];
+        for (spoil, record, says, left) in cases {
+            let mut tree = tree();
+            spoil(&mut tree);
+            apply(&mut tree, record);
+            let told: Vec<String> = problems(&tree).into_iter().map(|problem| problem.what).collect();
+            assert!(told.iter().any(|what| what.contains(says)), "{told:?}\nwanted {says}");
+            mend(&mut tree);
+            assert_eq!((problems(&tree), tree.inodes.len()), (Vec::new(), left), "{says}");
+        }
+    }
+}
