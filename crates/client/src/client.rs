@@ -204,6 +204,19 @@ impl Client {
     }
 }
 
+impl Drop for Client {
+    /// The connection ends, and with it what was shared with the server.
+    fn drop(&mut self) {
+        let _ = sys::close(self.socket());
+        // SAFETY: mapped by `connect`, and whoever borrowed from it borrowed the client.
+        unsafe { sys::unmap(self.channel.load(Acquire).cast(), size_of::<Channel>()) };
+        if let Some(leases) = self.leases() {
+            // SAFETY: likewise; they were not given up, so they are still mapped.
+            unsafe { leases.unmap() };
+        }
+    }
+}
+
 impl Leases {
     /// Gives the memory back.
     ///

@@ -350,6 +350,8 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
 /// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
 fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixStream) -> io::Result<()> {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    // The slot says so too, but that is the client's to write: one that takes it back must not get a second thread.
+    let mut served = [false; SLOTS];
     let mut first = [0u8; 1];
     tell_senders(socket)?;
     let result = loop {
@@ -357,8 +359,8 @@ fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixS
             Ok(Received { len: 0, .. }) => break Ok(()),
             Ok(_) if (first[0] as usize) < SLOTS => {
                 let index = first[0] as usize;
-                let slot = &connection.channel().slots[index];
-                if slot.served.swap(1, AcqRel) == 0 {
+                connection.channel().slots[index].served.store(1, Release);
+                if !std::mem::replace(&mut served[index], true) {
                     let (volume, mine) = (volume.clone(), connection.clone());
                     let name = format!("weft-{}.{index}", connection.id);
                     let spawned = std::thread::Builder::new()
@@ -454,6 +456,8 @@ fn renew(
         Ok(identity) => identity,
         Err(error) => {
             tracing::warn!(pid = connection.pid, %error, "a process with an identity that cannot be told");
+            // Before it hears of it: what it asks for from then on is not answered by the rights that it had.
+            connection.closing.store(true, SeqCst);
             refuse(answer, libc::EACCES)?;
             return Err(error);
         }
@@ -494,7 +498,7 @@ pub fn close_last(volume: &Volume, open: &Arc<OpenFile>) {
 fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) {
     let slot = &connection.channel().slots[index];
     let mut pinned = u32::MAX;
-    while wait_submitted(connection, slot) {
+    while wait_submitted(connection, slot) && !connection.is_closing() {
         // SAFETY: the request is the server's from SUBMITTED to DONE. It is copied once; what is checked is the copy.
         let request = unsafe { *slot.request.get() };
         if request.cpu != pinned {
