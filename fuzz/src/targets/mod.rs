@@ -1,0 +1,53 @@
+//! What is fuzzed.
+
+mod geometry;
+mod image;
+mod policy;
+mod protocol;
+mod recording;
+mod recovery;
+mod volume_file;
+
+/// Something that takes any bytes.
+pub trait Target {
+    /// Its name, as the command knows it.
+    fn name(&self) -> &'static str;
+
+    /// Inputs to start from.
+    fn seeds(&self) -> Vec<Vec<u8>>;
+
+    /// Words that its inputs are made of.
+    fn words(&self) -> &'static [&'static [u8]] {
+        &[]
+    }
+
+    /// Whether an input is a script of decisions, so that any bytes are a good one.
+    fn is_script(&self) -> bool {
+        true
+    }
+
+    /// Does something with an input. A panic is a finding.
+    fn run(&mut self, input: &[u8]);
+}
+
+type Make = fn() -> Box<dyn Target>;
+
+const ALL: [(&str, Make); 7] = [
+    ("recovery", || Box::new(recovery::Recovery::new())),
+    ("image", || Box::new(image::ImageRecords::new())),
+    ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
+    ("owner", || Box::new(protocol::Protocol::new(protocol::Who::Owner))),
+    ("policy", || Box::new(policy::PolicyText)),
+    ("recording", || Box::new(recording::RecordingText)),
+    ("geometry", || Box::new(geometry::GeometryText)),
+];
+
+/// All targets.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|(name, _)| *name)
+}
+
+/// The target of this name.
+pub fn by_name(name: &str) -> Option<Box<dyn Target>> {
+    ALL.iter().find(|(known, _)| *known == name).map(|(_, make)| make())
+}
