@@ -1,7 +1,8 @@
-//! Flash devices: the NAND model, its zoned and open-channel presentations, and real zoned drives.
+//! Flash devices: the NAND model, its zoned, open-channel, conventional and FDP presentations, and real zoned drives.
 //!
 //! [`ZonedDevice`] is what the file core needs of a device, no more. [`ZonedModel`] is the model; [`ZonedDrive`] is a
-//! real drive behind a zonefs directory or a zoned block device. [`nand::OpenChannel`] is flash with physical addresses.
+//! real drive behind a zonefs directory or a zoned block device. [`nand::OpenChannel`] is flash with physical addresses,
+//! [`ssd::Ssd`] a conventional or FDP drive on top of it.
 
 pub mod clock;
 mod drive;
@@ -16,6 +17,7 @@ pub mod nand;
 mod path;
 pub mod power;
 mod random;
+pub mod ssd;
 pub mod state;
 mod store;
 mod sys;

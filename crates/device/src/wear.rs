@@ -26,6 +26,23 @@ pub struct Wear {
     pub zones_offline: u32,
 }
 
+impl Wear {
+    /// The wear of blocks that were erased so often.
+    pub(crate) fn of(erases: &[u32]) -> Wear {
+        let count = erases.len().max(1) as f64;
+        let mean = erases.iter().map(|e| f64::from(*e)).sum::<f64>() / count;
+        let variance = erases.iter().map(|e| (f64::from(*e) - mean).powi(2)).sum::<f64>() / count;
+        Wear {
+            blocks: erases.len() as u64,
+            erases_min: erases.iter().copied().min().unwrap_or(0),
+            erases_mean: mean,
+            erases_max: erases.iter().copied().max().unwrap_or(0),
+            erases_sd: variance.sqrt(),
+            ..Wear::default()
+        }
+    }
+}
+
 /// Wear, and what happened to bytes that were written; in bytes since the format.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct FlashReport {
@@ -59,15 +76,13 @@ impl FlashReport {
             report.wear.zones_read_only += u32::from(record.state == ZoneState::ReadOnly);
             report.wear.zones_offline += u32::from(record.state == ZoneState::Offline);
         }
-        let erases = &report.erases_by_zone;
-        let zones = erases.len().max(1) as f64;
-        let mean = erases.iter().map(|e| f64::from(*e)).sum::<f64>() / zones;
-        let variance = erases.iter().map(|e| (f64::from(*e) - mean).powi(2)).sum::<f64>() / zones;
-        report.wear.blocks = erases.len() as u64 * geometry.blocks_per_zone();
-        report.wear.erases_min = erases.iter().copied().min().unwrap_or(0);
-        report.wear.erases_max = erases.iter().copied().max().unwrap_or(0);
-        report.wear.erases_mean = mean;
-        report.wear.erases_sd = variance.sqrt();
+        report.wear = Wear {
+            blocks: report.erases_by_zone.len() as u64 * geometry.blocks_per_zone(),
+            blocks_replaced: report.wear.blocks_replaced,
+            zones_read_only: report.wear.zones_read_only,
+            zones_offline: report.wear.zones_offline,
+            ..Wear::of(&report.erases_by_zone)
+        };
         report
     }
 }

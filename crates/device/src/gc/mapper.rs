@@ -264,18 +264,18 @@ impl PageMapper {
             }
             return Err(error);
         }
-        if failing.is_some() {
-            self.failing.retain(|block| *block != victim);
-            self.blocks[victim as usize].state = State::Bad;
-            return Ok(());
-        }
         let outcome = media.erase(victim).map_err(GcError::Media);
-        if outcome.is_err() {
+        if outcome.is_err() && failing.is_none() {
             // Nothing in it is valid; it is cleaned again when there is power.
             self.victims.close(victim, 0);
         }
+        let outcome = outcome?;
+        if failing.is_some() {
+            self.failing.retain(|block| *block != victim);
+            self.bad -= 1;
+        }
         let block = &mut self.blocks[victim as usize];
-        match outcome? {
+        match outcome {
             Outcome::Done => {
                 self.counts.erases += 1;
                 self.counts.erased += u64::from(block.filled);

@@ -27,7 +27,8 @@ pub trait Media {
         front: usize,
     ) -> Result<Outcome, Self::Error>;
 
-    /// Erases a block, no slot of which is valid.
+    /// Erases a block, no slot of which is valid. A block that a program failed in is offered too, once what was valid in
+    /// it is moved: [`Outcome::Bad`] retires it, [`Outcome::Done`] says that it has been repaired.
     fn erase(&mut self, block: u32) -> Result<Outcome, Self::Error>;
 
     /// A block of this front is about to be cleaned; so many of its slots are valid.

@@ -1,0 +1,425 @@
+//! The flash below the page map: reclaim units over LUNs, program units that fill in a buffer, spare blocks.
+
+use super::error::SsdError;
+use super::fdp::{Events, FdpEvent};
+use super::setup::SsdSetup;
+use crate::gc::{Media, Outcome};
+use crate::nand::{BlockAddr, FlashError, FlashShape, Keep, OpenChannel, PageAddr, PageProgram};
+use std::collections::{HashMap, HashSet};
+use weft_core::{BLOCK_BYTES, Nanos};
+
+/// A program unit that is being filled.
+#[derive(Default, Debug)]
+struct Buffer {
+    /// Its first slot.
+    first: u32,
+    filled: u32,
+    data: Vec<u8>,
+    /// When everything in it is in the drive.
+    ready: u64,
+}
+
+/// A page that was sensed to be moved.
+#[derive(Debug)]
+struct Sensed {
+    page: PageAddr,
+    data: Vec<u8>,
+    ready: u64,
+    lost: bool,
+}
+
+/// Where a slot lies.
+pub(super) struct Place {
+    pub page: PageAddr,
+    /// The 4 KiB block of the page.
+    pub block_in_page: u32,
+}
+
+/// Reclaim units made of flash.
+#[derive(Debug)]
+pub(super) struct FlashMedia {
+    pub flash: OpenChannel,
+    shape: FlashShape,
+    keeps_data: bool,
+    /// LUNs of a reclaim unit.
+    width: u32,
+    /// 4 KiB blocks of a page and of a program unit.
+    slots_per_page: u32,
+    slots_per_program: u32,
+    slots_per_unit: u32,
+    /// By reclaim unit, LUN and plane: the erase block in its plane.
+    blocks: Vec<u32>,
+    /// By LUN and plane: erased blocks that can replace bad ones.
+    spares: Vec<Vec<u32>>,
+    /// Reclaim units with a block that a program failed in.
+    failing: HashSet<u32>,
+    buffers: Vec<Buffer>,
+    sensed: Option<Sensed>,
+    /// Logical blocks whose flash was lost.
+    lost: HashSet<u32>,
+    /// Blocks of program units that failed, by slot, until the drive has moved them.
+    rescued: HashMap<u32, Vec<u8>>,
+    handles: usize,
+    /// The block that is being written. Cleaning may come before it, so what is moved has a place of its own.
+    pub incoming: Vec<u8>,
+    moved: Vec<u8>,
+    /// When the flash work of the command under way is issued, in nanoseconds.
+    pub now: u64,
+    /// When the flash had taken the program units that the command under way filled.
+    pub taken: u64,
+    /// Slots filled, and slots that were padded.
+    pub slots_filled: u64,
+    pub slots_padded: u64,
+    pub media_bytes: u64,
+    pub erased_bytes: u64,
+    pub moved_slots: Vec<u64>,
+    pub events: Events,
+}
+
+impl FlashMedia {
+    pub fn new(setup: &SsdSetup, flash: OpenChannel) -> Result<(FlashMedia, u32), SsdError> {
+        let shape = flash.shape();
+        let bad = |what: String| Err(SsdError::BadSetup(what));
+        if !(shape.page_bytes as usize).is_multiple_of(BLOCK_BYTES) {
+            return bad(format!("a page of {} bytes has no whole number of blocks", shape.page_bytes));
+        }
+        let width = setup.unit_luns();
+        if width == 0 || !shape.luns().is_multiple_of(width) {
+            return bad(format!(
+                "luns_per_unit is {width}, and the drive has {} LUNs; choose a divisor",
+                shape.luns()
+            ));
+        }
+        let rows = shape.luns() / width;
+        let (mut spares, mut least) = (Vec::new(), u32::MAX);
+        for lun in 0..shape.luns() {
+            let blocks = flash.lun_info(shape.lun_at(lun))?;
+            for plane in blocks.chunks(shape.blocks_per_plane as usize) {
+                // The last is taken first, so the list goes down.
+                let good: Vec<u32> = (0..shape.blocks_per_plane)
+                    .rev()
+                    .filter(|block| !plane[*block as usize].state.is_bad())
+                    .collect();
+                least = least.min(good.len() as u32);
+                spares.push(good);
+            }
+        }
+        let Some(per_row) = least.checked_sub(setup.spare_blocks_per_plane).filter(|units| *units > 0) else {
+            return bad(format!(
+                "a plane has {least} good blocks, and {} are kept as spares; keep fewer",
+                setup.spare_blocks_per_plane
+            ));
+        };
+        let units = per_row * rows;
+        let mut blocks = Vec::with_capacity((units * width * shape.planes) as usize);
+        for unit in 0..units {
+            for lun in 0..width {
+                for plane in 0..shape.planes {
+                    let pool = ((unit % rows * width + lun) * shape.planes + plane) as usize;
+                    // Each pool has at least `per_row` blocks, one for each of its units.
+                    blocks.extend(spares[pool].pop());
+                }
+            }
+        }
+        let slots_per_page = shape.page_bytes / BLOCK_BYTES as u32;
+        let slots_per_program = slots_per_page * shape.planes;
+        let fronts = setup.fronts().len();
+        let media = FlashMedia {
+            keeps_data: flash.setup().keep == Keep::All,
+            flash,
+            shape,
+            width,
+            slots_per_page,
+            slots_per_program,
+            slots_per_unit: slots_per_program * shape.pages_per_block * width,
+            blocks,
+            spares,
+            failing: HashSet::new(),
+            buffers: (0..fronts).map(|_| Buffer::default()).collect(),
+            sensed: None,
+            lost: HashSet::new(),
+            rescued: HashMap::new(),
+            handles: setup.handles.len(),
+            incoming: Vec::new(),
+            moved: Vec::new(),
+            now: 0,
+            taken: 0,
+            slots_filled: 0,
+            slots_padded: 0,
+            media_bytes: 0,
+            erased_bytes: 0,
+            moved_slots: vec![0; fronts],
+            events: Events::default(),
+        };
+        Ok((media, units))
+    }
+
+    pub fn keeps_data(&self) -> bool {
+        self.keeps_data
+    }
+
+    /// Slots that wait in the write buffer.
+    pub fn slots_buffered(&self) -> u64 {
+        self.buffers.iter().map(|buffer| u64::from(buffer.filled)).sum()
+    }
+
+    /// 4 KiB blocks of a page.
+    pub fn slots_per_page(&self) -> u32 {
+        self.slots_per_page
+    }
+
+    /// Whether the flash of a logical block was lost.
+    pub fn is_lost(&self, page: u32) -> bool {
+        self.lost.contains(&page)
+    }
+
+    /// A logical block is written anew.
+    pub fn forget_loss(&mut self, page: u32) {
+        if !self.lost.is_empty() {
+            self.lost.remove(&page);
+        }
+    }
+
+    /// What a slot holds, when that is in the drive's memory; empty when data is not kept.
+    pub fn in_memory(&self, slot: u32) -> Option<&[u8]> {
+        for buffer in &self.buffers {
+            if buffer.filled > 0 && (buffer.first..buffer.first + buffer.filled).contains(&slot) {
+                let at = (slot - buffer.first) as usize * BLOCK_BYTES;
+                return Some(buffer.data.get(at..at + BLOCK_BYTES).unwrap_or_default());
+            }
+        }
+        if self.rescued.is_empty() { None } else { self.rescued.get(&slot).map(Vec::as_slice) }
+    }
+
+    pub fn place(&self, slot: u32) -> Place {
+        let unit = slot / self.slots_per_unit;
+        let within = slot % self.slots_per_unit;
+        let (program, in_program) = (within / self.slots_per_program, within % self.slots_per_program);
+        let (lun, page) = (program % self.width, program / self.width);
+        let (plane, block_in_page) = (in_program / self.slots_per_page, in_program % self.slots_per_page);
+        Place { page: self.block(unit, lun, plane).page(page), block_in_page }
+    }
+
+    fn entry(&self, unit: u32, lun: u32, plane: u32) -> usize {
+        ((unit * self.width + lun) * self.shape.planes + plane) as usize
+    }
+
+    fn pool(&self, unit: u32, lun: u32, plane: u32) -> usize {
+        let rows = self.shape.luns() / self.width;
+        ((unit % rows * self.width + lun) * self.shape.planes + plane) as usize
+    }
+
+    fn block(&self, unit: u32, lun: u32, plane: u32) -> BlockAddr {
+        let rows = self.shape.luns() / self.width;
+        let block = self.blocks[self.entry(unit, lun, plane)];
+        self.shape.lun_at(unit % rows * self.width + lun).block(plane, block)
+    }
+
+    /// Takes a block of data into a front's buffer.
+    fn take(&mut self, front: usize, to: u32, page: u32, from: Option<u32>) -> Result<(), FlashError> {
+        let mut ready = self.now;
+        let mut moved = std::mem::take(&mut self.moved);
+        if let Some(slot) = from {
+            match self.in_memory(slot) {
+                Some(known) => moved = known.to_vec(),
+                None => ready = self.sense(slot, page, &mut moved)?,
+            }
+        }
+        let data = if from.is_some() { &moved } else { &self.incoming };
+        let buffer = &mut self.buffers[front];
+        if buffer.filled == 0 {
+            buffer.first = to;
+            buffer.ready = 0;
+        }
+        buffer.filled += 1;
+        buffer.ready = buffer.ready.max(ready);
+        if self.keeps_data {
+            buffer.data.extend_from_slice(data);
+            let whole = buffer.filled as usize * BLOCK_BYTES;
+            buffer.data.resize(whole, 0);
+        }
+        self.moved = moved;
+        self.slots_filled += 1;
+        Ok(())
+    }
+
+    /// Reads a block that is to be moved; returns when it is in the drive. One that cannot be read is lost.
+    fn sense(&mut self, slot: u32, logical: u32, data: &mut Vec<u8>) -> Result<u64, FlashError> {
+        let Place { page, block_in_page } = self.place(slot);
+        if self.sensed.as_ref().is_none_or(|sensed| sensed.page != page) {
+            let mut bytes = self.sensed.take().map(|sensed| sensed.data).unwrap_or_default();
+            let now = Nanos(self.now);
+            let read = if self.keeps_data {
+                bytes.resize(self.shape.page_bytes as usize, 0);
+                self.flash.read(now, page, 0, &mut bytes, &mut [])
+            } else {
+                self.flash.touch(now, page, self.shape.page_bytes)
+            };
+            let (ready, lost) = match read {
+                Ok(done) => (done.done.0, false),
+                Err(FlashError::Uncorrectable { done, .. }) => (done.0, true),
+                Err(error) => return Err(error),
+            };
+            self.sensed = Some(Sensed { page, data: bytes, ready, lost });
+        }
+        let Some(sensed) = &self.sensed else { return Ok(self.now) };
+        if sensed.lost {
+            self.lost.insert(logical);
+        }
+        data.clear();
+        let at = block_in_page as usize * BLOCK_BYTES;
+        data.extend_from_slice(sensed.data.get(at..at + BLOCK_BYTES).unwrap_or_default());
+        Ok(sensed.ready)
+    }
+
+    /// Programs what a front's buffer has, padded to a whole program unit; returns when the flash had taken it.
+    fn program_buffer(&mut self, front: usize) -> Result<(Outcome, u64), FlashError> {
+        let buffer = std::mem::take(&mut self.buffers[front]);
+        let issued = Nanos(buffer.ready);
+        let unit = buffer.first / self.slots_per_unit;
+        let page_bytes = if self.keeps_data { self.shape.page_bytes as usize } else { 0 };
+        let mut data = buffer.data;
+        data.resize(page_bytes * self.shape.planes as usize, 0);
+        let program = |plane: u32| {
+            let at = plane as usize * page_bytes;
+            let first = self.place(buffer.first + plane * self.slots_per_page);
+            PageProgram { page: first.page, data: &data[at..at + page_bytes], oob: &[] }
+        };
+        let result = match self.shape.planes {
+            1 => self.flash.program_planes(issued, &[program(0)]),
+            planes => self.flash.program_planes(issued, &(0..planes).map(program).collect::<Vec<_>>()),
+        };
+        let outcome = match result {
+            Ok(done) => Ok((Outcome::Done, done.moved.0)),
+            Err(FlashError::ProgramFailed { done, .. }) => {
+                self.failing.insert(unit);
+                let kept = |at: u32| {
+                    let at = at as usize * BLOCK_BYTES;
+                    data.get(at..at + BLOCK_BYTES).unwrap_or_default().to_vec()
+                };
+                self.rescued.extend((0..buffer.filled).map(|at| (buffer.first + at, kept(at))));
+                Ok((Outcome::Bad, done.0))
+            }
+            Err(error) => Err(error),
+        };
+        if outcome.is_ok() {
+            let bytes = u64::from(self.shape.page_bytes) * u64::from(self.shape.planes);
+            self.media_bytes += bytes;
+        }
+        data.clear();
+        self.buffers[front].data = data;
+        outcome
+    }
+
+    /// Pads and programs what is in a front's buffer, before the front's unit is closed.
+    pub fn pad(&mut self, front: usize) -> Result<(), FlashError> {
+        let filled = self.buffers[front].filled;
+        if filled > 0 {
+            self.slots_padded += u64::from(self.slots_per_program - filled);
+            self.program_buffer(front)?;
+        }
+        Ok(())
+    }
+
+    /// Erases the blocks of a unit on one of its LUNs; whether all places have an erased block.
+    fn erase_on_lun(&mut self, unit: u32, lun: u32, failing: bool) -> Result<bool, FlashError> {
+        let planes = 0..self.shape.planes;
+        let is_good = |media: &FlashMedia, plane: u32| {
+            let info = media.flash.block_info(media.block(unit, lun, plane));
+            info.is_ok_and(|info| !info.state.is_bad())
+        };
+        let good: Vec<u32> = planes.clone().filter(|plane| !failing || is_good(self, *plane)).collect();
+        let blocks: Vec<BlockAddr> = good.iter().map(|plane| self.block(unit, lun, *plane)).collect();
+        let mut all = good.len() == self.shape.planes as usize;
+        let mut erased = blocks.len() as u64;
+        if !blocks.is_empty() {
+            match self.flash.erase_planes(Nanos(self.now), &blocks) {
+                Ok(_) => {}
+                Err(FlashError::EraseFailed { .. }) => {
+                    all = false;
+                    erased = good.iter().filter(|plane| is_good(self, **plane)).count() as u64;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.erased_bytes += erased * self.shape.block_bytes();
+        if all {
+            return Ok(true);
+        }
+        let mut whole = true;
+        for plane in planes {
+            if !is_good(self, plane) {
+                let (entry, pool) = (self.entry(unit, lun, plane), self.pool(unit, lun, plane));
+                match self.spares[pool].pop() {
+                    Some(spare) => self.blocks[entry] = spare,
+                    None => whole = false,
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    /// A unit that is given up: its good blocks replace bad ones elsewhere.
+    fn give_up(&mut self, unit: u32) {
+        for lun in 0..self.width {
+            for plane in 0..self.shape.planes {
+                let block = self.block(unit, lun, plane);
+                if self.flash.block_info(block).is_ok_and(|info| !info.state.is_bad()) {
+                    let pool = self.pool(unit, lun, plane);
+                    self.spares[pool].push(block.block);
+                }
+            }
+        }
+    }
+}
+
+impl Media for FlashMedia {
+    type Error = FlashError;
+
+    fn program(
+        &mut self,
+        to: u32,
+        page: u32,
+        from: Option<u32>,
+        front: usize,
+    ) -> Result<Outcome, FlashError> {
+        self.take(front, to, page, from)?;
+        if self.buffers[front].filled < self.slots_per_program {
+            return Ok(Outcome::Done);
+        }
+        let (outcome, taken) = self.program_buffer(front)?;
+        if from.is_none() {
+            self.taken = self.taken.max(taken);
+        }
+        Ok(outcome)
+    }
+
+    fn erase(&mut self, unit: u32) -> Result<Outcome, FlashError> {
+        self.sensed = None;
+        let failing = self.failing.remove(&unit);
+        if failing {
+            let slots = unit * self.slots_per_unit..(unit + 1) * self.slots_per_unit;
+            self.rescued.retain(|slot, _| !slots.contains(slot));
+        }
+        let mut whole = true;
+        for lun in 0..self.width {
+            whole &= self.erase_on_lun(unit, lun, failing)?;
+        }
+        if whole {
+            return Ok(Outcome::Done);
+        }
+        self.give_up(unit);
+        Ok(Outcome::Bad)
+    }
+
+    fn collecting(&mut self, _unit: u32, front: usize, valid: u32) {
+        if valid == 0 {
+            return;
+        }
+        self.moved_slots[front] += u64::from(valid);
+        if self.handles > 0 {
+            let handle = (front < self.handles).then_some(front as u16);
+            self.events.add(FdpEvent::MediaReallocated { handle, blocks: valid, at_ns: self.now });
+        }
+    }
+}
