@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build test demo lint bench smoke lab
+.PHONY: build test demo lint bench smoke lab kill
 
 # The command and the preloaded library, optimised, side by side.
 build:
@@ -14,10 +14,19 @@ test:
 	$(CARGO) test --workspace --locked
 	$(MAKE) smoke
 
-# Unmodified programs on a volume, compared with what they do natively.
+# Unmodified programs on a volume, compared with what they do natively, and slices of the campaigns with SIGKILL.
 smoke:
 	$(CARGO) build --locked -p weft-cli -p weft-shim
 	WEFT=$(BIN)/debug/weft scripts/smoke.sh
+	WEFT=$(abspath $(BIN))/debug/weft suites/kill-program.sh 5
+	WEFT=$(abspath $(BIN))/debug/weft suites/kill-server.sh 2
+	WEFT=$(abspath $(BIN))/debug/weft suites/kill-group.sh 6 3
+
+# The campaigns with SIGKILL in full.
+kill: build
+	WEFT=$(abspath $(BIN))/release/weft suites/kill-program.sh
+	WEFT=$(abspath $(BIN))/release/weft suites/kill-server.sh
+	WEFT=$(abspath $(BIN))/release/weft suites/kill-group.sh
 
 # RocksDB on an emulated zoned volume, from format to comparison. Installs db_bench when it is missing.
 demo: build

@@ -11,20 +11,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "records.h"
 
-enum { FILES_MAX = 16, RECORD_MAX = 3000 };
+enum { FILES_MAX = 16 };
 struct counters { volatile uint64_t written[FILES_MAX], synced[FILES_MAX], generation; };
-
-/* Length and content of record n of file f follow from (f, n) alone, so that a checker needs no list. */
-static uint64_t mix(uint64_t x) {
-  x ^= x >> 33; x *= 0xff51afd7ed558ccdull; x ^= x >> 33; x *= 0xc4ceb9fe1a85ec53ull; return x ^ x >> 33;
-}
-static size_t fill(unsigned char *out, uint64_t f, uint64_t n) {
-  uint64_t s = mix(f * 1000003 + n + 1);
-  size_t len = 16 + s % (n % 97 == 0 ? RECORD_MAX - 16 : 500);
-  for (size_t i = 0; i < len; i++) out[i] = (unsigned char)mix(s + i / 8) >> (i % 8);
-  return len;
-}
 
 int main(int argc, char **argv) {
   if (argc < 5) return 2;

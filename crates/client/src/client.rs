@@ -28,6 +28,7 @@ pub struct Client {
     pub(crate) channel: AtomicPtr<Channel>,
     pub(crate) connection: AtomicU32,
     pub(crate) volume_tag: u64,
+    pub(crate) session: u64,
     /// Looked at by way of [`Client::leases`].
     pub(crate) leases: Option<Leases>,
     pub(crate) leases_given_up: AtomicBool,
@@ -168,6 +169,11 @@ impl Client {
     /// Tells this volume from others.
     pub fn volume_tag(&self) -> u64 {
         self.volume_tag
+    }
+
+    /// Tells the server from others that served the volume before or will.
+    pub fn session(&self) -> u64 {
+        self.session
     }
 
     /// Whether the server is still there.

@@ -62,6 +62,7 @@ impl Client {
             channel: AtomicPtr::new(accepted.channel),
             connection: AtomicU32::new(accepted.reply.connection),
             volume_tag: accepted.reply.volume_tag,
+            session: accepted.reply.session,
             leases,
             leases_given_up: AtomicBool::new(false),
         })

@@ -158,6 +158,16 @@ impl Client {
         self.write_parts(file, &[data], Some(offset))
     }
 
+    /// Writes what was stored to memory that stands for the file: at `offset` even with `O_APPEND`, and only what lies below the
+    /// file's end.
+    pub fn store(&self, file: FileRef, data: &[u8], offset: u64) -> Result<(), Errno> {
+        for (number, piece) in data.chunks(PAYLOAD_BYTES).enumerate() {
+            let at = offset + (number * PAYLOAD_BYTES) as u64;
+            self.call(Op::Write, &[file.0, at, 1])?.part1(piece)?.run()?;
+        }
+        Ok(())
+    }
+
     /// Writes several pieces as one, at `offset` or at the file offset.
     pub fn writev(&self, file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
         let mut done = 0;

@@ -225,7 +225,9 @@ impl Client {
             }
             fence(Acquire);
             if inode.seq.load(Relaxed) == seq {
-                return Ok(ReadHere::Done(len));
+                // When the server died meanwhile the next one may already write where this one's map led.
+                let alive = leases.control().volume.is_alive();
+                return if alive { Ok(ReadHere::Done(len)) } else { Err(libc::EIO) };
             }
         }
         Ok(ReadHere::NotHere { want_map: false })
@@ -409,6 +411,7 @@ mod tests {
                 channel: AtomicPtr::new(leaked(1)),
                 connection: AtomicU32::new(0),
                 volume_tag: NEXT_VOLUME.fetch_add(1, Relaxed),
+                session: 1,
                 leases: Some(leases),
                 leases_given_up: AtomicBool::new(false),
             };
@@ -511,6 +514,25 @@ mod tests {
             rig.write_block(3, b'X');
         });
         assert_eq!(rig.read(0, 4096).unwrap(), vec![b'a'; 4096]);
+    }
+
+    #[test]
+    fn what_was_copied_while_the_server_died_is_not_believed() {
+        for at_once in [false, true] {
+            let rig = Rig::new();
+            // Its checksum is not looked at again.
+            rig.read(0, 10).unwrap();
+            set_meanwhile(move || {
+                if at_once {
+                    rig.leases.control().volume.stopped.store(1, Relaxed);
+                }
+                // What the next server writes there.
+                // SAFETY: within the image.
+                unsafe { rig.image.add(3 * BLOCK_BYTES).write_bytes(b'X', BLOCK_BYTES) };
+            });
+            let expected = if at_once { Err(libc::EIO) } else { Ok(vec![b'X'; 10]) };
+            assert_eq!(rig.read(0, 10), expected);
+        }
     }
 
     #[test]

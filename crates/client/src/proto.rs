@@ -66,6 +66,8 @@ pub struct HelloReply {
     pub image_bytes: u64,
     /// Tells the volume from others in names of placeholder descriptors.
     pub volume_tag: u64,
+    /// Tells this server from others that served the volume before or will.
+    pub session: u64,
 }
 
 /// A reference to an open file: slot number in the low half, generation in the high half.
@@ -137,7 +139,8 @@ ops! {
     Ref = 3,
     /// file, offset or [`AT_FILE_OFFSET`], length, want map -> bytes in the payload.
     Read = 4,
-    /// file, offset or [`AT_FILE_OFFSET`]; data -> bytes taken.
+    /// file, offset or [`AT_FILE_OFFSET`], in place; data -> bytes taken. In place: at the offset even with `O_APPEND`, and
+    /// only what lies below the file's end.
     Write = 5,
     /// file -> 1 when the inode has a ring now.
     Lease = 6,

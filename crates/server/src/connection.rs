@@ -343,6 +343,7 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
         image_mappable: image,
         image_bytes,
         volume_tag: volume.tag,
+        session: volume.session,
     };
     send_reply(socket, &reply, &fds)
 }

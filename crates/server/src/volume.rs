@@ -88,6 +88,8 @@ pub struct Volume {
     pub(crate) engine: Arc<Engine>,
     pub(crate) direct: Option<DirectImage>,
     pub(crate) tag: u64,
+    /// Tells this server from others of the same volume; not 0.
+    pub(crate) session: u64,
     pub(crate) volume_bytes: Box<dyn Fn() -> u64 + Send + Sync>,
     pub(crate) tick: Box<dyn Fn() + Send + Sync>,
     pub(crate) control: Arc<SharedMemory>,
@@ -136,6 +138,7 @@ impl Volume {
             engine: options.engine,
             direct: options.direct,
             tag: options.tag,
+            session: crate::connection::secret().map_err(system("a random number"))?.max(1),
             volume_bytes: options.volume_bytes,
             tick: options.tick,
             control,

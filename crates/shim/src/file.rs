@@ -3,7 +3,7 @@
 use crate::mapping::pages;
 use crate::process;
 use std::cell::Cell;
-use weft_client::{Errno, FileRef};
+use weft_client::{Client, Errno, FileRef};
 
 thread_local! {
     // Constant and without a destructor: touching it allocates nothing.
@@ -45,28 +45,19 @@ pub fn read(file: FileRef, out: &mut [u8], offset: Option<u64>) -> Result<usize,
 #[inline]
 pub fn write(file: FileRef, bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
     let _inside = Inside::enter()?;
-    let client = process::client()?;
-    let written = match offset {
-        None => client.write(file, bytes)?,
-        Some(offset) => client.pwrite(file, bytes, offset)?,
+    let act = |client: &Client| match offset {
+        None => client.write(file, bytes),
+        Some(offset) => client.pwrite(file, bytes, offset),
     };
-    noticed(file, offset, written)
+    if pages::any() { pages::write(file, offset, act) } else { act(process::client()?) }
 }
 
 /// Writes several pieces as one.
 #[inline]
 pub fn write_parts(file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
     let _inside = Inside::enter()?;
-    let written = process::client()?.writev(file, parts, offset)?;
-    noticed(file, offset, written)
-}
-
-#[inline]
-fn noticed(file: FileRef, offset: Option<u64>, written: usize) -> Result<usize, Errno> {
-    if pages::any() {
-        pages::after_write(file, offset, written)?;
-    }
-    Ok(written)
+    let act = |client: &Client| client.writev(file, parts, offset);
+    if pages::any() { pages::write(file, offset, act) } else { act(process::client()?) }
 }
 
 /// Makes a file durable.
@@ -79,18 +70,14 @@ pub fn sync(file: FileRef) -> Result<(), Errno> {
 
 /// Sets the size.
 pub fn resize(file: FileRef, size: u64) -> Result<(), Errno> {
-    process::client()?.ftruncate(file, size)?;
-    if pages::any() { pages::after_resize(file) } else { Ok(()) }
+    let act = |client: &Client| client.ftruncate(file, size);
+    if pages::any() { pages::change(file, size, act) } else { act(process::client()?) }
 }
 
 /// `fallocate` with the system call's mode bits.
 pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), Errno> {
-    process::client()?.fallocate(file, mode, offset, len)?;
-    if pages::any() {
-        let end = usize::try_from(len).unwrap_or(usize::MAX);
-        pages::after_write(file, Some(offset), end)?;
-    }
-    Ok(())
+    let act = |client: &Client| client.fallocate(file, mode, offset, len);
+    if pages::any() { pages::change(file, offset, act) } else { act(process::client()?) }
 }
 
 #[cfg(test)]

@@ -1,18 +1,23 @@
 //! What a fork does to this library's state.
 
+use crate::mapping::pages::{self, Held};
 use crate::{process, sys};
 use libc::{c_int, c_void, pid_t};
 use weft_client::{Child, Client, Errno, ForkTicket};
 
-/// The connection of a child that is about to be forked: `None` when its parent has none.
-pub struct Ticket(Option<(&'static Client, Result<ForkTicket, Errno>)>);
+/// What a child that is about to be forked gets.
+pub struct Ticket {
+    /// Its connection: `None` when its parent has none.
+    connection: Option<(&'static Client, Result<ForkTicket, Errno>)>,
+    /// Its hold on the pages of maps.
+    held: Result<Option<Held>, Errno>,
+}
 
 /// Before a fork.
 pub fn prepare() -> Ticket {
-    if !process::is_connected() {
-        return Ticket(None);
-    }
-    Ticket(process::client().ok().map(|client| (client, client.prepare_child(Child::Forked))))
+    let held = pages::before_fork();
+    let client = if process::is_connected() { process::client().ok() } else { None };
+    Ticket { connection: client.map(|client| (client, client.prepare_child(Child::Forked))), held }
 }
 
 /// Forks by `make`; parent and child each go on with a connection of their own.
@@ -28,22 +33,27 @@ pub fn fork(make: impl FnOnce() -> pid_t) -> pid_t {
 }
 
 /// In the parent, or when there is no child.
-pub fn in_parent(Ticket(ticket): Ticket) {
-    if let Some((client, Ok(ticket))) = ticket {
-        let error = sys::errno();
+pub fn in_parent(ticket: Ticket) {
+    let error = sys::errno();
+    if let Some((client, Ok(ticket))) = ticket.connection {
         client.forget(ticket);
-        sys::set_errno(error);
     }
+    if let Ok(Some(held)) = ticket.held {
+        held.let_go();
+    }
+    sys::set_errno(error);
 }
 
 /// In the child, before anything else.
-pub fn in_child(Ticket(ticket): Ticket) {
+pub fn in_child(ticket: Ticket) {
     crate::dispatch::arm();
     process::open_locks();
     crate::hooks::spawn::open_locks();
     crate::mapping::copies::open_locks();
-    match ticket {
+    match ticket.connection {
         None => {}
+        // Nor with pages that others may take for given up.
+        Some(_) if ticket.held.is_err() => process::orphan(),
         Some((client, Ok(ticket))) => {
             process::release_own_descriptors(client);
             client.adopt(ticket);
@@ -52,7 +62,7 @@ pub fn in_child(Ticket(ticket): Ticket) {
         // Without a connection of its own the child must not use its parent's.
         Some((_, Err(_))) => process::orphan(),
     }
-    crate::mapping::pages::after_fork();
+    pages::after_fork(ticket.held.ok().flatten());
 }
 
 /// What a child that `clone` starts on a stack of its own runs.

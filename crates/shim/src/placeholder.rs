@@ -73,13 +73,7 @@ pub fn create(volume: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno>
 /// Makes a descriptor that is sent to another process for an open file: close-on-exec, not readable.
 pub fn create_to_pass(volume: u64, file: FileRef, secret: u64) -> Result<c_int, Errno> {
     let fd = create_named(&name(volume, file, Some(secret)), true)?;
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0; 20];
-    for (to, from) in path.iter_mut().skip(14).zip(crate::report::decimal(fd as u64, &mut digits)) {
-        *to = *from;
-    }
-    let path = CStr::from_bytes_until_nul(&path).unwrap_or(c"");
-    let unreadable = sys::open(path, libc::O_WRONLY | libc::O_CLOEXEC, 0);
+    let unreadable = sys::open_again(fd, libc::O_WRONLY | libc::O_CLOEXEC);
     let _ = weft_client::sys::close(fd);
     unreadable
 }

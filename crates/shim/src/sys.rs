@@ -54,6 +54,17 @@ pub fn open(path: &CStr, flags: c_int, mode: u32) -> Result<c_int, Errno> {
     call!(openat, libc::AT_FDCWD, path.as_ptr(), flags, mode).map(|fd| fd as c_int)
 }
 
+/// Opens what a descriptor leads to once more: an open file of its own, whatever became of the name.
+pub fn open_again(fd: c_int, flags: c_int) -> Result<c_int, Errno> {
+    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0; 20];
+    let number = u64::try_from(fd).map_err(|_| libc::EBADF)?;
+    for (to, from) in path.iter_mut().skip(14).zip(crate::report::decimal(number, &mut digits)) {
+        *to = *from;
+    }
+    open(CStr::from_bytes_until_nul(&path).unwrap_or(c""), flags, 0)
+}
+
 /// Whether a path leads anywhere; `flags` as in `faccessat`.
 pub fn exists(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<(), Errno> {
     call!(faccessat2, dirfd, path, libc::F_OK, flags).map(drop)

@@ -61,12 +61,13 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     if open_access(ask, &open) == libc::O_RDONLY {
         return Err(Failure(libc::EBADF));
     }
-    let data = ask.data()?;
+    let mut data = ask.data()?;
     let volume = ask.volume;
     let inode = &open.inode;
     let shared = volume.files.shared(open.file);
     let flags = shared.flags.load(Relaxed) as i32;
-    let own_offset = ask.arg(1) == AT_FILE_OFFSET;
+    let in_place = ask.arg(2) != 0;
+    let own_offset = ask.arg(1) == AT_FILE_OFFSET && !in_place;
     if !data.is_empty() && volume.inodes.may_have_set_id(inode) {
         drop_set_id(ask, inode.ino)?;
     }
@@ -74,6 +75,14 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     volume.inodes.drain(inode, true)?;
     let size = volume.inodes.size(inode);
     let offset = match own_offset {
+        _ if in_place => {
+            let below = size.saturating_sub(ask.arg(1)).min(data.len() as u64);
+            data = &data[..below as usize];
+            if data.is_empty() {
+                return done(0);
+            }
+            ask.arg(1)
+        }
         // As in Linux, an offset does not keep O_APPEND from appending.
         _ if flags & libc::O_APPEND != 0 => size,
         true => shared.offset.load(Relaxed),

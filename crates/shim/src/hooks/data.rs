@@ -246,7 +246,8 @@ hooks! {
     }
 
     fn sync() -> () {
-        if process::is_connected()
+        // Even in a process that has not used the volume: what others wrote is meant, too.
+        if process::is_on()
             && let Ok(client) = process::client()
         {
             let _ = client.sync();

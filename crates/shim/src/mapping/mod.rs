@@ -10,6 +10,7 @@
 //! What a copy costs is memory: as much as is mapped, not reclaimable as a kernel's page cache is.
 
 pub mod copies;
+pub mod object;
 pub mod pages;
 
 use crate::{process, sys};

@@ -1,26 +1,19 @@
 //! Pages that processes share: writable shared maps.
 //!
-//! ```text
-//!  /dev/shm/weft-<volume>-<user>/<inode>-<birth>        pages: what every map of the inode maps
-//!                               /<inode>-<birth>.base   one page of header, then what the volume holds of them
-//! ```
-//!
-//! The first process that maps an inode loads its bytes into both files; a page that differs from its base was changed
-//! through a map and is written to the volume by `msync`, `fsync`, `munmap` and at the end of the process. A process that
-//! maps holds a shared `flock` on the pages as long as it does; the last one takes the files away. When a process was
-//! killed, its changes are still in the pages, and whoever maps the inode next writes them to the volume first.
+//! The first process that maps an inode loads its bytes ([`super::object`] tells where); what is stored to them through a map
+//! is written to the volume by `msync`, `fsync`, `munmap` and at the end of the process. When a process was killed, its stores
+//! are still in the pages, and whoever maps the inode next writes them to the volume first.
 //!
 //! A process that maps an inode also keeps its own `write`s, `read`s and truncations of it in step with the pages. What
 //! other processes `write` without mapping the file is not seen through the maps: see `docs/shim.md`.
 //!
-//! Locks: [`STATE`] excludes the threads of this process, a record lock of the open file on the base excludes other processes
-//! while bytes are loaded or written back.
+//! Locks: [`STATE`] excludes the threads of this process, [`Object::exclusively`] other processes.
 
-use super::{PAGE_BYTES, Request, keep, let_go, page_up};
+use super::object::{NO_OBJECT, Object, close_pair};
+use super::{Request, page_up};
 use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
-use crate::shadow::{Path, path_of};
-use crate::{process, program, shadow, sys};
+use crate::{process, sys};
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::{Client, Errno, FileRef, WireAttr};
@@ -29,23 +22,6 @@ use weft_client::{Client, Errno, FileRef, WireAttr};
 const OBJECTS_MAX: usize = 64;
 /// Maps at once.
 const MAPS_MAX: usize = 1024;
-/// Bytes compared and moved at once.
-const CHUNK_BYTES: usize = 64 * 1024;
-
-/// An inode whose pages this process maps.
-#[derive(Clone, Copy)]
-struct Object {
-    ino: u64,
-    birth_ns: i64,
-    /// A reference of this object's own, able to write.
-    file: FileRef,
-    pages: c_int,
-    base: c_int,
-    /// Maps of it; 0 = the entry is free.
-    maps: u32,
-    /// Whether any map could ever write.
-    writable: bool,
-}
 
 #[derive(Clone, Copy)]
 struct Map {
@@ -61,8 +37,6 @@ struct State {
     maps: [Map; MAPS_MAX],
 }
 
-const NO_OBJECT: Object =
-    Object { ino: 0, birth_ns: 0, file: FileRef(0), pages: -1, base: -1, maps: 0, writable: false };
 const NO_MAP: Map = Map { at: 0, len: 0, offset: 0, object: 0 };
 static STATE: Locked<State> =
     Locked::new(State { objects: [NO_OBJECT; OBJECTS_MAX], maps: [NO_MAP; MAPS_MAX] });
@@ -73,197 +47,6 @@ static MAPS: AtomicU32 = AtomicU32::new(0);
 #[inline(always)]
 pub fn any() -> bool {
     MAPS.load(Relaxed) != 0
-}
-
-// ---- the files ------------------------------------------------------------------------------------------------------
-
-/// What the name of the base has behind that of the pages.
-const BASE: &[u8] = b".base";
-
-fn open_file(path: &Path) -> Result<c_int, Errno> {
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    sys::open(path.c_str(), flags, 0o600).map(keep)
-}
-
-impl Object {
-    /// Opens the pages of an inode and holds them.
-    fn open(client: &Client, attr: &WireAttr, file: FileRef) -> Result<Object, Errno> {
-        shadow::make_directory(client)?;
-        let paths = [&b""[..], BASE].map(|suffix| path_of(client, attr.ino, attr.btime_ns, suffix));
-        let [pages_path, base_path] = &paths;
-        loop {
-            let pages = open_file(pages_path)?;
-            let base = match open_file(base_path) {
-                Ok(base) => base,
-                Err(error) => {
-                    let_go(pages);
-                    return Err(error);
-                }
-            };
-            let mut object =
-                Object { ino: attr.ino, birth_ns: attr.btime_ns, file, pages, base, ..NO_OBJECT };
-            match object.hold(client) {
-                Ok(true) => return Ok(object),
-                // Taken away between opening and holding.
-                Ok(false) => object.close(),
-                Err(error) => {
-                    object.close();
-                    return Err(error);
-                }
-            }
-        }
-    }
-
-    /// Marks the pages as in use by this process; false when they have been taken away meanwhile.
-    fn hold(&mut self, client: &Client) -> Result<bool, Errno> {
-        if sys::flock(self.pages, libc::LOCK_EX | libc::LOCK_NB).is_ok() && self.is_linked()? {
-            // Nobody maps them: fresh, or left behind by a process that was killed.
-            self.write_back(client, 0, u64::MAX)?;
-            self.set_valid(0)?;
-            sys::ftruncate(self.pages, 0)?;
-            sys::ftruncate(self.base, PAGE_BYTES)?;
-        }
-        sys::flock(self.pages, libc::LOCK_SH)?;
-        self.is_linked()
-    }
-
-    fn is_linked(&self) -> Result<bool, Errno> {
-        Ok(sys::fstat(self.pages)?.st_nlink > 0 && sys::fstat(self.base)?.st_nlink > 0)
-    }
-
-    fn close(&mut self) {
-        let_go(std::mem::replace(&mut self.pages, -1));
-        let_go(std::mem::replace(&mut self.base, -1));
-    }
-
-    /// Excludes other processes while `act` runs.
-    fn exclusively<R>(&self, act: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-        // SAFETY: an all-zero flock is valid: from the start to the end.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = libc::F_WRLCK as _;
-        while let Err(error) = sys::fcntl(self.base, libc::F_OFD_SETLKW, &raw mut lock as usize) {
-            if error != libc::EINTR {
-                return Err(error);
-            }
-        }
-        let result = act();
-        lock.l_type = libc::F_UNLCK as _;
-        let _ = sys::fcntl(self.base, libc::F_OFD_SETLK, &raw mut lock as usize);
-        result
-    }
-
-    /// How many bytes of the file are loaded.
-    fn valid(&self) -> Result<u64, Errno> {
-        let mut word = [0; 8];
-        let n = weft_client::sys::pread(self.base, &mut word, 0)?;
-        Ok(if n == 8 { u64::from_le_bytes(word) } else { 0 })
-    }
-
-    fn set_valid(&self, valid: u64) -> Result<(), Errno> {
-        sys::pwrite_all(self.base, &valid.to_le_bytes(), 0)
-    }
-
-    /// Puts bytes that the volume holds into pages and base.
-    fn put(&self, bytes: &[u8], offset: u64) -> Result<(), Errno> {
-        sys::pwrite_all(self.pages, bytes, offset)?;
-        sys::pwrite_all(self.base, bytes, PAGE_BYTES + offset)
-    }
-
-    /// Loads bytes `from..to` of the volume. Nobody has written pages and base from `fresh` on: zeros need not be put there
-    /// and take no memory.
-    fn load(&self, client: &Client, from: u64, to: u64, fresh: u64) -> Result<(), Errno> {
-        let mut chunk = [0; CHUNK_BYTES];
-        let mut at = from;
-        while at < to {
-            let wanted = (to - at).min(CHUNK_BYTES as u64) as usize;
-            let n = client.pread(self.file, chunk.get_mut(..wanted).unwrap_or(&mut []), at)?;
-            if n == 0 {
-                break;
-            }
-            let bytes = chunk.get(..n).unwrap_or(&[]);
-            if at < fresh || !program::is_zero(bytes) {
-                self.put(bytes, at)?;
-            }
-            at += n as u64;
-        }
-        Ok(())
-    }
-
-    /// Makes the pages as long as the file is now.
-    fn fit(&self, client: &Client) -> Result<(), Errno> {
-        self.exclusively(|| {
-            let size = client.fstat(self.file)?.size;
-            let valid = self.valid()?;
-            if size > valid {
-                sys::ftruncate(self.pages, page_up(size).max(sys::fstat(self.pages)?.st_size as u64))?;
-                // Behind the file's end the last page may hold what was stored there through a map.
-                self.load(client, valid, size, page_up(valid))?;
-            } else if size < valid {
-                // By way of the exact size, so that the rest of the last page is zero again.
-                sys::ftruncate(self.pages, size)?;
-                sys::ftruncate(self.base, PAGE_BYTES + size)?;
-                sys::ftruncate(self.pages, page_up(size))?;
-            }
-            self.set_valid(size)
-        })
-    }
-
-    /// Writes the pages in `from..to` that were changed through maps to the volume.
-    fn write_back(&self, client: &Client, from: u64, to: u64) -> Result<(), Errno> {
-        self.exclusively(|| {
-            let to = to.min(self.valid()?);
-            let (mut pages, mut base) = ([0; CHUNK_BYTES], [0; CHUNK_BYTES]);
-            let mut at = self.data_from(from);
-            while at < to {
-                let wanted = (to - at).min(CHUNK_BYTES as u64) as usize;
-                let n = weft_client::sys::pread(self.pages, pages.get_mut(..wanted).unwrap_or(&mut []), at)?;
-                base.fill(0);
-                weft_client::sys::pread(self.base, base.get_mut(..n).unwrap_or(&mut []), PAGE_BYTES + at)?;
-                let page = PAGE_BYTES as usize;
-                for (number, (new, old)) in pages.chunks(page).zip(base.chunks(page)).enumerate() {
-                    let start = number * page;
-                    let len = n.saturating_sub(start).min(page);
-                    let (Some(new), Some(old)) = (new.get(..len), old.get(..len)) else { continue };
-                    if new != old {
-                        let offset = at + start as u64;
-                        client.pwrite(self.file, new, offset)?;
-                        sys::pwrite_all(self.base, new, PAGE_BYTES + offset)?;
-                    }
-                }
-                if n == 0 {
-                    break;
-                }
-                at = self.data_from(at + n as u64);
-            }
-            Ok(())
-        })
-    }
-
-    /// The beginning of the page, but not before `at`, of the next byte from `at` on that pages or base hold; where neither
-    /// does, nothing was changed.
-    fn data_from(&self, at: u64) -> u64 {
-        let next = |fd, offset| sys::lseek(fd, offset as i64, libc::SEEK_DATA);
-        let pages = next(self.pages, at).unwrap_or(u64::MAX);
-        let base = next(self.base, PAGE_BYTES + at).map_or(u64::MAX, |found| found - PAGE_BYTES);
-        (pages.min(base) & !(PAGE_BYTES - 1)).max(at)
-    }
-
-    /// The last map of this process is gone.
-    fn release(&mut self, client: &Client) {
-        if self.writable {
-            let _ = self.write_back(client, 0, u64::MAX);
-        }
-        // Only the last process gets this.
-        if sys::flock(self.pages, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
-            let _ = sys::unlink(path_of(client, self.ino, self.birth_ns, BASE).c_str());
-            let _ = sys::unlink(path_of(client, self.ino, self.birth_ns, b"").c_str());
-            // Fails while others have files there.
-            let _ = sys::rmdir(shadow::directory(client).c_str());
-        }
-        self.close();
-        let _ = client.give_back(self.file);
-        *self = NO_OBJECT;
-    }
 }
 
 // ---- maps -----------------------------------------------------------------------------------------------------------
@@ -467,49 +250,59 @@ pub unsafe fn remap(
 
 // ---- keeping this process's own reads and writes in step ------------------------------------------------------------
 
-/// Does `act` with the object of an open file's inode, when this process maps it.
-fn with_object(file: FileRef, act: impl FnOnce(&Client, &Object) -> Result<(), Errno>) -> Result<(), Errno> {
-    let client = process::client()?;
-    let ino = match client.ino_here(file) {
-        Some(ino) => ino,
-        None => client.fstat(file)?.ino,
-    };
-    STATE.with(|state| match state.object_of(ino) {
-        Some((_, object)) => act(client, object),
-        None => Ok(()),
-    })
+/// The inode of an open file.
+fn ino_of(client: &Client, file: FileRef) -> Result<u64, Errno> {
+    match client.ino_here(file) {
+        Some(ino) => Ok(ino),
+        None => Ok(client.fstat(file)?.ino),
+    }
 }
 
 /// Before bytes of a file are read, or made durable: what maps changed has to be in the volume.
 #[cold]
 pub fn before_read(file: FileRef) -> Result<(), Errno> {
-    with_object(
-        file,
-        |client, object| if object.writable { object.write_back(client, 0, u64::MAX) } else { Ok(()) },
-    )
-}
-
-/// After `len` bytes were written, at `offset` or up to the file offset.
-#[cold]
-pub fn after_write(file: FileRef, offset: Option<u64>, len: usize) -> Result<(), Errno> {
-    with_object(file, |client, object| {
-        let end = match offset {
-            Some(offset) => offset + len as u64,
-            None => client.seek(file, 0, libc::SEEK_CUR)?,
-        };
-        let start = end.saturating_sub(len as u64);
-        let valid = object.valid()?;
-        if start < valid {
-            object.exclusively(|| object.load(client, start, end.min(valid), u64::MAX))?;
-        }
-        object.fit(client)
+    let client = process::client()?;
+    let ino = ino_of(client, file)?;
+    STATE.with(|state| match state.object_of(ino) {
+        Some((_, object)) if object.writable => object.write_back(client, 0, u64::MAX),
+        _ => Ok(()),
     })
 }
 
-/// After a file was truncated or extended.
+/// Writes by `act`, at `offset` or up to the file offset; `act` returns the bytes it wrote.
 #[cold]
-pub fn after_resize(file: FileRef) -> Result<(), Errno> {
-    with_object(file, |client, object| object.fit(client))
+pub fn write(
+    file: FileRef,
+    offset: Option<u64>,
+    act: impl Fn(&Client) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    changing(file, |client| {
+        let written = act(client)?;
+        let end = match offset {
+            Some(offset) => offset.saturating_add(written as u64),
+            None => client.seek(file, 0, libc::SEEK_CUR)?,
+        };
+        Ok((written, end.saturating_sub(written as u64), end))
+    })
+}
+
+/// Changes bytes of a file, all from `offset` on at most, by `act`.
+#[cold]
+pub fn change(file: FileRef, offset: u64, act: impl Fn(&Client) -> Result<(), Errno>) -> Result<(), Errno> {
+    changing(file, |client| act(client).map(|()| ((), offset, u64::MAX)))
+}
+
+fn changing<R>(file: FileRef, act: impl Fn(&Client) -> Result<(R, u64, u64), Errno>) -> Result<R, Errno> {
+    let client = process::client()?;
+    let ino = ino_of(client, file)?;
+    let here = STATE.with(|state| {
+        let (_, object) = state.object_of(ino)?;
+        Some(object.change(client, || act(client)))
+    });
+    match here {
+        Some(result) => result,
+        None => act(client).map(|(result, _, _)| result),
+    }
 }
 
 // ---- the process ----------------------------------------------------------------------------------------------------
@@ -544,21 +337,51 @@ pub fn release_all() {
     }
 }
 
-/// In a forked child: the pages are held by an open file of the child's own, so that parent and child count as two.
-pub fn after_fork() {
-    STATE.force_open();
+/// What a child that is about to be forked holds its pages by: of each inode, two descriptors.
+pub struct Held {
+    of: [(u64, (c_int, c_int)); OBJECTS_MAX],
+    count: usize,
+}
+
+/// Before a fork: the child will count as a process of its own, and does so from before its parent can let go. `None` when
+/// nothing is mapped. `EMFILE` and the like when there are no descriptors for it.
+pub fn before_fork() -> Result<Option<Held>, Errno> {
     if !any() {
-        return;
+        return Ok(None);
     }
-    let Ok(client) = process::client() else { return };
     STATE.with(|state| {
-        for object in state.objects.iter_mut().filter(|object| object.maps > 0) {
-            let paths = [&b""[..], BASE].map(|suffix| path_of(client, object.ino, object.birth_ns, suffix));
-            let [pages, base] = paths.each_ref().map(open_file);
-            if let (Ok(pages), Ok(base)) = (pages, base) {
-                let _ = sys::flock(pages, libc::LOCK_SH);
-                object.close();
-                (object.pages, object.base) = (pages, base);
+        let mut held = Held { of: [(0, (-1, -1)); OBJECTS_MAX], count: 0 };
+        for (object, place) in state.objects.iter().filter(|object| object.maps > 0).zip(&mut held.of) {
+            match object.held_anew() {
+                Ok(pair) => *place = (object.ino, pair),
+                Err(error) => {
+                    held.let_go();
+                    return Err(error);
+                }
+            }
+            held.count += 1;
+        }
+        Ok(Some(held))
+    })
+}
+
+impl Held {
+    /// In the parent, or when there is no child.
+    pub fn let_go(&self) {
+        self.of.iter().take(self.count).for_each(|(_, pair)| close_pair(*pair));
+    }
+}
+
+/// In a forked child.
+pub fn after_fork(held: Option<Held>) {
+    STATE.force_open();
+    let Some(held) = held else { return };
+    STATE.with(|state| {
+        for (ino, pair) in held.of.iter().take(held.count) {
+            match state.object_of(*ino) {
+                Some((_, object)) => object.adopt(*pair),
+                // Another thread unmapped it before the fork.
+                None => close_pair(*pair),
             }
         }
     });

@@ -122,6 +122,7 @@ impl CrcTable for SharedCrc {
 /// A served volume, fresh.
 pub struct Served {
     server: Option<Server>,
+    mount: Box<dyn Fn() -> Volume>,
     socket: PathBuf,
     _dir: TempDir,
 }
@@ -135,39 +136,49 @@ impl Served {
         let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
         let crc = Arc::new(SharedMemory::create("crc", blocks as usize * 4).unwrap());
         Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
-        let options = MountOptions {
-            crc_table: Some(Arc::new(SharedCrc(crc.clone(), blocks as usize))),
-            dirty_bytes_max: 1 << 20,
-            ..MountOptions::default()
+        let tag = volume_tag();
+        let mount = move || {
+            let options = MountOptions {
+                crc_table: Some(Arc::new(SharedCrc(crc.clone(), blocks as usize))),
+                dirty_bytes_max: 1 << 20,
+                ..MountOptions::default()
+            };
+            let lfs = Arc::new(Lfs::mount(device.clone(), options).unwrap());
+            let direct = device.direct_read().unwrap();
+            // SAFETY: the device is alive, and so its descriptor.
+            let file: OwnedFd = unsafe { BorrowedFd::borrow_raw(direct.fd) }.try_clone_to_owned().unwrap();
+            let direct = DirectImage {
+                file,
+                base: direct.base,
+                mappable: direct.mappable,
+                kind: weft_server::ImageKind::Device,
+                zone_bytes: info.zone_bytes(),
+                device_blocks: blocks,
+                crc: crc.clone(),
+                count_reads: Box::new(|_, _| {}),
+            };
+            let ticking = lfs.clone();
+            Volume::new(VolumeOptions {
+                fs: lfs,
+                engine: Arc::new(Engine::new(Mode::Suffix, None, 0).unwrap()),
+                direct: leases.then_some(direct),
+                tag,
+                volume_bytes: Box::new(|| 0),
+                tick: Box::new(move || drop(ticking.tick())),
+            })
+            .unwrap()
         };
-        let lfs = Arc::new(Lfs::mount(device.clone(), options).unwrap());
-        let direct = device.direct_read().unwrap();
-        // SAFETY: the device is alive, and so its descriptor.
-        let file: OwnedFd = unsafe { BorrowedFd::borrow_raw(direct.fd) }.try_clone_to_owned().unwrap();
-        let direct = DirectImage {
-            file,
-            base: direct.base,
-            mappable: direct.mappable,
-            kind: weft_server::ImageKind::Device,
-            zone_bytes: info.zone_bytes(),
-            device_blocks: blocks,
-            crc,
-            count_reads: Box::new(|_, _| {}),
-        };
-        let ticking = lfs.clone();
-        let volume = Volume::new(VolumeOptions {
-            fs: lfs,
-            engine: Arc::new(Engine::new(Mode::Suffix, None, 0).unwrap()),
-            direct: leases.then_some(direct),
-            tag: 0x5ee0_0000_0000_0000 | u64::from(std::process::id()) << 8 | u64::from(leases),
-            volume_bytes: Box::new(|| 0),
-            tick: Box::new(move || drop(ticking.tick())),
-        })
-        .unwrap();
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
-        let server = Server::start(volume, &socket).unwrap();
-        Served { server: Some(server), socket, _dir: dir }
+        let server = Server::start(mount(), &socket).unwrap();
+        Served { server: Some(server), mount: Box::new(mount), socket, _dir: dir }
+    }
+
+    /// Another server serves the volume at the same socket.
+    pub fn restart(&mut self) {
+        self.shell("sync");
+        self.stop();
+        self.server = Some(Server::start((self.mount)(), &self.socket).unwrap());
     }
 
     /// A command that sees the volume at `/weft`.
@@ -203,6 +214,13 @@ impl Served {
     pub fn stop(&mut self) {
         drop(self.server.take());
     }
+}
+
+/// Different for each volume: what stands for its inodes in `/dev/shm` bears it.
+fn volume_tag() -> u64 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    0x5ee0_0000_0000_0000 | u64::from(std::process::id()) << 16 | u64::from(number)
 }
 
 /// A directory of the native file system.

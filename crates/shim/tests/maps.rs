@@ -1,0 +1,211 @@
+//! Writable shared maps across processes, kills and servers.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use support::{Served, probe};
+
+/// A process with one file and one map of it, which does what it is told.
+struct Mapper {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Mapper {
+    /// A process that has opened `file`.
+    fn start(served: &Served, file: &str) -> Mapper {
+        let mut command = served.command(probe("mapper"));
+        let mut child = command.arg("/weft").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut mapper = Mapper { child, input, output };
+        assert_eq!(mapper.tell(&format!("open {file}")), "opened");
+        mapper
+    }
+
+    /// A process that has mapped the first `len` bytes of `file`.
+    fn mapping(served: &Served, file: &str, len: usize) -> Mapper {
+        let mut mapper = Mapper::start(served, file);
+        assert_eq!(mapper.tell(&format!("map {len}")), "mapped");
+        mapper
+    }
+
+    fn begin(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn tell(&mut self, line: &str) -> String {
+        self.begin(line);
+        self.answer()
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends it in good order.
+    fn end(mut self) {
+        self.input = None;
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn stores_of_one_process_are_seen_by_another() {
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut one = Mapper::start(&served, "f");
+        assert_eq!(one.tell("truncate 8192"), "0");
+        assert_eq!(one.tell("map 8192"), "mapped");
+        let mut two = Mapper::mapping(&served, "f", 8192);
+        one.tell("store 5000 one");
+        assert_eq!(two.tell("show 5000 4"), "one.");
+        assert_eq!(two.tell("read 5000 4"), "one.");
+        two.tell("write 5001 two");
+        assert_eq!(one.tell("show 5000 5"), "otwo.");
+        one.end();
+        two.end();
+    }
+}
+
+#[test]
+fn a_forked_child_goes_on_with_the_pages_that_others_map() {
+    let served = Served::new(true);
+    let mut parent = Mapper::start(&served, "f");
+    parent.tell("truncate 4096");
+    parent.tell("map 4096");
+    parent.tell("store 0 parent");
+    assert_eq!(parent.tell("fork"), "forked");
+    let mut child = parent;
+    let mut other = Mapper::mapping(&served, "f", 4096);
+    assert_eq!(other.tell("show 0 6"), "parent");
+    child.tell("store 0 child.");
+    assert_eq!(other.tell("show 0 6"), "child.");
+    other.tell("store 100 other");
+    assert_eq!(child.tell("show 100 5"), "other");
+    child.end();
+    other.end();
+    assert_eq!(Mapper::start(&served, "f").tell("read 100 5"), "other");
+}
+
+#[test]
+fn what_was_written_after_a_process_was_killed_is_not_undone_by_what_it_had_stored() {
+    let served = Served::new(true);
+    let mut killed = Mapper::start(&served, "f");
+    killed.tell("truncate 12288");
+    killed.tell("map 12288");
+    for at in [0, 100, 5000, 9000] {
+        killed.tell(&format!("store {at} stored"));
+    }
+    killed.kill();
+    let mut writer = Mapper::start(&served, "f");
+    assert_eq!(writer.tell("write 0 writer"), "6");
+    assert_eq!(writer.tell("truncate 9003"), "0");
+    let mut next = Mapper::mapping(&served, "f", 12288);
+    assert_eq!(next.tell("show 0 7"), "writer.");
+    for at in [100, 5000] {
+        assert_eq!(next.tell(&format!("show {at} 7")), "stored.");
+        assert_eq!(writer.tell(&format!("read {at} 7")), "stored.");
+    }
+    assert_eq!(next.tell("show 9000 6"), "sto...");
+    assert_eq!(next.tell("size"), "9003");
+}
+
+#[test]
+fn what_a_killed_process_stored_is_there_when_another_server_serves() {
+    let mut served = Served::new(true);
+    let mut killed = Mapper::start(&served, "f");
+    killed.tell("truncate 4096");
+    killed.tell("map 4096");
+    killed.tell("store 7 stored");
+    killed.kill();
+    served.restart();
+    let mut next = Mapper::mapping(&served, "f", 4096);
+    assert_eq!(next.tell("show 7 6"), "stored");
+    assert_eq!(next.tell("read 7 6"), "stored");
+}
+
+#[test]
+fn pages_of_a_server_that_is_gone_are_not_joined() {
+    let mut served = Served::new(true);
+    let mut old = Mapper::start(&served, "f");
+    old.tell("truncate 4096");
+    old.tell("map 4096");
+    old.tell("store 0 old");
+    assert_eq!(old.tell("msync"), "0");
+    served.restart();
+    assert_eq!(Mapper::start(&served, "f").tell("write 0 new"), "3");
+    let mut one = Mapper::mapping(&served, "f", 4096);
+    assert_eq!(one.tell("show 0 3"), "new");
+    // Its memory is left to it, and nothing else.
+    assert_eq!(old.tell("show 0 3"), "old");
+    old.tell("store 0 OLD");
+    assert_eq!(old.tell("msync"), "EIO");
+    assert_eq!(old.tell("map 4096"), "EIO");
+    assert_eq!(one.tell("show 0 3"), "new");
+    // Nor does its end take the names of the new pages away.
+    old.end();
+    one.tell("store 10 one");
+    let mut two = Mapper::mapping(&served, "f", 4096);
+    assert_eq!(two.tell("show 10 3"), "one");
+    two.tell("store 20 two");
+    assert_eq!(one.tell("show 20 3"), "two");
+    one.end();
+    two.end();
+    let mut last = Mapper::start(&served, "f");
+    assert_eq!(last.tell("read 0 3"), "new");
+    assert_eq!(last.tell("read 10 13"), "one.......two");
+}
+
+#[test]
+fn a_file_that_has_become_shorter_under_another_server_leaves_old_maps_whole() {
+    let mut served = Served::new(true);
+    let mut old = Mapper::start(&served, "f");
+    old.tell("truncate 16384");
+    old.tell("map 16384");
+    old.tell("store 12000 old");
+    served.restart();
+    let mut next = Mapper::start(&served, "f");
+    assert_eq!(next.tell("truncate 100"), "0");
+    assert_eq!(next.tell("map 4096"), "mapped");
+    assert_eq!(next.tell("size"), "100");
+    assert_eq!(old.tell("show 12000 3"), "old");
+}
+
+#[test]
+fn a_map_of_a_descriptor_that_appends_is_written_in_place() {
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut mapper = Mapper::start(&served, "f 1");
+        mapper.tell("truncate 4096");
+        mapper.tell("map 4096");
+        mapper.tell("store 3 inside");
+        assert_eq!(mapper.tell("msync"), "0");
+        assert_eq!(mapper.tell("size"), "4096");
+        assert_eq!(Mapper::start(&served, "f").tell("read 0 10"), "...inside.");
+    }
+}
+
+#[test]
+fn writes_are_not_undone_by_stores_of_another_process_on_the_same_page() {
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut writer = Mapper::start(&served, "f");
+        writer.tell("truncate 4096");
+        writer.tell("map 4096");
+        let mut storer = Mapper::mapping(&served, "f", 4096);
+        storer.begin("stores 2000");
+        assert_eq!(writer.tell("writes 2000"), "0", "leases {leases}: writes that were undone");
+        assert_eq!(storer.answer(), "0");
+    }
+}

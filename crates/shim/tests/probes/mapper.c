@@ -1,0 +1,97 @@
+/* Does what it is told on standard input with one file and one map of it, a line of answer for each line. */
+#include "probe.h"
+
+static const char *answer(long result) {
+    static char text[32];
+    if (result < 0) return strerrorname_np(errno);
+    snprintf(text, sizeof text, "%ld", result);
+    return text;
+}
+
+/* Bytes with a dot for each NUL. */
+static const char *shown(const char *bytes, long len) {
+    static char text[4096];
+    for (long i = 0; i < len; i++) text[i] = bytes[i] ? bytes[i] : '.';
+    text[len] = 0;
+    return text;
+}
+
+static void probe(void) {
+    char line[4096], what[32], text[2048];
+    int fd = -1;
+    char *map = NULL;
+    long mapped = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin)) {
+        long number = 0, len = 0;
+        *text = 0;
+        sscanf(line, "%31s", what);
+        if (!strcmp(what, "open")) {
+            sscanf(line, "%*s %2047s %ld", text, &number);
+            fd = open(at(text), O_RDWR | O_CREAT | (number ? O_APPEND : 0), 0644);
+            puts(fd < 0 ? answer(fd) : "opened");
+        } else if (!strcmp(what, "map")) {
+            sscanf(line, "%*s %ld", &mapped);
+            map = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            puts(map == MAP_FAILED ? strerrorname_np(errno) : "mapped");
+        } else if (!strcmp(what, "unmap")) {
+            puts(answer(munmap(map, mapped)));
+        } else if (!strcmp(what, "store")) {
+            sscanf(line, "%*s %ld %2047s", &number, text);
+            memcpy(map + number, text, strlen(text));
+            puts("stored");
+        } else if (!strcmp(what, "show")) {
+            sscanf(line, "%*s %ld %ld", &number, &len);
+            puts(shown(map + number, len));
+        } else if (!strcmp(what, "msync")) {
+            puts(answer(msync(map, mapped, MS_SYNC)));
+        } else if (!strcmp(what, "read")) {
+            sscanf(line, "%*s %ld %ld", &number, &len);
+            long n = pread(fd, text, len, number);
+            puts(n < 0 ? answer(n) : shown(text, n));
+        } else if (!strcmp(what, "write")) {
+            sscanf(line, "%*s %ld %2047s", &number, text);
+            puts(answer(pwrite(fd, text, strlen(text), number)));
+        } else if (!strcmp(what, "truncate")) {
+            sscanf(line, "%*s %ld", &number);
+            puts(answer(ftruncate(fd, number)));
+        } else if (!strcmp(what, "size")) {
+            struct stat st;
+            puts(answer(fstat(fd, &st) ? -1 : st.st_size));
+        } else if (!strcmp(what, "fork")) {
+            /* The child goes on with the map, its parent lets it go. */
+            int ready[2];
+            char byte;
+            pipe(ready);
+            pid_t child = fork();
+            if (child) {
+                munmap(map, mapped);
+                close(fd);
+                write(ready[1], "x", 1);
+                waitpid(child, NULL, 0);
+                return;
+            }
+            read(ready[0], &byte, 1);
+            puts("forked");
+        } else if (!strcmp(what, "writes")) {
+            /* Each write is there until the next, whatever others store beside it. */
+            long wrong = 0;
+            sscanf(line, "%*s %ld", &number);
+            for (long i = 1; i <= number; i++) {
+                long got = 0;
+                pwrite(fd, &i, sizeof i, 0);
+                usleep(20);
+                pread(fd, &got, sizeof got, 0);
+                wrong += got != i;
+            }
+            puts(answer(wrong));
+        } else if (!strcmp(what, "stores")) {
+            sscanf(line, "%*s %ld", &number);
+            for (long i = 1; i <= number; i++) {
+                memcpy(map + 512, &i, sizeof i);
+                msync(map, mapped, MS_ASYNC);
+            }
+            puts("0");
+        }
+    }
+}
