@@ -295,12 +295,19 @@ impl Mounted {
         })
     }
 
-    /// Tells the volume from others on this machine.
+    /// Tells the volume from others on this machine, whenever it is served: a copy of an image has the same UUID and is
+    /// another file.
     fn tag(&self) -> u64 {
-        use std::hash::{BuildHasher, Hasher};
-        let mut hasher = std::hash::RandomState::new().build_hasher();
-        hasher.write(self.name.as_bytes());
-        hasher.write_u32(std::process::id());
+        use std::hash::{DefaultHasher, Hasher};
+        use std::os::unix::fs::MetadataExt;
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&self.lfs.uuid());
+        // A volume in memory is nowhere, and no other has its UUID.
+        if let Ok(place) = std::fs::metadata(&self.name) {
+            for number in [place.dev(), place.ino(), place.rdev()] {
+                hasher.write_u64(number);
+            }
+        }
         hasher.finish()
     }
 

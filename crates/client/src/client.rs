@@ -166,12 +166,12 @@ impl Client {
         [self.socket(), image]
     }
 
-    /// Tells this volume from others.
+    /// Tells this volume from others, whoever serves it.
     pub fn volume_tag(&self) -> u64 {
         self.volume_tag
     }
 
-    /// Tells the server from others that served the volume before or will.
+    /// Tells this server from others, of other volumes and of this one before and later.
     pub fn session(&self) -> u64 {
         self.session
     }

@@ -295,7 +295,7 @@ impl Client {
         }
         // SAFETY: within the CRC table (checked above).
         let wanted = unsafe { (*leases.crc.add(device_block as usize)).load(Relaxed) };
-        let known = VERIFIED.entry(self.volume_tag, device_block, wanted);
+        let known = VERIFIED.entry(self.session, device_block, wanted);
         if known.is_good() {
             return Ok(true);
         }

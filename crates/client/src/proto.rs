@@ -64,9 +64,9 @@ pub struct HelloReply {
     pub image_mappable: u32,
     /// Bytes of the image up to the end of its data area, or of the cache.
     pub image_bytes: u64,
-    /// Tells the volume from others in names of placeholder descriptors.
+    /// Tells the volume from others in names outside it, whoever serves it.
     pub volume_tag: u64,
-    /// Tells this server from others that served the volume before or will.
+    /// Tells this server from others, of other volumes and of this one before and later: open files are its own.
     pub session: u64,
 }
 

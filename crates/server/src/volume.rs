@@ -63,7 +63,8 @@ pub struct VolumeOptions {
     pub engine: Arc<Engine>,
     /// How clients may read by themselves; `None` = they may not.
     pub direct: Option<DirectImage>,
-    /// Tells the volume from others on this machine.
+    /// Tells the volume from others on this machine, the same whenever it is served: what stands for its files outside it
+    /// bears it.
     pub tag: u64,
     /// Bytes that the volume has taken from programs so far: the clock of lifetimes.
     pub volume_bytes: Box<dyn Fn() -> u64 + Send + Sync>,

@@ -46,7 +46,7 @@ pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) 
 
 /// Gives an open file a descriptor; takes over the reference also when it fails.
 pub fn enter(client: &Client, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
-    let fd = match placeholder::create(client.volume_tag(), file, cloexec) {
+    let fd = match placeholder::create(client.session(), file, cloexec) {
         Ok(fd) => fd,
         Err(error) => {
             let _ = client.close(file);

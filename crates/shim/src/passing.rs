@@ -4,7 +4,7 @@
 //!  sender                     server                        receiver
 //!  Pass(file) --------------> a reference under a secret
 //!  sends a memory file named
-//!  weft:<volume>:<file>:<secret>  ----------------------->  sees the name
+//!  weft:<server>:<file>:<secret>  ----------------------->  sees the name
 //!                             the reference is its own <--- Take(file, secret)
 //!                                                           puts a placeholder in its place
 //! ```
@@ -133,7 +133,7 @@ impl Outgoing {
     fn pass(&mut self, file: FileRef) -> Result<c_int, Errno> {
         let Some(place) = self.passed.get_mut(self.count) else { return Err(libc::ETOOMANYREFS) };
         let secret = self.client.pass(file)?;
-        match placeholder::create_to_pass(self.client.volume_tag(), file, secret) {
+        match placeholder::create_to_pass(self.client.session(), file, secret) {
             Ok(fd) => {
                 *place = (fd, file, secret);
                 self.count += 1;
@@ -183,11 +183,11 @@ pub unsafe fn received(message: *const libc::msghdr, flags: c_int) {
             let fd = place.read_unaligned();
             let mut shown = [0; 128];
             let Some(shown) = process::descriptor_name(fd, &mut shown) else { return };
-            if let Some((volume, file)) = placeholder::parse(shown) {
+            if let Some((server, file)) = placeholder::parse(shown) {
                 let cloexec = flags & libc::MSG_CMSG_CLOEXEC != 0;
                 let secret = placeholder::secret(shown);
                 let entered =
-                    secret.ok_or(libc::EBADF).and_then(|secret| enter(fd, volume, file, secret, cloexec));
+                    secret.ok_or(libc::EBADF).and_then(|secret| enter(fd, server, file, secret, cloexec));
                 if entered.is_err() {
                     // Whatever is done with it fails, instead of reading an empty file.
                     table::swap(fd, Some(LOST));
@@ -197,14 +197,14 @@ pub unsafe fn received(message: *const libc::msghdr, flags: c_int) {
     }
 }
 
-fn enter(fd: c_int, volume: u64, file: FileRef, secret: u64, cloexec: bool) -> Result<(), Errno> {
+fn enter(fd: c_int, server: u64, file: FileRef, secret: u64, cloexec: bool) -> Result<(), Errno> {
     let client = process::client()?;
-    if client.volume_tag() != volume || !table::holds(fd) {
+    if client.session() != server || !table::holds(fd) {
         return Err(libc::EXDEV);
     }
     client.take(file, secret)?;
     let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
-    let moved = placeholder::create(volume, file, true).and_then(|made| {
+    let moved = placeholder::create(server, file, true).and_then(|made| {
         let moved = sys::dup3(made, fd, flags);
         let _ = weft_client::sys::close(made);
         moved

@@ -1,5 +1,5 @@
 //! Placeholder descriptors: each open weft file is a real kernel descriptor, an empty memory file named
-//! `weft:<volume>:<file>` (both hexadecimal). So `dup`, `fork`, `select`, `poll` and close-on-exec are the kernel's, and
+//! `weft:<server>:<file>` (both hexadecimal). So `dup`, `fork`, `select`, `poll` and close-on-exec are the kernel's, and
 //! a program that was executed finds out by the names which of its descriptors are weft files.
 //!
 //! The memory file is sealed: a write that slipped past the hooks fails (`EPERM`) instead of vanishing.
@@ -33,11 +33,11 @@ fn take_hex(text: &[u8]) -> Option<(u64, &[u8])> {
 /// Room for three numbers, two colons and the NUL.
 type Name = [u8; PREFIX.len() + 3 * HEX + 3];
 
-fn name(volume: u64, file: FileRef, secret: Option<u64>) -> Name {
+fn name(server: u64, file: FileRef, secret: Option<u64>) -> Name {
     let mut name = [0; PREFIX.len() + 3 * HEX + 3];
     let (prefix, mut rest) = name.split_at_mut(PREFIX.len());
     prefix.copy_from_slice(PREFIX);
-    for (place, number) in [Some(volume), Some(file.0), secret].into_iter().flatten().enumerate() {
+    for (place, number) in [Some(server), Some(file.0), secret].into_iter().flatten().enumerate() {
         if place > 0 {
             let (colon, behind) = rest.split_at_mut(1);
             colon.copy_from_slice(b":");
@@ -51,12 +51,12 @@ fn name(volume: u64, file: FileRef, secret: Option<u64>) -> Name {
     name
 }
 
-/// The volume and file that a memory file's shown name tells.
+/// The server and file that a memory file's shown name tells.
 pub fn parse(shown: &[u8]) -> Option<(u64, FileRef)> {
     let text = shown.strip_prefix(SHOWN)?.strip_prefix(PREFIX)?;
-    let (volume, text) = take_hex(text)?;
+    let (server, text) = take_hex(text)?;
     let (file, _) = take_hex(text.strip_prefix(b":")?)?;
-    Some((volume, FileRef(file)))
+    Some((server, FileRef(file)))
 }
 
 /// The secret in the shown name of a memory file that was passed to this process.
@@ -66,13 +66,13 @@ pub fn secret(shown: &[u8]) -> Option<u64> {
 }
 
 /// Makes the descriptor of an open file.
-pub fn create(volume: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
-    create_named(&name(volume, file, None), cloexec)
+pub fn create(server: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
+    create_named(&name(server, file, None), cloexec)
 }
 
 /// Makes a descriptor that is sent to another process for an open file: close-on-exec, not readable.
-pub fn create_to_pass(volume: u64, file: FileRef, secret: u64) -> Result<c_int, Errno> {
-    let fd = create_named(&name(volume, file, Some(secret)), true)?;
+pub fn create_to_pass(server: u64, file: FileRef, secret: u64) -> Result<c_int, Errno> {
+    let fd = create_named(&name(server, file, Some(secret)), true)?;
     let unreadable = sys::open_again(fd, libc::O_WRONLY | libc::O_CLOEXEC);
     let _ = weft_client::sys::close(fd);
     unreadable
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_placeholder_tells_its_volume_and_file() {
+    fn a_placeholder_tells_its_server_and_file() {
         let file = FileRef::new(77, 12);
         let fd = create(0xfeed_0000_0000_0001, file, true).unwrap();
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();

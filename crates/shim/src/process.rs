@@ -387,10 +387,10 @@ fn take_over_descriptors(inherited: Option<c_int>) {
     let mut count = 0;
     each_descriptor(|fd| {
         let mut shown = [0; 128];
-        let Some((volume, file)) = descriptor_name(fd, &mut shown).and_then(placeholder::parse) else {
+        let Some((server, file)) = descriptor_name(fd, &mut shown).and_then(placeholder::parse) else {
             return;
         };
-        let known = client.is_some_and(|client| client.volume_tag() == volume);
+        let known = client.is_some_and(|client| client.session() == server);
         match kept.get_mut(count) {
             Some(place) if known => {
                 *place = file;

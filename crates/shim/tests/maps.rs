@@ -4,7 +4,10 @@
 
 mod support;
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use support::{Served, probe};
 
@@ -208,4 +211,28 @@ fn writes_are_not_undone_by_stores_of_another_process_on_the_same_page() {
         assert_eq!(writer.tell("writes 2000"), "0", "leases {leases}: writes that were undone");
         assert_eq!(storer.answer(), "0");
     }
+}
+
+#[test]
+fn what_a_process_that_was_killed_while_it_wrote_back_had_stored_last_is_there() {
+    let served = Served::new(true);
+    let mut killed = Mapper::start(&served, "f");
+    killed.tell("truncate 4096");
+    killed.tell("map 4096");
+    killed.tell("store 0 first");
+    killed.kill();
+    // As if the kill had come between the volume's write and the base's: the volume has the first store, the pages the
+    // next, the base none, and the header says where somebody was at work.
+    assert_eq!(Mapper::start(&served, "f").tell("write 0 first"), "5");
+    let [pages, base] = served.memory_files().try_into().unwrap();
+    let write = |path, bytes: &[u8], at| {
+        OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+    };
+    write(pages, b"later", 0);
+    write(base, &[0u64, 4096].map(u64::to_le_bytes).concat(), 16);
+    let mut next = Mapper::mapping(&served, "f", 4096);
+    assert_eq!(next.tell("show 0 5"), "later");
+    assert_eq!(next.tell("read 0 5"), "later");
+    next.end();
+    assert_eq!(served.memory_files(), [""; 0].map(PathBuf::from));
 }

@@ -12,8 +12,8 @@
 //!
 //! A process holds a shared `flock` on the pages as long as it maps them; the last one takes the files away. Bytes are
 //! loaded and written back under a record lock of the open file on the base, which the kernel frees when its holder dies.
-//! Wherever that is, what is left makes sense: `valid` is written after the bytes that it covers, and bytes that are in the
-//! pages and not yet in the base are written to the volume once more.
+//! Wherever that is, what is left makes sense: `valid` is written after the bytes that it covers, and a write-back says in the
+//! header where it is at work, as there the volume may have a store that the base has not.
 
 use super::{PAGE_BYTES, keep, let_go, page_up};
 use crate::shadow::{Path, path_of};
@@ -54,9 +54,11 @@ struct Header {
     valid: u64,
     /// The server's [`Client::session`].
     session: u64,
+    /// What is being written back, from the first byte to the end; empty when nothing is.
+    at_work: (u64, u64),
 }
 
-const HEADER_BYTES: usize = 16;
+const HEADER_BYTES: usize = 32;
 
 fn open_file(path: &Path) -> Result<c_int, Errno> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -109,7 +111,7 @@ impl Object {
             // Nobody maps them: fresh, or left behind by processes that were killed.
             self.exclusively(|| {
                 self.rescue(client)?;
-                self.set_header(Header { valid: 0, session: client.session() })?;
+                self.set_header(Header { valid: 0, session: client.session(), at_work: (0, 0) })?;
                 sys::ftruncate(self.pages, 0)?;
                 sys::ftruncate(self.base, PAGE_BYTES)
             })?;
@@ -167,22 +169,24 @@ impl Object {
     }
 
     fn header(&self) -> Result<Header, Errno> {
-        let mut words = [0; HEADER_BYTES];
+        let mut bytes = [0; HEADER_BYTES];
         // A file that is shorter has none yet: nothing is loaded, by nobody.
-        read_all(self.base, &mut words, 0)?;
-        let [valid, session] = [&words[..8], &words[8..]].map(|word| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(word);
-            u64::from_le_bytes(bytes)
+        read_all(self.base, &mut bytes, 0)?;
+        let [valid, session, from, to] = std::array::from_fn(|i| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[8 * i..8 * i + 8]);
+            u64::from_le_bytes(word)
         });
-        Ok(Header { valid, session })
+        Ok(Header { valid, session, at_work: (from, to) })
     }
 
     fn set_header(&self, header: Header) -> Result<(), Errno> {
-        let mut words = [0; HEADER_BYTES];
-        words[..8].copy_from_slice(&header.valid.to_le_bytes());
-        words[8..].copy_from_slice(&header.session.to_le_bytes());
-        sys::pwrite_all(self.base, &words, 0)
+        let Header { valid, session, at_work: (from, to) } = header;
+        let mut bytes = [0; HEADER_BYTES];
+        for (place, word) in bytes.chunks_mut(8).zip([valid, session, from, to]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        sys::pwrite_all(self.base, &bytes, 0)
     }
 
     fn valid(&self) -> Result<u64, Errno> {
@@ -311,25 +315,36 @@ impl Object {
     /// Writes what was stored to pages in `from..to` to the volume.
     pub fn write_back(&self, client: &Client, from: u64, to: u64) -> Result<(), Errno> {
         self.exclusively(|| {
-            let to = to.min(self.valid()?);
+            let header = self.header()?;
+            let to = to.min(header.valid);
+            let mut at_work = false;
             self.each_change(from, to, |offset, new, _| {
+                if !at_work {
+                    self.set_header(Header { at_work: (from, to), ..header })?;
+                    at_work = true;
+                }
                 client.store(self.file, new, offset)?;
                 sys::pwrite_all(self.base, new, PAGE_BYTES + offset)
-            })
+            })?;
+            if at_work { self.set_header(Header { at_work: (0, 0), ..header }) } else { Ok(()) }
         })
     }
 
     /// Gives the volume what was stored to pages that are not used any more. The volume may have gone on without them: a byte
-    /// that it has otherwise than the base has it was written later, and stays; so does the file's size.
+    /// that it has otherwise than the base has it was written later, and stays; so does the file's size. But where a
+    /// write-back ended halfway the volume may be ahead of the base by a store, and behind the pages by the next one.
     fn rescue(&self, client: &Client) -> Result<(), Errno> {
-        let to = self.valid()?.min(client.fstat(self.file)?.size);
+        let header = self.header()?;
+        let (from, to) = header.at_work;
+        let size = header.valid.min(client.fstat(self.file)?.size);
         let mut there = [0; CHUNK_BYTES];
-        self.each_change(0, to, |offset, new, old| {
+        self.each_change(0, size, |offset, new, old| {
             let there = there.get_mut(..new.len()).unwrap_or(&mut []);
             let n = client.pread(self.file, there, offset)?;
             let mut found = false;
-            for ((byte, new), old) in there.iter_mut().take(n).zip(new).zip(old) {
-                if *byte == *old && new != old {
+            for ((at, byte), (new, old)) in (offset..).zip(there.iter_mut().take(n)).zip(new.iter().zip(old))
+            {
+                if new != old && *byte != *new && (*byte == *old || (from..to).contains(&at)) {
                     *byte = *new;
                     found = true;
                 }

@@ -123,6 +123,7 @@ impl CrcTable for SharedCrc {
 pub struct Served {
     server: Option<Server>,
     mount: Box<dyn Fn() -> Volume>,
+    tag: u64,
     socket: PathBuf,
     _dir: TempDir,
 }
@@ -171,7 +172,7 @@ impl Served {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
         let server = Server::start(mount(), &socket).unwrap();
-        Served { server: Some(server), mount: Box::new(mount), socket, _dir: dir }
+        Served { server: Some(server), mount: Box::new(mount), tag, socket, _dir: dir }
     }
 
     /// Another server serves the volume at the same socket.
@@ -208,6 +209,17 @@ impl Served {
     /// Waits until nobody is connected.
     pub fn is_idle_soon(&self) -> bool {
         self.server.as_ref().unwrap().wait_idle(Duration::from_secs(5))
+    }
+
+    /// Files that stand for inodes of the volume in memory, in the order of their names.
+    pub fn memory_files(&self) -> Vec<PathBuf> {
+        // SAFETY: a system call without arguments.
+        let user = unsafe { libc::geteuid() };
+        let dir = PathBuf::from(format!("/dev/shm/weft-{}-{user}", self.tag));
+        let entries = fs::read_dir(dir).into_iter().flatten();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
     }
 
     /// Stops the server, as if it had gone.
