@@ -6,8 +6,11 @@
 //! copied what the word said.
 //!
 //! ```text
-//!  word:  | generation, 24 bits | slot, 32 bits | blocks held from the chunk's first, 8 bits |
+//!  word:  | generation, 24 bits | slot, 32 bits | 1 = as written | 0, 2 bits | blocks held from the chunk's first, 5 bits |
 //! ```
+//!
+//! A chunk is as written when its owner has put in it what it also wrote to the device, and nothing that it read there:
+//! checksums are for what a device gives back, so there is nothing to be checked.
 
 use crate::BLOCK_BYTES;
 
@@ -16,6 +19,9 @@ pub const CHUNK_BLOCKS: usize = 16;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: usize = CHUNK_BLOCKS * BLOCK_BYTES;
 
+const AS_WRITTEN: u64 = 1 << 7;
+const HELD: u32 = 0x1f;
+
 /// What the table says of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheWord(pub u64);
@@ -23,7 +29,17 @@ pub struct CacheWord(pub u64);
 impl CacheWord {
     /// A chunk whose first blocks are in a slot.
     pub fn new(generation: u32, slot: u32, held: u32) -> CacheWord {
-        CacheWord(u64::from(generation & 0xff_ffff) << 40 | u64::from(slot) << 8 | u64::from(held & 0xff))
+        CacheWord(u64::from(generation & 0xff_ffff) << 40 | u64::from(slot) << 8 | u64::from(held & HELD))
+    }
+
+    /// The same, all as it was written.
+    pub fn as_written(self) -> CacheWord {
+        CacheWord(self.0 | AS_WRITTEN)
+    }
+
+    /// Whether all that is held is as it was written.
+    pub fn is_as_written(self) -> bool {
+        self.0 & AS_WRITTEN != 0
     }
 
     /// The same chunk, held nowhere, and never again as this word says.
@@ -43,7 +59,7 @@ impl CacheWord {
 
     /// Blocks held, from the chunk's first; 0 when the chunk is in no slot.
     pub fn held(self) -> u32 {
-        self.0 as u32 & 0xff
+        self.0 as u32 & HELD
     }
 
     /// Whether both speak of the same content in the same slot; one may hold more of it.
@@ -67,6 +83,9 @@ mod tests {
         let word = CacheWord::new(0xff_ffff, u32::MAX, 16);
         assert_eq!((word.generation(), word.slot(), word.held()), (0xff_ffff, u32::MAX, 16));
         assert!(word.is_same_place(CacheWord::new(0xff_ffff, u32::MAX, 1)));
+        assert!(!word.is_as_written() && word.as_written().is_as_written());
+        assert!(word.is_same_place(word.as_written()) && word.as_written().held() == 16);
+        assert!(!word.as_written().taken_back().is_as_written());
         let back = CacheWord::new(6, 3, 16).taken_back();
         assert_eq!((back.generation(), back.held()), (7, 0));
         assert!(!back.is_same_place(CacheWord::new(6, 3, 16)));

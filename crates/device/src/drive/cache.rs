@@ -134,7 +134,7 @@ impl Cache {
             let (now, rest) = data.split_at(data.len().min((CHUNK_BLOCKS - within) as usize * BLOCK_BYTES));
             let number = self.number(zone, at);
             let index = Cache::shard_index(number);
-            self.put(pool, &mut self.shards[index].lock(), number, within, now);
+            self.put(pool, &mut self.shards[index].lock(), number, within, now, true);
             at += CHUNK_BLOCKS - within;
             data = rest;
         }
@@ -147,7 +147,7 @@ impl Cache {
         let mut shard = self.shards[Cache::shard_index(number)].lock();
         // With the shard's lock held, so that a reset drops what is put here, or is seen here.
         if self.life(zone) == life {
-            self.put(pool, &mut shard, number, 0, data);
+            self.put(pool, &mut shard, number, 0, data, false);
         }
     }
 
@@ -166,7 +166,15 @@ impl Cache {
         }
     }
 
-    fn put(&self, pool: &Pool, shard: &mut Shard, number: u64, within: u32, data: &[u8]) {
+    fn put(
+        &self,
+        pool: &Pool,
+        shard: &mut Shard,
+        number: u64,
+        mut within: u32,
+        mut data: &[u8],
+        written: bool,
+    ) {
         let place = match shard.places.get(&number) {
             Some(&place) => place,
             // What comes before these blocks would be missing: the chunk is read when somebody wants it.
@@ -179,11 +187,16 @@ impl Cache {
         if within > now.held() || end <= now.held() {
             return;
         }
+        // What is held stays: others may be copying it, in the belief that it is as it was written.
+        data = &data[(now.held() - within) as usize * BLOCK_BYTES..];
+        within = now.held();
         let slot = Cache::shard_index(number) * self.shard_slots + place;
         // Nobody looks at blocks beyond those that are held, and the word of whoever had the slot was taken back before
         // this (`take_back` has the fence).
         pool.write(slot, within as usize * BLOCK_BYTES, data);
-        word.store(CacheWord::new(now.generation(), slot as u32, end).0, Release);
+        let after = CacheWord::new(now.generation(), slot as u32, end);
+        let as_written = written && (now.held() == 0 || now.is_as_written());
+        word.store(if as_written { after.as_written() } else { after }.0, Release);
         if let Some(chunk) = &mut shard.slots[place] {
             chunk.used = true;
         }
@@ -262,6 +275,31 @@ mod tests {
         assert!((0..48).all(|at| holds(&cache, 1, at).is_none() && holds(&cache, 2, at).is_none()));
         cache.fill(2, 16, &data[..BLOCK_BYTES], life);
         assert_eq!(holds(&cache, 2, 16), None, "what was read before the reset does not come back");
+    }
+
+    #[test]
+    fn only_what_was_all_written_counts_as_written() {
+        let cache = Cache::new(16 << 20, 2, 48).unwrap();
+        let word = |at: u32| {
+            let words = cache.pool.as_ref().unwrap().words();
+            CacheWord(words[(at / CHUNK_BLOCKS) as usize].load(Acquire))
+        };
+        let data: Vec<u8> = (0..16).flat_map(block).collect();
+        cache.wrote(0, 0, &data[..2 * BLOCK_BYTES]);
+        cache.wrote(0, 2, &data[2 * BLOCK_BYTES..3 * BLOCK_BYTES]);
+        assert!(word(0).is_as_written() && word(0).held() == 3);
+        // What the drive gives back comes behind it, and does not replace what is held.
+        let read: Vec<u8> = (100..116).flat_map(block).collect();
+        cache.fill(0, 0, &read[..5 * BLOCK_BYTES], cache.life(0));
+        assert!(!word(0).is_as_written() && word(0).held() == 5);
+        assert_eq!((holds(&cache, 0, 2), holds(&cache, 0, 3)), (Some(2), Some(103)));
+        cache.wrote(0, 5, &data[..BLOCK_BYTES]);
+        assert!(!word(0).is_as_written() && word(0).held() == 6);
+        cache.fill(0, 16, &read, cache.life(0));
+        assert!(!word(16).is_as_written());
+        cache.drop_zone(0);
+        cache.wrote(0, 16, &data[..BLOCK_BYTES]);
+        assert!(word(16).is_as_written());
     }
 
     #[test]

@@ -255,7 +255,7 @@ impl Object {
     }
 
     /// Calls `each` with every stretch of pages in `from..to` that were stored to: its offset, its bytes, and what the volume
-    /// had there. It begins and ends with a byte that differs.
+    /// had there.
     fn each_change(
         &self,
         from: u64,
@@ -281,18 +281,11 @@ impl Object {
                 _ => Ok(()),
             };
             for (number, (new, old)) in new.chunks(page).zip(old.chunks(page)).enumerate() {
-                let differs = |(a, b): (&u8, &u8)| a != b;
-                match new.iter().zip(old).position(differs) {
-                    Some(first) if new != old => {
-                        let last = new.iter().zip(old).rposition(differs).unwrap_or(first);
-                        start.get_or_insert(number * page + first);
-                        end = number * page + last + 1;
-                    }
-                    _ => {
-                        if let Some(start) = start.take() {
-                            tell(start, end)?;
-                        }
-                    }
+                if new != old {
+                    start.get_or_insert(number * page);
+                    end = number * page + new.len();
+                } else if let Some(start) = start.take() {
+                    tell(start, end)?;
                 }
             }
             if let Some(start) = start {
@@ -317,42 +310,52 @@ impl Object {
         self.exclusively(|| {
             let header = self.header()?;
             let to = to.min(header.valid);
-            let mut at_work = false;
-            self.each_change(from, to, |offset, new, _| {
-                if !at_work {
-                    self.set_header(Header { at_work: (from, to), ..header })?;
-                    at_work = true;
-                }
+            let mut found = false;
+            self.each_change(from, to, |offset, new, old| {
+                found = true;
+                let differs = |(a, b): (&u8, &u8)| a != b;
+                let first = new.iter().zip(old).position(differs).unwrap_or(0);
+                let end = new.iter().zip(old).rposition(differs).map_or(0, |last| last + 1);
+                let (offset, new) = (offset + first as u64, new.get(first..end).unwrap_or(&[]));
+                let at_work = (offset, offset + new.len() as u64);
+                self.set_header(Header { at_work, ..header })?;
                 client.store(self.file, new, offset)?;
                 sys::pwrite_all(self.base, new, PAGE_BYTES + offset)
             })?;
-            if at_work { self.set_header(Header { at_work: (0, 0), ..header }) } else { Ok(()) }
+            if found { self.set_header(Header { at_work: (0, 0), ..header }) } else { Ok(()) }
         })
     }
 
-    /// Gives the volume what was stored to pages that are not used any more. The volume may have gone on without them: a byte
-    /// that it has otherwise than the base has it was written later, and stays; so does the file's size. But where a
-    /// write-back ended halfway the volume may be ahead of the base by a store, and behind the pages by the next one.
+    /// Gives the volume what was stored to pages that are not used any more. The volume may have gone on without them: what it
+    /// has otherwise than the base has it was written later, and stays; so does the file's size.
+    ///
+    /// While the same server serves, that is judged word by word. Where a write-back ended halfway the volume may be ahead
+    /// of the base by a store and behind the pages by the next one; there the pages are right. When a server has died, the
+    /// volume may also have lost what was not synced, and a page is taken whole or not at all, as after a power cut: words of
+    /// different times on one page would be worse than old ones.
     fn rescue(&self, client: &Client) -> Result<(), Errno> {
         let header = self.header()?;
-        let (from, to) = header.at_work;
         let size = header.valid.min(client.fstat(self.file)?.size);
+        let same_server = header.session == client.session();
+        let unit = if same_server { size_of::<u64>() } else { PAGE_BYTES as usize };
+        let (from, to) = if same_server { header.at_work } else { (0, 0) };
         let mut there = [0; CHUNK_BYTES];
         self.each_change(0, size, |offset, new, old| {
             let there = there.get_mut(..new.len()).unwrap_or(&mut []);
             let n = client.pread(self.file, there, offset)?;
+            let there = there.get_mut(..n).unwrap_or(&mut []);
             let mut found = false;
-            for ((at, byte), (new, old)) in (offset..).zip(there.iter_mut().take(n)).zip(new.iter().zip(old))
-            {
-                if new != old && *byte != *new && (*byte == *old || (from..to).contains(&at)) {
-                    *byte = *new;
+            let units = there.chunks_mut(unit).zip(new.chunks(unit)).zip(old.chunks(unit));
+            for (at, ((there, new), old)) in (offset..).step_by(unit).zip(units) {
+                let (new, old) =
+                    (new.get(..there.len()).unwrap_or(&[]), old.get(..there.len()).unwrap_or(&[]));
+                let halfway = at < to && at + unit as u64 > from;
+                if new != old && (there == old || halfway) {
+                    there.copy_from_slice(new);
                     found = true;
                 }
             }
-            if found {
-                client.store(self.file, there.get(..n).unwrap_or(&[]), offset)?;
-            }
-            Ok(())
+            if found { client.store(self.file, there, offset) } else { Ok(()) }
         })
     }
 
