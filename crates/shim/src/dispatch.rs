@@ -212,7 +212,9 @@ unsafe extern "C" fn on_system_call(_: c_int, info: *mut siginfo_t, context: *mu
         if OWN.contains(address as usize) || !process::is_on() {
             sys::raw(number, arguments)
         } else {
-            raw::by_number(number, arguments).unwrap_or_else(|| sys::raw(number, arguments))
+            // A handler of the program's that interrupts this has its calls handed over, too.
+            SELECTOR.set(BLOCK);
+            raw::by_number(number, arguments).unwrap_or_else(|| raw::by_kernel(number, arguments))
         }
     };
     set(libc::REG_RAX, result);

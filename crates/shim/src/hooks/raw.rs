@@ -35,6 +35,13 @@ impl Arguments {
     fn to<T>(self, at: usize) -> *mut T {
         self.long(at) as *mut T
     }
+    /// The same with another value at one place.
+    fn with(mut self, at: usize, value: c_long) -> [c_long; 6] {
+        if let Some(place) = self.0.get_mut(at) {
+            *place = value;
+        }
+        self.0
+    }
 }
 
 /// Data: descriptors that are read, written, sized and synced.
@@ -330,10 +337,27 @@ unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> Option<c_long> 
 /// The arguments are what the call wants.
 pub unsafe fn by_number(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
     // SAFETY: the caller's promise.
-    let result =
-        unsafe { system_call(number, arguments).or_else(|| signal_call(number, Arguments(arguments))) }?;
-    Some(if result == -1 { -c_long::from(crate::sys::errno()) } else { result })
+    let result = unsafe {
+        system_call(number, arguments)
+            .map(|result| if result == -1 { -c_long::from(crate::sys::errno()) } else { result })
+    };
+    // SAFETY: as above.
+    result.or_else(|| unsafe { signal_call(number, Arguments(arguments)) })
 }
+
+/// Has the kernel do a call, as it would return it. libc makes it: calls from its code are not handed over, so that
+/// handlers which interrupt this one have theirs handed over, as everywhere else.
+///
+/// # Safety
+/// The arguments are what the call wants.
+pub unsafe fn by_kernel(number: c_long, a: [c_long; 6]) -> c_long {
+    // SAFETY: the caller's promise.
+    let result = unsafe { real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]) };
+    if result == -1 { -c_long::from(crate::sys::errno()) } else { result }
+}
+
+/// Bit of the signal that hands calls over.
+const OURS: u64 = 1 << (libc::SIGSYS - 1);
 
 /// Signals are only a matter of calls that are intercepted, whose own signal no mask may hold.
 unsafe fn signal_call(number: c_long, a: Arguments) -> Option<c_long> {
@@ -346,31 +370,45 @@ unsafe fn signal_call(number: c_long, a: Arguments) -> Option<c_long> {
         restorer: usize,
         mask: u64,
     }
-    const OURS: u64 = 1 << (libc::SIGSYS - 1);
     // SAFETY: the program's own structures, when they are not null.
     unsafe {
         match number {
             libc::SYS_rt_sigprocmask if a.int(0) != libc::SIG_UNBLOCK => {
                 let mask = a.of::<u64>(1).as_ref()? & !OURS;
-                let given = [a.long(0), &raw const mask as c_long, a.long(2), a.long(3), 0, 0];
-                Some(kernel_says(crate::sys::raw(number, given)))
+                Some(by_kernel(number, a.with(1, &raw const mask as c_long)))
             }
             libc::SYS_rt_sigaction => {
                 let mut action = *a.of::<Action>(1).as_ref()?;
                 action.mask &= !OURS;
                 let taken = a.int(0) == libc::SIGSYS;
                 let action = if taken { std::ptr::null() } else { &raw const action };
-                let given = [a.long(0), action as c_long, a.long(2), a.long(3), 0, 0];
-                Some(kernel_says(crate::sys::raw(number, given)))
+                Some(by_kernel(number, a.with(1, action as c_long)))
+            }
+            libc::SYS_rt_sigsuspend => with_mask(number, a, 0),
+            libc::SYS_ppoll => with_mask(number, a, 3),
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => with_mask(number, a, 4),
+            libc::SYS_pselect6 => {
+                // The address of a mask and its length.
+                let [given, len] = *a.of::<[usize; 2]>(5).as_ref()?;
+                let mask = (given as *const u64).as_ref()? & !OURS;
+                let pair = [&raw const mask as usize, len];
+                Some(by_kernel(number, a.with(5, &raw const pair as c_long)))
             }
             _ => None,
         }
     }
 }
 
-/// What the kernel returned, as libc's functions say it.
-fn kernel_says(result: c_long) -> c_long {
-    if result < 0 { fail(-result as c_int) } else { result }
+/// A wait with a mask, the `place`th argument, for the time being.
+///
+/// # Safety
+/// The argument is null or a mask of the kernel's.
+unsafe fn with_mask(number: c_long, a: Arguments, place: usize) -> Option<c_long> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mask = a.of::<u64>(place).as_ref()? & !OURS;
+        Some(by_kernel(number, a.with(place, &raw const mask as c_long)))
+    }
 }
 
 hooks! {

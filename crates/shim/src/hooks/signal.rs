@@ -2,7 +2,10 @@
 //! unblocked, and new threads are intercepted, too. For all other programs these are libc's own after one load.
 
 use crate::dispatch;
-use libc::{c_int, c_void, pthread_attr_t, pthread_t, sigset_t};
+use libc::{
+    c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, pthread_attr_t, pthread_t, sighandler_t, sigset_t,
+    timespec,
+};
 use std::ptr;
 
 /// What a thread runs.
@@ -30,6 +33,26 @@ unsafe fn without_ours(set: *const sigset_t) -> Option<sigset_t> {
         let mut set = set.as_ref().copied()?;
         libc::sigdelset(&raw mut set, libc::SIGSYS);
         Some(set)
+    }
+}
+
+/// Bit of `SIGSYS` in the masks of BSD.
+const OURS: c_int = 1 << (libc::SIGSYS - 1);
+
+/// Whether a call is about the signal that is ours.
+fn is_ours(signal: c_int) -> bool {
+    signal == libc::SIGSYS && dispatch::is_on()
+}
+
+/// Waits with a mask for the time being: a handler that runs meanwhile has it, too.
+unsafe fn wait_with<T>(set: *const sigset_t, real: impl FnOnce(*const sigset_t) -> T) -> T {
+    if !dispatch::is_on() {
+        return real(set);
+    }
+    // SAFETY: the caller's own set.
+    match unsafe { without_ours(set) } {
+        Some(set) => real(&raw const set),
+        None => real(set),
     }
 }
 
@@ -69,6 +92,59 @@ hooks! {
 
     fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
         change_mask(how, set, old, |how, set, old| real::pthread_sigmask(how, set, old))
+    }
+
+    // The older forms. That `SIGSYS` is taken looks like a handler that was never set.
+    fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+        if is_ours(signal) { libc::SIG_DFL } else { real::signal(signal, handler) }
+    }
+
+    fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+        if is_ours(signal) { libc::SIG_DFL } else { real::sysv_signal(signal, handler) }
+    }
+
+    fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
+        if is_ours(signal) { libc::SIG_DFL } else { real::sigset(signal, handler) }
+    }
+
+    fn sigignore(signal: c_int) -> c_int {
+        if is_ours(signal) { 0 } else { real::sigignore(signal) }
+    }
+
+    fn sighold(signal: c_int) -> c_int {
+        if is_ours(signal) { 0 } else { real::sighold(signal) }
+    }
+
+    fn sigblock(mask: c_int) -> c_int {
+        real::sigblock(if dispatch::is_on() { mask & !OURS } else { mask })
+    }
+
+    fn sigsetmask(mask: c_int) -> c_int {
+        real::sigsetmask(if dispatch::is_on() { mask & !OURS } else { mask })
+    }
+
+    fn sigsuspend(set: *const sigset_t) -> c_int {
+        wait_with(set, |set| real::sigsuspend(set))
+    }
+
+    fn ppoll(fds: *mut pollfd, count: nfds_t, time: *const timespec, set: *const sigset_t) -> c_int {
+        wait_with(set, |set| real::ppoll(fds, count, time, set))
+    }
+
+    fn __ppoll_chk(fds: *mut pollfd, count: nfds_t, time: *const timespec, set: *const sigset_t, room: usize) -> c_int {
+        wait_with(set, |set| real::__ppoll_chk(fds, count, time, set, room))
+    }
+
+    fn pselect(count: c_int, r: *mut fd_set, w: *mut fd_set, x: *mut fd_set, time: *const timespec, set: *const sigset_t) -> c_int {
+        wait_with(set, |set| real::pselect(count, r, w, x, time, set))
+    }
+
+    fn epoll_pwait(fd: c_int, events: *mut epoll_event, room: c_int, time: c_int, set: *const sigset_t) -> c_int {
+        wait_with(set, |set| real::epoll_pwait(fd, events, room, time, set))
+    }
+
+    fn epoll_pwait2(fd: c_int, events: *mut epoll_event, room: c_int, time: *const timespec, set: *const sigset_t) -> c_int {
+        wait_with(set, |set| real::epoll_pwait2(fd, events, room, time, set))
     }
 
     fn pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: Main, argument: *mut c_void) -> c_int {

@@ -243,8 +243,8 @@ surface! {
             ioctl: ioctl;
         }
         passes "the kernel says of the placeholder what it says of a regular file" {
-            poll __poll __poll_chk ppoll __ppoll_chk select __select pselect
-            epoll_ctl epoll_wait epoll_pwait epoll_pwait2 isatty ttyname ttyname_r __ttyname_r_chk isfdtype
+            poll __poll __poll_chk select __select
+            epoll_ctl epoll_wait isatty ttyname ttyname_r __ttyname_r_chk isfdtype
             tcdrain tcflow tcflush tcgetattr tcgetpgrp tcgetsid tcsendbreak tcsetattr tcsetpgrp
             cfgetispeed cfgetospeed cfmakeraw cfsetispeed cfsetospeed cfsetspeed
             ptsname ptsname_r __ptsname_r_chk grantpt unlockpt
@@ -373,6 +373,19 @@ surface! {
             sigaction: sigaction __sigaction;
             sigprocmask: sigprocmask;
             pthread_sigmask: pthread_sigmask;
+            signal: signal ssignal bsd_signal;
+            sysv_signal: sysv_signal __sysv_signal;
+            sigset: sigset;
+            sigignore: sigignore;
+            sighold: sighold;
+            sigblock: sigblock;
+            sigsetmask: sigsetmask;
+            sigsuspend: sigsuspend __sigsuspend;
+            ppoll: ppoll;
+            __ppoll_chk: __ppoll_chk;
+            pselect: pselect;
+            epoll_pwait: epoll_pwait;
+            epoll_pwait2: epoll_pwait2;
             pthread_create: pthread_create;
         }
     }

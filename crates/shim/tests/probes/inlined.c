@@ -1,6 +1,9 @@
 /* System calls that the program makes by itself. */
 #include "probe.h"
+#include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
 
 static long raw6(long number, long a, long b, long c, long d, long e, long f) {
@@ -25,7 +28,8 @@ static long raw6(long number, long a, long b, long c, long d, long e, long f) {
 static volatile int caught;
 static void handler(int number) {
     (void)number;
-    caught++;
+    /* Also when nothing but this signal may come in. */
+    if (RAW(access, at("d/g"), R_OK, 0, 0) == 0) caught++;
 }
 
 static void *thread(void *name) {
@@ -104,6 +108,23 @@ static void probe(void) {
     SAY(RAW(rt_sigprocmask, SIG_SETMASK, &mask, &old, 8));
     SAY(RAW(access, "g", R_OK, 0, 0));
     RAW(rt_sigprocmask, SIG_SETMASK, &old, NULL, 8);
+    /* A child that gives every signal its default, as shells and git do before they execute. */
+    fflush(stdout);
+    pid = fork();
+    if (!pid) {
+        for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
+        SAY(RAW(access, "g", R_OK, 0, 0));
+        sigset(SIGSYS, SIG_HOLD);
+        sighold(SIGSYS);
+        sigignore(SIGSYS);
+        sigblock(~0);
+        sigsetmask(~0);
+        SAY(RAW(access, "g", R_OK, 0, 0));
+        fflush(stdout);
+        RAW(exit_group, 7, 0, 0, 0);
+    }
+    waitpid(pid, &status, 0);
+    printf("status %d, signal %d\n", WEXITSTATUS(status), WTERMSIG(status));
     struct sigaction action = {.sa_handler = handler};
     sigfillset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
@@ -113,6 +134,22 @@ static void probe(void) {
     SAY(RAW(read, pipes[0], text, 1, 0));
     printf("caught %d\n", caught);
     SAY(RAW(access, "g", R_OK, 0, 0));
+    /* Waits with a mask. */
+    sigset_t but_this;
+    sigfillset(&but_this);
+    sigdelset(&but_this, SIGALRM);
+    caught = 0;
+    ualarm(20000, 0);
+    TRY(sigsuspend(&but_this));
+    ualarm(20000, 0);
+    TRY(ppoll(NULL, 0, NULL, &but_this));
+    ualarm(20000, 0);
+    TRY(pselect(0, NULL, NULL, NULL, NULL, &but_this));
+    int epoll = epoll_create1(0);
+    struct epoll_event event;
+    ualarm(20000, 0);
+    TRY(epoll_pwait(epoll, &event, 1, -1, &but_this));
+    printf("caught %d\n", caught);
     /* Elsewhere. */
     long null = RAW(openat, AT_FDCWD, "/dev/null", O_WRONLY, 0);
     SAY(RAW(write, null, "x", 1, 0));
