@@ -236,3 +236,30 @@ fn what_a_process_that_was_killed_while_it_wrote_back_had_stored_last_is_there()
     next.end();
     assert_eq!(served.memory_files(), [""; 0].map(PathBuf::from));
 }
+
+#[test]
+fn pages_that_somebody_else_has_laid_in_memory_are_not_used() {
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("left out: only the superuser can make files of others");
+        return;
+    }
+    for what in ["file", "directory"] {
+        let served = Served::new(true);
+        let mut mapper = Mapper::start(&served, "f");
+        mapper.tell("truncate 4096");
+        assert_eq!(mapper.tell("map 4096"), "mapped");
+        let [pages, _] = served.memory_files().try_into().unwrap();
+        assert_eq!(mapper.tell("unmap"), "0");
+        let dir = pages.parent().unwrap();
+        std::fs::create_dir(dir).unwrap();
+        let theirs = if what == "file" { pages.as_path() } else { dir };
+        if what == "file" {
+            std::fs::write(theirs, "").unwrap();
+        }
+        std::os::unix::fs::chown(theirs, Some(1), Some(1)).unwrap();
+        assert_eq!(mapper.tell("map 4096"), "EACCES", "{what}");
+        std::fs::remove_dir_all(dir).unwrap();
+        assert_eq!(mapper.tell("map 4096"), "mapped");
+    }
+}

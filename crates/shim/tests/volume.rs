@@ -267,6 +267,15 @@ fn what_a_killed_process_stored_through_a_map_is_there_for_the_next() {
 }
 
 #[test]
+fn sync_in_a_process_that_has_not_used_the_volume_syncs_it() {
+    let mut served = Served::new(true);
+    assert_eq!(served.shell("echo kept > /weft/f"), "[exit status: 0]");
+    // Syncs by the command, then leaves everything that is not synced behind.
+    served.restart();
+    assert_eq!(served.shell("cat /weft/f"), "kept\n[exit status: 0]");
+}
+
+#[test]
 fn streams_of_cpp_follow_redirections_to_a_volume() {
     let program = probe("iostream");
     same_as_native(&format!(

@@ -62,7 +62,15 @@ const HEADER_BYTES: usize = 32;
 
 fn open_file(path: &Path) -> Result<c_int, Errno> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    sys::open(path.c_str(), flags, 0o600).map(keep)
+    let fd = keep(sys::open(path.c_str(), flags, 0o600)?);
+    // Whoever else laid it there could read what is stored.
+    match sys::fstat(fd).map(|stat| stat.st_uid == sys::geteuid()) {
+        Ok(true) => Ok(fd),
+        result => {
+            let_go(fd);
+            Err(result.err().unwrap_or(libc::EACCES))
+        }
+    }
 }
 
 /// Reads as many bytes as there are.
