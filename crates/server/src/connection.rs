@@ -7,7 +7,8 @@
 use crate::identity::Identity;
 use crate::memory::SharedMemory;
 use crate::open_files::OpenFile;
-use crate::socket::{Received, Sender, as_stream, receive, send_reply, tell_senders};
+use crate::places::Places;
+use crate::socket::{Received, Sender, as_stream, peer, receive, send_reply, tell_senders};
 use crate::volume::{ImageKind, Volume};
 use bytemuck::Zeroable;
 use parking_lot::{Mutex, RwLock};
@@ -152,12 +153,24 @@ impl Connection {
 }
 
 /// All connections of a volume.
-#[derive(Default)]
 pub struct Connections {
+    /// Who may have how many.
+    places: Arc<Places>,
     live: Mutex<FxHashMap<u32, Arc<Connection>>>,
     /// Set when no connection may come any more; looked at under the lock of `live`.
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Default for Connections {
+    fn default() -> Connections {
+        Connections {
+            places: Places::of_process(),
+            live: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            threads: Mutex::default(),
+        }
+    }
 }
 
 impl Connections {
@@ -206,7 +219,17 @@ impl Connections {
     /// Serves a socket that has just been accepted, in a thread of its own.
     pub fn serve(self: &Arc<Self>, volume: Arc<Volume>, socket: UnixStream) {
         let connections = self.clone();
-        self.spawn(move || run(&connections, &volume, socket));
+        let Ok(peer) = peer(&socket) else { return };
+        let Some(place) = self.places.take(peer.uid) else {
+            tracing::warn!(uid = peer.uid, "a user has all the connections that one may have");
+            // It has ended already, or hears why it is not served.
+            let _ = refuse(&socket, libc::EAGAIN);
+            return;
+        };
+        self.spawn(move || {
+            let _place = place;
+            run(&connections, &volume, socket)
+        });
     }
 
     fn spawn(&self, life: impl FnOnce() -> io::Result<()> + Send + 'static) {
@@ -420,6 +443,9 @@ fn heed(
         (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
             let (volume, child) = (volume.clone(), as_stream(fd)?);
             let connections = connection.all.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+            let Some(place) = connections.places.take(connection.identity().cred.uid) else {
+                return refuse(&child, libc::EAGAIN);
+            };
             let birth = Birth {
                 identity: connection.identity(),
                 pid: connection.pid,
@@ -428,7 +454,10 @@ fn heed(
                 is_heir: flags & HELLO_HEIR != 0,
             };
             let all = connections.clone();
-            connections.spawn(move || live(&all, &volume, child, &hello, birth));
+            connections.spawn(move || {
+                let _place = place;
+                live(&all, &volume, child, &hello, birth)
+            });
             Ok(())
         }
         _ => refuse(socket, libc::EPROTO),

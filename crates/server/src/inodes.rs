@@ -18,7 +18,8 @@ use weft_core::{BLOCK_BYTES, Ino};
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
 /// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
-const WRITE_LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_LOCK_PATIENCE: Duration =
+    if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(5) };
 /// Space kept free beside what rings hold, at most.
 const MARGIN_BYTES_MAX: u64 = 64 << 20;
 /// Pieces at least this large go straight to the device.
@@ -445,3 +446,6 @@ impl Inodes {
         attr
     }
 }
+
+#[cfg(test)]
+mod tests;

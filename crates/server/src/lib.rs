@@ -16,6 +16,7 @@ pub mod locks;
 pub mod maps;
 pub mod memory;
 pub mod open_files;
+mod places;
 pub mod programs;
 pub mod recorder;
 pub mod serve;

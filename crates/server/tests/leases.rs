@@ -2,87 +2,30 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
-use weft_client::{Client, ConnectOptions, FileRef};
+mod rig;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use weft_client::{Client, FileRef};
 use weft_core::BLOCK_BYTES;
-use weft_device::{Geometry, ZonedDevice, ZonedModel};
-use weft_lfs::{CrcTable, FormatOptions, Lfs, MountOptions};
-use weft_placement::{Engine, Mode};
-use weft_server::{DirectImage, Server, SharedMemory, Volume, VolumeOptions};
+use weft_device::ZonedDevice;
 
-struct SharedCrc(Arc<SharedMemory>, usize);
-
-impl CrcTable for SharedCrc {
-    fn slots(&self) -> &[AtomicU32] {
-        // SAFETY: the memory holds one zero-initialised u32 per device block.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.1) }
-    }
-}
-
-struct Rig {
-    server: Option<Server>,
-    device: Arc<ZonedModel>,
-    path: Vec<u8>,
-    _dir: tempfile::TempDir,
-}
+/// A served volume of which the device refuses nothing until the end.
+struct Rig(rig::Rig);
 
 impl Rig {
     fn new(bytes: u64) -> Rig {
-        let geometry = Geometry::preset("bbssd").unwrap().with_size(bytes).with_zone_bytes(1 << 20);
-        let device = Arc::new(ZonedModel::memfd(&geometry).unwrap());
-        let info = device.info();
-        let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
-        let crc = Arc::new(SharedMemory::create("crc", blocks as usize * 4).unwrap());
-        Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
-        let options = MountOptions {
-            crc_table: Some(Arc::new(SharedCrc(crc.clone(), blocks as usize))),
-            // Little is buffered, so that most blocks are on the device, where readers find them by themselves.
-            dirty_bytes_max: 1 << 20,
-            ..MountOptions::default()
-        };
-        let lfs = Arc::new(Lfs::mount(device.clone(), options).unwrap());
-        let direct = device.direct_read().unwrap();
-        // SAFETY: the device is alive, and so its descriptor.
-        let file: OwnedFd = unsafe { BorrowedFd::borrow_raw(direct.fd) }.try_clone_to_owned().unwrap();
-        let (ticking, counting) = (lfs.clone(), device.clone());
-        let volume = Volume::new(VolumeOptions {
-            fs: lfs,
-            engine: Arc::new(Engine::new(Mode::Suffix, None, 0).unwrap()),
-            direct: Some(DirectImage {
-                file,
-                base: direct.base,
-                mappable: direct.mappable,
-                kind: weft_server::ImageKind::Device,
-                zone_bytes: info.zone_bytes(),
-                device_blocks: blocks,
-                crc,
-                count_reads: Box::new(move |reads, bytes| counting.count_direct_reads(reads, bytes)),
-            }),
-            tag: 7,
-            volume_bytes: Box::new(|| 0),
-            tick: Box::new(move || drop(ticking.tick())),
-        })
-        .unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        let server = Server::start(volume, Path::new(&path)).unwrap();
-        Rig { server: Some(server), device, path: path.to_str().unwrap().as_bytes().to_vec(), _dir: dir }
+        Rig(rig::Rig::new(bytes))
     }
 
     fn client(&self) -> Client {
-        let options =
-            ConnectOptions { socket_path: &self.path, mount_point: b"/weft", inherited_socket: None };
-        Client::connect(&options).unwrap()
+        self.0.client()
     }
 }
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        drop(self.server.take());
-        assert_eq!(self.device.counters().refused, 0, "commands that the device refused");
+        drop(self.0.server.take());
+        assert_eq!(self.0.device.counters().refused, 0, "commands that the device refused");
     }
 }
 
@@ -236,7 +179,11 @@ fn readers_see_old_or_new_blocks_while_the_cleaner_moves_them() {
         }
         stop.store(true, Relaxed);
     });
-    assert!(rig.device.counters().resets > 20, "the cleaner had nothing to do: {:?}", rig.device.counters());
+    assert!(
+        rig.0.device.counters().resets > 20,
+        "the cleaner had nothing to do: {:?}",
+        rig.0.device.counters()
+    );
 }
 
 #[test]

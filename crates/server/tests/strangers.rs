@@ -7,11 +7,12 @@ mod rig;
 use bytemuck::Zeroable;
 use rig::{Rig, become_user, connect, is_superuser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
 use weft_client::proto::{
     HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, Op,
 };
 use weft_client::shared::VERSION;
-use weft_client::shared::channel::Request;
+use weft_client::shared::channel::{Channel, Request};
 use weft_client::{AttrChange, Client, FileRef, sys};
 
 const USER: u32 = 1001;
@@ -218,6 +219,33 @@ fn what_is_no_socket_becomes_no_connection() {
         assert_eq!(client.statfs().map(drop), Err(libc::EIO));
     }
     client.statfs().unwrap();
+}
+
+/// Threads of this process that have such a name.
+fn threads_named(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|comm| comm.trim_end() == name).count()
+}
+
+#[test]
+fn a_slot_gets_one_thread_however_often_its_client_asks() {
+    let rig = Rig::new(64 << 20);
+    let (socket, own, fds) = greet(&rig.path, &hello(0));
+    let channel = sys::map_shared(fds[0].as_raw_fd(), 0, size_of::<Channel>(), true).unwrap();
+    // SAFETY: just mapped, of the type's size, and made of atomics and cells.
+    let slots = unsafe { &(*channel.cast::<Channel>()).slots };
+    for _ in 0..50 {
+        // As if nobody served it yet.
+        slots[0].served.store(0, SeqCst);
+        sys::send_all(socket.as_raw_fd(), &[0]).unwrap();
+    }
+    // What is said last is heard last.
+    sys::send_all(socket.as_raw_fd(), &[1]).unwrap();
+    while threads_named(&format!("weft-{}.1", own.connection)) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(threads_named(&format!("weft-{}.0", own.connection)), 1);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What tests of several users share: a served volume on a log-structured core, whose owner gets leases, and threads that
-//! are other users.
+//! What tests share that need a device below: a served volume on a log-structured core, whose owner gets leases, and threads
+//! that are other users.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
 
@@ -27,6 +27,7 @@ impl CrcTable for SharedCrc {
 pub struct Rig {
     pub server: Option<Server>,
     pub lfs: Arc<Lfs>,
+    pub device: Arc<ZonedModel>,
     pub path: Vec<u8>,
     _dir: tempfile::TempDir,
 }
@@ -41,6 +42,7 @@ impl Rig {
         Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
         let options = MountOptions {
             crc_table: Some(Arc::new(SharedCrc(crc.clone(), blocks as usize))),
+            // Little is buffered, so that most blocks are on the device, where readers find them by themselves.
             dirty_bytes_max: 1 << 20,
             ..MountOptions::default()
         };
@@ -48,7 +50,7 @@ impl Rig {
         let direct = device.direct_read().unwrap();
         // SAFETY: the device is alive, and so its descriptor.
         let file: OwnedFd = unsafe { BorrowedFd::borrow_raw(direct.fd) }.try_clone_to_owned().unwrap();
-        let ticking = lfs.clone();
+        let (ticking, counting) = (lfs.clone(), device.clone());
         let volume = Volume::new(VolumeOptions {
             fs: lfs.clone(),
             engine: Arc::new(Engine::new(Mode::Suffix, None, 0).unwrap()),
@@ -60,7 +62,7 @@ impl Rig {
                 zone_bytes: info.zone_bytes(),
                 device_blocks: blocks,
                 crc,
-                count_reads: Box::new(|_, _| {}),
+                count_reads: Box::new(move |reads, bytes| counting.count_direct_reads(reads, bytes)),
             }),
             tag: 7,
             volume_bytes: Box::new(|| 0),
@@ -73,7 +75,7 @@ impl Rig {
         for (open, mode) in [(dir.path(), 0o755), (path.as_path(), 0o777)] {
             std::fs::set_permissions(open, std::fs::Permissions::from_mode(mode)).unwrap();
         }
-        Rig { server: Some(server), lfs, path: path.to_str().unwrap().as_bytes().to_vec(), _dir: dir }
+        Rig { server: Some(server), lfs, device, path: path.to_str().unwrap().as_bytes().to_vec(), _dir: dir }
     }
 
     pub fn client(&self) -> Client {
