@@ -98,6 +98,39 @@ fn nothing_lands_outside_the_directory_that_was_named() {
     assert_eq!(bench.stdout(&["cat", "vol.img:/precious/x"]), "good");
 }
 
+/// The header of a member in the POSIX form.
+fn header(kind: u8, size: usize) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[0] = b'x';
+    for number in [100, 108, 116] {
+        block[number..number + 8].copy_from_slice(b"0000644\0");
+    }
+    block[136..148].copy_from_slice(b"00000000000\0");
+    block[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+    block[148..156].fill(b' ');
+    block[156] = kind;
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    block
+}
+
+#[test]
+fn a_path_of_a_million_directories_is_refused_and_what_follows_is_imported() {
+    let bench = Bench::with_volume();
+    let path = "a/".repeat(1_000_000);
+    let record = |len: usize| format!("{len} path={path}x\n");
+    let record = record(record(1_000_000).len());
+    let mut archive = header(b'x', record.len());
+    archive.extend(record.as_bytes());
+    archive.resize(archive.len().next_multiple_of(512), 0);
+    archive.extend(header(b'0', 0));
+    archive.extend(header(b'0', 0));
+    bench.file("deep.tar", &archive);
+    bench.weft(&["import", "vol.img:/", "deep.tar"]).code(1).stderr(contains("its path has 2000001 bytes"));
+    assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "x\n");
+}
+
 #[test]
 fn what_is_no_archive_is_refused_before_anything_is_made() {
     let bench = Bench::with_volume();

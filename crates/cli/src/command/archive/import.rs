@@ -223,6 +223,14 @@ impl Import<'_> {
 
     /// Where a member goes.
     fn place(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        // No volume has a longer one, and each of its directories is looked at on the way to the next.
+        if name.len() > weft_vfs::PATH_MAX {
+            return Err(io::Error::other(format!(
+                "its path has {} bytes; {} are the most",
+                name.len(),
+                weft_vfs::PATH_MAX
+            )));
+        }
         let mut path = self.target.to_vec();
         for part in name.split(|&byte| byte == b'/') {
             match part {
