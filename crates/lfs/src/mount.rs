@@ -11,6 +11,7 @@ use crate::journal::replay::{Restored, read_footer, restore};
 use crate::journal::scan::{Scan, scan, volume_number};
 use crate::journal::writer::Journal;
 use crate::layout::checkpoint::LABEL_MAX;
+use crate::layout::record::COUNT_MOUNTED_MAX;
 use crate::layout::zone_header::ZoneKind;
 use crate::options::{CrcTable, FormatOptions, HeapCrcTable, MountOptions};
 use crate::state::tree::Tree;
@@ -293,6 +294,11 @@ fn zone_table(
             let z = table.get_mut(zone);
             (z.tag, z.sequence) = (header.tag, header.sequence);
             sequence = sequence.max(header.sequence + 1);
+            if sequence > COUNT_MOUNTED_MAX {
+                let what =
+                    format!("the zone was opened as number {}, to which no volume gets", header.sequence);
+                return Err(LfsError::Corrupt { zone, block: 0, what });
+            }
         } else if f.is_written() {
             table.set_kind(zone, Some(ZoneKind::Data));
         }

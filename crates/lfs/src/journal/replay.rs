@@ -10,7 +10,7 @@ use super::scan::{FoundFrame, Scan};
 use crate::error::{ApplyError, LfsError};
 use crate::layout::checkpoint::Item;
 use crate::layout::frame::FrameKind;
-use crate::layout::record::{FileRun, Record, RecordError};
+use crate::layout::record::{COUNT_MOUNTED_MAX, FileRun, Record, RecordError};
 use crate::layout::{BLOCK, footer};
 use crate::options::CrcTable;
 use crate::state::inode::Body;
@@ -220,6 +220,12 @@ impl<'a> Chain<'a> {
         }
         if !state.tree.get(Ino::ROOT).is_some_and(|root| root.kind == FileKind::Directory) {
             let what = "the checkpoint, with the journal after it, has no root directory".to_string();
+            return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
+        }
+        let numbers =
+            [state.epoch, state.last_seq, state.volume_bytes, state.next_sequence, state.tree.next_ino];
+        if let Some(number) = numbers.into_iter().find(|number| *number > COUNT_MOUNTED_MAX) {
+            let what = format!("the chain that ends here counts to {number}, to which no volume gets");
             return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
         }
         for frame in self.parts.iter().chain([&self.end]).chain(&self.entries[..stop]) {

@@ -284,9 +284,11 @@ pub fn take_run(r: &mut Reader<'_>) -> Result<FileRun, RecordError> {
     Ok(FileRun { block, run: Run { address, count, len } })
 }
 
-/// Highest inode number, byte clock, number of a frame and of a zone opening: beyond what any volume gets to, and low
-/// enough to be counted on from.
+/// Highest inode number, byte clock, epoch, number of a frame and of a zone opening that is read: low enough to be counted on
+/// from.
 pub const COUNT_MAX: u64 = 1 << 62;
+/// The highest from which a mount goes on: beyond what any volume gets to, and what it then writes can be read.
+pub const COUNT_MOUNTED_MAX: u64 = COUNT_MAX / 2;
 
 /// Appends a node's fixed fields.
 pub fn put_node(out: &mut Vec<u8>, node: &NewInode<'_>) {
