@@ -1,4 +1,4 @@
-//! What an input must not do: panic, take all memory, take for ever.
+//! What an input must not do: panic, break memory, take all of it, take for ever.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::PathBuf;
@@ -98,11 +98,26 @@ fn stop(why: &str) -> ! {
     }
 }
 
+/// Keeps the input that broke memory, and ends the program.
+extern "C" fn broken(signal: libc::c_int) {
+    // It is the end in any case: should keeping the input break something too, the signal is not caught again.
+    stop(&format!("ends with signal {signal}"));
+}
+
 /// Begins to watch: counts panics of all threads, and ends the program when an input takes too long.
 pub fn watch() {
     static WATCHED: OnceLock<()> = OnceLock::new();
     WATCHED.get_or_init(|| {
         started();
+        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE] {
+            // SAFETY: an all-zero sigaction is valid, and outlives the call.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = broken as *const () as usize;
+                action.sa_flags = libc::SA_RESETHAND | libc::SA_NODEFER;
+                libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            }
+        }
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             PANICS.fetch_add(1, SeqCst);

@@ -1,5 +1,6 @@
 //! What is fuzzed.
 
+mod archive;
 mod geometry;
 mod image;
 mod policy;
@@ -32,12 +33,13 @@ pub trait Target {
 
 type Make = fn() -> Box<dyn Target>;
 
-const ALL: [(&str, Make); 7] = [
+const ALL: [(&str, Make); 8] = [
     ("recovery", || Box::new(recovery::Recovery::new())),
     ("image", || Box::new(image::ImageRecords::new())),
     ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
     ("owner", || Box::new(protocol::Protocol::new(protocol::Who::Owner))),
     ("policy", || Box::new(policy::PolicyText)),
+    ("archive", || Box::new(archive::ArchiveBytes)),
     ("recording", || Box::new(recording::RecordingText)),
     ("geometry", || Box::new(geometry::GeometryText)),
 ];

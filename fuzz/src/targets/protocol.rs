@@ -310,7 +310,11 @@ impl Hostile {
         let index = script.below(4) * script.below(17) % SLOTS;
         let op = script.below(48) as u32;
         let mut request = Request { op, cpu: u32::MAX, ..Request::default() };
-        request.args[0] = script.of(&self.files);
+        request.args[0] = match script.byte() {
+            0..200 => script.of(&self.files),
+            // Perhaps somebody else's.
+            _ => (script.below(3) as u64) << 32 | script.below(5) as u64,
+        };
         for arg in &mut request.args[1..] {
             *arg = script.number();
         }
@@ -471,6 +475,11 @@ impl Target for Protocol {
     fn seeds(&self) -> Vec<Vec<u8>> {
         let mut seeds: Vec<Vec<u8>> =
             (0..48).map(|op| vec![0, 1, 1, op, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0, 200]).collect();
+        // Everything that can be asked of the first files, which are the honest ones'.
+        let of_others = |op: u8, slot: u8| {
+            [&[0, 0, 0, op, 200, 1, slot][..], &[0, 63, 63, 0, 0, 0, 0], &[6, 6, 0, 200, 200]].concat()
+        };
+        seeds.extend((0..44).flat_map(|op| [of_others(op, 0), of_others(op, 1)]));
         seeds.extend((0..10).map(|place| vec![4, 0, 9, 3, place, 0, 1, 2, 0, 1, 1, 44, 2, 64]));
         seeds.extend((0..8).map(|flags| vec![7, 3, flags, 0, 0, 0, 2]));
         seeds
