@@ -2,16 +2,17 @@
 # Several processes with threads, forked children, a shared file and shared maps. One or all of them are killed at a random
 # moment, or the server is and another one serves while they still run.
 #   suites/kill-group.sh [PROGRAM_ROUNDS=200 [SERVER_ROUNDS=50]]
+#   VOLUME=/dev/nvme0n1 suites/kill-group.sh 5 5     on a volume that is there, such as one on a real drive
 # With the programs killed, every write that had returned and every store through a map is there, and who was left alone
 # met no error. With the server killed, they get EIO and nothing but EIO, and a new program finds what had been synced.
 source "$(dirname "$0")/lib.sh"
 PROGRAM_ROUNDS=${1:-200}
 SERVER_ROUNDS=${2:-50}
-IMAGE=$SCRATCH/image
+IMAGE=${VOLUME:-$SCRATCH/image}
 COUNTERS=$SCRATCH/counters
-P=$(program crash_group.c -lpthread)
+P=${CRASH_GROUP:-$(program crash_group.c -lpthread)}
 SEED=${SEED:-$RANDOM}
-"$WEFT" format --size 512M --zone-size 4M "$IMAGE" >/dev/null 2>&1
+[ -n "${VOLUME:-}" ] || "$WEFT" format --size 512M --zone-size 4M "$IMAGE" >/dev/null 2>&1
 serve() {
   : >"$SCRATCH/serve.log"
   "$WEFT" serve --volume "$IMAGE" >"$SCRATCH/serve.log" 2>&1 & SERVER=$!

@@ -11,6 +11,7 @@ export KEYS=${KEYS:-40000} ROUNDS=${ROUNDS:-5} PAIRS=${PAIRS:-3}
 SHARE=$(mktemp -d "${TMPDIR:-/tmp}/weft-lab-suite.XXXXXX")
 trap 'rm -rf "$SHARE"' EXIT
 cc -O2 -Wall -o "$SHARE/append_records" suites/programs/append_records.c
+cc -O2 -Wall -o "$SHARE/crash_group" suites/programs/crash_group.c -lpthread
 failed=0
 part() { # part NAME LAB-OPTIONS... -- SCRIPT ARGS...
   echo "== $1"

@@ -73,6 +73,13 @@ same "rounds with an unclean fsck" 0 "$dirty"
 same "rounds in which the program did not get EIO" 0 "$status"
 same "rounds in which the volume took no new writes" 0 "$refused"
 
+# Several processes, a shared file and shared maps; they are killed, and the server under them.
+if VOLUME=$IMAGE CRASH_GROUP=$WEFT_LAB_SHARE/crash_group suites/kill-group.sh "$ROUNDS" "$ROUNDS" >"$SCRATCH/group" 2>&1; then
+  pass "kills of several processes and of their server: $(grep -oE '[0-9]+ records, .* synced' "$SCRATCH/group")"
+else
+  fail "kills of several processes and of their server"; cat "$SCRATCH/group"
+fi
+
 # RocksDB killed with its server, and opened again.
 serve
 weft_run scripts/leveled.sh /weft/db overwrite --use_existing_db=1 >/dev/null 2>&1 & run=$!
