@@ -12,6 +12,7 @@ mod flushlog;
 pub mod gc;
 pub mod geometry;
 mod image;
+mod in_use;
 mod model;
 pub mod nand;
 mod path;

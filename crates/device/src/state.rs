@@ -55,6 +55,29 @@ pub fn next(zone: ZoneId, state: ZoneState, action: Action) -> Result<ZoneState,
     }
 }
 
+/// Checks a write of so many blocks, at the write pointer or `at` a block, against a zone of this state, write pointer and
+/// capacity; what it does to the state.
+pub fn judge_write(
+    zone: ZoneId,
+    (state, pointer): (ZoneState, u32),
+    capacity: u32,
+    at: Option<u32>,
+    blocks: u32,
+) -> Result<Action, DeviceError> {
+    let end = u64::from(at.unwrap_or(pointer)) + u64::from(blocks);
+    let action = if end == u64::from(capacity) { Action::WriteToEnd } else { Action::Write };
+    next(zone, state, action)?;
+    if let Some(at) = at
+        && at != pointer
+    {
+        return Err(DeviceError::ZoneInvalidWrite { zone, at, write_pointer: pointer });
+    }
+    if end > u64::from(capacity) {
+        return Err(DeviceError::ZoneBoundary { zone, at: pointer, blocks, capacity });
+    }
+    Ok(action)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,17 @@
 //! The commands on zones.
 
+use super::ZonedDrive;
 use super::access::Opening;
 use super::cache::CHUNK_BLOCKS;
 use super::end_mark::EndMark;
 use super::zone::Zone;
-use super::{Limits, ZonedDrive};
 use crate::DeviceError;
+use crate::in_use::Limits;
 use crate::state::{self, Action};
 use crate::sys::aligned::is_aligned;
 use crate::zoned::{ZoneReport, ZoneState};
 use std::io;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, Tag, ZoneId};
@@ -18,37 +19,16 @@ use weft_core::{BLOCK_BYTES, Tag, ZoneId};
 impl ZonedDrive {
     /// Moves a zone to another state and keeps the counts. Raising a count takes `limits`.
     fn set_state(&self, zone: &mut Zone, state: ZoneState) {
-        let before = zone.state;
-        zone.state = state;
-        let shift = |count: &std::sync::atomic::AtomicU32, was: bool, is: bool| match (was, is) {
-            (false, true) => count.fetch_add(1, AcqRel) + 1,
-            (true, false) => count.fetch_sub(1, AcqRel) - 1,
-            _ => count.load(Acquire),
-        };
-        let open = shift(&self.open, before.is_open(), state.is_open());
-        let active = shift(&self.active, before.is_active(), state.is_active());
+        let before = std::mem::replace(&mut zone.state, state);
+        let (open, active) = self.in_use.moved(before, state);
         self.counts.in_use(open, active);
     }
 
-    /// Makes room for one more open zone, closing the one that a write opened longest ago when it must.
     fn make_room(&self, limits: &mut Limits, id: ZoneId, state: ZoneState) -> Result<(), DeviceError> {
-        if !state.is_active() && self.active.load(Acquire) >= self.info.active_max {
-            return Err(DeviceError::TooManyActiveZones { zone: id, limit: self.info.active_max });
-        }
-        while self.open.load(Acquire) >= self.info.open_max {
-            let Some(oldest) = limits.opened_by_write.pop_front() else {
-                return Err(DeviceError::TooManyOpenZones { zone: id, limit: self.info.open_max });
-            };
-            // The zone at hand is locked and not open: an entry that names it is out of date.
-            if oldest == id.0 {
-                continue;
-            }
-            let mut zone = self.zones[oldest as usize].lock();
-            if zone.state == ZoneState::ImplicitlyOpen {
-                self.close_open(ZoneId(oldest), &mut zone)?;
-            }
-        }
-        Ok(())
+        limits.make_room(&self.in_use, &self.info, id, state, |oldest| {
+            let mut zone = self.zones[oldest.index()].lock();
+            if zone.state == ZoneState::ImplicitlyOpen { self.close_open(oldest, &mut zone) } else { Ok(()) }
+        })
     }
 
     fn close_open(&self, id: ZoneId, zone: &mut Zone) -> Result<(), DeviceError> {
@@ -63,7 +43,6 @@ impl ZonedDrive {
         Ok(())
     }
 
-    /// Checks a write against the zone; what it would do to the zone's state.
     fn judge_write(
         &self,
         id: ZoneId,
@@ -71,20 +50,7 @@ impl ZonedDrive {
         at: Option<u32>,
         blocks: u32,
     ) -> Result<Action, DeviceError> {
-        let pointer = zone.write_pointer;
-        let end = u64::from(at.unwrap_or(pointer)) + u64::from(blocks);
-        let capacity = self.info.zone_capacity;
-        let action = if end == u64::from(capacity) { Action::WriteToEnd } else { Action::Write };
-        state::next(id, zone.state, action)?;
-        if let Some(at) = at
-            && at != pointer
-        {
-            return Err(DeviceError::ZoneInvalidWrite { zone: id, at, write_pointer: pointer });
-        }
-        if end > u64::from(capacity) {
-            return Err(DeviceError::ZoneBoundary { zone: id, at: pointer, blocks, capacity });
-        }
-        Ok(action)
+        state::judge_write(id, (zone.state, zone.write_pointer), self.info.zone_capacity, at, blocks)
     }
 
     pub(super) fn write_blocks(
@@ -128,8 +94,7 @@ impl ZonedDrive {
             .open(id.0, Opening::ForWrite)
             .map_err(|e| self.failed(id, zone.write_pointer, "open", e))?;
         self.set_state(zone, ZoneState::ImplicitlyOpen);
-        limits.opened_by_write.retain(|open| *open != id.0);
-        limits.opened_by_write.push_back(id.0);
+        limits.opened(id, |_| true);
         Ok(())
     }
 

@@ -31,6 +31,7 @@ mod zone;
 
 use crate::DeviceError;
 use crate::clock::Latencies;
+use crate::in_use::{InUse, Limits};
 use crate::zoned::{DeviceCounters, ZoneReport, ZonedDevice, ZonedInfo};
 use access::{ZoneAccess, is_media, refusal};
 use buffers::Buffers;
@@ -38,20 +39,12 @@ use cache::Cache;
 pub use cache::SharedCache;
 use counts::Counts;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weft_core::{Tag, ZoneId};
 use zone::ZoneCell;
-
-/// The open zones that may be closed to make room.
-#[derive(Debug, Default)]
-struct Limits {
-    /// Opened by a write, oldest first; may name zones that are open no more.
-    opened_by_write: VecDeque<u32>,
-}
 
 /// A real zoned drive.
 #[derive(Debug)]
@@ -60,9 +53,7 @@ pub struct ZonedDrive {
     info: ZonedInfo,
     zones: Box<[ZoneCell]>,
     limits: Mutex<Limits>,
-    /// Zones that are open, and that are open or closed. Raised only with `limits` held.
-    open: AtomicU32,
-    active: AtomicU32,
+    in_use: InUse,
     /// Most blocks of one command.
     command_blocks: u32,
     buffers: Buffers,

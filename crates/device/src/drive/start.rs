@@ -1,17 +1,18 @@
 //! Opening a drive: what its zones are, and where data ends in those that are full.
 
+use super::ZonedDrive;
 use super::access::{RawZone, ZoneAccess};
 use super::buffers::Buffers;
 use super::cache::{CHUNK_BLOCKS, Cache};
 use super::counts::Counts;
 use super::end_mark::EndMark;
 use super::zone::{Zone, ZoneCell};
-use super::{Limits, ZonedDrive};
 use crate::DeviceError;
+use crate::in_use::{InUse, Limits};
 use crate::zoned::ZoneState;
 use parking_lot::Mutex;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, ZoneId};
@@ -30,8 +31,7 @@ impl ZonedDrive {
             info,
             zones: Box::new([]),
             limits: Mutex::new(Limits::default()),
-            open: AtomicU32::new(0),
-            active: AtomicU32::new(0),
+            in_use: InUse::default(),
             command_blocks,
             buffers: Buffers::new(command_blocks.max(CHUNK_BLOCKS)),
             cache,
@@ -47,7 +47,8 @@ impl ZonedDrive {
         }
         let active = zones.iter().filter(|zone| zone.state.is_active()).count() as u32;
         let zones = zones.into_iter().map(ZoneCell::new).collect();
-        Ok(ZonedDrive { zones, active: AtomicU32::new(active), ..drive })
+        drive.in_use.set_active(active);
+        Ok(ZonedDrive { zones, ..drive })
     }
 
     /// A zone as it was left.

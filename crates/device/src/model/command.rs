@@ -1,9 +1,10 @@
 //! The commands on zones.
 
-use super::{Limits, Zone, ZoneCell, ZonedModel, unpack};
+use super::{Zone, ZoneCell, ZonedModel, unpack};
 use crate::DeviceError;
 use crate::clock::{Completion, bytes_of, units_filled};
 use crate::faults::Operation;
+use crate::in_use::Limits;
 use crate::state::{self, Action};
 use crate::zoned::{ZoneReport, ZoneState};
 use parking_lot::MutexGuard;
@@ -15,54 +16,24 @@ use weft_core::{BLOCK_BYTES, Tag, ZoneId};
 impl ZonedModel {
     /// Moves the zone to another state and keeps the counts of open and active zones. Raising a count takes `limits`.
     fn set_state(&self, zone: &mut Zone, state: ZoneState) {
-        let before = zone.record.state;
-        zone.record.state = state;
-        match (before.is_open(), state.is_open()) {
-            (false, true) => {
-                let now = self.open.fetch_add(1, AcqRel) + 1;
-                self.totals.open_high_water.fetch_max(u64::from(now), Relaxed);
-            }
-            (true, false) => {
-                self.open.fetch_sub(1, AcqRel);
-            }
-            _ => {}
-        }
-        match (before.is_active(), state.is_active()) {
-            (false, true) => {
-                let now = self.active.fetch_add(1, AcqRel) + 1;
-                self.totals.active_high_water.fetch_max(u64::from(now), Relaxed);
-            }
-            (true, false) => {
-                self.active.fetch_sub(1, AcqRel);
-            }
-            _ => {}
-        }
+        let before = std::mem::replace(&mut zone.record.state, state);
+        let (open, active) = self.in_use.moved(before, state);
+        self.totals.open_high_water.fetch_max(u64::from(open), Relaxed);
+        self.totals.active_high_water.fetch_max(u64::from(active), Relaxed);
     }
 
-    /// Makes room for one more open zone, closing the one that a write opened longest ago when it must.
     fn make_room(&self, limits: &mut Limits, id: ZoneId, state: ZoneState) -> Result<(), DeviceError> {
-        if !state.is_active() && self.active.load(Acquire) >= self.info.active_max {
-            return Err(DeviceError::TooManyActiveZones { zone: id, limit: self.info.active_max });
-        }
-        while self.open.load(Acquire) >= self.info.open_max {
-            let Some(oldest) = limits.opened_by_write.pop_front() else {
-                return Err(DeviceError::TooManyOpenZones { zone: id, limit: self.info.open_max });
-            };
-            // The zone to be opened is locked and not open: an entry that names it is out of date.
-            if oldest == id.0 {
-                continue;
-            }
-            let cell = &self.zones[oldest as usize];
+        limits.make_room(&self.in_use, &self.info, id, state, |oldest| {
+            let cell = &self.zones[oldest.index()];
             let mut zone = cell.zone.lock();
             if zone.record.state == ZoneState::ImplicitlyOpen {
                 self.set_state(&mut zone, ZoneState::Closed);
-                self.publish(ZoneId(oldest), cell, &mut zone);
+                self.publish(oldest, cell, &mut zone);
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    /// Checks a write against the zone; what it would do to the zone's state.
     fn judge_write(
         &self,
         id: ZoneId,
@@ -70,20 +41,8 @@ impl ZonedModel {
         at: Option<u32>,
         blocks: u32,
     ) -> Result<Action, DeviceError> {
-        let pointer = zone.record.write_pointer;
-        let end = u64::from(at.unwrap_or(pointer)) + u64::from(blocks);
-        let capacity = self.info.zone_capacity;
-        let action = if end == u64::from(capacity) { Action::WriteToEnd } else { Action::Write };
-        state::next(id, zone.record.state, action)?;
-        if let Some(at) = at
-            && at != pointer
-        {
-            return Err(DeviceError::ZoneInvalidWrite { zone: id, at, write_pointer: pointer });
-        }
-        if end > u64::from(capacity) {
-            return Err(DeviceError::ZoneBoundary { zone: id, at: pointer, blocks, capacity });
-        }
-        Ok(action)
+        let now = (zone.record.state, zone.record.write_pointer);
+        state::judge_write(id, now, self.info.zone_capacity, at, blocks)
     }
 
     pub(super) fn write_blocks(
@@ -114,12 +73,10 @@ impl ZonedModel {
                 self.set_state(&mut zone, ZoneState::ImplicitlyOpen);
                 // Published before `limits` is let go: the list keeps only zones that show this state.
                 self.publish(id, cell, &mut zone);
-                let open = |zone: &u32| {
-                    let state = unpack(self.zones[*zone as usize].published.load(Acquire)).state;
-                    *zone != id.0 && state == ZoneState::ImplicitlyOpen
-                };
-                limits.opened_by_write.retain(open);
-                limits.opened_by_write.push_back(id.0);
+                limits.opened(id, |zone| {
+                    let published = self.zones[zone.index()].published.load(Acquire);
+                    unpack(published).state == ZoneState::ImplicitlyOpen
+                });
             }
         }
         let (at, completion) = self.write_open(id, cell, zone, data, tag, action)?;

@@ -15,13 +15,13 @@ use crate::clock::{Clock, Latencies};
 use crate::faults::{FaultPlan, Operation};
 use crate::geometry::Geometry;
 use crate::image::record::{ZoneRecord, ZoneShape};
+use crate::in_use::{InUse, Limits};
 use crate::model::flush::Thorough;
 use crate::store::{Store, ZoneBlocks};
 use crate::totals::Totals;
 use crate::wear::FlashReport;
 use crate::zoned::{DeviceCounters, DirectRead, ZoneReport, ZoneState, ZonedDevice, ZonedInfo};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -52,13 +52,6 @@ pub(crate) struct ZoneSnapshot {
     pub blocks: ZoneBlocks,
 }
 
-/// Who may be closed to make room: zones in the order in which writes opened them, each once. Some may have been
-/// closed or filled since.
-#[derive(Default)]
-struct Limits {
-    opened_by_write: VecDeque<u32>,
-}
-
 /// Flushes, numbered in the order in which they began; one at a time is under way.
 #[derive(Default)]
 struct FlushGate {
@@ -73,8 +66,7 @@ pub struct ZonedModel {
     store: Store,
     zones: Box<[ZoneCell]>,
     limits: Mutex<Limits>,
-    open: AtomicU32,
-    active: AtomicU32,
+    in_use: InUse,
     dirty: Mutex<Vec<u32>>,
     flush: Mutex<FlushGate>,
     flushes_begun: AtomicU64,

@@ -1,6 +1,6 @@
 //! How a device comes to be: new, from an image, or as a copy of another.
 
-use super::{FlushGate, Limits, Zone, ZoneCell, ZoneSnapshot, ZonedModel, pack, unpack};
+use super::{FlushGate, Zone, ZoneCell, ZoneSnapshot, ZonedModel, pack, unpack};
 use crate::DeviceError;
 use crate::clock::Clock;
 use crate::faults::FaultPlan;
@@ -8,6 +8,7 @@ use crate::geometry::Geometry;
 use crate::image::header::Header;
 use crate::image::log::Entry;
 use crate::image::record::{COUNTS_MAX, ZoneRecord, ZoneShape};
+use crate::in_use::{InUse, Limits};
 use crate::store::{Image, Opened, Store, Use};
 use crate::sys;
 use crate::totals::Totals;
@@ -146,8 +147,7 @@ impl ZonedModel {
             store,
             zones,
             limits: Mutex::new(Limits::default()),
-            open: AtomicU32::new(0),
-            active: AtomicU32::new(active),
+            in_use: InUse::with_active(active),
             dirty: Mutex::new(Vec::new()),
             flush: Mutex::new(FlushGate::default()),
             flushes_begun: AtomicU64::new(0),
@@ -195,7 +195,7 @@ impl ZonedModel {
         }
         let active =
             self.zones.iter().filter(|c| unpack(c.published.load(Relaxed)).state.is_active()).count();
-        self.active.store(active as u32, Relaxed);
+        self.in_use.set_active(active as u32);
         self.totals.recount(
             self.zones.iter().map(|c| c.zone.lock().record.clone()),
             self.geometry.blocks_per_zone(),
@@ -261,7 +261,7 @@ impl ZonedModel {
             active += u32::from(zone.record.state.is_active());
             self.publish(ZoneId(id as u32), cell, &mut zone);
         }
-        self.active.store(active, Relaxed);
+        self.in_use.set_active(active);
         self.totals.recount(
             self.zones.iter().map(|c| c.zone.lock().record.clone()),
             self.geometry.blocks_per_zone(),
