@@ -14,9 +14,10 @@ export LLVM_PROFILE_FILE=/dev/null
 export RUSTFLAGS="-C instrument-coverage --cfg weft_coverage -C debug-assertions -C overflow-checks"
 FUZZ=$CARGO_TARGET_DIR/release/weft-fuzz
 cargo build --release --locked -p weft-fuzz || exit 2
+targets=("$@")
 [ $# -gt 0 ] || mapfile -t targets < <("$FUZZ" --list)
 findings=0
-for target in "${targets[@]:-$@}"; do
+for target in "${targets[@]}"; do
   "$FUZZ" "$target" "$SECONDS_EACH" "${SEED:-1}" 2>"$CARGO_TARGET_DIR/$target.log"
   status=$?
   [ $status -ne 0 ] || continue

@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,10 +28,12 @@ fn main() -> ExitCode {
             let seed = words.get(2).and_then(|seed| seed.parse().ok()).unwrap_or(1);
             match (weft_fuzz::by_name(name), seconds.parse()) {
                 (Some(mut target), Ok(seconds)) => {
+                    let begun = Instant::now();
                     let outcome = weft_fuzz::drive(&mut *target, Duration::from_secs(seconds), seed);
                     println!(
-                        "{name}: {} inputs in {seconds} s, {} kept, {} regions reached, {}",
+                        "{name}: {} inputs in {} s, {} kept, {} regions reached, {}",
                         outcome.tried,
+                        begun.elapsed().as_secs(),
                         outcome.kept,
                         outcome.regions,
                         match &outcome.finding {
