@@ -14,12 +14,14 @@ MODULES=("$@")
   test_dbm test_shelve test_filecmp test_fileinput test_linecache test_compileall test_py_compile test_import test_runpy
   test_popen test_pty test_select test_selectors test_sqlite3 test_logging test_multiprocessing_fork test_cmd_line_script
   test_posixpath test_genericpath test_netrc test_zipapp test_pickle test_fork1 test_threadedtempfile test_site test_venv)
-new_volume 2G
+# test_largefile copies a file of 2.5 GB.
+new_volume 12G
+# A user's setting that would keep compiled files from being written.
+unset PYTHONDONTWRITEBYTECODE
 
 # Tests that end differently, and why. The table of docs/programs.md repeats them.
 DIFFERENT=$SCRATCH/different
 cat >"$DIFFERENT" <<'WHY'
-test_is_socket_true    Unix sockets cannot be bound to a path on the volume
 test_fcntl_64_bit      F_NOTIFY (directory notification) is refused
 WHY
 results() { # of a verbose run: one line for each test

@@ -42,6 +42,7 @@ pub mod real;
 pub mod report;
 pub mod route;
 pub mod shadow;
+pub mod sockets;
 pub mod splicing;
 pub mod streams;
 pub mod sys;

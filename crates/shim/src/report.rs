@@ -58,8 +58,6 @@ refusals! {
     Handles = (EOPNOTSUPP, "name_to_handle_at: weft files have no handles"),
     /// `mount` and its kin.
     Mount = (EPERM, "mount: nothing can be mounted on or from a weft volume"),
-    /// Unix sockets.
-    Socket = (EOPNOTSUPP, "bind, connect: Unix sockets cannot lie on a weft volume"),
     /// Several `mmap` limits.
     MapTable = (ENOMEM, "mmap: too many mappings of weft files at once"),
     /// A map of a copy beyond the copy's end.

@@ -1,5 +1,5 @@
 //! Names in `/dev/shm` that stand for inodes of the volume where the kernel itself has to work: pages that processes share
-//! by maps, and named pipes.
+//! by maps, named pipes, and sockets.
 //!
 //! ```text
 //!  /dev/shm/weft-<volume>-<user>/<inode>-<birth><suffix>
@@ -10,6 +10,9 @@
 use crate::{report, sys};
 use std::ffi::CStr;
 use weft_client::{Client, Errno};
+
+/// How the directories' paths begin.
+pub const ROOT: &[u8] = b"/dev/shm/weft-";
 
 /// A path, ended by NUL.
 pub struct Path {
@@ -42,7 +45,7 @@ impl Path {
 /// The user's directory for a volume.
 pub fn directory(client: &Client) -> Path {
     let mut path = Path { bytes: [0; 128], len: 0 };
-    path.put(b"/dev/shm/weft-");
+    path.put(ROOT);
     path.put_number(client.volume_tag());
     path.put(b"-");
     path.put_number(sys::geteuid().into());

@@ -85,6 +85,16 @@ pub fn mkfifo(path: &CStr, mode: u32) -> Result<(), Errno> {
     call!(mknodat, libc::AT_FDCWD, path.as_ptr(), libc::S_IFIFO | mode, 0).map(drop)
 }
 
+/// Makes a symlink.
+pub fn symlink(target: &CStr, path: &CStr) -> Result<(), Errno> {
+    call!(symlinkat, target.as_ptr(), libc::AT_FDCWD, path.as_ptr()).map(drop)
+}
+
+/// Changes the mode of what a path leads to.
+pub fn chmod(path: &CStr, mode: u32) -> Result<(), Errno> {
+    call!(fchmodat, libc::AT_FDCWD, path.as_ptr(), mode).map(drop)
+}
+
 /// Removes an empty directory.
 pub fn rmdir(path: &CStr) -> Result<(), Errno> {
     call!(unlinkat, libc::AT_FDCWD, path.as_ptr(), libc::AT_REMOVEDIR).map(drop)

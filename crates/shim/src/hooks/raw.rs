@@ -131,6 +131,16 @@ unsafe fn descriptor_call(number: c_long, a: Arguments) -> Option<c_long> {
             }
             libc::SYS_bind => socket::body::bind(a.int(0), a.of(1), a.uint(2)).into(),
             libc::SYS_connect => socket::body::connect(a.int(0), a.of(1), a.uint(2)).into(),
+            libc::SYS_sendto => {
+                socket::body::sendto(a.int(0), a.of(1), a.size(2), a.int(3), a.of(4), a.uint(5)) as c_long
+            }
+            libc::SYS_recvfrom => {
+                socket::body::recvfrom(a.int(0), a.to(1), a.size(2), a.int(3), a.to(4), a.to(5)) as c_long
+            }
+            libc::SYS_accept => socket::body::accept(a.int(0), a.to(1), a.to(2)).into(),
+            libc::SYS_accept4 => socket::body::accept4(a.int(0), a.to(1), a.to(2), a.int(3)).into(),
+            libc::SYS_getsockname => socket::body::getsockname(a.int(0), a.to(1), a.to(2)).into(),
+            libc::SYS_getpeername => socket::body::getpeername(a.int(0), a.to(1), a.to(2)).into(),
             libc::SYS_pidfd_getfd => socket::body::pidfd_getfd(a.int(0), a.int(1), a.uint(2)).into(),
             libc::SYS_inotify_add_watch => {
                 kernel::body::inotify_add_watch(a.int(0), a.text(1), a.uint(2)).into()

@@ -1,46 +1,96 @@
 //! Sockets: messages that carry descriptors, and Unix sockets in the file system.
 
-use crate::report::{Refusal, refuse};
-use crate::route::{fail, finish};
-use crate::{passing, process};
-use libc::{c_int, c_uint, sockaddr, socklen_t, ssize_t, timespec};
-use std::mem::offset_of;
+use crate::route::{Failed, Last, fail, finish, on_path};
+use crate::sockets::{Address, SocketPath, Told};
+use crate::{passing, process, sockets, sys};
+use libc::{c_char, c_int, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use std::ffi::CStr;
 
-/// Whether an address is a path on the volume.
-unsafe fn is_socket_on_volume(address: *const sockaddr, len: socklen_t) -> bool {
-    const PATH_AT: usize = offset_of!(libc::sockaddr_un, sun_path);
-    let len = len as usize;
-    // SAFETY: the program promises `len` bytes.
-    unsafe {
-        if !process::is_on()
-            || address.is_null()
-            || len <= PATH_AT
-            || i32::from((*address).sa_family) != libc::AF_UNIX
-        {
-            return false;
+/// Does something with an address: `real` with the one that the kernel is to see.
+unsafe fn with_address<T: Failed + PartialEq>(
+    address: *const sockaddr,
+    len: socklen_t,
+    real: impl Fn(*const sockaddr, socklen_t) -> T,
+) -> T {
+    // SAFETY: the program's own address.
+    let path = if process::is_on() { unsafe { SocketPath::of(address, len) } } else { None };
+    let Some(path) = path else { return real(address, len) };
+    let elsewhere = |_, other: *const c_char| {
+        if std::ptr::eq(other, path.as_ptr()) {
+            return real(address, len);
         }
-        let bytes = std::slice::from_raw_parts(address.cast::<u8>().add(PATH_AT), (len - PATH_AT).min(108));
-        let mut path = [0u8; 109];
-        for (to, from) in path.iter_mut().zip(bytes) {
-            *to = *from;
+        // SAFETY: a path that ends with NUL.
+        match Address::of(unsafe { CStr::from_ptr(other) }) {
+            Ok(address) => real(address.parts().0, address.parts().1),
+            Err(error) => fail(error),
         }
-        // A name that begins with NUL is in no file system.
-        path.first() != Some(&0) && crate::route::is_on_volume(libc::AT_FDCWD, path.as_ptr().cast())
+    };
+    on_path(libc::AT_FDCWD, path.as_ptr(), Last::Follow, elsewhere, |client, at, path| {
+        let address = sockets::find(client, at, path)?;
+        let result = real(address.parts().0, address.parts().1);
+        // A name without a socket behind it: of a process that ended, of another user, from before a restart.
+        if result == T::FAILED && sys::errno() == libc::ENOENT {
+            return Err(libc::ECONNREFUSED);
+        }
+        Ok(result)
+    })
+}
+
+/// Has the kernel tell an address, and hands it on as the program knows it.
+unsafe fn told<T: Failed + PartialEq>(
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    real: impl Fn(*mut sockaddr, *mut socklen_t) -> T,
+) -> T {
+    if !process::is_on() || address.is_null() || len.is_null() {
+        return real(address, len);
     }
+    let mut told = Told::new();
+    let (storage, filled) = told.parts();
+    let result = real(storage, filled);
+    if result != T::FAILED {
+        // SAFETY: the program's own address and room.
+        unsafe { told.hand_on(address, len) };
+    }
+    result
 }
 
 unsafe fn send(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program's own message.
     unsafe {
-        match passing::Outgoing::new(socket, message) {
-            Ok(None) => real::sendmsg(socket, message, flags),
-            Ok(Some(mut outgoing)) => {
-                let sent = real::sendmsg(socket, outgoing.message(), flags);
-                outgoing.finish(sent >= 0);
-                sent
+        let Some(head) = message.as_ref().copied() else { return real::sendmsg(socket, message, flags) };
+        with_address(head.msg_name.cast(), head.msg_namelen, |address, len| {
+            let mut head = head;
+            (head.msg_name, head.msg_namelen) = (address.cast_mut().cast(), len);
+            match passing::Outgoing::new(socket, &raw const head) {
+                Ok(None) => real::sendmsg(socket, &raw const head, flags),
+                Ok(Some(mut outgoing)) => {
+                    let sent = real::sendmsg(socket, outgoing.message(), flags);
+                    outgoing.finish(sent >= 0);
+                    sent
+                }
+                Err(error) => fail(error),
             }
-            Err(error) => fail(error),
+        })
+    }
+}
+
+/// A message that has come: its descriptors, and the address of who sent it. `room` is what the program had for that.
+unsafe fn received(message: *mut libc::msghdr, room: socklen_t, flags: c_int) {
+    // SAFETY: the kernel has filled in the program's message.
+    unsafe {
+        passing::received(message, flags);
+        let Some(head) = message.as_mut() else { return };
+        if head.msg_name.is_null() || head.msg_namelen > room {
+            return;
         }
+        let mut told = Told::new();
+        let (storage, len) = told.parts();
+        let filled = (head.msg_namelen).min(*len);
+        std::ptr::copy_nonoverlapping(head.msg_name.cast::<u8>(), storage.cast::<u8>(), filled as usize);
+        *len = filled;
+        head.msg_namelen = room;
+        told.hand_on(head.msg_name.cast(), &raw mut head.msg_namelen);
     }
 }
 
@@ -51,10 +101,13 @@ hooks! {
 
     fn sendmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
         let head = |number: usize| &raw mut (*messages.add(number)).msg_hdr;
-        let carries_weft = process::is_on()
+        let concerns_weft = process::is_on()
             && !messages.is_null()
-            && (0..count as usize).any(|number| passing::carries_weft(head(number)));
-        if !carries_weft {
+            && (0..count as usize).any(|number| {
+                let head = head(number);
+                passing::carries_weft(head) || SocketPath::of((*head).msg_name.cast(), (*head).msg_namelen).is_some()
+            });
+        if !concerns_weft {
             return real::sendmmsg(socket, messages, count, flags);
         }
         for number in 0..count as usize {
@@ -68,9 +121,10 @@ hooks! {
     }
 
     fn recvmsg(socket: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t {
+        let room = message.as_ref().map_or(0, |head| head.msg_namelen);
         let got = real::recvmsg(socket, message, flags);
         if got >= 0 && process::is_on() {
-            passing::received(message, flags);
+            received(message, room, flags);
         }
         got
     }
@@ -79,6 +133,7 @@ hooks! {
         let got = real::recvmmsg(socket, messages, count, flags, timeout);
         if process::is_on() {
             for number in 0..got.max(0) as usize {
+                // Addresses stay as they are: how much room each had is not known any more.
                 passing::received(&raw mut (*messages.add(number)).msg_hdr, flags);
             }
         }
@@ -91,16 +146,56 @@ hooks! {
     }
 
     fn bind(socket: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-        if is_socket_on_volume(address, len) {
-            return fail(refuse(Refusal::Socket));
-        }
-        real::bind(socket, address, len)
+        let path = if process::is_on() { SocketPath::of(address, len) } else { None };
+        let Some(path) = path else { return real::bind(socket, address, len) };
+        let given = CStr::from_ptr(path.as_ptr());
+        let to = |address: &Address| match real::bind(socket, address.parts().0, address.parts().1) {
+            0 => Ok(()),
+            _ => Err(sys::errno()),
+        };
+        on_path(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            Last::NoFollow,
+            |_, other| {
+                if std::ptr::eq(other, path.as_ptr()) {
+                    return real::bind(socket, address, len);
+                }
+                finish(Address::of(CStr::from_ptr(other)).and_then(|address| to(&address)).map(|()| 0))
+            },
+            |client, at, path| sockets::bind(client, at, path, 0o777 & !process::umask(), given, to),
+        )
     }
 
     fn connect(socket: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-        if is_socket_on_volume(address, len) {
-            return fail(refuse(Refusal::Socket));
-        }
-        real::connect(socket, address, len)
+        with_address(address, len, |address, len| real::connect(socket, address, len))
+    }
+
+    fn sendto(socket: c_int, data: *const c_void, bytes: size_t, flags: c_int, address: *const sockaddr, len: socklen_t) -> ssize_t {
+        with_address(address, len, |address, len| real::sendto(socket, data, bytes, flags, address, len))
+    }
+
+    fn recvfrom(socket: c_int, data: *mut c_void, bytes: size_t, flags: c_int, address: *mut sockaddr, len: *mut socklen_t) -> ssize_t {
+        told(address, len, |address, len| real::recvfrom(socket, data, bytes, flags, address, len))
+    }
+
+    fn __recvfrom_chk(socket: c_int, data: *mut c_void, bytes: size_t, room: size_t, flags: c_int, address: *mut sockaddr, len: *mut socklen_t) -> ssize_t {
+        told(address, len, |address, len| real::__recvfrom_chk(socket, data, bytes, room, flags, address, len))
+    }
+
+    fn accept(socket: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+        told(address, len, |address, len| real::accept(socket, address, len))
+    }
+
+    fn accept4(socket: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+        told(address, len, |address, len| real::accept4(socket, address, len, flags))
+    }
+
+    fn getsockname(socket: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+        told(address, len, |address, len| real::getsockname(socket, address, len))
+    }
+
+    fn getpeername(socket: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+        told(address, len, |address, len| real::getpeername(socket, address, len))
     }
 }

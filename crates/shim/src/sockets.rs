@@ -1,0 +1,175 @@
+//! Unix sockets on the volume. As with named pipes ([`crate::fifo`]), the volume holds the name, its owner and its mode; behind
+//! it is a socket of the kernel, which processes of the same user find by the inode ([`crate::shadow`]). Beside it lies a
+//! symlink with the path by which it was bound, so that whoever asks for an address is told that one.
+
+use crate::{shadow, sys};
+use libc::{c_char, c_int, sockaddr, sockaddr_storage, sockaddr_un, socklen_t};
+use std::ffi::CStr;
+use std::mem::offset_of;
+use weft_client::{Client, Errno, FileRef};
+
+const PATH_AT: usize = offset_of!(sockaddr_un, sun_path);
+const PATH_BYTES: usize = size_of::<sockaddr_un>() - PATH_AT;
+const SOCKET: &[u8] = b".sock";
+const NAME: &[u8] = b".name";
+
+/// A path from an address, ended by NUL.
+pub struct SocketPath([u8; PATH_BYTES + 1]);
+
+impl SocketPath {
+    /// The path of an address; `None` for addresses of other kinds and names that are in no file system.
+    ///
+    /// # Safety
+    /// `address` is null or has `len` bytes.
+    pub unsafe fn of(address: *const sockaddr, len: socklen_t) -> Option<SocketPath> {
+        let len = len as usize;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if address.is_null() || len <= PATH_AT || i32::from((*address).sa_family) != libc::AF_UNIX {
+                return None;
+            }
+            let given = std::slice::from_raw_parts(
+                address.cast::<u8>().add(PATH_AT),
+                (len - PATH_AT).min(PATH_BYTES),
+            );
+            let mut path = [0; PATH_BYTES + 1];
+            for (to, from) in path.iter_mut().zip(given) {
+                *to = *from;
+            }
+            (path[0] != 0).then_some(SocketPath(path))
+        }
+    }
+
+    /// For calls.
+    pub fn as_ptr(&self) -> *const c_char {
+        self.0.as_ptr().cast()
+    }
+}
+
+/// An address that is a path.
+pub struct Address {
+    un: sockaddr_un,
+    len: socklen_t,
+}
+
+impl Address {
+    /// That of a path. One that is longer than addresses can be is `EINVAL`, as from the kernel.
+    pub fn of(path: &CStr) -> Result<Address, Errno> {
+        let bytes = path.to_bytes();
+        // SAFETY: all-zero is a valid address.
+        let mut un: sockaddr_un = unsafe { std::mem::zeroed() };
+        un.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        let room = un.sun_path.get_mut(..bytes.len()).ok_or(libc::EINVAL)?;
+        for (to, from) in room.iter_mut().zip(bytes) {
+            *to = *from as c_char;
+        }
+        let terminated = (bytes.len() + 1).min(PATH_BYTES);
+        Ok(Address { un, len: (PATH_AT + terminated) as socklen_t })
+    }
+
+    /// For calls.
+    pub fn parts(&self) -> (*const sockaddr, socklen_t) {
+        ((&raw const self.un).cast(), self.len)
+    }
+}
+
+/// Makes a socket's name on the volume and gives it to `bind`, which names the kernel's socket. `given` is the path as the
+/// program wrote it.
+pub fn bind(
+    client: &Client,
+    at: FileRef,
+    path: &[u8],
+    mode: u32,
+    given: &CStr,
+    bind: impl Fn(&Address) -> Result<(), Errno>,
+) -> Result<c_int, Errno> {
+    shadow::make_directory(client)?;
+    let made = client.mknod(at, path, libc::S_IFSOCK | mode, 0);
+    made.map_err(|error| if error == libc::EEXIST { libc::EADDRINUSE } else { error })?;
+    let bound = client.stat(at, path, libc::AT_SYMLINK_NOFOLLOW).and_then(|attr| {
+        let name = shadow::path_of(client, attr.ino, attr.btime_ns, SOCKET);
+        bind(&Address::of(name.c_str())?)?;
+        // Who may connect is the volume's to say; the directory keeps others out.
+        sys::chmod(name.c_str(), 0o600)?;
+        let told = shadow::path_of(client, attr.ino, attr.btime_ns, NAME);
+        match sys::symlink(given, told.c_str()) {
+            Err(libc::EEXIST) => Ok(()),
+            other => other,
+        }
+    });
+    if bound.is_err() {
+        let _ = client.unlink(at, path, 0);
+    }
+    bound.map(|()| 0)
+}
+
+/// The address of the kernel's socket behind a name on the volume, when the user may write to it.
+pub fn find(client: &Client, at: FileRef, path: &[u8]) -> Result<Address, Errno> {
+    let attr = client.stat(at, path, 0)?;
+    if attr.mode & libc::S_IFMT != libc::S_IFSOCK {
+        return Err(libc::ECONNREFUSED);
+    }
+    client.access(at, path, libc::W_OK, libc::AT_EACCESS)?;
+    Address::of(shadow::path_of(client, attr.ino, attr.btime_ns, SOCKET).c_str())
+}
+
+/// An address that the kernel fills in, on its way to the program.
+pub struct Told {
+    storage: sockaddr_storage,
+    len: socklen_t,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Told::new()
+    }
+}
+
+impl Told {
+    /// Nothing so far.
+    pub fn new() -> Told {
+        // SAFETY: all-zero is a valid address.
+        Told { storage: unsafe { std::mem::zeroed() }, len: size_of::<sockaddr_storage>() as socklen_t }
+    }
+
+    /// Where the kernel puts it.
+    pub fn parts(&mut self) -> (*mut sockaddr, *mut socklen_t) {
+        ((&raw mut self.storage).cast(), &raw mut self.len)
+    }
+
+    /// Hands it on, with the path that the program knows.
+    ///
+    /// # Safety
+    /// `address` and `len` are what a program passes to `getsockname`.
+    pub unsafe fn hand_on(&self, address: *mut sockaddr, len: *mut socklen_t) {
+        let from = (&raw const self.storage).cast::<sockaddr>();
+        // SAFETY: the kernel has filled in `self.len` bytes; the program has room for `*len`.
+        unsafe {
+            let known = SocketPath::of(from, self.len).and_then(|path| known_by(&path));
+            let (from, full) = match &known {
+                Some(known) => known.parts(),
+                None => (from, self.len),
+            };
+            let copied = (full as usize).min(*len as usize).min(size_of::<sockaddr_storage>());
+            std::ptr::copy_nonoverlapping(from.cast::<u8>(), address.cast::<u8>(), copied);
+            *len = full;
+        }
+    }
+}
+
+/// The address by which a socket behind a name of the volume was bound.
+fn known_by(path: &SocketPath) -> Option<Address> {
+    let path = CStr::from_bytes_until_nul(&path.0).ok()?.to_bytes();
+    if !path.starts_with(shadow::ROOT) {
+        return None;
+    }
+    let stem = path.strip_suffix(SOCKET)?;
+    let mut name = [0; PATH_BYTES + 1];
+    for (to, from) in name.iter_mut().zip(stem.iter().chain(NAME)) {
+        *to = *from;
+    }
+    let mut text = [0; PATH_BYTES + 1];
+    let room = text.get_mut(..PATH_BYTES)?;
+    sys::readlink(CStr::from_bytes_until_nul(&name).ok()?, room).ok()?;
+    Address::of(CStr::from_bytes_until_nul(&text).ok()?).ok()
+}
