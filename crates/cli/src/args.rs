@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::command::flash::FlashCommand;
 use crate::command::lab::LabArgs;
 use crate::command::replay::ReplayArgs;
 use crate::device::CACHE_BYTES_DEFAULT;
@@ -79,6 +80,9 @@ pub enum Command {
     Compare(CompareArgs),
     /// Play recordings in each placement mode on volumes sized for them, and compare.
     Replay(ReplayArgs),
+    /// Show and simulate modelled flash, without a volume.
+    #[command(subcommand)]
+    Flash(FlashCommand),
     /// Run a command in a virtual machine with emulated zoned and FDP drives.
     Lab(LabArgs),
     /// Show the version.

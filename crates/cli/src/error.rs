@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use weft_core::units::BadSize;
 use weft_device::DeviceError;
+use weft_device::nand::FlashError;
+use weft_device::ssd::SsdError;
 use weft_lfs::LfsError;
 use weft_placement::PolicyError;
 use weft_server::ServerError;
@@ -14,6 +16,12 @@ pub enum CliError {
     /// The device refused or its image is not one.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Flash with physical addresses refused, or its image is not one.
+    #[error(transparent)]
+    Flash(#[from] FlashError),
+    /// A modelled drive refused or cannot be made.
+    #[error(transparent)]
+    Drive(#[from] SsdError),
     /// The volume cannot be mounted, made, checked or closed.
     #[error("{image}: {source}")]
     Volume {
@@ -135,6 +143,14 @@ impl CliError {
             CliError::Volume { .. } => "'weft fsck IMAGE' tells more",
             CliError::PolicyText { .. } => {
                 "docs/formats/policy-toml.md tells every key; 'weft policy show generic' prints an example"
+            }
+            CliError::Flash(FlashError::Device(DeviceError::Io { source, .. }))
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                "'weft flash create IMAGE' makes a device"
+            }
+            CliError::Drive(SsdError::BadSetup(_)) => {
+                "give a larger --size, a larger --op or a smaller --reserve"
             }
             CliError::WouldOverwrite { .. } => "give --force to overwrite it: everything in it will be lost",
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::ENOSPC) => {

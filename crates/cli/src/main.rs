@@ -81,6 +81,7 @@ fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Stats(args) => command::stats::run(args),
         Command::Zones(args) => command::zones::run(args),
         Command::Policy(args) => command::policy::run(args),
+        Command::Flash(args) => command::flash::run(args),
         Command::Version => version(),
     };
     done.map(|()| 0)

@@ -25,6 +25,7 @@ mod sys;
 pub mod timing;
 mod totals;
 pub mod wear;
+pub mod workload;
 mod zbd;
 pub mod zoned;
 pub mod zonefs;

@@ -11,9 +11,23 @@ pub struct Path {
 impl Path {
     /// Puts a transfer of `duration` into the first gap from `ready` on; returns when it ends.
     pub fn transfer(&mut self, now: u64, ready: u64, duration: u64) -> u64 {
-        let past = self.busy.partition_point(|taken| taken.end <= now);
-        self.busy.drain(..past);
+        if self.busy.first().is_some_and(|taken| taken.end <= now) {
+            let past = self.busy.partition_point(|taken| taken.end <= now);
+            self.busy.drain(..past);
+        }
         let mut begins = ready.max(now);
+        // Most transfers come after all others.
+        match self.busy.last_mut() {
+            Some(last) if last.end < begins => {
+                self.busy.push(begins..begins + duration);
+                return begins + duration;
+            }
+            Some(last) if last.end == begins => {
+                last.end += duration;
+                return last.end;
+            }
+            _ => {}
+        }
         let mut at = self.busy.partition_point(|taken| taken.end <= begins);
         while let Some(taken) = self.busy.get(at).filter(|taken| taken.start < begins + duration) {
             begins = taken.end;

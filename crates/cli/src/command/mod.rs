@@ -4,6 +4,7 @@ pub mod archive;
 pub mod compare;
 pub mod copy;
 pub mod files;
+pub mod flash;
 pub mod format;
 pub mod fsck;
 pub mod hints;

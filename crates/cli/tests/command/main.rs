@@ -9,6 +9,8 @@ mod errors;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod flash;
+#[cfg(test)]
 mod format;
 #[cfg(test)]
 mod fsck;

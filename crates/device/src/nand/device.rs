@@ -29,6 +29,8 @@ const TRANSFERS_KNOWN: usize = 64;
 pub struct OpenChannel {
     pub(super) setup: FlashSetup,
     pub(super) shape: FlashShape,
+    /// How long a page's data takes on the channel.
+    page_move_ns: u64,
     pub(super) luns: Box<[Mutex<Lun>]>,
     pub(super) channels: Box<[Mutex<Path>]>,
     pub(super) plan: FaultPlan,
@@ -85,6 +87,7 @@ impl OpenChannel {
         OpenChannel {
             luns: (0..shape.luns()).map(lun).collect(),
             channels: (0..shape.channels).map(|_| Mutex::default()).collect(),
+            page_move_ns: nanos_of(u64::from(shape.page_bytes), setup.geometry.timing.channel_bytes_per_s),
             setup,
             shape,
             plan: FaultPlan::default(),
@@ -333,6 +336,7 @@ impl OpenChannel {
         Ok(OpenChannel {
             setup: self.setup.clone(),
             shape: self.shape,
+            page_move_ns: self.page_move_ns,
             luns: self.luns.iter().map(|lun| Mutex::new(lun.lock().clone())).collect(),
             channels: self.channels.iter().map(|channel| Mutex::new(channel.lock().clone())).collect(),
             plan: self.plan,
@@ -359,7 +363,10 @@ impl OpenChannel {
 
     /// Takes the channel for so many bytes, from `ready` on; returns when they are moved.
     pub(super) fn move_bytes(&self, channel: u32, ready: u64, bytes: u64) -> u64 {
-        let duration = nanos_of(bytes, self.setup.geometry.timing.channel_bytes_per_s);
+        let duration = match bytes {
+            bytes if bytes == u64::from(self.shape.page_bytes) => self.page_move_ns,
+            bytes => nanos_of(bytes, self.setup.geometry.timing.channel_bytes_per_s),
+        };
         if duration == 0 {
             return ready;
         }

@@ -1,0 +1,145 @@
+//! `weft flash info` and `weft flash create`.
+
+use super::{CreateArgs, InfoArgs};
+use crate::command::stats::{json_line, print};
+use crate::error::CliError;
+use crate::table::{Align, Table};
+use serde::Serialize;
+use std::path::Path;
+use weft_core::Nanos;
+use weft_core::units::{format_nanos, format_size};
+use weft_device::nand::{BlockState, FlashSetup, FlashShape, OpenChannel};
+
+/// Version of the JSON.
+const INFO_VERSION: u32 = 1;
+
+/// What `weft flash info --json` prints.
+#[derive(Serialize)]
+struct Info {
+    version: u32,
+    shape: FlashShape,
+    flash_bytes: u64,
+    setup: FlashSetup,
+    /// Of a device in an image.
+    image: Option<InUse>,
+}
+
+/// What became of a device.
+#[derive(Serialize)]
+struct InUse {
+    path: String,
+    clock: Nanos,
+    free: u64,
+    open: u64,
+    full: u64,
+    erase_incomplete: u64,
+    bad: u64,
+    erases_min: u32,
+    erases_mean: f64,
+    erases_max: u32,
+    pages_programmed: u64,
+}
+
+/// Shows a device.
+pub fn run(args: &InfoArgs) -> Result<(), CliError> {
+    let (setup, image) = match &args.image {
+        Some(path) => {
+            let device = OpenChannel::open(path)?;
+            (device.setup().clone(), Some(in_use(path, &device)?))
+        }
+        None => {
+            let setup = FlashSetup::new(args.flash.geometry()?);
+            setup.validate()?;
+            (setup, None)
+        }
+    };
+    let shape = setup.shape();
+    let flash_bytes = shape.blocks() * shape.block_bytes();
+    let info = Info { version: INFO_VERSION, shape, flash_bytes, setup, image };
+    print(&if args.json { json_line(&info)? } else { text(&info) })
+}
+
+/// Makes an open-channel device in an image file.
+pub fn create(args: &CreateArgs) -> Result<(), CliError> {
+    if args.image.exists() && !args.force {
+        return Err(CliError::WouldOverwrite { path: args.image.clone() });
+    }
+    let setup = args.setup()?;
+    drop(OpenChannel::create(&args.image, &setup, args.force)?);
+    Ok(())
+}
+
+fn in_use(path: &Path, device: &OpenChannel) -> Result<InUse, CliError> {
+    let mut blocks = Vec::new();
+    for lun in 0..device.shape().luns() {
+        blocks.extend(device.lun_info(device.shape().lun_at(lun))?);
+    }
+    let count = |is: fn(BlockState) -> bool| blocks.iter().filter(|block| is(block.state)).count() as u64;
+    let erases = || blocks.iter().map(|block| block.erases);
+    Ok(InUse {
+        path: path.display().to_string(),
+        clock: device.now(),
+        free: count(|state| state == BlockState::Free),
+        open: count(|state| state == BlockState::Open),
+        full: count(|state| state == BlockState::Full),
+        erase_incomplete: count(|state| state == BlockState::EraseIncomplete),
+        bad: count(BlockState::is_bad),
+        erases_min: erases().min().unwrap_or(0),
+        erases_mean: erases().map(f64::from).sum::<f64>() / blocks.len().max(1) as f64,
+        erases_max: erases().max().unwrap_or(0),
+        pages_programmed: device.counters().pages_programmed,
+    })
+}
+
+fn text(info: &Info) -> String {
+    let (shape, timing) = (&info.shape, &info.setup.geometry.timing);
+    let mut table = Table::new(&[("flash", Align::Left), ("", Align::Left)]);
+    let mut row = |name: &str, value: String| table.row([name.to_string(), value]);
+    row("bytes", format_size(info.flash_bytes));
+    row(
+        "channels x LUNs x planes",
+        format!("{} x {} x {}", shape.channels, shape.luns_per_channel, shape.planes),
+    );
+    row(
+        "erase blocks of a plane",
+        format!("{} of {}", shape.blocks_per_plane, format_size(shape.block_bytes())),
+    );
+    row(
+        "pages of a block",
+        format!(
+            "{} of {} and {} out-of-band bytes",
+            shape.pages_per_block,
+            format_size(u64::from(shape.page_bytes)),
+            shape.oob_bytes
+        ),
+    );
+    row(
+        "erases that a block stands",
+        match info.setup.geometry.endurance {
+            0 => "no limit".to_string(),
+            erases => erases.to_string(),
+        },
+    );
+    row(
+        "read, program, erase",
+        [timing.page_read_ns, timing.program_ns, timing.erase_ns].map(format_nanos).join(", "),
+    );
+    row("rate of a channel", format!("{} MB/s", timing.channel_bytes_per_s / 1_000_000));
+    if let Some(used) = &info.image {
+        row("image", used.path.clone());
+        row("clock", format_nanos(used.clock.0));
+        row(
+            "blocks",
+            format!("{} free, {} open, {} full, {} bad", used.free, used.open, used.full, used.bad),
+        );
+        if used.erase_incomplete > 0 {
+            row("interrupted erases", used.erase_incomplete.to_string());
+        }
+        row(
+            "erases of a block",
+            format!("{} least, {:.1} mean, {} most", used.erases_min, used.erases_mean, used.erases_max),
+        );
+        row("pages programmed", used.pages_programmed.to_string());
+    }
+    table.to_string()
+}

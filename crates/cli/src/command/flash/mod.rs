@@ -1,0 +1,87 @@
+//! `weft flash`: modelled flash devices without a volume: what one is, and what a workload would do to it.
+
+mod host_map;
+mod info;
+mod report;
+mod simulate;
+mod target;
+mod workload;
+
+use crate::args::GeometryArgs;
+use crate::error::CliError;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use weft_core::units::parse_size;
+use weft_device::Geometry;
+use weft_device::nand::FlashSetup;
+
+/// `weft flash`
+#[derive(Subcommand, Debug)]
+pub enum FlashCommand {
+    /// Show a modelled flash device: its shape, its times, and what became of one in an image file.
+    Info(InfoArgs),
+    /// Make an open-channel device in an image file.
+    Create(CreateArgs),
+    /// Run a workload or a block trace against a modelled device, in virtual time.
+    Simulate(Box<simulate::SimulateArgs>),
+}
+
+/// The flash of a device without zones.
+#[derive(Args, Debug, Default)]
+pub struct FlashArgs {
+    #[command(flatten)]
+    geometry: GeometryArgs,
+    /// Bytes of the device's flash [default: 1G]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    size: Option<u64>,
+}
+
+impl FlashArgs {
+    fn geometry(&self) -> Result<Geometry, CliError> {
+        self.geometry.geometry(self.size)
+    }
+}
+
+/// `weft flash info`
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    /// An image that 'weft flash create' made; without it, the device that the options describe.
+    #[arg(conflicts_with_all = ["preset", "geometry", "size", "zone_size"])]
+    image: Option<PathBuf>,
+    #[command(flatten)]
+    flash: FlashArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `weft flash create`
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// The image file; it is sparse.
+    image: PathBuf,
+    #[command(flatten)]
+    flash: FlashArgs,
+    /// Out-of-band bytes of a page [default: 64]
+    #[arg(long, value_name = "N")]
+    oob_bytes: Option<u32>,
+    /// Overwrite an existing file.
+    #[arg(long)]
+    force: bool,
+}
+
+impl CreateArgs {
+    fn setup(&self) -> Result<FlashSetup, CliError> {
+        let setup = FlashSetup::new(self.flash.geometry()?);
+        Ok(FlashSetup { oob_bytes: self.oob_bytes.unwrap_or(setup.oob_bytes), ..setup })
+    }
+}
+
+/// Runs a command on modelled flash.
+pub fn run(command: &FlashCommand) -> Result<(), CliError> {
+    match command {
+        FlashCommand::Info(args) => info::run(args),
+        FlashCommand::Create(args) => info::create(args),
+        FlashCommand::Simulate(args) => simulate::run(args),
+    }
+}

@@ -1,0 +1,130 @@
+//! What a simulation runs against: one of the presentations of a modelled device.
+
+use super::host_map::HostMap;
+use crate::error::CliError;
+use weft_core::Nanos;
+use weft_core::hist::Summary;
+use weft_device::ssd::{FdpStatistics, HandleUsage, Ssd};
+use weft_device::workload::{Action, Request};
+
+/// What a device has counted.
+#[derive(Clone, Copy, Default)]
+pub struct Totals {
+    pub host_bytes: u64,
+    pub media_bytes: u64,
+    pub moved_bytes: u64,
+    pub erases: u64,
+    /// Reads, programs and erases of the flash.
+    pub flash_operations: u64,
+}
+
+/// What an FDP drive says in the end.
+pub struct FdpReport {
+    pub statistics: FdpStatistics,
+    pub handles: Vec<HandleUsage>,
+    pub media_reallocated: u64,
+}
+
+/// A device under a workload.
+pub enum Target {
+    /// Conventional and FDP.
+    Drive(Box<Ssd>),
+    /// Zoned and open-channel, with a page map in the host.
+    Mapped(Box<HostMap>),
+}
+
+impl Target {
+    /// Blocks of 4 KiB that it has.
+    pub fn capacity_blocks(&self) -> u64 {
+        match self {
+            Target::Drive(drive) => drive.capacity_blocks(),
+            Target::Mapped(map) => map.capacity_blocks(),
+        }
+    }
+
+    /// What write amplification depends on.
+    pub fn alpha(&self) -> f64 {
+        match self {
+            Target::Drive(drive) => drive.alpha(),
+            Target::Mapped(map) => map.alpha(),
+        }
+    }
+
+    /// Blocks of 4 KiB that are mapped as one.
+    pub fn blocks_per_page(&self) -> u64 {
+        match self {
+            Target::Drive(_) => 1,
+            Target::Mapped(map) => map.blocks_per_page(),
+        }
+    }
+
+    /// Carries out a request; returns when it is complete.
+    pub fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, CliError> {
+        let blocks = u64::from(request.blocks);
+        match self {
+            Target::Drive(drive) => {
+                let handles = drive.setup().handles.len() as u16;
+                let handle = request.stream.checked_rem(handles);
+                Ok(match request.action {
+                    Action::Read => drive.read(issued, request.block, blocks, &mut [])?,
+                    Action::Write => drive.write(issued, request.block, blocks, &[], handle)?,
+                    Action::Deallocate => drive.deallocate(issued, request.block, blocks)?,
+                })
+            }
+            Target::Mapped(map) => map.request(issued, request),
+        }
+    }
+
+    /// What was counted so far.
+    pub fn totals(&self) -> Totals {
+        match self {
+            Target::Drive(drive) => {
+                let (counters, flash) = (drive.counters(), drive.flash_counters());
+                Totals {
+                    host_bytes: counters.host_bytes,
+                    media_bytes: counters.media_bytes,
+                    moved_bytes: counters.gc_bytes,
+                    erases: counters.erases,
+                    flash_operations: flash.pages_read + flash.pages_programmed + flash.blocks_erased,
+                }
+            }
+            Target::Mapped(map) => map.totals(),
+        }
+    }
+
+    /// Erases of each block, or of each zone.
+    pub fn erases(&self) -> Result<Vec<u32>, CliError> {
+        match self {
+            Target::Drive(drive) => Ok(drive.erases_by_block()?),
+            Target::Mapped(map) => map.erases(),
+        }
+    }
+
+    /// Latencies that the device has counted itself (reads, writes), when requests do not show theirs.
+    pub fn own_latencies(&self) -> Option<(Summary, Summary)> {
+        match self {
+            Target::Drive(_) => None,
+            Target::Mapped(map) => map.own_latencies(),
+        }
+    }
+
+    /// What an FDP drive reports.
+    pub fn fdp(&self) -> Option<FdpReport> {
+        match self {
+            Target::Drive(drive) if !drive.setup().handles.is_empty() => Some(FdpReport {
+                statistics: drive.fdp_statistics(),
+                handles: drive.handle_usage(),
+                media_reallocated: drive.media_reallocated_events(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Checks the erase identity.
+    pub fn verify(&self) -> Result<(), CliError> {
+        match self {
+            Target::Drive(drive) => Ok(drive.verify_identity()?),
+            Target::Mapped(map) => map.verify(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The workload of a simulation: synthetic, or from a trace.
+
+use super::simulate::SimulateArgs;
+use crate::error::CliError;
+use crate::progress;
+use clap::ValueEnum;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use weft_core::BLOCK_BYTES;
+use weft_core::units::format_size;
+use weft_device::workload::{Pattern, Synthetic, SyntheticSetup, Trace, TraceFormat};
+
+/// Where synthetic requests go.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PatternName {
+    /// Any place, each as likely as another.
+    #[default]
+    Uniform,
+    /// From the start to the end, again and again.
+    Sequential,
+    /// Places by popularity.
+    Zipf,
+    /// A part of the device gets most of the requests.
+    HotCold,
+}
+
+/// The form of a trace.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TraceName {
+    /// fio's iolog, version 2 or 3.
+    Fio,
+    /// MSR-Cambridge CSV.
+    Msr,
+}
+
+/// Requests for a simulation.
+pub enum Workload {
+    /// Endless.
+    Synthetic(Box<Synthetic>, SyntheticSetup),
+    /// As many as the trace has.
+    Trace(Trace),
+}
+
+impl Workload {
+    /// The workload that the options describe, on a device of so many blocks.
+    pub fn new(args: &SimulateArgs, capacity: u64) -> Result<Workload, CliError> {
+        match &args.trace {
+            Some(path) => Ok(Workload::Trace(trace(args, path, capacity)?)),
+            None => synthetic(args, capacity),
+        }
+    }
+
+    /// Blocks that it touches, from the first one on.
+    pub fn blocks(&self) -> u64 {
+        match self {
+            Workload::Synthetic(_, setup) => setup.blocks,
+            Workload::Trace(trace) => trace.blocks(),
+        }
+    }
+
+    /// Whether theory knows the write amplification of it on a map of pages of so many blocks.
+    pub fn is_uniform(&self, page_blocks: u64, capacity: u64) -> bool {
+        match self {
+            Workload::Synthetic(_, setup) => {
+                setup.pattern == Pattern::Uniform
+                    && u64::from(setup.request_blocks) == page_blocks
+                    && setup.blocks == capacity
+            }
+            Workload::Trace(_) => false,
+        }
+    }
+
+    /// In words.
+    pub fn name(&self, args: &SimulateArgs) -> String {
+        let Workload::Synthetic(_, setup) = self else {
+            return args.trace.as_deref().unwrap_or(Path::new("trace")).display().to_string();
+        };
+        let pattern = match setup.pattern {
+            Pattern::Uniform => "uniform".to_string(),
+            Pattern::Sequential => "sequential".to_string(),
+            Pattern::Zipf { theta } => format!("zipf {theta}"),
+            Pattern::HotCold { hot_space, hot_requests } => {
+                format!(
+                    "{:.0} % of requests to {:.0} % of the device",
+                    hot_requests * 100.0,
+                    hot_space * 100.0
+                )
+            }
+        };
+        let size = format_size(u64::from(setup.request_blocks) * BLOCK_BYTES as u64);
+        format!("{pattern}, {size}, {} % reads", setup.read_percent)
+    }
+}
+
+fn synthetic(args: &SimulateArgs, capacity: u64) -> Result<Workload, CliError> {
+    let request_blocks = args.request_size / BLOCK_BYTES as u64;
+    if request_blocks == 0 || !args.request_size.is_multiple_of(BLOCK_BYTES as u64) {
+        return Err(CliError::said(
+            format!("requests of {} bytes", args.request_size),
+            "give --request-size a multiple of 4K",
+        ));
+    }
+    let pattern = match args.workload {
+        PatternName::Uniform => Pattern::Uniform,
+        PatternName::Sequential => Pattern::Sequential,
+        PatternName::Zipf => Pattern::Zipf { theta: args.theta },
+        PatternName::HotCold => {
+            Pattern::HotCold { hot_space: args.hot_space / 100.0, hot_requests: args.hot_requests / 100.0 }
+        }
+    };
+    let setup = SyntheticSetup {
+        pattern,
+        blocks: capacity,
+        request_blocks: u32::try_from(request_blocks).unwrap_or(u32::MAX),
+        read_percent: args.reads,
+        seed: args.seed,
+    };
+    let workload = Synthetic::new(setup).map_err(|what| CliError::said(what, ""))?;
+    Ok(Workload::Synthetic(Box::new(workload), setup))
+}
+
+fn trace(args: &SimulateArgs, path: &Path, capacity: u64) -> Result<Trace, CliError> {
+    let file = File::open(path).map_err(|e| CliError::io("open", path, e))?;
+    let bytes = file.metadata().map_or(0, |found| found.len());
+    let bar = progress::bytes("trace", bytes, args.quiet);
+    let format = args.trace_format.map(|name| match name {
+        TraceName::Fio => TraceFormat::Fio,
+        TraceName::Msr => TraceFormat::Msr,
+    });
+    let trace = Trace::read(BufReader::with_capacity(1 << 20, file), format, |bytes| bar.inc(bytes));
+    bar.finish_and_clear();
+    let trace = trace.map_err(|error| {
+        CliError::said(
+            format!("{}: {error}", path.display()),
+            "correct the line, or name another --trace-format",
+        )
+    })?;
+    if trace.requests().is_empty() {
+        return Err(CliError::said(format!("{}: no requests", path.display()), "name a trace that has some"));
+    }
+    if trace.blocks() > capacity {
+        let wanted = format_size(trace.blocks() * BLOCK_BYTES as u64);
+        return Err(CliError::said(
+            format!(
+                "{}: touches {wanted}, and the device has {}",
+                path.display(),
+                format_size(capacity * BLOCK_BYTES as u64)
+            ),
+            "give a larger --size",
+        ));
+    }
+    Ok(trace)
+}
