@@ -186,7 +186,7 @@ impl OpenChannel {
             let at = self.shape.block_in_lun(page.block);
             lun.check_read(page, at)?;
             let times = self.times(page.page);
-            let began = lun.busy.max(issued.0);
+            let began = lun.begins(issued);
             let done = self.move_bytes(page.block.channel, began + times.read_ns, u64::from(bytes));
             lun.finish(began, done);
             lun.counters.bytes_read += u64::from(bytes);

@@ -31,6 +31,8 @@ const VERSION: u32 = 1;
 const TRAILER_BYTES: usize = 8;
 /// Most bytes of an image; a file offset is signed.
 const IMAGE_BYTES_MAX: u64 = 1 << 62;
+/// Largest counts and moments that an image may hold, so that counting on never overflows: 36 years in nanoseconds.
+const COUNT_MAX: u64 = 1 << 60;
 
 /// An open image.
 #[derive(Debug)]
@@ -163,7 +165,16 @@ impl FlashImage {
             });
             blocks.push(block.ok_or_else(|| damaged(format!("erase block {number}")))?);
         }
-        let (counters, slot) = table.counters(trust).ok_or_else(|| damaged("the counters".into()))?;
+        // Counts that nobody can have counted to are damage, and would not bear being counted on.
+        let pages = u64::from(setup.geometry.pages_per_block);
+        let counted = blocks.iter().try_fold(0u64, |sum, (block, _)| {
+            sum.checked_add(block.programmed)?.checked_add(u64::from(block.erases) * pages)
+        });
+        if counted.is_none_or(|sum| sum > COUNT_MAX) {
+            return Err(damaged("some erase block".into()));
+        }
+        let counters = table.counters(trust).filter(|(counters, _)| counters[0] <= COUNT_MAX);
+        let (counters, slot) = counters.ok_or_else(|| damaged("the counters".into()))?;
         let session = Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens + 1 };
         file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
         file.sync_data().map_err(io)?;
@@ -311,12 +322,16 @@ fn decode_block(content: &Content, pages_per_block: u32) -> Option<Block> {
         1 => true,
         _ => return None,
     };
-    let next = content[0] as u32;
-    (next <= pages_per_block && content[2] >= u64::from(next)).then(|| Block {
+    let (next, erases) = (content[0] as u32, content[1] as u32);
+    // What a block's erases leave room for; there is room for one more erase at least.
+    let most = (u64::from(erases) + 1) * u64::from(pages_per_block);
+    let possible =
+        next <= pages_per_block && erases < u32::MAX / 2 && (u64::from(next)..=most).contains(&content[2]);
+    possible.then(|| Block {
         next,
         health,
         half_erased,
-        erases: content[1] as u32,
+        erases,
         reads: (content[1] >> 32) as u32,
         programmed: content[2],
         written_at: content[3],
@@ -446,10 +461,10 @@ mod tests {
         let back = decode_block(&content, 8).unwrap();
         assert_eq!(format!("{back:?}"), format!("{block:?}"));
         assert!(decode_block(&content, 6).is_none(), "more pages than a block has");
-        for flip in [4u64 << 32, 2 << 40] {
+        for (word, flip) in [(0, 4u64 << 32), (0, 2 << 40), (1, 1 << 31), (2, 1 << 40), (2, 0b1000_0000)] {
             let mut bad = content;
-            bad[0] ^= flip;
-            assert!(decode_block(&bad, 8).is_none());
+            bad[word] ^= flip;
+            assert!(decode_block(&bad, 8).is_none(), "word {word}, {flip:#x}");
         }
     }
 }

@@ -9,6 +9,10 @@ use super::image::FlashImage;
 use super::setup::FlashSetup;
 use crate::DeviceError;
 use std::sync::Arc;
+use weft_core::Nanos;
+
+/// Latest moment at which an operation can be issued, in nanoseconds (146 years); a later one counts as this.
+pub(crate) const ISSUED_MAX_NS: u64 = 1 << 62;
 
 /// A failure that is asked for. It meets the next operation of its kind at that place, once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,6 +205,11 @@ impl Lun {
     pub fn meets(&mut self, fault: Fault) -> bool {
         let at = self.faults.iter().position(|asked| *asked == fault);
         at.map(|at| self.faults.swap_remove(at)).is_some()
+    }
+
+    /// When the LUN begins with an operation that is issued now.
+    pub fn begins(&self, issued: Nanos) -> u64 {
+        self.busy.max(issued.0.min(ISSUED_MAX_NS))
     }
 
     /// The LUN was at work from `began` to `done`.

@@ -80,5 +80,6 @@ pub use counters::FlashCounters;
 pub use device::OpenChannel;
 pub use error::{FlashError, Refusal};
 pub use lun::Fault;
+pub(crate) use lun::ISSUED_MAX_NS;
 pub use setup::{FlashSetup, Keep, PageTimes, Pairing};
 pub use vector::VECTOR_MAX;

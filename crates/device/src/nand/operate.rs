@@ -24,7 +24,7 @@ impl OpenChannel {
         for read in pages.iter() {
             lun.check_read(read.page, self.shape.block_in_lun(read.page.block))?;
         }
-        let began = lun.busy.max(issued.0);
+        let began = lun.begins(issued);
         let mut done = began + self.times(first.page).read_ns;
         for read in pages.iter() {
             let bytes = (read.data.len() + read.oob.len()) as u64;
@@ -109,7 +109,7 @@ impl OpenChannel {
         if fate == Fate::Nothing {
             return Err(FlashError::PowerLost);
         }
-        let began = lun.busy.max(issued.0);
+        let began = lun.begins(issued);
         let mut moved = began;
         for program in pages {
             let bytes = u64::from(self.shape.page_bytes) + program.oob.len() as u64;
@@ -183,7 +183,7 @@ impl OpenChannel {
         if fate == Fate::Nothing {
             return Err(FlashError::PowerLost);
         }
-        let began = lun.busy.max(issued.0);
+        let began = lun.begins(issued);
         let done = began + self.setup.geometry.timing.erase_ns;
         lun.finish(began, done);
         lun.counters.multi_plane += u64::from(blocks.len() > 1);

@@ -7,7 +7,7 @@ use super::setup::SsdSetup;
 use crate::clock::Latencies;
 use crate::faults::FaultPlan;
 use crate::gc::{MapperCounts, PageMapper};
-use crate::nand::{BitErrors, FlashCounters, FlashError, FlashShape, OpenChannel, PageAddr};
+use crate::nand::{BitErrors, FlashCounters, FlashError, FlashShape, ISSUED_MAX_NS, OpenChannel, PageAddr};
 use crate::path::Path;
 use crate::timing::nanos_of;
 use crate::wear::Wear;
@@ -110,6 +110,7 @@ impl Ssd {
         data: &[u8],
         handle: Option<u16>,
     ) -> Result<Nanos, SsdError> {
+        let issued = Nanos(issued.0.min(ISSUED_MAX_NS));
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let checked = self.check_range(block, blocks).and_then(|()| {
@@ -152,6 +153,7 @@ impl Ssd {
     /// Reads blocks from `block` on; those that were never written or were deallocated read as zero. `out` may be empty
     /// for `blocks` blocks: then only time passes. Returns when the read is complete.
     pub fn read(&self, issued: Nanos, block: u64, blocks: u64, out: &mut [u8]) -> Result<Nanos, SsdError> {
+        let issued = Nanos(issued.0.min(ISSUED_MAX_NS));
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let checked = self.check_range(block, blocks).and_then(|()| self.check_length(out, blocks, false));

@@ -304,7 +304,7 @@ impl Run<'_> {
 
     fn one(&mut self, request: &Request, base: Nanos) -> Result<(), CliError> {
         if self.recorded_times {
-            self.queue.wait_until(Nanos(base.0 + request.at_ns));
+            self.queue.wait_until(Nanos(base.0.saturating_add(request.at_ns)));
         }
         let issued = self.queue.admit();
         let done = self.target.request(issued, request)?;
