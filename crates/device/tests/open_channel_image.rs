@@ -179,6 +179,45 @@ fn a_page_that_is_damaged_in_the_file_is_not_given_out() {
 }
 
 #[test]
+fn after_a_crash_of_the_host_what_was_synced_is_there_and_what_was_lost_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device = OpenChannel::create(&path, &setup(), false).unwrap();
+    let (a, b) = (block(0, 0, 0, 0), block(0, 0, 0, 1));
+    (0..3).for_each(|page| program(&device, a, page, 7).unwrap());
+    device.sync().unwrap();
+    (3..5).for_each(|page| program(&device, a, page, 8).unwrap());
+    program(&device, b, 0, 9).unwrap();
+    let copy = killed(&path, 0);
+    // The host went down: it has another boot id now, page 4 and the record of the second block never reached the disk.
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&copy).unwrap();
+    let mut session = [0; 64];
+    file.read_exact_at(&mut session, 4096).unwrap();
+    session[16] ^= 1;
+    let crc = weft_core::checksum::crc32c(&session[..60]);
+    session[60..].copy_from_slice(&crc.to_le_bytes());
+    file.write_all_at(&session, 4096).unwrap();
+    let (page, base) = (4096 + 64 + 8, 12288 + 64 * 256);
+    file.write_all_at(&vec![0; page as usize], base + 4 * page).unwrap();
+    file.write_all_at(&[0; 256], 12288 + 256).unwrap();
+    let after = OpenChannel::open(&copy).unwrap();
+    for page in 0..5 {
+        let wanted = if page < 3 { 7 } else { 8 };
+        match read(&after, a, page) {
+            Ok(found) => assert_eq!(found, (wanted, [wanted, page as u8, 9])),
+            Err(error) => assert!(page == 4 && matches!(error, FlashError::Uncorrectable { .. }), "{error}"),
+        }
+    }
+    assert!(read(&after, a, 4).is_err());
+    assert_eq!(after.block_info(b).unwrap().state, BlockState::Free);
+    program(&after, b, 0, 1).unwrap();
+    after.erase(Nanos(0), a).unwrap();
+    program(&after, a, 0, 2).unwrap();
+    assert_eq!((read(&after, a, 0).unwrap().0, read(&after, b, 0).unwrap().0), (2, 1));
+    after.verify_identity().unwrap();
+}
+
+#[test]
 fn a_file_that_is_no_image_or_a_damaged_one_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("flash");
