@@ -14,15 +14,16 @@ OTHER=54321
 # so that a path with many ".." meets nothing else.
 AT=$SCRATCH/at
 BASE=$AT/1/2/3/4/5/6/7/8/9/a/b/c
-P=$(program differential.c suites/programs/differential_*.c -Wno-nonnull -pthread)
 fs=$(stat -f -c %T "$SCRATCH")
 [ "$fs" = ext2/ext3 ] || { echo "TMPDIR must be on ext4, not on $fs" >&2; exit 2; }
+P=$(program differential.c suites/programs/differential_*.c -Wno-nonnull -pthread)
 chmod 755 "$SCRATCH"
 as() { # as USER COMMAND...
   local user=$1; shift
   if [ "$user" = "$(id -u)" ]; then "$@"; else setpriv --reuid "$user" --regid "$user" --clear-groups "$@"; fi
 }
-by_actor() { sort -s -n -k 2,2 "$1"; }
+# Who takes turns does so in the same order on both sides.
+by_actor() { case " $2 " in *" -f "*) sort -s -n -k 2,2 "$1" ;; *) cat "$1" ;; esac; }
 sequence() { # sequence USER ARGS...: runs one on both sides; fails when $LOGS/ext4.txt and $LOGS/weft.txt differ
   local user=$1 ok=true; shift
   LOGS=$SCRATCH/logs
@@ -35,13 +36,13 @@ sequence() { # sequence USER ARGS...: runs one on both sides; fails when $LOGS/e
     bash -c 'mkdir -p "$1" && exec "$2" -o "$3" "${@:4}" "$1"' sequence "$BASE" "$P" "$LOGS/weft.log" "$@" 2>"$LOGS/weft.err" ||
     { ok=false; sed 's/^/on the volume: /' "$LOGS/weft.err"; }
   [ ! -e "$AT" ] || { ok=false; echo "what belongs on the volume appeared in $AT"; rm -rf "$AT"; }
-  for side in ext4 weft; do by_actor "$LOGS/$side.log" >"$LOGS/$side.txt" 2>/dev/null || ok=false; done
+  for side in ext4 weft; do by_actor "$LOGS/$side.log" "$*" >"$LOGS/$side.txt" 2>/dev/null || ok=false; done
   $ok && cmp -s "$LOGS/ext4.txt" "$LOGS/weft.txt"
 }
 calls_of() { awk '/ operations, / { print $3 }' "$LOGS/weft.err"; }
 # The first record that differs, with what came before it.
 show() {
-  paste -d '\001' "$LOGS/ext4.txt" "$LOGS/weft.txt" | awk -F '\001' -v before="${1:-20}" '
+  paste -d $'\001' "$LOGS/ext4.txt" "$LOGS/weft.txt" | awk -F $'\001' -v before="${1:-20}" '
     $1 != $2 { for (i = NR - before; i < NR; i++) if (i > 0) print "      " line[i % before]; print "ext4  " $1; print "weft  " $2; exit }
     { line[NR % before] = $1 }'
 }
@@ -73,8 +74,10 @@ if [ "${1:-}" = once ]; then
   exit
 fi
 CALLS=${1:-200000} seed=${2:-1} made=0 different=0 sequences=0
+other=$(id -u)
+[ "$other" != 0 ] || ! as "$OTHER" test -x "$SCRATCH/." -a -x "$P" -a -x "$WEFT" || other=$OTHER
 while [ "$made" -lt "$CALLS" ]; do
-  user=$(id -u); [ "$user" != 0 ] || [ $((seed % 2)) = 0 ] || user=$OTHER
+  user=$(id -u); [ $((seed % 2)) = 0 ] || user=$other
   args=(-n "$OPERATIONS" -s "$seed"); [ $((seed % 4)) -lt 3 ] || args+=(-f)
   if ! sequence "$user" "${args[@]}"; then
     different=$((different + 1))

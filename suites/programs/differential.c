@@ -1,7 +1,8 @@
 /* The same random sequence of libc calls anywhere: by several processes and threads that take turns, or by threads that
  * run freely, each in a folder of its own. Everything a program can see of each call is recorded.
- *   differential [-f] [-n OPERATIONS] [-c CALLS] [-s SEED] [-k KEPT] [-o LOG] DIRECTORY
+ *   differential [-f] [-v] [-n OPERATIONS] [-c CALLS] [-s SEED] [-k KEPT] [-o LOG] DIRECTORY
  * -f lets the threads run freely; -k names a file with the numbers of the operations to run, others are left out.
+ * -v records where open files are after each operation.
  * Whose turn it is follows from the operation's number, so that a sequence can be shortened and stays the same. */
 #include "differential.h"
 #include <linux/futex.h>
@@ -70,7 +71,8 @@ void record(struct actor *a, long long result, int error, const char *format, ..
 }
 
 /* The operations, by weight. */
-static const struct operation *all[] = {file_operations, data_operations, name_operations, attribute_operations, directory_operations, process_operations};
+static const struct operation *all[] = {file_operations, data_operations, name_operations, attribute_operations, directory_operations, process_operations,
+  stream_operations, map_operations};
 
 static const struct operation *an_operation(struct actor *a) {
   static unsigned total;
@@ -91,6 +93,17 @@ static const struct operation *an_operation(struct actor *a) {
 
 static int owner(uint64_t n) { return mix(shared->seed * 31 + n / 3) % ACTORS; }
 
+static bool verbose;
+
+/* Where the open files of a process are, and how large. */
+static void say_positions(struct actor *a) {
+  for (int i = 0; i < FILES; i++) {
+    struct stat st;
+    int fd = a->slots->file[i];
+    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode)) extra(a, "\n    %d at %lld of %lld", fd, (long long)lseek(fd, 0, SEEK_CUR), (long long)st.st_size);
+  }
+}
+
 static void run(struct actor *a, uint64_t n) {
   a->n = n, a->call = 0, a->names = 0, a->len = 0;
   a->rng = mix(shared->seed * 0x10001 + n) ^ (shared->free_running ? mix(a->id + 7) : 0);
@@ -98,12 +111,15 @@ static void run(struct actor *a, uint64_t n) {
   const struct operation *o = an_operation(a);
   a->doing = o->name;
   o->run(a);
+  if (verbose) say_positions(a);
   flush_records(a);
 }
 
 void run_some(struct actor *a) {
   const struct operation *o = an_operation(a);
-  if (strcmp(o->name, "child") && strcmp(o->name, "executed")) o->run(a);
+  static const char *const forking[] = {"child", "executed", "spawned", "wait", "standard_streams", 0};
+  for (const char *const *name = forking; *name; name++) if (!strcmp(o->name, *name)) return;
+  o->run(a);
 }
 
 static void died(int signal) {
@@ -185,8 +201,9 @@ int main(int argc, char **argv) {
   const char *log = "/dev/stdout", *kept = 0;
   unsigned long long limit = 20000, calls = ULLONG_MAX, seed = 1;
   bool freely = false;
-  for (int o; (o = getopt(argc, argv, "fn:c:s:k:o:i:")) > 0;) switch (o) {
+  for (int o; (o = getopt(argc, argv, "fvn:c:s:k:o:i:")) > 0;) switch (o) {
     case 'f': freely = true; break;
+    case 'v': verbose = true; break;
     case 'n': limit = strtoull(optarg, 0, 0); break;
     case 'c': calls = strtoull(optarg, 0, 0); break;
     case 's': seed = strtoull(optarg, 0, 0); break;

@@ -51,7 +51,7 @@ struct actor {
 
 struct operation { const char *name; unsigned weight; void (*run)(struct actor *); };
 extern const struct operation file_operations[], data_operations[], name_operations[], attribute_operations[], directory_operations[],
-  process_operations[];
+  process_operations[], stream_operations[], map_operations[];
 
 extern struct shared *shared;
 
@@ -69,6 +69,7 @@ void flush_records(struct actor *);
 /* One more operation, drawn by the generator of the one that is being done: for children. */
 void run_some(struct actor *);
 int inherited(const char *number);
+int wait_for(pid_t); /* its status */
 const char *error_name(int error);
 #define RECORDED(a, call, ...) ({ errno = 0; long long r_ = (long long)(call); record(a, r_, errno, __VA_ARGS__); r_; })
 /* The same for calls that give back the error instead of setting errno. */

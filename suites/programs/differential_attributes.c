@@ -118,8 +118,8 @@ static void op_node(struct actor *a) {
   const char *p;
   /* Not opened by anybody: what a fifo or device does is not the volume's. Gone again at once for that reason. */
   switch (below(a, 4)) {
-    case 0: p = a_path(a, A_FILE); if (RECORDED(a, mknod(p, mode, makedev(1, 3)), "mknod(%s, %#o)", shown(a, p), mode)) return; dir = AT_FDCWD; break;
-    case 1: p = a_path_at(a, A_FILE, &dir); if (RECORDED(a, mknodat(dir, p, mode, makedev(1, 3)), "mknodat(%s, %s, %#o)", shown_fd(a, dir), shown(a, p), mode)) return; break;
+    case 0: p = a_path(a, A_FILE); if (too_long(p)) mode = 0600; if (RECORDED(a, mknod(p, mode, makedev(1, 3)), "mknod(%s, %#o)", shown(a, p), mode)) return; dir = AT_FDCWD; break;
+    case 1: p = a_path_at(a, A_FILE, &dir); if (too_long(p)) mode = 0600; if (RECORDED(a, mknodat(dir, p, mode, makedev(1, 3)), "mknodat(%s, %s, %#o)", shown_fd(a, dir), shown(a, p), mode)) return; break;
     case 2: p = a_path(a, A_FILE); if (RECORDED(a, mkfifo(p, mode & 0777), "mkfifo(%s, %#o)", shown(a, p), mode & 0777)) return; dir = AT_FDCWD; break;
     default: p = a_path_at(a, A_FILE, &dir); if (RECORDED(a, mkfifoat(dir, p, mode & 0777), "mkfifoat(%s, %s, %#o)", shown_fd(a, dir), shown(a, p), mode & 0777)) return;
   }
@@ -128,7 +128,6 @@ static void op_node(struct actor *a) {
   RECORDED(a, unlinkat(dir, p, 0), "unlinkat(node)");
 }
 
-/* The path of the working directory is looked at only when it was just entered: later the directory may have been moved. */
 static void op_directory_of_work(struct actor *a) {
   if (shared->free_running) return;
   char *out = (char *)a->buffer;
@@ -138,6 +137,8 @@ static void op_directory_of_work(struct actor *a) {
   } else if (one_in(a, 2)) {
     const char *p = a_path(a, A_DIR);
     if (RECORDED(a, chdir(p), "chdir(%s)", shown(a, p))) return;
+  }
+  if (one_in(a, 2)) {
     size_t room = PICK(a, 4096, 4096, 1, 0, 10);
     if (POINTER(a, getcwd(out, room), "getcwd(%zu)", room)) extra(a, " %s", shown(a, out));
   }
@@ -146,6 +147,8 @@ static void op_directory_of_work(struct actor *a) {
 
 static void op_realpath(struct actor *a) {
   const char *p = a_path(a, below(a, 3));
+  /* libc takes one component after the other, of which a path may have any number. */
+  if (p && strlen(p) > PATH_MAX / 2) return;
   char *out = (char *)a->buffer, *got = POINTER(a, one_in(a, 2) ? realpath(p, out) : realpath(p, 0), "realpath(%s)", shown(a, p));
   if (got) extra(a, " %s", shown(a, got));
   if (got && got != out) free(got);

@@ -52,7 +52,9 @@ static void op_space(struct actor *a) {
   if (at == LLONG_MAX) at = 0;
   if ((mode == 8 || mode == 32) && !one_in(a, 4)) at &= -4096, len &= -4096;
   if (one_in(a, 4)) RETURNS_ERROR(a, posix_fallocate(fd, at, len), "posix_fallocate(%s, %lld, %lld)", shown_fd(a, fd), (long long)at, (long long)len);
-  else RECORDED(a, fallocate(fd, mode, at, len), "fallocate(%s, %d, %lld, %lld)", shown_fd(a, fd), mode, (long long)at, (long long)len);
+  else if (RECORDED(a, fallocate(fd, mode, at, len), "fallocate(%s, %d, %lld, %lld)", shown_fd(a, fd), mode, (long long)at, (long long)len))
+    /* ext4 sets the times before it finds that a range is none. */
+    RECORDED(a, futimens(fd, 0), "futimens(%s, NULL)", shown_fd(a, fd));
 }
 
 static void op_advice(struct actor *a) {

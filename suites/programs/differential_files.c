@@ -26,6 +26,7 @@ static int a_mode(struct actor *a) { return PICK(a, 0644, 0666, 0600, 0777, 0755
 static void op_open(struct actor *a) {
   const char *path = a_path(a, one_in(a, 10) ? A_LINK : A_FILE);
   int flags = open_flags(a), mode = a_mode(a);
+  if (too_long(path)) flags &= O_ACCMODE;
   int fd = DESCRIPTOR(a, open(path, flags, mode), "open(%s, %#o, %#o)", shown(a, path), flags, mode);
   put(a, a_file_slot(a), fd);
 }
@@ -33,6 +34,7 @@ static void op_open(struct actor *a) {
 static void op_openat(struct actor *a) {
   int dir, flags = open_flags(a), mode = a_mode(a);
   const char *path = a_path_at(a, one_in(a, 10) ? A_LINK : A_FILE, &dir);
+  if (too_long(path)) flags &= O_ACCMODE;
   int fd = DESCRIPTOR(a, openat(dir, path, flags, mode), "openat(%s, %s, %#o, %#o)", shown_fd(a, dir), shown(a, path), flags, mode);
   put(a, a_file_slot(a), fd);
 }

@@ -19,7 +19,7 @@ static void op_stat(struct actor *a) {
 
 static void op_access(struct actor *a) {
   int mode = PICK(a, F_OK, R_OK, W_OK, X_OK, R_OK | W_OK, 7, 8, -1), dir, flags = PICK(a, 0, AT_EACCESS, AT_SYMLINK_NOFOLLOW, 4);
-  if (one_in(a, 2)) { const char *p = a_path(a, below(a, 3)); RECORDED(a, access(p, mode), "access(%s, %d)", shown(a, p), mode); return; }
+  if (one_in(a, 2)) { const char *p = a_path(a, below(a, 3)); if (too_long(p)) mode &= 7; RECORDED(a, access(p, mode), "access(%s, %d)", shown(a, p), mode); return; }
   const char *p = a_path_at(a, below(a, 3), &dir);
   if (too_long(p)) flags = 0, mode &= 7;
   RECORDED(a, faccessat(dir, p, mode, flags), "faccessat(%s, %s, %d, %#x)", shown_fd(a, dir), shown(a, p), mode, flags);

@@ -1,8 +1,19 @@
 /* Locks, and processes that inherit what is open. */
 #include "differential.h"
+#include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <spawn.h>
+
+extern char **environ;
+
+int wait_for(pid_t pid) {
+  int status = -1;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR);
+  return status;
+}
 
 static void op_lock(struct actor *a) {
   int fd = a_file(a), kind = PICK(a, F_RDLCK, F_WRLCK, F_UNLCK, F_UNLCK, 9);
@@ -52,8 +63,7 @@ static void op_child(struct actor *a) {
     if (way == 2 && own.file[0] >= 0) close_range(own.file[0], own.file[0], 0);
     _exit(0);
   }
-  int status;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR);
+  int status = wait_for(pid);
   a->call += 100;
   RECORDED(a, 0, "waitpid()");
   extra(a, " %#x", status);
@@ -72,8 +82,7 @@ static void op_executed(struct actor *a) {
     execl(shared->self, shared->self, "-i", number, (char *)0);
     _exit(96);
   }
-  int status;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR);
+  int status = wait_for(pid);
   a->call += 100;
   RECORDED(a, 0, "waitpid()");
   extra(a, " %#x", status);
@@ -81,6 +90,7 @@ static void op_executed(struct actor *a) {
 
 /* What a program that was executed says of the descriptor it inherited. */
 int inherited(const char *number) {
+  if (!*number) return 0;
   int fd = atoi(number);
   static unsigned char bytes[300];
   struct stat st;
@@ -93,4 +103,98 @@ int inherited(const char *number) {
   return write(LOG_FD, text, len) != len;
 }
 
-const struct operation process_operations[] = {{"lock", 30, op_lock}, {"child", 2, op_child}, {"executed", 1, op_executed}, {0}};
+enum { SPAWNED_FD = 50 };
+
+/* posix_spawn, with actions on the child's descriptors. */
+static void op_spawned(struct actor *a) {
+  if (shared->free_running) return;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  int from = a_file(a), flags = PICK(a, O_RDONLY, O_RDWR | O_CREAT, O_WRONLY | O_APPEND, O_RDONLY | O_DIRECTORY);
+  const char *p = a_path(a, A_FILE), *shown_p = shown(a, p);
+  if (!p) return;
+  extra(a, "    actions:");
+  switch (below(a, 3)) {
+    case 0: extra(a, " open %s %#o", shown_p, flags), posix_spawn_file_actions_addopen(&actions, SPAWNED_FD, p, flags, 0640); break;
+    case 1: if (from >= 0) extra(a, " dup2 %s", shown_fd(a, from)), posix_spawn_file_actions_adddup2(&actions, from, SPAWNED_FD); break;
+    default: if (from >= 0) {
+      extra(a, " dup2 and close %s", shown_fd(a, from));
+      posix_spawn_file_actions_adddup2(&actions, from, SPAWNED_FD);
+      posix_spawn_file_actions_addclose(&actions, SPAWNED_FD);
+    }
+  }
+  char number[20], *args[] = {shared->self, "-i", number, 0};
+  sprintf(number, "%d", one_in(a, 5) ? from : SPAWNED_FD);
+  flush_records(a);
+  pid_t pid = -1;
+  if (one_in(a, 3)) RETURNS_ERROR(a, posix_spawnp(&pid, one_in(a, 4) ? "no-such-program" : shared->self, &actions, 0, args, environ), "posix_spawnp()");
+  else RETURNS_ERROR(a, posix_spawn(&pid, one_in(a, 8) ? "/none" : shared->self, &actions, 0, args, environ), "posix_spawn()");
+  posix_spawn_file_actions_destroy(&actions);
+  if (pid <= 0) return;
+  int status = wait_for(pid);
+  RECORDED(a, 0, "waitpid()");
+  extra(a, " %#x", status);
+}
+
+static void interrupted(int signal) { (void)signal; }
+
+/* A lock that a child holds is waited for: the child gives it up in one of several ways, or a signal ends the wait. */
+static void op_wait(struct actor *a) {
+  static const char *const kinds[] = {"fcntl(F_SETLKW)", "flock()", "fcntl(F_OFD_SETLKW)", "lockf(F_LOCK)"};
+  static const char *const ways[] = {"unlocks", "closes", "ends", "is killed", "executes", "interrupts"};
+  char name[64];
+  unsigned kind = below(a, 4), way = below(a, 6);
+  int ready[2], told[2];
+  pid_t me = getpid(), thread = gettid();
+  sprintf(name, "%s%d%s", shared->free_running ? "own" : "wait-", a->id, shared->free_running ? "/wait" : "");
+  if (pipe(ready) || pipe(told)) return;
+  int fd = DESCRIPTOR(a, open(name, O_RDWR | O_CREAT, 0600), "open(%s)", name);
+  if (fd < 0) goto out;
+  flush_records(a);
+  pid_t pid = fork();
+  if (!pid) {
+    struct flock all = {.l_type = F_WRLCK};
+    int own = open(name, O_RDWR | O_CLOEXEC);
+    bool got = own >= 0 && !(kind == 1 ? flock(own, LOCK_EX) : fcntl(own, kind == 2 ? F_OFD_SETLK : F_SETLK, &all));
+    if (write(ready[1], got ? "y" : "n", 1) != 1) _exit(95);
+    if (way == 5) {
+      /* Again and again: the first may come before the wait has begun. */
+      struct pollfd end = {.fd = told[0], .events = POLLIN};
+      while (poll(&end, 1, 2) == 0) syscall(SYS_tgkill, me, thread, SIGUSR1);
+      _exit(0);
+    }
+    usleep(1500);
+    all.l_type = F_UNLCK;
+    if (way == 0) kind == 1 ? flock(own, LOCK_UN) : fcntl(own, kind == 2 ? F_OFD_SETLK : F_SETLK, &all);
+    if (way == 1) close(own);
+    if (way == 3) kill(getpid(), SIGKILL);
+    if (way == 4) close(fd), execl(shared->self, shared->self, "-i", "", (char *)0);
+    if (way < 2) { char end; (void)!read(told[0], &end, 1); }
+    _exit(0);
+  }
+  char got = 0;
+  struct flock part = {.l_type = PICK(a, F_WRLCK, F_RDLCK), .l_start = below(a, 20), .l_len = below(a, 20)};
+  struct sigaction act = {.sa_handler = interrupted};
+  sigaction(SIGUSR1, &act, 0);
+  (void)!read(ready[0], &got, 1);
+  RECORDED(a, got, "a child has the lock, and %s", ways[way]);
+  switch (kind) {
+    case 0: RECORDED(a, fcntl(fd, F_SETLKW, &part), "%s", kinds[kind]); break;
+    case 1: RECORDED(a, flock(fd, part.l_type == F_RDLCK ? LOCK_SH : LOCK_EX), "%s", kinds[kind]); break;
+    case 2: RECORDED(a, fcntl(fd, F_OFD_SETLKW, &part), "%s", kinds[kind]); break;
+    default: lseek(fd, part.l_start, SEEK_SET); RECORDED(a, lockf(fd, F_LOCK, part.l_len), "%s", kinds[kind]);
+  }
+  (void)!write(told[1], "", 1);
+  int status = wait_for(pid);
+  RECORDED(a, 0, "waitpid()");
+  extra(a, " %#x", status);
+  RECORDED(a, close(fd), "close(%s)", name);
+  RECORDED(a, unlink(name), "unlink(%s)", name);
+out:
+  for (int i = 0; i < 2; i++) close(ready[i]), close(told[i]);
+}
+
+const struct operation process_operations[] = {
+  {"lock", 30, op_lock}, {"child", 2, op_child}, {"executed", 1, op_executed}, {"spawned", 1, op_spawned}, {"wait", 1, op_wait},
+  {0},
+};

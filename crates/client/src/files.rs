@@ -112,7 +112,11 @@ impl Client {
                     if !is_readable(open.flags.load(Relaxed) as i32) {
                         return Err(libc::EBADF);
                     }
-                    self.read_here(leases, inode, at, part)?
+                    let here = self.read_here(leases, inode, at, part)?;
+                    if matches!(here, ReadHere::Done(_)) {
+                        self.note_read(open, inode);
+                    }
+                    here
                 }
             };
             match here {
@@ -170,6 +174,9 @@ impl Client {
 
     /// Writes several pieces as one, at `offset` or at the file offset.
     pub fn writev(&self, file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
+        if parts.is_empty() {
+            return self.write_parts(file, &[], offset);
+        }
         let mut done = 0;
         for group in parts.chunks(PARTS_MAX) {
             let wanted: usize = group.iter().map(|part| part.len()).sum();

@@ -1,7 +1,7 @@
 //! What a lease allows without the server: appending into the shared ring and reading along the shared map.
 
 use crate::client::{Client, Leases, Place};
-use crate::proto::FileRef;
+use crate::proto::{FileRef, is_writable};
 use crate::shared::volume::{self, Inode, RING_BYTES};
 use crate::sys::{self, Errno};
 use std::ptr;
@@ -97,7 +97,7 @@ impl Client {
     ) -> Result<Appended, Errno> {
         let (open, inode, slot) = leases.open_file(file)?;
         let flags = open.flags.load(Relaxed) as i32;
-        if flags & libc::O_ACCMODE == libc::O_RDONLY {
+        if !is_writable(flags) {
             return Err(libc::EBADF);
         }
         if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 || len > RING_BYTES / 2 {
@@ -231,6 +231,13 @@ impl Client {
             }
         }
         Ok(ReadHere::NotHere { want_map: false })
+    }
+
+    /// Notes the time of a read, once until the server asks: the core's access time follows from that.
+    pub(crate) fn note_read(&self, open: &volume::OpenFile, inode: &Inode) {
+        if inode.atime_ns.load(Relaxed) == 0 && open.flags.load(Relaxed) as i32 & libc::O_NOATIME == 0 {
+            inode.atime_ns.store(sys::coarse_now_ns(), Relaxed);
+        }
     }
 
     /// Copies bytes that lie below the ring, block run by block run.

@@ -57,7 +57,7 @@ use weft_core::hist::Histogram;
 use weft_core::{Ino, Tag};
 use weft_vfs::{
     Attr, BlockMap, CreateArgs, DirEntry, FallocateMode, FileSystem, FsResult, FsStats, RenameFlags,
-    SeekTarget, SetAttr, XattrMode,
+    SeekTarget, SetAttr, TimeSpec, XattrMode,
 };
 
 /// Largest file, in bytes.
@@ -228,6 +228,10 @@ impl FileSystem for Lfs {
 
     fn release(&self, ino: Ino) {
         self.op_release(ino);
+    }
+
+    fn note_read(&self, ino: Ino, when: TimeSpec) {
+        self.op_note_read(ino, when);
     }
 
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {

@@ -186,6 +186,7 @@ impl Inodes {
         shared.size.store(size, Relaxed);
         shared.head.store(size, Relaxed);
         shared.mtime_ns.store(0, Relaxed);
+        shared.atime_ns.store(0, Relaxed);
         shared.ring.store(0, Relaxed);
         shared.write_lock.clear();
         shared.error.store(0, Relaxed);
@@ -415,8 +416,20 @@ impl Inodes {
         self.shared(open.slot).size.load(Acquire)
     }
 
-    /// Passes the time of the clients' last append on to the core.
+    /// Notes that the server read for a client.
+    pub fn note_read(&self, open: &OpenInode) {
+        let atime = &self.shared(open.slot).atime_ns;
+        if atime.load(Relaxed) == 0 {
+            atime.store(TimeSpec::now().0, Relaxed);
+        }
+    }
+
+    /// Passes the times of the clients' last append and first read on to the core.
     pub fn pass_times(&self, open: &OpenInode) {
+        let atime = self.shared(open.slot).atime_ns.swap(0, Relaxed);
+        if atime != 0 {
+            self.fs.note_read(open.ino, TimeSpec(atime));
+        }
         let mtime = self.shared(open.slot).mtime_ns.swap(0, Relaxed);
         if mtime != 0 {
             let set = weft_vfs::SetAttr { mtime: Some(TimeSpec(mtime)), ..Default::default() };
@@ -438,9 +451,15 @@ impl Inodes {
             let shared = self.shared(open.slot);
             attr.size = shared.size.load(Acquire);
             let mtime = shared.mtime_ns.load(Relaxed);
-            if mtime > attr.mtime.0 {
+            if mtime != 0 {
                 attr.mtime = TimeSpec(mtime);
                 attr.ctime = TimeSpec(mtime.max(attr.ctime.0));
+            }
+            let atime = shared.atime_ns.load(Relaxed);
+            if atime != 0
+                && let Some(atime) = attr.atime_after_read(TimeSpec(atime))
+            {
+                attr.atime = atime;
             }
         }
         attr

@@ -21,7 +21,7 @@ use weft_placement::sim::{Event, Opener as RecordedOpener};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::{
     Attr, BlockMap, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsResult, FsStats,
-    RenameFlags, SeekTarget, SetAttr, XattrMode,
+    RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
 };
 
 /// Bytes gathered before they are written.
@@ -343,6 +343,10 @@ impl FileSystem for RecordedCore {
         if is_last {
             self.look_for(ino);
         }
+    }
+
+    fn note_read(&self, ino: Ino, when: TimeSpec) {
+        self.core.note_read(ino, when);
     }
 
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {

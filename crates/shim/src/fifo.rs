@@ -26,7 +26,9 @@ pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<O
         }
         shadow::make_directory(client)?;
         match sys::mkfifo(name.c_str(), 0o600) {
-            Ok(()) | Err(libc::EEXIST) => {}
+            // Whatever the process's mask is.
+            Ok(()) => sys::chmod(name.c_str(), 0o600)?,
+            Err(libc::EEXIST) => {}
             Err(error) => return Err(error),
         }
     }

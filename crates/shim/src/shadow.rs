@@ -67,7 +67,9 @@ pub fn path_of(client: &Client, ino: u64, birth_ns: i64, suffix: &[u8]) -> Path 
 pub fn make_directory(client: &Client) -> Result<(), Errno> {
     let path = directory(client);
     match sys::mkdir(path.c_str(), 0o700) {
-        Ok(()) | Err(libc::EEXIST) => {}
+        // Whatever the process's mask is.
+        Ok(()) => sys::chmod(path.c_str(), 0o700)?,
+        Err(libc::EEXIST) => {}
         Err(error) => return Err(error),
     }
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;

@@ -36,13 +36,31 @@ struct FileHead {
     read_base: *mut c_char,
     write_base: *mut c_char,
     write_ptr: *mut c_char,
+    write_end: *mut c_char,
+    buffer: *mut c_char,
+    others: [*mut c_void; 6],
+    number: c_int,
+    more_flags: c_int,
+    old_offset: libc::c_long,
+    column: u16,
+    vtable_offset: i8,
+    short_buffer: [c_char; 1],
+    lock: *mut c_void,
+    /// Where libc believes the file offset to be.
+    offset: i64,
 }
+
+/// An offset that libc does not know.
+const UNKNOWN: i64 = -1;
+const _: () = assert!(std::mem::offset_of!(FileHead, offset) == 144);
 
 const UNBUFFERED: c_int = 0x2;
 const ERROR_SEEN: c_int = 0x20;
 const NO_READS: c_int = 0x4;
 const NO_WRITES: c_int = 0x8;
+const END_SEEN: c_int = 0x10;
 const LINE_BUFFERED: c_int = 0x200;
+const PUTTING: c_int = 0x800;
 const APPENDING: c_int = 0x1000;
 
 unsafe extern "C" {
@@ -147,7 +165,14 @@ unsafe extern "C" fn read_cookie(cookie: *mut c_void, out: *mut c_char, len: siz
 
 /// Returns how much was written; less than all is an error, as `fopencookie(3)` wants it.
 unsafe extern "C" fn write_cookie(cookie: *mut c_void, bytes: *const c_char, len: size_t) -> ssize_t {
-    let fd = entry_of(cookie).fd.load(Acquire);
+    let entry = entry_of(cookie);
+    let fd = entry.fd.load(Acquire);
+    let stream = entry.stream.load(Acquire);
+    if !stream.is_null() && stream != ptr::dangling_mut() {
+        // libc counts the bytes on in its own streams, but not in these: a later `fseek` would go to where writing began.
+        // SAFETY: a live stream of glibc's begins with this head; libc holds the stream's lock during the call.
+        unsafe { (*stream.cast::<FileHead>()).offset = UNKNOWN };
+    }
     // SAFETY: libc passes its own buffer.
     let mut rest: &[u8] = unsafe { std::slice::from_raw_parts(bytes.cast(), len) };
     while !rest.is_empty() {
@@ -228,7 +253,19 @@ pub fn open(fd: c_int, flags: c_int) -> Result<*mut FILE, Errno> {
     let stream =
         unsafe { fopencookie(ptr::from_ref(entry).cast_mut().cast(), cookie_mode(flags), functions) };
     entry.stream.store(stream, Release);
-    if stream.is_null() { Err(libc::ENOMEM) } else { Ok(stream) }
+    if stream.is_null() {
+        return Err(libc::ENOMEM);
+    }
+    go_to_end(fd, flags);
+    Ok(stream)
+}
+
+/// As libc: a stream that only appends begins at the end.
+fn go_to_end(fd: c_int, flags: c_int) {
+    if flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE == libc::O_WRONLY {
+        // What has no end, as a pipe, is at it.
+        let _ = data::seek_any(fd, 0, libc::SEEK_END);
+    }
 }
 
 /// Points a stream of ours at another descriptor; the one before is closed.
@@ -244,10 +281,11 @@ pub fn reopen(stream: *mut FILE, fd: c_int, flags: c_int) -> Result<(), Errno> {
         let _ = descriptor::close_any(old);
     }
     set_mode(stream, flags);
+    go_to_end(entry.fd.load(Acquire), flags);
     Ok(())
 }
 
-/// Makes the stream readable and writable as `flags` say.
+/// Makes the stream readable and writable as `flags` say; its buffer, which has been flushed, is for neither yet.
 pub fn set_mode(stream: *mut FILE, flags: c_int) {
     let mode = match flags & libc::O_ACCMODE {
         libc::O_RDONLY => NO_WRITES,
@@ -258,7 +296,12 @@ pub fn set_mode(stream: *mut FILE, flags: c_int) {
     // SAFETY: a live stream of glibc's begins with this head; the caller of `freopen` owns the stream.
     unsafe {
         let head = stream.cast::<FileHead>();
-        (*head).flags = (*head).flags & !(NO_READS | NO_WRITES | APPENDING) | mode | append;
+        let kept = !(NO_READS | NO_WRITES | APPENDING | PUTTING | END_SEEN);
+        (*head).flags = (*head).flags & kept | mode | append;
+        let start = (*head).buffer;
+        ((*head).read_base, (*head).read_ptr, (*head).read_end) = (start, start, start);
+        ((*head).write_base, (*head).write_ptr, (*head).write_end) = (start, start, start);
+        (*head).offset = UNKNOWN;
     }
 }
 

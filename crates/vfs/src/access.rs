@@ -52,8 +52,11 @@ impl Cred {
         self.is_root() || self.uid == attr.uid
     }
 
-    /// Fails unless the caller may make a name in `dir`: write and search.
+    /// Fails unless the caller may make a name in `dir`: write and search, on one that has not been removed.
     pub fn check_add(&self, dir: &Attr) -> FsResult<()> {
+        if dir.links == 0 {
+            return Err(FsError::NotFound);
+        }
         self.check(dir, WRITE | EXECUTE)
     }
 
@@ -240,6 +243,14 @@ mod tests {
         assert_eq!(granted(&root, &attr(FileKind::File, 0o000, 1, 2)), READ | WRITE);
         assert_eq!(granted(&root, &attr(FileKind::File, 0o001, 1, 2)), READ | WRITE | EXECUTE);
         assert_eq!(granted(&root, &attr(FileKind::Directory, 0o000, 1, 2)), READ | WRITE | EXECUTE);
+    }
+
+    #[test]
+    fn nothing_is_made_in_a_removed_directory_whoever_asks() {
+        let gone = Attr { links: 0, ..attr(FileKind::Directory, 0o000, 5, 5) };
+        for who in [Cred::default(), cred(5, 5, &[]), cred(6, 6, &[])] {
+            assert!(matches!(who.check_add(&gone), Err(FsError::NotFound)));
+        }
     }
 
     #[test]

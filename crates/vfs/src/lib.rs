@@ -90,8 +90,13 @@ pub trait FileSystem: Send + Sync {
     /// Gives back an open reference.
     fn release(&self, ino: Ino);
 
-    /// Reads up to `out.len()` bytes at `offset`; fewer only at the end of the file. Holes read as zeros.
+    /// Reads up to `out.len()` bytes at `offset`; fewer only at the end of the file. Holes read as zeros. The
+    /// access time is the caller's to [note](FileSystem::note_read).
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
+
+    /// Notes that a file's data was read at `when`, which its access time tells as `relatime` has it
+    /// ([`Attr::atime_after_read`]). A hint: it may be lost in a crash. An inode that is gone is left alone.
+    fn note_read(&self, ino: Ino, when: TimeSpec);
 
     /// Writes all of `data` at `offset`, extending the file when needed. The core may buffer.
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()>;

@@ -52,7 +52,8 @@ pub enum Last {
     /// It is where the path leads, unless a slash follows it.
     Stop,
     /// It is where the path leads: the name itself is meant, as by calls that make, move and remove names. What the name
-    /// belongs to need not be a directory even if a slash follows it; the caller looks at [`Place::must_be_dir`].
+    /// belongs to need not be a directory even if a slash follows it; the caller looks at [`Place::must_be_dir`]. A name that
+    /// is too long is missing; the caller looks at its length.
     Name,
 }
 
@@ -95,9 +96,6 @@ pub fn resolve(
         let name = rest[begin..end].to_vec();
         let tail = rest[end..].to_vec();
         let last = tail.iter().all(|&b| b == b'/');
-        if name.len() > NAME_MAX {
-            return Err(FsError::NameTooLong);
-        }
         let here = fs.getattr(dir)?;
         if here.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
@@ -106,6 +104,16 @@ pub fn resolve(
             return Ok(Resolved::Found(Place { dir, name, must_be_dir: true, ending: Ending::Root }, here));
         }
         cred.check(&here, access::EXECUTE)?;
+        if here.links == 0 && name != b"." && name != b".." && name.len() > NAME_MAX {
+            return Err(FsError::NotFound);
+        }
+        let must_be_dir = last && !tail.is_empty();
+        if must_be_dir && options.creates && name != b"." && name != b".." {
+            return Err(FsError::IsDirectory);
+        }
+        if name.len() > NAME_MAX && !(last && options.last == Last::Name) {
+            return Err(FsError::NameTooLong);
+        }
         if name == b"." || name == b".." {
             if name == b".." {
                 dir = fs.parent(dir)?;
@@ -118,12 +126,10 @@ pub fn resolve(
             rest = tail;
             continue;
         }
-        let must_be_dir = last && !tail.is_empty();
-        if must_be_dir && options.creates {
-            return Err(FsError::IsDirectory);
-        }
         let place = |name| Place { dir, name, must_be_dir, ending: Ending::Name };
         let attr = match fs.lookup(dir, &name) {
+            // The caller tells, who may have to look at another path before.
+            _ if name.len() > NAME_MAX => return Ok(Resolved::Missing(place(name))),
             Ok(attr) => attr,
             Err(FsError::NotFound) if last => return Ok(Resolved::Missing(place(name))),
             Err(error) => return Err(error),
@@ -350,6 +356,24 @@ mod tests {
         }
         assert!(matches!(resolve(&v.fs, &user(), v.a, b"dangling/", name), Ok(Resolved::Found(..))));
         assert!(matches!(resolve(&v.fs, &user(), v.a, b"file/x", name), Err(FsError::NotDirectory)));
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_an_error_only_where_it_is_looked_up_and_after_what_leads_there() {
+        let v = Volume::new();
+        let long = "n".repeat(NAME_MAX + 1);
+        let name = Options { last: Last::Name, ..OPTIONS };
+        let named = |path: &str| resolve(&v.fs, &user(), v.a, path.as_bytes(), name);
+        assert!(matches!(named(&long), Ok(Resolved::Missing(place)) if place.name == long.as_bytes()));
+        assert!(matches!(named(&format!("{long}/x")), Err(FsError::NameTooLong)));
+        let closed = make(&v.fs, v.a, b"closed", NewNode::Directory, 0o600);
+        assert!(matches!(v.resolve(&format!("closed/{long}")), Err(FsError::Access)));
+        assert!(matches!(v.resolve(&format!("file/{long}")), Err(FsError::NotDirectory)));
+        // Nothing is looked up in a directory that was removed.
+        v.fs.open(closed).unwrap();
+        v.fs.rmdir(v.a, b"closed").unwrap();
+        let gone = resolve(&v.fs, &Cred::default(), closed, long.as_bytes(), OPTIONS);
+        assert!(matches!(gone, Err(FsError::NotFound)));
     }
 
     #[test]

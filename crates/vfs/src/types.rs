@@ -108,6 +108,14 @@ pub struct Attr {
 }
 
 impl Attr {
+    /// The access time after a read at `when`, if another than before: as `relatime` has it, once after each change and
+    /// once a day.
+    pub fn atime_after_read(&self, when: TimeSpec) -> Option<TimeSpec> {
+        const DAY_NS: i64 = 86_400_000_000_000;
+        let stale = self.atime <= self.mtime.max(self.ctime) || when.0.saturating_sub(self.atime.0) > DAY_NS;
+        (stale && when > self.atime).then_some(when)
+    }
+
     /// Kind and permission bits as in `st_mode`.
     pub fn mode(&self) -> u32 {
         self.kind.mode_bits() | self.perm

@@ -83,6 +83,8 @@ pub struct Inode {
     pub head: AtomicU64,
     /// Last change of the data made by a client, in nanoseconds since 1970; 0 = none since the core's.
     pub mtime_ns: AtomicI64,
+    /// First read by a client since the server looked last, in nanoseconds since 1970; 0 = none.
+    pub atime_ns: AtomicI64,
     /// Sequence lock over the map; odd while it changes.
     pub seq: AtomicU32,
     /// Number of its ring plus 1; 0 = appends go through the server.

@@ -7,7 +7,7 @@ use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Run};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
-use weft_vfs::{FsError, FsResult};
+use weft_vfs::{FsError, FsResult, TimeSpec};
 
 /// A part of a read that the device has to give.
 struct Fetch {
@@ -212,10 +212,20 @@ impl Lfs {
         Ok(len)
     }
 
+    /// Kept in memory, saved with the next checkpoint.
+    pub(crate) fn op_note_read(&self, ino: Ino, when: TimeSpec) {
+        let mut guard = self.state.lock();
+        let Ok(inode) = guard.inode(ino) else { return };
+        let atime = inode.attr(ino).atime_after_read(when);
+        if let (Some(atime), Some(inode)) = (atime, guard.tree.get_mut(ino)) {
+            inode.atime = atime.0;
+        }
+    }
+
     /// With the lock: copies what is buffered, zeros holes, and notes what the device has to give.
     fn plan_read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<(usize, Pinned<'_>)> {
         let mut fetches = Vec::new();
-        let mut guard = self.state.lock();
+        let guard = self.state.lock();
         let inode = guard.file(ino)?;
         let len = inode.size.saturating_sub(offset).min(out.len() as u64) as usize;
         if len == 0 {
@@ -254,12 +264,6 @@ impl Lfs {
         zero_to(out, end, &mut known);
         if !inode.dirty.is_empty() && inode.dirty.blocks.range(first..end_block).next().is_some() {
             overlay(inode, offset, end, out, &mut fetches);
-        }
-        // Access time as `relatime` has it: kept in memory, saved with the next checkpoint.
-        let now = (self.ground.clock)().0;
-        let stale = inode.atime <= inode.mtime.max(inode.ctime) || now - inode.atime > 86_400_000_000_000;
-        if stale && let Some(inode) = guard.tree.get_mut(ino) {
-            inode.atime = now;
         }
         Ok((len, Pinned::new(&self.ground, fetches)))
     }

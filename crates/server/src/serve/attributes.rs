@@ -1,7 +1,7 @@
 //! Attributes, plain and extended.
 
 use super::{Ask, Failure, Outcome, done, outside};
-use weft_client::proto::WireAttr;
+use weft_client::proto::{WireAttr, is_writable};
 use weft_core::Ino;
 use weft_vfs::path::{Last, Resolved};
 use weft_vfs::{Attr, Cred, FileKind, SetAttr, TimeSpec, XattrMode, access};
@@ -80,16 +80,17 @@ pub fn set(ask: &Ask<'_>) -> Outcome {
 }
 
 fn set_size(ask: &Ask<'_>, attr: &Attr, size: u64) -> Result<(), Failure> {
-    if attr.kind == FileKind::Directory {
-        return Err(Failure(libc::EISDIR));
-    }
-    if attr.kind != FileKind::File {
-        return Err(Failure(libc::EINVAL));
-    }
-    if ask.request.len1 != 0 {
-        ask.identity.cred.check(attr, access::WRITE)?;
-    } else if super::open_access(ask, &*ask.open_file(0)?) == libc::O_RDONLY {
-        return Err(Failure(libc::EINVAL));
+    if ask.request.len1 == 0 {
+        let open = ask.open_data(0)?;
+        if attr.kind != FileKind::File || !is_writable(super::open_flags(ask, &open)) {
+            return Err(Failure(libc::EINVAL));
+        }
+    } else {
+        match attr.kind {
+            FileKind::File => ask.identity.cred.check(attr, access::WRITE)?,
+            FileKind::Directory => return Err(Failure(libc::EISDIR)),
+            _ => return Err(Failure(libc::EINVAL)),
+        }
     }
     super::data::set_size(ask, attr.ino, size)
 }
@@ -160,6 +161,9 @@ fn check_xattr(ask: &Ask<'_>, attr: &Attr, name: &[u8], wanted: u32) -> Result<(
     }
     let (trusted, security) = (name.starts_with(b"trusted."), name.starts_with(b"security."));
     if !trusted && !security {
+        if !name.starts_with(b"system.") {
+            cred.check(attr, wanted)?;
+        }
         return Err(Failure(libc::EOPNOTSUPP));
     }
     match (cred.is_root(), writes) {
@@ -177,6 +181,9 @@ pub fn get_xattr(ask: &Ask<'_>) -> Outcome {
     ask.reply_bytes(0, &ask.volume.fs.getxattr(attr.ino, &name)?)
 }
 
+/// To be made and to be replaced: as in Linux, one of the two always fails.
+const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
+
 pub fn set_xattr(ask: &Ask<'_>) -> Outcome {
     let attr = target(ask, ask.arg(1) as i32)?;
     let both = ask.part2()?;
@@ -185,9 +192,13 @@ pub fn set_xattr(ask: &Ask<'_>) -> Outcome {
         0 => XattrMode::Any,
         libc::XATTR_CREATE => XattrMode::Create,
         libc::XATTR_REPLACE => XattrMode::Replace,
+        BOTH => XattrMode::Replace,
         _ => return Err(Failure(libc::EINVAL)),
     };
     check_xattr(ask, &attr, name, access::WRITE)?;
+    if ask.arg(2) as i32 == BOTH && ask.volume.fs.getxattr(attr.ino, name).is_ok() {
+        return Err(Failure(libc::EEXIST));
+    }
     ask.volume.fs.setxattr(attr.ino, name, value, mode)?;
     done(0)
 }

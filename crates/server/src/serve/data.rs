@@ -1,17 +1,19 @@
 //! Reading, writing and sizing, for what leases do not cover.
 
-use super::{Ask, Failure, Outcome, done, is_file, open_access};
+use super::{Ask, Failure, Outcome, done, is_file, open_flags};
 use crate::inodes::{OpenInode, THROUGH_BYTES};
 use crate::open_files::OpenFile;
 use crate::volume::Volume;
 use std::sync::atomic::Ordering::*;
-use weft_client::proto::AT_FILE_OFFSET;
+use weft_client::proto::{AT_FILE_OFFSET, is_readable, is_writable};
 use weft_client::shared::channel::Response;
 use weft_core::{BLOCK_BYTES, Ino};
 use weft_vfs::{FallocateMode, FileKind, SeekTarget, SetAttr};
 
 /// Largest file, as `off_t` allows.
 const SIZE_MAX: u64 = i64::MAX as u64;
+/// A mode of `fallocate` that the libc crate does not name.
+const FALLOC_FL_WRITE_ZEROES: i32 = 0x80;
 
 fn kind(ask: &Ask<'_>, open: &OpenFile) -> u32 {
     ask.volume.inodes.shared(open.inode.slot).kind.load(Relaxed)
@@ -26,11 +28,11 @@ fn regular(ask: &Ask<'_>, open: &OpenFile) -> Result<(), Failure> {
 }
 
 pub fn read(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
-    regular(ask, &open)?;
-    if open_access(ask, &open) == libc::O_WRONLY {
+    let open = ask.open_data(0)?;
+    if !is_readable(open_flags(ask, &open)) {
         return Err(Failure(libc::EBADF));
     }
+    regular(ask, &open)?;
     let volume = ask.volume;
     let shared = volume.files.shared(open.file);
     let own_offset = ask.arg(1) == AT_FILE_OFFSET;
@@ -48,6 +50,9 @@ pub fn read(ask: &Ask<'_>) -> Outcome {
         volume.inodes.drain(&open.inode, true)?;
     }
     let n = volume.fs.read(open.inode.ino, offset, out)?;
+    if ask.arg(2) != 0 && open_flags(ask, &open) & libc::O_NOATIME == 0 {
+        volume.inodes.note_read(&open.inode);
+    }
     if own_offset && n > 0 {
         // A write may have moved the offset meanwhile; then its word stands.
         let _ = shared.offset.compare_exchange(offset, offset + n as u64, Relaxed, Relaxed);
@@ -56,19 +61,22 @@ pub fn read(ask: &Ask<'_>) -> Outcome {
 }
 
 pub fn write(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
-    regular(ask, &open)?;
-    if open_access(ask, &open) == libc::O_RDONLY {
+    let open = ask.open_data(0)?;
+    if !is_writable(open_flags(ask, &open)) {
         return Err(Failure(libc::EBADF));
     }
+    regular(ask, &open)?;
     let mut data = ask.data()?;
+    if data.is_empty() {
+        return done(0);
+    }
     let volume = ask.volume;
     let inode = &open.inode;
     let shared = volume.files.shared(open.file);
     let flags = shared.flags.load(Relaxed) as i32;
     let in_place = ask.arg(2) != 0;
     let own_offset = ask.arg(1) == AT_FILE_OFFSET && !in_place;
-    if !data.is_empty() && volume.inodes.may_have_set_id(inode) {
+    if !in_place && volume.inodes.may_have_set_id(inode) {
         drop_set_id(ask, inode.ino)?;
     }
     let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
@@ -112,8 +120,9 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
 }
 
 pub fn lease(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
-    if ask.volume.direct.is_none() || !ask.identity.may_lease() || open_access(ask, &open) == libc::O_RDONLY {
+    let open = ask.open_data(0)?;
+    let writable = is_writable(open_flags(ask, &open));
+    if ask.volume.direct.is_none() || !ask.identity.may_lease() || !writable {
         return done(0);
     }
     done(i64::from(ask.volume.inodes.lease(&open.inode)))
@@ -127,7 +136,7 @@ pub fn drain(ask: &Ask<'_>) -> Outcome {
 }
 
 pub fn fsync(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
+    let open = ask.open_data(0)?;
     let volume = ask.volume;
     volume.inodes.drain(&open.inode, true)?;
     volume.inodes.pass_times(&open.inode);
@@ -192,23 +201,27 @@ fn set_open_size(volume: &Volume, open: &OpenInode, size: u64) -> Result<(), Fai
 }
 
 pub fn fallocate(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
-    regular(ask, &open)?;
-    if open_access(ask, &open) == libc::O_RDONLY {
-        return Err(Failure(libc::EBADF));
-    }
+    let open = ask.open_data(0)?;
     let keep = libc::FALLOC_FL_KEEP_SIZE;
     let bits = ask.arg(1) as i32;
     let mode = match bits {
-        0 => FallocateMode::Allocate,
-        _ if bits == keep => FallocateMode::KeepSize,
-        _ if bits == libc::FALLOC_FL_PUNCH_HOLE | keep => FallocateMode::PunchHole,
-        libc::FALLOC_FL_ZERO_RANGE => FallocateMode::ZeroRange { keep_size: false },
-        _ if bits == libc::FALLOC_FL_ZERO_RANGE | keep => FallocateMode::ZeroRange { keep_size: true },
-        libc::FALLOC_FL_COLLAPSE_RANGE => FallocateMode::CollapseRange,
-        libc::FALLOC_FL_INSERT_RANGE => FallocateMode::InsertRange,
+        0 => Some(FallocateMode::Allocate),
+        _ if bits == keep => Some(FallocateMode::KeepSize),
+        _ if bits == libc::FALLOC_FL_PUNCH_HOLE | keep => Some(FallocateMode::PunchHole),
+        libc::FALLOC_FL_ZERO_RANGE => Some(FallocateMode::ZeroRange { keep_size: false }),
+        _ if bits == libc::FALLOC_FL_ZERO_RANGE | keep => Some(FallocateMode::ZeroRange { keep_size: true }),
+        libc::FALLOC_FL_COLLAPSE_RANGE => Some(FallocateMode::CollapseRange),
+        libc::FALLOC_FL_INSERT_RANGE => Some(FallocateMode::InsertRange),
+        // Linux knows them, but not of each file system.
+        libc::FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_WRITE_ZEROES => None,
+        _ if bits == libc::FALLOC_FL_UNSHARE_RANGE | keep => None,
         _ => return Err(Failure(libc::EOPNOTSUPP)),
     };
+    if !is_writable(open_flags(ask, &open)) {
+        return Err(Failure(libc::EBADF));
+    }
+    regular(ask, &open)?;
+    let mode = mode.ok_or(Failure(libc::EOPNOTSUPP))?;
     let (offset, len) = (ask.arg(2), ask.arg(3));
     let volume = ask.volume;
     let inode = &open.inode;
@@ -217,6 +230,7 @@ pub fn fallocate(ask: &Ask<'_>) -> Outcome {
     }
     let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
     volume.inodes.drain(inode, true)?;
+    volume.inodes.pass_times(inode);
     volume.fs.fallocate(inode.ino, mode, offset, len)?;
     let size = volume.fs.getattr(inode.ino)?.size;
     volume.inodes.size_changed(inode, size);
@@ -224,7 +238,7 @@ pub fn fallocate(ask: &Ask<'_>) -> Outcome {
 }
 
 pub fn seek(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
+    let open = ask.open_data(0)?;
     let volume = ask.volume;
     let shared = volume.files.shared(open.file);
     let offset = ask.arg(1) as i64;

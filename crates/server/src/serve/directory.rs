@@ -34,6 +34,10 @@ pub fn read_dir(ask: &Ask<'_>) -> Outcome {
     let ino = open.inode.ino;
     let fs = &ask.volume.fs;
     let parent = fs.parent(ino).map_err(|_| Failure(libc::ENOTDIR))?;
+    if fs.getattr(ino)?.links == 0 {
+        // Removed: as in Linux, not even `.` and `..` are there.
+        return Err(Failure(libc::ENOENT));
+    }
     let cookie = ask.arg(1);
     let mut packer = Packer { out: ask.out(ask.arg(2) as usize), used: 0 };
     let mut room = true;

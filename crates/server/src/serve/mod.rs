@@ -19,7 +19,7 @@ pub use open::Opener;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use weft_client::proto::{Op, WireStatfs};
+use weft_client::proto::{Op, WireStatfs, is_readable, is_writable};
 use weft_client::shared::channel::{Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_core::Ino;
@@ -113,6 +113,12 @@ impl<'a> Ask<'a> {
             return Err(Failure(libc::EBADF));
         }
         self.volume.files.get(file).ok_or(Failure(libc::EBADF))
+    }
+
+    /// An open file whose data is meant: not one that was opened with `O_PATH`, which stands for a name only.
+    pub fn open_data(&self, index: usize) -> Result<Arc<OpenFile>, Failure> {
+        let open = self.open_file(index)?;
+        if open_flags(self, &open) & libc::O_PATH != 0 { Err(Failure(libc::EBADF)) } else { Ok(open) }
     }
 
     /// The directory that a path starts from.
@@ -321,10 +327,18 @@ fn inspect(ask: &Ask<'_>) -> Outcome {
 }
 
 fn flock(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
+    let operation = ask.arg(1) as i32;
+    if !matches!(operation & !libc::LOCK_NB, libc::LOCK_SH | libc::LOCK_EX | libc::LOCK_UN) {
+        return Err(Failure(libc::EINVAL));
+    }
+    let open = ask.open_data(0)?;
+    let flags = open_flags(ask, &open);
+    if operation & !libc::LOCK_NB != libc::LOCK_UN && !is_readable(flags) && !is_writable(flags) {
+        return Err(Failure(libc::EBADF));
+    }
     let waiter = ask.connection.waiter(ask.arg(2));
     let owner = Owner::File(open.file.0);
-    let (ino, operation) = (open.inode.ino, ask.arg(1) as i32);
+    let ino = open.inode.ino;
     among_the_living(ask, || ask.volume.locks.set_whole(ino, owner, operation, Some(&waiter)))?;
     done(0)
 }
@@ -346,7 +360,7 @@ fn among_the_living<T>(ask: &Ask<'_>, act: impl Fn() -> Result<T, i32>) -> Resul
 }
 
 fn record_lock(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
+    let open = ask.open_data(0)?;
     let command = ask.arg(1) as i32;
     // The process's own word for its number: a forked child's connection was made by its parent.
     let range =
@@ -369,9 +383,8 @@ fn record_lock(ask: &Ask<'_>) -> Outcome {
             Ok(Response { values, ..Response::default() })
         }
         libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
-            let access = open_access(ask, &open);
-            let writable = access != libc::O_RDONLY;
-            let readable = access != libc::O_WRONLY;
+            let flags = open_flags(ask, &open);
+            let (readable, writable) = (is_readable(flags), is_writable(flags));
             if range.kind == libc::F_WRLCK && !writable || range.kind == libc::F_RDLCK && !readable {
                 return Err(Failure(libc::EBADF));
             }
@@ -384,10 +397,9 @@ fn record_lock(ask: &Ask<'_>) -> Outcome {
     }
 }
 
-/// Access mode of an open file.
-fn open_access(ask: &Ask<'_>, open: &OpenFile) -> i32 {
-    let flags = ask.volume.files.shared(open.file).flags.load(std::sync::atomic::Ordering::Relaxed) as i32;
-    flags & libc::O_ACCMODE
+/// The flags that a file was opened with, as they are now.
+fn open_flags(ask: &Ask<'_>, open: &OpenFile) -> i32 {
+    ask.volume.files.shared(open.file).flags.load(std::sync::atomic::Ordering::Relaxed) as i32
 }
 
 fn is_file(kind: FileKind) -> bool {

@@ -8,11 +8,12 @@ use weft_client::shared::channel::Response;
 use weft_core::Ino;
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::path::{Ending, Last, Place, Resolved};
-use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NewNode, RenameFlags, access};
+use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NAME_MAX, NewNode, RenameFlags, access};
 
 /// A name that must not exist yet. Only a directory's may be followed by a slash.
 fn new_name(ask: &Ask<'_>, at: usize, path: &[u8], for_dir: bool) -> Result<Place, Failure> {
     match ask.walk(at, path, Last::Name)? {
+        Resolved::Missing(place) if place.name.len() > NAME_MAX => Err(Failure(libc::ENAMETOOLONG)),
         Resolved::Missing(place) if place.must_be_dir && !for_dir => Err(Failure(libc::ENOENT)),
         Resolved::Missing(place) => Ok(place),
         Resolved::Found(..) => Err(Failure(libc::EEXIST)),
@@ -24,9 +25,14 @@ fn new_name(ask: &Ask<'_>, at: usize, path: &[u8], for_dir: bool) -> Result<Plac
 fn old_name(ask: &Ask<'_>, at: usize, path: &[u8], last: Last) -> Result<(Place, Attr), Failure> {
     match ask.walk(at, path, last)? {
         Resolved::Found(place, attr) => Ok((place, attr)),
-        Resolved::Missing(_) => Err(Failure(libc::ENOENT)),
+        Resolved::Missing(place) => Err(missing(&place)),
         Resolved::Outside(_) => outside(),
     }
+}
+
+/// Why a name is not there.
+fn missing(place: &Place) -> Failure {
+    Failure(if place.name.len() > NAME_MAX { libc::ENAMETOOLONG } else { libc::ENOENT })
 }
 
 fn make(ask: &Ask<'_>, place: &Place, node: NewNode<'_>, perm: u32) -> Result<Attr, Failure> {
@@ -224,8 +230,12 @@ pub fn rename(ask: &Ask<'_>) -> Outcome {
             return Err(Failure(if no_replace { libc::EEXIST } else { libc::EBUSY }));
         }
         Resolved::Found(place, attr) => (place, attr),
-        _ => return Err(Failure(libc::ENOENT)),
+        Resolved::Missing(place) => return Err(missing(&place)),
+        Resolved::Outside(_) => return outside(),
     };
+    if to.name.len() > NAME_MAX {
+        return Err(missing(&to));
+    }
     let moved = Move { from, attr, to, there, exchange };
     moved.check_shape(ask, no_replace)?;
     if moved.there.is_some_and(|there| there.ino == attr.ino) {

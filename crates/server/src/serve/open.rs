@@ -110,11 +110,11 @@ fn finish(
 fn check_open(ask: &Ask<'_>, attr: &Attr, flags: i32) -> Result<(), Failure> {
     let access_mode = flags & libc::O_ACCMODE;
     let path_only = flags & libc::O_PATH != 0;
-    if attr.kind == FileKind::Symlink && !path_only {
-        return Err(Failure(libc::ELOOP));
-    }
     if flags & libc::O_DIRECTORY != 0 && attr.kind != FileKind::Directory {
         return Err(Failure(libc::ENOTDIR));
+    }
+    if attr.kind == FileKind::Symlink && !path_only {
+        return Err(Failure(libc::ELOOP));
     }
     if path_only {
         return Ok(());
@@ -185,8 +185,7 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
     let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
     let file = ask.volume.fs.create_unnamed(&args)?;
     record_open(ask, file.ino, &path, unnamed);
-    let kept = flags & !(libc::O_TMPFILE & !libc::O_DIRECTORY);
-    finish(ask, &file, true, kept & !libc::O_DIRECTORY, path, None)
+    finish(ask, &file, true, flags, path, None)
 }
 
 fn intent(flags: i32, created: bool) -> OpenIntent {
@@ -279,9 +278,13 @@ fn append_components(out: &mut Vec<u8>, path: &[u8]) {
 }
 
 pub fn set_flags(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
+    let open = ask.open_data(0)?;
     let shared = ask.volume.files.shared(open.file);
     let old = shared.flags.load(Relaxed) as i32;
+    let quiet = ask.arg(1) as i32 & !old & libc::O_NOATIME != 0;
+    if quiet && !ask.identity.cred.owns(&ask.volume.fs.getattr(open.inode.ino)?) {
+        return Err(Failure(libc::EPERM));
+    }
     let new = old & !CHANGEABLE | ask.arg(1) as i32 & CHANGEABLE;
     shared.flags.store(new as u32, Relaxed);
     done(0)

@@ -17,6 +17,8 @@ const F_SET_RW_HINT: c_int = 1036;
 const F_GET_RW_HINT: c_int = 1035;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 const F_GET_FILE_RW_HINT: c_int = 1037;
+/// What the kernel adds to the flags of each file that a 64-bit program opens; the libc crate, as glibc, has it as 0.
+const LARGE_FILE: c_int = 0o100_000;
 /// Greatest write-lifetime hint (`RWH_WRITE_LIFE_EXTREME`).
 const HINT_MAX: u64 = 5;
 
@@ -49,6 +51,12 @@ unsafe fn record_lock(
 ) -> Result<c_int, Errno> {
     // SAFETY: the program promises a `struct flock`, when it is not null.
     let lock = unsafe { lock.as_mut() }.ok_or(libc::EFAULT)?;
+    if client.flags(file)? & libc::O_PATH != 0 {
+        return Err(libc::EBADF);
+    }
+    if command == libc::F_GETLK && i32::from(lock.l_type) == libc::F_UNLCK {
+        return Err(libc::EINVAL);
+    }
     let range = range_of(client, file, lock)?;
     let found = client.record_lock(file, command, &range)?;
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
@@ -91,7 +99,9 @@ unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Resul
             client.flags(file)?;
             sys::fcntl(fd, command, arg).map(|flags| flags as c_int)
         }
-        libc::F_GETFL => client.flags(file),
+        libc::F_GETFL => {
+            client.flags(file).map(|flags| if flags & libc::O_PATH == 0 { flags | LARGE_FILE } else { flags })
+        }
         libc::F_SETFL => client.set_flags(file, arg as c_int).map(|()| 0),
         libc::F_GETLK
         | libc::F_SETLK
@@ -118,14 +128,21 @@ unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Resul
 
 unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize) -> Result<c_int, Errno> {
     let client = process::client()?;
-    client.flags(file)?;
+    if client.flags(file)? & libc::O_PATH != 0 {
+        return Err(libc::EBADF);
+    }
     match request {
         libc::FIONREAD => {
-            let size = client.fstat(file)?.size;
-            let at = client.seek(file, 0, libc::SEEK_CUR)?;
+            let attr = client.fstat(file)?;
+            if attr.mode & libc::S_IFMT != libc::S_IFREG {
+                return Err(libc::ENOTTY);
+            }
+            let size = attr.size as i64;
+            let at = client.seek(file, 0, libc::SEEK_CUR)? as i64;
             // SAFETY: with this request the argument is a pointer to an int.
             let out = unsafe { (arg as *mut c_int).as_mut() }.ok_or(libc::EFAULT)?;
-            *out = size.saturating_sub(at).min(c_int::MAX as u64) as c_int;
+            // As in Linux, negative beyond the end.
+            *out = (size - at).clamp(c_int::MIN.into(), c_int::MAX.into()) as c_int;
             Ok(0)
         }
         libc::FIOCLEX => weft_client::sys::set_cloexec(fd, true).map(|()| 0),
@@ -162,7 +179,12 @@ hooks! {
         let mut lock: libc::flock = std::mem::zeroed();
         lock.l_whence = libc::SEEK_CUR as _;
         lock.l_len = len;
-        lock.l_type = if command == libc::F_ULOCK { libc::F_UNLCK } else { libc::F_WRLCK } as _;
+        lock.l_type = match command {
+            libc::F_ULOCK => libc::F_UNLCK,
+            // As libc: locks that several may have are not in the way.
+            libc::F_TEST => libc::F_RDLCK,
+            _ => libc::F_WRLCK,
+        } as _;
         let fcntl_command = match command {
             libc::F_LOCK => libc::F_SETLKW,
             libc::F_TLOCK | libc::F_ULOCK => libc::F_SETLK,

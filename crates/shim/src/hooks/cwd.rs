@@ -32,6 +32,20 @@ fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_i
     }
 }
 
+/// The same of an open directory, which may have been removed: it has the path then that it had.
+fn enter_open(client: &Client, dir: FileRef) -> Result<c_int, Errno> {
+    let file = client.open(dir, b".", libc::O_PATH | libc::O_DIRECTORY, 0)?.file;
+    let mut room = [0; RESOLVED_MAX];
+    match client.path_of(dir, &mut room) {
+        Ok(now) if now.deleted && now.len < process::PATH_BYTES => {
+            let _ = sys::chdir(c"/");
+            descriptor::release(process::set_cwd(Some((file, room.get(..now.len).unwrap_or(b"/")))));
+            Ok(0)
+        }
+        _ => enter(client, file, dir, b"."),
+    }
+}
+
 /// The kernel's working directory is the program's again.
 fn leave(result: c_int) -> c_int {
     if result == 0 && process::is_on() {
@@ -102,16 +116,14 @@ hooks! {
     fn fchdir(fd: c_int) -> c_int {
         match table::get(fd) {
             None => leave(real::fchdir(fd)),
-            Some(file) => finish(process::client().and_then(|client| {
-                let open = client.open(file, b".", libc::O_PATH | libc::O_DIRECTORY, 0)?;
-                enter(client, open.file, file, b".")
-            })),
+            Some(file) => finish(process::client().and_then(|client| enter_open(client, file))),
         }
     }
 
     fn getcwd(out: *mut c_char, room: size_t) -> *mut c_char {
         match cwd() {
             None => real::getcwd(out, room),
+            Some(_) if !out.is_null() && room == 0 => fail(libc::EINVAL),
             Some(cwd) => finish(cwd.path().and_then(|path| put_cwd(path, out, room))),
         }
     }

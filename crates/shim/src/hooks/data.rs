@@ -40,20 +40,30 @@ fn signed(result: Result<usize, Errno>) -> ssize_t {
     finish(result.map(|n| n as ssize_t))
 }
 
+/// What is wrong with a call's memory is told after what is wrong with the file, as in Linux.
+fn memory<T>(result: Result<T, Errno>, file: FileRef, allowed: fn(c_int) -> bool) -> Result<T, Errno> {
+    match result {
+        Err(_) if !allowed(process::client()?.flags(file)?) => Err(libc::EBADF),
+        result => result,
+    }
+}
+
 fn read_weft(file: FileRef, buffer: *mut c_void, len: usize) -> Result<usize, Errno> {
-    weft_file::read(file, room(buffer, len)?, None)
+    weft_file::read(file, memory(room(buffer, len), file, is_readable)?, None)
 }
 
 fn write_weft(file: FileRef, buffer: *const c_void, len: usize) -> Result<usize, Errno> {
-    weft_file::write(file, given(buffer, len)?, None)
+    weft_file::write(file, memory(given(buffer, len), file, is_writable)?, None)
 }
 
 fn pread_weft(file: FileRef, buffer: *mut c_void, len: usize, offset: off_t) -> Result<usize, Errno> {
-    weft_file::read(file, room(buffer, len)?, Some(offset_of(offset)?))
+    let offset = offset_of(offset)?;
+    weft_file::read(file, memory(room(buffer, len), file, is_readable)?, Some(offset))
 }
 
 fn pwrite_weft(file: FileRef, buffer: *const c_void, len: usize, offset: off_t) -> Result<usize, Errno> {
-    weft_file::write(file, given(buffer, len)?, Some(offset_of(offset)?))
+    let offset = offset_of(offset)?;
+    weft_file::write(file, memory(given(buffer, len), file, is_writable)?, Some(offset))
 }
 
 fn parts_of<'a>(parts: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
@@ -67,11 +77,16 @@ fn parts_of<'a>(parts: *const iovec, count: c_int) -> Result<&'a [iovec], Errno>
 }
 
 fn readv_weft(file: FileRef, parts: *const iovec, count: c_int, offset: Option<u64>) -> Result<usize, Errno> {
+    let parts = memory(parts_of(parts, count), file, is_readable)?;
+    if parts.iter().all(|part| part.iov_len == 0) {
+        // Nothing is asked of the file but that it can be read: unlike with `read`, it may be a directory.
+        return if is_readable(process::client()?.flags(file)?) { Ok(0) } else { Err(libc::EBADF) };
+    }
     let mut done = 0;
-    for part in parts_of(parts, count)? {
-        let out = room(part.iov_base, part.iov_len)?;
-        let wanted = out.len();
-        match weft_file::read(file, out, offset.map(|offset| offset + done as u64)) {
+    for part in parts {
+        let wanted = part.iov_len.min(TRANSFER_MAX);
+        let out = memory(room(part.iov_base, part.iov_len), file, is_readable);
+        match out.and_then(|out| weft_file::read(file, out, offset.map(|offset| offset + done as u64))) {
             Ok(n) => {
                 done += n;
                 if n < wanted {
@@ -91,7 +106,7 @@ fn writev_weft(
     count: c_int,
     offset: Option<u64>,
 ) -> Result<usize, Errno> {
-    let parts = parts_of(parts, count)?;
+    let parts = memory(parts_of(parts, count), file, is_writable)?;
     if parts.len() <= PARTS_FEW {
         writev_by::<PARTS_FEW>(file, parts, offset)
     } else {
@@ -101,10 +116,17 @@ fn writev_weft(
 
 fn writev_by<const N: usize>(file: FileRef, parts: &[iovec], offset: Option<u64>) -> Result<usize, Errno> {
     let mut slices: [&[u8]; N] = [&[]; N];
+    let mut whole = 0;
     for (slice, part) in slices.iter_mut().zip(parts) {
-        *slice = given(part.iov_base, part.iov_len)?;
+        match given(part.iov_base, part.iov_len) {
+            Ok(bytes) => *slice = bytes,
+            // As in Linux, what comes before is written.
+            Err(_) if slices.iter().take(whole).any(|slice| !slice.is_empty()) => break,
+            error => return memory(error, file, is_writable).map(|_| 0),
+        }
+        whole += 1;
     }
-    weft_file::write_parts(file, slices.get(..parts.len()).unwrap_or(&[]), offset)
+    weft_file::write_parts(file, slices.get(..whole).unwrap_or(&[]), offset)
 }
 
 /// The offset and the sync flag of `preadv2` and `pwritev2`.
@@ -117,6 +139,9 @@ fn v2(offset: off_t, flags: c_int) -> Result<(Option<u64>, bool), Errno> {
 }
 
 fn fallocate_weft(file: FileRef, mode: c_int, offset: off_t, len: off_t) -> Result<c_int, Errno> {
+    if process::client()?.flags(file)? & libc::O_PATH != 0 {
+        return Err(libc::EBADF);
+    }
     if offset < 0 || len <= 0 {
         return Err(libc::EINVAL);
     }
@@ -127,9 +152,9 @@ fn fsync_weft(file: FileRef) -> Result<c_int, Errno> {
     weft_file::sync(file).map(|()| 0)
 }
 
-/// Whether a descriptor is open at all, for calls that otherwise do nothing.
+/// Whether a descriptor is open, and for more than a name, for calls that otherwise do nothing.
 fn check_open(file: FileRef) -> Result<c_int, Errno> {
-    process::client()?.flags(file).map(|_| 0)
+    if process::client()?.flags(file)? & libc::O_PATH != 0 { Err(libc::EBADF) } else { Ok(0) }
 }
 
 hooks! {
@@ -266,8 +291,9 @@ hooks! {
     fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int {
         match table::get(fd) {
             None => real::sync_file_range(fd, offset, len, flags),
-            Some(_) if offset < 0 || len < 0 || flags & !7 != 0 => fail(libc::EINVAL),
-            Some(file) => finish(check_open(file)),
+            Some(file) => finish(check_open(file).and_then(|done| {
+                if offset < 0 || len < 0 || flags & !7 != 0 { Err(libc::EINVAL) } else { Ok(done) }
+            })),
         }
     }
 
@@ -310,8 +336,11 @@ hooks! {
     fn posix_fadvise(fd: c_int, offset: off_t, len: off_t, advice: c_int) -> c_int {
         match table::get(fd) {
             None => real::posix_fadvise(fd, offset, len, advice),
-            Some(_) if !(0..=5).contains(&advice) || len < 0 => libc::EINVAL,
-            Some(file) => check_open(file).err().unwrap_or(0),
+            Some(file) => match check_open(file) {
+                Err(error) => error,
+                Ok(_) if !(0..=5).contains(&advice) || len < 0 => libc::EINVAL,
+                Ok(_) => 0,
+            },
         }
     }
 
@@ -333,9 +362,10 @@ hooks! {
         if !table::is_weft(from) && !table::is_weft(to) {
             return real::copy_file_range(from, from_at, to, to_at, len, flags);
         }
-        if let Err(error) = check_copy(from, from_at.as_ref(), to, to_at.as_ref(), len, flags) {
-            return fail(error);
-        }
+        let len = match check_copy(from, from_at.as_ref(), to, to_at.as_ref(), len, flags) {
+            Ok(len) => len,
+            Err(error) => return fail(error),
+        };
         signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), to_at.as_mut(), len))
     }
 
@@ -357,7 +387,8 @@ hooks! {
     }
 }
 
-/// What the kernel looks at before `copy_file_range` copies.
+/// What the kernel looks at before `copy_file_range` copies. Returns how much there is to copy: in the same file, what is
+/// written does not count.
 fn check_copy(
     from: c_int,
     from_at: Option<&i64>,
@@ -365,7 +396,7 @@ fn check_copy(
     to_at: Option<&i64>,
     len: size_t,
     flags: c_uint,
-) -> Result<(), Errno> {
+) -> Result<size_t, Errno> {
     let (Some(from), Some(to)) = (table::get(from), table::get(to)) else {
         let other = if table::is_weft(from) { to } else { from };
         sys::fcntl(other, libc::F_GETFD, 0)?;
@@ -394,21 +425,31 @@ fn check_copy(
     };
     let (at, to_at) = (start(from, from_at)?, start(to, to_at)?);
     let wanted = i64::try_from(len).unwrap_or(i64::MAX);
-    let (Some(_), Some(_)) = (at.checked_add(wanted), to_at.checked_add(wanted)) else {
+    // The kernel adds without signs, so that what begins in front of the file and reaches into it overflows.
+    if [at, to_at].iter().any(|at| (*at as u64).checked_add(len as u64).is_none()) {
         return Err(libc::EOVERFLOW);
-    };
+    }
+    if to_at == i64::MAX {
+        return Err(libc::EFBIG);
+    }
     // What lies beyond the end is not copied, so it overlaps with nothing.
     let left = (attrs.0.size as i64).saturating_sub(at).clamp(0, wanted);
     if attrs.0.ino == attrs.1.ino && to_at.saturating_add(left) > at && to_at < at.saturating_add(left) {
         return Err(libc::EINVAL);
     }
-    if at < 0 || to_at < 0 { Err(libc::EINVAL) } else { Ok(()) }
+    if at < 0 || to_at < 0 { Err(libc::EINVAL) } else { Ok(left as size_t) }
 }
 
 /// What the kernel looks at before `sendfile` sends.
 fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int) -> Result<(), Errno> {
     let client = process::client()?;
-    let from = table::get(from);
+    let from = match table::get(from) {
+        None => {
+            sys::fcntl(from, libc::F_GETFD, 0)?;
+            None
+        }
+        file => file,
+    };
     if let Some(file) = from
         && !is_readable(client.flags(file)?)
     {
@@ -417,13 +458,16 @@ fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int) -> Result<(), Err
     if from_at.is_some_and(|at| *at < 0) {
         return Err(libc::EINVAL);
     }
-    if let Some(file) = table::get(to) {
-        let flags = client.flags(file)?;
-        if !is_writable(flags) {
-            return Err(libc::EBADF);
-        }
-        if flags & libc::O_APPEND != 0 {
-            return Err(libc::EINVAL);
+    match table::get(to) {
+        None => drop(sys::fcntl(to, libc::F_GETFD, 0)?),
+        Some(file) => {
+            let flags = client.flags(file)?;
+            if !is_writable(flags) {
+                return Err(libc::EBADF);
+            }
+            if flags & libc::O_APPEND != 0 {
+                return Err(libc::EINVAL);
+            }
         }
     }
     if let Some(file) = from

@@ -118,7 +118,11 @@ impl Stream {
     fn next(&mut self) -> Result<Option<*mut dirent>, Errno> {
         if self.at >= self.filled {
             let file = self.file()?;
-            self.filled = process::client()?.read_dir(file, self.fetch_after, &mut self.buffer)?;
+            self.filled = match process::client()?.read_dir(file, self.fetch_after, &mut self.buffer) {
+                // As libc: a directory that was removed has ended.
+                Err(libc::ENOENT) => 0,
+                filled => filled?,
+            };
             self.at = 0;
             if self.filled == 0 {
                 return Ok(None);

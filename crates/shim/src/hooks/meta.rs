@@ -158,8 +158,54 @@ fn change(
     client.set_attr(at, path, flags, change).map(|()| 0)
 }
 
+/// The client, for what needs more than the name that `O_PATH` opens.
+fn client_for_data(file: FileRef) -> Result<&'static Client, Errno> {
+    let client = process::client()?;
+    if client.flags(file)? & libc::O_PATH != 0 { Err(libc::EBADF) } else { Ok(client) }
+}
+
+fn change_mode(
+    client: &Client,
+    at: FileRef,
+    path: &[u8],
+    flags: c_int,
+    mode: mode_t,
+) -> Result<c_int, Errno> {
+    let flags = checked(flags, NOFOLLOW)?;
+    // As in Linux, symlinks have no permissions of their own.
+    if flags & NOFOLLOW != 0 && client.stat(at, path, NOFOLLOW)?.mode & libc::S_IFMT == libc::S_IFLNK {
+        return Err(libc::EOPNOTSUPP);
+    }
+    change(client, at, path, flags, &permissions(mode))
+}
+
+fn access_weft(client: &Client, at: FileRef, path: &[u8], mode: c_int, flags: c_int) -> Result<c_int, Errno> {
+    let mode = checked(mode, libc::R_OK | libc::W_OK | libc::X_OK)?;
+    let flags = checked(flags, libc::AT_EACCESS | NOFOLLOW | SELF)?;
+    client.access(at, path, mode, flags).map(|()| 0)
+}
+
+/// A time that is none is told after what is wrong with the path, as in Linux.
+fn change_times(
+    client: &Client,
+    at: FileRef,
+    path: &[u8],
+    flags: c_int,
+    times: Result<AttrChange, Errno>,
+) -> Result<c_int, Errno> {
+    match times {
+        Ok(times) => change(client, at, path, flags, &times),
+        Err(error) => client.stat(at, path, flags).and(Err(error)),
+    }
+}
+
+/// Flags of a call, when it knows all of them.
+fn checked(flags: c_int, known: c_int) -> Result<c_int, Errno> {
+    if flags & !known == 0 { Ok(flags) } else { Err(libc::EINVAL) }
+}
+
 fn change_open(file: FileRef, change: &AttrChange) -> Result<c_int, Errno> {
-    process::client()?.set_attr(file, b"", libc::AT_EMPTY_PATH, change).map(|()| 0)
+    client_for_data(file)?.set_attr(file, b"", libc::AT_EMPTY_PATH, change).map(|()| 0)
 }
 
 /// Access and modification time as `utimensat` takes them; null means now.
@@ -186,6 +232,12 @@ unsafe fn times(times: *const timespec) -> Result<AttrChange, Errno> {
     Ok(AttrChange { atime_ns: one(access)?, mtime_ns: one(modified)?, ..Default::default() })
 }
 
+/// Whether neither time is to change.
+unsafe fn omits_both(times: *const timespec) -> bool {
+    // SAFETY: null, or two timespecs by the program's promise.
+    !times.is_null() && unsafe { [*times, *times.add(1)] }.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT)
+}
+
 /// The same, of `utimes`.
 unsafe fn times_of_timeval(values: *const timeval) -> Result<AttrChange, Errno> {
     if values.is_null() {
@@ -202,9 +254,20 @@ unsafe fn times_of_timeval(values: *const timeval) -> Result<AttrChange, Errno> 
     unsafe { times(specs.as_ptr()) }
 }
 
+/// Longest name of an extended attribute, in bytes.
+const ATTRIBUTE_NAME_MAX: usize = 255;
+
 unsafe fn attribute_name<'a>(name: *const c_char) -> Result<&'a [u8], Errno> {
     // SAFETY: a C string, when it is not null.
-    if name.is_null() { Err(libc::EFAULT) } else { Ok(unsafe { sys::bytes(name) }) }
+    let name = if name.is_null() { return Err(libc::EFAULT) } else { unsafe { sys::bytes(name) } };
+    if name.is_empty() || name.len() > ATTRIBUTE_NAME_MAX { Err(libc::ERANGE) } else { Ok(name) }
+}
+
+/// The client, for a call on an open file with an attribute's name, which Linux looks at first.
+unsafe fn data_after_name(file: FileRef, name: *const c_char) -> Result<&'static Client, Errno> {
+    // SAFETY: a C string, when it is not null.
+    unsafe { attribute_name(name)? };
+    client_for_data(file)
 }
 
 unsafe fn value_room<'a>(value: *mut c_void, len: size_t) -> &'a mut [u8] {
@@ -247,6 +310,7 @@ unsafe fn set_xattr(
     len: size_t,
     how: c_int,
 ) -> Result<c_int, Errno> {
+    let how = checked(how, libc::XATTR_CREATE | libc::XATTR_REPLACE)?;
     // SAFETY: the caller's promises.
     let (name, value) = unsafe { (attribute_name(name)?, value_given(value, len)) };
     client.set_xattr(at, path, flags, name, value, how).map(|()| 0)
@@ -265,6 +329,13 @@ unsafe fn list_xattr(
     client.list_xattr(at, path, flags, out).map(|n| n as ssize_t)
 }
 
+/// The path of a call that takes none for an empty one, as Linux does since 6.11.
+fn or_empty(path: *const c_char, flags: c_int) -> *const c_char {
+    if path.is_null() && flags & SELF != 0 { c"".as_ptr() } else { path }
+}
+
+/// What `fstatat` and `statx` know: `AT_STATX_FORCE_SYNC` and `AT_STATX_DONT_SYNC` make no difference here.
+const STAT_FLAGS: c_int = NOFOLLOW | SELF | libc::AT_NO_AUTOMOUNT | 0x6000;
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 const CWD: c_int = libc::AT_FDCWD;
 const SELF: c_int = libc::AT_EMPTY_PATH;
@@ -290,9 +361,10 @@ hooks! {
     }
 
     fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int {
+        let path = or_empty(path, flags);
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::fstatat(dirfd, path, out, flags), |client, at, path| {
-            put_stat(&client.stat(at, path, flags)?, out)
+            put_stat(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out)
         })
     }
 
@@ -322,44 +394,40 @@ hooks! {
             path,
             last,
             |dirfd, path| real::__fxstatat(version, dirfd, path, out, flags),
-            |client, at, path| put_stat(&client.stat(at, path, flags)?, out),
+            |client, at, path| put_stat(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out),
         )
     }
 
     fn statx(dirfd: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int {
-        if path.is_null() && flags & SELF != 0
-            && let Some(file) = table::get(dirfd)
-        {
-            return finish(process::client().and_then(|client| put_statx(&client.fstat(file)?, out)));
-        }
+        let path = or_empty(path, flags);
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::statx(dirfd, path, flags, mask, out), |client, at, path| {
-            put_statx(&client.stat(at, path, flags & (NOFOLLOW | SELF))?, out)
+            put_statx(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out)
         })
     }
 
     fn access(path: *const c_char, mode: c_int) -> c_int {
         on_path(CWD, path, Last::Follow, |_, path| real::access(path, mode), |client, at, path| {
-            client.access(at, path, mode, 0).map(|()| 0)
+            access_weft(client, at, path, mode, 0)
         })
     }
 
     fn faccessat(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::faccessat(dirfd, path, mode, flags), |client, at, path| {
-            client.access(at, path, mode, flags).map(|()| 0)
+            access_weft(client, at, path, mode, flags)
         })
     }
 
     fn eaccess(path: *const c_char, mode: c_int) -> c_int {
         on_path(CWD, path, Last::Follow, |_, path| real::eaccess(path, mode), |client, at, path| {
-            client.access(at, path, mode, libc::AT_EACCESS).map(|()| 0)
+            access_weft(client, at, path, mode, libc::AT_EACCESS)
         })
     }
 
     fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
         on_path(CWD, path, Last::Follow, |_, path| real::euidaccess(path, mode), |client, at, path| {
-            client.access(at, path, mode, libc::AT_EACCESS).map(|()| 0)
+            access_weft(client, at, path, mode, libc::AT_EACCESS)
         })
     }
 
@@ -405,13 +473,13 @@ hooks! {
     fn fchmodat(dirfd: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int {
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::fchmodat(dirfd, path, mode, flags), |client, at, path| {
-            change(client, at, path, flags, &permissions(mode))
+            change_mode(client, at, path, flags, mode)
         })
     }
 
     fn lchmod(path: *const c_char, mode: mode_t) -> c_int {
         on_path(CWD, path, Last::NoFollow, |_, path| real::lchmod(path, mode), |client, at, path| {
-            change(client, at, path, NOFOLLOW, &permissions(mode))
+            change_mode(client, at, path, NOFOLLOW, mode)
         })
     }
 
@@ -437,7 +505,7 @@ hooks! {
     fn fchownat(dirfd: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int {
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::fchownat(dirfd, path, uid, gid, flags), |client, at, path| {
-            change(client, at, path, flags, &owner(uid, gid))
+            change(client, at, path, checked(flags, NOFOLLOW | SELF)?, &owner(uid, gid))
         })
     }
 
@@ -448,39 +516,47 @@ hooks! {
         }
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::utimensat(dirfd, path, when, flags), |client, at, path| {
-            change(client, at, path, flags, &times(when)?)
+            if omits_both(when) {
+                // As in Linux, nothing else is looked at.
+                return Ok(0);
+            }
+            change_times(client, at, path, checked(flags, NOFOLLOW | SELF)?, times(when))
         })
     }
 
     fn futimens(fd: c_int, when: *const timespec) -> c_int {
         match table::get(fd) {
             None => real::futimens(fd, when),
-            Some(file) => finish(times(when).and_then(|times| change_open(file, &times))),
+            Some(file) => finish(
+                client_for_data(file).and_then(|_| times(when)).and_then(|times| change_open(file, &times)),
+            ),
         }
     }
 
     fn utimes(path: *const c_char, when: *const timeval) -> c_int {
         on_path(CWD, path, Last::Follow, |_, path| real::utimes(path, when), |client, at, path| {
-            change(client, at, path, 0, &times_of_timeval(when)?)
+            change_times(client, at, path, 0, times_of_timeval(when))
         })
     }
 
     fn lutimes(path: *const c_char, when: *const timeval) -> c_int {
         on_path(CWD, path, Last::NoFollow, |_, path| real::lutimes(path, when), |client, at, path| {
-            change(client, at, path, NOFOLLOW, &times_of_timeval(when)?)
+            change_times(client, at, path, NOFOLLOW, times_of_timeval(when))
         })
     }
 
     fn futimes(fd: c_int, when: *const timeval) -> c_int {
         match table::get(fd) {
             None => real::futimes(fd, when),
-            Some(file) => finish(times_of_timeval(when).and_then(|times| change_open(file, &times))),
+            Some(file) => finish(
+                client_for_data(file).and_then(|_| times_of_timeval(when)).and_then(|times| change_open(file, &times)),
+            ),
         }
     }
 
     fn futimesat(dirfd: c_int, path: *const c_char, when: *const timeval) -> c_int {
         on_path(dirfd, path, Last::Follow, |dirfd, path| real::futimesat(dirfd, path, when), |client, at, path| {
-            change(client, at, path, 0, &times_of_timeval(when)?)
+            change_times(client, at, path, 0, times_of_timeval(when))
         })
     }
 
@@ -513,7 +589,7 @@ hooks! {
         match table::get(fd) {
             None => real::fgetxattr(fd, name, value, len),
             Some(file) => finish(
-                process::client().and_then(|client| get_xattr(client, file, b"", SELF, name, value, len)),
+                data_after_name(file, name).and_then(|client| get_xattr(client, file, b"", SELF, name, value, len)),
             ),
         }
     }
@@ -534,7 +610,9 @@ hooks! {
         match table::get(fd) {
             None => real::fsetxattr(fd, name, value, len, how),
             Some(file) => finish(
-                process::client().and_then(|client| set_xattr(client, file, b"", SELF, name, value, len, how)),
+                checked(how, libc::XATTR_CREATE | libc::XATTR_REPLACE)
+                    .and_then(|how| Ok((how, data_after_name(file, name)?)))
+                    .and_then(|(how, client)| set_xattr(client, file, b"", SELF, name, value, len, how)),
             ),
         }
     }
@@ -554,7 +632,7 @@ hooks! {
     fn flistxattr(fd: c_int, list: *mut c_char, len: size_t) -> ssize_t {
         match table::get(fd) {
             None => real::flistxattr(fd, list, len),
-            Some(file) => finish(process::client().and_then(|client| list_xattr(client, file, b"", SELF, list, len))),
+            Some(file) => finish(client_for_data(file).and_then(|client| list_xattr(client, file, b"", SELF, list, len))),
         }
     }
 
@@ -573,7 +651,7 @@ hooks! {
     fn fremovexattr(fd: c_int, name: *const c_char) -> c_int {
         match table::get(fd) {
             None => real::fremovexattr(fd, name),
-            Some(file) => finish(process::client().and_then(|client| {
+            Some(file) => finish(data_after_name(file, name).and_then(|client| {
                 client.remove_xattr(file, b"", SELF, attribute_name(name)?).map(|()| 0)
             })),
         }

@@ -70,6 +70,7 @@ hooks! {
     fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
         if pages::any()
             && flags & !(libc::MS_ASYNC | libc::MS_SYNC | libc::MS_INVALIDATE) == 0
+            && flags & (libc::MS_ASYNC | libc::MS_SYNC) != libc::MS_ASYNC | libc::MS_SYNC
             && let Some(result) = pages::sync(at, len, flags)
         {
             return crate::route::finish(result.map(|()| 0));

@@ -56,7 +56,11 @@ unsafe fn read_link(
     }
     // SAFETY: the program promises `room` bytes.
     let out = unsafe { std::slice::from_raw_parts_mut(out.cast(), room) };
-    client.readlink(at, path, out).map(|n| n as ssize_t)
+    client.readlink(at, path, out).map(|n| n as ssize_t).map_err(|error| match error {
+        // Without a path it is the descriptor's link that is missing.
+        libc::EINVAL if path.is_empty() => libc::ENOENT,
+        error => error,
+    })
 }
 
 unsafe fn symlink_weft(
@@ -101,6 +105,27 @@ unsafe fn put_resolved(path: &[u8], out: *mut c_char) -> Result<*mut c_char, Err
 }
 
 unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -> Result<*mut c_char, Errno> {
+    let mut whole = [0; RESOLVED_MAX + process::PATH_BYTES];
+    let (at, path) = if path.first().is_none_or(|byte| *byte == b'/') {
+        (at, path)
+    } else {
+        // As libc: by way of the working directory's path, which may lead through what cannot be searched.
+        let now = client.path_of(at, &mut whole)?;
+        if now.deleted {
+            return Err(libc::ENOENT);
+        }
+        if path.split(|byte| *byte == b'/').all(|part| part.is_empty() || part == b".") {
+            let mut room = [0; RESOLVED_MAX + 256];
+            let parts = process::mount().iter().chain(whole.get(..now.len).unwrap_or(b"/"));
+            let len = room.iter_mut().zip(parts).map(|(place, byte)| *place = *byte).count();
+            let path = room.get(..len).unwrap_or(&[]);
+            // SAFETY: the caller's promise.
+            return unsafe { put_resolved(path.strip_suffix(b"/").unwrap_or(path), out) };
+        }
+        let tail = std::iter::once(&b'/').chain(path);
+        whole.iter_mut().skip(now.len).zip(tail).for_each(|(place, byte)| *place = *byte);
+        (FileRef::ROOT, whole.get(..now.len + 1 + path.len()).ok_or(libc::ENAMETOOLONG)?)
+    };
     // Every component must exist, the last one too.
     client.stat(at, path, 0)?;
     let mut room = [0; RESOLVED_MAX + 256];
@@ -219,7 +244,9 @@ hooks! {
             None
         };
         if let Some(file) = open {
-            return on_path(dirfd2, to, Last::NoFollow, |_, _| fail(libc::EXDEV), |client, at, path| {
+            // Elsewhere the kernel says what is wrong with the path, or that it is another file system.
+            let real = |dirfd2, to| real::linkat(dirfd, from, dirfd2, to, flags);
+            return on_path(dirfd2, to, Last::NoFollow, real, |client, at, path| {
                 client.link_file(file, at, path).map(|()| 0)
             });
         }

@@ -54,7 +54,11 @@ unsafe fn reopen_standard(path: *const c_char, flags: c_int, stream: *mut FILE) 
         let moved = descriptor::duplicate_any(fd, number, flags & libc::O_CLOEXEC);
         let _ = descriptor::close_any(fd);
         moved?;
-        streams::standard_stream(number).ok_or(libc::EBADF)
+        let stream = streams::standard_stream(number).ok_or(libc::EBADF)?;
+        if streams::is_ours(stream) {
+            streams::set_mode(stream, flags);
+        }
+        Ok(stream)
     }
 }
 
@@ -107,7 +111,9 @@ hooks! {
                 let client = process::client()?;
                 let open = client.flags(file)?;
                 let access = open & libc::O_ACCMODE;
-                if access != libc::O_RDWR && access != flags & libc::O_ACCMODE {
+                let wanted = flags & libc::O_ACCMODE;
+                let denied = |only| access == only && wanted != only;
+                if denied(libc::O_RDONLY) || denied(libc::O_WRONLY) {
                     return Err(libc::EINVAL);
                 }
                 if flags & libc::O_APPEND != 0 && open & libc::O_APPEND == 0 {

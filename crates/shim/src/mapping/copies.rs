@@ -11,6 +11,7 @@ use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
 use crate::{program, sys};
 use libc::c_int;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
@@ -90,8 +91,10 @@ impl Copies {
 /// Maps a copy of (part of) a file.
 pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -> Result<*mut u8, Errno> {
     let rest = attr.size.saturating_sub(request.offset);
-    if (request.len as u64) < rest && (request.len as u64) < attr.size / 2 {
-        return map_part(client, file, request);
+    // The whole of the last page belongs to the map, as far as the file goes.
+    let len = page_up(request.len as u64).min(rest);
+    if len < rest && len < attr.size / 2 {
+        return map_part(client, file, len, request);
     }
     let version = Version {
         ino: attr.ino,
@@ -119,20 +122,39 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
     result
 }
 
-/// Private, so that nothing the program does to the map reaches the copy.
+/// Nothing the program does to the map reaches the copy: it is private, or of a descriptor that cannot write, so that the
+/// kernel refuses to make it writable as it does with the file's own.
 fn map_copy(fd: c_int, size: u64, request: &Request) -> Result<*mut u8, Errno> {
-    let flags = libc::MAP_PRIVATE | request.placing();
-    let place = sys::mmap(request.at as usize, request.len, request.prot, flags, fd, request.offset)?;
+    let shared = request.flags & libc::MAP_SHARED != 0;
+    let reader = if shared { open_to_read(fd).ok() } else { None };
+    let (kind, fd) = reader.map_or((libc::MAP_PRIVATE, fd), |reader| (libc::MAP_SHARED, reader));
+    let flags = kind | request.placing();
+    let mapped = sys::mmap(request.at as usize, request.len, request.prot, flags, fd, request.offset);
+    if let Some(reader) = reader {
+        let _ = weft_client::sys::close(reader);
+    }
+    let place = mapped?;
     let len = page_up(request.len as u64) as usize;
     note(Map { at: place as usize, len, behind: page_up(size).saturating_sub(request.offset) as usize });
     Ok(place)
 }
 
+/// Another descriptor of a memory file, which cannot write. Fails where there is no `/proc`.
+fn open_to_read(fd: c_int) -> Result<c_int, Errno> {
+    let mut digits = [0; 20];
+    let mut path = [0; 40];
+    let number = crate::report::decimal(fd.unsigned_abs().into(), &mut digits);
+    let text = b"/proc/self/fd/".iter().chain(number);
+    path.iter_mut().zip(text).for_each(|(place, byte)| *place = *byte);
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| libc::ENOENT)?;
+    sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0)
+}
+
 /// Maps a copy of a part of a file.
-fn map_part(client: &Client, file: FileRef, request: &Request) -> Result<*mut u8, Errno> {
+fn map_part(client: &Client, file: FileRef, len: u64, request: &Request) -> Result<*mut u8, Errno> {
     let fd = sys::memfd_create(c"weft-part", libc::MFD_CLOEXEC)?;
-    let filled = fill(client, file, request.offset, request.len as u64, fd);
-    let result = filled.and_then(|()| map_copy(fd, request.len as u64, &Request { offset: 0, ..*request }));
+    let filled = fill(client, file, request.offset, len, fd);
+    let result = filled.and_then(|()| map_copy(fd, len, &Request { offset: 0, ..*request }));
     let _ = weft_client::sys::close(fd);
     result
 }

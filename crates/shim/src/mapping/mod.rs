@@ -15,6 +15,7 @@ pub mod pages;
 
 use crate::{process, sys};
 use libc::{c_int, c_void};
+use weft_client::proto::{is_readable, is_writable};
 use weft_client::{Errno, FileRef};
 
 /// Bytes of a page; offsets of maps are multiples of it.
@@ -54,36 +55,39 @@ impl Request {
 
 /// Maps a weft file.
 pub fn map(file: FileRef, request: Request) -> Result<*mut c_void, Errno> {
-    if request.len == 0 || !request.offset.is_multiple_of(PAGE_BYTES) {
+    // In the order in which Linux looks.
+    if !request.offset.is_multiple_of(PAGE_BYTES) {
         return Err(libc::EINVAL);
     }
     let client = process::client()?;
+    let flags = client.flags(file)?;
+    if flags & libc::O_PATH != 0 {
+        return Err(libc::EBADF);
+    }
+    if request.len == 0 {
+        return Err(libc::EINVAL);
+    }
     if pages::any() {
         pages::before_read(file)?;
     }
-    let access = client.flags(file)? & libc::O_ACCMODE;
+    if request.offset.checked_add(page_up(request.len as u64)).is_none_or(|end| end > i64::MAX as u64) {
+        return Err(libc::EOVERFLOW);
+    }
+    let kind = request.flags & KINDS;
+    if kind == 0 {
+        return Err(libc::EINVAL);
+    }
+    let shared = kind != libc::MAP_PRIVATE;
+    let denied = shared && request.prot & libc::PROT_WRITE != 0 && !is_writable(flags);
+    if denied || !is_readable(flags) {
+        return Err(libc::EACCES);
+    }
     let attr = client.fstat(file)?;
     if attr.mode & libc::S_IFMT != libc::S_IFREG {
         return Err(libc::ENODEV);
     }
-    if access == libc::O_WRONLY {
-        return Err(libc::EACCES);
-    }
-    let place = match request.flags & KINDS {
-        libc::MAP_PRIVATE => copies::map(client, file, &attr, &request)?,
-        // MAP_SHARED and MAP_SHARED_VALIDATE.
-        kind if kind & libc::MAP_SHARED != 0 => {
-            if access == libc::O_RDWR {
-                pages::map(client, file, &attr, &request)?
-            } else if request.prot & libc::PROT_WRITE != 0 {
-                return Err(libc::EACCES);
-            } else {
-                copies::map(client, file, &attr, &request)?
-            }
-        }
-        _ => return Err(libc::EINVAL),
-    };
-    Ok(place.cast())
+    let map = if shared && is_writable(flags) { pages::map } else { copies::map };
+    map(client, file, &attr, &request).map(<*mut u8>::cast)
 }
 
 /// Rounds up to whole pages.

@@ -64,7 +64,15 @@ fn open_file(path: &Path) -> Result<c_int, Errno> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let fd = keep(sys::open(path.c_str(), flags, 0o600)?);
     // Whoever else laid it there could read what is stored.
-    match sys::fstat(fd).map(|stat| stat.st_uid == sys::geteuid()) {
+    let owned = |stat: libc::stat| -> Result<bool, Errno> {
+        let own = stat.st_uid == sys::geteuid();
+        if own && stat.st_mode & 0o7777 != 0o600 {
+            // The process has a mask that other processes must not suffer from.
+            sys::chmod(path.c_str(), 0o600)?;
+        }
+        Ok(own)
+    };
+    match sys::fstat(fd).and_then(owned) {
         Ok(true) => Ok(fd),
         result => {
             let_go(fd);

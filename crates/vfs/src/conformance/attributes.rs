@@ -51,6 +51,25 @@ pub fn times_are_kept_to_the_nanosecond(make: Make<'_>) {
     }
 }
 
+/// Of the reads that are noted, an access time tells the first after each change, and no other.
+pub fn the_first_noted_read_after_a_change_sets_the_access_time(make: Make<'_>) {
+    let fs = &*make();
+    let ino = fs.file_with("file", b"abc");
+    fs.setattr(ino, &SetAttr { atime: Some(LONG_AGO), mtime: Some(LONG_AGO), ..SetAttr::default() }).unwrap();
+    let before = fs.attr(ino);
+    fs.read(ino, 0, &mut [0; 3]).unwrap();
+    assert_eq!(fs.attr(ino), before);
+    let after = |ns: i64| TimeSpec(before.ctime.0 + ns);
+    for (noted, told) in [(1, 1), (2, 1), (86_400_000_000_001, 1), (86_400_000_000_002, 86_400_000_000_002)] {
+        fs.note_read(ino, after(noted));
+        assert_eq!(fs.attr(ino), Attr { atime: after(told), ..before }, "{noted}");
+    }
+    let future = TimeSpec(i64::MAX);
+    fs.setattr(ino, &SetAttr { atime: Some(future), ..SetAttr::default() }).unwrap();
+    fs.note_read(ino, after(0));
+    assert_eq!(fs.attr(ino).atime, future);
+}
+
 /// Access and modification times are set apart from each other.
 pub fn access_and_modification_times_are_set_apart(make: Make<'_>) {
     let fs = &*make();

@@ -126,6 +126,7 @@ macro_rules! __conformance_list {
                 setattr_works_on_directories_and_symlinks
                 times_are_kept_to_the_nanosecond
                 access_and_modification_times_are_set_apart
+                the_first_noted_read_after_a_change_sets_the_access_time
                 a_new_node_has_the_times_of_its_creation
                 a_change_of_the_content_sets_mtime_and_ctime
                 reading_and_syncing_set_neither_mtime_nor_ctime

@@ -241,10 +241,16 @@ impl FileSystem for MemFs {
 
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
         let mut state = self.state.lock();
-        let inode = state.inode_mut(ino)?;
-        let read = inode.content()?.read(offset, out);
-        inode.atime = TimeSpec::now();
-        Ok(read)
+        Ok(state.inode_mut(ino)?.content()?.read(offset, out))
+    }
+
+    fn note_read(&self, ino: Ino, when: TimeSpec) {
+        let mut state = self.state.lock();
+        if let Ok(inode) = state.inode_mut(ino)
+            && let Some(atime) = inode.attr(ino).atime_after_read(when)
+        {
+            inode.atime = atime;
+        }
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {

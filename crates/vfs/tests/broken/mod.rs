@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_core::{Ino, Tag};
 use weft_vfs::{
     Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, MemFs,
-    RenameFlags, SeekTarget, SetAttr, XattrMode,
+    RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
 };
 
 /// What is wrong with the core.
@@ -180,6 +180,10 @@ impl FileSystem for Broken {
 
     fn release(&self, ino: Ino) {
         self.inner.release(ino);
+    }
+
+    fn note_read(&self, ino: Ino, when: TimeSpec) {
+        self.inner.note_read(ino, when);
     }
 
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {

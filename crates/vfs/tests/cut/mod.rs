@@ -12,7 +12,7 @@ use weft_core::{Ino, Tag};
 use weft_vfs::conformance::crash::Rig;
 use weft_vfs::{
     Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, MemFs,
-    NewNode, RenameFlags, SeekTarget, SetAttr, XattrMode,
+    NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
 };
 
 /// How recovery cheats.
@@ -369,6 +369,9 @@ impl FileSystem for Cut {
     }
     fn release(&self, ino: Ino) {
         self.live.release(ino);
+    }
+    fn note_read(&self, ino: Ino, when: TimeSpec) {
+        self.live.note_read(ino, when);
     }
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
         self.live.read(ino, offset, out)
