@@ -96,7 +96,8 @@ impl PageMapper {
     }
 
     /// The map of flash that was in use: its blocks, and which slot holds which logical page. Partly filled blocks are
-    /// closed: the next write opens another one. Counts begin at 0.
+    /// closed, and the next write opens another one, unless [`RestoredBlock::open`] says to go on in them: a map that is
+    /// restored again and again must, or partly filled blocks use up the reserve. Counts begin at 0.
     pub fn restore<E>(
         setup: MapperSetup,
         blocks: &[RestoredBlock],
@@ -122,14 +123,20 @@ impl PageMapper {
             setup,
         };
         for found in blocks {
+            let front = found.front.min(mapper.open.len() - 1) as u16;
+            let filled = found.filled.min(mapper.setup.slots_per_block);
+            let open = &mut mapper.open[usize::from(front)];
+            let goes_on = found.open && *open == NONE && filled < mapper.setup.slots_per_block;
             let state = match (found.bad, found.filled) {
                 (true, 0) => State::Bad,
                 (true, _) => State::Failing,
                 (false, 0) => State::Free,
+                (false, _) if goes_on => State::Open,
                 (false, _) => State::Closed,
             };
-            let front = found.front.min(mapper.open.len() - 1) as u16;
-            let filled = found.filled.min(mapper.setup.slots_per_block);
+            if state == State::Open {
+                *open = mapper.blocks.len() as u32;
+            }
             mapper.blocks.push(Block { state, front, valid: 0, filled, erases: found.erases });
         }
         for (slot, page) in valid {

@@ -119,6 +119,8 @@ pub struct RestoredBlock {
     pub front: usize,
     /// Whether the block is bad.
     pub bad: bool,
+    /// Whether the front goes on in it, if it has slots left. Of two such blocks of a front the first is taken.
+    pub open: bool,
 }
 
 /// Why a page map could not do what was asked.
