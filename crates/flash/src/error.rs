@@ -1,0 +1,175 @@
+//! What the levels refuse, and how flash fails them. Addresses are those of the grant, never physical ones.
+
+use crate::address::{GrantBlock, GrantPage};
+use weft_core::Nanos;
+use weft_device::nand::FlashError;
+
+/// A call that was not carried out, or not well.
+#[derive(Debug, thiserror::Error)]
+pub enum LevelError {
+    /// Refused: the address is not part of the grant.
+    #[error(
+        "{address} is outside the grant, which has {limit} of the part '{part}', and {given} was given; address what \
+         the grant's geometry has"
+    )]
+    OutsideGrant {
+        /// The address.
+        address: GrantPage,
+        /// The part of it that is too large.
+        part: &'static str,
+        /// What it is.
+        given: u32,
+        /// How many there are.
+        limit: u32,
+    },
+    /// Refused: a buffer that is not as long as it has to be.
+    #[error("{address}: {given} bytes of {what}, and {wanted} is the length; give a buffer of that length")]
+    WrongLength {
+        /// The page.
+        address: GrantPage,
+        /// Data or out-of-band bytes.
+        what: &'static str,
+        /// Bytes given (for a part of a page: where it ends).
+        given: usize,
+        /// Bytes that it has to have, or the most that it may have.
+        wanted: usize,
+    },
+    /// Refused: pages before this one in the block are not programmed.
+    #[error("{address}: pages are programmed in order and page {next} is next; program that one")]
+    OutOfOrder {
+        /// The page.
+        address: GrantPage,
+        /// The page that may be programmed.
+        next: u32,
+    },
+    /// Refused: the page was programmed since the last erase.
+    #[error("{address} was programmed since the last erase of its block; erase the block first")]
+    AlreadyProgrammed {
+        /// The page.
+        address: GrantPage,
+    },
+    /// Refused: a read of a page that was not programmed since the last erase.
+    #[error("{address} is not programmed: the block has {programmed} programmed pages; read only those")]
+    NotProgrammed {
+        /// The page.
+        address: GrantPage,
+        /// Pages programmed since the erase.
+        programmed: u32,
+    },
+    /// Refused: an erase of the block was interrupted, and it has to be erased before it is programmed.
+    #[error("{block}: its last erase was interrupted; erase it again before it is programmed")]
+    EraseIncomplete {
+        /// The block.
+        block: GrantBlock,
+    },
+    /// The block has become bad and its LUN has no spare block left. What was programmed before may still be read.
+    #[error(
+        "{block} is bad and its LUN has no spare block left; use another block and move what can be read"
+    )]
+    BlockRetired {
+        /// The block.
+        block: GrantBlock,
+    },
+    /// A page that cannot be read: its program was interrupted, or more bits are wrong than the code corrects.
+    #[error("{address} cannot be read: {why}; take the data from elsewhere")]
+    Unreadable {
+        /// The page.
+        address: GrantPage,
+        /// What is the matter with it.
+        why: &'static str,
+        /// When the flash reported it.
+        done: Nanos,
+    },
+    /// Power is gone; open the device and the monitor again.
+    #[error("the device has lost power; power it on and open the monitor again")]
+    PowerLost,
+    /// There is no such grant.
+    #[error("no grant is named '{0}'; allocate it, or look at the list of grants")]
+    NoSuchGrant(String),
+    /// A grant of this name exists already.
+    #[error("a grant named '{0}' exists; attach to it, or take another name")]
+    GrantExists(String),
+    /// The grant is in use.
+    #[error("the grant '{0}' is in use; a grant has one user at a time, whose handle threads may share")]
+    GrantInUse(String),
+    /// More flash was asked for than is free.
+    #[error("{wanted} LUNs asked for and {free} are free; ask for less, or release a grant")]
+    NoFreeLuns {
+        /// LUNs that the request takes.
+        wanted: u64,
+        /// LUNs that are free.
+        free: u32,
+    },
+    /// The device holds no monitor, or not one that can be read.
+    #[error("no monitor can be opened on this device: {0}; format it, which destroys what is on it")]
+    NotFormatted(String),
+    /// The records of a monitor or of a level cannot be written any more: too many of their blocks are bad.
+    #[error("no block is left for {0}: too many are bad; move the data to another device")]
+    LogFull(&'static str),
+    /// The LUN has no free block for a swap.
+    #[error("LUN {lun} has no spare block left, and a swap needs one; exclude the LUN from leveling")]
+    NoSpare {
+        /// The physical number of the LUN.
+        lun: u32,
+    },
+    /// Function level: the block is not mapped.
+    #[error("{0} is not mapped; take a block with address_mapper first")]
+    NotMapped(GrantBlock),
+    /// Function level: so many blocks are mapped that over-provisioning would not be kept.
+    #[error(
+        "{mapped} blocks are mapped and {limit} may be with this over-provisioning; trim blocks or lower it"
+    )]
+    TooManyMapped {
+        /// Blocks mapped.
+        mapped: u32,
+        /// The most.
+        limit: u32,
+    },
+    /// Function level: a channel without a free block.
+    #[error("channel {channel} has no free block; trim a block of it or take one of another channel")]
+    NoFreeBlock {
+        /// The channel of the grant.
+        channel: u32,
+    },
+    /// Function level: a block has no page left to be written.
+    #[error("{0} is full; take another block, and trim this one when its data has moved")]
+    BlockFull(GrantBlock),
+    /// Policy level: a logical page in no range.
+    #[error("logical page {page} is in no range; set one up with ftl_ioctl")]
+    NoRange {
+        /// The logical page.
+        page: u64,
+    },
+    /// Policy level: no room for what is to be written.
+    #[error("no room in the range at logical page {start}: {why}; trim data")]
+    NoRoom {
+        /// First logical page of the range.
+        start: u64,
+        /// What is the matter.
+        why: String,
+    },
+    /// The server of a monitor cannot be reached, or does not answer.
+    #[error("the flash monitor's server: {0}; see that it runs, and connect again")]
+    Connection(String),
+    /// Something else that the server of a monitor met; the text is its error.
+    #[error("{0}")]
+    Remote(String),
+    /// An argument that cannot be; the text says what and what would be right.
+    #[error("{0}")]
+    BadRequest(String),
+    /// What the flash holds contradicts itself.
+    #[error("damaged: {0}; restore the data from elsewhere")]
+    Damaged(String),
+    /// The device below.
+    #[error(transparent)]
+    Device(FlashError),
+}
+
+impl From<FlashError> for LevelError {
+    fn from(error: FlashError) -> LevelError {
+        match error {
+            FlashError::PowerLost => LevelError::PowerLost,
+            other => LevelError::Device(other),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What the function level writes in the out-of-band bytes of a page.
+
+use super::Mapping;
+use weft_core::checksum::crc32c;
+use weft_core::codec::{Reader, Truncated, WriteFields};
+
+pub(super) const BYTES: usize = 32;
+const MAGIC: [u8; 4] = *b"WFNB";
+/// The page could not be read when its block was moved.
+pub(super) const LOST: u8 = 1;
+
+/// A page's out-of-band bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PageNote {
+    pub flags: u8,
+    pub mapping: Mapping,
+    pub id: u64,
+    pub label: u64,
+    /// The page's number, as the application addresses it.
+    pub page: u32,
+    /// How often wear leveling has moved the block.
+    pub moves: u16,
+}
+
+impl PageNote {
+    pub fn of(id: u64, label: u64, mapping: Mapping, page: u32) -> PageNote {
+        PageNote { flags: 0, mapping, id, label, page, moves: 0 }
+    }
+
+    pub fn encode(&self) -> [u8; BYTES] {
+        let mut raw = Vec::with_capacity(BYTES);
+        raw.extend_from_slice(&MAGIC);
+        raw.put_u8(self.flags);
+        raw.put_u8(match self.mapping {
+            Mapping::Block => 0,
+            Mapping::Page => 1,
+        });
+        raw.put_u16(self.moves);
+        raw.put_u64(self.id);
+        raw.put_u64(self.label);
+        raw.put_u32(self.page);
+        let crc = crc32c(&raw);
+        raw.put_u32(crc);
+        let mut out = [0; BYTES];
+        out.copy_from_slice(&raw);
+        out
+    }
+
+    pub fn decode(raw: &[u8; BYTES]) -> Option<PageNote> {
+        let fields = |raw: &[u8; BYTES]| -> Result<_, Truncated> {
+            let mut reader = Reader::new(raw);
+            let magic: [u8; 4] = reader.array()?;
+            let (flags, mapping) = (reader.u8()?, reader.u8()?);
+            let moves = reader.u16()?;
+            Ok((magic, flags, mapping, moves, reader.u64()?, reader.u64()?, reader.u32()?, reader.u32()?))
+        };
+        let (magic, flags, mapping, moves, id, label, page, crc) = fields(raw).ok()?;
+        let mapping = match mapping {
+            0 => Mapping::Block,
+            1 => Mapping::Page,
+            _ => return None,
+        };
+        let sound = magic == MAGIC && crc == crc32c(&raw[..BYTES - 4]);
+        sound.then_some(PageNote { flags, mapping, id, label, page, moves })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_read_back_and_a_changed_one_is_not() {
+        let note = PageNote { flags: LOST, moves: 9, ..PageNote::of(1 << 40, 7, Mapping::Page, 300) };
+        let raw = note.encode();
+        assert_eq!(PageNote::decode(&raw), Some(note));
+        for at in 0..BYTES {
+            let mut changed = raw;
+            changed[at] ^= 4;
+            assert_eq!(PageNote::decode(&changed), None);
+        }
+    }
+}

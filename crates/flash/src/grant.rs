@@ -1,0 +1,96 @@
+//! A grant, whether the monitor is in this process or in another one.
+
+use crate::address::{GrantBlock, GrantGeometry, GrantPage};
+use crate::error::LevelError;
+use crate::monitor::{BlockLook, LocalGrant};
+use crate::share::RemoteGrant;
+use weft_core::Nanos;
+use weft_device::nand::Done;
+
+/// An application's hold on its grant. Threads share it by reference; dropping it lets somebody else attach.
+///
+/// Commands take the moment at which they are issued, in the device's virtual time, and say when they are over, as those
+/// of [`OpenChannel`](weft_device::nand::OpenChannel) do.
+#[derive(Debug)]
+pub struct Grant {
+    hold: Hold,
+}
+
+#[derive(Debug)]
+enum Hold {
+    Local(LocalGrant),
+    Remote(RemoteGrant),
+}
+
+/// The same call on whichever it is.
+macro_rules! on_hold {
+    ($grant:expr, $hold:ident => $call:expr) => {
+        match &$grant.hold {
+            Hold::Local($hold) => $call,
+            Hold::Remote($hold) => $call,
+        }
+    };
+}
+
+impl Grant {
+    pub(crate) fn local(grant: LocalGrant) -> Grant {
+        Grant { hold: Hold::Local(grant) }
+    }
+
+    pub(crate) fn remote(grant: RemoteGrant) -> Grant {
+        Grant { hold: Hold::Remote(grant) }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        on_hold!(self, hold => hold.name())
+    }
+
+    /// What the application has.
+    pub fn geometry(&self) -> &GrantGeometry {
+        on_hold!(self, hold => hold.geometry())
+    }
+
+    /// Reads a part of a page's data, which may be empty, and its first out-of-band bytes.
+    pub fn read(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<Done, LevelError> {
+        on_hold!(self, hold => hold.read(issued, page, offset, data, oob))
+    }
+
+    /// Programs the next page of a block. A block that fails is replaced by a spare, with what it held.
+    pub fn program(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        data: &[u8],
+        oob: &[u8],
+    ) -> Result<Done, LevelError> {
+        on_hold!(self, hold => hold.program(issued, page, data, oob))
+    }
+
+    /// Erases a block. One that fails is replaced by a spare.
+    pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
+        on_hold!(self, hold => hold.erase(issued, block))
+    }
+
+    /// The state of a block.
+    pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {
+        on_hold!(self, hold => hold.look(block))
+    }
+
+    /// When the LUN that a block lies on is free.
+    pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
+        on_hold!(self, hold => hold.free_at(block))
+    }
+
+    /// Makes what was programmed survive a crash of the host; a power cut of the flash needs no sync.
+    pub fn sync(&self) -> Result<(), LevelError> {
+        on_hold!(self, hold => hold.sync())
+    }
+}

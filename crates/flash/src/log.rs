@@ -1,0 +1,436 @@
+//! A log of records in a few erase blocks, which a power cut at any moment leaves with its last complete record.
+//!
+//! ```text
+//!  page:  magic 8 | kind 1 | version 1 | zero 2 | length 4 | record number 8 | part 4 | parts 4 | crc 4 | payload
+//! ```
+//!
+//! A **snapshot** is the whole state, a **delta** a change since the last snapshot. Blocks are used round and round;
+//! one that holds a part of the last snapshot or of a delta after it is *live* and is not erased before a newer snapshot
+//! is complete. When a program fails the record is written again, from its first part, in another block.
+//!
+//! The CRC32C covers the page's header, with the field itself zero, and its payload.
+
+use crate::error::LevelError;
+use std::collections::BTreeMap;
+use weft_core::checksum::{crc32c, crc32c_append};
+use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_device::gc::Outcome;
+
+const MAGIC: &[u8; 8] = b"WEFTFLOG";
+const VERSION: u8 = 1;
+/// Bytes of a page's header.
+pub(crate) const HEADER_BYTES: usize = 36;
+const CRC_AT: usize = 32;
+
+/// What a record is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Snapshot = 1,
+    Delta = 2,
+}
+
+/// A block of a log as found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogBlock {
+    /// Pages that can be tried to be read.
+    pub programmed: u32,
+    /// Whether it takes programs without an erase.
+    pub clean: bool,
+    /// Whether it takes programs and erases.
+    pub good: bool,
+}
+
+/// The blocks of a log, numbered from 0.
+pub(crate) trait LogMedia {
+    fn look(&mut self, block: u32) -> Result<LogBlock, LevelError>;
+    /// Reads a page; false when it cannot be read.
+    fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<bool, LevelError>;
+    fn program(&mut self, block: u32, page: u32, data: &[u8]) -> Result<Outcome, LevelError>;
+    fn erase(&mut self, block: u32) -> Result<Outcome, LevelError>;
+}
+
+/// The shape of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogShape {
+    pub blocks: u32,
+    pub pages_per_block: u32,
+    pub page_bytes: usize,
+    /// Whose log it is, for errors.
+    pub of: &'static str,
+}
+
+impl LogShape {
+    fn pages_of(&self, bytes: usize) -> u64 {
+        (bytes.div_ceil(self.page_bytes - HEADER_BYTES) as u64).max(1)
+    }
+
+    /// Blocks that a log needs for snapshots of so many bytes: two of them and some to go on.
+    pub fn blocks_for(pages_per_block: u32, page_bytes: usize, snapshot_bytes: usize) -> u32 {
+        let pages = snapshot_bytes.div_ceil(page_bytes - HEADER_BYTES) as u64;
+        2 * pages.div_ceil(u64::from(pages_per_block)) as u32 + 3
+    }
+}
+
+/// What a log held.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub snapshot: Vec<u8>,
+    pub deltas: Vec<Vec<u8>>,
+}
+
+/// Where a log stands.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordLog {
+    shape: LogShape,
+    /// Number of the last record.
+    number: u64,
+    /// The block that was written last.
+    current: u32,
+    /// Its next page; `None` when another block has to be taken.
+    next_page: Option<u32>,
+    live: Vec<u32>,
+    bad: Vec<bool>,
+}
+
+struct Part {
+    kind: Kind,
+    part: u32,
+    parts: u32,
+    block: u32,
+    payload: Vec<u8>,
+}
+
+impl RecordLog {
+    /// An empty log. What its blocks hold is erased as they are taken.
+    pub fn new(shape: LogShape) -> RecordLog {
+        let bad = vec![false; shape.blocks as usize];
+        RecordLog { shape, number: 0, current: shape.blocks - 1, next_page: None, live: Vec::new(), bad }
+    }
+
+    /// Reads a log. Without a complete snapshot nothing is returned, and the log is an empty one whose numbers go on.
+    pub fn recover<M: LogMedia>(
+        media: &mut M,
+        shape: LogShape,
+    ) -> Result<(RecordLog, Option<Recovered>), LevelError> {
+        let mut log = RecordLog::new(shape);
+        let mut records: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
+        let mut programmed = vec![0; shape.blocks as usize];
+        let mut page_buffer = vec![0; shape.page_bytes];
+        for block in 0..shape.blocks {
+            let found = media.look(block)?;
+            log.bad[block as usize] = !found.good;
+            programmed[block as usize] = found.programmed;
+            for page in 0..found.programmed {
+                if !media.read(block, page, &mut page_buffer)? {
+                    continue;
+                }
+                if let Some((number, part)) = decode(&page_buffer, block) {
+                    records.entry(number).or_default().push(part);
+                }
+            }
+        }
+        if let Some((number, parts)) = records.last_key_value() {
+            log.number = *number;
+            log.current = parts.last().map_or(log.current, |part| part.block);
+        }
+        // Only complete records count; their parts lie in the order of writing, which is that of their blocks' use.
+        records.retain(|_, parts| {
+            parts.sort_by_key(|part| part.part);
+            let wanted = parts[0].parts;
+            parts.len() == wanted as usize && parts.iter().enumerate().all(|(at, p)| p.part == at as u32)
+        });
+        let newest = records.iter().rev().find(|(_, parts)| parts[0].kind == Kind::Snapshot);
+        let Some(first) = newest.map(|(number, _)| *number) else { return Ok((log, None)) };
+        let kept = records.split_off(&first);
+        for part in kept.values().flatten() {
+            if !log.live.contains(&part.block) {
+                log.live.push(part.block);
+            }
+        }
+        let next = programmed[log.current as usize];
+        if next < shape.pages_per_block && !log.bad[log.current as usize] {
+            log.next_page = Some(next);
+        }
+        let mut blobs =
+            kept.into_values().map(|parts| parts.into_iter().flat_map(|part| part.payload).collect());
+        let snapshot = blobs.next().unwrap_or_default();
+        Ok((log, Some(Recovered { snapshot, deltas: blobs.collect() })))
+    }
+
+    /// Records a change: as a delta, or as a snapshot of the state after it when there is no room for more deltas.
+    pub fn commit<M: LogMedia>(
+        &mut self,
+        media: &mut M,
+        delta: &[u8],
+        snapshot: impl FnOnce() -> Vec<u8>,
+        snapshot_bytes: usize,
+    ) -> Result<(), LevelError> {
+        let ppb = u64::from(self.shape.pages_per_block);
+        let kept = self.shape.pages_of(snapshot_bytes) + ppb;
+        if self.live.is_empty() || self.free_pages() < self.shape.pages_of(delta.len()) + kept {
+            return self.snapshot(media, &snapshot());
+        }
+        self.write(media, Kind::Delta, delta)
+    }
+
+    /// Records the whole state; what was recorded before does not count any more.
+    pub fn snapshot<M: LogMedia>(&mut self, media: &mut M, state: &[u8]) -> Result<(), LevelError> {
+        self.write(media, Kind::Snapshot, state)
+    }
+
+    /// Pages that can be written without a newer snapshot.
+    fn free_pages(&self) -> u64 {
+        let ppb = self.shape.pages_per_block;
+        let spare =
+            (0..self.shape.blocks).filter(|b| !self.bad[*b as usize] && !self.live.contains(b)).count();
+        let mut pages = spare as u64 * u64::from(ppb);
+        if let Some(next) = self.next_page
+            && self.live.contains(&self.current)
+        {
+            pages += u64::from(ppb - next);
+        }
+        pages
+    }
+
+    fn write<M: LogMedia>(&mut self, media: &mut M, kind: Kind, blob: &[u8]) -> Result<(), LevelError> {
+        for _ in 0..=self.shape.blocks {
+            self.number += 1;
+            let written = self.write_parts(media, kind, blob);
+            if written.is_err() {
+                self.next_page = None;
+            }
+            if let Some(used) = written? {
+                match kind {
+                    Kind::Snapshot => self.live = used,
+                    Kind::Delta => self.live.extend(used),
+                }
+                self.live.dedup();
+                return Ok(());
+            }
+        }
+        Err(LevelError::LogFull(self.shape.of))
+    }
+
+    /// Writes a record and returns the blocks it lies in; `None` when a program failed.
+    fn write_parts<M: LogMedia>(
+        &mut self,
+        media: &mut M,
+        kind: Kind,
+        blob: &[u8],
+    ) -> Result<Option<Vec<u32>>, LevelError> {
+        let payload_bytes = self.shape.page_bytes - HEADER_BYTES;
+        let parts = self.shape.pages_of(blob.len()) as u32;
+        let mut used: Vec<u32> = Vec::new();
+        for part in 0..parts {
+            let page = match self.next_page.filter(|page| *page < self.shape.pages_per_block) {
+                Some(page) => page,
+                None => {
+                    self.advance(media, &used)?;
+                    0
+                }
+            };
+            let from = part as usize * payload_bytes;
+            let payload = &blob[from.min(blob.len())..(from + payload_bytes).min(blob.len())];
+            let raw = encode(kind, self.number, part, parts, payload, self.shape.page_bytes);
+            if media.program(self.current, page, &raw)? == Outcome::Bad {
+                self.bad[self.current as usize] = true;
+                self.next_page = None;
+                return Ok(None);
+            }
+            self.next_page = Some(page + 1);
+            if used.last() != Some(&self.current) {
+                used.push(self.current);
+            }
+        }
+        Ok(Some(used))
+    }
+
+    /// Takes the next block that holds nothing live.
+    fn advance<M: LogMedia>(&mut self, media: &mut M, used: &[u32]) -> Result<(), LevelError> {
+        for step in 1..=self.shape.blocks {
+            let block = (self.current + step) % self.shape.blocks;
+            if self.bad[block as usize] || self.live.contains(&block) || used.contains(&block) {
+                continue;
+            }
+            let found = media.look(block)?;
+            if !found.good || (!found.clean && media.erase(block)? == Outcome::Bad) {
+                self.bad[block as usize] = true;
+                continue;
+            }
+            self.current = block;
+            self.next_page = Some(0);
+            return Ok(());
+        }
+        Err(LevelError::LogFull(self.shape.of))
+    }
+}
+
+fn encode(kind: Kind, number: u64, part: u32, parts: u32, payload: &[u8], page_bytes: usize) -> Vec<u8> {
+    let mut raw = Vec::with_capacity(page_bytes);
+    raw.extend_from_slice(MAGIC);
+    raw.put_u8(kind as u8);
+    raw.put_u8(VERSION);
+    raw.put_u16(0);
+    raw.put_u32(payload.len() as u32);
+    raw.put_u64(number);
+    raw.put_u32(part);
+    raw.put_u32(parts);
+    let crc = crc32c_append(crc32c_append(crc32c(&raw), &[0; 4]), payload);
+    raw.put_u32(crc);
+    raw.extend_from_slice(payload);
+    raw.resize(page_bytes, 0);
+    raw
+}
+
+/// A page as [`encode`] made it; `None` for any other.
+fn decode(raw: &[u8], block: u32) -> Option<(u64, Part)> {
+    let fields = |raw| -> Result<_, Truncated> {
+        let mut reader = Reader::new(raw);
+        let magic: [u8; 8] = reader.array()?;
+        let (kind, version) = (reader.u8()?, reader.u8()?);
+        reader.u16()?;
+        let (length, number) = (reader.u32()?, reader.u64()?);
+        let (part, parts) = (reader.u32()?, reader.u32()?);
+        let crc = reader.u32()?;
+        let payload = reader.bytes(length as usize)?.to_vec();
+        Ok((magic, kind, version, number, part, parts, crc, payload))
+    };
+    let (magic, kind, version, number, part, parts, crc, payload) = fields(raw).ok()?;
+    let computed = crc32c_append(crc32c_append(crc32c(&raw[..CRC_AT]), &[0; 4]), &payload);
+    let kind = match kind {
+        1 => Kind::Snapshot,
+        2 => Kind::Delta,
+        _ => return None,
+    };
+    let sound = &magic == MAGIC && version == VERSION && crc == computed && part < parts;
+    sound.then_some((number, Part { kind, part, parts, block, payload }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks in memory, with power that goes after so many operations and programs that fail.
+    #[derive(Clone, Default)]
+    struct Blocks {
+        blocks: Vec<Vec<Option<Vec<u8>>>>,
+        bad: Vec<bool>,
+        power: Option<u32>,
+        fail_every: u32,
+        operations: u32,
+    }
+
+    impl Blocks {
+        fn new(blocks: usize) -> Blocks {
+            Blocks { blocks: vec![Vec::new(); blocks], bad: vec![false; blocks], ..Blocks::default() }
+        }
+
+        fn step(&mut self) -> Result<(), LevelError> {
+            self.operations += 1;
+            match &mut self.power {
+                Some(0) => Err(LevelError::PowerLost),
+                Some(left) => {
+                    *left -= 1;
+                    Ok(())
+                }
+                None => Ok(()),
+            }
+        }
+    }
+
+    impl LogMedia for Blocks {
+        fn look(&mut self, block: u32) -> Result<LogBlock, LevelError> {
+            let programmed = self.blocks[block as usize].len() as u32;
+            Ok(LogBlock { programmed, clean: programmed == 0, good: !self.bad[block as usize] })
+        }
+
+        fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<bool, LevelError> {
+            let page = &self.blocks[block as usize][page as usize];
+            page.iter().for_each(|page| into.copy_from_slice(page));
+            Ok(page.is_some())
+        }
+
+        fn program(&mut self, block: u32, page: u32, data: &[u8]) -> Result<Outcome, LevelError> {
+            assert!(!self.bad[block as usize]);
+            assert_eq!(self.blocks[block as usize].len(), page as usize);
+            let cut = self.step();
+            let fails = self.fail_every > 0 && self.operations.is_multiple_of(self.fail_every);
+            let torn = cut.is_err() || fails;
+            self.blocks[block as usize].push((!torn).then(|| data.to_vec()));
+            cut?;
+            self.bad[block as usize] = fails;
+            Ok(if fails { Outcome::Bad } else { Outcome::Done })
+        }
+
+        fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {
+            self.step()?;
+            self.blocks[block as usize].clear();
+            Ok(Outcome::Done)
+        }
+    }
+
+    const SHAPE: LogShape = LogShape { blocks: 5, pages_per_block: 4, page_bytes: 64, of: "a test" };
+
+    /// A state that is a counter, long enough for two pages; deltas say what it becomes.
+    fn state(value: u32) -> Vec<u8> {
+        value.to_le_bytes().repeat(10)
+    }
+
+    fn value(found: &Recovered) -> u32 {
+        let last = found.deltas.last().unwrap_or(&found.snapshot);
+        u32::from_le_bytes(last[..4].try_into().unwrap())
+    }
+
+    fn write(log: &mut RecordLog, media: &mut Blocks, value: u32) -> Result<(), LevelError> {
+        log.commit(media, &value.to_le_bytes(), || state(value), 40)
+    }
+
+    #[test]
+    fn after_a_cut_at_every_operation_the_last_record_that_returned_is_there_and_the_log_goes_on() {
+        for cut in 0..150 {
+            let mut media = Blocks::new(5);
+            media.power = Some(cut);
+            let mut log = RecordLog::new(SHAPE);
+            let done = (1..).take_while(|value| write(&mut log, &mut media, *value).is_ok()).count() as u32;
+            media.power = None;
+            let (mut log, found) = RecordLog::recover(&mut media, SHAPE).unwrap();
+            let found = found.as_ref().map_or(0, value);
+            assert!(found == done || found == done + 1, "cut {cut}: {found} found, {done} returned");
+            for more in 1..50 {
+                write(&mut log, &mut media, found + more).unwrap();
+                let (_, again) = RecordLog::recover(&mut media, SHAPE).unwrap();
+                assert_eq!(value(&again.unwrap()), found + more);
+            }
+        }
+    }
+
+    #[test]
+    fn programs_that_fail_cost_blocks_and_no_record_until_no_block_is_left() {
+        let mut media = Blocks { fail_every: 13, ..Blocks::new(6) };
+        let shape = LogShape { blocks: 6, ..SHAPE };
+        let mut log = RecordLog::new(shape);
+        let mut last = 0;
+        let refused = loop {
+            if let Err(error) = write(&mut log, &mut media, last + 1) {
+                break error;
+            }
+            last += 1;
+            let (_, found) = RecordLog::recover(&mut media, shape).unwrap();
+            assert_eq!(value(&found.unwrap()), last);
+        };
+        assert!(matches!(refused, LevelError::LogFull(_)) && last > 10, "{refused} after {last}");
+        let (_, found) = RecordLog::recover(&mut media, shape).unwrap();
+        assert_eq!(value(&found.unwrap()), last);
+    }
+
+    #[test]
+    fn a_changed_byte_makes_a_page_count_for_nothing() {
+        let raw = encode(Kind::Delta, 7, 0, 1, b"abc", 64);
+        assert!(decode(&raw, 0).is_some());
+        for at in 0..39 {
+            let mut changed = raw.clone();
+            changed[at] ^= 1;
+            assert!(decode(&changed, 0).is_none(), "byte {at}");
+        }
+    }
+}

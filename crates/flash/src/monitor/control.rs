@@ -1,0 +1,156 @@
+//! The master copy of all tables, with its log: what one lock guards.
+
+use super::GrantInfo;
+use super::grant::GrantState;
+use super::layout::{Layout, Place};
+use super::log::DeviceLog;
+use super::records::{Change, GrantRow, Records};
+use crate::backend::Backend;
+use crate::error::LevelError;
+use crate::log::RecordLog;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weft_core::Nanos;
+use weft_device::nand::{BlockState, FlashError};
+
+#[derive(Debug)]
+pub(super) struct Control {
+    pub records: Records,
+    log: RecordLog,
+    /// By physical LUN and block: whether a grant has it.
+    used: Vec<Vec<bool>>,
+    /// The tables that commands go through, by grant.
+    pub states: BTreeMap<u32, Arc<GrantState>>,
+}
+
+impl Control {
+    /// A monitor without grants.
+    pub fn create(backend: &dyn Backend, layout: &Layout) -> Result<Control, LevelError> {
+        let shape = layout.shape;
+        let mut media = DeviceLog::new(backend, Nanos(0));
+        // What another monitor wrote is outnumbered, not erased.
+        let (mut log, _) = RecordLog::recover(&mut media, Layout::log_shape(&shape))?;
+        let records = Records { spares_per_lun: layout.spares_per_lun, ..Records::default() };
+        log.snapshot(&mut media, &records.encode(&shape))?;
+        Ok(Control::assemble(layout, records, log))
+    }
+
+    /// The monitor that is on the device.
+    pub fn recover(backend: &dyn Backend) -> Result<(Layout, Control), LevelError> {
+        let shape = backend.shape();
+        let mut media = DeviceLog::new(backend, Nanos(0));
+        let (log, found) = RecordLog::recover(&mut media, Layout::log_shape(&shape))?;
+        let missing = || LevelError::NotFormatted("it has no complete record of one".into());
+        let found = found.ok_or_else(missing)?;
+        let mut records = Records::decode(&found.snapshot, &shape)?;
+        for delta in &found.deltas {
+            records.apply(Change::decode(delta)?)?;
+        }
+        let layout = Layout::new(backend, records.spares_per_lun)?;
+        let control = Control::assemble(&layout, records, log);
+        Ok((layout, control))
+    }
+
+    fn assemble(layout: &Layout, records: Records, log: RecordLog) -> Control {
+        let mut used =
+            vec![vec![false; layout.shape.blocks_per_lun() as usize]; layout.shape.luns() as usize];
+        for place in records.seats().flat_map(|(_, row)| &row.places) {
+            used[place.lun as usize][place.block as usize] = true;
+        }
+        let mut control = Control { records, log, used, states: BTreeMap::new() };
+        for (id, row) in &control.records.grants {
+            control.states.insert(*id, Arc::new(GrantState::new(*id, row, layout)));
+        }
+        control
+    }
+
+    /// Makes a change and records it. The change is made only if it is recorded.
+    pub fn commit(
+        &mut self,
+        backend: &dyn Backend,
+        layout: &Layout,
+        change: Change,
+        issued: Nanos,
+    ) -> Result<Nanos, LevelError> {
+        let mut after = self.records.clone();
+        after.apply(change)?;
+        let mut media = DeviceLog::new(backend, issued);
+        // A snapshot has a place for each block that is granted, and little else.
+        let blocks: usize = after.seats().map(|(_, row)| row.places.len()).sum();
+        let state_bytes = blocks * super::layout::PLACE_BYTES + 64 * after.grants.len() + 1024;
+        self.log.commit(&mut media, &change.encode(), || after.encode(&layout.shape), state_bytes)?;
+        self.records = after;
+        Ok(media.now)
+    }
+
+    /// Records a state as a whole, and makes it the state.
+    pub fn replace(
+        &mut self,
+        backend: &dyn Backend,
+        layout: &Layout,
+        after: Records,
+        issued: Nanos,
+    ) -> Result<Nanos, LevelError> {
+        let mut media = DeviceLog::new(backend, issued);
+        self.log.snapshot(&mut media, &after.encode(&layout.shape))?;
+        self.records = after;
+        Ok(media.now)
+    }
+
+    /// Takes a free block of a LUN, the one with the fewest erases, and erases it if it is not clean. `None` when there
+    /// is none.
+    pub fn take(
+        &mut self,
+        backend: &dyn Backend,
+        layout: &Layout,
+        lun: u32,
+        issued: &mut Nanos,
+    ) -> Result<Option<Place>, LevelError> {
+        loop {
+            let infos = backend.lun_info(layout.shape.lun_at(lun))?;
+            let free = infos.iter().enumerate().skip(layout.log_blocks_per_lun as usize);
+            let free = free.filter(|(block, info)| !self.used[lun as usize][*block] && !info.state.is_bad());
+            let Some((block, info)) = free.min_by_key(|(_, info)| info.erases) else { return Ok(None) };
+            let place = Place { lun, block: block as u32 };
+            if info.state != BlockState::Free {
+                match backend.erase(*issued, layout.address(place)) {
+                    Ok(done) => *issued = done.done,
+                    Err(FlashError::EraseFailed { done, .. }) => {
+                        *issued = done;
+                        continue;
+                    }
+                    Err(other) => return Err(other.into()),
+                }
+            }
+            self.used[lun as usize][block] = true;
+            return Ok(Some(place));
+        }
+    }
+
+    /// Gives a block back.
+    pub fn give_back(&mut self, place: Place) {
+        self.used[place.lun as usize][place.block as usize] = false;
+    }
+
+    /// LUNs that no grant has and that have enough good blocks for one.
+    pub fn free_luns(&self, layout: &Layout) -> Vec<u32> {
+        let mut taken = vec![false; layout.shape.luns() as usize];
+        self.records.seats().for_each(|(_, row)| taken[row.home as usize] = true);
+        if let Some(swap) = &self.records.swap {
+            taken[swap.from as usize] = true;
+            taken[swap.to as usize] = true;
+        }
+        (0..layout.shape.luns()).filter(|lun| !taken[*lun as usize]).collect()
+    }
+
+    pub fn list(&self) -> Vec<GrantInfo> {
+        let info = |(id, row): (&u32, &GrantRow)| GrantInfo {
+            name: row.name.clone(),
+            bytes: row.bytes,
+            over_provisioning_permille: row.over_provisioning_permille,
+            luns: row.luns.iter().map(|lun| lun.home).collect(),
+            in_use: self.states.get(id).is_some_and(|state| state.is_in_use()),
+        };
+        self.records.grants.iter().map(info).collect()
+    }
+}

@@ -1,0 +1,84 @@
+//! Copying a block page by page, with its out-of-band bytes and its unreadable pages.
+
+use super::Monitor;
+use super::layout::Place;
+use crate::error::LevelError;
+use weft_core::Nanos;
+use weft_device::gc::Outcome;
+use weft_device::nand::FlashError;
+
+/// First out-of-band byte of a page that stands for one that could not be read when its block was moved.
+pub(super) const UNREADABLE: u8 = 1;
+
+/// What moving blocks cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Moved {
+    pub pages: u64,
+    pub blocks: u64,
+}
+
+impl Monitor {
+    /// Copies the first pages of a block to an erased one. [`Outcome::Bad`] when a program failed.
+    pub(super) fn copy_pages(
+        &self,
+        from: Place,
+        to: Place,
+        pages: u32,
+        now: &mut Nanos,
+    ) -> Result<Outcome, LevelError> {
+        let shape = self.layout.shape;
+        let (from, to) = (self.layout.address(from), self.layout.address(to));
+        let mut data = vec![0; shape.page_bytes as usize];
+        let mut oob = vec![0; shape.oob_bytes as usize];
+        for page in 0..pages {
+            match self.backend.read(*now, from.page(page), 0, &mut data, &mut oob) {
+                Ok(done) => *now = done.done,
+                Err(FlashError::Uncorrectable { done, .. }) => {
+                    *now = done;
+                    data.fill(0);
+                    oob.fill(0);
+                    oob[0] = UNREADABLE;
+                }
+                Err(other) => return Err(other.into()),
+            }
+            match self.backend.program(*now, to.page(page), &data, &oob) {
+                Ok(done) => *now = done.done,
+                Err(FlashError::ProgramFailed { done, .. }) => {
+                    *now = done;
+                    return Ok(Outcome::Bad);
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Copies a block to a free one of the given LUN and returns that one, which is marked as used.
+    pub(super) fn copy_to_lun(
+        &self,
+        control: &mut super::control::Control,
+        from: Place,
+        pages: Option<u32>,
+        lun: u32,
+        now: &mut Nanos,
+    ) -> Result<Option<(Place, u32)>, LevelError> {
+        let info = self.backend.block_info(self.layout.address(from))?;
+        let readable = !matches!(
+            info.state,
+            weft_device::nand::BlockState::Dead | weft_device::nand::BlockState::EraseIncomplete
+        );
+        let held = if readable { info.programmed } else { 0 };
+        let pages = pages.map_or(held, |most| most.min(held));
+        loop {
+            let Some(to) = control.take(&*self.backend, &self.layout, lun, now)? else { return Ok(None) };
+            match self.copy_pages(from, to, pages, now) {
+                Ok(Outcome::Done) => return Ok(Some((to, pages))),
+                Ok(Outcome::Bad) => control.give_back(to),
+                Err(error) => {
+                    control.give_back(to);
+                    return Err(error);
+                }
+            }
+        }
+    }
+}

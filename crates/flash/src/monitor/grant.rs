@@ -1,0 +1,307 @@
+//! A grant in the monitor's own process: the commands of the application that has it.
+
+use super::copy::UNREADABLE;
+use super::layout::{Layout, Place};
+use super::records::{Change, GrantRow, Seat};
+use super::{MONITOR_OOB_BYTES, Monitor};
+use crate::address::{GrantBlock, GrantGeometry, GrantPage};
+use crate::error::LevelError;
+use parking_lot::{RwLock, RwLockReadGuard};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use weft_core::Nanos;
+use weft_device::nand::{BlockState, Done, FlashError};
+
+/// Out-of-band bytes of a page that are handled without an allocation.
+const OOB_INLINE: usize = 256;
+const MARK: usize = MONITOR_OOB_BYTES as usize;
+
+/// A block as its application sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockLook {
+    /// Pages programmed since the last erase, unreadable ones included; the next program goes to the page of this
+    /// number.
+    pub programmed: u32,
+    /// Its last erase was interrupted: it has to be erased.
+    pub erase_incomplete: bool,
+    /// It is bad and no spare is left: it can at most be read.
+    pub retired: bool,
+    /// Erases of the flash that it lies on.
+    pub erases: u32,
+}
+
+/// What all handles of a grant share.
+#[derive(Debug)]
+pub(super) struct GrantState {
+    pub id: u32,
+    pub name: String,
+    pub geometry: GrantGeometry,
+    /// By channel and LUN: the position.
+    positions: Vec<Vec<u32>>,
+    /// By position: the places of its blocks.
+    pub tables: Vec<RwLock<Vec<Place>>>,
+    in_use: AtomicBool,
+}
+
+impl GrantState {
+    pub fn new(id: u32, row: &GrantRow, layout: &Layout) -> GrantState {
+        let channels = row.luns.iter().map(|lun| lun.channel + 1).max().unwrap_or(0);
+        let mut positions = vec![Vec::new(); channels as usize];
+        for (position, lun) in row.luns.iter().enumerate() {
+            positions[lun.channel as usize].push(position as u32);
+        }
+        let geometry = GrantGeometry {
+            luns_by_channel: positions.iter().map(|luns| luns.len() as u32).collect(),
+            blocks_per_lun: layout.blocks_granted,
+            pages_per_block: layout.shape.pages_per_block,
+            page_bytes: layout.shape.page_bytes,
+            oob_bytes: layout.shape.oob_bytes - MONITOR_OOB_BYTES,
+            capacity_bytes: row.bytes,
+            over_provisioning_permille: row.over_provisioning_permille,
+        };
+        let tables = row.luns.iter().map(|lun| RwLock::new(lun.places.clone())).collect();
+        let name = row.name.clone();
+        GrantState { id, name, geometry, positions, tables, in_use: AtomicBool::new(false) }
+    }
+
+    pub fn is_in_use(&self) -> bool {
+        self.in_use.load(Acquire)
+    }
+
+    /// Takes the grant into use; false when somebody has it.
+    pub fn occupy(&self) -> bool {
+        !self.in_use.swap(true, AcqRel)
+    }
+
+    pub fn vacate(&self) {
+        self.in_use.store(false, Release);
+    }
+
+    fn seat(&self, block: GrantBlock) -> Seat {
+        Seat { grant: self.id, position: self.positions[block.channel as usize][block.lun as usize] }
+    }
+
+    fn table(&self, block: GrantBlock) -> RwLockReadGuard<'_, Vec<Place>> {
+        self.tables[self.seat(block).position as usize].read()
+    }
+}
+
+/// A hold on a grant; see [`Grant`](crate::Grant) for its commands.
+#[derive(Debug)]
+pub(crate) struct LocalGrant {
+    pub(super) monitor: Arc<Monitor>,
+    pub(super) state: Arc<GrantState>,
+}
+
+impl Drop for LocalGrant {
+    fn drop(&mut self) {
+        self.state.vacate();
+    }
+}
+
+impl LocalGrant {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// What the application has.
+    pub fn geometry(&self) -> &GrantGeometry {
+        &self.state.geometry
+    }
+
+    /// Reads a part of a page's data, which may be empty, and its first out-of-band bytes.
+    pub fn read(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<Done, LevelError> {
+        let geometry = &self.state.geometry;
+        geometry.check_page(page)?;
+        check_most(page, "data", offset as usize + data.len(), geometry.page_bytes)?;
+        check_most(page, "out-of-band bytes", oob.len(), geometry.oob_bytes)?;
+        let table = self.state.table(page.block);
+        let at = self.monitor.layout.address(table[page.block.block as usize]).page(page.page);
+        let mut inline = [0; OOB_INLINE];
+        let mut heap = Vec::new();
+        let raw = oob_buffer(&mut inline, &mut heap, MARK + oob.len());
+        let done =
+            self.monitor.backend.read(issued, at, offset, data, raw).map_err(|e| translate(e, page))?;
+        if raw[0] == UNREADABLE {
+            let why = "it could not be read when its block was moved";
+            return Err(LevelError::Unreadable { address: page, why, done: done.done });
+        }
+        oob.copy_from_slice(&raw[MARK..]);
+        Ok(done)
+    }
+
+    /// Programs the next page of a block. A block that fails is replaced by a spare, with what it held.
+    pub fn program(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        data: &[u8],
+        oob: &[u8],
+    ) -> Result<Done, LevelError> {
+        let geometry = &self.state.geometry;
+        geometry.check_page(page)?;
+        check_most(page, "out-of-band bytes", oob.len(), geometry.oob_bytes)?;
+        let mut inline = [0; OOB_INLINE];
+        let mut heap = Vec::new();
+        let raw = oob_buffer(&mut inline, &mut heap, MARK + oob.len());
+        raw[MARK..].copy_from_slice(oob);
+        let mut now = issued;
+        loop {
+            let (place, error) = {
+                // Held over the command, so that the block is not exchanged meanwhile.
+                let table = self.state.table(page.block);
+                let place = table[page.block.block as usize];
+                let at = self.monitor.layout.address(place).page(page.page);
+                match self.monitor.backend.program(now, at, data, raw) {
+                    Ok(done) => return Ok(done),
+                    Err(error) => (place, error),
+                }
+            };
+            let held = match &error {
+                // The page that failed is not part of what the block held.
+                FlashError::ProgramFailed { done, .. } => {
+                    now = *done;
+                    Some(page.page)
+                }
+                FlashError::BadBlock { .. } => None,
+                _ => return Err(translate(error, page)),
+            };
+            now = self.replace(page.block, place, held, now)?;
+        }
+    }
+
+    /// Erases a block. One that fails is replaced by a spare.
+    pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
+        self.state.geometry.check_block(block)?;
+        let (place, error) = {
+            let table = self.state.table(block);
+            let place = table[block.block as usize];
+            match self.monitor.backend.erase(issued, self.monitor.layout.address(place)) {
+                Ok(done) => return Ok(done),
+                Err(error) => (place, error),
+            }
+        };
+        let now = match &error {
+            FlashError::EraseFailed { done, .. } => *done,
+            FlashError::BadBlock { .. } => issued,
+            _ => return Err(translate(error, block.page(0))),
+        };
+        // An erased block holds nothing, and a spare comes erased.
+        let done = self.replace(block, place, Some(0), now)?;
+        Ok(Done { began: issued, moved: issued, done })
+    }
+
+    /// The state of a block.
+    pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {
+        self.state.geometry.check_block(block)?;
+        let table = self.state.table(block);
+        let info =
+            self.monitor.backend.block_info(self.monitor.layout.address(table[block.block as usize]))?;
+        Ok(BlockLook {
+            programmed: info.programmed,
+            erase_incomplete: info.state == BlockState::EraseIncomplete,
+            retired: info.state.is_bad(),
+            erases: info.erases,
+        })
+    }
+
+    /// When the LUN that a block lies on is free.
+    pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
+        self.state.geometry.check_block(block)?;
+        let lun = self.state.table(block)[block.block as usize].lun;
+        Ok(self.monitor.backend.lun_free_at(self.monitor.layout.shape.lun_at(lun))?)
+    }
+
+    /// Makes what was programmed survive a crash of the host; a power cut of the flash needs no sync.
+    pub fn sync(&self) -> Result<(), LevelError> {
+        Ok(self.monitor.backend.sync()?)
+    }
+
+    /// Lets a spare take the place of a bad block, with the block's first pages or all that it held.
+    fn replace(
+        &self,
+        block: GrantBlock,
+        place: Place,
+        pages: Option<u32>,
+        issued: Nanos,
+    ) -> Result<Nanos, LevelError> {
+        let seat = self.state.seat(block);
+        let mut table = self.state.tables[seat.position as usize].write();
+        if table[block.block as usize] != place {
+            // Another thread was first.
+            return Ok(issued);
+        }
+        let monitor = &self.monitor;
+        let mut control = monitor.control.lock();
+        let mut now = issued;
+        let copied = monitor.copy_to_lun(&mut control, place, pages, place.lun, &mut now)?;
+        let Some((spare, _)) = copied else { return Err(LevelError::BlockRetired { block }) };
+        let change = Change::Place { seat, block: block.block, place: spare };
+        let now = control.commit(&*monitor.backend, &monitor.layout, change, now)?;
+        control.give_back(place);
+        table[block.block as usize] = spare;
+        tracing::info!(grant = self.state.name, %block, "a bad block was replaced by a spare");
+        Ok(now)
+    }
+
+    /// Replaces the blocks that became bad when nobody could replace them, as far as there are spares.
+    pub(super) fn replace_bad(&self) -> Result<(), LevelError> {
+        let geometry = &self.state.geometry;
+        for (channel, lun) in geometry.lun_list() {
+            for block in (0..geometry.blocks_per_lun).map(|block| GrantBlock { channel, lun, block }) {
+                if !self.look(block)?.retired {
+                    continue;
+                }
+                let place = self.state.table(block)[block.block as usize];
+                match self.replace(block, place, None, Nanos(0)) {
+                    Ok(_) | Err(LevelError::BlockRetired { .. }) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_most(address: GrantPage, what: &'static str, given: usize, most: u32) -> Result<(), LevelError> {
+    let wanted = most as usize;
+    if given > wanted {
+        return Err(LevelError::WrongLength { address, what, given, wanted });
+    }
+    Ok(())
+}
+
+fn oob_buffer<'a>(inline: &'a mut [u8; OOB_INLINE], heap: &'a mut Vec<u8>, len: usize) -> &'a mut [u8] {
+    if len <= OOB_INLINE {
+        return &mut inline[..len];
+    }
+    heap.resize(len, 0);
+    heap
+}
+
+/// A failure of the flash, in the application's addresses.
+fn translate(error: FlashError, address: GrantPage) -> LevelError {
+    match error {
+        FlashError::WrongLength { what, given, wanted, .. } => {
+            LevelError::WrongLength { address, what, given, wanted }
+        }
+        FlashError::EraseIncomplete { .. } => LevelError::EraseIncomplete { block: address.block },
+        FlashError::OutOfOrder { next, .. } => LevelError::OutOfOrder { address, next },
+        FlashError::AlreadyProgrammed { .. } => LevelError::AlreadyProgrammed { address },
+        FlashError::NotProgrammed { programmed, .. } => LevelError::NotProgrammed { address, programmed },
+        FlashError::Uncorrectable { why, done, .. } => LevelError::Unreadable { address, why, done },
+        FlashError::BadBlock { .. } | FlashError::ProgramFailed { .. } | FlashError::EraseFailed { .. } => {
+            LevelError::BlockRetired { block: address.block }
+        }
+        other => other.into(),
+    }
+}

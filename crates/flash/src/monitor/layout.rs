@@ -1,0 +1,103 @@
+//! Which blocks of each LUN are whose: a function of the device's shape and of the number of spares.
+//!
+//! ```text
+//!  LUN:  block 0 .. log_blocks-1: the monitor's log | everything else: granted blocks and spares, wherever they are good
+//! ```
+
+use super::{GrantRequest, MONITOR_OOB_BYTES};
+use crate::backend::Backend;
+use crate::error::LevelError;
+use crate::log::LogShape;
+use weft_device::nand::{BlockAddr, FlashShape};
+
+/// Bytes of a place in a snapshot.
+pub(super) const PLACE_BYTES: usize = 8;
+/// Fewest spares of a LUN: one to exchange blocks through, one for a block that fails.
+const SPARES_MIN: u32 = 2;
+
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub shape: FlashShape,
+    /// Blocks of each LUN that belong to the log, from block 0 on.
+    pub log_blocks_per_lun: u32,
+    pub spares_per_lun: u32,
+    /// Blocks of each LUN that an application gets.
+    pub blocks_granted: u32,
+}
+
+/// A physical block: its LUN by number, and its number in the LUN.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Place {
+    pub lun: u32,
+    pub block: u32,
+}
+
+impl Layout {
+    pub fn new(backend: &dyn Backend, spares: u32) -> Result<Layout, LevelError> {
+        let shape = backend.shape();
+        let bad = |what: String| Err(LevelError::BadRequest(what));
+        if backend.pairs_pages() {
+            return bad(
+                "the device pairs pages, and an interrupted program could destroy records of the monitor; \
+                        make a device without pairing"
+                    .into(),
+            );
+        }
+        if shape.oob_bytes < MONITOR_OOB_BYTES {
+            return bad(format!(
+                "pages have {} out-of-band bytes and the monitor needs {MONITOR_OOB_BYTES}; make a device with more",
+                shape.oob_bytes
+            ));
+        }
+        let per_lun = shape.blocks_per_lun();
+        let log_blocks_per_lun = Layout::log_blocks(&shape);
+        let spares = if spares == 0 { (per_lun / 50).max(SPARES_MIN) } else { spares };
+        if spares < SPARES_MIN {
+            return bad(format!("{spares} spare blocks a LUN; at least {SPARES_MIN} are needed"));
+        }
+        let kept = log_blocks_per_lun.saturating_add(spares);
+        if per_lun <= kept {
+            return bad(format!(
+                "a LUN has {per_lun} blocks, of which the monitor keeps {kept}; make a larger device or keep fewer spares"
+            ));
+        }
+        Ok(Layout { shape, log_blocks_per_lun, spares_per_lun: spares, blocks_granted: per_lun - kept })
+    }
+
+    /// Blocks of each LUN that the log takes: enough for two snapshots of the largest state.
+    fn log_blocks(shape: &FlashShape) -> u32 {
+        let state = shape.blocks() as usize * PLACE_BYTES + shape.luns() as usize * 64 + 4096;
+        let wanted = LogShape::blocks_for(shape.pages_per_block, shape.page_bytes as usize, state);
+        wanted.div_ceil(shape.luns())
+    }
+
+    pub fn log_shape(shape: &FlashShape) -> LogShape {
+        LogShape {
+            blocks: Layout::log_blocks(shape) * shape.luns(),
+            pages_per_block: shape.pages_per_block,
+            page_bytes: shape.page_bytes as usize,
+            of: "the records of the flash monitor",
+        }
+    }
+
+    /// The block of the log with this number: the log goes round the LUNs.
+    pub fn log_block(shape: &FlashShape, number: u32) -> BlockAddr {
+        block_in(shape, Place { lun: number % shape.luns(), block: number / shape.luns() })
+    }
+
+    pub fn address(&self, place: Place) -> BlockAddr {
+        block_in(&self.shape, place)
+    }
+
+    /// LUNs that a request takes.
+    pub fn luns_for(&self, request: &GrantRequest) -> u64 {
+        let more = u128::from(request.bytes) * u128::from(request.over_provisioning_permille) / 1000;
+        let lun_bytes = u128::from(self.blocks_granted) * u128::from(self.shape.block_bytes());
+        (u128::from(request.bytes) + more).div_ceil(lun_bytes).max(1) as u64
+    }
+}
+
+fn block_in(shape: &FlashShape, place: Place) -> BlockAddr {
+    let (plane, block) = (place.block / shape.blocks_per_plane, place.block % shape.blocks_per_plane);
+    shape.lun_at(place.lun).block(plane, block)
+}

@@ -1,0 +1,137 @@
+//! The flash monitor: one device, several applications, each with LUNs of its own.
+//!
+//! ```text
+//!  grant "cache"   channel 0 LUN 0 | channel 1 LUN 0 | channel 2 LUN 0 ...     what the application addresses
+//!                         |  table of places, block by block
+//!  device          LUN 5: [log][ mapped blocks ........... ][spares]           what is there
+//! ```
+//!
+//! - **Allotment**: an application asks for bytes and over-provisioning and gets whole LUNs, round the channels.
+//! - **Isolation**: an address outside the grant is [`LevelError::OutsideGrant`]; nothing of another grant can be named.
+//! - **Bad blocks** are hidden: each LUN keeps spares, and a block that fails is replaced by one, with what it held.
+//! - **Global wear leveling** exchanges the contents of a worn, busy LUN and a fresh, quiet one, block by block
+//!   ([`Monitor::level_wear`]). FlashBlox (Huang et al., FAST 2017) proposes the policy; the Prism-SSD paper (ICDCS 2019)
+//!   plans such a shuffle and leaves it out.
+//! - **Durable**: grants, places and swaps under way are in a log on the device itself
+//!   ([format](../../../docs/formats/flash-levels.md)); after a power cut [`Monitor::open`] finishes what was begun.
+//!
+//! **Locks.** Each granted LUN has its table of places under a lock of its own, held shared by the commands of the
+//! application and exclusively while a block of it is replaced or exchanged. The log and the master copy of all tables
+//! are under one lock, [`Control`]. Order: tables, by grant and position; then control. A wear leveling run holds a
+//! third lock from before these.
+
+mod attach;
+mod control;
+mod copy;
+mod grant;
+mod layout;
+mod level;
+mod log;
+mod records;
+mod swap;
+
+pub use grant::BlockLook;
+pub(crate) use grant::LocalGrant;
+pub use level::{LevelPolicy, LevelReport, LunWear, Spread};
+
+use crate::backend::Backend;
+use crate::error::LevelError;
+use control::Control;
+use layout::Layout;
+use level::LevelMemory;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Out-of-band bytes of each page that the monitor keeps for itself: they come first.
+pub const MONITOR_OOB_BYTES: u32 = 4;
+
+/// How a device is prepared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MonitorSetup {
+    /// Blocks of each LUN that take the place of bad ones, factory bad blocks included. At least 2: one is needed to
+    /// exchange blocks. 0 stands for the default, a fiftieth of the LUN's blocks and at least 2.
+    pub spares_per_lun: u32,
+}
+
+/// What an application asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantRequest {
+    /// The name that it attaches by.
+    pub name: String,
+    /// Bytes of data.
+    pub bytes: u64,
+    /// Flash on top of that, in thousandths of the bytes.
+    pub over_provisioning_permille: u32,
+}
+
+/// A grant as the monitor lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantInfo {
+    /// Its name.
+    pub name: String,
+    /// Bytes that were asked for.
+    pub bytes: u64,
+    /// Over-provisioning that was asked for, in thousandths.
+    pub over_provisioning_permille: u32,
+    /// The physical numbers of its LUNs.
+    pub luns: Vec<u32>,
+    /// Whether somebody is attached.
+    pub in_use: bool,
+}
+
+/// The monitor of a device.
+#[derive(Debug)]
+pub struct Monitor {
+    backend: Arc<dyn Backend>,
+    layout: Layout,
+    control: Mutex<Control>,
+    leveling: Mutex<LevelMemory>,
+}
+
+impl Monitor {
+    /// Prepares a device. What is on it is lost as blocks are taken into use; what a monitor kept on it before is
+    /// forgotten at once.
+    ///
+    /// Refused with [`LevelError::BadRequest`] when the device is too small, pairs pages (an interrupted program could
+    /// then destroy records written long before), or has too few out-of-band bytes.
+    pub fn format(backend: Arc<dyn Backend>, setup: MonitorSetup) -> Result<Arc<Monitor>, LevelError> {
+        let layout = Layout::new(&*backend, setup.spares_per_lun)?;
+        let control = Control::create(&*backend, &layout)?;
+        Monitor::start(backend, layout, control)
+    }
+
+    /// Opens the monitor that is on a device, and finishes a swap that was under way.
+    ///
+    /// [`LevelError::NotFormatted`] when there is none.
+    pub fn open(backend: Arc<dyn Backend>) -> Result<Arc<Monitor>, LevelError> {
+        let (layout, control) = Control::recover(&*backend)?;
+        let monitor = Monitor::start(backend, layout, control)?;
+        monitor.finish_swap()?;
+        Ok(monitor)
+    }
+
+    fn start(
+        backend: Arc<dyn Backend>,
+        layout: Layout,
+        control: Control,
+    ) -> Result<Arc<Monitor>, LevelError> {
+        let memory = LevelMemory::new(&*backend, &layout)?;
+        let (control, leveling) = (Mutex::new(control), Mutex::new(memory));
+        Ok(Arc::new(Monitor { backend, layout, control, leveling }))
+    }
+
+    /// LUNs that are free.
+    pub fn free_luns(&self) -> u32 {
+        self.control.lock().free_luns(&self.layout).len() as u32
+    }
+
+    /// Bytes that a LUN gives to a grant.
+    pub fn lun_bytes(&self) -> u64 {
+        u64::from(self.layout.blocks_granted) * self.layout.shape.block_bytes()
+    }
+
+    /// Every grant, in the order of allocation.
+    pub fn grants(&self) -> Vec<GrantInfo> {
+        self.control.lock().list()
+    }
+}

@@ -1,0 +1,368 @@
+//! What the monitor's log holds: the master copy of grants and places, and the changes to them.
+
+use super::layout::Place;
+use crate::error::LevelError;
+use std::collections::BTreeMap;
+use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_device::nand::FlashShape;
+
+const VERSION: u32 = 1;
+const NO_GRANT: u32 = u32::MAX;
+
+/// A LUN of a grant: where its blocks are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct LunRow {
+    /// The channel of the grant.
+    pub channel: u32,
+    /// The physical LUN that it lies on, or lay on before a swap that is under way.
+    pub home: u32,
+    /// By block.
+    pub places: Vec<Place>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct GrantRow {
+    pub name: String,
+    pub bytes: u64,
+    pub over_provisioning_permille: u32,
+    /// By position, round the channels.
+    pub luns: Vec<LunRow>,
+}
+
+/// A LUN of a grant by the grant's number and its position there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Seat {
+    pub grant: u32,
+    pub position: u32,
+}
+
+/// A swap under way: what `first` has on LUN `from` and what `second` has on LUN `to` change places. Without a second,
+/// LUN `to` is free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SwapRow {
+    pub first: Seat,
+    pub second: Option<Seat>,
+    pub from: u32,
+    pub to: u32,
+}
+
+/// All that lasts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Records {
+    pub spares_per_lun: u32,
+    pub next_grant: u32,
+    pub grants: BTreeMap<u32, GrantRow>,
+    pub swap: Option<SwapRow>,
+}
+
+/// A change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    /// A block has another place.
+    Place { seat: Seat, block: u32, place: Place },
+    /// A swap begins.
+    SwapBegins(SwapRow),
+    /// One block of the swap: the new places.
+    Swapped { block: u32, first: Place, second: Option<Place> },
+    /// The swap is over.
+    SwapEnds,
+}
+
+impl Records {
+    /// Makes a change.
+    pub fn apply(&mut self, change: Change) -> Result<(), LevelError> {
+        match change {
+            Change::Place { seat, block, place } => *self.place_mut(seat, block)? = place,
+            Change::SwapBegins(swap) => self.swap = Some(swap),
+            Change::Swapped { block, first, second } => {
+                let swap = self.swap.ok_or_else(|| damaged("a block was swapped outside a swap"))?;
+                *self.place_mut(swap.first, block)? = first;
+                if let (Some(seat), Some(place)) = (swap.second, second) {
+                    *self.place_mut(seat, block)? = place;
+                }
+            }
+            Change::SwapEnds => {
+                let swap = self.swap.take().ok_or_else(|| damaged("a swap ended that had not begun"))?;
+                self.lun_mut(swap.first)?.home = swap.to;
+                if let Some(second) = swap.second {
+                    self.lun_mut(second)?.home = swap.from;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn lun(&self, seat: Seat) -> Result<&LunRow, LevelError> {
+        let row = self.grants.get(&seat.grant).and_then(|grant| grant.luns.get(seat.position as usize));
+        row.ok_or_else(|| damaged("a record names a LUN that no grant has"))
+    }
+
+    fn lun_mut(&mut self, seat: Seat) -> Result<&mut LunRow, LevelError> {
+        let row =
+            self.grants.get_mut(&seat.grant).and_then(|grant| grant.luns.get_mut(seat.position as usize));
+        row.ok_or_else(|| damaged("a record names a LUN that no grant has"))
+    }
+
+    fn place_mut(&mut self, seat: Seat, block: u32) -> Result<&mut Place, LevelError> {
+        let place = self.lun_mut(seat)?.places.get_mut(block as usize);
+        place.ok_or_else(|| damaged("a record names a block that no grant has"))
+    }
+
+    /// Every seat.
+    pub fn seats(&self) -> impl Iterator<Item = (Seat, &LunRow)> {
+        self.grants.iter().flat_map(|(grant, row)| {
+            let seat = |position| Seat { grant: *grant, position: position as u32 };
+            row.luns.iter().enumerate().map(move |(position, lun)| (seat(position), lun))
+        })
+    }
+
+    /// The snapshot: see `docs/formats/flash-levels.md`.
+    pub fn encode(&self, shape: &FlashShape) -> Vec<u8> {
+        let mut raw = Vec::new();
+        raw.put_u32(VERSION);
+        shape_fields(shape).into_iter().for_each(|field| raw.put_u32(field));
+        raw.put_u32(self.spares_per_lun);
+        raw.put_u32(self.next_grant);
+        raw.put_u32(self.grants.len() as u32);
+        for (id, grant) in &self.grants {
+            raw.put_u32(*id);
+            raw.put_string(grant.name.as_bytes());
+            raw.put_u64(grant.bytes);
+            raw.put_u32(grant.over_provisioning_permille);
+            raw.put_u32(grant.luns.len() as u32);
+            for lun in &grant.luns {
+                raw.put_u32(lun.channel);
+                raw.put_u32(lun.home);
+                raw.put_u32(lun.places.len() as u32);
+                lun.places.iter().for_each(|place| put_place(&mut raw, *place));
+            }
+        }
+        raw.put_u8(u8::from(self.swap.is_some()));
+        if let Some(swap) = &self.swap {
+            put_swap(&mut raw, swap);
+        }
+        raw
+    }
+
+    pub fn decode(raw: &[u8], shape: &FlashShape) -> Result<Records, LevelError> {
+        let mut reader = Reader::new(raw);
+        let version = reader.u32().map_err(truncated)?;
+        if version != VERSION {
+            let what = format!("its records have version {version}, and {VERSION} is the one that is known");
+            return Err(LevelError::NotFormatted(what));
+        }
+        let records = decode_fields(&mut reader, shape).map_err(truncated)?;
+        let records = records.ok_or_else(|| damaged("the monitor was made for a device of another shape"))?;
+        records.check(shape)?;
+        Ok(records)
+    }
+
+    /// Refuses records that name what the device does not have, or one block twice.
+    fn check(&self, shape: &FlashShape) -> Result<(), LevelError> {
+        let per_lun = shape.blocks_per_lun();
+        let mut used = vec![false; shape.blocks() as usize];
+        for (_, row) in self.seats() {
+            for place in &row.places {
+                let within = place.lun < shape.luns() && place.block < per_lun && row.home < shape.luns();
+                let number = place.lun as usize * per_lun as usize + place.block as usize;
+                if !within || std::mem::replace(&mut used[number], true) {
+                    return Err(damaged(
+                        "the monitor's records name a block twice, or one that is not there",
+                    ));
+                }
+            }
+        }
+        if let Some(swap) = &self.swap {
+            self.lun(swap.first)?;
+            swap.second.map(|seat| self.lun(seat)).transpose()?;
+            if swap.from >= shape.luns() || swap.to >= shape.luns() {
+                return Err(damaged("a swap names a LUN that is not there"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn decode_fields(reader: &mut Reader, shape: &FlashShape) -> Result<Option<Records>, Truncated> {
+    for field in shape_fields(shape) {
+        if reader.u32()? != field {
+            return Ok(None);
+        }
+    }
+    let mut records =
+        Records { spares_per_lun: reader.u32()?, next_grant: reader.u32()?, ..Records::default() };
+    for _ in 0..reader.u32()? {
+        let id = reader.u32()?;
+        let name = String::from_utf8_lossy(reader.string()?).into_owned();
+        let (bytes, over_provisioning_permille) = (reader.u64()?, reader.u32()?);
+        let mut luns = Vec::new();
+        for _ in 0..reader.u32()? {
+            let (channel, home, blocks) = (reader.u32()?, reader.u32()?, reader.u32()?);
+            let places =
+                (0..blocks).map(|_| read_place(reader)).collect::<Result<Vec<Place>, Truncated>>()?;
+            luns.push(LunRow { channel, home, places });
+        }
+        records.grants.insert(id, GrantRow { name, bytes, over_provisioning_permille, luns });
+    }
+    if reader.u8()? == 1 {
+        records.swap = Some(read_swap(reader)?);
+    }
+    Ok(Some(records))
+}
+
+impl Change {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut raw = Vec::new();
+        match self {
+            Change::Place { seat, block, place } => {
+                raw.put_u8(1);
+                put_seat(&mut raw, Some(*seat));
+                raw.put_u32(*block);
+                put_place(&mut raw, *place);
+            }
+            Change::SwapBegins(swap) => {
+                raw.put_u8(2);
+                put_swap(&mut raw, swap);
+            }
+            Change::Swapped { block, first, second } => {
+                raw.put_u8(3);
+                raw.put_u32(*block);
+                put_place(&mut raw, *first);
+                raw.put_u8(u8::from(second.is_some()));
+                put_place(&mut raw, second.unwrap_or_default());
+            }
+            Change::SwapEnds => raw.put_u8(4),
+        }
+        raw
+    }
+
+    pub fn decode(raw: &[u8]) -> Result<Change, LevelError> {
+        let mut reader = Reader::new(raw);
+        let mut fields = || {
+            Ok(match reader.u8()? {
+                1 => {
+                    let seat = read_seat(&mut reader)?;
+                    let (block, place) = (reader.u32()?, read_place(&mut reader)?);
+                    seat.map(|seat| Change::Place { seat, block, place })
+                }
+                2 => Some(Change::SwapBegins(read_swap(&mut reader)?)),
+                3 => {
+                    let (block, first) = (reader.u32()?, read_place(&mut reader)?);
+                    let given = reader.u8()? == 1;
+                    let second = Some(read_place(&mut reader)?).filter(|_| given);
+                    Some(Change::Swapped { block, first, second })
+                }
+                4 => Some(Change::SwapEnds),
+                _ => None,
+            })
+        };
+        let change = fields().map_err(truncated)?;
+        change.ok_or_else(|| damaged("the monitor's log has a change of an unknown kind"))
+    }
+}
+
+fn shape_fields(shape: &FlashShape) -> [u32; 7] {
+    let FlashShape {
+        channels,
+        luns_per_channel,
+        planes,
+        blocks_per_plane,
+        pages_per_block,
+        page_bytes,
+        oob_bytes,
+    } = *shape;
+    [channels, luns_per_channel, planes, blocks_per_plane, pages_per_block, page_bytes, oob_bytes]
+}
+
+fn put_place(raw: &mut Vec<u8>, place: Place) {
+    raw.put_u32(place.lun);
+    raw.put_u32(place.block);
+}
+
+fn read_place(reader: &mut Reader) -> Result<Place, Truncated> {
+    Ok(Place { lun: reader.u32()?, block: reader.u32()? })
+}
+
+fn put_seat(raw: &mut Vec<u8>, seat: Option<Seat>) {
+    let seat = seat.unwrap_or(Seat { grant: NO_GRANT, position: 0 });
+    raw.put_u32(seat.grant);
+    raw.put_u32(seat.position);
+}
+
+fn read_seat(reader: &mut Reader) -> Result<Option<Seat>, Truncated> {
+    let seat = Seat { grant: reader.u32()?, position: reader.u32()? };
+    Ok(Some(seat).filter(|seat| seat.grant != NO_GRANT))
+}
+
+fn put_swap(raw: &mut Vec<u8>, swap: &SwapRow) {
+    put_seat(raw, Some(swap.first));
+    put_seat(raw, swap.second);
+    raw.put_u32(swap.from);
+    raw.put_u32(swap.to);
+}
+
+fn read_swap(reader: &mut Reader) -> Result<SwapRow, Truncated> {
+    let (first, second) = (read_seat(reader)?, read_seat(reader)?);
+    let first = first.unwrap_or(Seat { grant: NO_GRANT, position: 0 });
+    Ok(SwapRow { first, second, from: reader.u32()?, to: reader.u32()? })
+}
+
+fn truncated(error: Truncated) -> LevelError {
+    LevelError::Damaged(format!("a record of the flash monitor: {error}"))
+}
+
+pub(super) fn damaged(what: &str) -> LevelError {
+    LevelError::Damaged(what.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: FlashShape = FlashShape {
+        channels: 2,
+        luns_per_channel: 2,
+        planes: 1,
+        blocks_per_plane: 8,
+        pages_per_block: 4,
+        page_bytes: 4096,
+        oob_bytes: 64,
+    };
+
+    #[test]
+    fn records_and_changes_are_read_back_and_no_cut_of_them_panics() {
+        let lun = |home| LunRow {
+            channel: 1,
+            home,
+            places: (2..6).map(|block| Place { lun: home, block }).collect(),
+        };
+        let row = GrantRow {
+            name: "cache".into(),
+            bytes: 9,
+            over_provisioning_permille: 70,
+            luns: vec![lun(0), lun(3)],
+        };
+        let seat = Seat { grant: 4, position: 1 };
+        let swap = SwapRow { first: seat, second: Some(Seat { position: 0, ..seat }), from: 3, to: 0 };
+        let records = Records {
+            spares_per_lun: 2,
+            next_grant: 5,
+            grants: BTreeMap::from([(4, row)]),
+            swap: Some(swap),
+        };
+        let raw = records.encode(&SHAPE);
+        assert_eq!(Records::decode(&raw, &SHAPE).unwrap(), records);
+        (0..raw.len()).for_each(|at| assert!(Records::decode(&raw[..at], &SHAPE).is_err()));
+        let place = Place { lun: 1, block: 2 };
+        for change in [
+            Change::Place { seat, block: 1, place },
+            Change::SwapBegins(swap),
+            Change::Swapped { block: 1, first: place, second: None },
+            Change::SwapEnds,
+        ] {
+            let raw = change.encode();
+            assert_eq!(Change::decode(&raw).unwrap(), change);
+            (0..raw.len()).for_each(|at| assert!(Change::decode(&raw[..at]).is_err()));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a checkpoint holds: the ranges, their units, and the maps of page-mapped ranges.
+
+use super::{Kind, PolicySetup, Range, RangeMapping, RangePolicy, State, Trim};
+use crate::error::LevelError;
+use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_device::gc::VictimPolicy;
+
+const VERSION: u32 = 1;
+const NOT_MAPPED: u32 = u32::MAX;
+
+/// A range as a checkpoint has it.
+#[derive(Debug)]
+pub(super) struct SavedRange {
+    pub policy: RangePolicy,
+    pub units: Vec<u32>,
+    /// Of a page-mapped range, by unit: when it was begun, and slots filled.
+    pub begun: Vec<(u64, u32)>,
+    /// Of a page-mapped range: pages and their slots.
+    pub map: Vec<(u32, u32)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub stripe: u32,
+    /// Number of the last page that the checkpoint knows.
+    pub sequence: u64,
+    pub ranges: Vec<SavedRange>,
+}
+
+pub(super) fn encode(state: &State, setup: &PolicySetup) -> Vec<u8> {
+    let mut raw = Vec::new();
+    raw.put_u32(VERSION);
+    raw.put_u32(setup.stripe);
+    raw.put_u64(state.flash.sequence);
+    raw.put_u32(state.ranges.len() as u32);
+    for Range { policy, units, kind } in &state.ranges {
+        raw.put_u64(policy.start);
+        raw.put_u64(policy.pages);
+        raw.put_u8(match policy.mapping {
+            RangeMapping::Page => 0,
+            RangeMapping::Block => 1,
+        });
+        raw.put_u8(VictimPolicy::ALL.iter().position(|gc| *gc == policy.gc).unwrap_or(0) as u8);
+        raw.put_u32(policy.over_provisioning_permille);
+        raw.put_u32(units.len() as u32);
+        units.iter().for_each(|unit| raw.put_u32(*unit));
+        let Kind::Page(range) = kind else { continue };
+        for (unit, sequence) in range.unit_sequences.iter().enumerate() {
+            raw.put_u64(*sequence);
+            raw.put_u32(range.filled(unit as u32));
+        }
+        for page in 0..policy.pages as u32 {
+            raw.put_u32(range.slot_of(page).unwrap_or(NOT_MAPPED));
+        }
+    }
+    raw
+}
+
+pub(super) fn decode(raw: &[u8]) -> Result<Saved, LevelError> {
+    let mut reader = Reader::new(raw);
+    let version = reader.u32().map_err(truncated)?;
+    if version != VERSION {
+        return Err(LevelError::NotFormatted(format!(
+            "its checkpoint has version {version}, and {VERSION} is the one that is known"
+        )));
+    }
+    let saved = fields(&mut reader).map_err(truncated)?;
+    saved.ok_or_else(|| LevelError::Damaged("a checkpoint names an unknown mapping or policy".into()))
+}
+
+fn fields(reader: &mut Reader) -> Result<Option<Saved>, Truncated> {
+    let (stripe, sequence, count) = (reader.u32()?, reader.u64()?, reader.u32()?);
+    let mut saved = Saved { stripe, sequence, ranges: Vec::new() };
+    for _ in 0..count {
+        let (start, pages) = (reader.u64()?, reader.u64()?);
+        let (mapping, gc) = (reader.u8()?, reader.u8()?);
+        let over_provisioning_permille = reader.u32()?;
+        let (mapping, gc) = match (mapping, VictimPolicy::ALL.get(gc as usize)) {
+            (0, Some(gc)) => (RangeMapping::Page, *gc),
+            (1, Some(gc)) => (RangeMapping::Block, *gc),
+            _ => return Ok(None),
+        };
+        let units = (0..reader.u32()?).map(|_| reader.u32()).collect::<Result<Vec<u32>, Truncated>>()?;
+        let policy = RangePolicy { start, pages, mapping, gc, over_provisioning_permille };
+        let mut range = SavedRange { policy, units, begun: Vec::new(), map: Vec::new() };
+        if mapping == RangeMapping::Page {
+            for _ in 0..range.units.len() {
+                range.begun.push((reader.u64()?, reader.u32()?));
+            }
+            for page in 0..pages {
+                let slot = reader.u32()?;
+                if slot != NOT_MAPPED {
+                    range.map.push((page as u32, slot));
+                }
+            }
+        }
+        saved.ranges.push(range);
+    }
+    Ok(Some(saved))
+}
+
+pub(super) fn encode_trims(trims: &[Trim]) -> Vec<u8> {
+    let mut raw = Vec::new();
+    raw.put_u32(trims.len() as u32);
+    for trim in trims {
+        raw.put_u32(trim.range);
+        raw.put_u64(trim.first);
+        raw.put_u64(trim.pages);
+        raw.put_u64(trim.sequence);
+    }
+    raw
+}
+
+pub(super) fn decode_trims(raw: &[u8]) -> Result<Vec<Trim>, LevelError> {
+    let mut reader = Reader::new(raw);
+    let mut trims = || -> Result<Vec<Trim>, Truncated> {
+        let trim = |reader: &mut Reader| -> Result<Trim, Truncated> {
+            Ok(Trim {
+                range: reader.u32()?,
+                first: reader.u64()?,
+                pages: reader.u64()?,
+                sequence: reader.u64()?,
+            })
+        };
+        (0..reader.u32()?).map(|_| trim(&mut reader)).collect()
+    };
+    trims().map_err(truncated)
+}
+
+fn truncated(error: Truncated) -> LevelError {
+    LevelError::Damaged(format!("a checkpoint of the policy level: {error}"))
+}

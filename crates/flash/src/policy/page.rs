@@ -1,0 +1,171 @@
+//! A page-mapped range: a [`PageMapper`] over the range's units.
+
+use super::stream::StreamTable;
+use super::units::{Flash, LOST, Note, Turn};
+use super::{PolicySetup, RangeCounts, RangePolicy};
+use crate::error::LevelError;
+use weft_core::Tag;
+use weft_device::gc::{GcError, MapperSetup, Media, Outcome, PageMapper, RestoredBlock};
+
+/// Free units below which the cleaner works.
+const RESERVE_UNITS: u32 = 2;
+
+#[derive(Debug)]
+pub(super) struct PageRange {
+    mapper: PageMapper,
+    streams: StreamTable,
+    /// By unit of the range: the sequence number when it was begun.
+    pub unit_sequences: Vec<u64>,
+    page_bytes: u64,
+}
+
+/// Units that a range takes: its pages, its over-provisioning, and what is open or kept free.
+pub(super) fn units_for(policy: &RangePolicy, flash: &Flash, setup: &PolicySetup) -> u64 {
+    let pages = u128::from(policy.pages) * u128::from(1000 + u64::from(policy.over_provisioning_permille));
+    let units = (pages / 1000).div_ceil(u128::from(flash.slots_per_unit)) as u64;
+    // One front more for relocation, and one unit more without which cleaning would gain nothing.
+    units + u64::from(RESERVE_UNITS) + u64::from(setup.streams) + 2
+}
+
+fn mapper_setup(policy: &RangePolicy, units: usize, flash: &Flash, setup: &PolicySetup) -> MapperSetup {
+    let relocation = setup.streams as usize;
+    MapperSetup {
+        blocks: units as u32,
+        slots_per_block: flash.slots_per_unit,
+        pages: u32::try_from(policy.pages).unwrap_or(u32::MAX),
+        reserve_blocks: RESERVE_UNITS,
+        victim: policy.gc,
+        relocation: vec![relocation; relocation + 1],
+        seed: 0,
+    }
+}
+
+/// A failure of a range, with where the range begins.
+pub(super) fn level_error(error: GcError<LevelError>, start: u64) -> LevelError {
+    match error {
+        GcError::Media(error) => error,
+        GcError::OutOfSpace { bad, blocks } => {
+            let why = format!("{bad} of {blocks} units are bad and the rest is full");
+            LevelError::NoRoom { start, why }
+        }
+        other => LevelError::BadRequest(other.to_string()),
+    }
+}
+
+impl PageRange {
+    pub fn new(
+        policy: &RangePolicy,
+        units: usize,
+        flash: &Flash,
+        setup: &PolicySetup,
+    ) -> Result<PageRange, LevelError> {
+        let blocks = vec![RestoredBlock::default(); units];
+        PageRange::restore(policy, &blocks, &[], vec![0; units], flash, setup)
+    }
+
+    /// The range as it was found on the flash.
+    pub fn restore(
+        policy: &RangePolicy,
+        blocks: &[RestoredBlock],
+        valid: &[(u32, u32)],
+        unit_sequences: Vec<u64>,
+        flash: &Flash,
+        setup: &PolicySetup,
+    ) -> Result<PageRange, LevelError> {
+        let mapper_setup = mapper_setup(policy, blocks.len(), flash, setup);
+        let mapper = PageMapper::restore(mapper_setup, blocks, valid.iter().copied())
+            .map_err(|error| level_error(error, policy.start))?;
+        let streams = StreamTable::new(setup.streams);
+        let page_bytes = u64::from(flash.geometry.page_bytes);
+        Ok(PageRange { mapper, streams, unit_sequences, page_bytes })
+    }
+
+    pub fn write(
+        &mut self,
+        turn: &mut Turn,
+        page: u32,
+        data: &[u8],
+        tag: Tag,
+    ) -> Result<(), GcError<LevelError>> {
+        let front = self.streams.front_of(tag, self.mapper.counts().written * self.page_bytes);
+        let slots_per_unit = turn.flash.slots_per_unit;
+        let unit_sequences = &mut self.unit_sequences;
+        let mut media = RangeMedia { turn, data, unit_sequences, slots_per_unit, copy: Vec::new() };
+        self.mapper.write(&mut media, page, front).map(|_| ())
+    }
+
+    pub fn trim(&mut self, first: u32, pages: u32) -> Result<(), GcError<LevelError>> {
+        (first..first + pages).try_for_each(|page| self.mapper.trim(page).map(|_| ()))
+    }
+
+    pub fn slot_of(&self, page: u32) -> Option<u32> {
+        self.mapper.slot_of(page)
+    }
+
+    /// Slots filled in a unit.
+    pub fn filled(&self, unit: u32) -> u32 {
+        self.mapper.block_use(unit).map_or(0, |(_, filled)| filled)
+    }
+
+    pub fn counts(&self) -> RangeCounts {
+        let counts = self.mapper.counts();
+        RangeCounts {
+            written: counts.written,
+            copied: counts.relocated,
+            trimmed: counts.trimmed,
+            units_erased: counts.erases,
+        }
+    }
+
+    pub fn verify(&self) -> Result<(), String> {
+        self.mapper.verify()
+    }
+}
+
+/// The units of the range as the page map wants them.
+struct RangeMedia<'a, 'b> {
+    turn: &'a mut Turn<'b>,
+    data: &'a [u8],
+    unit_sequences: &'a mut [u64],
+    slots_per_unit: u32,
+    copy: Vec<u8>,
+}
+
+impl Media for RangeMedia<'_, '_> {
+    type Error = LevelError;
+
+    fn program(
+        &mut self,
+        to: u32,
+        page: u32,
+        from: Option<u32>,
+        front: usize,
+    ) -> Result<Outcome, LevelError> {
+        let flags = match from {
+            Some(slot) => {
+                self.copy.resize(self.turn.flash.geometry.page_bytes as usize, 0);
+                self.turn.read_for_copy(slot, u64::from(page), &mut self.copy)?.flags & LOST
+            }
+            None => 0,
+        };
+        self.turn.flash.sequence += 1;
+        let sequence = self.turn.flash.sequence;
+        let unit = &mut self.unit_sequences[(to / self.slots_per_unit) as usize];
+        if to.is_multiple_of(self.slots_per_unit) {
+            *unit = sequence;
+        }
+        let note = Note {
+            range: self.turn.range,
+            front: front as u8,
+            flags,
+            page: u64::from(page),
+            sequence,
+            unit: *unit,
+        };
+        self.turn.program(to, if from.is_some() { &self.copy } else { self.data }, note)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {
+        self.turn.erase(block)
+    }
+}

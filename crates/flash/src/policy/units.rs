@@ -1,0 +1,348 @@
+//! Units of flash: an erase block on each of several LUNs, slots going round them; and what is written beside each page.
+//!
+//! ```text
+//!  unit 7, stripe 3:   LUN 3 block 2   LUN 4 block 2   LUN 5 block 2
+//!                      slot 0          slot 1          slot 2
+//!                      slot 3          slot 4          ...
+//!
+//!  out-of-band:  magic 4 | range 2 | front 1 | flags 1 | page 8 | sequence 8 | unit 8 | crc 4
+//! ```
+
+use crate::address::{GrantBlock, GrantGeometry, GrantPage};
+use crate::error::LevelError;
+use crate::grant::Grant;
+use crate::log::{LogBlock, LogMedia, LogShape};
+use weft_core::Nanos;
+use weft_core::checksum::crc32c;
+use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_device::gc::Outcome;
+
+/// Beside a page: whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Note {
+    pub range: u16,
+    /// The write front that filled the unit.
+    pub front: u8,
+    pub flags: u8,
+    /// The logical page, counted from the range's start.
+    pub page: u64,
+    /// Grows from page to page. A copy in a block-mapped range has that of its original.
+    pub sequence: u64,
+    /// The sequence number when the unit was begun: tells one filling of a unit from another.
+    pub unit: u64,
+}
+
+/// The data of the page was lost; reads of it fail.
+pub(super) const LOST: u8 = 1;
+/// Nothing was written to the page; it reads as zeros.
+pub(super) const HOLE: u8 = 2;
+
+const MAGIC: [u8; 4] = *b"WFPL";
+
+impl Note {
+    pub const BYTES: usize = 36;
+
+    pub fn encode(&self) -> [u8; Note::BYTES] {
+        let mut raw = Vec::with_capacity(Note::BYTES);
+        raw.extend_from_slice(&MAGIC);
+        raw.put_u16(self.range);
+        raw.put_u8(self.front);
+        raw.put_u8(self.flags);
+        raw.put_u64(self.page);
+        raw.put_u64(self.sequence);
+        raw.put_u64(self.unit);
+        let crc = crc32c(&raw);
+        raw.put_u32(crc);
+        let mut out = [0; Note::BYTES];
+        out.copy_from_slice(&raw);
+        out
+    }
+
+    pub fn decode(raw: &[u8; Note::BYTES]) -> Option<Note> {
+        let fields = || -> Result<_, Truncated> {
+            let mut reader = Reader::new(raw);
+            let magic: [u8; 4] = reader.array()?;
+            let (range, front, flags) = (reader.u16()?, reader.u8()?, reader.u8()?);
+            let (page, sequence, unit) = (reader.u64()?, reader.u64()?, reader.u64()?);
+            Ok((magic, Note { range, front, flags, page, sequence, unit }, reader.u32()?))
+        };
+        let (magic, note, crc) = fields().ok()?;
+        (magic == MAGIC && crc == crc32c(&raw[..Note::BYTES - 4])).then_some(note)
+    }
+}
+
+/// The grant, seen as units.
+#[derive(Debug)]
+pub(super) struct Flash {
+    pub grant: Grant,
+    pub geometry: GrantGeometry,
+    luns: Vec<(u32, u32)>,
+    pub stripe: u32,
+    pub units: u32,
+    pub slots_per_unit: u32,
+    /// The first units belong to the log.
+    pub log_units: u32,
+    /// Number of the page that was written last.
+    pub sequence: u64,
+    /// Pages programmed.
+    pub programmed: u64,
+}
+
+impl Flash {
+    pub fn new(grant: Grant, stripe: u32) -> Result<Flash, LevelError> {
+        let geometry = grant.geometry().clone();
+        let (units, log_units) = Flash::layout(&geometry, stripe);
+        if log_units >= units {
+            return Err(LevelError::BadRequest(format!(
+                "the grant has {units} units of {stripe} blocks, and checkpoints alone take {log_units}; ask for more flash"
+            )));
+        }
+        let slots_per_unit = geometry.pages_per_block * stripe;
+        let luns = geometry.lun_list();
+        let (sequence, programmed) = (0, 0);
+        Ok(Flash { grant, geometry, luns, stripe, units, slots_per_unit, log_units, sequence, programmed })
+    }
+
+    /// Units of a grant with this stripe, and how many of them the log takes.
+    pub fn layout(geometry: &GrantGeometry, stripe: u32) -> (u32, u32) {
+        let units = geometry.blocks() / stripe;
+        let snapshot = snapshot_bytes_max(geometry, units);
+        let blocks = LogShape::blocks_for(geometry.pages_per_block, geometry.page_bytes as usize, snapshot);
+        (units, blocks.div_ceil(stripe))
+    }
+
+    /// The largest a checkpoint can be.
+    pub fn snapshot_bytes_max(&self) -> usize {
+        snapshot_bytes_max(&self.geometry, self.units)
+    }
+
+    pub fn log_shape(&self) -> LogShape {
+        LogShape {
+            blocks: self.log_units * self.stripe,
+            pages_per_block: self.geometry.pages_per_block,
+            page_bytes: self.geometry.page_bytes as usize,
+            of: "the checkpoints of the policy level",
+        }
+    }
+
+    /// A block of a unit.
+    pub fn block(&self, unit: u32, part: u32) -> GrantBlock {
+        let per_lun = self.geometry.blocks_per_lun;
+        let (group, block) = (unit / per_lun, unit % per_lun);
+        let (channel, lun) = self.luns[(group * self.stripe + part) as usize];
+        GrantBlock { channel, lun, block }
+    }
+
+    pub fn slot_page(&self, unit: u32, slot: u32) -> GrantPage {
+        self.block(unit, slot % self.stripe).page(slot / self.stripe)
+    }
+
+    /// Slots of a unit that are programmed; `None` when its blocks do not agree, which only an interrupted erase leaves.
+    /// Also whether it is bad.
+    pub fn look(&self, unit: u32) -> Result<(Option<u32>, bool, u32), LevelError> {
+        let (mut counts, mut bad, mut half, mut erases) = (Vec::new(), false, false, 0);
+        for part in 0..self.stripe {
+            let look = self.grant.look(self.block(unit, part))?;
+            counts.push(look.programmed);
+            bad |= look.retired;
+            half |= look.erase_incomplete;
+            erases = erases.max(look.erases);
+        }
+        let filled: u32 = counts.iter().sum();
+        let agrees =
+            |(part, count): (usize, &u32)| *count == (filled + self.stripe - 1 - part as u32) / self.stripe;
+        let whole = !half && counts.iter().enumerate().all(agrees);
+        Ok((whole.then_some(filled), bad, erases))
+    }
+
+    /// The note beside a page; `None` when there is none that can be read.
+    pub fn note(&self, unit: u32, slot: u32) -> Result<Option<Note>, LevelError> {
+        let mut raw = [0; Note::BYTES];
+        match self.grant.read(Nanos(0), self.slot_page(unit, slot), 0, &mut [], &mut raw) {
+            Ok(_) => Ok(Note::decode(&raw)),
+            Err(LevelError::Unreadable { .. } | LevelError::BlockRetired { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Erases a unit, its first block first.
+    pub fn erase(&self, unit: u32, now: &mut Nanos) -> Result<Outcome, LevelError> {
+        let mut outcome = Outcome::Done;
+        let issued = *now;
+        for part in 0..self.stripe {
+            match self.grant.erase(issued, self.block(unit, part)) {
+                Ok(done) => *now = (*now).max(done.done),
+                Err(LevelError::BlockRetired { .. }) => outcome = Outcome::Bad,
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Erases every unit outside the log that is not empty.
+    pub fn erase_leftovers(&self) -> Result<(), LevelError> {
+        for unit in self.log_units..self.units {
+            if !matches!(self.look(unit)?, (Some(0), ..)) {
+                self.erase(unit, &mut Nanos(0))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn snapshot_bytes_max(geometry: &GrantGeometry, units: u32) -> usize {
+    geometry.pages() as usize * 4 + units as usize * 24 + super::RANGES_MAX * 40 + 1024
+}
+
+/// One call's work on the units of a range.
+pub(super) struct Turn<'a> {
+    pub flash: &'a mut Flash,
+    pub units: &'a [u32],
+    pub range: u16,
+    pub now: Nanos,
+}
+
+impl<'a> Turn<'a> {
+    pub fn new(flash: &'a mut Flash, units: &'a [u32], range: u16, now: Nanos) -> Turn<'a> {
+        Turn { flash, units, range, now }
+    }
+
+    fn page(&self, slot: u32) -> GrantPage {
+        let per_unit = self.flash.slots_per_unit;
+        self.flash.slot_page(self.units[(slot / per_unit) as usize], slot % per_unit)
+    }
+
+    /// Programs a slot of the range.
+    pub fn program(&mut self, slot: u32, data: &[u8], note: Note) -> Result<Outcome, LevelError> {
+        self.flash.programmed += 1;
+        match self.flash.grant.program(self.now, self.page(slot), data, &note.encode()) {
+            Ok(done) => self.now = done.done,
+            Err(LevelError::BlockRetired { .. }) => return Ok(Outcome::Bad),
+            Err(other) => return Err(other),
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Reads a slot to be copied; a page that cannot be read is [`LOST`] from then on.
+    pub fn read_for_copy(&mut self, slot: u32, page: u64, data: &mut [u8]) -> Result<Note, LevelError> {
+        let mut raw = [0; Note::BYTES];
+        let lost = Note { range: self.range, page, flags: LOST, ..Note::default() };
+        match self.flash.grant.read(self.now, self.page(slot), 0, data, &mut raw) {
+            Ok(done) => {
+                self.now = done.done;
+                Ok(Note::decode(&raw).filter(|note| note.page == page).unwrap_or(lost))
+            }
+            Err(LevelError::Unreadable { done, .. }) => {
+                self.now = done;
+                data.fill(0);
+                Ok(lost)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Reads a slot for the application and checks that it is the page that was meant.
+    pub fn read_checked(&self, slot: u32, page: u64, data: &mut [u8]) -> Result<Nanos, LevelError> {
+        let mut raw = [0; Note::BYTES];
+        let address = self.page(slot);
+        let done = self.flash.grant.read(self.now, address, 0, data, &mut raw)?.done;
+        match Note::decode(&raw) {
+            Some(note) if note.range != self.range || note.page != page => Err(LevelError::Damaged(format!(
+                "{address} was to hold logical page {page} of range {} and holds page {} of range {}",
+                self.range, note.page, note.range
+            ))),
+            Some(note) if note.flags & LOST != 0 => {
+                let why = "it could not be read when it was moved";
+                Err(LevelError::Unreadable { address, why, done })
+            }
+            Some(note) if note.flags & HOLE != 0 => {
+                data.fill(0);
+                Ok(done)
+            }
+            Some(_) => Ok(done),
+            None => Err(LevelError::Damaged(format!("{address} has no readable note beside its data"))),
+        }
+    }
+
+    pub fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {
+        let mut now = self.now;
+        let outcome = self.flash.erase(self.units[block as usize], &mut now);
+        self.now = now;
+        outcome
+    }
+}
+
+/// The units of the log.
+pub(super) struct UnitLog<'a> {
+    flash: &'a Flash,
+    pub now: Nanos,
+}
+
+impl<'a> UnitLog<'a> {
+    pub fn new(flash: &'a Flash, now: Nanos) -> UnitLog<'a> {
+        UnitLog { flash, now }
+    }
+
+    fn block(&self, number: u32) -> GrantBlock {
+        self.flash.block(number / self.flash.stripe, number % self.flash.stripe)
+    }
+}
+
+impl LogMedia for UnitLog<'_> {
+    fn look(&mut self, block: u32) -> Result<LogBlock, LevelError> {
+        let look = self.flash.grant.look(self.block(block))?;
+        Ok(LogBlock {
+            programmed: look.programmed,
+            clean: look.programmed == 0 && !look.erase_incomplete,
+            good: !look.retired,
+        })
+    }
+
+    fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<bool, LevelError> {
+        match self.flash.grant.read(self.now, self.block(block).page(page), 0, into, &mut []) {
+            Ok(done) => self.now = done.done,
+            Err(LevelError::Unreadable { done, .. }) => {
+                self.now = done;
+                return Ok(false);
+            }
+            Err(LevelError::BlockRetired { .. }) => return Ok(false),
+            Err(other) => return Err(other),
+        }
+        Ok(true)
+    }
+
+    fn program(&mut self, block: u32, page: u32, data: &[u8]) -> Result<Outcome, LevelError> {
+        match self.flash.grant.program(self.now, self.block(block).page(page), data, &[]) {
+            Ok(done) => self.now = done.done,
+            Err(LevelError::BlockRetired { .. }) => return Ok(Outcome::Bad),
+            Err(other) => return Err(other),
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {
+        match self.flash.grant.erase(self.now, self.block(block)) {
+            Ok(done) => self.now = done.done,
+            Err(LevelError::BlockRetired { .. }) => return Ok(Outcome::Bad),
+            Err(other) => return Err(other),
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_read_back_and_a_changed_one_is_not() {
+        let note = Note { range: 3, front: 2, flags: HOLE, page: 1 << 33, sequence: 9, unit: 8 };
+        let raw = note.encode();
+        assert_eq!(Note::decode(&raw), Some(note));
+        for at in 0..Note::BYTES {
+            let mut changed = raw;
+            changed[at] ^= 16;
+            assert_eq!(Note::decode(&changed), None);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The side that has not.
+
+use super::wire::{self, Request};
+use crate::address::{GrantBlock, GrantGeometry, GrantPage};
+use crate::error::LevelError;
+use crate::grant::Grant;
+use crate::monitor::{BlockLook, GrantRequest};
+use parking_lot::Mutex;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use weft_core::Nanos;
+use weft_core::codec::{Reader, Truncated};
+use weft_device::nand::Done;
+
+/// Allocates a grant of a monitor that another process serves at this path, and attaches to it.
+pub fn allocate(path: &Path, request: &GrantRequest) -> Result<Grant, LevelError> {
+    let GrantRequest { name, bytes, over_provisioning_permille } = request.clone();
+    let ask = Request::Allocate { name, bytes, over_provisioning_permille };
+    connect(path, &request.name, &ask)
+}
+
+/// Attaches to a grant of a monitor that another process serves at this path.
+pub fn attach(path: &Path, name: &str) -> Result<Grant, LevelError> {
+    connect(path, name, &Request::Attach { name: name.to_string() })
+}
+
+fn connect(path: &Path, name: &str, request: &Request) -> Result<Grant, LevelError> {
+    let stream = UnixStream::connect(path)
+        .map_err(|error| LevelError::Connection(format!("{}: {error}", path.display())))?;
+    let connection = Connection(Mutex::new(stream));
+    let geometry = connection.ask(request, wire::read_geometry)?;
+    Ok(Grant::remote(RemoteGrant { name: name.to_string(), geometry, connection }))
+}
+
+/// A grant whose monitor is in another process.
+#[derive(Debug)]
+pub(crate) struct RemoteGrant {
+    name: String,
+    geometry: GrantGeometry,
+    connection: Connection,
+}
+
+#[derive(Debug)]
+struct Connection(Mutex<UnixStream>);
+
+impl Connection {
+    /// Sends a request and reads what the answer to it has.
+    fn ask<T>(
+        &self,
+        request: &Request,
+        read: impl FnOnce(&mut Reader) -> Result<T, Truncated>,
+    ) -> Result<T, LevelError> {
+        let broken = |error: io::Error| LevelError::Connection(error.to_string());
+        let short = |error: Truncated| LevelError::Connection(error.to_string());
+        let mut stream = self.0.lock();
+        wire::send(&mut *stream, &request.encode()).map_err(broken)?;
+        let answer = wire::receive(&mut *stream).map_err(broken)?;
+        let answer = answer.ok_or_else(|| LevelError::Connection("it has ended the connection".into()))?;
+        let mut reader = Reader::new(&answer);
+        match reader.u8().map_err(short)? {
+            0 => read(&mut reader).map_err(short),
+            _ => Err(wire::read_error(&mut reader).map_err(short)?),
+        }
+    }
+}
+
+impl RemoteGrant {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn geometry(&self) -> &GrantGeometry {
+        &self.geometry
+    }
+
+    pub fn read(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<Done, LevelError> {
+        let request = Request::Read { issued, page, offset, data: data.len() as u32, oob: oob.len() as u32 };
+        self.connection.ask(&request, |reader| {
+            let done = wire::read_done(reader)?;
+            data.copy_from_slice(reader.bytes(data.len())?);
+            oob.copy_from_slice(reader.bytes(oob.len())?);
+            Ok(done)
+        })
+    }
+
+    pub fn program(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        data: &[u8],
+        oob: &[u8],
+    ) -> Result<Done, LevelError> {
+        let request = Request::Program { issued, page, data: data.to_vec(), oob: oob.to_vec() };
+        self.connection.ask(&request, wire::read_done)
+    }
+
+    pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
+        self.connection.ask(&Request::Erase { issued, block }, wire::read_done)
+    }
+
+    pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {
+        self.connection.ask(&Request::Look { block }, wire::read_look)
+    }
+
+    pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
+        self.connection.ask(&Request::FreeAt { block }, |reader| Ok(Nanos(reader.u64()?)))
+    }
+
+    pub fn sync(&self) -> Result<(), LevelError> {
+        self.connection.ask(&Request::Sync, |_| Ok(()))
+    }
+}

@@ -1,0 +1,158 @@
+//! The side that has the monitor.
+
+use super::wire::{self, Request};
+use crate::error::LevelError;
+use crate::grant::Grant;
+use crate::monitor::{GrantRequest, Monitor};
+use parking_lot::Mutex;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread::JoinHandle;
+use weft_core::codec::WriteFields;
+
+/// A monitor that is served. Dropping it ends all connections and removes the socket.
+#[derive(Debug)]
+pub struct MonitorServer {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    monitor: Arc<Monitor>,
+    ending: AtomicBool,
+    connections: Mutex<Vec<(UnixStream, JoinHandle<()>)>>,
+}
+
+impl MonitorServer {
+    /// Serves a monitor at a path. A socket there that nobody serves is replaced.
+    pub fn start(monitor: Arc<Monitor>, path: &Path) -> Result<MonitorServer, LevelError> {
+        let failed = |error: io::Error| LevelError::Connection(format!("{}: {error}", path.display()));
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
+                std::fs::remove_file(path).map_err(failed)?;
+                UnixListener::bind(path)
+            }
+            other => other,
+        }
+        .map_err(failed)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let shared =
+            Arc::new(Shared { monitor, ending: AtomicBool::new(false), connections: Mutex::default() });
+        let accepting = shared.clone();
+        let accepting = std::thread::spawn(move || accepting.accept(&listener));
+        Ok(MonitorServer { path: path.to_path_buf(), shared, accepting: Some(accepting) })
+    }
+}
+
+impl Drop for MonitorServer {
+    fn drop(&mut self) {
+        self.shared.ending.store(true, Release);
+        // Wakes the thread that accepts.
+        drop(UnixStream::connect(&self.path));
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+        for (stream, thread) in std::mem::take(&mut *self.shared.connections.lock()) {
+            let _ = stream.shutdown(Shutdown::Both);
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Shared {
+    fn accept(self: Arc<Shared>, listener: &UnixListener) {
+        for stream in listener.incoming() {
+            if self.ending.load(Acquire) {
+                return;
+            }
+            let accepted = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
+            let (ours, stream) = match accepted {
+                Ok(both) => both,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    continue;
+                }
+            };
+            let monitor = self.monitor.clone();
+            let thread = std::thread::spawn(move || {
+                if let Err(error) = serve(&monitor, stream) {
+                    tracing::warn!(%error, "a connection ended badly");
+                }
+            });
+            let mut connections = self.connections.lock();
+            connections.retain(|(_, thread)| !thread.is_finished());
+            connections.push((ours, thread));
+        }
+    }
+}
+
+/// Answers one client until it is gone.
+fn serve(monitor: &Arc<Monitor>, mut stream: UnixStream) -> io::Result<()> {
+    let mut grant = None;
+    while let Some(raw) = wire::receive(&mut stream)? {
+        let unknown = || io::Error::new(io::ErrorKind::InvalidData, "an unknown request");
+        let request = Request::decode(&raw).map_err(|_| unknown())?.ok_or_else(unknown)?;
+        let mut answer = vec![0];
+        if let Err(error) = answer_to(monitor, &mut grant, request, &mut answer) {
+            answer = vec![1];
+            wire::put_error(&mut answer, &error);
+        }
+        wire::send(&mut stream, &answer)?;
+    }
+    Ok(())
+}
+
+fn answer_to(
+    monitor: &Arc<Monitor>,
+    grant: &mut Option<Grant>,
+    request: Request,
+    answer: &mut Vec<u8>,
+) -> Result<(), LevelError> {
+    let attached = match &request {
+        Request::Attach { name } => Some(monitor.attach(name)?),
+        Request::Allocate { name, bytes, over_provisioning_permille } => {
+            let (name, bytes) = (name.clone(), *bytes);
+            let over_provisioning_permille = *over_provisioning_permille;
+            Some(monitor.allocate(&GrantRequest { name, bytes, over_provisioning_permille })?)
+        }
+        _ => None,
+    };
+    if let Some(attached) = attached {
+        wire::put_geometry(answer, attached.geometry());
+        *grant = Some(attached);
+        return Ok(());
+    }
+    let missing = || LevelError::BadRequest("no grant yet; attach to one first".into());
+    let grant = grant.as_ref().ok_or_else(missing)?;
+    match request {
+        Request::Read { issued, page, offset, data, oob } => {
+            let geometry = grant.geometry();
+            // Longer buffers are refused before any is made.
+            let most = |given: u32, most: u32| given.min(most.saturating_add(1)) as usize;
+            let mut data = vec![0; most(data, geometry.page_bytes)];
+            let mut oob = vec![0; most(oob, geometry.oob_bytes)];
+            let done = grant.read(issued, page, offset, &mut data, &mut oob)?;
+            wire::put_done(answer, done);
+            answer.extend_from_slice(&data);
+            answer.extend_from_slice(&oob);
+        }
+        Request::Program { issued, page, data, oob } => {
+            wire::put_done(answer, grant.program(issued, page, &data, &oob)?);
+        }
+        Request::Erase { issued, block } => wire::put_done(answer, grant.erase(issued, block)?),
+        Request::Look { block } => wire::put_look(answer, grant.look(block)?),
+        Request::FreeAt { block } => answer.put_u64(grant.free_at(block)?.0),
+        Request::Sync => grant.sync()?,
+        Request::Attach { .. } | Request::Allocate { .. } => {}
+    }
+    Ok(())
+}

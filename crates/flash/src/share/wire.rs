@@ -1,0 +1,306 @@
+//! Frames, and what is in them.
+
+use super::FRAME_BYTES_MAX;
+use crate::address::{GrantBlock, GrantGeometry, GrantPage};
+use crate::error::LevelError;
+use crate::monitor::BlockLook;
+use std::io::{self, Read, Write};
+use weft_core::Nanos;
+use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_device::nand::Done;
+
+/// What a client asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Request {
+    Attach { name: String },
+    Allocate { name: String, bytes: u64, over_provisioning_permille: u32 },
+    Read { issued: Nanos, page: GrantPage, offset: u32, data: u32, oob: u32 },
+    Program { issued: Nanos, page: GrantPage, data: Vec<u8>, oob: Vec<u8> },
+    Erase { issued: Nanos, block: GrantBlock },
+    Look { block: GrantBlock },
+    FreeAt { block: GrantBlock },
+    Sync,
+}
+
+pub(super) fn send(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
+    let mut frame = Vec::with_capacity(body.len() + 4);
+    frame.put_u32(body.len() as u32);
+    frame.extend_from_slice(body);
+    stream.write_all(&frame)
+}
+
+/// The next frame; `None` when the other side is gone.
+pub(super) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut length = [0; 4];
+    match stream.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let length = u32::from_le_bytes(length) as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(Some(body))
+}
+
+impl Request {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut raw = Vec::new();
+        match self {
+            Request::Attach { name } => {
+                raw.put_u8(1);
+                raw.put_string(name.as_bytes());
+            }
+            Request::Allocate { name, bytes, over_provisioning_permille } => {
+                raw.put_u8(2);
+                raw.put_string(name.as_bytes());
+                raw.put_u64(*bytes);
+                raw.put_u32(*over_provisioning_permille);
+            }
+            Request::Read { issued, page, offset, data, oob } => {
+                raw.put_u8(3);
+                raw.put_u64(issued.0);
+                put_page(&mut raw, *page);
+                [*offset, *data, *oob].into_iter().for_each(|field| raw.put_u32(field));
+            }
+            Request::Program { issued, page, data, oob } => {
+                raw.put_u8(4);
+                raw.put_u64(issued.0);
+                put_page(&mut raw, *page);
+                raw.put_string(data);
+                raw.put_string(oob);
+            }
+            Request::Erase { issued, block } => {
+                raw.put_u8(5);
+                raw.put_u64(issued.0);
+                put_page(&mut raw, block.page(0));
+            }
+            Request::Look { block } => {
+                raw.put_u8(6);
+                put_page(&mut raw, block.page(0));
+            }
+            Request::FreeAt { block } => {
+                raw.put_u8(7);
+                put_page(&mut raw, block.page(0));
+            }
+            Request::Sync => raw.put_u8(8),
+        }
+        raw
+    }
+
+    /// A request; `None` when it is of no known kind.
+    pub fn decode(raw: &[u8]) -> Result<Option<Request>, Truncated> {
+        let mut reader = Reader::new(raw);
+        let reader = &mut reader;
+        let text = |reader: &mut Reader| -> Result<String, Truncated> {
+            Ok(String::from_utf8_lossy(reader.string()?).into_owned())
+        };
+        Ok(Some(match reader.u8()? {
+            1 => Request::Attach { name: text(reader)? },
+            2 => Request::Allocate {
+                name: text(reader)?,
+                bytes: reader.u64()?,
+                over_provisioning_permille: reader.u32()?,
+            },
+            3 => Request::Read {
+                issued: Nanos(reader.u64()?),
+                page: read_page(reader)?,
+                offset: reader.u32()?,
+                data: reader.u32()?,
+                oob: reader.u32()?,
+            },
+            4 => Request::Program {
+                issued: Nanos(reader.u64()?),
+                page: read_page(reader)?,
+                data: reader.string()?.to_vec(),
+                oob: reader.string()?.to_vec(),
+            },
+            5 => Request::Erase { issued: Nanos(reader.u64()?), block: read_page(reader)?.block },
+            6 => Request::Look { block: read_page(reader)?.block },
+            7 => Request::FreeAt { block: read_page(reader)?.block },
+            8 => Request::Sync,
+            _ => return Ok(None),
+        }))
+    }
+}
+
+fn put_page(raw: &mut Vec<u8>, page: GrantPage) {
+    let GrantPage { block: GrantBlock { channel, lun, block }, page } = page;
+    [channel, lun, block, page].into_iter().for_each(|field| raw.put_u32(field));
+}
+
+fn read_page(reader: &mut Reader) -> Result<GrantPage, Truncated> {
+    let block = GrantBlock { channel: reader.u32()?, lun: reader.u32()?, block: reader.u32()? };
+    Ok(block.page(reader.u32()?))
+}
+
+pub(super) fn put_done(raw: &mut Vec<u8>, done: Done) {
+    [done.began, done.moved, done.done].into_iter().for_each(|time| raw.put_u64(time.0));
+}
+
+pub(super) fn read_done(reader: &mut Reader) -> Result<Done, Truncated> {
+    Ok(Done { began: Nanos(reader.u64()?), moved: Nanos(reader.u64()?), done: Nanos(reader.u64()?) })
+}
+
+pub(super) fn put_look(raw: &mut Vec<u8>, look: BlockLook) {
+    raw.put_u32(look.programmed);
+    raw.put_u8(u8::from(look.erase_incomplete));
+    raw.put_u8(u8::from(look.retired));
+    raw.put_u32(look.erases);
+}
+
+pub(super) fn read_look(reader: &mut Reader) -> Result<BlockLook, Truncated> {
+    Ok(BlockLook {
+        programmed: reader.u32()?,
+        erase_incomplete: reader.u8()? == 1,
+        retired: reader.u8()? == 1,
+        erases: reader.u32()?,
+    })
+}
+
+pub(super) fn put_geometry(raw: &mut Vec<u8>, geometry: &GrantGeometry) {
+    raw.put_u32(geometry.luns_by_channel.len() as u32);
+    geometry.luns_by_channel.iter().for_each(|luns| raw.put_u32(*luns));
+    let GrantGeometry { blocks_per_lun, pages_per_block, page_bytes, oob_bytes, .. } = *geometry;
+    [blocks_per_lun, pages_per_block, page_bytes, oob_bytes].into_iter().for_each(|field| raw.put_u32(field));
+    raw.put_u64(geometry.capacity_bytes);
+    raw.put_u32(geometry.over_provisioning_permille);
+}
+
+pub(super) fn read_geometry(reader: &mut Reader) -> Result<GrantGeometry, Truncated> {
+    let luns_by_channel =
+        (0..reader.u32()?).map(|_| reader.u32()).collect::<Result<Vec<u32>, Truncated>>()?;
+    Ok(GrantGeometry {
+        luns_by_channel,
+        blocks_per_lun: reader.u32()?,
+        pages_per_block: reader.u32()?,
+        page_bytes: reader.u32()?,
+        oob_bytes: reader.u32()?,
+        capacity_bytes: reader.u64()?,
+        over_provisioning_permille: reader.u32()?,
+    })
+}
+
+/// Texts that errors have by reference.
+const PARTS: [&str; 4] = ["channel", "LUN", "block", "page"];
+const WHATS: [&str; 2] = ["data", "out-of-band bytes"];
+
+/// Errors that levels tell apart go field by field, all others as their text.
+pub(super) fn put_error(raw: &mut Vec<u8>, error: &LevelError) {
+    let number =
+        |texts: &[&str], text: &str| texts.iter().position(|other| *other == text).unwrap_or(0) as u32;
+    let at = |raw: &mut Vec<u8>, kind: u8, page: GrantPage, fields: [u32; 3]| {
+        raw.put_u8(kind);
+        put_page(raw, page);
+        fields.into_iter().for_each(|field| raw.put_u32(field));
+    };
+    match error {
+        LevelError::OutsideGrant { address, part, given, limit } => {
+            at(raw, 1, *address, [number(&PARTS, part), *given, *limit]);
+        }
+        LevelError::WrongLength { address, what, given, wanted } => {
+            at(raw, 2, *address, [number(&WHATS, what), *given as u32, *wanted as u32]);
+        }
+        LevelError::OutOfOrder { address, next } => at(raw, 3, *address, [*next, 0, 0]),
+        LevelError::AlreadyProgrammed { address } => at(raw, 4, *address, [0; 3]),
+        LevelError::NotProgrammed { address, programmed } => at(raw, 5, *address, [*programmed, 0, 0]),
+        LevelError::EraseIncomplete { block } => at(raw, 6, block.page(0), [0; 3]),
+        LevelError::BlockRetired { block } => at(raw, 7, block.page(0), [0; 3]),
+        LevelError::Unreadable { address, done, .. } => {
+            at(raw, 8, *address, [done.0 as u32, (done.0 >> 32) as u32, 0]);
+        }
+        LevelError::PowerLost => at(raw, 9, GrantPage::default(), [0; 3]),
+        LevelError::NoFreeLuns { wanted, free } => {
+            at(raw, 10, GrantPage::default(), [(*wanted).min(u64::from(u32::MAX)) as u32, *free, 0]);
+        }
+        LevelError::NoSuchGrant(name) => named(raw, 11, name),
+        LevelError::GrantExists(name) => named(raw, 12, name),
+        LevelError::GrantInUse(name) => named(raw, 13, name),
+        other => named(raw, 14, &other.to_string()),
+    }
+}
+
+fn named(raw: &mut Vec<u8>, kind: u8, text: &str) {
+    raw.put_u8(kind);
+    raw.put_string(text.as_bytes());
+}
+
+pub(super) fn read_error(reader: &mut Reader) -> Result<LevelError, Truncated> {
+    let kind = reader.u8()?;
+    if kind > 10 {
+        let text = String::from_utf8_lossy(reader.string()?).into_owned();
+        return Ok(match kind {
+            11 => LevelError::NoSuchGrant(text),
+            12 => LevelError::GrantExists(text),
+            13 => LevelError::GrantInUse(text),
+            _ => LevelError::Remote(text),
+        });
+    }
+    let address = read_page(reader)?;
+    let (a, b, c) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let block = address.block;
+    Ok(match kind {
+        1 => {
+            let part = PARTS.get(a as usize).copied().unwrap_or("page");
+            LevelError::OutsideGrant { address, part, given: b, limit: c }
+        }
+        2 => {
+            let what = WHATS.get(a as usize).copied().unwrap_or("data");
+            LevelError::WrongLength { address, what, given: b as usize, wanted: c as usize }
+        }
+        3 => LevelError::OutOfOrder { address, next: a },
+        4 => LevelError::AlreadyProgrammed { address },
+        5 => LevelError::NotProgrammed { address, programmed: a },
+        6 => LevelError::EraseIncomplete { block },
+        7 => LevelError::BlockRetired { block },
+        8 => {
+            let done = Nanos(u64::from(b) << 32 | u64::from(a));
+            LevelError::Unreadable { address, why: "the flash could not read it", done }
+        }
+        9 => LevelError::PowerLost,
+        _ => LevelError::NoFreeLuns { wanted: u64::from(a), free: b },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_errors_are_read_back_and_no_cut_of_them_panics() {
+        let block = GrantBlock { channel: 1, lun: 2, block: 3 };
+        let (page, issued) = (block.page(4), Nanos(1 << 40));
+        for request in [
+            Request::Attach { name: "a".into() },
+            Request::Allocate { name: "b".into(), bytes: 7, over_provisioning_permille: 70 },
+            Request::Read { issued, page, offset: 1, data: 2, oob: 3 },
+            Request::Program { issued, page, data: vec![1; 9], oob: vec![2; 3] },
+            Request::Erase { issued, block },
+            Request::Look { block },
+            Request::FreeAt { block },
+            Request::Sync,
+        ] {
+            let raw = request.encode();
+            assert_eq!(Request::decode(&raw), Ok(Some(request)));
+            (0..raw.len()).for_each(|at| assert!(Request::decode(&raw[..at]).is_err()));
+        }
+        assert_eq!(Request::decode(&[99]), Ok(None));
+        for error in [
+            LevelError::OutsideGrant { address: page, part: "LUN", given: 5, limit: 2 },
+            LevelError::WrongLength { address: page, what: "out-of-band bytes", given: 61, wanted: 60 },
+            LevelError::OutOfOrder { address: page, next: 3 },
+            LevelError::NotProgrammed { address: page, programmed: 1 },
+            LevelError::BlockRetired { block },
+            LevelError::NoFreeLuns { wanted: 3, free: 1 },
+            LevelError::GrantInUse("x".into()),
+            LevelError::LogFull("a test"),
+        ] {
+            let mut raw = Vec::new();
+            put_error(&mut raw, &error);
+            assert_eq!(read_error(&mut Reader::new(&raw)).unwrap().to_string(), error.to_string());
+            (0..raw.len()).for_each(|at| assert!(read_error(&mut Reader::new(&raw[..at])).is_err()));
+        }
+    }
+}

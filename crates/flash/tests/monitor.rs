@@ -1,0 +1,212 @@
+//! Grants: allotment, isolation, persistence, bad blocks, several tenants at once.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use support::{Random, device, geometry};
+use weft_core::Nanos;
+use weft_device::FaultPlan;
+use weft_device::nand::{Fault, FlashSetup, OpenChannel};
+use weft_flash::monitor::LevelPolicy;
+use weft_flash::{GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, RawLevel};
+
+const T: Nanos = Nanos(0);
+
+fn request(name: &str, bytes: u64, permille: u32) -> GrantRequest {
+    GrantRequest { name: name.into(), bytes, over_provisioning_permille: permille }
+}
+
+fn block(channel: u32, lun: u32, block: u32) -> GrantBlock {
+    GrantBlock { channel, lun, block }
+}
+
+fn format(device: OpenChannel) -> (Arc<OpenChannel>, Arc<Monitor>) {
+    let device = Arc::new(device);
+    let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
+    (device, monitor)
+}
+
+#[test]
+fn luns_are_allotted_round_the_channels_and_over_provisioning_counts() {
+    let (device, monitor) = format(device(4, 2, 16, 8));
+    let lun = monitor.lun_bytes();
+    let a = monitor.allocate(&request("a", 3 * lun, 0)).unwrap();
+    assert_eq!(a.geometry().luns_by_channel, [1, 1, 1]);
+    let b = monitor.allocate(&request("b", 3 * lun, 250)).unwrap();
+    assert_eq!(b.geometry().luns(), 4);
+    let channels: Vec<u32> = monitor.grants().iter().flat_map(|g| &g.luns).map(|lun| lun % 4).collect();
+    assert_eq!(channels[..3].iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+    assert_eq!(monitor.free_luns(), 1);
+    let refused = monitor.allocate(&request("c", 2 * lun, 0));
+    assert!(matches!(refused, Err(LevelError::NoFreeLuns { wanted: 2, free: 1 })), "{refused:?}");
+    assert!(matches!(monitor.allocate(&request("a", 1, 0)), Err(LevelError::GrantExists(_))));
+    assert!(matches!(monitor.attach("a"), Err(LevelError::GrantInUse(_))));
+    assert!(matches!(monitor.attach("x"), Err(LevelError::NoSuchGrant(_))));
+    drop(a);
+    monitor.release("a").unwrap();
+    assert_eq!(monitor.free_luns(), 4);
+    device.verify_identity().unwrap();
+}
+
+#[test]
+fn an_address_outside_the_grant_is_an_error_of_its_own_and_touches_nothing() {
+    let (device, monitor) = format(device(2, 2, 16, 8));
+    let raw = RawLevel::new(monitor.allocate(&request("a", 1, 0)).unwrap());
+    let blocks = raw.geometry().blocks_per_lun;
+    let before = device.counters();
+    for outside in [block(1, 0, 0), block(0, 1, 0), block(0, 0, blocks)] {
+        let refused = raw.page_write(T, outside.page(0), &[0; 4096], &[]);
+        assert!(matches!(refused, Err(LevelError::OutsideGrant { .. })), "{refused:?}");
+        assert!(matches!(raw.block_erase(T, outside), Err(LevelError::OutsideGrant { .. })));
+        let refused = raw.page_read(T, outside.page(0), 0, &mut [0; 16], &mut []);
+        assert!(matches!(refused, Err(LevelError::OutsideGrant { .. })));
+    }
+    assert_eq!(device.counters(), before);
+}
+
+#[test]
+fn grants_and_data_are_there_after_reopening_and_a_new_tenant_sees_nothing_of_the_last() {
+    let (device, monitor) = format(device(2, 2, 16, 8));
+    let lun = monitor.lun_bytes();
+    {
+        let raw = RawLevel::new(monitor.allocate(&request("a", 2 * lun, 0)).unwrap());
+        raw.page_write(T, block(1, 0, 3).page(0), &[7; 4096], b"mine").unwrap();
+    }
+    drop(monitor);
+    let monitor = Monitor::open(device.clone()).unwrap();
+    assert_eq!(monitor.grants().len(), 1);
+    {
+        let raw = RawLevel::new(monitor.attach("a").unwrap());
+        let (mut data, mut oob) = ([0; 4096], [0; 4]);
+        raw.page_read(T, block(1, 0, 3).page(0), 0, &mut data, &mut oob).unwrap();
+        assert_eq!((data[4095], &oob), (7, b"mine"));
+    }
+    monitor.release("a").unwrap();
+    let raw = RawLevel::new(monitor.allocate(&request("b", 4 * lun, 0)).unwrap());
+    for (channel, lun) in raw.geometry().lun_list() {
+        for number in 0..raw.geometry().blocks_per_lun {
+            assert_eq!(raw.look(block(channel, lun, number)).unwrap().programmed, 0);
+        }
+    }
+    device.verify_identity().unwrap();
+}
+
+#[test]
+fn a_device_without_a_monitor_and_one_that_pairs_pages_are_refused() {
+    let plain = Arc::new(device(2, 1, 16, 8));
+    assert!(matches!(Monitor::open(plain), Err(LevelError::NotFormatted(_))));
+    let mut setup = FlashSetup::new(geometry(2, 1, 16, 8));
+    setup.pairing = Some(weft_device::nand::Pairing::mlc());
+    let paired = Arc::new(OpenChannel::memory(&setup).unwrap());
+    assert!(matches!(Monitor::format(paired, MonitorSetup::default()), Err(LevelError::BadRequest(_))));
+}
+
+#[test]
+fn bad_blocks_are_replaced_with_what_they_held_until_spares_run_out() {
+    let plan = FaultPlan { seed: 1, factory_bad_blocks: 60_000, ..FaultPlan::default() };
+    let device = Arc::new(device(2, 1, 64, 8).with_faults(plan));
+    assert!(!device.bad_blocks().is_empty());
+    let monitor = Monitor::format(device.clone(), MonitorSetup { spares_per_lun: 8 }).unwrap();
+    let raw = RawLevel::new(monitor.allocate(&request("a", 2 * monitor.lun_bytes(), 0)).unwrap());
+    let at = block(0, 0, 5);
+    for n in 0..4 {
+        raw.page_write(T, at.page(n), &[n as u8 + 1; 4096], &[n as u8]).unwrap();
+    }
+    let fail_program = |page| {
+        let physical = device.shape().all_blocks().find(|b| {
+            let mut data = [0; 1];
+            device.block_info(*b).unwrap().programmed == 4
+                && device.read(T, b.page(3), 0, &mut data, &mut []).is_ok()
+                && data[0] == 4
+        });
+        device.inject(Fault::Program(physical.unwrap().page(page))).unwrap();
+    };
+    fail_program(4);
+    raw.page_write(T, at.page(4), &[5; 4096], &[4]).unwrap();
+    for n in 0..5 {
+        let (mut data, mut oob) = ([0; 4096], [0; 1]);
+        raw.page_read(T, at.page(n), 0, &mut data, &mut oob).unwrap();
+        assert_eq!((data[100], oob[0]), (n as u8 + 1, n as u8));
+    }
+    assert_eq!(raw.look(at).unwrap().programmed, 5);
+    device.verify_identity().unwrap();
+    let grown = device.counters().program_failures;
+    assert_eq!(grown, 1);
+}
+
+#[test]
+fn with_flash_that_fails_often_tenants_see_no_failure_while_there_are_spares_and_a_clear_one_after() {
+    let plan = FaultPlan { seed: 9, program_failures: 300, erase_failures: 1_000, ..FaultPlan::default() };
+    let device = Arc::new(device(2, 1, 64, 8).with_faults(plan));
+    let monitor = Monitor::format(device.clone(), MonitorSetup { spares_per_lun: 10 }).unwrap();
+    let raw = RawLevel::new(monitor.allocate(&request("a", 2 * monitor.lun_bytes(), 0)).unwrap());
+    let blocks = raw.geometry().blocks_per_lun;
+    let mut random = Random(3);
+    let mut written: Vec<Vec<u8>> = vec![Vec::new(); 2 * blocks as usize];
+    let mut retired = false;
+    for step in 0..60_000u32 {
+        let number = random.below(u64::from(2 * blocks)) as u32;
+        let at = block(number % 2, 0, number / 2);
+        let held = &mut written[number as usize];
+        let result = if held.len() == 8 {
+            raw.block_erase(T, at).map(|_| held.clear())
+        } else {
+            let value = step as u8;
+            raw.page_write(T, at.page(held.len() as u32), &[value; 4096], &[]).map(|_| held.push(value))
+        };
+        match result {
+            Ok(()) => {}
+            Err(LevelError::BlockRetired { .. }) => {
+                retired = true;
+                break;
+            }
+            Err(other) => panic!("{other}"),
+        }
+        for (page, value) in held.iter().enumerate() {
+            let mut data = [0; 1];
+            raw.page_read(T, at.page(page as u32), 7, &mut data, &mut []).unwrap();
+            assert_eq!(data[0], *value);
+        }
+    }
+    assert!(retired && device.bad_blocks().len() >= 10, "{}", device.bad_blocks().len());
+    device.verify_identity().unwrap();
+}
+
+#[test]
+fn tenants_on_threads_keep_their_data_while_luns_are_exchanged_under_them() {
+    let (device, monitor) = format(device(2, 2, 16, 8));
+    let lun = monitor.lun_bytes();
+    let tenants = ["a", "b", "c"].map(|name| monitor.allocate(&request(name, lun, 0)).unwrap());
+    std::thread::scope(|scope| {
+        for (number, grant) in tenants.into_iter().enumerate() {
+            scope.spawn(move || {
+                let raw = RawLevel::new(grant);
+                let rounds = if number == 0 { 400 } else { 20 };
+                for round in 0..rounds {
+                    let at = block(0, 0, round % raw.geometry().blocks_per_lun);
+                    raw.block_erase(T, at).unwrap();
+                    for page in 0..8 {
+                        let value = (number as u32 * 100 + round + page) as u8;
+                        raw.page_write(T, at.page(page), &[value; 4096], &[]).unwrap();
+                        let mut data = [0; 1];
+                        raw.page_read(T, at.page(page), 4095, &mut data, &mut []).unwrap();
+                        assert_eq!(data[0], value);
+                    }
+                }
+            });
+        }
+        let swaps: u32 = (0..50)
+            .map(|_| {
+                std::thread::yield_now();
+                monitor
+                    .level_wear(LevelPolicy { gap_erases_min: 1, ..LevelPolicy::default() }, T)
+                    .unwrap()
+                    .swaps
+            })
+            .sum();
+        assert!(swaps > 0);
+    });
+    device.verify_identity().unwrap();
+}
