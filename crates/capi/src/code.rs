@@ -1,0 +1,46 @@
+//! What functions return when they fail.
+
+use weft_flash::LevelError;
+
+/// An argument is a null pointer or cannot be.
+pub const WEFT_EINVAL: i32 = -1;
+/// The address is outside the grant, or in no range.
+pub const WEFT_EOUTSIDE: i32 = -2;
+/// The rules of flash forbid it: wrong order, programmed already, not programmed, not mapped.
+pub const WEFT_ERULE: i32 = -3;
+/// No flash, no block or no page is left for it.
+pub const WEFT_ENOSPC: i32 = -4;
+/// The page cannot be read, or the block is bad.
+pub const WEFT_EIO: i32 = -5;
+/// There is no such grant, or no monitor on the device.
+pub const WEFT_ENOENT: i32 = -6;
+/// There is such a grant, or somebody uses it or the device.
+pub const WEFT_EBUSY: i32 = -7;
+
+pub(crate) fn of(error: &LevelError) -> i32 {
+    match error {
+        LevelError::OutsideGrant { .. } | LevelError::NoRange { .. } => WEFT_EOUTSIDE,
+        LevelError::OutOfOrder { .. }
+        | LevelError::AlreadyProgrammed { .. }
+        | LevelError::NotProgrammed { .. }
+        | LevelError::EraseIncomplete { .. }
+        | LevelError::NotMapped(_) => WEFT_ERULE,
+        LevelError::NoFreeLuns { .. }
+        | LevelError::NoFreeBlock { .. }
+        | LevelError::TooManyMapped { .. }
+        | LevelError::BlockFull(_)
+        | LevelError::NoSpare { .. }
+        | LevelError::NoRoom { .. } => WEFT_ENOSPC,
+        LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_) => WEFT_ENOENT,
+        LevelError::GrantExists(_) | LevelError::GrantInUse(_) => WEFT_EBUSY,
+        LevelError::WrongLength { .. } | LevelError::BadRequest(_) => WEFT_EINVAL,
+        LevelError::BlockRetired { .. }
+        | LevelError::Unreadable { .. }
+        | LevelError::PowerLost
+        | LevelError::Connection(_)
+        | LevelError::Remote(_)
+        | LevelError::LogFull(_)
+        | LevelError::Damaged(_)
+        | LevelError::Device(_) => WEFT_EIO,
+    }
+}

@@ -1,0 +1,36 @@
+//! The last error of each thread.
+
+use crate::code;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use weft_flash::LevelError;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// The text of the calling thread's last error; empty when there was none. Valid until the thread's next error.
+#[unsafe(no_mangle)]
+pub extern "C" fn weft_error_message() -> *const c_char {
+    LAST.with(|last| last.borrow().as_ptr())
+}
+
+pub(crate) fn remember(text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    LAST.with(|last| *last.borrow_mut() = text);
+}
+
+/// 0, or the code of the error, whose text is remembered.
+pub(crate) fn status(result: Result<(), LevelError>) -> i32 {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            remember(&error.to_string());
+            code::of(&error)
+        }
+    }
+}
+
+pub(crate) fn null(what: &str) -> LevelError {
+    LevelError::BadRequest(format!("{what} is a null pointer; pass a valid one"))
+}

@@ -1,0 +1,189 @@
+//! The flash monitor.
+
+use crate::error::status;
+use crate::handle::{give, handle, put, take, text};
+use std::ffi::c_char;
+use std::path::Path;
+use std::sync::Arc;
+use weft_device::Geometry;
+use weft_device::nand::{FlashSetup, OpenChannel};
+use weft_flash::{Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup};
+
+/// A flash monitor.
+pub struct WeftMonitor(pub(crate) Arc<Monitor>);
+
+/// A grant, which becomes one of the levels.
+pub struct WeftGrant(pub(crate) Grant);
+
+/// A block of a grant.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WeftBlock {
+    /// Channel of the grant.
+    pub channel: u32,
+    /// LUN on the channel.
+    pub lun: u32,
+    /// Block in the LUN.
+    pub block: u32,
+}
+
+impl From<WeftBlock> for GrantBlock {
+    fn from(block: WeftBlock) -> GrantBlock {
+        GrantBlock { channel: block.channel, lun: block.lun, block: block.block }
+    }
+}
+
+impl From<GrantBlock> for WeftBlock {
+    fn from(block: GrantBlock) -> WeftBlock {
+        WeftBlock { channel: block.channel, lun: block.lun, block: block.block }
+    }
+}
+
+/// Makes a flash device of a preset (`bbssd`, `tlc`, `mlc`, `slc`, `qlc` or `zn540`) in an image file, or in memory when
+/// `path` is null, with a monitor on it. An existing file is refused.
+///
+/// # Safety
+/// Strings end with a zero byte; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_monitor_format(
+    path: *const c_char,
+    preset: *const c_char,
+    size_bytes: u64,
+    out: *mut *mut WeftMonitor,
+) -> i32 {
+    let made = || {
+        // SAFETY: the caller's promise.
+        let preset = unsafe { text(preset, "preset") }?;
+        let geometry = Geometry::preset(preset).map_err(weft_device::nand::FlashError::from)?;
+        let setup = FlashSetup::new(geometry.with_size(size_bytes));
+        let device = if path.is_null() {
+            OpenChannel::memory(&setup)?
+        } else {
+            // SAFETY: the caller's promise.
+            OpenChannel::create(Path::new(unsafe { text(path, "path") }?), &setup, false)?
+        };
+        let monitor = Monitor::format(Arc::new(device), MonitorSetup::default())?;
+        // SAFETY: the caller's promise.
+        unsafe { give(WeftMonitor(monitor), out) }
+    };
+    status(made())
+}
+
+/// Opens an image file with a monitor on it. One process at a time.
+///
+/// # Safety
+/// The path ends with a zero byte; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_monitor_open(path: *const c_char, out: *mut *mut WeftMonitor) -> i32 {
+    let opened = || {
+        // SAFETY: the caller's promise.
+        let device = OpenChannel::open(Path::new(unsafe { text(path, "path") }?))?;
+        let monitor = Monitor::open(Arc::new(device))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(WeftMonitor(monitor), out) }
+    };
+    status(opened())
+}
+
+/// Closes a monitor. Grants and levels of it may live on.
+///
+/// # Safety
+/// The handle is null or open, and no call on it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_monitor_close(monitor: *mut WeftMonitor) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take(monitor) });
+}
+
+/// Asks for flash: bytes, and over-provisioning in thousandths of them on top.
+///
+/// # Safety
+/// The handle is open; the name ends with a zero byte; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_allocate(
+    monitor: *const WeftMonitor,
+    name: *const c_char,
+    size_bytes: u64,
+    over_provisioning_permille: u32,
+    out: *mut *mut WeftGrant,
+) -> i32 {
+    let allocated = || {
+        // SAFETY: the caller's promise.
+        let (monitor, name) = unsafe { (handle(monitor, "monitor")?, text(name, "name")?) };
+        let request = GrantRequest { name: name.to_string(), bytes: size_bytes, over_provisioning_permille };
+        // SAFETY: the caller's promise.
+        unsafe { give(WeftGrant(monitor.0.allocate(&request)?), out) }
+    };
+    status(allocated())
+}
+
+/// Attaches to flash that was asked for earlier.
+///
+/// # Safety
+/// The handle is open; the name ends with a zero byte; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_attach(
+    monitor: *const WeftMonitor,
+    name: *const c_char,
+    out: *mut *mut WeftGrant,
+) -> i32 {
+    let attached = || {
+        // SAFETY: the caller's promise.
+        let (monitor, name) = unsafe { (handle(monitor, "monitor")?, text(name, "name")?) };
+        // SAFETY: the caller's promise.
+        unsafe { give(WeftGrant(monitor.0.attach(name)?), out) }
+    };
+    status(attached())
+}
+
+/// Gives flash back that nobody is attached to.
+///
+/// # Safety
+/// The handle is open; the name ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_release(monitor: *const WeftMonitor, name: *const c_char) -> i32 {
+    // SAFETY: the caller's promise.
+    let released = || unsafe { handle(monitor, "monitor")?.0.release(text(name, "name")?) };
+    status(released())
+}
+
+/// Lets go of a grant that has not become a level.
+///
+/// # Safety
+/// The handle is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_grant_close(grant: *mut WeftGrant) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take(grant) });
+}
+
+/// Exchanges worn, busy LUNs and fresh, quiet ones of any grants, up to `swaps_max` pairs; says how many it were.
+///
+/// # Safety
+/// The handle is open; `swaps` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_level_wear(
+    monitor: *const WeftMonitor,
+    swaps_max: u32,
+    swaps: *mut u32,
+) -> i32 {
+    let leveled = || {
+        // SAFETY: the caller's promise.
+        let monitor = unsafe { handle(monitor, "monitor") }?;
+        let policy = weft_flash::monitor::LevelPolicy { swaps_max, ..Default::default() };
+        let report = monitor.0.level_wear(policy, weft_core::Nanos(0))?;
+        // SAFETY: the caller's promise.
+        unsafe { put(report.swaps, swaps) }
+    };
+    status(leveled())
+}
+
+/// The grant of a handle, which is used up.
+///
+/// # Safety
+/// The handle is null or open.
+pub(crate) unsafe fn grant_of(grant: *mut WeftGrant) -> Result<Grant, LevelError> {
+    // SAFETY: the caller's promise.
+    let grant = unsafe { take(grant) }.ok_or_else(|| crate::error::null("grant"))?;
+    Ok(grant.0)
+}

@@ -1,0 +1,168 @@
+//! The policy level.
+
+use crate::error::status;
+use crate::handle::{Clocked, bytes, bytes_mut, give, handle, take};
+use crate::monitor::{WeftGrant, grant_of};
+use weft_core::{LifetimeGroup, StreamId, Tag};
+use weft_device::gc::VictimPolicy;
+use weft_flash::{LevelError, PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
+
+/// A grant at the policy level.
+pub struct WeftPolicy(Clocked<PolicyLevel>);
+
+/// The range is mapped page by page.
+pub const WEFT_FTL_PAGE: u32 = 0;
+/// The range is mapped block by block.
+pub const WEFT_FTL_BLOCK: u32 = 1;
+/// Cleaning takes the block with the fewest valid pages.
+pub const WEFT_GC_GREEDY: u32 = 0;
+/// Cleaning takes the block that was filled first.
+pub const WEFT_GC_FIFO: u32 = 1;
+/// Cleaning takes the block that has not changed for longest.
+pub const WEFT_GC_LRU: u32 = 2;
+/// Cleaning weighs valid pages and age.
+pub const WEFT_GC_COST_BENEFIT: u32 = 3;
+
+/// Makes a grant one of the policy level, anew (`create` not 0) or as it was left; the grant's handle is used up, also on
+/// failure.
+///
+/// # Safety
+/// The grant is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_policy_open(
+    grant: *mut WeftGrant,
+    create: i32,
+    out: *mut *mut WeftPolicy,
+) -> i32 {
+    let opened = || {
+        // SAFETY: the caller's promise.
+        let grant = unsafe { grant_of(grant) }?;
+        let level = match create {
+            0 => PolicyLevel::open(grant, PolicySetup::default()),
+            _ => PolicyLevel::create(grant, PolicySetup::default()),
+        }?;
+        // SAFETY: the caller's promise.
+        unsafe { give(WeftPolicy(Clocked::new(level)), out) }
+    };
+    status(opened())
+}
+
+/// Closes a policy level.
+///
+/// # Safety
+/// The handle is null or open, and no call on it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_policy_close(policy: *mut WeftPolicy) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take(policy) });
+}
+
+/// Sets up logical pages: how they are mapped, how they are cleaned, and over-provisioning in thousandths.
+///
+/// # Safety
+/// The handle is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_ioctl(
+    policy: *const WeftPolicy,
+    mapping: u32,
+    gc: u32,
+    start_page: u64,
+    pages: u64,
+    over_provisioning_permille: u32,
+) -> i32 {
+    let set_up = || {
+        let mapping = match mapping {
+            WEFT_FTL_PAGE => RangeMapping::Page,
+            WEFT_FTL_BLOCK => RangeMapping::Block,
+            other => {
+                return Err(LevelError::BadRequest(format!("mapping {other} is not known; use WEFT_FTL_*")));
+            }
+        };
+        let gc = match gc {
+            WEFT_GC_GREEDY => VictimPolicy::Greedy,
+            WEFT_GC_FIFO => VictimPolicy::Fifo,
+            WEFT_GC_LRU => VictimPolicy::Lru,
+            WEFT_GC_COST_BENEFIT => VictimPolicy::CostBenefit,
+            other => {
+                return Err(LevelError::BadRequest(format!("cleaning {other} is not known; use WEFT_GC_*")));
+            }
+        };
+        let range = RangePolicy { start: start_page, pages, mapping, gc, over_provisioning_permille };
+        // SAFETY: the caller's promise.
+        unsafe { handle(policy, "policy") }?.0.level.ftl_ioctl(&range)
+    };
+    status(set_up())
+}
+
+/// Reads whole pages.
+///
+/// # Safety
+/// The handle is open; `data` has so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_read(
+    policy: *const WeftPolicy,
+    page: u64,
+    data: *mut u8,
+    data_bytes: usize,
+) -> i32 {
+    let read = || {
+        // SAFETY: the caller's promise.
+        let (policy, data) = unsafe { (&handle(policy, "policy")?.0, bytes_mut(data, data_bytes)?) };
+        policy.advance(policy.level.ftl_read(policy.now(), page, data)?.done);
+        Ok(())
+    };
+    status(read())
+}
+
+/// Writes whole pages; data of different streams and lifetime groups is kept apart on the flash.
+///
+/// # Safety
+/// The handle is open; `data` has so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_write(
+    policy: *const WeftPolicy,
+    page: u64,
+    data: *const u8,
+    data_bytes: usize,
+    stream: u16,
+    lifetime_group: u16,
+) -> i32 {
+    let written = || {
+        // SAFETY: the caller's promise.
+        let (policy, data) = unsafe { (&handle(policy, "policy")?.0, bytes(data, data_bytes)?) };
+        let tag = Tag { stream: StreamId(stream), group: LifetimeGroup(lifetime_group), ..Tag::default() };
+        policy.advance(policy.level.ftl_write(policy.now(), page, data, tag)?.done);
+        Ok(())
+    };
+    status(written())
+}
+
+/// Forgets pages.
+///
+/// # Safety
+/// The handle is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_trim(policy: *const WeftPolicy, page: u64, pages: u64) -> i32 {
+    let trimmed = || {
+        // SAFETY: the caller's promise.
+        let policy = &unsafe { handle(policy, "policy") }?.0;
+        policy.advance(policy.level.trim(policy.now(), page, pages)?);
+        Ok(())
+    };
+    status(trimmed())
+}
+
+/// Makes trims durable.
+///
+/// # Safety
+/// The handle is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_flush(policy: *const WeftPolicy) -> i32 {
+    let flushed = || {
+        // SAFETY: the caller's promise.
+        let policy = &unsafe { handle(policy, "policy") }?.0;
+        policy.advance(policy.level.flush(policy.now())?);
+        Ok(())
+    };
+    status(flushed())
+}
