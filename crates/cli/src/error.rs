@@ -22,6 +22,9 @@ pub enum CliError {
     /// A modelled drive refused or cannot be made.
     #[error(transparent)]
     Drive(#[from] SsdError),
+    /// The flash monitor or a level on it refused.
+    #[error(transparent)]
+    Level(#[from] weft_flash::LevelError),
     /// The volume cannot be mounted, made, checked or closed.
     #[error("{image}: {source}")]
     Volume {

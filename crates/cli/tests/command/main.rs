@@ -10,6 +10,7 @@ mod errors;
 mod files;
 #[cfg(test)]
 mod flash;
+mod flash_levels;
 #[cfg(test)]
 mod format;
 #[cfg(test)]

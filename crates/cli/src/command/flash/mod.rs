@@ -1,10 +1,12 @@
 //! `weft flash`: modelled flash devices without a volume: what one is, and what a workload would do to it.
 
+mod bench;
 mod host_map;
 mod info;
 mod report;
 mod simulate;
 mod target;
+mod wear;
 mod workload;
 
 use crate::args::GeometryArgs;
@@ -24,6 +26,10 @@ pub enum FlashCommand {
     Create(CreateArgs),
     /// Run a workload or a block trace against a modelled device, in virtual time.
     Simulate(Box<simulate::SimulateArgs>),
+    /// Compare an application on the levels of flash.
+    Bench(bench::BenchArgs),
+    /// Show how worn each part of a device in an image file is.
+    Wear(wear::WearArgs),
 }
 
 /// The flash of a device without zones.
@@ -83,5 +89,7 @@ pub fn run(command: &FlashCommand) -> Result<(), CliError> {
         FlashCommand::Info(args) => info::run(args),
         FlashCommand::Create(args) => info::create(args),
         FlashCommand::Simulate(args) => simulate::run(args),
+        FlashCommand::Bench(args) => bench::run(args),
+        FlashCommand::Wear(args) => wear::run(args),
     }
 }

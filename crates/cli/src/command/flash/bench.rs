@@ -1,0 +1,60 @@
+//! `weft flash bench`: applications on the levels of flash, compared.
+
+use crate::command::stats::{json_line, print};
+use crate::error::CliError;
+use crate::table::{Align, Table};
+use clap::Args;
+use weft_core::units::format_size;
+use weft_flash::study::{Table1, table1};
+
+/// `weft flash bench`
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Table I of the Prism-SSD paper at small scale: what a slab cache copies and erases on each level.
+    #[arg(long, required = true)]
+    table1: bool,
+    /// Erase blocks of each of the 32 LUNs: the scale
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    blocks: u32,
+    /// What keys are drawn from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the comparison.
+pub fn run(args: &BenchArgs) -> Result<(), CliError> {
+    let table = table1(args.blocks, args.seed)?;
+    print(&if args.json { json_line(&table)? } else { text(&table) })
+}
+
+fn text(table: &Table1) -> String {
+    let mut rows = Table::new(&[
+        ("level", Align::Left),
+        ("items copied", Align::Right),
+        ("flash copied", Align::Right),
+        ("erases", Align::Right),
+        ("ratio", Align::Right),
+        ("in the paper", Align::Right),
+    ]);
+    for row in &table.rows {
+        rows.row([
+            row.level.to_string(),
+            format_size(row.item_copy_bytes),
+            format_size(row.flash_copy_bytes),
+            row.erases.to_string(),
+            format!("{:.3}", row.ratio),
+            format!("{:.3}", row.paper_ratio),
+        ]);
+    }
+    let set = table.rows.first().map_or(0, |row| row.set_bytes);
+    format!(
+        "{rows}\n{} of items were set in each row, on {} of flash in blocks of {}. Erases x block = bytes programmed in \
+         each.\n",
+        format_size(set),
+        format_size(table.flash_bytes),
+        format_size(table.block_bytes)
+    )
+}
