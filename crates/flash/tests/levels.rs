@@ -170,8 +170,8 @@ fn each_victim_policy_and_both_mappings_keep_data_on_flash_that_fails() {
     for (number, gc) in VictimPolicy::ALL.into_iter().enumerate() {
         let plan = FaultPlan {
             seed: number as u64,
-            program_failures: 600,
-            erase_failures: 1_000,
+            program_failures: 100,
+            erase_failures: 250,
             ..FaultPlan::default()
         };
         // Few spares, so that blocks are retired from the monitor's point of view too.

@@ -120,6 +120,13 @@ impl Monitor {
         Ok(Arc::new(Monitor { backend, layout, control, leveling }))
     }
 
+    /// The grants on a device, without opening its monitor: nothing is written.
+    ///
+    /// [`LevelError::NotFormatted`] when there is no monitor.
+    pub fn look(backend: &dyn Backend) -> Result<Vec<GrantInfo>, LevelError> {
+        Ok(Control::recover(backend)?.1.list())
+    }
+
     /// LUNs that are free.
     pub fn free_luns(&self) -> u32 {
         self.control.lock().free_luns(&self.layout).len() as u32

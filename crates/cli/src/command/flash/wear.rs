@@ -9,7 +9,6 @@ use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 use weft_device::nand::{FlashShape, OpenChannel};
 use weft_flash::{LevelError, Monitor};
 
@@ -64,7 +63,7 @@ struct LunRow {
 
 /// Shows the wear of a device.
 pub fn run(args: &WearArgs) -> Result<(), CliError> {
-    let device = Arc::new(OpenChannel::open(&args.image)?);
+    let device = OpenChannel::open(&args.image)?;
     let wear = look(&device)?;
     if let Some(path) = &args.svg {
         std::fs::write(path, svg(&wear)).map_err(|e| CliError::io("write", path, e))?;
@@ -75,7 +74,7 @@ pub fn run(args: &WearArgs) -> Result<(), CliError> {
     })
 }
 
-fn look(device: &Arc<OpenChannel>) -> Result<Wear, CliError> {
+fn look(device: &OpenChannel) -> Result<Wear, CliError> {
     let shape = device.shape();
     let grants = grants(device, &shape)?;
     let mut luns = Vec::new();
@@ -105,14 +104,14 @@ fn look(device: &Arc<OpenChannel>) -> Result<Wear, CliError> {
 }
 
 /// By LUN: the grant that has it, if there is a monitor on the device.
-fn grants(device: &Arc<OpenChannel>, shape: &FlashShape) -> Result<Vec<Option<String>>, CliError> {
+fn grants(device: &OpenChannel, shape: &FlashShape) -> Result<Vec<Option<String>>, CliError> {
     let mut grants = vec![None; shape.luns() as usize];
-    let monitor = match Monitor::open(device.clone()) {
-        Ok(monitor) => monitor,
+    let found = match Monitor::look(device) {
+        Ok(found) => found,
         Err(LevelError::NotFormatted(_) | LevelError::BadRequest(_)) => return Ok(grants),
         Err(other) => return Err(other.into()),
     };
-    for info in monitor.grants() {
+    for info in found {
         info.luns.iter().for_each(|lun| grants[*lun as usize] = Some(info.name.clone()));
     }
     Ok(grants)
