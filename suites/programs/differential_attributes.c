@@ -79,6 +79,7 @@ static void op_xattr(struct actor *a) {
   size_t room = PICK(a, 0, 1, 20, 4000), len = PICK(a, 0, 1, 5, 20, 100, 200);
   int fd = a_file(a), how = PICK(a, 0, 0, 0, XATTR_CREATE, XATTR_REPLACE, 3, 4), which = below(a, 3);
   if (one_in(a, 100)) { char *x = a->path[3]; memset(x, 'n', 300); memcpy(x, "user.", 5); x[PICK(a, 255, 256, 300)] = 0; name = x; }
+  if (too_long(p)) return;
   const char *s = which == 2 ? shown_fd(a, fd) : shown(a, p), *form = (const char *[]){"", "l", "f"}[which];
   ssize_t n = -1;
   switch (below(a, 5)) {

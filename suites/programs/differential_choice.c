@@ -119,7 +119,7 @@ off_t an_offset(struct actor *a) {
     case 0: return 0;
     case 1: return PICK(a, 1, 4095, 4096, 4097, 8192, 65536, 65535);
     case 2: return below(a, 100) * 4096;
-    case 3: return below(a, 40) * 4096 + PICK(a, -1, 1, 511, 512);
+    case 3: return (off_t)below(a, 40) * 4096 + PICK(a, -1, 1, 511, 512);
     case 4: return one_in(a, 8) ? -(off_t)below(a, 5000) - 1 : below(a, 1000);
     case 5: return one_in(a, 8) ? (off_t[]){LLONG_MAX, LLONG_MIN}[below(a, 2)] : below(a, 1000);
     case 6: case 7: case 8: return below(a, 200000);

@@ -123,7 +123,7 @@ static int seen(const char *path, const struct stat *st, int type, struct FTW *w
 
 static void op_walk(struct actor *a) {
   const char *p = a_path(a, A_DIR);
-  if (!p || !*p || too_long(p) || p[strlen(p) - 1] == '/') return;
+  if (!p || !*p || strlen(p) > PATH_MAX / 2 || p[strlen(p) - 1] == '/') return;
   walk.n = 0;
   int flags = PICK(a, FTW_PHYS, FTW_PHYS | FTW_DEPTH), r = nftw(p, seen, 8, flags);
   RECORDED(a, r, "nftw(%s, %d)", shown(a, p), flags);

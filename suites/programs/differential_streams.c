@@ -121,7 +121,7 @@ static void op_stream(struct actor *a) {
   const char *mode = modes[below(a, MODES)], *p = a_path(a, one_in(a, 10) ? A_LINK : A_FILE);
   static __thread char room[20000];
   struct stream s = {0};
-  if (!p) return;
+  if (!p || too_long(p)) return;
   if (one_in(a, 4)) {
     int from = a_file(a), fd = DESCRIPTOR(a, dup(from), "dup(%s)", shown_fd(a, from));
     if (fd < 0) return;
@@ -156,7 +156,7 @@ static void op_stream(struct actor *a) {
     default: {
       if (!one_in(a, 3)) break;
       const char *q = a_path(a, A_FILE);
-      if (!q) break;
+      if (!q || too_long(q)) break;
       mode = modes[below(a, MODES)];
       RECORDED(a, fflush(s.f), "fflush()");
       s.f = POINTER(a, freopen(q, mode, s.f), "freopen(%s, %s)", shown(a, q), mode);

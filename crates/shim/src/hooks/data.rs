@@ -373,7 +373,7 @@ hooks! {
         if !table::is_weft(from) && !table::is_weft(to) {
             return real::sendfile(to, from, from_at, len);
         }
-        if let Err(error) = check_send(from, from_at.as_ref(), to) {
+        if let Err(error) = check_send(from, from_at.as_ref(), to, len) {
             return fail(error);
         }
         signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), None, len))
@@ -441,7 +441,7 @@ fn check_copy(
 }
 
 /// What the kernel looks at before `sendfile` sends.
-fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int) -> Result<(), Errno> {
+fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int, len: size_t) -> Result<(), Errno> {
     let client = process::client()?;
     let from = match table::get(from) {
         None => {
@@ -470,7 +470,9 @@ fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int) -> Result<(), Err
             }
         }
     }
+    // Where nothing is sent it does not matter what from.
     if let Some(file) = from
+        && len != 0
         && client.fstat(file)?.mode & libc::S_IFMT != libc::S_IFREG
     {
         return Err(libc::EINVAL);
