@@ -279,6 +279,8 @@ pub fn write(
     changing(file, |client| {
         let written = act(client)?;
         let end = match offset {
+            // As in Linux, an offset does not keep O_APPEND from appending.
+            Some(_) if client.flags(file)? & libc::O_APPEND != 0 => client.fstat(file)?.size,
             Some(offset) => offset.saturating_add(written as u64),
             None => client.seek(file, 0, libc::SEEK_CUR)?,
         };

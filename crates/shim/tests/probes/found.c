@@ -111,7 +111,9 @@ static void maps(void) {
     memcpy(map + 4096, "changed", 7);
     TRY(msync(map, 8192, MS_SYNC | MS_ASYNC));
     TRY(msync(map, 8192, MS_SYNC));
+    memcpy(map, "kept", 4);
     TRY(pwrite(fd, "appended", 8, 0));
+    printf("beside what is appended: %.4s\n", map);
     TRY(munmap(map, 8192));
     struct stat st;
     fstat(fd, &st);
