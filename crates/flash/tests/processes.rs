@@ -72,9 +72,9 @@ fn processes_use_their_grants_at_once_and_what_a_killed_one_was_promised_is_ther
     let mut last = [0u64; 2];
     for (child, last) in children.iter_mut().zip(&mut last) {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let numbers = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse().ok());
-        *last = numbers.take(700).last().unwrap();
-        // SIGKILL, in the middle of something.
+        let mut numbers = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse().ok());
+        *last = numbers.by_ref().take(700).last().unwrap();
+        // SIGKILL, in the middle of something: its output is still open.
         child.kill().unwrap();
         child.wait().unwrap();
     }
