@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use support::{CutEverywhere, Random, campaign, device};
 use weft_core::{Nanos, StreamId, Tag};
+use weft_device::FaultPlan;
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::OpenChannel;
 use weft_flash::function::Mapping;
@@ -86,8 +87,12 @@ struct Rig {
 }
 
 fn rig(channels: u32, luns: u32, blocks: u32, pages: u32) -> Rig {
-    let cut = CutEverywhere::new(device(channels, luns, blocks, pages));
-    let monitor = Monitor::format(cut.clone(), MonitorSetup::default()).unwrap();
+    rig_on(device(channels, luns, blocks, pages), MonitorSetup::default())
+}
+
+fn rig_on(device: OpenChannel, setup: MonitorSetup) -> Rig {
+    let cut = CutEverywhere::new(device);
+    let monitor = Monitor::format(cut.clone(), setup).unwrap();
     Rig { cut, monitor, checks: Arc::default() }
 }
 
@@ -346,8 +351,7 @@ fn policy_get(level: &PolicyLevel, page: u64) -> u64 {
     version_of(page, &data)
 }
 
-fn policy_run(gc: VictimPolicy, seed: u64, operations: u64) {
-    let rig = rig(2, 1, 34, 4);
+fn policy_run(rig: Rig, gc: VictimPolicy, seed: u64, operations: u64) {
     let grant = rig.monitor.allocate(&request("ftl", 2, &rig.monitor)).unwrap();
     let level = PolicyLevel::create(grant, policy_setup()).unwrap();
     let range =
@@ -426,16 +430,26 @@ fn policy_run(gc: VictimPolicy, seed: u64, operations: u64) {
 
 #[test]
 fn the_policy_level_finds_every_page_that_was_acknowledged_with_greedy_cleaning() {
-    policy_run(VictimPolicy::Greedy, 13, operations(900));
+    policy_run(rig(2, 1, 34, 4), VictimPolicy::Greedy, 13, operations(900));
 }
 
 #[test]
 fn the_policy_level_finds_every_page_that_was_acknowledged_with_first_in_first_out_cleaning() {
-    policy_run(VictimPolicy::Fifo, 14, operations(600));
+    policy_run(rig(2, 1, 34, 4), VictimPolicy::Fifo, 14, operations(600));
 }
 
 /// A command that was under way: its tenant, its block, and what the block may hold instead.
 type UnderWay = (usize, u32, Vec<u64>);
+
+#[test]
+fn the_policy_level_finds_every_page_on_flash_that_fails_too() {
+    let plan = FaultPlan { seed: 5, program_failures: 4_000, erase_failures: 4_000, ..FaultPlan::default() };
+    let operations = operations(1_500).min(6_000);
+    let rig = rig_on(device(2, 1, 64, 4).with_faults(plan), MonitorSetup { spares_per_lun: 30 });
+    let device = rig.cut.clone();
+    policy_run(rig, VictimPolicy::CostBenefit, 16, operations);
+    assert!(!device.device.bad_blocks().is_empty());
+}
 
 #[test]
 fn exchanging_luns_loses_nothing_of_either_tenant() {

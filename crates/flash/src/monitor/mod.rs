@@ -17,7 +17,7 @@
 //!
 //! **Locks.** Each granted LUN has its table of places under a lock of its own, held shared by the commands of the
 //! application and exclusively while a block of it is replaced or exchanged. The log and the master copy of all tables
-//! are under one lock, [`Control`]. Order: tables, by grant and position; then control. A wear leveling run holds a
+//! are under one lock, that of control. Order: tables, by grant and position; then control. A wear leveling run holds a
 //! third lock from before these.
 
 mod attach;
