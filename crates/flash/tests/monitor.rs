@@ -210,3 +210,42 @@ fn tenants_on_threads_keep_their_data_while_luns_are_exchanged_under_them() {
     });
     device.verify_identity().unwrap();
 }
+
+#[test]
+fn power_cut_at_every_operation_of_allocating_and_releasing_leaks_no_lun() {
+    let mut cuts = 0;
+    for operations in 0.. {
+        let (device, monitor) = format(device(2, 2, 12, 4));
+        let lun = monitor.lun_bytes();
+        let grant = monitor.allocate(&request("a", lun, 0)).unwrap();
+        // Something to erase when the LUNs are given to somebody else.
+        let raw = RawLevel::new(grant);
+        (0..5).for_each(|n| assert!(raw.page_write(T, block(0, 0, n).page(0), &[1; 4096], &[]).is_ok()));
+        drop(raw);
+        device.cut_after(operations, operations);
+        let run = || {
+            monitor.release("a")?;
+            monitor.allocate(&request("b", 4 * lun, 0)).map(|_| ())
+        };
+        let done = run().is_ok();
+        device.power_on();
+        drop(monitor);
+        let monitor = Monitor::open(device.clone()).unwrap();
+        let grants = monitor.grants();
+        let luns: usize = grants.iter().map(|grant| grant.luns.len()).sum();
+        assert_eq!(monitor.free_luns() as usize + luns, 4, "cut after {operations}");
+        assert!(grants.len() <= 1 && (!done || grants[0].name == "b"), "cut after {operations}: {grants:?}");
+        for grant in &grants {
+            monitor.attach(&grant.name).unwrap();
+        }
+        if grants.is_empty() {
+            monitor.allocate(&request("c", 4 * lun, 0)).unwrap();
+        }
+        device.verify_identity().unwrap();
+        if done {
+            break;
+        }
+        cuts += 1;
+    }
+    assert!(cuts >= 6, "{cuts}");
+}
