@@ -168,10 +168,11 @@ hooks! {
     }
 
     fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+        // The kernel looks at flags before it looks at paths, wherever they lead.
+        if flags & !libc::AT_REMOVEDIR != 0 {
+            return fail(libc::EINVAL);
+        }
         on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::unlinkat(dirfd, path, flags), |client, at, path| {
-            if flags & !libc::AT_REMOVEDIR != 0 {
-                return Err(libc::EINVAL);
-            }
             client.unlink(at, path, flags).map(|()| 0)
         })
     }

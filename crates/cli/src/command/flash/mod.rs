@@ -19,6 +19,11 @@ use weft_device::nand::FlashSetup;
 
 /// `weft flash`
 #[derive(Subcommand, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft flash info --preset tlc\n  weft flash create --size 1G nand.img\n  \
+    weft flash simulate --preset tlc --workload hot-cold --op 12.5 --json\n  weft flash bench --table1\n  \
+    weft flash wear nand.img"
+)]
 pub enum FlashCommand {
     /// Show a modelled flash device: its shape, its times, and what became of one in an image file.
     Info(InfoArgs),
