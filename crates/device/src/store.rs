@@ -145,18 +145,7 @@ impl Image {
         let found = read_up_to(&file, &mut page, 0).map_err(io)?;
         let header = Header::decode(&page[..found]).map_err(bad)?;
         let wanted = header::image_bytes(&header.geometry);
-        let length = file.metadata().map_err(io)?.len();
-        if length < wanted {
-            return Err(bad(format!(
-                "the file has {length} bytes, and the device needs {wanted}: it was cut short"
-            )));
-        }
-        file.read_exact_at(&mut page, SESSION_OFFSET).map_err(io)?;
-        let last = Session::decode(&page).ok_or_else(|| {
-            bad("the checksum of the session page does not match: the image is damaged".into())
-        })?;
-        let boot = sys::file::boot_id();
-        let host_crashed = !last.clean && boot != Some(last.boot);
+        let (last, host_crashed) = last_session(&file, path, wanted)?;
         let mut flushed = Vec::new();
         if host_crashed {
             let mut bytes = vec![0; log::log_bytes(&header.geometry) as usize];
@@ -168,8 +157,11 @@ impl Image {
             Use::Look => Table::map_private,
         };
         let table = map(&file, header.id, header.geometry.zones()).map_err(io)?;
-        let session =
-            Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens.wrapping_add(1) };
+        let session = Session {
+            clean: false,
+            boot: sys::file::boot_id().unwrap_or_default(),
+            opens: last.opens.wrapping_add(1),
+        };
         let base = header::data_offset(header.geometry.zones());
         let stride = header.geometry.zone_bytes;
         let (log, changes) = match purpose {
@@ -306,6 +298,25 @@ fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) 
         progress(done, total);
     }
     file.sync_all()
+}
+
+/// How an image of `wanted` bytes was last used, and whether the host has crashed since.
+pub fn last_session(file: &File, path: &Path, wanted: u64) -> Result<(Session, bool), DeviceError> {
+    let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
+    let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
+    let length = file.metadata().map_err(io)?.len();
+    if length < wanted {
+        return Err(bad(format!(
+            "the file has {length} bytes, and the device needs {wanted}: it was cut short; restore it"
+        )));
+    }
+    let mut page = vec![0u8; header::PAGE_BYTES];
+    file.read_exact_at(&mut page, SESSION_OFFSET).map_err(io)?;
+    let last = Session::decode(&page).ok_or_else(|| {
+        bad("the checksum of the session page does not match: the image is damaged; restore it".into())
+    })?;
+    let host_crashed = !last.clean && sys::file::boot_id() != Some(last.boot);
+    Ok((last, host_crashed))
 }
 
 /// Reads as much as there is, up to the length of `out`.

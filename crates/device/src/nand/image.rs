@@ -9,7 +9,7 @@ use crate::geometry::Geometry;
 use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset, seal, sealed};
 use crate::image::slot::{CONTENT_WORDS, Content, Trust};
 use crate::image::table::Table;
-use crate::store::{lock, read_up_to};
+use crate::store::{last_session, lock, read_up_to};
 use crate::sys;
 use crate::sys::file::LockedFile;
 use crate::timing::Timing;
@@ -137,19 +137,7 @@ impl FlashImage {
         let (id, setup) = decode_header(&page[..found]).map_err(bad)?;
         setup.validate()?;
         let layout = Layout::new(&setup.shape())?;
-        let length = file.metadata().map_err(io)?.len();
-        if length < layout.image_bytes() {
-            let wanted = layout.image_bytes();
-            return Err(bad(format!(
-                "the file has {length} bytes, and the device needs {wanted}: it was cut short; restore it"
-            )));
-        }
-        file.read_exact_at(&mut page, SESSION_OFFSET).map_err(io)?;
-        let last = Session::decode(&page).ok_or_else(|| {
-            bad("the checksum of the session page does not match: the image is damaged; restore it".into())
-        })?;
-        let boot = sys::file::boot_id();
-        let host_crashed = !last.clean && boot != Some(last.boot);
+        let (last, host_crashed) = last_session(&file, path, layout.image_bytes())?;
         let trust = if host_crashed { Trust::AfterHostCrash } else { Trust::Strict };
         let table = Table::map(&file, id, layout.blocks).map_err(io)?;
         let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
@@ -175,7 +163,11 @@ impl FlashImage {
         }
         let counters = table.counters(trust).filter(|(counters, _)| counters[0] <= COUNT_MAX);
         let (counters, slot) = counters.ok_or_else(|| damaged("the counters".into()))?;
-        let session = Session { clean: false, boot: boot.unwrap_or_default(), opens: last.opens + 1 };
+        let session = Session {
+            clean: false,
+            boot: sys::file::boot_id().unwrap_or_default(),
+            opens: last.opens.wrapping_add(1),
+        };
         file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
         file.sync_data().map_err(io)?;
         let (path, unsynced) = (path.to_path_buf(), AtomicBool::new(false));
