@@ -11,6 +11,7 @@ use weft_core::Nanos;
 use weft_device::Geometry;
 use weft_device::nand::{FlashSetup, Keep, OpenChannel};
 use weft_device::ssd::{Ssd, SsdSetup};
+use weft_device::workload::HostQueue;
 
 /// Seconds of the processor that this process has had, to a hundredth.
 fn cpu_seconds() -> f64 {
@@ -69,10 +70,12 @@ fn main() {
     let capacity = drive.capacity_blocks();
     let begun = cpu_seconds();
     let mut state = 1u64;
+    let mut queue = HostQueue::new(64, Nanos(0));
     for _ in 0..8 * capacity {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let block = ((state >> 33) * capacity) >> 31;
-        drive.write(Nanos(0), block, 1, &[], None).unwrap();
+        let issued = queue.admit();
+        queue.issued(drive.write(issued, block, 1, &[], None).unwrap());
     }
     let seconds = cpu_seconds() - begun;
     let flash = drive.flash_counters();

@@ -21,8 +21,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Nanos;
 
-/// Transfers that a channel remembers, to find gaps between them for later ones.
-const TRANSFERS_KNOWN: usize = 64;
+/// Transfers that a channel remembers, to find gaps between them for later ones. As many as tenants' clocks can lie apart:
+/// the cleaning of one large block is some hundred transfers that are issued at one moment, and what is forgotten counts as
+/// taken, which would make another tenant wait for all of them.
+const TRANSFERS_KNOWN: usize = 4096;
 
 /// The flash, with physical addresses. See the [module](super) for rules, time and locks.
 #[derive(Debug)]

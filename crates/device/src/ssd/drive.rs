@@ -17,7 +17,7 @@ use weft_core::hist::Histogram;
 use weft_core::{BLOCK_BYTES, Nanos};
 
 /// Transfers that a link remembers, to find gaps between them.
-const TRANSFERS_KNOWN: usize = 64;
+const TRANSFERS_KNOWN: usize = 4096;
 
 /// What the drive's lock guards.
 #[derive(Debug)]
