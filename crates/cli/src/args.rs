@@ -112,6 +112,11 @@ impl GeometryArgs {
 
     /// The geometry; `size` wins over the file's.
     pub fn geometry(&self, size: Option<u64>) -> Result<Geometry, CliError> {
+        self.geometry_or(size, SIZE_DEFAULT)
+    }
+
+    /// The same, with another size of presets when nobody says one.
+    pub fn geometry_or(&self, size: Option<u64>, default: u64) -> Result<Geometry, CliError> {
         let mut geometry = match (&self.geometry, &self.preset) {
             (Some(path), _) => {
                 let text = std::fs::read_to_string(path).map_err(|e| CliError::io("geometry", path, e))?;
@@ -120,7 +125,7 @@ impl GeometryArgs {
             }
             (None, preset) => {
                 let name = preset.as_deref().unwrap_or("zn540");
-                Geometry::preset(name)?.with_size(size.unwrap_or(SIZE_DEFAULT))
+                Geometry::preset(name)?.with_size(size.unwrap_or(default))
             }
         };
         if let Some(text) = &self.zone_size {

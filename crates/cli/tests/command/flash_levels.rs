@@ -17,13 +17,76 @@ fn the_papers_table_is_printed_by_one_command_with_its_ratios() {
 }
 
 #[test]
-fn wear_is_shown_lun_by_lun_and_as_svg() {
+fn wear_is_shown_lun_by_lun_and_as_a_picture() {
     let bench = Bench::empty();
     bench.weft(&["flash", "create", "--preset", "bbssd", "--size", "1G", "f.img"]).success();
     let wear = bench.json(&["flash", "wear", "--json", "f.img"]);
     assert_eq!(wear["luns"].as_array().unwrap().len(), 64);
     assert_eq!((&wear["version"], &wear["erases_max"]), (&1.into(), &0.into()));
-    let text = bench.stdout(&["flash", "wear", "--svg", "f.svg", "f.img"]);
+    let text = bench.stdout(&["flash", "wear", "--picture", "f.svg", "f.img"]);
     assert!(text.lines().next().unwrap().starts_with("channel 0 LUN 0"), "{text}");
+    bench.weft(&["flash", "wear", "--picture", "f.png", "f.img"]).success();
+    assert!(std::fs::read_to_string(bench.path("f.svg")).unwrap().starts_with("<svg"));
+    assert!(std::fs::read(bench.path("f.png")).unwrap().starts_with(b"\x89PNG"));
+    bench.weft(&["flash", "wear", "--picture", "f.jpg", "f.img"]).failure().stderr(contains(".svg or .png"));
     bench.weft(&["flash", "wear", "no.img"]).failure().stderr(contains("weft flash create"));
+}
+
+/// A simulation of a level on a small device, as JSON.
+fn simulate(bench: &Bench, more: &[&str]) -> serde_json::Value {
+    let device = ["--preset", "bbssd", "--size", "1G", "--settle", "2", "--measure", "1"];
+    let args: Vec<&str> =
+        ["flash", "simulate", "--json"].iter().chain(&device).chain(more).copied().collect();
+    bench.json(&args)
+}
+
+#[test]
+fn under_uniform_writes_each_level_has_the_write_amplification_of_theory_and_counts_alike() {
+    let bench = Bench::empty();
+    for level in ["raw", "function", "policy"] {
+        let found = simulate(&bench, &["--level", level, "--gc", "fifo", "--op", "25", "--wear"]);
+        let (waf, theory) = (found["waf"].as_f64().unwrap(), found["theory"]["fifo"].as_f64().unwrap());
+        assert!((waf / theory - 1.0).abs() < 0.03, "{level}: {waf} of {theory}");
+        assert_eq!((&found["level"], &found["presentation"]), (&level.into(), &"open-channel".into()));
+        let bytes = |field: &str| found[field].as_u64().unwrap();
+        assert_eq!(bytes("host_bytes"), bytes("requests") * 4096);
+        assert!(bytes("media_bytes") >= bytes("host_bytes") + bytes("moved_bytes"), "{found}");
+        assert!(found["write"]["p99_ns"].as_u64() >= found["write"]["p50_ns"].as_u64());
+        let rows = found["wear"]["rows"].as_array().unwrap();
+        let erases = rows.iter().flat_map(|row| row["erases"].as_array().unwrap());
+        let all: u64 = erases.map(|erases| erases.as_u64().unwrap()).sum();
+        assert!(rows.len() == 64 && all >= bytes("erases") && all > 0, "{level}: {all}");
+    }
+}
+
+#[test]
+fn levels_take_skewed_workloads_traces_and_mappings_and_refuse_what_they_do_not_have() {
+    let bench = Bench::empty();
+    bench.file("a.csv", b"1,hm,0,Write,0,65536,1\n2,hm,0,Read,4096,4096,1\n");
+    for level in ["raw", "function", "policy"] {
+        let found = simulate(&bench, &["--level", level, "--trace", "a.csv"]);
+        assert_eq!((&found["host_bytes"], &found["read"]["count"]), (&65536.into(), &1.into()));
+        let zipf = simulate(&bench, &["--level", level, "--workload", "zipf", "--reads", "50", "--op", "25"]);
+        assert!(zipf["read"]["count"].as_u64().unwrap() > 1000 && zipf["theory"].is_null());
+    }
+    let hot = ["--level", "policy", "--workload", "hot-cold", "--op", "25", "--gc", "cost-benefit"];
+    let waf = |more: &[&str]| simulate(&bench, &[&hot[..], more].concat())["waf"].as_f64().unwrap();
+    assert!(waf(&["--handles", "2"]) < waf(&["--handles", "1"]), "streams that are kept apart copy less");
+    let blocks = ["--level", "policy", "--mapping", "block", "--workload", "sequential"];
+    let found = simulate(&bench, &blocks);
+    assert_eq!((&found["moved_bytes"], &found["alpha"]), (&0.into(), &serde_json::Value::Null));
+    for (args, says) in [
+        (&["--level", "raw", "--mapping", "block"][..], "--level policy"),
+        (&["--level", "policy", "--reserve", "5"], "--level function"),
+        (&["--level", "policy", "--presentation", "fdp"], "cannot be used with"),
+        (&["--level", "policy", "--size", "256M"], "make a larger device"),
+        (&["--picture", "a.gif"], ".svg or .png"),
+    ] {
+        let all = [&["flash", "simulate", "-q"], args].concat();
+        bench.weft(&all).failure().stderr(contains(says));
+    }
+    let text = bench.stdout(&[
+        "flash", "simulate", "-q", "--level", "raw", "--size", "1G", "--preset", "bbssd", "--wear",
+    ]);
+    assert!(text.starts_with("raw level") && text.contains("channel 7 LUN 7"), "{text}");
 }

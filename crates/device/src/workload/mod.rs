@@ -7,6 +7,8 @@ mod queue;
 mod synthetic;
 mod trace;
 
+use std::ops::Range;
+
 pub use queue::HostQueue;
 pub use synthetic::{Pattern, Synthetic, SyntheticSetup};
 pub use trace::{EXTENT_BLOCKS, Trace, TraceError, TraceFormat};
@@ -35,4 +37,22 @@ pub struct Request {
     pub stream: u16,
     /// When it was issued, in nanoseconds from the trace's start; 0 in a synthetic workload.
     pub at_ns: u64,
+}
+
+impl Request {
+    /// The pages of so many blocks that it is about: those that it touches; of a deallocation those that it covers.
+    ///
+    /// ```
+    /// # use weft_device::workload::{Action, Request};
+    /// let request = Request { action: Action::Write, block: 3, blocks: 6, stream: 0, at_ns: 0 };
+    /// assert_eq!(request.pages(4), 0..3);
+    /// assert_eq!(Request { action: Action::Deallocate, ..request }.pages(4), 1..2);
+    /// ```
+    pub fn pages(&self, page_blocks: u64) -> Range<u64> {
+        let end = self.block + u64::from(self.blocks);
+        match self.action {
+            Action::Deallocate => self.block.div_ceil(page_blocks)..end / page_blocks,
+            Action::Read | Action::Write => self.block / page_blocks..end.div_ceil(page_blocks),
+        }
+    }
 }

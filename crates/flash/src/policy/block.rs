@@ -339,6 +339,6 @@ impl BlockRange {
             note.flags = HOLE;
         }
         let data = if let Source::New(data) = source { data } else { copy.as_slice() };
-        turn.program(unit * self.slots + offset, data, note)
+        turn.program(unit * self.slots + offset, data, note, matches!(source, Source::Copy(_)))
     }
 }

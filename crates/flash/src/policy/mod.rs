@@ -20,7 +20,8 @@
 //! [`PolicyLevel::open`] puts the two together.
 //!
 //! **Locks.** One lock for the whole level: its calls follow each other. The flash works in parallel all the same, in
-//! virtual time: what several calls issue at one moment on different LUNs overlaps.
+//! virtual time: what several calls issue at one moment on different LUNs overlaps, and the cleaner issues all copies of a
+//! unit at once. A write is over when its own pages are programmed; it feels the cleaner on the LUNs that that keeps busy.
 //!
 //! [`ftl_ioctl`]: PolicyLevel::ftl_ioctl
 //! [`ftl_read`]: PolicyLevel::ftl_read
@@ -204,10 +205,7 @@ impl PolicyLevel {
         if state.ranges.len() == RANGES_MAX {
             return bad(format!("{RANGES_MAX} ranges are the most; use one of them for more pages"));
         }
-        let wanted = match policy.mapping {
-            RangeMapping::Page => page::units_for(policy, &state.flash, &self.setup),
-            RangeMapping::Block => block::units_for(policy, &state.flash),
-        };
+        let wanted = self.units_for(policy, &state.flash);
         if wanted > state.free.len() as u64 {
             let why = format!("it takes {wanted} units of flash and {} are free", state.free.len());
             return Err(LevelError::NoRoom { start: policy.start, why });
@@ -232,6 +230,39 @@ impl PolicyLevel {
         state.checkpoint(&self.setup, Nanos(0)).map(|_| ())
     }
 
+    fn units_for(&self, policy: &RangePolicy, flash: &Flash) -> u64 {
+        match policy.mapping {
+            RangeMapping::Page => page::units_for(policy, flash, &self.setup),
+            RangeMapping::Block => block::units_for(policy, flash),
+        }
+    }
+
+    /// Most pages that a range kept like this can have, with the units that are free now: its own `pages` do not matter.
+    /// 0 when there are too few units for any.
+    pub fn pages_max(&self, policy: &RangePolicy) -> u64 {
+        let state = self.state.lock();
+        let free = state.free.len() as u64;
+        let fits = |pages| self.units_for(&RangePolicy { pages, ..policy.clone() }, &state.flash) <= free;
+        let (mut most, mut too_many) = (0, free * u64::from(state.flash.slots_per_unit) + 1);
+        while too_many - most > 1 {
+            let middle = most + (too_many - most) / 2;
+            *(if fits(middle) { &mut most } else { &mut too_many }) = middle;
+        }
+        most
+    }
+
+    /// What write amplification of the range with this page depends on
+    /// ([`MapperSetup::alpha`](weft_device::gc::MapperSetup::alpha)); `None` when the page has no range or that is
+    /// block-mapped.
+    pub fn alpha(&self, page: u64) -> Option<f64> {
+        let state = self.state.lock();
+        let number = find(&state.ranges, page, 1).ok()?;
+        match &state.ranges[number].kind {
+            Kind::Page(range) => Some(range.alpha()),
+            Kind::Block(_) => None,
+        }
+    }
+
     /// Writes whole pages from a logical page on; they have to be in one range. Each page is durable when this returns,
     /// and when power goes each is as it was or as it was to be. The tag decides which open unit a page goes to.
     pub fn ftl_write(&self, issued: Nanos, page: u64, data: &[u8], tag: Tag) -> Result<Done, LevelError> {
@@ -240,7 +271,7 @@ impl PolicyLevel {
         let page_bytes = state.flash.geometry.page_bytes as usize;
         let pages = whole_pages(data.len(), page_bytes)?;
         let number = find(&state.ranges, page, pages)?;
-        let (mut moved, mut end) = (issued, issued);
+        let mut end = issued;
         for (at, data) in data.chunks(page_bytes).enumerate() {
             let Range { policy, units, kind } = &mut state.ranges[number];
             let local = page + at as u64 - policy.start;
@@ -251,13 +282,13 @@ impl PolicyLevel {
                 Kind::Block(range) => range.write(&mut turn, local, data),
             }
             .map_err(|error| page::level_error(error, policy.start))?;
-            (moved, end) = (moved.max(turn.now), end.max(turn.now));
+            end = end.max(turn.written);
             state.since_checkpoint += state.flash.programmed - before;
         }
         if state.since_checkpoint >= self.setup.checkpoint_pages {
             state.checkpoint(&self.setup, end)?;
         }
-        Ok(Done { began: issued, moved, done: end })
+        Ok(Done { began: issued, moved: end, done: end })
     }
 
     /// Reads whole pages from a logical page on, in one range. What was never written, or trimmed, is zeros.
@@ -306,7 +337,7 @@ impl PolicyLevel {
             }
             Kind::Block(range) => range.trim(&mut turn, first, pages)?,
         }
-        let end = turn.now;
+        let end = turn.settled;
         if state.trims.len() >= TRIMS_PENDING_MAX {
             return state.record_trims(&self.setup, end);
         }

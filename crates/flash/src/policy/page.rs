@@ -107,6 +107,11 @@ impl PageRange {
         self.mapper.block_use(unit).map_or(0, |(_, filled)| filled)
     }
 
+    /// What write amplification depends on.
+    pub fn alpha(&self) -> f64 {
+        self.mapper.setup().alpha()
+    }
+
     pub fn counts(&self) -> RangeCounts {
         let counts = self.mapper.counts();
         RangeCounts {
@@ -162,7 +167,8 @@ impl Media for RangeMedia<'_, '_> {
             sequence,
             unit: *unit,
         };
-        self.turn.program(to, if from.is_some() { &self.copy } else { self.data }, note)
+        let data = if from.is_some() { &self.copy } else { self.data };
+        self.turn.program(to, data, note, from.is_some())
     }
 
     fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {

@@ -194,17 +194,25 @@ fn snapshot_bytes_max(geometry: &GrantGeometry, units: u32) -> usize {
     geometry.pages() as usize * 4 + units as usize * 24 + super::RANGES_MAX * 40 + 1024
 }
 
-/// One call's work on the units of a range.
+/// One call's work on the units of a range. Everything is issued when the call is, and what needs something else is issued
+/// when that is over: a copy when its page has been read, an erase when all before it has been programmed. LUNs so work
+/// side by side, and a write waits for the cleaner only where it has its LUN.
 pub(super) struct Turn<'a> {
     pub flash: &'a mut Flash,
     pub units: &'a [u32],
     pub range: u16,
-    pub now: Nanos,
+    issued: Nanos,
+    /// When the page that was read last to be copied was there.
+    copy_read: Nanos,
+    /// When what the caller gave is programmed.
+    pub written: Nanos,
+    /// When everything is over.
+    pub settled: Nanos,
 }
 
 impl<'a> Turn<'a> {
-    pub fn new(flash: &'a mut Flash, units: &'a [u32], range: u16, now: Nanos) -> Turn<'a> {
-        Turn { flash, units, range, now }
+    pub fn new(flash: &'a mut Flash, units: &'a [u32], range: u16, issued: Nanos) -> Turn<'a> {
+        Turn { flash, units, range, issued, copy_read: issued, written: issued, settled: issued }
     }
 
     fn page(&self, slot: u32) -> GrantPage {
@@ -212,11 +220,17 @@ impl<'a> Turn<'a> {
         self.flash.slot_page(self.units[(slot / per_unit) as usize], slot % per_unit)
     }
 
-    /// Programs a slot of the range.
-    pub fn program(&mut self, slot: u32, data: &[u8], note: Note) -> Result<Outcome, LevelError> {
+    /// Programs a slot of the range, with the caller's data or with a copy of what was read last.
+    pub fn program(&mut self, slot: u32, data: &[u8], note: Note, copy: bool) -> Result<Outcome, LevelError> {
         self.flash.programmed += 1;
-        match self.flash.grant.program(self.now, self.page(slot), data, &note.encode()) {
-            Ok(done) => self.now = done.done,
+        let issued = if copy { self.copy_read } else { self.issued };
+        match self.flash.grant.program(issued, self.page(slot), data, &note.encode()) {
+            Ok(done) => {
+                self.settled = self.settled.max(done.done);
+                if !copy {
+                    self.written = self.written.max(done.done);
+                }
+            }
             Err(LevelError::BlockRetired { .. }) => return Ok(Outcome::Bad),
             Err(other) => return Err(other),
         }
@@ -227,13 +241,13 @@ impl<'a> Turn<'a> {
     pub fn read_for_copy(&mut self, slot: u32, page: u64, data: &mut [u8]) -> Result<Note, LevelError> {
         let mut raw = [0; Note::BYTES];
         let lost = Note { range: self.range, page, flags: LOST, ..Note::default() };
-        match self.flash.grant.read(self.now, self.page(slot), 0, data, &mut raw) {
+        match self.flash.grant.read(self.issued, self.page(slot), 0, data, &mut raw) {
             Ok(done) => {
-                self.now = done.done;
+                self.copy_read = done.done;
                 Ok(Note::decode(&raw).filter(|note| note.page == page).unwrap_or(lost))
             }
             Err(LevelError::Unreadable { done, .. }) => {
-                self.now = done;
+                self.copy_read = done;
                 data.fill(0);
                 Ok(lost)
             }
@@ -245,7 +259,7 @@ impl<'a> Turn<'a> {
     pub fn read_checked(&self, slot: u32, page: u64, data: &mut [u8]) -> Result<Nanos, LevelError> {
         let mut raw = [0; Note::BYTES];
         let address = self.page(slot);
-        let done = self.flash.grant.read(self.now, address, 0, data, &mut raw)?.done;
+        let done = self.flash.grant.read(self.issued, address, 0, data, &mut raw)?.done;
         match Note::decode(&raw) {
             Some(note) if note.range != self.range || note.page != page => Err(LevelError::Damaged(format!(
                 "{address} was to hold logical page {page} of range {} and holds page {} of range {}",
@@ -265,9 +279,9 @@ impl<'a> Turn<'a> {
     }
 
     pub fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {
-        let mut now = self.now;
+        let mut now = self.settled;
         let outcome = self.flash.erase(self.units[block as usize], &mut now);
-        self.now = now;
+        self.settled = now;
         outcome
     }
 }

@@ -1,21 +1,19 @@
-//! A page map in the host, on a zoned device or on open-channel flash: what a log-structured program does there, as
-//! simply as can be. It gives these presentations the same workloads that drives with a map of their own get.
+//! A page map in the host: what a log-structured program does on flash that does not map for it, as simply as can be. It
+//! gives zoned and open-channel devices, and the raw and function levels, the same workloads that drives with a map of
+//! their own get.
 //!
-//! On a zoned device a page is a block of 4 KiB and a block of the map is a zone. On open-channel flash they are a flash
-//! page and an erase block; several erase blocks are written in turns, so that LUNs work at the same time. A write of a
-//! part of a page writes the page.
+//! On a zoned device a page is a block of 4 KiB and a block of the map is a zone. On other flash they are a flash page and
+//! an erase block; several erase blocks are written in turns, so that LUNs work at the same time. A write of a part of a
+//! page writes the page.
 
+use super::heat::HeatRow;
+use super::host_flash::{Below, HostFlash, Slot};
 use super::target::Totals;
 use crate::error::CliError;
 use weft_core::hist::Summary;
-use weft_core::{BLOCK_BYTES, Nanos, Tag, ZoneId};
+use weft_core::{BLOCK_BYTES, Nanos};
 use weft_device::gc::{GcError, MapperSetup, Media, Outcome, PageMapper, VictimPolicy};
-use weft_device::nand::{FlashError, FlashSetup, FlashShape, Keep, OpenChannel, PageAddr};
 use weft_device::workload::{Action, Request};
-use weft_device::{Geometry, ZonedDevice, ZonedModel};
-
-/// Most erase blocks of open-channel flash that new data is written to in turns.
-const FRONTS_MAX: u64 = 64;
 
 /// How a map in the host works.
 pub struct MapChoice {
@@ -31,20 +29,12 @@ pub struct MapChoice {
     pub seed: u64,
 }
 
-/// Why flash below the map failed.
-#[derive(Debug, thiserror::Error)]
-enum Below {
-    #[error(transparent)]
-    Zoned(#[from] weft_device::DeviceError),
-    #[error(transparent)]
-    Open(#[from] FlashError),
-}
-
 impl From<GcError<Below>> for CliError {
     fn from(error: GcError<Below>) -> CliError {
         match error {
             GcError::Media(Below::Zoned(error)) => error.into(),
             GcError::Media(Below::Open(error)) => error.into(),
+            GcError::Media(Below::Level(error)) => error.into(),
             other => CliError::said(
                 other.to_string(),
                 "give a larger --size, a larger --op or a smaller --reserve",
@@ -53,15 +43,9 @@ impl From<GcError<Below>> for CliError {
     }
 }
 
-/// What lies below the map.
-enum Flash {
-    Zoned { device: Box<ZonedModel>, buffer: Vec<u8> },
-    Open(Box<OpenChannel>),
-}
-
 struct Host {
-    flash: Flash,
-    slots_per_block: u32,
+    flash: Box<dyn HostFlash>,
+    pages_per_block: u32,
     /// When the request under way was issued, and when it is complete.
     now: Nanos,
     done: Nanos,
@@ -79,38 +63,14 @@ pub struct HostMap {
 }
 
 impl HostMap {
-    /// A map on a zoned device in memory.
-    pub fn zoned(geometry: &Geometry, choice: &MapChoice) -> Result<HostMap, CliError> {
-        let device = ZonedModel::memory(geometry)?;
-        let info = device.info();
-        let flash = Flash::Zoned { device: Box::new(device), buffer: vec![0; BLOCK_BYTES] };
-        HostMap::new(flash, info.zones, info.zone_capacity, 1, 1, choice)
-    }
-
-    /// A map on open-channel flash in memory.
-    pub fn open_channel(geometry: &Geometry, choice: &MapChoice) -> Result<HostMap, CliError> {
-        let device = OpenChannel::memory(&FlashSetup::new(geometry.clone()).keeping(Keep::Nothing))?;
-        let shape = device.shape();
-        let blocks = u32::try_from(shape.blocks()).unwrap_or(u32::MAX);
-        // Open blocks are not room for data, so they are kept few.
-        let fronts = u64::from(shape.luns()).min(shape.blocks() / 64).clamp(1, FRONTS_MAX) as usize;
-        let page_blocks = u64::from(shape.page_bytes) / BLOCK_BYTES as u64;
-        let flash = Flash::Open(Box::new(device));
-        HostMap::new(flash, blocks, shape.pages_per_block, fronts, page_blocks, choice)
-    }
-
-    fn new(
-        flash: Flash,
-        blocks: u32,
-        slots_per_block: u32,
-        fronts: usize,
-        page_blocks: u64,
-        choice: &MapChoice,
-    ) -> Result<HostMap, CliError> {
-        let slots = u64::from(blocks) * u64::from(slots_per_block);
+    /// A map on this flash, all of which is erased.
+    pub fn new(flash: Box<dyn HostFlash>, choice: &MapChoice) -> Result<HostMap, CliError> {
+        let room = flash.room();
+        let (blocks, pages_per_block, fronts) = (room.blocks, room.pages_per_block, room.fronts);
+        let slots = u64::from(blocks) * u64::from(pages_per_block);
         let setup = MapperSetup {
             blocks,
-            slots_per_block,
+            slots_per_block: pages_per_block,
             pages: (slots as f64 / (1.0 + choice.over_provisioning)) as u32,
             reserve_blocks: choice.reserve,
             victim: choice.victim,
@@ -121,7 +81,8 @@ impl HostMap {
             seed: choice.seed,
         };
         let map = PageMapper::new::<Below>(setup)?;
-        let host = Host { flash, slots_per_block, now: Nanos(0), done: Nanos(0) };
+        let host = Host { flash, pages_per_block, now: Nanos(0), done: Nanos(0) };
+        let page_blocks = room.page_bytes / BLOCK_BYTES as u64;
         Ok(HostMap { map, host, page_blocks, fronts, next_front: 0, host_bytes: 0 })
     }
 
@@ -138,22 +99,18 @@ impl HostMap {
     }
 
     pub fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, CliError> {
-        let end = request.block + u64::from(request.blocks);
         (self.host.now, self.host.done) = (issued, issued);
-        let pages = match request.action {
-            // A page is let go only as a whole.
-            Action::Deallocate => request.block.div_ceil(self.page_blocks)..end / self.page_blocks,
-            _ => request.block / self.page_blocks..end.div_ceil(self.page_blocks),
-        };
         if request.action == Action::Write {
             self.host_bytes += u64::from(request.blocks) * BLOCK_BYTES as u64;
         }
-        for page in pages {
+        for page in request.pages(self.page_blocks) {
             let page = page as u32;
             match request.action {
                 Action::Read => {
                     if let Some(slot) = self.map.slot_of(page) {
-                        self.host.read(slot, &mut [0; BLOCK_BYTES]).map_err(GcError::Media)?;
+                        let slot = self.host.slot(slot);
+                        let read = self.host.flash.read(issued, slot).map_err(GcError::Media)?;
+                        self.host.done = self.host.done.max(read);
                     }
                 }
                 Action::Write => {
@@ -167,145 +124,53 @@ impl HostMap {
     }
 
     pub fn totals(&self) -> Totals {
-        let page_bytes = self.page_blocks * BLOCK_BYTES as u64;
-        let moved_bytes = self.map.counts().relocated * page_bytes;
-        match &self.host.flash {
-            Flash::Zoned { device, .. } => {
-                let counters = device.counters();
-                Totals {
-                    host_bytes: self.host_bytes,
-                    media_bytes: counters.media_bytes,
-                    moved_bytes,
-                    erases: counters.erases,
-                    flash_operations: counters.media_bytes / u64::from(device.geometry().page_bytes)
-                        + counters.reads
-                        + counters.erases,
-                }
-            }
-            Flash::Open(device) => {
-                let counters = device.counters();
-                Totals {
-                    host_bytes: self.host_bytes,
-                    media_bytes: counters.pages_programmed * page_bytes,
-                    moved_bytes,
-                    erases: counters.blocks_erased,
-                    flash_operations: counters.pages_programmed
-                        + counters.pages_read
-                        + counters.blocks_erased,
-                }
-            }
+        let work = self.host.flash.work();
+        Totals {
+            host_bytes: self.host_bytes,
+            media_bytes: work.media_bytes,
+            moved_bytes: self.map.counts().relocated * self.page_blocks * BLOCK_BYTES as u64,
+            erases: work.erases,
+            flash_operations: work.operations,
         }
     }
 
-    pub fn erases(&self) -> Result<Vec<u32>, CliError> {
-        match &self.host.flash {
-            Flash::Zoned { device, .. } => Ok(device.flash_report().erases_by_zone),
-            Flash::Open(device) => {
-                let mut erases = Vec::new();
-                for lun in 0..device.shape().luns() {
-                    erases.extend(
-                        device.lun_info(device.shape().lun_at(lun))?.iter().map(|block| block.erases),
-                    );
-                }
-                Ok(erases)
-            }
-        }
+    pub fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+        self.host.flash.heat()
     }
 
-    /// The zoned device has a clock and a queue of its own.
     pub fn own_latencies(&self) -> Option<(Summary, Summary)> {
-        match &self.host.flash {
-            Flash::Zoned { device, .. } => Some((device.latencies().read, device.latencies().write)),
-            Flash::Open(_) => None,
-        }
+        self.host.flash.own_latencies()
     }
 
     pub fn verify(&self) -> Result<(), CliError> {
         self.map.verify().map_err(|what| CliError::said(format!("erase identity violated: {what}"), ""))?;
-        match &self.host.flash {
-            Flash::Zoned { device, .. } => Ok(device.verify_identity()?),
-            Flash::Open(device) => Ok(device.verify_identity()?),
-        }
+        self.host.flash.verify()
     }
 }
 
 impl Host {
-    fn zone(&self, slot: u32) -> (ZoneId, u32) {
-        (ZoneId(slot / self.slots_per_block), slot % self.slots_per_block)
+    fn slot(&self, slot: u32) -> Slot {
+        Slot { block: slot / self.pages_per_block, page: slot % self.pages_per_block }
     }
-
-    fn page(&self, shape: FlashShape, slot: u32) -> PageAddr {
-        page_of(shape, self.slots_per_block, slot)
-    }
-
-    /// Reads a page; the request under way waits for it.
-    fn read(&mut self, slot: u32, out: &mut [u8]) -> Result<Nanos, Below> {
-        let (zone, at) = self.zone(slot);
-        let done = match &self.flash {
-            Flash::Zoned { device, .. } => {
-                device.read(zone, at, out)?;
-                device.now()
-            }
-            Flash::Open(device) => {
-                device.touch(self.now, self.page(device.shape(), slot), device.shape().page_bytes)?.done
-            }
-        };
-        self.done = self.done.max(done);
-        Ok(done)
-    }
-}
-
-/// Where a slot of open-channel flash lies. Blocks of neighbouring numbers are on different LUNs.
-fn page_of(shape: FlashShape, slots_per_block: u32, slot: u32) -> PageAddr {
-    let (block, page) = (slot / slots_per_block, slot % slots_per_block);
-    let (lun, within) = (block % shape.luns(), block / shape.luns());
-    shape.lun_at(lun).block(within % shape.planes, within / shape.planes).page(page)
 }
 
 impl Media for Host {
     type Error = Below;
 
     fn program(&mut self, to: u32, _page: u32, from: Option<u32>, _front: usize) -> Result<Outcome, Below> {
-        let (zone, at) = self.zone(to);
-        let source = from.map(|slot| self.zone(slot));
-        let (now, slots_per_block) = (self.now, self.slots_per_block);
-        match &mut self.flash {
-            Flash::Zoned { device, buffer } => {
-                let tag = match source {
-                    Some((zone, at)) => {
-                        device.read(zone, at, buffer)?;
-                        Tag::default().relocated()
-                    }
-                    None => Tag::default(),
-                };
-                device.write(zone, at, buffer, &tag)?;
-                self.done = self.done.max(device.now());
+        let to = self.slot(to);
+        match from.map(|from| self.slot(from)) {
+            Some(from) => {
+                let read = self.flash.read(self.now, from)?;
+                self.flash.program(read, to, true)?;
             }
-            Flash::Open(device) => {
-                let shape = device.shape();
-                let issued = match from {
-                    Some(slot) => {
-                        device.touch(now, page_of(shape, slots_per_block, slot), shape.page_bytes)?.done
-                    }
-                    None => now,
-                };
-                let done = device.program(issued, page_of(shape, slots_per_block, to), &[], &[])?;
-                if from.is_none() {
-                    self.done = self.done.max(done.done);
-                }
-            }
+            None => self.done = self.done.max(self.flash.program(self.now, to, false)?),
         }
         Ok(Outcome::Done)
     }
 
     fn erase(&mut self, block: u32) -> Result<Outcome, Below> {
-        match &self.flash {
-            Flash::Zoned { device, .. } => device.reset(ZoneId(block))?,
-            Flash::Open(device) => {
-                let page = self.page(device.shape(), block * self.slots_per_block);
-                device.erase(self.now, page.block)?;
-            }
-        }
+        self.flash.erase(self.now, block)?;
         Ok(Outcome::Done)
     }
 }

@@ -1,8 +1,11 @@
 //! `weft flash`: modelled flash devices without a volume: what one is, and what a workload would do to it.
 
 mod bench;
+mod heat;
+mod host_flash;
 mod host_map;
 mod info;
+mod policy_range;
 mod report;
 mod simulate;
 mod target;
@@ -17,11 +20,15 @@ use weft_core::units::parse_size;
 use weft_device::Geometry;
 use weft_device::nand::FlashSetup;
 
+/// Bytes of a device under a monitor when nobody says.
+const MONITORED_SIZE_DEFAULT: u64 = 8 << 30;
+
 /// `weft flash`
 #[derive(Subcommand, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft flash info --preset tlc\n  weft flash create --size 1G nand.img\n  \
-    weft flash simulate --preset tlc --workload hot-cold --op 12.5 --json\n  weft flash bench --table1\n  \
+    weft flash simulate --preset tlc --workload hot-cold --op 12.5 --json\n  \
+    weft flash simulate --level policy --gc fifo --op 12.5\n  weft flash bench --table1\n  \
     weft flash wear nand.img"
 )]
 pub enum FlashCommand {
@@ -42,7 +49,7 @@ pub enum FlashCommand {
 pub struct FlashArgs {
     #[command(flatten)]
     geometry: GeometryArgs,
-    /// Bytes of the device's flash [default: 1G]
+    /// Bytes of the device's flash [default: 1G; 8G to simulate a level]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 }
@@ -50,6 +57,11 @@ pub struct FlashArgs {
 impl FlashArgs {
     fn geometry(&self) -> Result<Geometry, CliError> {
         self.geometry.geometry(self.size)
+    }
+
+    /// The same, with room for what a monitor keeps of each LUN.
+    fn monitored_geometry(&self) -> Result<Geometry, CliError> {
+        self.geometry.geometry_or(self.size, MONITORED_SIZE_DEFAULT)
     }
 }
 

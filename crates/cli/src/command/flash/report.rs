@@ -1,9 +1,9 @@
 //! What a simulation found, as text and as JSON.
 
-use super::simulate::{Presentation, SimulateArgs};
+use super::heat::{HeatMap, HeatRow};
+use super::simulate::{LevelName, Presentation, SimulateArgs};
 use super::target::{Target, Totals};
 use super::workload::Workload;
-use crate::error::CliError;
 use crate::table::{Align, Table};
 use serde::Serialize;
 use std::fmt;
@@ -65,10 +65,11 @@ struct Fdp {
 pub struct Report {
     version: u32,
     presentation: Presentation,
+    level: Option<LevelName>,
     capacity_bytes: u64,
     flash_bytes: u64,
     over_provisioning_percent: f64,
-    alpha: f64,
+    alpha: Option<f64>,
     gc: &'static str,
     shared_relocation: bool,
     workload: String,
@@ -87,6 +88,8 @@ pub struct Report {
     device_ns: u64,
     host_bytes_per_s: f64,
     fdp: Option<Fdp>,
+    /// Erases of each block since the device was made, when asked for.
+    wear: Option<HeatMap>,
     /// Operations of the flash that this machine simulated in a second.
     flash_operations_per_s: f64,
     wall_ns: u64,
@@ -94,6 +97,7 @@ pub struct Report {
 
 impl Report {
     /// The report of a simulation that is over.
+    #[allow(clippy::too_many_arguments, reason = "each is a part of the simulation, and this is called once")]
     pub fn new(
         args: &SimulateArgs,
         geometry: &Geometry,
@@ -102,7 +106,8 @@ impl Report {
         workload: &Workload,
         phase: Phase,
         wall: Duration,
-    ) -> Result<Report, CliError> {
+        map: HeatMap,
+    ) -> Report {
         let Phase { before, after, .. } = phase;
         let host_bytes = after.host_bytes - before.host_bytes;
         let media_bytes = after.media_bytes - before.media_bytes;
@@ -111,8 +116,8 @@ impl Report {
         let alpha = target.alpha();
         let uniform =
             args.reads < 100 && workload.is_uniform(target.blocks_per_page(), target.capacity_blocks());
-        let theory =
-            (uniform && alpha > 1.0).then(|| Theory { fifo: waf::fifo(alpha), random: waf::random(alpha) });
+        let known = alpha.filter(|alpha| uniform && *alpha > 1.0);
+        let theory = known.map(|alpha| Theory { fifo: waf::fifo(alpha), random: waf::random(alpha) });
         let fdp = target.fdp().map(|fdp| {
             let before = phase.fdp_before.unwrap_or_default();
             Fdp {
@@ -123,9 +128,13 @@ impl Report {
                 handles: fdp.handles,
             }
         });
-        Ok(Report {
+        Report {
             version: SIMULATION_VERSION,
-            presentation: args.presentation,
+            presentation: match args.level {
+                Some(_) => Presentation::OpenChannel,
+                None => args.presentation,
+            },
+            level: args.level,
             capacity_bytes: target.capacity_blocks() * BLOCK_BYTES as u64,
             flash_bytes: geometry.total_bytes,
             over_provisioning_percent: args.op,
@@ -141,23 +150,25 @@ impl Report {
             waf: if host_bytes == 0 { 1.0 } else { media_bytes as f64 / host_bytes as f64 },
             theory,
             erases: after.erases - before.erases,
-            erases_by_block: Erases::of(&target.erases()?),
+            erases_by_block: Erases::of(map.rows()),
             read: phase.read,
             write: phase.write,
             device_ns: phase.device_ns,
             host_bytes_per_s: per_second(host_bytes, phase.device_ns as f64 / 1e9),
             fdp,
+            wear: args.wear.then_some(map),
             flash_operations_per_s: per_second(
                 after.flash_operations - before.flash_operations,
                 phase.wall.as_secs_f64(),
             ),
             wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
-        })
+        }
     }
 }
 
 impl Erases {
-    fn of(erases: &[u32]) -> Erases {
+    fn of(rows: &[HeatRow]) -> Erases {
+        let erases: Vec<u32> = rows.iter().flat_map(|row| &row.erases).copied().collect();
         let count = erases.len().max(1) as f64;
         let mean = erases.iter().map(|n| f64::from(*n)).sum::<f64>() / count;
         let variance = erases.iter().map(|n| (f64::from(*n) - mean).powi(2)).sum::<f64>() / count;
@@ -173,19 +184,22 @@ impl Erases {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let presentation = match self.presentation {
-            Presentation::Conventional => "conventional",
-            Presentation::Fdp => "FDP",
-            Presentation::Zoned => "zoned, with a page map in the host",
-            Presentation::OpenChannel => "open-channel, with a page map in the host",
+        let presentation = match (self.level, self.presentation) {
+            (Some(LevelName::Raw), _) => "raw level, with a log of the application's own",
+            (Some(LevelName::Function), _) => "function level, with a page map in the application",
+            (Some(LevelName::Policy), _) => "policy level",
+            (None, Presentation::Conventional) => "conventional",
+            (None, Presentation::Fdp) => "FDP",
+            (None, Presentation::Zoned) => "zoned, with a page map in the host",
+            (None, Presentation::OpenChannel) => "open-channel, with a page map in the host",
         };
+        let alpha = self.alpha.map_or_else(|| "mapped by block".into(), |alpha| format!("alpha {alpha:.3}"));
         writeln!(
             f,
-            "{presentation}: {} of {} of flash (over-provisioning {} %, alpha {:.3})",
+            "{presentation}: {} of {} of flash (over-provisioning {} %, {alpha})",
             format_size(self.capacity_bytes),
             format_size(self.flash_bytes),
             self.over_provisioning_percent,
-            self.alpha
         )?;
         writeln!(
             f,
@@ -254,6 +268,9 @@ impl fmt::Display for Report {
                 ]);
             }
             writeln!(f, "{table}")?;
+        }
+        if let Some(map) = &self.wear {
+            writeln!(f, "{}\n(a full cell: {} erases)\n", map.for_terminal(), by_block.most)?;
         }
         writeln!(
             f,

@@ -1,7 +1,10 @@
 //! `weft flash simulate`: fills a modelled device, lets it settle, then measures.
 
 use super::FlashArgs;
+use super::heat::{HeatMap, PictureFile};
+use super::host_flash::{FunctionFlash, HostFlash, OpenFlash, RawFlash, ZonedFlash};
 use super::host_map::{HostMap, MapChoice};
+use super::policy_range::{PolicyRange, RangeChoice};
 use super::report::{Phase, Report};
 use super::target::Target;
 use super::workload::{PatternName, TraceName, Workload};
@@ -16,13 +19,17 @@ use std::time::Instant;
 use weft_core::hist::Histogram;
 use weft_core::units::parse_size;
 use weft_core::{BLOCK_BYTES, Nanos};
+use weft_device::Geometry;
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{FlashSetup, Keep};
 use weft_device::ssd::{Isolation, Ssd, SsdSetup};
 use weft_device::workload::{Action, HostQueue, Request};
+use weft_flash::RangeMapping;
 
 /// Requests after which the progress bar moves.
 const REQUESTS_BETWEEN_REPORTS: u64 = 4096;
+/// Free blocks below which is cleaned, when nobody says.
+const RESERVE_DEFAULT: u32 = 2;
 
 /// How a device presents itself.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -37,6 +44,28 @@ pub enum Presentation {
     Zoned,
     /// Physical addresses; the host maps and cleans.
     OpenChannel,
+}
+
+/// How an application uses open-channel flash.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LevelName {
+    /// Blocks and pages, as a log of the application's own.
+    Raw,
+    /// Blocks that the library hands out and erases; the application maps pages to them and cleans.
+    Function,
+    /// Logical pages; the library maps and cleans.
+    Policy,
+}
+
+/// How the policy level maps.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MappingName {
+    /// Page by page.
+    #[default]
+    Page,
+    /// Unit by unit.
+    Block,
 }
 
 /// What moved data of FDP handles may share.
@@ -54,6 +83,8 @@ pub enum IsolationName {
 #[command(after_help = "EXAMPLES\n  \
     weft flash simulate --gc fifo --op 12.5 --json\n  \
     weft flash simulate --presentation fdp --handles 2 --workload hot-cold\n  \
+    weft flash simulate --level policy --gc fifo --op 12.5 --workload uniform --json\n  \
+    weft flash simulate --level function --wear --picture wear.png\n  \
     weft flash simulate --trace hm_0.csv --size 8G\n\n\
     Time is virtual: results are the same on every machine. The device is filled, then settles, then is measured. \
     docs/how-to/simulate-flash.md tells what the figures mean.")]
@@ -61,6 +92,12 @@ pub struct SimulateArgs {
     /// How the device presents itself.
     #[arg(long, value_enum, default_value_t)]
     pub presentation: Presentation,
+    /// Use open-channel flash through the flash monitor, at this level.
+    #[arg(long, value_enum, conflicts_with = "presentation")]
+    pub level: Option<LevelName>,
+    /// How the policy level maps.
+    #[arg(long, value_enum, default_value_t, requires = "level")]
+    pub mapping: MappingName,
     #[command(flatten)]
     pub flash: FlashArgs,
     /// Over-provisioning in per cent: (flash - capacity) / capacity.
@@ -73,12 +110,14 @@ pub struct SimulateArgs {
     #[arg(long)]
     pub shared_relocation: bool,
     /// Free blocks (reclaim units, zones) below which is cleaned.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     pub reserve: u32,
-    /// LUNs of a reclaim unit of a conventional or FDP drive [default: as many as leave 256 units]
+    /// LUNs of a reclaim unit of a conventional or FDP drive [default: as many as leave 256 units], or of a unit of the
+    /// policy level [default: up to 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub luns_per_unit: Option<u32>,
-    /// Placement handles of an FDP drive; streams of the workload go to them in turns.
+    /// Placement handles of an FDP drive; streams of the workload go to them in turns. At the policy level, streams that
+    /// are kept apart.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=128))]
     pub handles: u16,
     /// What moved data of a handle may share a reclaim unit with.
@@ -96,9 +135,9 @@ pub struct SimulateArgs {
     /// Part of the requests that goes there in per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0)]
     pub hot_requests: f64,
-    /// Bytes of a request.
-    #[arg(long, value_name = "BYTES", default_value = "4K", value_parser = parse_size)]
-    pub request_size: u64,
+    /// Bytes of a request [default: 4K; a flash page at a level]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub request_size: Option<u64>,
     /// Of a hundred requests, how many are reads.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub reads: u32,
@@ -123,6 +162,12 @@ pub struct SimulateArgs {
     /// Requests under way at once [default: the device's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue_depth: Option<u32>,
+    /// Show how worn each part of the device is.
+    #[arg(long)]
+    pub wear: bool,
+    /// Write a picture of the wear: .svg or .png.
+    #[arg(long, value_name = "FILE", value_parser = PictureFile::parse)]
+    pub picture: Option<PictureFile>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -143,10 +188,17 @@ pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
             return Err(CliError::said(format!("{name} {value}"), "give 0 to 1000"));
         }
     }
-    let geometry = args.flash.geometry()?;
+    let geometry = match args.level {
+        Some(_) => args.flash.monitored_geometry()?,
+        None => args.flash.geometry()?,
+    };
     let queue_depth = args.queue_depth.unwrap_or(geometry.timing.queue_depth);
-    let mut target = target(args)?;
-    let mut workload = Workload::new(args, target.capacity_blocks())?;
+    let mut target = target(args, &geometry)?;
+    let request_bytes = args.request_size.unwrap_or(match args.level {
+        Some(_) => u64::from(geometry.page_bytes),
+        None => BLOCK_BYTES as u64,
+    });
+    let mut workload = Workload::new(args, request_bytes, target.capacity_blocks())?;
     let begun = Instant::now();
     let mut run = Run::new(&mut target, queue_depth, args.recorded_times);
     let touched = workload.blocks();
@@ -178,20 +230,19 @@ pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
     };
     bar.finish_and_clear();
     target.verify()?;
-    let report = Report::new(args, &geometry, queue_depth, &target, &workload, phase, begun.elapsed())?;
+    let wall = begun.elapsed();
+    let map = HeatMap::new(target.heat()?);
+    if let Some(file) = &args.picture {
+        file.write(&map)?;
+    }
+    let report = Report::new(args, &geometry, queue_depth, &target, &workload, phase, wall, map);
     print(&if args.json { json_line(&report)? } else { report.to_string() })
 }
 
-fn target(args: &SimulateArgs) -> Result<Target, CliError> {
-    let geometry = args.flash.geometry()?;
-    let over_provisioning = args.op / 100.0;
-    let choice = MapChoice {
-        over_provisioning,
-        victim: args.gc,
-        shared: args.shared_relocation,
-        reserve: args.reserve,
-        seed: args.seed,
-    };
+fn target(args: &SimulateArgs, geometry: &Geometry) -> Result<Target, CliError> {
+    if let Some(level) = args.level {
+        return level_target(args, level, geometry);
+    }
     let handles = match (args.presentation, args.isolation) {
         (Presentation::Fdp, IsolationName::Initially) => {
             vec![Isolation::Initially; usize::from(args.handles)]
@@ -203,7 +254,7 @@ fn target(args: &SimulateArgs) -> Result<Target, CliError> {
     };
     Ok(match args.presentation {
         Presentation::Conventional | Presentation::Fdp => {
-            let flash = FlashSetup::new(geometry).keeping(Keep::Nothing);
+            let flash = FlashSetup::new(geometry.clone()).keeping(Keep::Nothing);
             Target::Drive(Box::new(Ssd::new(&SsdSetup {
                 victim: args.gc,
                 own_relocation_unit: !args.shared_relocation,
@@ -211,12 +262,57 @@ fn target(args: &SimulateArgs) -> Result<Target, CliError> {
                 luns_per_unit: args.luns_per_unit,
                 handles,
                 seed: args.seed,
-                ..SsdSetup::conventional(flash, over_provisioning)
+                ..SsdSetup::conventional(flash, args.op / 100.0)
             })?))
         }
-        Presentation::Zoned => Target::Mapped(Box::new(HostMap::zoned(&geometry, &choice)?)),
-        Presentation::OpenChannel => Target::Mapped(Box::new(HostMap::open_channel(&geometry, &choice)?)),
+        Presentation::Zoned => mapped(args, Box::new(ZonedFlash::new(geometry)?))?,
+        Presentation::OpenChannel => mapped(args, Box::new(OpenFlash::new(geometry)?))?,
     })
+}
+
+/// A page map in the host.
+fn mapped(args: &SimulateArgs, flash: Box<dyn HostFlash>) -> Result<Target, CliError> {
+    let choice = MapChoice {
+        over_provisioning: args.op / 100.0,
+        victim: args.gc,
+        shared: args.shared_relocation,
+        reserve: args.reserve,
+        seed: args.seed,
+    };
+    Ok(Target::Mapped(Box::new(HostMap::new(flash, &choice)?)))
+}
+
+fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> Result<Target, CliError> {
+    if level != LevelName::Policy && args.mapping != MappingName::Page {
+        return Err(CliError::said(
+            "--mapping block, and at this level the application maps".to_string(),
+            "leave --mapping out, or take --level policy",
+        ));
+    }
+    match level {
+        LevelName::Raw => mapped(args, Box::new(RawFlash::new(geometry)?)),
+        LevelName::Function => mapped(args, Box::new(FunctionFlash::new(geometry)?)),
+        LevelName::Policy => {
+            if args.shared_relocation || args.reserve != RESERVE_DEFAULT {
+                return Err(CliError::said(
+                    "the policy level has a reserve and a relocation stream of its own".to_string(),
+                    "leave --shared-relocation and --reserve out, or take --level function",
+                ));
+            }
+            let one_stream = args.trace.is_none() && args.workload != PatternName::HotCold;
+            let choice = RangeChoice {
+                mapping: match args.mapping {
+                    MappingName::Page => RangeMapping::Page,
+                    MappingName::Block => RangeMapping::Block,
+                },
+                gc: args.gc,
+                over_provisioning_permille: (args.op * 10.0).round() as u32,
+                streams: if one_stream { 1 } else { u32::from(args.handles) },
+                stripe: args.luns_per_unit.unwrap_or(0),
+            };
+            Ok(Target::Policy(Box::new(PolicyRange::new(geometry, &choice)?)))
+        }
+    }
 }
 
 /// A simulation under way.

@@ -1,6 +1,8 @@
-//! What a simulation runs against: one of the presentations of a modelled device.
+//! What a simulation runs against: one of the presentations of a modelled device, or one of the levels on it.
 
+use super::heat::{self, HeatRow};
 use super::host_map::HostMap;
+use super::policy_range::PolicyRange;
 use crate::error::CliError;
 use weft_core::Nanos;
 use weft_core::hist::Summary;
@@ -29,8 +31,10 @@ pub struct FdpReport {
 pub enum Target {
     /// Conventional and FDP.
     Drive(Box<Ssd>),
-    /// Zoned and open-channel, with a page map in the host.
+    /// Zoned and open-channel, the raw and the function level, with a page map in the host.
     Mapped(Box<HostMap>),
+    /// The policy level.
+    Policy(Box<PolicyRange>),
 }
 
 impl Target {
@@ -39,14 +43,16 @@ impl Target {
         match self {
             Target::Drive(drive) => drive.capacity_blocks(),
             Target::Mapped(map) => map.capacity_blocks(),
+            Target::Policy(range) => range.capacity_blocks(),
         }
     }
 
-    /// What write amplification depends on.
-    pub fn alpha(&self) -> f64 {
+    /// What write amplification depends on; `None` when pages are not mapped one by one.
+    pub fn alpha(&self) -> Option<f64> {
         match self {
-            Target::Drive(drive) => drive.alpha(),
-            Target::Mapped(map) => map.alpha(),
+            Target::Drive(drive) => Some(drive.alpha()),
+            Target::Mapped(map) => Some(map.alpha()),
+            Target::Policy(range) => range.alpha(),
         }
     }
 
@@ -55,6 +61,7 @@ impl Target {
         match self {
             Target::Drive(_) => 1,
             Target::Mapped(map) => map.blocks_per_page(),
+            Target::Policy(range) => range.blocks_per_page(),
         }
     }
 
@@ -72,6 +79,7 @@ impl Target {
                 })
             }
             Target::Mapped(map) => map.request(issued, request),
+            Target::Policy(range) => range.request(issued, request),
         }
     }
 
@@ -89,21 +97,31 @@ impl Target {
                 }
             }
             Target::Mapped(map) => map.totals(),
+            Target::Policy(range) => range.totals(),
         }
     }
 
     /// Erases of each block, or of each zone.
-    pub fn erases(&self) -> Result<Vec<u32>, CliError> {
+    pub fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
         match self {
-            Target::Drive(drive) => Ok(drive.erases_by_block()?),
-            Target::Mapped(map) => map.erases(),
+            Target::Drive(drive) => {
+                let (shape, erases) = (drive.shape(), drive.erases_by_block()?);
+                let luns = erases.chunks(shape.blocks_per_lun() as usize).enumerate();
+                let row = |(number, erases): (usize, &[u32])| {
+                    let at = shape.lun_at(number as u32);
+                    heat::row_of_lun(at.channel, at.lun, None, erases.to_vec(), Vec::new())
+                };
+                Ok(luns.map(row).collect())
+            }
+            Target::Mapped(map) => map.heat(),
+            Target::Policy(range) => range.heat(),
         }
     }
 
     /// Latencies that the device has counted itself (reads, writes), when requests do not show theirs.
     pub fn own_latencies(&self) -> Option<(Summary, Summary)> {
         match self {
-            Target::Drive(_) => None,
+            Target::Drive(_) | Target::Policy(_) => None,
             Target::Mapped(map) => map.own_latencies(),
         }
     }
@@ -125,6 +143,7 @@ impl Target {
         match self {
             Target::Drive(drive) => Ok(drive.verify_identity()?),
             Target::Mapped(map) => map.verify(),
+            Target::Policy(range) => range.verify(),
         }
     }
 }

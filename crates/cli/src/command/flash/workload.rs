@@ -43,11 +43,11 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// The workload that the options describe, on a device of so many blocks.
-    pub fn new(args: &SimulateArgs, capacity: u64) -> Result<Workload, CliError> {
+    /// The workload that the options describe, with synthetic requests of so many bytes, on a device of so many blocks.
+    pub fn new(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<Workload, CliError> {
         match &args.trace {
             Some(path) => Ok(Workload::Trace(trace(args, path, capacity)?)),
-            None => synthetic(args, capacity),
+            None => synthetic(args, request_bytes, capacity),
         }
     }
 
@@ -93,11 +93,11 @@ impl Workload {
     }
 }
 
-fn synthetic(args: &SimulateArgs, capacity: u64) -> Result<Workload, CliError> {
-    let request_blocks = args.request_size / BLOCK_BYTES as u64;
-    if request_blocks == 0 || !args.request_size.is_multiple_of(BLOCK_BYTES as u64) {
+fn synthetic(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<Workload, CliError> {
+    let request_blocks = request_bytes / BLOCK_BYTES as u64;
+    if request_blocks == 0 || !request_bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Err(CliError::said(
-            format!("requests of {} bytes", args.request_size),
+            format!("requests of {request_bytes} bytes"),
             "give --request-size a multiple of 4K",
         ));
     }

@@ -1,0 +1,128 @@
+//! Flash below a page map in the host: a zoned device, open-channel flash, and a grant at the raw or the function level.
+
+mod function;
+mod open_channel;
+mod raw;
+mod zoned;
+
+pub use function::FunctionFlash;
+pub use open_channel::OpenFlash;
+pub use raw::RawFlash;
+pub use zoned::ZonedFlash;
+
+use super::heat::{self, HeatRow};
+use crate::error::CliError;
+use std::sync::Arc;
+use weft_core::Nanos;
+use weft_core::hist::Summary;
+use weft_device::Geometry;
+use weft_device::nand::{FlashError, FlashSetup, Keep, OpenChannel};
+use weft_flash::{Grant, GrantRequest, LevelError, Monitor, MonitorSetup};
+
+/// Most blocks that new data is written to in turns.
+const FRONTS_MAX: u64 = 64;
+
+/// Why flash below the map failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Below {
+    #[error(transparent)]
+    Zoned(#[from] weft_device::DeviceError),
+    #[error(transparent)]
+    Open(#[from] FlashError),
+    #[error(transparent)]
+    Level(#[from] LevelError),
+}
+
+/// A page of the map: its block, as the map numbers them, and its place there.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    pub block: u32,
+    pub page: u32,
+}
+
+/// How much of everything the map gets.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    pub blocks: u32,
+    pub pages_per_block: u32,
+    pub page_bytes: u64,
+    /// Blocks that new data is written to in turns, so that LUNs work at the same time.
+    pub fronts: usize,
+}
+
+impl Room {
+    /// Blocks of flash on so many LUNs. Open blocks are not room for data, so they are kept few.
+    fn on_luns(blocks: u64, luns: u32, pages_per_block: u32, page_bytes: u32) -> Room {
+        Room {
+            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+            pages_per_block,
+            page_bytes: u64::from(page_bytes),
+            fronts: u64::from(luns).min(blocks / 64).clamp(1, FRONTS_MAX) as usize,
+        }
+    }
+}
+
+/// What the flash has done so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    pub media_bytes: u64,
+    pub erases: u64,
+    pub operations: u64,
+}
+
+impl Work {
+    /// Of open-channel flash.
+    pub fn of(device: &OpenChannel) -> Work {
+        let counters = device.counters();
+        Work {
+            media_bytes: counters.pages_programmed * u64::from(device.shape().page_bytes),
+            erases: counters.blocks_erased,
+            operations: counters.pages_programmed + counters.pages_read + counters.blocks_erased,
+        }
+    }
+}
+
+/// Flash that a page map can stand on.
+pub trait HostFlash {
+    /// How much of everything there is.
+    fn room(&self) -> Room;
+
+    /// Reads a page; returns when it is in the host.
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, Below>;
+
+    /// Programs a page, with new data or with what was read last; returns when that is over.
+    fn program(&mut self, issued: Nanos, slot: Slot, copy: bool) -> Result<Nanos, Below>;
+
+    /// Erases a block.
+    fn erase(&mut self, issued: Nanos, block: u32) -> Result<(), Below>;
+
+    /// What it has done so far.
+    fn work(&self) -> Work;
+
+    /// Erases of each block.
+    fn heat(&self) -> Result<Vec<HeatRow>, CliError>;
+
+    /// Latencies that the device has counted itself (reads, writes), when requests do not show theirs.
+    fn own_latencies(&self) -> Option<(Summary, Summary)> {
+        None
+    }
+
+    /// Checks the erase identity.
+    fn verify(&self) -> Result<(), CliError>;
+}
+
+/// A device under a monitor, all of it granted to one application. Data is not kept, out-of-band bytes are.
+pub fn granted(geometry: &Geometry) -> Result<(Arc<OpenChannel>, Grant), CliError> {
+    let setup = FlashSetup::new(geometry.clone()).keeping(Keep::Oob);
+    let device = Arc::new(OpenChannel::memory(&setup)?);
+    let monitor = Monitor::format(device.clone(), MonitorSetup::default())?;
+    let bytes = u64::from(monitor.free_luns()) * monitor.lun_bytes();
+    let request = GrantRequest { name: "simulated".into(), bytes, over_provisioning_permille: 0 };
+    let grant = monitor.allocate(&request)?;
+    Ok((device, grant))
+}
+
+/// The rows of open-channel flash under a monitor.
+pub fn device_heat(device: &OpenChannel) -> Result<Vec<HeatRow>, CliError> {
+    Ok(heat::rows_of_luns(device, |_| None)?)
+}

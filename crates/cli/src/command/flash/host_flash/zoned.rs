@@ -1,0 +1,70 @@
+//! A zoned device: a block of the map is a zone, a page 4 KiB.
+
+use super::{Below, HostFlash, Room, Slot, Work};
+use crate::command::flash::heat::{self, HeatRow};
+use crate::error::CliError;
+use weft_core::hist::Summary;
+use weft_core::{BLOCK_BYTES, Nanos, Tag, ZoneId};
+use weft_device::{Geometry, ZonedDevice, ZonedModel};
+
+/// A zoned device in memory.
+pub struct ZonedFlash {
+    device: ZonedModel,
+    buffer: Vec<u8>,
+}
+
+impl ZonedFlash {
+    pub fn new(geometry: &Geometry) -> Result<ZonedFlash, CliError> {
+        Ok(ZonedFlash { device: ZonedModel::memory(geometry)?, buffer: vec![0; BLOCK_BYTES] })
+    }
+}
+
+impl HostFlash for ZonedFlash {
+    fn room(&self) -> Room {
+        let info = self.device.info();
+        Room {
+            blocks: info.zones,
+            pages_per_block: info.zone_capacity,
+            page_bytes: BLOCK_BYTES as u64,
+            fronts: 1,
+        }
+    }
+
+    fn read(&mut self, _issued: Nanos, slot: Slot) -> Result<Nanos, Below> {
+        self.device.read(ZoneId(slot.block), slot.page, &mut self.buffer)?;
+        Ok(self.device.now())
+    }
+
+    fn program(&mut self, _issued: Nanos, slot: Slot, copy: bool) -> Result<Nanos, Below> {
+        let tag = if copy { Tag::default().relocated() } else { Tag::default() };
+        self.device.write(ZoneId(slot.block), slot.page, &self.buffer, &tag)?;
+        Ok(self.device.now())
+    }
+
+    fn erase(&mut self, _issued: Nanos, block: u32) -> Result<(), Below> {
+        Ok(self.device.reset(ZoneId(block))?)
+    }
+
+    fn work(&self) -> Work {
+        let counters = self.device.counters();
+        let pages = counters.media_bytes / u64::from(self.device.geometry().page_bytes);
+        Work {
+            media_bytes: counters.media_bytes,
+            erases: counters.erases,
+            operations: pages + counters.reads + counters.erases,
+        }
+    }
+
+    fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+        Ok(heat::rows_of_zones(&self.device.flash_report().erases_by_zone))
+    }
+
+    /// The device has a clock and a queue of its own.
+    fn own_latencies(&self) -> Option<(Summary, Summary)> {
+        Some((self.device.latencies().read, self.device.latencies().write))
+    }
+
+    fn verify(&self) -> Result<(), CliError> {
+        Ok(self.device.verify_identity()?)
+    }
+}

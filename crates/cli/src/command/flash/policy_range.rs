@@ -1,0 +1,116 @@
+//! The policy level under a workload: one logical range over a grant that is the whole device.
+
+use super::heat::HeatRow;
+use super::host_flash::{Work, device_heat, granted};
+use super::target::Totals;
+use crate::error::CliError;
+use std::sync::Arc;
+use weft_core::{BLOCK_BYTES, Nanos, StreamId, Tag};
+use weft_device::Geometry;
+use weft_device::gc::VictimPolicy;
+use weft_device::nand::OpenChannel;
+use weft_device::workload::{Action, Request};
+use weft_flash::{PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
+
+/// How the range is kept.
+pub struct RangeChoice {
+    pub mapping: RangeMapping,
+    pub gc: VictimPolicy,
+    /// Flash on top of the pages, in thousandths of them.
+    pub over_provisioning_permille: u32,
+    /// Kinds of data that are kept apart.
+    pub streams: u32,
+    /// LUNs of a unit; 0 = the level's choice.
+    pub stripe: u32,
+}
+
+/// A range of the policy level.
+pub struct PolicyRange {
+    device: Arc<OpenChannel>,
+    level: PolicyLevel,
+    pages: u64,
+    page: Vec<u8>,
+    host_bytes: u64,
+}
+
+impl PolicyRange {
+    /// A range that takes all units of a device in memory.
+    pub fn new(geometry: &Geometry, choice: &RangeChoice) -> Result<PolicyRange, CliError> {
+        let (device, grant) = granted(geometry)?;
+        let setup = PolicySetup { stripe: choice.stripe, streams: choice.streams, checkpoint_pages: 0 };
+        let level = PolicyLevel::create(grant, setup)?;
+        let mut policy = RangePolicy {
+            start: 0,
+            pages: 0,
+            mapping: choice.mapping,
+            gc: choice.gc,
+            over_provisioning_permille: choice.over_provisioning_permille,
+        };
+        policy.pages = level.pages_max(&policy);
+        if policy.pages == 0 {
+            return Err(CliError::said(
+                format!("the policy level has {} units of flash, too few for a range", level.free_units()),
+                "give a larger --size, a smaller --op or fewer --luns-per-unit",
+            ));
+        }
+        level.ftl_ioctl(&policy)?;
+        let page = vec![0; level.geometry().page_bytes as usize];
+        Ok(PolicyRange { device, level, pages: policy.pages, page, host_bytes: 0 })
+    }
+
+    pub fn blocks_per_page(&self) -> u64 {
+        (self.page.len() / BLOCK_BYTES) as u64
+    }
+
+    pub fn capacity_blocks(&self) -> u64 {
+        self.pages * self.blocks_per_page()
+    }
+
+    /// `None` of a block-mapped range.
+    pub fn alpha(&self) -> Option<f64> {
+        self.level.alpha(0)
+    }
+
+    pub fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, CliError> {
+        let pages = request.pages(self.blocks_per_page());
+        let mut done = issued;
+        match request.action {
+            Action::Read => {
+                for page in pages {
+                    done = done.max(self.level.ftl_read(issued, page, &mut self.page)?.done);
+                }
+            }
+            Action::Write => {
+                self.host_bytes += u64::from(request.blocks) * BLOCK_BYTES as u64;
+                let tag = Tag { stream: StreamId(request.stream), ..Tag::default() };
+                for page in pages {
+                    done = done.max(self.level.ftl_write(issued, page, &self.page, tag)?.done);
+                }
+            }
+            Action::Deallocate if pages.is_empty() => {}
+            Action::Deallocate => done = self.level.trim(issued, pages.start, pages.end - pages.start)?,
+        }
+        Ok(done)
+    }
+
+    pub fn totals(&self) -> Totals {
+        let work = Work::of(&self.device);
+        let copied: u64 = self.level.ranges().iter().map(|(_, counts)| counts.copied).sum();
+        Totals {
+            host_bytes: self.host_bytes,
+            media_bytes: work.media_bytes,
+            moved_bytes: copied * self.page.len() as u64,
+            erases: work.erases,
+            flash_operations: work.operations,
+        }
+    }
+
+    pub fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+        device_heat(&self.device)
+    }
+
+    pub fn verify(&self) -> Result<(), CliError> {
+        self.level.verify()?;
+        Ok(self.device.verify_identity()?)
+    }
+}
