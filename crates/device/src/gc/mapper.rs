@@ -10,7 +10,7 @@
 //! moves goes to the front that [`MapperSetup::relocation`] gives for the block's front. The free block with the fewest
 //! erases is opened first.
 
-use super::media::{GcError, MapperSetup, Media, Outcome, RestoredBlock};
+use super::media::{COPY_BATCH, GcError, MapperSetup, Media, Outcome, RestoredBlock};
 use super::victim::Victims;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -306,23 +306,26 @@ impl PageMapper {
         victim: u32,
         front: usize,
     ) -> Result<(), GcError<M::Error>> {
-        let block = self.blocks[victim as usize];
         let first = victim * self.setup.slots_per_block;
-        let mut left = block.valid;
-        for slot in first..first + block.filled {
-            if left == 0 {
-                break;
+        let end = first + self.blocks[victim as usize].filled;
+        let mut batch = Vec::with_capacity(COPY_BATCH);
+        let mut slot = first;
+        while self.blocks[victim as usize].valid > 0 && slot < end {
+            batch.clear();
+            while slot < end && batch.len() < COPY_BATCH {
+                if self.owner[slot as usize] != NONE {
+                    batch.push(slot);
+                }
+                slot += 1;
             }
-            let page = self.owner[slot as usize];
-            if page == NONE {
-                continue;
-            }
-            left -= 1;
-            loop {
-                self.room_for_copies(front)?;
-                if self.fill(media, page, Some(slot), front)?.is_some() {
-                    self.counts.relocated += 1;
-                    break;
+            media.copying(&batch).map_err(GcError::Media)?;
+            for slot in &batch {
+                loop {
+                    self.room_for_copies(front)?;
+                    if self.fill(media, self.owner[*slot as usize], Some(*slot), front)?.is_some() {
+                        self.counts.relocated += 1;
+                        break;
+                    }
                 }
             }
         }

@@ -2,6 +2,9 @@
 
 use super::victim::VictimPolicy;
 
+/// Most slots that are copied together: what a cleaner's memory has to hold.
+pub const COPY_BATCH: usize = 256;
+
 /// What became of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -26,6 +29,12 @@ pub trait Media {
         from: Option<u32>,
         front: usize,
     ) -> Result<Outcome, Self::Error>;
+
+    /// What is in these slots is about to be copied, in this order: at most [`COPY_BATCH`] of them. For flash that reads them
+    /// all before it programs the first, so that LUNs work side by side; [`program`](Media::program) asks for the copies.
+    fn copying(&mut self, _slots: &[u32]) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Erases a block, no slot of which is valid. A block that a program failed in is offered too, once what was valid in
     /// it is moved: [`Outcome::Bad`] retires it, [`Outcome::Done`] says that it has been repaired.

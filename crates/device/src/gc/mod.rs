@@ -13,5 +13,5 @@ mod victim;
 pub mod waf;
 
 pub use mapper::{MapperCounts, PageMapper};
-pub use media::{GcError, MapperSetup, Media, Outcome, RestoredBlock};
+pub use media::{COPY_BATCH, GcError, MapperSetup, Media, Outcome, RestoredBlock};
 pub use victim::{VictimPolicy, Victims};

@@ -5,7 +5,7 @@ use super::fdp::{Events, FdpEvent};
 use super::setup::SsdSetup;
 use crate::gc::{Media, Outcome};
 use crate::nand::{BlockAddr, FlashError, FlashShape, Keep, OpenChannel, PageAddr, PageProgram};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use weft_core::{BLOCK_BYTES, Nanos};
 
 /// A program unit that is being filled.
@@ -55,6 +55,8 @@ pub(super) struct FlashMedia {
     failing: HashSet<u32>,
     buffers: Vec<Buffer>,
     sensed: Option<Sensed>,
+    /// Pages that were sensed to be moved next.
+    ahead: VecDeque<Sensed>,
     /// Logical blocks whose flash was lost.
     lost: HashSet<u32>,
     /// Blocks of program units that failed, by slot, until the drive has moved them.
@@ -137,6 +139,7 @@ impl FlashMedia {
             failing: HashSet::new(),
             buffers: (0..fronts).map(|_| Buffer::default()).collect(),
             sensed: None,
+            ahead: VecDeque::new(),
             lost: HashSet::new(),
             rescued: HashMap::new(),
             handles: setup.handles.len(),
@@ -243,24 +246,18 @@ impl FlashMedia {
         Ok(())
     }
 
-    /// Reads a block that is to be moved; returns when it is in the drive. One that cannot be read is lost.
+    /// Reads a block that is to be moved, unless it was read ahead; returns when it is in the drive. One that cannot be
+    /// read is lost.
     fn sense(&mut self, slot: u32, logical: u32, data: &mut Vec<u8>) -> Result<u64, FlashError> {
         let Place { page, block_in_page } = self.place(slot);
         if self.sensed.as_ref().is_none_or(|sensed| sensed.page != page) {
-            let mut bytes = self.sensed.take().map(|sensed| sensed.data).unwrap_or_default();
-            let now = Nanos(self.now);
-            let read = if self.keeps_data {
-                bytes.resize(self.shape.page_bytes as usize, 0);
-                self.flash.read(now, page, 0, &mut bytes, &mut [])
-            } else {
-                self.flash.touch(now, page, self.shape.page_bytes)
-            };
-            let (ready, lost) = match read {
-                Ok(done) => (done.done.0, false),
-                Err(FlashError::Uncorrectable { done, .. }) => (done.0, true),
-                Err(error) => return Err(error),
-            };
-            self.sensed = Some(Sensed { page, data: bytes, ready, lost });
+            let spent = self.sensed.take().map(|sensed| sensed.data).unwrap_or_default();
+            let known = self.ahead.front().is_some_and(|ahead| ahead.page == page);
+            let ahead = if known { self.ahead.pop_front() } else { None };
+            self.sensed = Some(match ahead {
+                Some(ahead) => ahead,
+                None => self.sense_page(page, spent)?,
+            });
         }
         let Some(sensed) = &self.sensed else { return Ok(self.now) };
         if sensed.lost {
@@ -270,6 +267,23 @@ impl FlashMedia {
         let at = block_in_page as usize * BLOCK_BYTES;
         data.extend_from_slice(sensed.data.get(at..at + BLOCK_BYTES).unwrap_or_default());
         Ok(sensed.ready)
+    }
+
+    fn sense_page(&mut self, page: PageAddr, mut data: Vec<u8>) -> Result<Sensed, FlashError> {
+        let now = Nanos(self.now);
+        let read = if self.keeps_data {
+            data.resize(self.shape.page_bytes as usize, 0);
+            self.flash.read(now, page, 0, &mut data, &mut [])
+        } else {
+            self.flash.touch(now, page, self.shape.page_bytes)
+        };
+        match read {
+            Ok(done) => Ok(Sensed { page, data, ready: done.done.0, lost: false }),
+            Err(FlashError::Uncorrectable { done, .. }) => {
+                Ok(Sensed { page, data, ready: done.0, lost: true })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Programs what a front's buffer has, padded to a whole program unit; returns when the flash had taken it.
@@ -394,7 +408,21 @@ impl Media for FlashMedia {
         Ok(outcome)
     }
 
+    fn copying(&mut self, slots: &[u32]) -> Result<(), FlashError> {
+        self.ahead.clear();
+        self.sensed = None;
+        for slot in slots {
+            let page = self.place(*slot).page;
+            if self.in_memory(*slot).is_none() && self.ahead.back().is_none_or(|last| last.page != page) {
+                let sensed = self.sense_page(page, Vec::new())?;
+                self.ahead.push_back(sensed);
+            }
+        }
+        Ok(())
+    }
+
     fn erase(&mut self, unit: u32) -> Result<Outcome, FlashError> {
+        self.ahead.clear();
         self.sensed = None;
         let failing = self.failing.remove(&unit);
         if failing {

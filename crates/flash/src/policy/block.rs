@@ -325,7 +325,6 @@ impl BlockRange {
         let mut note =
             Note { range: turn.range, page, unit: self.unit_sequences[unit as usize], ..Note::default() };
         if let Source::Copy(slot) = source {
-            copy.resize(turn.flash.geometry.page_bytes as usize, 0);
             let found = turn.read_for_copy(*slot, page, &mut copy)?;
             note.flags = found.flags & (LOST | HOLE);
             note.sequence = found.sequence;

@@ -147,10 +147,7 @@ impl Media for RangeMedia<'_, '_> {
         front: usize,
     ) -> Result<Outcome, LevelError> {
         let flags = match from {
-            Some(slot) => {
-                self.copy.resize(self.turn.flash.geometry.page_bytes as usize, 0);
-                self.turn.read_for_copy(slot, u64::from(page), &mut self.copy)?.flags & LOST
-            }
+            Some(slot) => self.turn.read_for_copy(slot, u64::from(page), &mut self.copy)?.flags & LOST,
             None => 0,
         };
         self.turn.flash.sequence += 1;
@@ -169,6 +166,10 @@ impl Media for RangeMedia<'_, '_> {
         };
         let data = if from.is_some() { &self.copy } else { self.data };
         self.turn.program(to, data, note, from.is_some())
+    }
+
+    fn copying(&mut self, slots: &[u32]) -> Result<(), LevelError> {
+        self.turn.read_ahead(slots)
     }
 
     fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {

@@ -12,6 +12,7 @@ use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::Grant;
 use crate::log::{LogBlock, LogMedia, LogShape};
+use std::collections::VecDeque;
 use weft_core::Nanos;
 use weft_core::checksum::crc32c;
 use weft_core::codec::{Reader, Truncated, WriteFields};
@@ -38,6 +39,8 @@ pub(super) const LOST: u8 = 1;
 pub(super) const HOLE: u8 = 2;
 
 const MAGIC: [u8; 4] = *b"WFPL";
+/// No sequence number is as large: what has a larger one is damage, and would not bear being counted on.
+pub(super) const SEQUENCE_MAX: u64 = 1 << 62;
 
 impl Note {
     pub const BYTES: usize = 36;
@@ -67,7 +70,8 @@ impl Note {
             Ok((magic, Note { range, front, flags, page, sequence, unit }, reader.u32()?))
         };
         let (magic, note, crc) = fields().ok()?;
-        (magic == MAGIC && crc == crc32c(&raw[..Note::BYTES - 4])).then_some(note)
+        let sound = magic == MAGIC && crc == crc32c(&raw[..Note::BYTES - 4]);
+        (sound && note.sequence < SEQUENCE_MAX && note.unit < SEQUENCE_MAX).then_some(note)
     }
 }
 
@@ -194,6 +198,15 @@ fn snapshot_bytes_max(geometry: &GrantGeometry, units: u32) -> usize {
     geometry.pages() as usize * 4 + units as usize * 24 + super::RANGES_MAX * 40 + 1024
 }
 
+/// A slot that was read to be copied.
+struct CopyRead {
+    slot: u32,
+    /// `None` when it could not be read.
+    note: Option<Note>,
+    data: Vec<u8>,
+    done: Nanos,
+}
+
 /// One call's work on the units of a range. Everything is issued when the call is, and what needs something else is issued
 /// when that is over: a copy when its page has been read, an erase when all before it has been programmed. LUNs so work
 /// side by side, and a write waits for the cleaner only where it has its LUN.
@@ -202,8 +215,10 @@ pub(super) struct Turn<'a> {
     pub units: &'a [u32],
     pub range: u16,
     issued: Nanos,
-    /// When the page that was read last to be copied was there.
+    /// When the page that is being copied was there.
     copy_read: Nanos,
+    /// Slots that were read to be copied.
+    ahead: VecDeque<CopyRead>,
     /// When what the caller gave is programmed.
     pub written: Nanos,
     /// When everything is over.
@@ -212,7 +227,8 @@ pub(super) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     pub fn new(flash: &'a mut Flash, units: &'a [u32], range: u16, issued: Nanos) -> Turn<'a> {
-        Turn { flash, units, range, issued, copy_read: issued, written: issued, settled: issued }
+        let (copy_read, written, settled) = (issued, issued, issued);
+        Turn { flash, units, range, issued, copy_read, ahead: VecDeque::new(), written, settled }
     }
 
     fn page(&self, slot: u32) -> GrantPage {
@@ -237,22 +253,43 @@ impl<'a> Turn<'a> {
         Ok(Outcome::Done)
     }
 
-    /// Reads a slot to be copied; a page that cannot be read is [`LOST`] from then on.
-    pub fn read_for_copy(&mut self, slot: u32, page: u64, data: &mut [u8]) -> Result<Note, LevelError> {
+    /// Reads a slot to be copied.
+    fn read_copy(&self, slot: u32, mut data: Vec<u8>) -> Result<CopyRead, LevelError> {
         let mut raw = [0; Note::BYTES];
-        let lost = Note { range: self.range, page, flags: LOST, ..Note::default() };
-        match self.flash.grant.read(self.issued, self.page(slot), 0, data, &mut raw) {
-            Ok(done) => {
-                self.copy_read = done.done;
-                Ok(Note::decode(&raw).filter(|note| note.page == page).unwrap_or(lost))
-            }
+        data.resize(self.flash.geometry.page_bytes as usize, 0);
+        match self.flash.grant.read(self.issued, self.page(slot), 0, &mut data, &mut raw) {
+            Ok(done) => Ok(CopyRead { slot, note: Note::decode(&raw), data, done: done.done }),
             Err(LevelError::Unreadable { done, .. }) => {
-                self.copy_read = done;
                 data.fill(0);
-                Ok(lost)
+                Ok(CopyRead { slot, note: None, data, done })
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// Reads slots that will be copied in this order.
+    pub fn read_ahead(&mut self, slots: &[u32]) -> Result<(), LevelError> {
+        self.ahead.clear();
+        for slot in slots {
+            let read = self.read_copy(*slot, Vec::new())?;
+            self.ahead.push_back(read);
+        }
+        Ok(())
+    }
+
+    /// The content of a slot to be copied, which may have been read ahead; a page that cannot be read is [`LOST`] from then
+    /// on.
+    pub fn read_for_copy(&mut self, slot: u32, page: u64, data: &mut Vec<u8>) -> Result<Note, LevelError> {
+        let known = self.ahead.front().is_some_and(|read| read.slot == slot);
+        let ahead = if known { self.ahead.pop_front() } else { None };
+        let read = match ahead {
+            Some(read) => read,
+            None => self.read_copy(slot, std::mem::take(data))?,
+        };
+        self.copy_read = read.done;
+        *data = read.data;
+        let lost = Note { range: self.range, page, flags: LOST, ..Note::default() };
+        Ok(read.note.filter(|note| note.page == page).unwrap_or(lost))
     }
 
     /// Reads a slot for the application and checks that it is the page that was meant.

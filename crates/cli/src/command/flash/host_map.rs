@@ -10,6 +10,7 @@ use super::heat::HeatRow;
 use super::host_flash::{Below, HostFlash, Slot};
 use super::target::Totals;
 use crate::error::CliError;
+use std::collections::VecDeque;
 use weft_core::hist::Summary;
 use weft_core::{BLOCK_BYTES, Nanos};
 use weft_device::gc::{GcError, MapperSetup, Media, Outcome, PageMapper, VictimPolicy};
@@ -46,6 +47,8 @@ impl From<GcError<Below>> for CliError {
 struct Host {
     flash: Box<dyn HostFlash>,
     pages_per_block: u32,
+    /// Pages that were read to be copied, and when they were there.
+    ahead: VecDeque<(u32, Nanos)>,
     /// When the request under way was issued, and when it is complete.
     now: Nanos,
     done: Nanos,
@@ -81,7 +84,7 @@ impl HostMap {
             seed: choice.seed,
         };
         let map = PageMapper::new::<Below>(setup)?;
-        let host = Host { flash, pages_per_block, now: Nanos(0), done: Nanos(0) };
+        let host = Host { flash, pages_per_block, ahead: VecDeque::new(), now: Nanos(0), done: Nanos(0) };
         let page_blocks = room.page_bytes / BLOCK_BYTES as u64;
         Ok(HostMap { map, host, page_blocks, fronts, next_front: 0, host_bytes: 0 })
     }
@@ -159,14 +162,32 @@ impl Media for Host {
 
     fn program(&mut self, to: u32, _page: u32, from: Option<u32>, _front: usize) -> Result<Outcome, Below> {
         let to = self.slot(to);
-        match from.map(|from| self.slot(from)) {
+        match from {
             Some(from) => {
-                let read = self.flash.read(self.now, from)?;
+                let read = match self.ahead.front() {
+                    Some((slot, read)) if *slot == from => {
+                        let read = *read;
+                        self.ahead.pop_front();
+                        read
+                    }
+                    _ => self.flash.read(self.now, self.slot(from))?,
+                };
                 self.flash.program(read, to, true)?;
             }
             None => self.done = self.done.max(self.flash.program(self.now, to, false)?),
         }
         Ok(Outcome::Done)
+    }
+
+    fn copying(&mut self, slots: &[u32]) -> Result<(), Below> {
+        self.ahead.clear();
+        if self.flash.reads_ahead() {
+            for slot in slots {
+                let read = self.flash.read(self.now, self.slot(*slot))?;
+                self.ahead.push_back((*slot, read));
+            }
+        }
+        Ok(())
     }
 
     fn erase(&mut self, block: u32) -> Result<Outcome, Below> {

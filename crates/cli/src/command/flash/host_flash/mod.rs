@@ -90,7 +90,12 @@ pub trait HostFlash {
     /// Reads a page; returns when it is in the host.
     fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, Below>;
 
-    /// Programs a page, with new data or with what was read last; returns when that is over.
+    /// Whether several pages may be read before the first is programmed elsewhere.
+    fn reads_ahead(&self) -> bool {
+        true
+    }
+
+    /// Programs a page, with new data or, of flash that does not read ahead, with what was read last; returns when that is over.
     fn program(&mut self, issued: Nanos, slot: Slot, copy: bool) -> Result<Nanos, Below>;
 
     /// Erases a block.

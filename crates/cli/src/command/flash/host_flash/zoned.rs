@@ -35,6 +35,11 @@ impl HostFlash for ZonedFlash {
         Ok(self.device.now())
     }
 
+    /// The device keeps data, of which there is one buffer.
+    fn reads_ahead(&self) -> bool {
+        false
+    }
+
     fn program(&mut self, _issued: Nanos, slot: Slot, copy: bool) -> Result<Nanos, Below> {
         let tag = if copy { Tag::default().relocated() } else { Tag::default() };
         self.device.write(ZoneId(slot.block), slot.page, &self.buffer, &tag)?;
