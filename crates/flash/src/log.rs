@@ -18,6 +18,8 @@ use weft_device::gc::Outcome;
 
 const MAGIC: &[u8; 8] = b"WEFTFLOG";
 const VERSION: u8 = 1;
+/// No record has as large a number: what has a larger one is damage, and would not bear being counted on.
+const NUMBER_MAX: u64 = 1 << 62;
 /// Bytes of a page's header.
 pub(crate) const HEADER_BYTES: usize = 36;
 const CRC_AT: usize = 32;
@@ -302,7 +304,8 @@ fn decode(raw: &[u8], block: u32) -> Option<(u64, Part)> {
         2 => Kind::Delta,
         _ => return None,
     };
-    let sound = &magic == MAGIC && version == VERSION && crc == computed && part < parts;
+    let sound =
+        &magic == MAGIC && version == VERSION && crc == computed && part < parts && number < NUMBER_MAX;
     sound.then_some((number, Part { kind, part, parts, block, payload }))
 }
 

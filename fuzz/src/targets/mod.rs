@@ -1,12 +1,15 @@
 //! What is fuzzed.
 
 mod archive;
+mod flash;
+mod flash_file;
 mod geometry;
 mod image;
 mod policy;
 mod protocol;
 mod recording;
 mod recovery;
+mod trace;
 mod volume_file;
 
 /// Something that takes any bytes.
@@ -33,7 +36,7 @@ pub trait Target {
 
 type Make = fn() -> Box<dyn Target>;
 
-const ALL: [(&str, Make); 8] = [
+const ALL: [(&str, Make); 10] = [
     ("recovery", || Box::new(recovery::Recovery::new())),
     ("image", || Box::new(image::ImageRecords::new())),
     ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
@@ -41,6 +44,8 @@ const ALL: [(&str, Make); 8] = [
     ("policy", || Box::new(policy::PolicyText)),
     ("archive", || Box::new(archive::ArchiveBytes)),
     ("recording", || Box::new(recording::RecordingText)),
+    ("flash", || Box::new(flash::FlashImages::new())),
+    ("trace", || Box::new(trace::TraceText)),
     ("geometry", || Box::new(geometry::GeometryText)),
 ];
 

@@ -6,6 +6,8 @@ use weft_core::codec::{Reader, Truncated, WriteFields};
 
 pub(super) const BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"WFNB";
+/// No block has as large an id: what has a larger one is damage, and would not bear being counted on.
+const ID_MAX: u64 = 1 << 62;
 /// The page could not be read when its block was moved.
 pub(super) const LOST: u8 = 1;
 
@@ -60,7 +62,7 @@ impl PageNote {
             1 => Mapping::Page,
             _ => return None,
         };
-        let sound = magic == MAGIC && crc == crc32c(&raw[..BYTES - 4]);
+        let sound = magic == MAGIC && crc == crc32c(&raw[..BYTES - 4]) && id < ID_MAX;
         sound.then_some(PageNote { flags, mapping, id, label, page, moves })
     }
 }

@@ -47,6 +47,7 @@ impl Control {
             records.apply(Change::decode(delta)?)?;
         }
         let layout = Layout::new(backend, records.spares_per_lun)?;
+        records.check(&layout)?;
         let control = Control::assemble(&layout, records, log);
         Ok((layout, control))
     }

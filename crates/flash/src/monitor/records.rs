@@ -1,6 +1,6 @@
 //! What the monitor's log holds: the master copy of grants and places, and the changes to them.
 
-use super::layout::Place;
+use super::layout::{Layout, Place};
 use crate::error::LevelError;
 use std::collections::BTreeMap;
 use weft_core::codec::{Reader, Truncated, WriteFields};
@@ -92,11 +92,6 @@ impl Records {
         Ok(())
     }
 
-    pub fn lun(&self, seat: Seat) -> Result<&LunRow, LevelError> {
-        let row = self.grants.get(&seat.grant).and_then(|grant| grant.luns.get(seat.position as usize));
-        row.ok_or_else(|| damaged("a record names a LUN that no grant has"))
-    }
-
     fn lun_mut(&mut self, seat: Seat) -> Result<&mut LunRow, LevelError> {
         let row =
             self.grants.get_mut(&seat.grant).and_then(|grant| grant.luns.get_mut(seat.position as usize));
@@ -144,6 +139,7 @@ impl Records {
         raw
     }
 
+    /// What a snapshot says; to be judged by [`check`](Records::check) after the changes that follow it.
     pub fn decode(raw: &[u8], shape: &FlashShape) -> Result<Records, LevelError> {
         let mut reader = Reader::new(raw);
         let version = reader.u32().map_err(truncated)?;
@@ -152,19 +148,31 @@ impl Records {
             return Err(LevelError::NotFormatted(what));
         }
         let records = decode_fields(&mut reader, shape).map_err(truncated)?;
-        let records = records.ok_or_else(|| damaged("the monitor was made for a device of another shape"))?;
-        records.check(shape)?;
-        Ok(records)
+        records.ok_or_else(|| damaged("the monitor was made for a device of another shape"))
     }
 
-    /// Refuses records that name what the device does not have, or one block twice.
-    fn check(&self, shape: &FlashShape) -> Result<(), LevelError> {
-        let per_lun = shape.blocks_per_lun();
+    /// Refuses records that a monitor of this layout does not write: whatever names LUNs and blocks afterwards relies on
+    /// them.
+    pub fn check(&self, layout: &Layout) -> Result<(), LevelError> {
+        let shape = &layout.shape;
         let mut used = vec![false; shape.blocks() as usize];
-        for (_, row) in self.seats() {
+        let mut homes = vec![None; shape.luns() as usize];
+        if self.next_grant == NO_GRANT || self.grants.keys().any(|id| *id >= self.next_grant) {
+            return Err(damaged("the monitor's records have grants whose numbers are still to be given"));
+        }
+        if self.grants.values().any(|grant| grant.luns.is_empty()) {
+            return Err(damaged("the monitor's records have a grant without LUNs"));
+        }
+        for (seat, row) in self.seats() {
+            let fits = row.channel < shape.channels && row.places.len() == layout.blocks_granted as usize;
+            match homes.get_mut(row.home as usize) {
+                Some(home @ None) if fits => *home = Some(seat),
+                _ => return Err(damaged("the monitor's records name a LUN twice, or one that is not there")),
+            }
             for place in &row.places {
-                let within = place.lun < shape.luns() && place.block < per_lun && row.home < shape.luns();
-                let number = place.lun as usize * per_lun as usize + place.block as usize;
+                let blocks = layout.log_blocks_per_lun..shape.blocks_per_lun();
+                let within = place.lun < shape.luns() && blocks.contains(&place.block);
+                let number = place.lun as usize * shape.blocks_per_lun() as usize + place.block as usize;
                 if !within || std::mem::replace(&mut used[number], true) {
                     return Err(damaged(
                         "the monitor's records name a block twice, or one that is not there",
@@ -172,12 +180,13 @@ impl Records {
                 }
             }
         }
-        if let Some(swap) = &self.swap {
-            self.lun(swap.first)?;
-            swap.second.map(|seat| self.lun(seat)).transpose()?;
-            if swap.from >= shape.luns() || swap.to >= shape.luns() {
-                return Err(damaged("a swap names a LUN that is not there"));
-            }
+        let Some(swap) = &self.swap else { return Ok(()) };
+        let home = |lun: u32| homes.get(lun as usize).copied();
+        if swap.from == swap.to
+            || home(swap.from) != Some(Some(swap.first))
+            || home(swap.to) != Some(swap.second)
+        {
+            return Err(damaged("a swap of LUNs names others than those that it exchanges"));
         }
         Ok(())
     }

@@ -7,8 +7,8 @@
 use super::block::{BlockRange, EMPTY, Pair};
 use super::checkpoint::{self, SavedRange};
 use super::page::{PageRange, level_error};
-use super::units::{Flash, Note, Turn, UnitLog};
-use super::{Kind, PolicyLevel, PolicySetup, Range, RangeMapping, State, Trim};
+use super::units::{Flash, Note, SEQUENCE_MAX, Turn, UnitLog};
+use super::{Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, State, Trim};
 use crate::error::LevelError;
 use crate::grant::Grant;
 use crate::log::RecordLog;
@@ -58,6 +58,7 @@ fn restore(
     trims: &[Trim],
     setup: &PolicySetup,
 ) -> Result<State, LevelError> {
+    check(&flash, &saved, trims)?;
     flash.sequence = trims.iter().map(|trim| trim.sequence).max().unwrap_or(0).max(saved.sequence);
     let mut owned = vec![false; flash.units as usize];
     let mut ranges = Vec::new();
@@ -84,6 +85,35 @@ fn restore(
     let mut state = State { ranges, free, trims: Vec::new(), log, flash, since_checkpoint: 0 };
     state.checkpoint(setup, Nanos(0))?;
     Ok(state)
+}
+
+/// Refuses a checkpoint that the level does not write: what follows relies on it.
+fn check(flash: &Flash, saved: &checkpoint::Saved, trims: &[Trim]) -> Result<(), LevelError> {
+    let damaged = |what: &str| Err(LevelError::Damaged(format!("a checkpoint has {what}")));
+    let mut ends = BTreeMap::new();
+    for range in &saved.ranges {
+        let RangePolicy { start, pages, .. } = range.policy;
+        let room = range.units.len() as u64 * u64::from(flash.slots_per_unit);
+        let Some(end) = start.checked_add(pages).filter(|_| (1..=room).contains(&pages)) else {
+            return damaged("a range without pages, or with more than its units hold");
+        };
+        let before = ends.range(..end).next_back();
+        if before.is_some_and(|(_, other)| *other > start) || ends.insert(start, end).is_some() {
+            return damaged("ranges that overlap");
+        }
+    }
+    let ranges = &saved.ranges;
+    let known = |trim: &Trim| {
+        let end = trim.first.checked_add(trim.pages);
+        let range = ranges.get(trim.range as usize);
+        trim.sequence < SEQUENCE_MAX && range.is_some_and(|r| end.is_some_and(|end| end <= r.policy.pages))
+    };
+    if ranges.len() > RANGES_MAX || saved.sequence >= SEQUENCE_MAX || !trims.iter().all(known) {
+        return damaged(
+            "too many ranges, a sequence number beyond all bounds, or a trim of pages that are not there",
+        );
+    }
+    Ok(())
 }
 
 fn page_range(
