@@ -1,7 +1,9 @@
 //! The levels of flash from the command line: an application compared on them, and the wear of a device.
 
-use crate::volume::Bench;
+use crate::volume::{Bench, status_of, wait_for};
 use predicates::str::contains;
+use weft_core::Nanos;
+use weft_flash::{GrantBlock, GrantRequest, LevelError, RawLevel, share};
 
 #[test]
 fn the_papers_table_is_printed_by_one_command_with_its_ratios() {
@@ -89,4 +91,45 @@ fn levels_take_skewed_workloads_traces_and_mappings_and_refuse_what_they_do_not_
         "flash", "simulate", "-q", "--level", "raw", "--size", "1G", "--preset", "bbssd", "--wear",
     ]);
     assert!(text.starts_with("raw level") && text.contains("channel 7 LUN 7"), "{text}");
+}
+
+#[test]
+fn a_served_monitor_gives_flash_to_programs_and_keeps_it_over_a_restart() {
+    let bench = Bench::empty();
+    bench.weft(&["flash", "create", "--preset", "bbssd", "--size", "1G", "f.img"]).success();
+    bench.weft(&["flash", "serve", "f.img"]).failure().stderr(contains("--format"));
+    let socket = bench.path("f.img.sock");
+    let serve = |args: &[&str]| {
+        let child = bench.spawn(&[&["flash", "serve", "f.img"], args].concat());
+        wait_for("the socket", || socket.exists());
+        child
+    };
+    let stop = |child: std::process::Child| {
+        // SAFETY: the child is this process's and has not been waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
+        assert_eq!(status_of(child), Some(0));
+        assert!(!socket.exists(), "the socket is left");
+    };
+    let request = |name: &str| GrantRequest { name: name.into(), bytes: 1, over_provisioning_permille: 0 };
+    let page = GrantBlock { channel: 0, lun: 0, block: 0 }.page(0);
+
+    let child = serve(&["--format"]);
+    let raw = RawLevel::new(share::allocate(&socket, &request("a")).unwrap());
+    raw.page_write(Nanos(0), page, &[7; 4096], b"mine").unwrap();
+    let other = share::allocate(&socket, &request("b")).unwrap();
+    assert!(matches!(share::attach(&socket, "a"), Err(LevelError::GrantInUse(_))));
+    bench.weft(&["flash", "wear", "f.img"]).failure().stderr(contains("in use"));
+    drop((raw, other));
+    stop(child);
+
+    let child = serve(&[]);
+    let raw = RawLevel::new(share::attach(&socket, "a").unwrap());
+    let (mut data, mut oob) = ([0; 4096], [0; 4]);
+    raw.page_read(Nanos(0), page, 0, &mut data, &mut oob).unwrap();
+    assert_eq!((data, &oob), ([7; 4096], b"mine"));
+    drop(raw);
+    stop(child);
+    let wear = bench.json(&["flash", "wear", "--json", "f.img"]);
+    let grants = wear["luns"].as_array().unwrap().iter().filter_map(|lun| lun["grant"].as_str());
+    assert_eq!(grants.collect::<Vec<_>>(), ["a", "b"]);
 }

@@ -7,6 +7,7 @@ mod host_map;
 mod info;
 mod policy_range;
 mod report;
+mod serve;
 mod simulate;
 mod target;
 mod wear;
@@ -29,7 +30,7 @@ const MONITORED_SIZE_DEFAULT: u64 = 8 << 30;
     after_help = "EXAMPLES\n  weft flash info --preset tlc\n  weft flash create --size 1G nand.img\n  \
     weft flash simulate --preset tlc --workload hot-cold --op 12.5 --json\n  \
     weft flash simulate --level policy --gc fifo --op 12.5\n  weft flash bench --table1\n  \
-    weft flash wear nand.img"
+    weft flash wear nand.img\n  weft flash serve --format nand.img"
 )]
 pub enum FlashCommand {
     /// Show a modelled flash device: its shape, its times, and what became of one in an image file.
@@ -42,6 +43,8 @@ pub enum FlashCommand {
     Bench(bench::BenchArgs),
     /// Show how worn each part of a device in an image file is.
     Wear(wear::WearArgs),
+    /// Serve the flash monitor of a device in an image file, so that several programs can have flash of it.
+    Serve(serve::ServeArgs),
 }
 
 /// The flash of a device without zones.
@@ -108,5 +111,6 @@ pub fn run(command: &FlashCommand) -> Result<(), CliError> {
         FlashCommand::Simulate(args) => simulate::run(args),
         FlashCommand::Bench(args) => bench::run(args),
         FlashCommand::Wear(args) => wear::run(args),
+        FlashCommand::Serve(args) => serve::run(args),
     }
 }

@@ -1,0 +1,79 @@
+//! `weft flash serve`: the monitor of a device in an image, served to other processes until told to stop.
+
+use crate::error::CliError;
+use crate::say::Out;
+use crate::sys::signal::{ENDING, Queue};
+use clap::Args;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use weft_device::nand::OpenChannel;
+use weft_flash::monitor::LevelPolicy;
+use weft_flash::share::MonitorServer;
+use weft_flash::{LevelError, Monitor, MonitorSetup};
+
+/// How often is looked whether wear is to be leveled.
+const LEVELING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// `weft flash serve`
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// An image that 'weft flash create' made; one process has it at a time.
+    image: PathBuf,
+    /// The Unix socket that programs connect to [default: the image's name with .sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Put a flash monitor on the device if there is none; what is on the device is lost then.
+    #[arg(long)]
+    format: bool,
+    /// Leave LUNs where they are; else wear is leveled between grants each time as much as the device has was programmed.
+    #[arg(long)]
+    no_leveling: bool,
+}
+
+/// Serves a monitor.
+pub fn run(args: &ServeArgs) -> Result<(), CliError> {
+    let signals_of = |e| CliError::io("signals of", Path::new("this process"), e);
+    // Before any thread is started.
+    let signals = Queue::block().map_err(signals_of)?;
+    let device = Arc::new(OpenChannel::open(&args.image)?);
+    let monitor = match Monitor::open(device.clone()) {
+        Err(LevelError::NotFormatted(_)) if args.format => {
+            Monitor::format(device.clone(), MonitorSetup::default())
+        }
+        Err(LevelError::NotFormatted(what)) => {
+            return Err(CliError::said(
+                format!("{}: no flash monitor: {what}", args.image.display()),
+                "add --format to put one on the device, with the loss of what is on it",
+            ));
+        }
+        found => found,
+    }?;
+    let socket = args.socket.clone().unwrap_or_else(|| beside(&args.image));
+    let server = MonitorServer::start(monitor.clone(), &socket)?;
+    let mut out = Out::new();
+    let ready = writeln!(out, "weft: serving {} on {}", args.image.display(), socket.display());
+    // Whoever started the server may have closed its standard output; it serves all the same.
+    let _ = ready.and_then(|()| out.flush());
+    let mut leveled_at = device.counters().pages_programmed;
+    loop {
+        let came = signals.next(LEVELING_INTERVAL).map_err(signals_of)?;
+        if came.is_some_and(|came| ENDING.contains(&came.signal)) {
+            break;
+        }
+        let programmed = device.counters().pages_programmed;
+        if !args.no_leveling && programmed - leveled_at >= device.shape().pages() {
+            monitor.level_wear(LevelPolicy::default(), device.now())?;
+            leveled_at = device.counters().pages_programmed;
+        }
+    }
+    drop(server);
+    Ok(device.sync()?)
+}
+
+fn beside(image: &Path) -> PathBuf {
+    let mut name = image.as_os_str().to_owned();
+    name.push(".sock");
+    name.into()
+}
