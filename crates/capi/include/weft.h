@@ -139,6 +139,14 @@ int weft_allocate(const weft_monitor *monitor, const char *name, uint64_t size_b
    Caller: The handle is open; the name ends with a zero byte; out can be written. */
 int weft_attach(const weft_monitor *monitor, const char *name, weft_grant **out);
 
+/* Asks a monitor that another process serves on this socket ('weft flash serve') for flash.
+   Caller: The strings end with a zero byte; out can be written. */
+int weft_allocate_served(const char *socket, const char *name, uint64_t size_bytes, uint32_t over_provisioning_permille, weft_grant **out);
+
+/* Attaches to flash that was asked for earlier, of a monitor that another process serves on this socket.
+   Caller: The strings end with a zero byte; out can be written. */
+int weft_attach_served(const char *socket, const char *name, weft_grant **out);
+
 /* Gives flash back that nobody is attached to.
    Caller: The handle is open; the name ends with a zero byte. */
 int weft_release(const weft_monitor *monitor, const char *name);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use weft_device::Geometry;
 use weft_device::nand::{FlashSetup, OpenChannel};
-use weft_flash::{Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup};
+use weft_flash::{Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, share};
 
 /// A flash monitor.
 pub struct WeftMonitor(pub(crate) Arc<Monitor>);
@@ -132,6 +132,47 @@ pub unsafe extern "C" fn weft_attach(
         let (monitor, name) = unsafe { (handle(monitor, "monitor")?, text(name, "name")?) };
         // SAFETY: the caller's promise.
         unsafe { give(WeftGrant(monitor.0.attach(name)?), out) }
+    };
+    status(attached())
+}
+
+/// Asks a monitor that another process serves on this socket ('weft flash serve') for flash.
+///
+/// # Safety
+/// The strings end with a zero byte; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_allocate_served(
+    socket: *const c_char,
+    name: *const c_char,
+    size_bytes: u64,
+    over_provisioning_permille: u32,
+    out: *mut *mut WeftGrant,
+) -> i32 {
+    let allocated = || {
+        // SAFETY: the caller's promise.
+        let (socket, name) = unsafe { (text(socket, "socket")?, text(name, "name")?) };
+        let request = GrantRequest { name: name.to_string(), bytes: size_bytes, over_provisioning_permille };
+        // SAFETY: the caller's promise.
+        unsafe { give(WeftGrant(share::allocate(Path::new(socket), &request)?), out) }
+    };
+    status(allocated())
+}
+
+/// Attaches to flash that was asked for earlier, of a monitor that another process serves on this socket.
+///
+/// # Safety
+/// The strings end with a zero byte; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_attach_served(
+    socket: *const c_char,
+    name: *const c_char,
+    out: *mut *mut WeftGrant,
+) -> i32 {
+    let attached = || {
+        // SAFETY: the caller's promise.
+        let (socket, name) = unsafe { (text(socket, "socket")?, text(name, "name")?) };
+        // SAFETY: the caller's promise.
+        unsafe { give(WeftGrant(share::attach(Path::new(socket), name)?), out) }
     };
     status(attached())
 }

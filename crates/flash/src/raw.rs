@@ -10,6 +10,36 @@ use crate::monitor::BlockLook;
 use weft_core::Nanos;
 use weft_device::nand::Done;
 
+/// Most addresses of a vectored command.
+pub use weft_device::nand::VECTOR_MAX;
+
+/// One page to write.
+#[derive(Clone, Copy, Debug)]
+pub struct RawWrite<'a> {
+    /// Where.
+    pub page: GrantPage,
+    /// A whole page of data.
+    pub data: &'a [u8],
+    /// Out-of-band bytes, as many as a page has for the application or fewer; zeros follow them.
+    pub oob: &'a [u8],
+}
+
+/// One page to read, or a part of it.
+#[derive(Debug)]
+pub struct RawRead<'a> {
+    /// Where.
+    pub page: GrantPage,
+    /// First byte of the page's data to read.
+    pub offset: u32,
+    /// Gets the data; empty to read out-of-band bytes alone.
+    pub data: &'a mut [u8],
+    /// Gets the first out-of-band bytes.
+    pub oob: &'a mut [u8],
+}
+
+/// What became of each address of a vectored command, in their order.
+type Results = Vec<Result<Done, LevelError>>;
+
 /// A grant at the raw level. Threads share it by reference.
 #[derive(Debug)]
 pub struct RawLevel {
@@ -64,6 +94,34 @@ impl RawLevel {
         self.grant.erase(issued, block)
     }
 
+    /// Reads pages that are all issued at once: those on different LUNs are read at the same time. Each address has its own
+    /// result, which is that of [`page_read`](RawLevel::page_read).
+    ///
+    /// [`LevelError::BadRequest`] with no or more than [`VECTOR_MAX`] addresses.
+    pub fn page_read_vector(&self, issued: Nanos, pages: &mut [RawRead]) -> Result<Results, LevelError> {
+        check_vector(pages.len())?;
+        let one = |read: &mut RawRead| self.page_read(issued, read.page, read.offset, read.data, read.oob);
+        Ok(pages.iter_mut().map(one).collect())
+    }
+
+    /// Programs pages that are all issued at once, those of one LUN in the order given. Each address has its own result,
+    /// which is that of [`page_write`](RawLevel::page_write).
+    ///
+    /// [`LevelError::BadRequest`] with no or more than [`VECTOR_MAX`] addresses.
+    pub fn page_write_vector(&self, issued: Nanos, pages: &[RawWrite]) -> Result<Results, LevelError> {
+        check_vector(pages.len())?;
+        Ok(pages.iter().map(|write| self.page_write(issued, write.page, write.data, write.oob)).collect())
+    }
+
+    /// Erases blocks, all issued at once. Each has its own result, which is that of
+    /// [`block_erase`](RawLevel::block_erase).
+    ///
+    /// [`LevelError::BadRequest`] with no or more than [`VECTOR_MAX`] addresses.
+    pub fn block_erase_vector(&self, issued: Nanos, blocks: &[GrantBlock]) -> Result<Results, LevelError> {
+        check_vector(blocks.len())?;
+        Ok(blocks.iter().map(|block| self.block_erase(issued, *block)).collect())
+    }
+
     /// How far a block is programmed: what an application needs to go on after a restart.
     pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {
         self.grant.look(block)
@@ -78,4 +136,11 @@ impl RawLevel {
     pub fn into_grant(self) -> Grant {
         self.grant
     }
+}
+
+fn check_vector(given: usize) -> Result<(), LevelError> {
+    if (1..=VECTOR_MAX).contains(&given) {
+        return Ok(());
+    }
+    Err(LevelError::BadRequest(format!("a command with {given} addresses; give 1 to {VECTOR_MAX}")))
 }

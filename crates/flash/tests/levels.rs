@@ -9,11 +9,12 @@ use support::{Random, device};
 use weft_core::{Nanos, Tag};
 use weft_device::FaultPlan;
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::OpenChannel;
+use weft_device::nand::{Done, OpenChannel};
 use weft_flash::function::Mapping;
+use weft_flash::raw::{RawRead, RawWrite};
 use weft_flash::{
     FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel,
-    PolicySetup, RangeMapping, RangePolicy,
+    PolicySetup, RangeMapping, RangePolicy, RawLevel,
 };
 
 const T: Nanos = Nanos(0);
@@ -47,6 +48,67 @@ fn over_provisioning_is_kept_free_and_cannot_be_set_above_what_is_mapped() {
     assert!(matches!(level.set_ops(250), Err(LevelError::TooManyMapped { .. })));
     taken.drain(..2).for_each(|block| level.flash_trim(block).unwrap());
     level.set_ops(250).unwrap();
+    device.verify_identity().unwrap();
+}
+
+#[test]
+fn blocks_of_equal_wear_are_taken_from_the_luns_in_turns_so_that_they_work_side_by_side() {
+    let (device, _monitor, grant) = grant(device(1, 4, 12, 4), 0, 2);
+    let level = FunctionLevel::open(grant).unwrap();
+    let take = || level.address_mapper(T, 0, Mapping::Block, 0).unwrap().block;
+    let taken: Vec<GrantBlock> = (0..8).map(|_| take()).collect();
+    assert_eq!(taken.iter().map(|block| block.lun).collect::<Vec<_>>(), [0, 1, 2, 3, 0, 1, 2, 3]);
+    let times: Vec<_> =
+        taken[..4].iter().map(|block| level.flash_write(T, *block, 0, &[1; 4096]).unwrap()).collect();
+    // One after the other they would take four programs.
+    assert!(times[3].done.0 < 2 * times[0].done.0, "{times:?}");
+    // A block that was erased comes last, whatever its LUN.
+    level.flash_trim(taken[0]).unwrap();
+    level.flush(T).unwrap();
+    assert_eq!(take().lun, 0);
+    let rest: Vec<GrantBlock> =
+        std::iter::from_fn(|| level.address_mapper(T, 0, Mapping::Block, 0).ok().map(|mapped| mapped.block))
+            .collect();
+    assert_eq!(rest.last(), Some(&taken[0]));
+    device.verify_identity().unwrap();
+}
+
+#[test]
+fn a_vector_of_raw_commands_is_issued_at_once_and_a_failure_at_one_address_does_not_touch_the_others() {
+    let (device, _monitor, grant) = grant(device(2, 2, 12, 4), 0, 2);
+    let raw = RawLevel::new(grant);
+    let block = |number: u32| GrantBlock { channel: number % 2, lun: number / 2, block: 0 };
+    let data: Vec<[u8; 4096]> = (0..4).map(|number| [number; 4096]).collect();
+    let mut writes: Vec<RawWrite> = (0..4)
+        .map(|number| RawWrite { page: block(number).page(0), data: &data[number as usize], oob: b"oob" })
+        .collect();
+    writes[2].page.page = 3;
+    // The monitor's records are on the flash by then.
+    let at = device.now();
+    let results = raw.page_write_vector(at, &writes).unwrap();
+    let alone: Done = *results[0].as_ref().unwrap();
+    assert!(matches!(results[2], Err(LevelError::OutOfOrder { next: 0, .. })), "{results:?}");
+    // LUNs of two channels: each takes as long as one program alone; those of one channel wait for a transfer.
+    assert_eq!(results[1].as_ref().unwrap(), &alone);
+    let third = results[3].as_ref().unwrap();
+    assert_eq!(third.done.0 - third.moved.0, alone.done.0 - alone.moved.0);
+    assert_eq!(third.moved.0 - alone.moved.0, alone.moved.0 - at.0);
+
+    let mut buffers = [[9; 4096]; 4];
+    let mut reads: Vec<RawRead> = buffers
+        .iter_mut()
+        .enumerate()
+        .map(|(number, data)| RawRead { page: block(number as u32).page(0), offset: 0, data, oob: &mut [] })
+        .collect();
+    let found = raw.page_read_vector(Nanos(1 << 30), &mut reads).unwrap();
+    assert!(matches!(found[2], Err(LevelError::NotProgrammed { .. })));
+    assert_eq!([buffers[0][0], buffers[1][0], buffers[3][4095]], [0, 1, 3]);
+    let erased = raw.block_erase_vector(Nanos(1 << 31), &[block(0), block(1), block(9)]).unwrap();
+    assert!(erased[0].is_ok() && erased[0].as_ref().ok() == erased[1].as_ref().ok());
+    assert!(matches!(erased[2], Err(LevelError::OutsideGrant { .. })));
+    for refused in [raw.block_erase_vector(T, &[]), raw.block_erase_vector(T, &[block(0); 65])] {
+        assert!(matches!(refused, Err(LevelError::BadRequest(_))), "{refused:?}");
+    }
     device.verify_identity().unwrap();
 }
 

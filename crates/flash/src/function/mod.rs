@@ -107,6 +107,8 @@ struct State {
     erases: Vec<u32>,
     /// By channel: free blocks that are erased or can be.
     free: Vec<Vec<u32>>,
+    /// By channel: the LUN whose turn it is, among blocks of equal wear.
+    turn: Vec<u32>,
     trimmed: VecDeque<u32>,
     mapped: u32,
     retired: u32,
@@ -123,8 +125,8 @@ pub struct FunctionLevel {
 }
 
 impl FunctionLevel {
-    /// Takes a block of a channel, the one with the fewest erases, and says how many are free there then. The label is
-    /// the application's and comes back in [`mapped_blocks`](FunctionLevel::mapped_blocks).
+    /// Takes a block of a channel, the one with the fewest erases, LUNs in turns, and says how many are free there then. The
+    /// label is the application's and comes back in [`mapped_blocks`](FunctionLevel::mapped_blocks).
     ///
     /// [`LevelError::TooManyMapped`] when over-provisioning would not be kept; [`LevelError::NoFreeBlock`] when the
     /// channel has none, trimmed ones included.
@@ -148,10 +150,17 @@ impl FunctionLevel {
             {
                 return Err(LevelError::NoFreeBlock { channel });
             }
-            let State { free, erases, .. } = &mut *state;
+            let State { free, erases, turn, .. } = &mut *state;
             let free = &mut free[channel as usize];
-            let least = (0..free.len()).min_by_key(|at| (erases[free[*at] as usize], free[*at]));
+            let luns = self.geometry().luns_by_channel[channel as usize];
+            let turn = &mut turn[channel as usize];
+            let least = (0..free.len()).min_by_key(|at| {
+                let number = free[*at];
+                let waits = (self.block(number).lun + luns - *turn) % luns;
+                (erases[number as usize], waits, number)
+            });
             let Some(number) = least.map(|at| free.swap_remove(at)) else { continue };
+            *turn = (self.block(number).lun + 1) % luns;
             let id = state.next_id;
             state.next_id += 1;
             let holder =

@@ -34,6 +34,7 @@ impl FunctionLevel {
             blocks: vec![Use::Free; geometry.blocks() as usize],
             erases: vec![0; geometry.blocks() as usize],
             free: vec![Vec::new(); geometry.channels() as usize],
+            turn: vec![0; geometry.channels() as usize],
             trimmed: VecDeque::new(),
             mapped: 0,
             retired: 0,
