@@ -338,8 +338,8 @@ mod tests {
         oob_bytes: 64,
     };
 
-    #[test]
-    fn records_and_changes_are_read_back_and_no_cut_of_them_panics() {
+    /// Two LUNs of one grant that are being exchanged.
+    fn exchange() -> Records {
         let lun = |home| LunRow {
             channel: 1,
             home,
@@ -353,12 +353,44 @@ mod tests {
         };
         let seat = Seat { grant: 4, position: 1 };
         let swap = SwapRow { first: seat, second: Some(Seat { position: 0, ..seat }), from: 3, to: 0 };
-        let records = Records {
-            spares_per_lun: 2,
-            next_grant: 5,
-            grants: BTreeMap::from([(4, row)]),
-            swap: Some(swap),
+        Records { spares_per_lun: 2, next_grant: 5, grants: BTreeMap::from([(4, row)]), swap: Some(swap) }
+    }
+
+    #[test]
+    fn records_that_no_monitor_writes_are_refused() {
+        let layout = Layout { shape: SHAPE, log_blocks_per_lun: 2, spares_per_lun: 2, blocks_granted: 4 };
+        exchange().check(&layout).unwrap();
+        let changed = |change: fn(&mut Records)| {
+            let mut records = exchange();
+            change(&mut records);
+            records.check(&layout)
         };
+        for (what, change) in [
+            ("a number that is still to be given", (|r| r.next_grant = 4) as fn(&mut Records)),
+            ("the number that is no grant's", |r| r.next_grant = NO_GRANT),
+            ("a grant without LUNs", |r| r.grants.get_mut(&4).unwrap().luns.clear()),
+            ("a channel that is not there", |r| r.grants.get_mut(&4).unwrap().luns[0].channel = 2),
+            ("a LUN with too few blocks", |r| r.grants.get_mut(&4).unwrap().luns[0].places.truncate(3)),
+            ("a LUN that is not there", |r| r.grants.get_mut(&4).unwrap().luns[0].home = 4),
+            ("one LUN twice", |r| r.grants.get_mut(&4).unwrap().luns[0].home = 3),
+            ("a block of the log", |r| r.grants.get_mut(&4).unwrap().luns[0].places[0].block = 1),
+            ("a block that is not there", |r| r.grants.get_mut(&4).unwrap().luns[0].places[0].block = 8),
+            ("one block twice", |r| r.grants.get_mut(&4).unwrap().luns[0].places[0].block = 3),
+            ("a swap of a LUN with itself", |r| {
+                let swap = r.swap.as_mut().unwrap();
+                (swap.to, swap.second) = (swap.from, Some(swap.first));
+            }),
+            ("a swap of another LUN", |r| r.swap.as_mut().unwrap().from = 1),
+            ("a swap with a LUN that is said to be free", |r| r.swap.as_mut().unwrap().second = None),
+        ] {
+            assert!(matches!(changed(change), Err(LevelError::Damaged(_))), "{what}");
+        }
+    }
+
+    #[test]
+    fn records_and_changes_are_read_back_and_no_cut_of_them_panics() {
+        let records = exchange();
+        let (seat, swap) = (Seat { grant: 4, position: 1 }, records.swap.unwrap());
         let raw = records.encode(&SHAPE);
         assert_eq!(Records::decode(&raw, &SHAPE).unwrap(), records);
         (0..raw.len()).for_each(|at| assert!(Records::decode(&raw[..at], &SHAPE).is_err()));
