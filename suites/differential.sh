@@ -44,11 +44,14 @@ calls_of() { awk '/ operations, / { print $3 }' "$LOGS/weft.err"; }
 show() {
   paste -d $'\001' "$LOGS/ext4.txt" "$LOGS/weft.txt" | awk -F $'\001' -v before="${1:-20}" '
     $1 != $2 { for (i = NR - before; i < NR; i++) if (i > 0) print "      " line[i % before]; print "ext4  " $1; print "weft  " $2; exit }
-    { line[NR % before] = $1 }'
+    { line[NR % before] = $1 }' || true # paste may be told that nobody reads on
 }
-# Number of the operation that differs first, in the order in which they happened.
-first_operation() { cmp "$LOGS/ext4.log" "$LOGS/weft.log" 2>/dev/null | awk '{ print $NF }' |
-  { read -r line || exit 0; sed -n "${line}p" "$LOGS/ext4.log" | cut -d. -f1; }; }
+# Number of the operation that differs first.
+first_operation() {
+  local line
+  line=$(cmp "$LOGS/ext4.txt" "$LOGS/weft.txt" 2>/dev/null | awk '{ print $NF }') || [ -n "$line" ] || return 0
+  sed -n "${line}p" "$LOGS/ext4.txt" | cut -d. -f1
+}
 # Leaves operations out as long as there is a difference: halves, quarters, ... of what is left.
 shorten() { # shorten USER ARGS...
   local tries=0 size last kept=$SCRATCH/kept
@@ -61,7 +64,9 @@ shorten() { # shorten USER ARGS...
     while [ "$from" -le "$total" ] && [ "$tries" -lt "$SHORTEN" ]; do
       sed "${from},$((from + size - 1))d" "$kept" >"$kept.less"
       tries=$((tries + 1))
-      if sequence "$@" -k "$kept.less" >/dev/null; then from=$((from + size)); else mv "$kept.less" "$kept"; total=$(wc -l <"$kept"); fi
+      # Another difference that comes to light is not the one that is sought.
+      if sequence "$@" -k "$kept.less" >/dev/null || [ "$(first_operation)" != "$last" ]; then from=$((from + size))
+      else mv "$kept.less" "$kept"; total=$(wc -l <"$kept"); fi
     done
     size=$((size / 2))
   done

@@ -95,12 +95,16 @@ static int owner(uint64_t n) { return mix(shared->seed * 31 + n / 3) % ACTORS; }
 
 static bool verbose;
 
-/* Where the open files of a process are, and how large. */
+/* Where the open files of a process are, how large, and which are the same. */
 static void say_positions(struct actor *a) {
+  struct stat st[FILES];
+  record(a, 0, 0, "positions");
   for (int i = 0; i < FILES; i++) {
-    struct stat st;
-    int fd = a->slots->file[i];
-    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode)) extra(a, "\n    %d at %lld of %lld", fd, (long long)lseek(fd, 0, SEEK_CUR), (long long)st.st_size);
+    int fd = a->slots->file[i], same = 0;
+    if (fd < 0 || fstat(fd, &st[i])) { st[i].st_ino = 0; continue; }
+    if (!S_ISREG(st[i].st_mode)) continue;
+    while (st[same].st_ino != st[i].st_ino) same++;
+    extra(a, " [%d=%d at %lld of %lld]", i, same, (long long)lseek(fd, 0, SEEK_CUR), (long long)st[i].st_size);
   }
 }
 

@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering::*;
 const TRANSFER_MAX: usize = 0x7fff_f000;
 /// A thread that waits for a lock looks this often whether the server still lives.
 const LOCK_WAIT_NS: u64 = 100_000_000;
+/// Where no file has a byte.
+const BEYOND_ANY: u64 = i64::MAX as u64 - 1;
 /// Parts of a vectored write that are one write, as in Linux.
 const PARTS_MAX: usize = 1024;
 
@@ -62,15 +64,25 @@ impl Client {
     /// Reads at an offset.
     pub fn pread(&self, file: FileRef, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let clock = sys::ticks();
-        let result = self.read_at(file, out, offset);
+        let result = self.read_at(file, out, offset, true);
         self.measured().reads.record(sys::ticks_to_ns(sys::ticks().wrapping_sub(clock)));
         result
+    }
+
+    /// As [`pread`](Client::pread), but nobody has accessed the file: its access time stays.
+    pub fn peek(&self, file: FileRef, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        self.read_at(file, out, offset, false)
+    }
+
+    /// Notes an access that moves no bytes.
+    pub fn note_access(&self, file: FileRef) -> Result<(), Errno> {
+        self.read_at(file, &mut [0], BEYOND_ANY, true).map(drop)
     }
 
     /// Reads at the file offset and advances it.
     pub fn read(&self, file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
         let Some(leases) = self.leases() else {
-            return self.read_by_server(file, out, AT_FILE_OFFSET, false);
+            return self.read_by_server(file, out, AT_FILE_OFFSET, false, true);
         };
         let clock = sys::ticks();
         let (open, _, _) = leases.open_file(file)?;
@@ -78,7 +90,7 @@ impl Client {
             return Err(libc::EIO);
         }
         let offset = open.offset.load(Relaxed);
-        let result = self.read_at(file, out, offset);
+        let result = self.read_at(file, out, offset, true);
         if let Ok(n) = result
             && n > 0
         {
@@ -90,7 +102,7 @@ impl Client {
         result
     }
 
-    fn read_at(&self, file: FileRef, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    fn read_at(&self, file: FileRef, out: &mut [u8], offset: u64, noted: bool) -> Result<usize, Errno> {
         if ends_nowhere(offset, out.len()) {
             let readable = is_readable(self.flags(file)?);
             return Err(if readable { libc::EINVAL } else { libc::EBADF });
@@ -99,7 +111,7 @@ impl Client {
         let out = &mut out[..len];
         if out.is_empty() {
             // Nothing to read, but the file has to be one that could be read.
-            return self.read_by_server(file, out, offset, false);
+            return self.read_by_server(file, out, offset, false, noted);
         }
         let mut done = 0;
         while done < out.len() {
@@ -113,7 +125,7 @@ impl Client {
                         return Err(libc::EBADF);
                     }
                     let here = self.read_here(leases, inode, at, part)?;
-                    if matches!(here, ReadHere::Done(_)) {
+                    if noted && matches!(here, ReadHere::Done(_)) {
                         self.note_read(open, inode);
                     }
                     here
@@ -126,7 +138,7 @@ impl Client {
                 }
                 ReadHere::NotHere { want_map } => {
                     let wanted = part.len().min(PAYLOAD_BYTES);
-                    let n = self.read_by_server(file, &mut part[..wanted], at, want_map)?;
+                    let n = self.read_by_server(file, &mut part[..wanted], at, want_map, noted)?;
                     done += n;
                     if n < wanted {
                         break;
@@ -143,9 +155,11 @@ impl Client {
         out: &mut [u8],
         offset: u64,
         want_map: bool,
+        noted: bool,
     ) -> Result<usize, Errno> {
         let len = out.len().min(PAYLOAD_BYTES);
-        let answer = self.call(Op::Read, &[file.0, offset, len as u64, u64::from(want_map)])?.run()?;
+        let args = [file.0, offset, len as u64, u64::from(want_map), u64::from(!noted)];
+        let answer = self.call(Op::Read, &args)?.run()?;
         let payload = answer.payload();
         let n = payload.len().min(out.len());
         out[..n].copy_from_slice(&payload[..n]);

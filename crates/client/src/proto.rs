@@ -137,7 +137,7 @@ ops! {
     Close = 2,
     /// file: one more reference (a duplicated descriptor).
     Ref = 3,
-    /// file, offset or [`AT_FILE_OFFSET`], length, want map -> bytes in the payload.
+    /// file, offset or [`AT_FILE_OFFSET`], length, want map, not an access -> bytes in the payload.
     Read = 4,
     /// file, offset or [`AT_FILE_OFFSET`], in place; data -> bytes taken. In place: at the offset even with `O_APPEND`, and
     /// only what lies below the file's end.

@@ -100,28 +100,56 @@ impl PathBuffer {
         self.bytes.as_ptr().cast()
     }
 
-    /// Becomes the absolute path that `parts`, one after the other, lead to by text.
-    fn normalise(&mut self, parts: &[&[u8]]) -> Result<(), Errno> {
-        self.len = 0;
-        let mut slash_at_end = false;
-        for part in parts {
-            for component in part.split(|&byte| byte == b'/') {
-                slash_at_end = matches!(component, b"" | b"." | b"..");
-                match component {
-                    b"" | b"." => {}
-                    b".." => self.len = self.bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0),
-                    name => {
-                        self.push(b'/')?;
-                        self.extend(name)?;
-                    }
-                }
+    /// Goes one component further, by text.
+    fn step(&mut self, component: &[u8]) -> Result<(), Errno> {
+        match component {
+            b"" | b"." => Ok(()),
+            b".." => {
+                self.len = self.bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+                Ok(())
+            }
+            name => {
+                self.push(b'/')?;
+                self.extend(name)
             }
         }
-        // A path that ends in a slash must be a directory: keep that.
-        if self.len == 0 || slash_at_end {
+    }
+
+    /// Follows `path` by text from the directory that `bases`, one after the other, lead to. When it enters `mount` for
+    /// good, what is left of it from there, as it was given; otherwise the buffer holds the absolute path.
+    fn follow<'p>(
+        &mut self,
+        bases: &[&[u8]],
+        path: &'p [u8],
+        mount: &[u8],
+    ) -> Result<Option<&'p [u8]>, Errno> {
+        self.len = 0;
+        for base in bases {
+            base.split(|&byte| byte == b'/').try_for_each(|component| self.step(component))?;
+        }
+        let mut rest = path;
+        let last = loop {
+            let (component, behind) = match rest.iter().position(|&byte| byte == b'/') {
+                Some(slash) => rest.split_at(slash),
+                None => (rest, &b""[..]),
+            };
+            self.step(component)?;
+            if self.bytes() == mount && !climbs_out(behind, 0) {
+                return Ok(Some(if behind.is_empty() { b"/" } else { behind }));
+            }
+            match behind.split_first() {
+                Some((_, behind)) => rest = behind,
+                None => break component,
+            }
+        };
+        // A path that ends in a slash must be a directory, and one that ends in a dot names no entry: keep that.
+        if self.len == 0 || matches!(last, b"" | b"." | b"..") {
             self.push(b'/')?;
         }
-        Ok(())
+        if matches!(last, b"." | b"..") {
+            self.push(b'.')?;
+        }
+        Ok(None)
     }
 }
 
@@ -272,8 +300,7 @@ fn route<'a>(
             if !climbs_out(path, depth_of(base_path)) {
                 return Ok(Route::Volume(file, path));
             }
-            buffer.normalise(&[process::mount(), base_path, path])?;
-            settle(buffer)
+            follow(buffer, &[process::mount(), base_path], path)
         }
         None => {
             // From a directory outside, which only its path can connect with the volume.
@@ -285,8 +312,10 @@ fn route<'a>(
             };
             match base_path.filter(|path| path.first() == Some(&b'/')) {
                 Some(base_path) if !path.is_empty() => {
-                    buffer.normalise(&[base_path, path])?;
-                    Ok(inside(buffer).unwrap_or(Route::Real))
+                    match follow(buffer, &[base_path], path)? {
+                        Route::Elsewhere(_) => Ok(Route::Real),
+                        inside => Ok(inside),
+                    }
                 }
                 _ => Ok(Route::Real),
             }
@@ -304,8 +333,7 @@ fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) ->
         if !climbs_out(rest, 0) {
             return Ok(Route::Volume(FileRef::ROOT, rest));
         }
-        buffer.normalise(&[path])?;
-        return settle(buffer);
+        return follow(buffer, &[], path);
     }
     if last == Last::Follow
         && may_be_descriptor(path)
@@ -317,22 +345,20 @@ fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) ->
         return Ok(Route::Volume(FileRef::ROOT, buffer.bytes()));
     }
     if is_irregular(path) && contains(path, process::mount_name()) {
-        buffer.normalise(&[path])?;
-        return Ok(inside(buffer).unwrap_or(Route::Real));
+        return match follow(buffer, &[], path)? {
+            Route::Elsewhere(_) => Ok(Route::Real),
+            inside => Ok(inside),
+        };
     }
     Ok(Route::Real)
 }
 
-fn inside(buffer: &PathBuffer) -> Option<Route<'_>> {
-    below(buffer.bytes(), process::mount()).map(|rest| Route::Volume(FileRef::ROOT, rest))
-}
-
-/// A normalised path, wherever it leads.
-fn settle(buffer: &mut PathBuffer) -> Result<Route<'_>, Errno> {
-    if below(buffer.bytes(), process::mount()).is_some() {
-        return Ok(inside(buffer).unwrap_or(Route::Real));
-    }
-    Ok(Route::Elsewhere(buffer.c_str()))
+/// An irregular path, wherever it leads.
+fn follow<'a>(buffer: &'a mut PathBuffer, bases: &[&[u8]], path: &'a [u8]) -> Result<Route<'a>, Errno> {
+    Ok(match buffer.follow(bases, path, process::mount())? {
+        Some(rest) => Route::Volume(FileRef::ROOT, rest),
+        None => Route::Elsewhere(buffer.c_str()),
+    })
 }
 
 /// Does one thing with a path: `weft` on the volume, `real` elsewhere.
@@ -547,21 +573,40 @@ pub fn is_on_volume(dirfd: c_int, path: *const c_char) -> bool {
 mod tests {
     use super::*;
 
-    fn normalised(parts: &[&str]) -> String {
-        let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
+    /// Where a path leads when `/weft` is the mount: `Ok` with what is left of it there, or `Err` with the path elsewhere.
+    fn followed<'p>(bases: &[&str], path: &'p str) -> Result<&'p str, String> {
+        let bases: Vec<&[u8]> = bases.iter().map(|base| base.as_bytes()).collect();
         let mut buffer = PathBuffer::new();
-        buffer.normalise(&parts).unwrap();
-        String::from_utf8(buffer.bytes().to_vec()).unwrap()
+        match buffer.follow(&bases, path.as_bytes(), b"/weft").unwrap() {
+            Some(rest) => Ok(std::str::from_utf8(rest).unwrap()),
+            None => Err(String::from_utf8(buffer.bytes().to_vec()).unwrap()),
+        }
+    }
+
+    fn elsewhere(path: &str) -> Result<&str, String> {
+        Err(path.to_owned())
     }
 
     #[test]
-    fn dots_and_double_slashes_go_and_a_final_slash_stays() {
-        assert_eq!(normalised(&["/tmp/../weft//a/./b"]), "/weft/a/b");
-        assert_eq!(normalised(&["/weft/../etc"]), "/etc");
-        assert_eq!(normalised(&["/a/b/"]), "/a/b/");
-        assert_eq!(normalised(&["/a/b/.."]), "/a/");
-        assert_eq!(normalised(&["/.."]), "/");
-        assert_eq!(normalised(&["/weft", "/d/e", "../../../x"]), "/x");
+    fn outside_dots_and_double_slashes_go_and_what_must_be_a_directory_stays_one() {
+        assert_eq!(followed(&[], "/weft/../etc"), elsewhere("/etc"));
+        assert_eq!(followed(&[], "/a//./b/"), elsewhere("/a/b/"));
+        assert_eq!(followed(&[], "/a/b/."), elsewhere("/a/b/."));
+        assert_eq!(followed(&[], "/a/b/.."), elsewhere("/a/."));
+        assert_eq!(followed(&[], "/.."), elsewhere("/."));
+        assert_eq!(followed(&["/weft", "/d/e"], "../../../x"), elsewhere("/x"));
+    }
+
+    #[test]
+    fn a_path_that_enters_the_mount_is_left_as_it_was_given_from_there() {
+        assert_eq!(followed(&[], "/tmp/../weft//a/./b"), Ok("//a/./b"));
+        assert_eq!(followed(&[], "///weft/d/."), Ok("/d/."), "rmdir of it is refused");
+        assert_eq!(followed(&[], "//weft/d/x/.."), Ok("/d/x/.."), "x may not be there, or be a symlink");
+        assert_eq!(followed(&[], "//weft"), Ok("/"));
+        assert_eq!(followed(&[], "//weft/../weft/a"), Ok("/a"));
+        assert_eq!(followed(&["/tmp"], "../weft/a"), Ok("/a"));
+        assert_eq!(followed(&["/weft", "/d"], "../../weft/a/"), Ok("/a/"));
+        assert_eq!(followed(&[], "//wefta"), elsewhere("/wefta"));
     }
 
     #[test]
@@ -610,6 +655,6 @@ mod tests {
     #[test]
     fn a_path_that_is_too_long_is_refused() {
         let long = vec![b'a'; PATH_BYTES];
-        assert_eq!(PathBuffer::new().normalise(&[b"/", &long]), Err(libc::ENAMETOOLONG));
+        assert_eq!(PathBuffer::new().follow(&[], &long, b"/weft"), Err(libc::ENAMETOOLONG));
     }
 }

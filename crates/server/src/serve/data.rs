@@ -50,7 +50,7 @@ pub fn read(ask: &Ask<'_>) -> Outcome {
         volume.inodes.drain(&open.inode, true)?;
     }
     let n = volume.fs.read(open.inode.ino, offset, out)?;
-    if ask.arg(2) != 0 && open_flags(ask, &open) & libc::O_NOATIME == 0 {
+    if ask.arg(2) != 0 && ask.arg(4) == 0 && open_flags(ask, &open) & libc::O_NOATIME == 0 {
         volume.inodes.note_read(&open.inode);
     }
     if own_offset && n > 0 {

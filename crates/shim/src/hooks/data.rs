@@ -376,6 +376,10 @@ hooks! {
         if let Err(error) = check_send(from, from_at.as_ref(), to, len) {
             return fail(error);
         }
+        if let Some(file) = table::get(from).filter(|_| len == 0) {
+            // Unlike a read of nothing this is an access.
+            return finish(process::client().and_then(|client| client.note_access(file)).map(|()| 0));
+        }
         signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), None, len))
     }
 
@@ -455,7 +459,8 @@ fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int, len: size_t) -> R
     {
         return Err(libc::EBADF);
     }
-    if from_at.is_some_and(|at| *at < 0) {
+    let at = from_at.copied().unwrap_or(0);
+    if at < 0 || (at as u64).saturating_add(len as u64) > i64::MAX as u64 {
         return Err(libc::EINVAL);
     }
     match table::get(to) {

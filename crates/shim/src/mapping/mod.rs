@@ -87,7 +87,10 @@ pub fn map(file: FileRef, request: Request) -> Result<*mut c_void, Errno> {
         return Err(libc::ENODEV);
     }
     let map = if shared && is_writable(flags) { pages::map } else { copies::map };
-    map(client, file, &attr, &request).map(<*mut u8>::cast)
+    let there = map(client, file, &attr, &request)?;
+    // Mapping is an access; what the program reads there afterwards goes unseen.
+    client.note_access(file)?;
+    Ok(there.cast())
 }
 
 /// Rounds up to whole pages.

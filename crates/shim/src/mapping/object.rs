@@ -220,7 +220,7 @@ impl Object {
         let mut at = from;
         while at < to {
             let wanted = (to - at).min(CHUNK_BYTES as u64) as usize;
-            let n = client.pread(self.file, chunk.get_mut(..wanted).unwrap_or(&mut []), at)?;
+            let n = client.peek(self.file, chunk.get_mut(..wanted).unwrap_or(&mut []), at)?;
             if n == 0 {
                 break;
             }
@@ -358,7 +358,7 @@ impl Object {
         let mut there = [0; CHUNK_BYTES];
         self.each_change(0, size, |offset, new, old| {
             let there = there.get_mut(..new.len()).unwrap_or(&mut []);
-            let n = client.pread(self.file, there, offset)?;
+            let n = client.peek(self.file, there, offset)?;
             let there = there.get_mut(..n).unwrap_or(&mut []);
             let mut found = false;
             let units = there.chunks_mut(unit).zip(new.chunks(unit)).zip(old.chunks(unit));
