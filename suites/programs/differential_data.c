@@ -77,6 +77,7 @@ static void op_copy(struct actor *a) {
   struct stat one, two;
   bool same = !fstat(from, &one) && !fstat(to, &two) && one.st_ino == two.st_ino;
   if (one_in(a, 2) && !same) {
+    if (p && at == LLONG_MAX && !len) len = 1; /* there is no such place on ext4 */
     RECORDED(a, sendfile(to, from, p, len), "sendfile(%s, %s, %lld, %zu)", t, f, at0, len);
   } else {
     RECORDED(a, copy_file_range(from, p, to, q, len, flags), "copy_file_range(%s, %lld, %s, %lld, %zu, %d)", f, at0, t, to0, len, flags);
@@ -135,6 +136,7 @@ static void op_sparse(struct actor *a) {
 static void op_unnamed(struct actor *a) {
   int dir, flags = PICK(a, O_RDWR, O_RDWR, O_WRONLY, O_RDONLY), mode = PICK(a, 0600, 0644, 0777);
   const char *p = a_path_at(a, A_DIR, &dir);
+  if (too_long(p)) flags = O_RDWR;
   int fd = DESCRIPTOR(a, openat(dir, p, O_TMPFILE | flags, mode), "openat(%s, %s, O_TMPFILE | %#o, %#o)", shown_fd(a, dir), shown(a, p), flags, mode);
   if (fd < 0) return;
   struct stat st;

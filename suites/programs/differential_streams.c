@@ -123,7 +123,10 @@ static void op_stream(struct actor *a) {
   struct stream s = {0};
   if (!p || too_long(p)) return;
   if (one_in(a, 4)) {
-    int from = a_file(a), fd = DESCRIPTOR(a, dup(from), "dup(%s)", shown_fd(a, from));
+    int from = a_file(a), fd;
+    /* Of a descriptor that neither reads nor writes libc learns late, and how late depends on its buffer. */
+    if ((fcntl(from, F_GETFL) & O_ACCMODE) == O_ACCMODE) return;
+    fd = DESCRIPTOR(a, dup(from), "dup(%s)", shown_fd(a, from));
     if (fd < 0) return;
     /* libc believes that a stream which does not append writes where it is. */
     if (fcntl(fd, F_GETFL) & O_APPEND) mode = "a+";

@@ -76,7 +76,12 @@ impl Client {
 
     /// Notes an access that moves no bytes.
     pub fn note_access(&self, file: FileRef) -> Result<(), Errno> {
-        self.read_at(file, &mut [0], BEYOND_ANY, true).map(drop)
+        let Some(leases) = self.leases() else {
+            return self.read_by_server(file, &mut [0], BEYOND_ANY, false, true).map(drop);
+        };
+        let (open, inode, _) = leases.open_file(file)?;
+        self.note_read(open, inode);
+        Ok(())
     }
 
     /// Reads at the file offset and advances it.

@@ -166,7 +166,17 @@ impl Client {
     /// Where a path leads: the canonical path in the volume, or the path outside that a symlink points to. `ERANGE` when
     /// `out` is shorter than [`RESOLVED_MAX`] and does not hold it.
     pub fn resolve(&self, at: FileRef, path: &[u8], flags: i32, out: &mut [u8]) -> Result<Resolution, Errno> {
-        let answer = self.call(Op::Resolve, &[at.0, flags as u64])?.part1(path)?.run()?;
+        self.resolve_as(path, &[at.0, flags as u64], out)
+    }
+
+    /// The same, with `.` and `..` taken out by text as libc's `realpath` does: what they stand behind must be a directory,
+    /// but need not be searched.
+    pub fn real_path(&self, at: FileRef, path: &[u8], out: &mut [u8]) -> Result<Resolution, Errno> {
+        self.resolve_as(path, &[at.0, 0, 1], out)
+    }
+
+    fn resolve_as(&self, path: &[u8], args: &[u64], out: &mut [u8]) -> Result<Resolution, Errno> {
+        let answer = self.call(Op::Resolve, args)?.part1(path)?.run()?;
         let len = copy_out(answer.payload(), out)?;
         Ok(if answer.ret() == 0 { Resolution::Inside(len) } else { Resolution::Outside(len) })
     }

@@ -190,7 +190,7 @@ ops! {
     PosixLock = 27,
     /// at, mode, `AT_` flags; path.
     Access = 28,
-    /// at, `AT_` flags; path -> ret 0: canonical path in the volume; ret 1: path outside.
+    /// at, `AT_` flags, dots by text; path -> ret 0: canonical path in the volume; ret 1: path outside.
     Resolve = 29,
     /// file -> its path in the volume now; ret 1, with ` (deleted)` behind the path it had, when its name is gone.
     PathOf = 30,

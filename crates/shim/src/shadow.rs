@@ -66,15 +66,25 @@ pub fn path_of(client: &Client, ino: u64, birth_ns: i64, suffix: &[u8]) -> Path 
 /// Makes the user's directory, and refuses one that somebody else made.
 pub fn make_directory(client: &Client) -> Result<(), Errno> {
     let path = directory(client);
-    match sys::mkdir(path.c_str(), 0o700) {
-        // Whatever the process's mask is.
-        Ok(()) => sys::chmod(path.c_str(), 0o700)?,
-        Err(libc::EEXIST) => {}
-        Err(error) => return Err(error),
-    }
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let fd = sys::open(path.c_str(), flags, 0)?;
-    let stat = sys::fstat(fd);
-    let _ = weft_client::sys::close(fd);
-    if stat?.st_uid == sys::geteuid() { Ok(()) } else { Err(libc::EACCES) }
+    loop {
+        match sys::mkdir(path.c_str(), 0o700) {
+            // Whatever the process's mask is.
+            Ok(()) => match sys::chmod(path.c_str(), 0o700) {
+                Ok(()) | Err(libc::ENOENT) => {}
+                Err(error) => return Err(error),
+            },
+            Err(libc::EEXIST) => {}
+            Err(error) => return Err(error),
+        }
+        let fd = match sys::open(path.c_str(), flags, 0) {
+            Ok(fd) => fd,
+            // The last process that had files there has just taken it away.
+            Err(libc::ENOENT) => continue,
+            Err(error) => return Err(error),
+        };
+        let stat = sys::fstat(fd);
+        let _ = weft_client::sys::close(fd);
+        return if stat?.st_uid == sys::geteuid() { Ok(()) } else { Err(libc::EACCES) };
+    }
 }

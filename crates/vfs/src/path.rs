@@ -65,6 +65,9 @@ pub struct Options<'a> {
     /// The last component is made when it is missing: followed by a slash it fails with `IsDirectory`, as no file is made
     /// by such a name.
     pub creates: bool,
+    /// `.` and `..` are taken out by text, as libc's `realpath` does: what they stand behind must be a directory, but need not
+    /// be searched.
+    pub dots_by_text: bool,
     /// Which symlinks are not followed.
     pub protections: Protections,
     /// Where the volume appears to the caller, without a slash at the end: absolute symlink targets below it are the
@@ -103,18 +106,21 @@ pub fn resolve(
         if name.is_empty() {
             return Ok(Resolved::Found(Place { dir, name, must_be_dir: true, ending: Ending::Root }, here));
         }
-        cred.check(&here, access::EXECUTE)?;
-        if here.links == 0 && name != b"." && name != b".." && name.len() > NAME_MAX {
+        let is_dots = name == b"." || name == b"..";
+        if !(is_dots && options.dots_by_text) {
+            cred.check(&here, access::EXECUTE)?;
+        }
+        if here.links == 0 && !is_dots && name.len() > NAME_MAX {
             return Err(FsError::NotFound);
         }
         let must_be_dir = last && !tail.is_empty();
-        if must_be_dir && options.creates && name != b"." && name != b".." {
+        if must_be_dir && options.creates && !is_dots {
             return Err(FsError::IsDirectory);
         }
         if name.len() > NAME_MAX && !(last && options.last == Last::Name) {
             return Err(FsError::NameTooLong);
         }
-        if name == b"." || name == b".." {
+        if is_dots {
             if name == b".." {
                 dir = fs.parent(dir)?;
             }
@@ -178,14 +184,25 @@ pub fn resolve(
     }
 }
 
-/// The part of an absolute `path` below `mount_point` (with its slash), or `None` when it lies elsewhere.
+/// The part of an absolute `path` below `mount_point` (with its slash), or `None` when it lies elsewhere. Slashes and dots
+/// too many do not matter; a `..` on the way there does.
 pub fn below<'a>(path: &'a [u8], mount_point: &[u8]) -> Option<&'a [u8]> {
-    let rest = path.strip_prefix(mount_point)?;
-    match rest.first() {
-        None => Some(b"/"),
-        Some(b'/') => Some(rest),
-        Some(_) => None,
+    let mut rest = path;
+    for wanted in mount_point.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+        loop {
+            rest = rest.strip_prefix(b"/")?;
+            let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+            let (component, behind) = rest.split_at(end);
+            rest = behind;
+            if component == wanted {
+                break;
+            }
+            if !matches!(component, b"" | b".") {
+                return None;
+            }
+        }
     }
+    Some(if rest.is_empty() { b"/" } else { rest })
 }
 
 #[cfg(test)]
@@ -198,6 +215,7 @@ mod tests {
     const OPTIONS: Options<'_> = Options {
         last: Last::Follow,
         creates: false,
+        dots_by_text: false,
         protections: Protections { hardlinks: true, symlinks: true, regular: 1, fifos: 1 },
         mount_point: b"/weft",
     };
@@ -470,5 +488,7 @@ mod tests {
         assert_eq!(below(b"/weft", b"/weft"), Some(&b"/"[..]));
         assert_eq!(below(b"/wefta", b"/weft"), None);
         assert_eq!(below(b"/", b"/weft"), None);
+        assert_eq!(below(b"//mnt/.//weft/./a", b"/mnt/weft"), Some(&b"/./a"[..]));
+        assert_eq!(below(b"/mnt/x/../weft/a", b"/mnt/weft"), None);
     }
 }

@@ -113,7 +113,7 @@ impl Attr {
     pub fn atime_after_read(&self, when: TimeSpec) -> Option<TimeSpec> {
         const DAY_NS: i64 = 86_400_000_000_000;
         let stale = self.atime <= self.mtime.max(self.ctime) || when.0.saturating_sub(self.atime.0) > DAY_NS;
-        (stale && when > self.atime).then_some(when)
+        stale.then_some(when)
     }
 
     /// Kind and permission bits as in `st_mode`.

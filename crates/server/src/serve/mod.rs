@@ -149,10 +149,25 @@ impl<'a> Ask<'a> {
         last: Last,
         creates: bool,
     ) -> Result<Resolved, Failure> {
+        self.walk_with(who, at, path, Options { creates, ..self.walking(last) })
+    }
+
+    /// How a path is walked usually.
+    pub fn walking(&self, last: Last) -> Options<'_> {
+        let mount_point = &self.connection.mount_point;
+        Options { last, creates: false, dots_by_text: false, protections: self.volume.protections, mount_point }
+    }
+
+    /// Walks a path as `options` want it.
+    pub fn walk_with(
+        &self,
+        who: &Cred,
+        at: usize,
+        path: &[u8],
+        options: Options<'_>,
+    ) -> Result<Resolved, Failure> {
         // As in Linux, a path that starts at the root does not need what it could have started from.
         let start = if path.first() == Some(&b'/') { Ino::ROOT } else { self.base(at)? };
-        let mount_point = &self.connection.mount_point;
-        let options = Options { last, creates, protections: self.volume.protections, mount_point };
         Ok(resolve(self.volume.fs.as_ref(), who, start, path, options)?)
     }
 }

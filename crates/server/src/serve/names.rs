@@ -7,7 +7,7 @@ use crate::open_files::Name;
 use weft_client::shared::channel::Response;
 use weft_core::Ino;
 use weft_placement::{OpenIntent, WriteHint};
-use weft_vfs::path::{Ending, Last, Place, Resolved};
+use weft_vfs::path::{Ending, Last, Options, Place, Resolved};
 use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NAME_MAX, NewNode, RenameFlags, access};
 
 /// A name that must not exist yet. Only a directory's may be followed by a slash.
@@ -140,7 +140,8 @@ impl Move {
         let is_dir = |attr: &Attr| attr.kind == FileKind::Directory;
         let errno = match &self.there {
             Some(_) if no_replace => libc::EEXIST,
-            None if self.exchange => libc::ENOENT,
+            // Nothing is looked for in a directory that was removed while it was open.
+            None if self.exchange || ask.volume.fs.getattr(self.to.dir)?.links == 0 => libc::ENOENT,
             Some(there) if self.exchange && self.to.must_be_dir && !is_dir(there) => libc::ENOTDIR,
             _ if !is_dir(&self.attr) && (self.from.must_be_dir || !self.exchange && self.to.must_be_dir) => {
                 libc::ENOTDIR
@@ -330,7 +331,8 @@ pub fn readlink(ask: &Ask<'_>) -> Outcome {
 pub fn resolve_path(ask: &Ask<'_>) -> Outcome {
     let path = ask.part1()?;
     let last = if ask.arg(1) as i32 & libc::AT_SYMLINK_NOFOLLOW == 0 { Last::Follow } else { Last::Stop };
-    let (place, attr) = match ask.walk(0, &path, last)? {
+    let options = Options { dots_by_text: ask.arg(2) != 0, ..ask.walking(last) };
+    let (place, attr) = match ask.walk_with(&ask.identity.cred, 0, &path, options)? {
         Resolved::Found(place, attr) => (place, attr),
         Resolved::Missing(_) => return Err(Failure(libc::ENOENT)),
         Resolved::Outside(target) => return ask.reply_bytes(1, &target),

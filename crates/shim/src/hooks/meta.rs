@@ -232,7 +232,7 @@ unsafe fn times(times: *const timespec) -> Result<AttrChange, Errno> {
     Ok(AttrChange { atime_ns: one(access)?, mtime_ns: one(modified)?, ..Default::default() })
 }
 
-/// Whether neither time is to change.
+/// Whether neither time is to change: then, as in Linux, nothing else is looked at.
 unsafe fn omits_both(times: *const timespec) -> bool {
     // SAFETY: null, or two timespecs by the program's promise.
     !times.is_null() && unsafe { [*times, *times.add(1)] }.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT)
@@ -517,7 +517,6 @@ hooks! {
         let last = Last::from_at_flags(flags);
         on_path(dirfd, path, last, |dirfd, path| real::utimensat(dirfd, path, when, flags), |client, at, path| {
             if omits_both(when) {
-                // As in Linux, nothing else is looked at.
                 return Ok(0);
             }
             change_times(client, at, path, checked(flags, NOFOLLOW | SELF)?, times(when))
@@ -527,6 +526,7 @@ hooks! {
     fn futimens(fd: c_int, when: *const timespec) -> c_int {
         match table::get(fd) {
             None => real::futimens(fd, when),
+            Some(_) if omits_both(when) => 0,
             Some(file) => finish(
                 client_for_data(file).and_then(|_| times(when)).and_then(|times| change_open(file, &times)),
             ),

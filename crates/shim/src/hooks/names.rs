@@ -104,6 +104,27 @@ unsafe fn put_resolved(path: &[u8], out: *mut c_char) -> Result<*mut c_char, Err
     }
 }
 
+/// Takes the `.`s and `..`s that `path` begins with out by text, from `base`: how much of `base` is left, and of `path`.
+fn without_leading_dots<'a>(base: &[u8], mut path: &'a [u8]) -> (usize, &'a [u8]) {
+    let mut len = base.len();
+    loop {
+        let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+        let (component, rest) = path.split_at(end);
+        match component {
+            b"" | b"." => {}
+            b".." => {
+                let here = base.get(..len).unwrap_or(b"");
+                len = here.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            }
+            _ => return (len, path),
+        }
+        match rest.split_first() {
+            Some((_, rest)) => path = rest,
+            None => return (len, b""),
+        }
+    }
+}
+
 unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -> Result<*mut c_char, Errno> {
     let mut whole = [0; RESOLVED_MAX + process::PATH_BYTES];
     let (at, path) = if path.first().is_none_or(|byte| *byte == b'/') {
@@ -114,25 +135,24 @@ unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -
         if now.deleted {
             return Err(libc::ENOENT);
         }
-        if path.split(|byte| *byte == b'/').all(|part| part.is_empty() || part == b".") {
+        let (len, path) = without_leading_dots(whole.get(..now.len).unwrap_or(b"/"), path);
+        if path.is_empty() {
             let mut room = [0; RESOLVED_MAX + 256];
-            let parts = process::mount().iter().chain(whole.get(..now.len).unwrap_or(b"/"));
+            let parts = process::mount().iter().chain(whole.get(..len).unwrap_or(b"/"));
             let len = room.iter_mut().zip(parts).map(|(place, byte)| *place = *byte).count();
             let path = room.get(..len).unwrap_or(&[]);
             // SAFETY: the caller's promise.
             return unsafe { put_resolved(path.strip_suffix(b"/").unwrap_or(path), out) };
         }
         let tail = std::iter::once(&b'/').chain(path);
-        whole.iter_mut().skip(now.len).zip(tail).for_each(|(place, byte)| *place = *byte);
-        (FileRef::ROOT, whole.get(..now.len + 1 + path.len()).ok_or(libc::ENAMETOOLONG)?)
+        whole.iter_mut().skip(len).zip(tail).for_each(|(place, byte)| *place = *byte);
+        (FileRef::ROOT, whole.get(..len + 1 + path.len()).ok_or(libc::ENAMETOOLONG)?)
     };
-    // Every component must exist, the last one too.
-    client.stat(at, path, 0)?;
     let mut room = [0; RESOLVED_MAX + 256];
     let mount = process::mount();
     let (head, tail) = room.split_at_mut(mount.len());
     head.copy_from_slice(mount);
-    match client.resolve(at, path, 0, tail)? {
+    match client.real_path(at, path, tail)? {
         Resolution::Outside(_) => Err(OUTSIDE),
         Resolution::Inside(len) => {
             let path = room.get(..mount.len() + len).unwrap_or(&[]);
