@@ -1,5 +1,6 @@
 /* Locks, and processes that inherit what is open. */
 #include "differential.h"
+#include <pthread.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -15,7 +16,11 @@ int wait_for(pid_t pid) {
   return status;
 }
 
-static void op_lock(struct actor *a) {
+/* A child keeps what another thread of its process closes meanwhile, and with it the locks: whether such a thread gets a lock
+ * may not depend on when the child ends. */
+static pthread_rwlock_t children = PTHREAD_RWLOCK_INITIALIZER;
+
+static void lock(struct actor *a) {
   int fd = a_file(a), kind = PICK(a, F_RDLCK, F_WRLCK, F_UNLCK, F_UNLCK, 9);
   bool by_file = shared->free_running || one_in(a, 2);
   struct flock l = {.l_type = kind, .l_whence = PICK(a, SEEK_SET, SEEK_SET, SEEK_CUR, SEEK_END), .l_start = below(a, 50), .l_len = PICK(a, 0, 1, 10, 50, -5)};
@@ -43,6 +48,12 @@ static void op_lock(struct actor *a) {
     default:
       RECORDED(a, fcntl(fd, by_file ? F_OFD_SETLK : F_SETLK, &l), "fcntl(%s, %s, %d %d %lld %lld)", shown_fd(a, fd), by_file ? "F_OFD_SETLK" : "F_SETLK", kind, whence, start, len);
   }
+}
+
+static void op_lock(struct actor *a) {
+  if (shared->free_running) pthread_rwlock_rdlock(&children);
+  lock(a);
+  if (shared->free_running) pthread_rwlock_unlock(&children);
 }
 
 /* A child does a few operations with what it inherits, then ends in one of several ways. */
@@ -139,7 +150,7 @@ static void op_spawned(struct actor *a) {
 static void interrupted(int signal) { (void)signal; }
 
 /* A lock that a child holds is waited for: the child gives it up in one of several ways, or a signal ends the wait. */
-static void op_wait(struct actor *a) {
+static void wait_for_lock(struct actor *a) {
   static const char *const kinds[] = {"fcntl(F_SETLKW)", "flock()", "fcntl(F_OFD_SETLKW)", "lockf(F_LOCK)"};
   static const char *const ways[] = {"unlocks", "closes", "ends", "is killed", "executes", "interrupts"};
   char name[64];
@@ -192,6 +203,12 @@ static void op_wait(struct actor *a) {
   RECORDED(a, unlink(name), "unlink(%s)", name);
 out:
   for (int i = 0; i < 2; i++) close(ready[i]), close(told[i]);
+}
+
+static void op_wait(struct actor *a) {
+  if (shared->free_running) pthread_rwlock_wrlock(&children);
+  wait_for_lock(a);
+  if (shared->free_running) pthread_rwlock_unlock(&children);
 }
 
 const struct operation process_operations[] = {

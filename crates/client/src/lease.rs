@@ -235,8 +235,8 @@ impl Client {
 
     /// Notes the time of a read, once until the server asks: the core's access time follows from that.
     pub(crate) fn note_read(&self, open: &volume::OpenFile, inode: &Inode) {
-        if inode.atime_ns.load(Relaxed) == 0 && open.flags.load(Relaxed) as i32 & libc::O_NOATIME == 0 {
-            inode.atime_ns.store(sys::coarse_now_ns(), Relaxed);
+        if open.flags.load(Relaxed) as i32 & libc::O_NOATIME == 0 {
+            inode.note_read(sys::coarse_now_ns);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::memory::SharedMemory;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 use weft_client::shared::lock;
 use weft_client::shared::volume::{Control, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
@@ -187,6 +187,7 @@ impl Inodes {
         shared.head.store(size, Relaxed);
         shared.mtime_ns.store(0, Relaxed);
         shared.atime_ns.store(0, Relaxed);
+        shared.atime_after_ns.store(0, Relaxed);
         shared.ring.store(0, Relaxed);
         shared.write_lock.clear();
         shared.error.store(0, Relaxed);
@@ -418,24 +419,25 @@ impl Inodes {
 
     /// Notes that the server read for a client.
     pub fn note_read(&self, open: &OpenInode) {
-        let atime = &self.shared(open.slot).atime_ns;
-        if atime.load(Relaxed) == 0 {
-            atime.store(TimeSpec::now().0, Relaxed);
-        }
+        self.shared(open.slot).note_read(|| TimeSpec::now().0);
     }
 
-    /// Passes the times of the clients' last append and first read on to the core.
+    /// Passes the times of the clients' reads and last append on to the core.
     pub fn pass_times(&self, open: &OpenInode) {
-        let atime = self.shared(open.slot).atime_ns.swap(0, Relaxed);
-        if atime != 0 {
-            self.fs.note_read(open.ino, TimeSpec(atime));
-        }
-        let mtime = self.shared(open.slot).mtime_ns.swap(0, Relaxed);
-        if mtime != 0 {
-            let set = weft_vfs::SetAttr { mtime: Some(TimeSpec(mtime)), ..Default::default() };
+        let shared = self.shared(open.slot);
+        let note = |noted: &AtomicI64| {
+            // Most often there is nothing, and a swap is dearer than a look.
+            if noted.load(Relaxed) != 0 {
+                self.fs.note_read(open.ino, TimeSpec(noted.swap(0, Relaxed)));
+            }
+        };
+        note(&shared.atime_ns);
+        if shared.mtime_ns.load(Relaxed) != 0 {
+            let mtime = Some(TimeSpec(shared.mtime_ns.swap(0, Relaxed)));
             // The inode may have been removed meanwhile; then nobody asks for its times.
-            let _ = self.fs.setattr(open.ino, &set);
+            let _ = self.fs.setattr(open.ino, &weft_vfs::SetAttr { mtime, ..Default::default() });
         }
+        note(&shared.atime_after_ns);
     }
 
     /// The core's attributes with what clients changed since.
@@ -450,17 +452,17 @@ impl Inodes {
         {
             let shared = self.shared(open.slot);
             attr.size = shared.size.load(Acquire);
+            let after_read = |attr: &Attr, noted: &AtomicI64| match noted.load(Relaxed) {
+                0 => attr.atime,
+                when => attr.atime_after_read(TimeSpec(when)).unwrap_or(attr.atime),
+            };
+            attr.atime = after_read(&attr, &shared.atime_ns);
             let mtime = shared.mtime_ns.load(Relaxed);
             if mtime != 0 {
                 attr.mtime = TimeSpec(mtime);
                 attr.ctime = TimeSpec(mtime.max(attr.ctime.0));
             }
-            let atime = shared.atime_ns.load(Relaxed);
-            if atime != 0
-                && let Some(atime) = attr.atime_after_read(TimeSpec(atime))
-            {
-                attr.atime = atime;
-            }
+            attr.atime = after_read(&attr, &shared.atime_after_ns);
         }
         attr
     }

@@ -38,7 +38,7 @@ pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) 
     let opens_data = flags & libc::O_PATH == 0;
     let special = !matches!(open.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
     if opens_data && special {
-        let _ = client.close(open.file);
+        let _ = client.give_back(open.file);
         return Err(refuse(Refusal::SpecialFile));
     }
     enter(client, open.file, flags & libc::O_CLOEXEC != 0)
@@ -49,13 +49,13 @@ pub fn enter(client: &Client, file: FileRef, cloexec: bool) -> Result<c_int, Err
     let fd = match placeholder::create(client.session(), file, cloexec) {
         Ok(fd) => fd,
         Err(error) => {
-            let _ = client.close(file);
+            let _ = client.give_back(file);
             return Err(error);
         }
     };
     if !table::holds(fd) {
         let _ = weft_client::sys::close(fd);
-        let _ = client.close(file);
+        let _ = client.give_back(file);
         return Err(refuse(Refusal::DescriptorTable));
     }
     table::swap(fd, Some(file));
@@ -114,13 +114,13 @@ pub fn duplicate(file: FileRef, make: impl FnOnce() -> Result<c_int, Errno>) -> 
     let fd = match make() {
         Ok(fd) => fd,
         Err(error) => {
-            let _ = client.close(file);
+            let _ = client.give_back(file);
             return Err(error);
         }
     };
     if !table::holds(fd) {
         let _ = weft_client::sys::close(fd);
-        let _ = client.close(file);
+        let _ = client.give_back(file);
         return Err(refuse(Refusal::DescriptorTable));
     }
     // With `dup2` the number may have led to another weft file, which the kernel has just closed.

@@ -85,7 +85,7 @@ pub fn load(client: &Client, at: FileRef, path: &[u8]) -> Result<Program, Errno>
     client.access(at, path, libc::X_OK, libc::AT_EACCESS)?;
     let open = client.open(at, path, libc::O_RDONLY, 0)?;
     let program = read(client, open.file, attr.size, c"weft-program");
-    let _ = client.close(open.file);
+    let _ = client.give_back(open.file);
     program
 }
 

@@ -311,12 +311,10 @@ fn route<'a>(
                 process::descriptor_name(dirfd, &mut room)
             };
             match base_path.filter(|path| path.first() == Some(&b'/')) {
-                Some(base_path) if !path.is_empty() => {
-                    match follow(buffer, &[base_path], path)? {
-                        Route::Elsewhere(_) => Ok(Route::Real),
-                        inside => Ok(inside),
-                    }
-                }
+                Some(base_path) if !path.is_empty() => match follow(buffer, &[base_path], path)? {
+                    Route::Elsewhere(_) => Ok(Route::Real),
+                    inside => Ok(inside),
+                },
                 _ => Ok(Route::Real),
             }
         }

@@ -1,6 +1,7 @@
 //! The control memfd: the volume page, open files and inodes.
 
 use super::lock::Lock;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 /// "weftvol1" in memory.
@@ -83,8 +84,11 @@ pub struct Inode {
     pub head: AtomicU64,
     /// Last change of the data made by a client, in nanoseconds since 1970; 0 = none since the core's.
     pub mtime_ns: AtomicI64,
-    /// First read by a client since the server looked last, in nanoseconds since 1970; 0 = none.
+    /// First read since the server looked last, by which no append was pending, in nanoseconds since 1970; 0 = none.
     pub atime_ns: AtomicI64,
+    /// First read behind the last append; 0 = none. What a read does to the access time depends on when the data was changed
+    /// last.
+    pub atime_after_ns: AtomicI64,
     /// Sequence lock over the map; odd while it changes.
     pub seq: AtomicU32,
     /// Number of its ring plus 1; 0 = appends go through the server.
@@ -97,6 +101,20 @@ pub struct Inode {
     pub error: AtomicU32,
     /// Map pages that hold the directories; 0 = none.
     pub directories: [AtomicU32; DIRECTORIES],
+}
+
+impl Inode {
+    /// Notes a read at `now_ns`; most are not the first.
+    pub fn note_read(&self, now_ns: impl FnOnce() -> i64) {
+        let changed = self.mtime_ns.load(Relaxed);
+        let (noted, known) = match changed {
+            0 => (&self.atime_ns, 0),
+            _ => (&self.atime_after_ns, changed),
+        };
+        if noted.load(Relaxed) <= known {
+            noted.store(now_ns().max(known + 1), Relaxed);
+        }
+    }
 }
 
 /// What the control memfd holds, as one type.

@@ -81,6 +81,8 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     }
     let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
     volume.inodes.drain(inode, true)?;
+    // What came before this write has its times first.
+    volume.inodes.pass_times(inode);
     let size = volume.inodes.size(inode);
     let offset = match own_offset {
         _ if in_place => {
@@ -106,8 +108,6 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     if end > size {
         volume.inodes.size_changed(inode, end);
     }
-    // The core's own time of this write is the newer one.
-    volume.inodes.shared(inode.slot).mtime_ns.store(0, Relaxed);
     if own_offset {
         shared.offset.store(end, Relaxed);
     }

@@ -155,7 +155,13 @@ impl<'a> Ask<'a> {
     /// How a path is walked usually.
     pub fn walking(&self, last: Last) -> Options<'_> {
         let mount_point = &self.connection.mount_point;
-        Options { last, creates: false, dots_by_text: false, protections: self.volume.protections, mount_point }
+        Options {
+            last,
+            creates: false,
+            dots_by_text: false,
+            protections: self.volume.protections,
+            mount_point,
+        }
     }
 
     /// Walks a path as `options` want it.

@@ -26,7 +26,7 @@ fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_i
             Ok(0)
         }
         Err(error) => {
-            let _ = client.close(file);
+            let _ = client.give_back(file);
             Err(error)
         }
     }

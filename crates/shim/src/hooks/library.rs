@@ -42,7 +42,7 @@ pub mod entry {
                 let open = client.open(at, path, libc::O_RDONLY, 0)?;
                 let size = client.fstat(open.file)?.size;
                 let copy = program::copy(client, open.file, size, c"weft-library", libc::MFD_CLOEXEC);
-                let _ = client.close(open.file);
+                let _ = client.give_back(open.file);
                 let fd = copy.map_err(|_| refuse(Refusal::Library))?;
                 let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
                 let mut digits = [0; 20];
