@@ -50,7 +50,7 @@ show() {
 first_operation() {
   local line
   line=$(cmp "$LOGS/ext4.txt" "$LOGS/weft.txt" 2>/dev/null | awk '{ print $NF }') || [ -n "$line" ] || return 0
-  sed -n "${line}p" "$LOGS/ext4.txt" | cut -d. -f1
+  sed -n "${line}p" "$LOGS/ext4.txt" | grep -o '^[0-9]*'
 }
 # Leaves operations out as long as there is a difference: halves, quarters, ... of what is left.
 shorten() { # shorten USER ARGS...
@@ -90,7 +90,8 @@ while [ "$made" -lt "$CALLS" ]; do
     show
     [ "$SHORTEN" = 0 ] || [ "$different" -gt 3 ] || shorten "$user" "${args[@]}"
   fi
-  sequences=$((sequences + 1)) made=$((made + $(calls_of || echo 1)))
+  sequences=$((sequences + 1)) calls=$(calls_of 2>/dev/null) || true
+  made=$((made + ${calls:-1}))
   seed=$((seed + 1))
 done
 echo "$made calls in $sequences sequences"

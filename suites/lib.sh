@@ -32,8 +32,8 @@ program() { # program NAME.c|NAME.cc [FLAGS...]: compiles a program of suites/pr
   local source=suites/programs/$1 out; shift
   out=$SCRATCH/$(basename "${source%.*}")
   case $source in
-    *.cc) c++ -O2 -o "$out" "$source" "$@" ;;
-    *) cc -O2 -Wall -o "$out" "$source" "$@" ;;
+    *.cc) c++ -O2 -o "$out" "$source" "$@" || return ;;
+    *) cc -O2 -Wall -o "$out" "$source" "$@" || return ;;
   esac
   echo "$out"
 }

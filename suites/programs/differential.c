@@ -6,6 +6,7 @@
  * Whose turn it is follows from the operation's number, so that a sequence can be shortened and stays the same. */
 #include "differential.h"
 #include <linux/futex.h>
+#include <locale.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -72,7 +73,7 @@ void record(struct actor *a, long long result, int error, const char *format, ..
 
 /* The operations, by weight. */
 static const struct operation *all[] = {file_operations, data_operations, name_operations, attribute_operations, directory_operations, process_operations,
-  stream_operations, map_operations};
+  stream_operations, map_operations, more_operations};
 
 static const struct operation *an_operation(struct actor *a) {
   static unsigned total;
@@ -121,7 +122,7 @@ static void run(struct actor *a, uint64_t n) {
 
 void run_some(struct actor *a) {
   const struct operation *o = an_operation(a);
-  static const char *const forking[] = {"child", "executed", "spawned", "wait", "standard_streams", 0};
+  static const char *const forking[] = {"child", "executed", "spawned", "wait", "standard_streams", "shell", 0};
   for (const char *const *name = forking; *name; name++) if (!strcmp(o->name, *name)) return;
   o->run(a);
 }
@@ -203,6 +204,8 @@ static void keep(const char *path) {
 
 int main(int argc, char **argv) {
   const char *log = "/dev/stdout", *kept = 0;
+  setlocale(LC_ALL, "C.UTF-8");
+  signal(SIGPIPE, SIG_IGN);
   unsigned long long limit = 20000, calls = ULLONG_MAX, seed = 1;
   bool freely = false;
   for (int o; (o = getopt(argc, argv, "fvn:c:s:k:o:i:")) > 0;) switch (o) {

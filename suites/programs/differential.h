@@ -51,7 +51,7 @@ struct actor {
 
 struct operation { const char *name; unsigned weight; void (*run)(struct actor *); };
 extern const struct operation file_operations[], data_operations[], name_operations[], attribute_operations[], directory_operations[],
-  process_operations[], stream_operations[], map_operations[];
+  process_operations[], stream_operations[], map_operations[], more_operations[];
 
 extern struct shared *shared;
 

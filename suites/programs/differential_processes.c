@@ -162,6 +162,8 @@ static void wait_for_lock(struct actor *a) {
   int fd = DESCRIPTOR(a, open(name, O_RDWR | O_CREAT, 0600), "open(%s)", name);
   if (fd < 0) goto out;
   flush_records(a);
+  struct sigaction act = {.sa_handler = interrupted};
+  sigaction(SIGUSR1, &act, 0);
   pid_t pid = fork();
   if (!pid) {
     struct flock all = {.l_type = F_WRLCK};
@@ -185,8 +187,6 @@ static void wait_for_lock(struct actor *a) {
   }
   char got = 0;
   struct flock part = {.l_type = PICK(a, F_WRLCK, F_RDLCK), .l_start = below(a, 20), .l_len = below(a, 20)};
-  struct sigaction act = {.sa_handler = interrupted};
-  sigaction(SIGUSR1, &act, 0);
   (void)!read(ready[0], &got, 1);
   RECORDED(a, got, "a child has the lock, and %s", ways[way]);
   switch (kind) {

@@ -360,6 +360,10 @@ impl Inodes {
         let size = self.validated_size(open, &ring);
         let end = if everything { size } else { size & !(BLOCK_BYTES as u64 - 1) };
         let Some(number) = ring.number else { return Ok(()) };
+        if ring.head < end {
+            // They came before the first append, and the core's time of change is about to follow it.
+            self.pass_reads(open, &shared.atime_ns);
+        }
         while ring.head < end {
             let start = ring.head as usize & (RING_BYTES - 1);
             let len = ((end - ring.head) as usize).min(RING_BYTES - start);
@@ -425,19 +429,20 @@ impl Inodes {
     /// Passes the times of the clients' reads and last append on to the core.
     pub fn pass_times(&self, open: &OpenInode) {
         let shared = self.shared(open.slot);
-        let note = |noted: &AtomicI64| {
-            // Most often there is nothing, and a swap is dearer than a look.
-            if noted.load(Relaxed) != 0 {
-                self.fs.note_read(open.ino, TimeSpec(noted.swap(0, Relaxed)));
-            }
-        };
-        note(&shared.atime_ns);
+        self.pass_reads(open, &shared.atime_ns);
         if shared.mtime_ns.load(Relaxed) != 0 {
             let mtime = Some(TimeSpec(shared.mtime_ns.swap(0, Relaxed)));
             // The inode may have been removed meanwhile; then nobody asks for its times.
             let _ = self.fs.setattr(open.ino, &weft_vfs::SetAttr { mtime, ..Default::default() });
         }
-        note(&shared.atime_after_ns);
+        self.pass_reads(open, &shared.atime_after_ns);
+    }
+
+    fn pass_reads(&self, open: &OpenInode, noted: &AtomicI64) {
+        // Most often there are none, and a swap is dearer than a look.
+        if noted.load(Relaxed) != 0 {
+            self.fs.note_read(open.ino, TimeSpec(noted.swap(0, Relaxed)));
+        }
     }
 
     /// The core's attributes with what clients changed since.

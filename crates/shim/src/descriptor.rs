@@ -41,12 +41,17 @@ pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) 
         let _ = client.give_back(open.file);
         return Err(refuse(Refusal::SpecialFile));
     }
-    enter(client, open.file, flags & libc::O_CLOEXEC != 0)
+    enter(client, open.file, flags)
 }
 
 /// Gives an open file a descriptor; takes over the reference also when it fails.
-pub fn enter(client: &Client, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
-    let fd = match placeholder::create(client.session(), file, cloexec) {
+fn enter(client: &Client, file: FileRef, flags: c_int) -> Result<c_int, Errno> {
+    let cloexec = flags & libc::O_CLOEXEC != 0;
+    let made = placeholder::create(client.session(), file, cloexec).and_then(|fd| {
+        // The kernel's answer to `poll` and `select`.
+        if flags & libc::O_PATH != 0 { placeholder::become_path(fd, cloexec) } else { Ok(fd) }
+    });
+    let fd = match made {
         Ok(fd) => fd,
         Err(error) => {
             let _ = client.give_back(file);

@@ -62,7 +62,7 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 
 /// Whether the program will inherit a weft descriptor or is in a directory of the volume.
 fn inherits() -> bool {
-    let mut found = false;
+    let mut found = process::cwd().is_some();
     table::each(0, u32::MAX, |fd, file| {
         if !found && !matches!(file, table::OWN | table::LOST) {
             found = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags as i32 & libc::FD_CLOEXEC == 0);
@@ -177,7 +177,8 @@ impl Environment {
             let mut room = [0; weft_client::RESOLVED_MAX];
             let now = process::client().and_then(|client| client.path_of(file, &mut room));
             let path = now.map_or(path, |now| room.get(..now.len).unwrap_or(path));
-            builder.add(process::ENV_CWD, &[path])?;
+            let mut digits = [0; 20];
+            builder.add(process::ENV_CWD, &[report::decimal(file.0, &mut digits), b":", path])?;
         }
         if process::is_connected() && (inherits_more || inherits()) {
             let client = process::client()?;

@@ -207,6 +207,9 @@ fn enter(fd: c_int, server: u64, file: FileRef, secret: u64, cloexec: bool) -> R
     let moved = placeholder::create(server, file, true).and_then(|made| {
         let moved = sys::dup3(made, fd, flags);
         let _ = weft_client::sys::close(made);
+        if moved.is_ok() && client.flags(file)? & libc::O_PATH != 0 {
+            return placeholder::become_path(fd, cloexec);
+        }
         moved
     });
     if let Err(error) = moved {

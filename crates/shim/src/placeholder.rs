@@ -78,6 +78,19 @@ pub fn create_to_pass(server: u64, file: FileRef, secret: u64) -> Result<c_int, 
     unreadable
 }
 
+/// Makes the descriptor one for a path only (`O_PATH`), with the same number. It is closed when that fails.
+pub fn become_path(fd: c_int, cloexec: bool) -> Result<c_int, Errno> {
+    let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
+    let path = sys::open_again(fd, libc::O_PATH | libc::O_CLOEXEC).and_then(|path| {
+        let moved = sys::dup3(path, fd, cloexec);
+        let _ = weft_client::sys::close(path);
+        moved
+    });
+    path.inspect_err(|_| {
+        let _ = weft_client::sys::close(fd);
+    })
+}
+
 fn create_named(name: &Name, cloexec: bool) -> Result<c_int, Errno> {
     let name = CStr::from_bytes_until_nul(name).unwrap_or(c"weft:");
     let cloexec = if cloexec { libc::MFD_CLOEXEC } else { 0 };
@@ -100,6 +113,18 @@ mod tests {
         assert_eq!(parse(shown), Some((0xfeed_0000_0000_0001, file)));
         assert_eq!(secret(shown), None);
         assert_eq!(sys::write(fd, b"x"), Err(libc::EPERM));
+        weft_client::sys::close(fd).unwrap();
+    }
+
+    #[test]
+    fn one_for_a_path_only_is_told_apart_by_the_kernel() {
+        let file = FileRef::new(77, 12);
+        let fd = create(1, file, false).unwrap();
+        assert_eq!(become_path(fd, true), Ok(fd));
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+        assert_eq!(parse(link.to_str().unwrap().as_bytes()), Some((1, file)));
+        assert_eq!(sys::fcntl(fd, libc::F_GETFD, 0), Ok(libc::FD_CLOEXEC as usize));
+        assert_eq!(sys::read(fd, &mut [0]), Err(libc::EBADF));
         weft_client::sys::close(fd).unwrap();
     }
 

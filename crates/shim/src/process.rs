@@ -363,11 +363,13 @@ pub unsafe fn start(environment: *mut *const c_char) {
             PRELOAD.store(value.as_ptr().sub(ENV_PRELOAD.len() + 1).cast_mut().cast(), Relaxed);
         }
         let inherited = variable(environment, ENV_FD).and_then(inherited_socket);
-        take_over_descriptors(inherited);
-        if let Some(path) = variable(environment, ENV_CWD) {
-            inherit_cwd(path);
-        } else {
-            notice_cwd();
+        let cwd = variable(environment, ENV_CWD).and_then(inherited_cwd);
+        let kept = take_over_descriptors(inherited, cwd.map(|(file, _)| file));
+        match cwd {
+            // Wherever its path leads by now, and whoever may walk there.
+            Some((file, path)) if kept => drop(set_cwd(Some((file, path)))),
+            Some((_, path)) => inherit_cwd(path),
+            None => notice_cwd(),
         }
         crate::streams::adopt_inherited();
         if variable(environment, dispatch::ENV_INTERCEPT) == Some(dispatch::WANTED) {
@@ -378,8 +380,9 @@ pub unsafe fn start(environment: *mut *const c_char) {
     }
 }
 
-/// Finds the placeholders among the inherited descriptors.
-fn take_over_descriptors(inherited: Option<c_int>) {
+/// Finds the placeholders among the inherited descriptors, and takes them and the working directory over. Whether that one
+/// came with the inherited connection.
+fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool {
     let client = inherited
         .and_then(|fd| connect(Some(fd)).ok())
         .filter(|client| client.socket() == inherited.unwrap_or(-1));
@@ -401,9 +404,13 @@ fn take_over_descriptors(inherited: Option<c_int>) {
             _ => drop(table::swap(fd, Some(table::LOST))),
         }
     });
-    if let Some(client) = client {
-        let _ = client.retain(kept.get(..count).unwrap_or(&[]));
+    let Some(client) = client else { return false };
+    if let (Some(cwd), Some(place)) = (cwd, kept.get_mut(count)) {
+        *place = cwd;
+        count += 1;
     }
+    let retained = client.retain(kept.get(..count).unwrap_or(&[]));
+    retained.is_ok() && cwd.is_some_and(|cwd| client.flags(cwd).is_ok())
 }
 
 /// What the kernel calls a descriptor.
@@ -440,12 +447,18 @@ pub fn each_descriptor(mut each: impl FnMut(c_int)) {
     let _ = weft_client::sys::close(dir);
 }
 
+/// The working directory that the process had before it executed this program: its reference and path.
+fn inherited_cwd(value: &[u8]) -> Option<(FileRef, &[u8])> {
+    let colon = value.iter().position(|&byte| byte == b':')?;
+    let (file, path) = (value.get(..colon)?, value.get(colon + 1..)?);
+    Some((FileRef(number(file)?), path))
+}
+
 fn inherit_cwd(path: &[u8]) {
-    if let Ok(client) = client()
-        && let Ok(open) = client.open(FileRef::ROOT, path, libc::O_PATH | libc::O_DIRECTORY, 0)
-    {
-        set_cwd(Some((open.file, path)));
-    }
+    let opened =
+        client().and_then(|client| client.open(FileRef::ROOT, path, libc::O_PATH | libc::O_DIRECTORY, 0));
+    // Where it is lost, relative paths fail: for the kernel the process is in a directory outside.
+    set_cwd(Some((opened.map_or(crate::table::LOST, |open| open.file), path)));
 }
 
 /// When the kernel's working directory lies below the prefix (which then exists outside too), it means the volume's.

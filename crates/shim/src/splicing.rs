@@ -4,6 +4,7 @@
 use crate::table;
 use crate::{file as weft_file, process, sys};
 use libc::{c_int, c_uint};
+use weft_client::proto::{is_readable, is_writable};
 use weft_client::{Errno, FileRef};
 
 /// Bytes that a pipe which is ready for writing takes without blocking.
@@ -46,6 +47,9 @@ fn to_pipe(
     len: usize,
     impatient: bool,
 ) -> Result<usize, Errno> {
+    if !is_readable(process::client()?.flags(file)?) {
+        return Err(libc::EBADF);
+    }
     let start = place(file, at.as_deref())?;
     let mut buffer = [0; PIPE_STEP_BYTES];
     let (mut done, mut result) = (0, Ok(()));
@@ -82,7 +86,11 @@ fn from_pipe(
     len: usize,
     impatient: bool,
 ) -> Result<usize, Errno> {
-    if process::client()?.flags(file)? & libc::O_APPEND != 0 {
+    let flags = process::client()?.flags(file)?;
+    if !is_writable(flags) {
+        return Err(libc::EBADF);
+    }
+    if flags & libc::O_APPEND != 0 {
         return Err(libc::EINVAL);
     }
     let start = place(file, at.as_deref())?;
