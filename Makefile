@@ -21,6 +21,8 @@ smoke:
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-program.sh 5
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-server.sh 2
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-group.sh 6 3
+	@# What is compared with is ext4.
+	[ "$$(stat -f -c %T $${TMPDIR:-/tmp})" != ext2/ext3 ] || OPERATIONS=3000 WEFT=$(abspath $(BIN))/debug/weft suites/differential.sh 40000
 
 # The campaigns with SIGKILL in full.
 kill: build

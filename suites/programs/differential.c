@@ -122,7 +122,7 @@ static void run(struct actor *a, uint64_t n) {
 
 void run_some(struct actor *a) {
   const struct operation *o = an_operation(a);
-  static const char *const forking[] = {"child", "executed", "spawned", "wait", "standard_streams", "shell", 0};
+  static const char *const forking[] = {"child", "executed", "spawned", "wait", "standard_streams", "shell", /* its threads stayed with the parent */ "aio", 0};
   for (const char *const *name = forking; *name; name++) if (!strcmp(o->name, *name)) return;
   o->run(a);
 }

@@ -205,7 +205,7 @@ static int visit(const char *path, const struct stat *st, int what) { return (vo
 
 static void op_ftw(struct actor *a) {
   const char *p = a_path(a, A_DIR);
-  if (!p || too_long(p) || (*p && p[strlen(p) - 1] == '/')) return;
+  if (!p || strlen(p) > PATH_MAX / 2 || (*p && p[strlen(p) - 1] == '/')) return;
   int walked = ftw(p, visit, 4);
   /* So does the order decide which of several errors ends it. */
   RECORDED(a, walked ? -1 : 0, "ftw(%s)", shown(a, p));
@@ -256,6 +256,7 @@ static void op_where(struct actor *a) {
       free(path);
       break;
     case 1:
+      if (too_long(p)) return;
       path = POINTER(a, canonicalize_file_name(p), "canonicalize_file_name(%s)", shown(a, p));
       if (path) extra(a, " %s", shown(a, path));
       free(path);
@@ -291,7 +292,7 @@ static void op_other_form(struct actor *a) {
     case 5: p = a_path(a, A_LINK); if (!RECORDED(a, __lxstat(VERSION, p, &st), "__lxstat(%s)", shown(a, p))) say_stat(a, &st); break;
     case 6: if (!RECORDED(a, __fxstat(VERSION, fd, &st), "__fxstat(%s)", shown_fd(a, fd))) say_stat(a, &st); break;
     case 7: p = a_path_at(a, A_FILE, &dir); if (!RECORDED(a, __fxstatat(VERSION, dir, p, &st, 0), "__fxstatat(%s, %s)", shown_fd(a, dir), shown(a, p))) say_stat(a, &st); break;
-    case 8: p = a_path(a, A_FILE); if (POINTER(a, __realpath_chk(p, out, sizeof out), "__realpath_chk(%s)", shown(a, p))) extra(a, " %s", shown(a, out)); break;
+    case 8: p = a_path(a, A_FILE); if (!too_long(p) && POINTER(a, __realpath_chk(p, out, sizeof out), "__realpath_chk(%s)", shown(a, p))) extra(a, " %s", shown(a, out)); break;
     default: {
       p = a_path_at(a, A_FILE, &dir);
       int got = one_in(a, 2) ? DESCRIPTOR(a, __openat_2(dir, p, O_RDWR), "__openat_2(%s, %s)", shown_fd(a, dir), shown(a, p)) : DESCRIPTOR(a, __open_2(p, O_RDONLY), "__open_2(%s)", shown(a, p));
@@ -338,10 +339,10 @@ static void op_shell(struct actor *a) {
   char line[300];
   if (shared->free_running) return;
   if (one_in(a, 2)) {
-    sprintf(line, "echo said by a shell >>%s; exit 3", name);
+    sprintf(line, "exec 2>/dev/null; echo said by a shell >>%s; exit 3", name);
     RECORDED(a, system(line), "system()");
   }
-  sprintf(line, one_in(a, 2) ? "cat %s" : "wc -c <%s", name);
+  sprintf(line, one_in(a, 2) ? "exec 2>/dev/null; cat %s" : "exec 2>/dev/null; wc -c <%s", name);
   FILE *f = POINTER(a, popen(line, "re"), "popen(%s)", line);
   if (f) {
     size_t n = fread(a->buffer, 1, 1000, f);
@@ -349,7 +350,7 @@ static void op_shell(struct actor *a) {
     say_data(a, n);
     RECORDED(a, pclose(f), "pclose()");
   }
-  sprintf(line, "cat >>%s", name);
+  sprintf(line, "exec 2>/dev/null; cat >>%s", name);
   f = POINTER(a, popen(line, "we"), "popen(%s)", line);
   if (f) {
     RECORDED(a, fputs("written to a shell\n", f) < 0 ? -1 : 0, "fputs(popen)");

@@ -62,6 +62,7 @@ pub struct Walk {
 
 const COMFOLLOW: c_int = 0x1;
 const LOGICAL: c_int = 0x2;
+const NOCHDIR: c_int = 0x4;
 const NOSTAT: c_int = 0x8;
 const PHYSICAL: c_int = 0x10;
 const SEEDOT: c_int = 0x20;
@@ -303,7 +304,10 @@ unsafe fn children_of(walk: *mut Walk, directory: *mut Node, names_only: bool) -
             count += 1;
         };
         closedir(stream);
-        cut_path(walk, parent_len);
+        // As glibc leaves it: an empty directory's path loses the slash that the program gave it.
+        let had_slash = parent_len > 1 && (&(*walk).text).get(parent_len - 1) == Some(&(b'/' as c_char));
+        let loses_slash = head.is_null() && had_slash && (*walk).options & NOCHDIR != 0;
+        cut_path(walk, parent_len - usize::from(loses_slash));
         if failed != 0 {
             free_list(head);
             (*directory).info = INFO_ERR;

@@ -555,6 +555,9 @@ hooks! {
     }
 
     fn futimesat(dirfd: c_int, path: *const c_char, when: *const timeval) -> c_int {
+        if path.is_null() && table::is_weft(dirfd) {
+            return body::futimes(dirfd, when);
+        }
         on_path(dirfd, path, Last::Follow, |dirfd, path| real::futimesat(dirfd, path, when), |client, at, path| {
             change_times(client, at, path, 0, times_of_timeval(when))
         })

@@ -1,5 +1,6 @@
 /* What random sequences of calls found to differ from a file system of the kernel. */
 #include "probe.h"
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
@@ -197,6 +198,80 @@ static void tested_locks(void) {
     close(fd);
 }
 
+/* Slashes and dots in front of and behind a directory of the volume. */
+static void names_with_dots(void) {
+    char path[8192] = "/";
+    mkdir(at("dots"), 0755);
+    strcat(path, at("dots"));
+    strcat(path, "/.");
+    TRY(rmdir(path));
+    strcat(path, "./none/..");
+    TRY(rmdir(path));
+    TRY(access(at("dots"), F_OK));
+    sprintf(path, "/.%s/file", root);
+    TRY(symlink(path, at("irregular")));
+    TRY(access(at("irregular"), R_OK));
+    TRY(rmdir(at("dots")));
+}
+
+/* A record lock is not given up because a descriptor could not be had. */
+static void locks_that_stay(void) {
+    int fd = open(at("file"), O_RDWR), other;
+    struct flock lock = {.l_type = F_WRLCK};
+    TRY(fcntl(fd, F_SETLK, &lock));
+    TRY(fcntl(fd, F_DUPFD, -1));
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        other = open(at("file"), O_RDWR);
+        TRY(fcntl(other, F_SETLK, &lock));
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    close(fd);
+}
+
+static void readiness(void) {
+    struct pollfd all[] = {{.fd = name_only, .events = POLLIN}, {.fd = dir, .events = POLLIN}};
+    TRY(poll(all, 2, 0));
+    printf("a name only: %#x, a directory: %#x\n", all[0].revents, all[1].revents);
+}
+
+/* What a program does by relative names that is executed where no path leads any more. */
+static void executed_in_a_directory_that_is_gone(void) {
+    int back = open(".", O_RDONLY | O_DIRECTORY);
+    mkdir(at("leaving"), 0755);
+    TRY(chdir(at("leaving")));
+    TRY(rmdir(at("leaving")));
+    fflush(stdout);
+    TRY(system("exec 2>/dev/null; echo lost >must-not-appear"));
+    TRY(fchdir(back));
+    close(back);
+}
+
+/* Accesses as the kernel counts them. */
+static void accesses(void) {
+    struct timespec then[2] = {{1000, 0}, {2000, 0}}, ahead[2] = {{4000000000, 0}, {4100000000, 0}};
+    struct stat st;
+    int fd = open(at("file"), O_RDWR), out = open(at("accessed"), O_RDWR | O_CREAT, 0644);
+    off_t from = 0;
+    char byte;
+    futimens(fd, then);
+    TRY(sendfile(out, fd, &from, 0));
+    TRY(fstat(fd, &st));
+    printf("sendfile of nothing is an access: %d\n", st.st_atime != 1000);
+    futimens(fd, ahead);
+    TRY(pread(fd, &byte, 1, 0));
+    TRY(pwrite(fd, "t", 1, 0));
+    TRY(fstat(fd, &st));
+    printf("a time ahead is replaced: %d\n", st.st_atime != 4000000000);
+    struct timespec neither[2] = {{0, UTIME_OMIT}, {0, UTIME_OMIT}};
+    TRY(futimens(name_only, neither));
+    close(fd);
+    close(out);
+}
+
 static void probe(void) {
     put_file("file", "text");
     name_only = open(at("file"), O_PATH), neither = open(at("file"), 3), dir = open(root, O_RDONLY);
@@ -208,4 +283,9 @@ static void probe(void) {
     removed_directories();
     streams();
     tested_locks();
+    names_with_dots();
+    locks_that_stay();
+    readiness();
+    executed_in_a_directory_that_is_gone();
+    accesses();
 }
