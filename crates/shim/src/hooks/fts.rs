@@ -305,7 +305,8 @@ unsafe fn children_of(walk: *mut Walk, directory: *mut Node, names_only: bool) -
         };
         closedir(stream);
         // As glibc leaves it: an empty directory's path loses the slash that the program gave it.
-        let had_slash = parent_len > 1 && (&(*walk).text).get(parent_len - 1) == Some(&(b'/' as c_char));
+        let path = sys::bytes((*walk).text.as_ptr());
+        let had_slash = parent_len > 1 && path.get(parent_len - 1) == Some(&b'/');
         let loses_slash = head.is_null() && had_slash && (*walk).options & NOCHDIR != 0;
         cut_path(walk, parent_len - usize::from(loses_slash));
         if failed != 0 {

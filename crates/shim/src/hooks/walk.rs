@@ -292,9 +292,11 @@ impl Walk {
             let found =
                 if physical { lstat(self.reach(), &raw mut attr) } else { stat(self.reach(), &raw mut attr) };
             if found != 0 {
-                // As libc: what cannot be searched or is not there is told, anything else ends the walk.
-                if !matches!(sys::errno(), libc::EACCES | libc::ENOENT) {
-                    return -1;
+                // As libc: what cannot be searched (but for the start) or is not there is told, anything else ends the walk.
+                match sys::errno() {
+                    libc::ENOENT => {}
+                    libc::EACCES if level > 0 => {}
+                    _ => return -1,
                 }
                 if !physical && lstat(self.reach(), &raw mut attr) == 0 {
                     // A symlink that leads nowhere.
