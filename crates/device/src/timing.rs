@@ -3,6 +3,9 @@
 use crate::DeviceError;
 use serde::{Deserialize, Serialize};
 
+/// The longest that an operation may take, in nanoseconds: a minute.
+pub(crate) const NS_MAX: u64 = 60_000_000_000;
+
 /// Durations and rates of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Timing {
@@ -32,7 +35,6 @@ impl Timing {
     };
 
     pub(crate) fn validate(&self) -> Result<(), DeviceError> {
-        const NS_MAX: u64 = 60_000_000_000;
         let bad = |what: String| Err(DeviceError::BadGeometry(what));
         for (name, value) in [
             ("page_read_ns", self.page_read_ns),

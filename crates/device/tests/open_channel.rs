@@ -520,10 +520,13 @@ fn threads_on_their_own_luns_do_not_disturb_each_other() {
 
 #[test]
 fn a_setup_that_cannot_be_is_refused_with_the_remedy() {
+    let msb = PageTimes { read_ns: 1, program_ns: u64::MAX };
+    let endless = Pairing { stride: 1, msb, ..Pairing::mlc() };
     let cases = [
         (FlashSetup::new(Geometry { total_bytes: 4096, ..setup().geometry }), "give at least that"),
         (FlashSetup { oob_bytes: 1 << 20, ..setup() }, "oob_bytes is 1048576"),
         (FlashSetup { pairing: Some(Pairing { stride: 3, ..Pairing::mlc() }), ..setup() }, "choose a stride"),
+        (FlashSetup { pairing: Some(endless), ..setup() }, "a minute"),
         (FlashSetup::new(Geometry { planes: 0, ..setup().geometry }), "planes is 0"),
     ];
     for (setup, says) in cases {

@@ -2,6 +2,7 @@
 
 use super::address::FlashShape;
 use crate::geometry::Geometry;
+use crate::timing::NS_MAX;
 use crate::{DeviceError, Timing};
 use serde::Serialize;
 
@@ -141,6 +142,15 @@ impl FlashSetup {
                  that divides them",
                 pairing.stride, g.pages_per_block
             ));
+        }
+        for PageTimes { read_ns, program_ns } in self.pairing.iter().flat_map(|pairs| [pairs.lsb, pairs.msb])
+        {
+            let longest = read_ns.max(program_ns);
+            if longest > NS_MAX {
+                return bad(format!(
+                    "a time of paired pages is {longest} ns; a minute ({NS_MAX}) is the most"
+                ));
+            }
         }
         Ok(())
     }
