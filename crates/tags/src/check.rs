@@ -1,0 +1,180 @@
+//! The integrity check: every page against its checksum, every edge against its ends, every count against the edges.
+
+use crate::edges::RawEdge;
+use crate::error::{Error, Halt, Result, Step};
+use crate::ids::{InfoForm, NodeId, SnodeId};
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::pages::desc::{PageKind, slot_is_set};
+use crate::partition::{Which, find_node, node_header, visit_data};
+use crate::store::Store;
+use rustc_hash::FxHashMap;
+
+/// Problems that are listed one by one.
+const PROBLEMS_MAX: usize = 100;
+
+/// What a check has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Nodes there are, roots included.
+    pub nodes: u64,
+    /// Edges there are.
+    pub edges: u64,
+    /// What does not hold, the first hundred.
+    pub problems: Vec<String>,
+}
+
+impl CheckReport {
+    fn problem(&mut self, text: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(text);
+        }
+    }
+}
+
+/// Edges of a node, as counted.
+#[derive(Default)]
+struct Degree {
+    ins: u64,
+    outs: u64,
+}
+
+impl Store {
+    /// Checks the last committed state. Commits wait meanwhile. Takes some 40 bytes of memory a node.
+    ///
+    /// # Errors
+    /// [`Error::Io`]. What does not hold is in the report.
+    pub fn check(&self) -> Result<CheckReport> {
+        let _alone = self.gate.write();
+        let mut report = CheckReport::default();
+        let mut degrees = FxHashMap::default();
+        self.check_nodes(&mut report, &mut degrees)?;
+        let mut snodes: Vec<SnodeId> = self.partitions.read().keys().copied().collect();
+        snodes.sort_unstable();
+        for snode in &snodes {
+            self.check_edges(*snode, &mut report, &mut degrees)?;
+        }
+        for snode in &snodes {
+            let root = self.root(*snode)?;
+            match degrees.get_mut(&root) {
+                Some(degree) => degree.ins += 1,
+                None => report.problem(format!("the root {root} of {snode} is not there")),
+            }
+        }
+        for (node, degree) in &degrees {
+            if degree.ins + degree.outs == 0 {
+                report.problem(format!("node {node} has no edges"));
+            }
+            let kept = self.tolerate(&mut report, || {
+                self.read(node.snode(), |pages, contents| contents.count_of(pages, *node))
+            })?;
+            if let Some(kept) = kept.filter(|kept| *kept != degree.ins) {
+                report.problem(format!("node {node}: {kept} in-edges are kept, {} are there", degree.ins));
+            }
+        }
+        report.nodes = degrees.len() as u64;
+        Ok(report)
+    }
+
+    /// Notes damage as a problem; other errors end the check.
+    fn tolerate<T>(&self, report: &mut CheckReport, step: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        match step() {
+            Ok(value) => Ok(Some(value)),
+            Err(error @ (Error::Damaged { .. } | Error::NoSuchNode(_))) => {
+                report.problem(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_nodes(&self, report: &mut CheckReport, degrees: &mut FxHashMap<NodeId, Degree>) -> Result<()> {
+        let end = self.data_numbers.lock().end();
+        for page in 1..end {
+            let desc = self.pool.table.describe(page);
+            let snode = SnodeId(desc.snode);
+            let nodes: Vec<NodeId> = match desc.kind {
+                PageKind::Slab => {
+                    let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
+                    let slots = (0..slots_of(bytes)).filter(|slot| slot_is_set(&desc.body, *slot));
+                    slots.map(|slot| NodeId::at(snode, page, slot * bytes)).collect()
+                }
+                PageKind::RunHead if desc.body[1] == 1 => vec![NodeId::at(snode, page, 0)],
+                _ => continue,
+            };
+            for node in nodes {
+                degrees.insert(node, Degree::default());
+                self.tolerate(report, || {
+                    self.read(snode, |pages, _| {
+                        let place = find_node(&self.pool.table, node, Which::Committed)?;
+                        let (_, len) = node_header(pages, node, place)?;
+                        visit_data(pages, place, len, |_| {})
+                    })
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_edges(
+        &self,
+        snode: SnodeId,
+        report: &mut CheckReport,
+        degrees: &mut FxHashMap<NodeId, Degree>,
+    ) -> Result<()> {
+        let sources: Vec<NodeId> = degrees.keys().copied().filter(|node| node.snode() == snode).collect();
+        let mut reached = 0;
+        for source in sources {
+            let edges = self.tolerate(report, || {
+                self.read(snode, |pages, contents| contents.edges.all_of(pages, source))
+            })?;
+            for edge in edges.unwrap_or_default() {
+                reached += 1;
+                self.check_edge(source, &edge, report)?;
+                if let Some(degree) = degrees.get_mut(&source) {
+                    degree.outs += 1;
+                }
+                match degrees.get_mut(&edge.to) {
+                    Some(degree) => degree.ins += 1,
+                    None => report.problem(format!(
+                        "an edge of node {source} leads to {}, which is not there",
+                        edge.to
+                    )),
+                }
+            }
+        }
+        let cells =
+            self.tolerate(report, || self.read(snode, |pages, contents| contents.edges.count_all(pages)))?;
+        if let Some(cells) = cells.filter(|cells| *cells != reached) {
+            report.problem(format!(
+                "{snode}: its edge table has {cells} edges, {reached} are reached from nodes"
+            ));
+        }
+        report.edges += reached;
+        Ok(())
+    }
+
+    /// Whether an edge is found by what identifies it.
+    fn check_edge(&self, source: NodeId, edge: &RawEdge, report: &mut CheckReport) -> Result<()> {
+        let keyed = self.form_of(edge.etype).is_ok_and(|form| form == InfoForm::Key);
+        let found = self.tolerate(report, || {
+            self.read(source.snode(), |pages, contents| -> Step<bool> {
+                let found =
+                    contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == edge.to))?;
+                if !keyed || found.is_none() {
+                    return Ok(found.is_some());
+                }
+                let place = find_node(&self.pool.table, edge.to, Which::Committed).map_err(Halt::Failed)?;
+                let (_, len) = node_header(pages, edge.to, place)?;
+                let mut data = Vec::with_capacity(len);
+                visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
+                let key = data.first_chunk::<2>().map(|len| usize::from(u16::from_le_bytes(*len)));
+                let key = key.and_then(|len| data.get(2..2 + len));
+                Ok(key.is_some_and(|key| self.secret.bytes(key) == edge.key))
+            })
+        })?;
+        if found == Some(false) {
+            report.problem(format!("the edge of node {source} to {} is not found by its info", edge.to));
+        }
+        Ok(())
+    }
+}

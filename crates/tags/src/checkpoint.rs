@@ -1,0 +1,221 @@
+//! Checkpoints: all that differs from the medium goes there in one sequential pass, then the superblocks.
+//!
+//! ```text
+//! pages | leaves of descriptors | list of leaves | catalog   -> sync -> superblock 0 -> sync -> superblock 1 -> sync
+//! ```
+//!
+//! Nothing is overwritten but the superblocks, so a power cut at any point leaves the checkpoint before or this one.
+
+use crate::error::{Error, Result};
+use crate::ids::PAGE_BYTES;
+use crate::layout::superblock::{Blob, COPIES, Superblock};
+use crate::pages::access::{PageReader, Pages};
+use crate::pages::desc::{DESC_BYTES, PageKind};
+use crate::partition::Partition;
+use crate::space::Run;
+use crate::store::Store;
+use crate::sys::aligned::AlignedBuf;
+use parking_lot::RwLockWriteGuard;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use weft_core::checksum::crc32c;
+use weft_core::codec::WriteFields;
+
+/// Descriptors of a leaf.
+pub(crate) const LEAF_PAGES: u32 = (PAGE_BYTES / DESC_BYTES) as u32;
+/// Bytes of an entry of the list of leaves.
+pub(crate) const LEAF_ENTRY_BYTES: usize = 16;
+/// Pages written by one call.
+const WRITE_PAGES: usize = 512;
+
+/// Where the leaves are, and which of them no longer say the truth.
+#[derive(Default)]
+pub(crate) struct Leaves {
+    pub at: BTreeMap<u32, (u64, u32)>,
+    pub stale: FxHashSet<u32>,
+}
+
+impl Leaves {
+    /// Notes that the descriptor of `page` has changed.
+    pub(crate) fn touch(&mut self, page: u32) {
+        self.stale.insert(page / LEAF_PAGES);
+    }
+}
+
+impl Store {
+    /// Writes a checkpoint: the journal is empty afterwards, and what was released can be used again. Commits wait for it.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Full`]; the store stops then, since the medium may have any part of it.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _alone = self.gate.write();
+        if self.journal.failed() {
+            return Err(Error::Stopped);
+        }
+        let done = self.write_checkpoint();
+        if done.is_err() {
+            self.journal.stop();
+        }
+        done
+    }
+
+    fn write_checkpoint(&self) -> Result<()> {
+        let partitions: Vec<_> = self.partitions.read().values().cloned().collect();
+        let guards: Vec<RwLockWriteGuard<'_, Partition>> =
+            partitions.iter().map(|partition| partition.write()).collect();
+        let mut leaves = self.leaves.lock();
+        let dirty = self.pool.dirty_pages();
+        let mut by_owner: FxHashMap<u16, Vec<u32>> = FxHashMap::default();
+        for page in &dirty {
+            leaves.touch(*page);
+            by_owner.entry(self.pool.table.load(*page).owner()).or_default().push(*page);
+        }
+        for guard in &guards {
+            if let Some(pages) = by_owner.remove(&guard.snode.0) {
+                self.write_pages(guard, &pages)?;
+            }
+        }
+        drop(guards);
+        let list = self.write_leaves(&mut leaves)?;
+        let catalog = self.write_blob(&self.catalog.read().encode())?;
+        self.sync_medium()?;
+        let mut superblock = self.superblock.lock();
+        let next = Superblock {
+            epoch: superblock.epoch + 1,
+            lsn: self.journal.last(),
+            leaves: list,
+            catalog,
+            ..*superblock
+        };
+        self.write_superblocks(&next)?;
+        let mut space = self.space.lock();
+        for blob in [superblock.leaves, superblock.catalog] {
+            space.release(blob.block, blob.blocks());
+        }
+        space.settle();
+        *superblock = next;
+        self.journal.restart(next.epoch);
+        tracing::debug!(epoch = next.epoch, pages = dirty.len(), "checkpoint");
+        Ok(())
+    }
+
+    fn sync_medium(&self) -> Result<()> {
+        self.medium.sync().map_err(|source| Error::Io { what: "sync a checkpoint", block: 0, source })
+    }
+
+    pub(crate) fn write_superblocks(&self, superblock: &Superblock) -> Result<()> {
+        let raw = superblock.encode();
+        let mut out = AlignedBuf::zeroed(PAGE_BYTES);
+        out[..raw.len()].copy_from_slice(&raw);
+        for block in 0..COPIES {
+            let part = [IoSlice::new(&out)];
+            self.medium.write(block, &part).map_err(|source| Error::Io {
+                what: "write the superblock",
+                block,
+                source,
+            })?;
+            self.sync_medium()?;
+        }
+        Ok(())
+    }
+
+    /// Writes dirty pages of one s-node to new blocks.
+    fn write_pages(&self, partition: &Partition, pages: &[u32]) -> Result<()> {
+        let mut rest = pages;
+        while !rest.is_empty() {
+            let run = self.space.lock().take(rest.len().min(WRITE_PAGES) as u64, &*self.medium)?;
+            let (now, later) = rest.split_at(run.blocks as usize);
+            self.write_run(partition, now, run)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn write_run(&self, partition: &Partition, pages: &[u32], run: Run) -> Result<()> {
+        let reader = PageReader::new(&self.pool, &partition.token);
+        let mut crcs = Vec::with_capacity(pages.len());
+        {
+            let mut parts = Vec::with_capacity(pages.len());
+            for page in pages {
+                let Ok(bytes) = reader.bytes(*page) else {
+                    return Err(Error::damaged(format!("page {page} left memory while it was dirty")));
+                };
+                crcs.push(crc32c(bytes));
+                parts.push(IoSlice::new(bytes));
+            }
+            self.medium.write(run.block, &parts).map_err(|source| Error::Io {
+                what: "write pages",
+                block: run.block,
+                source,
+            })?;
+        }
+        drop(reader);
+        let mut space = self.space.lock();
+        for (at, (page, crc)) in pages.iter().zip(crcs).enumerate() {
+            space.release(self.pool.table.describe(*page).block, 1);
+            self.pool.written(*page, run.block + at as u64, crc);
+        }
+        Ok(())
+    }
+
+    /// Writes the leaves that are stale, and the list of all.
+    fn write_leaves(&self, leaves: &mut Leaves) -> Result<Blob> {
+        let mut stale: Vec<u32> = leaves.stale.drain().collect();
+        stale.sort_unstable();
+        let mut raw = Vec::with_capacity(stale.len() * PAGE_BYTES);
+        let mut written = Vec::with_capacity(stale.len());
+        for leaf in stale {
+            if let Some((block, _)) = leaves.at.remove(&leaf) {
+                self.space.lock().release(block, 1);
+            }
+            let start = raw.len();
+            let mut any = false;
+            for page in leaf * LEAF_PAGES..(leaf + 1) * LEAF_PAGES {
+                let desc = self.pool.table.describe(page);
+                any |= desc.kind != PageKind::Free;
+                desc.encode(&mut raw);
+            }
+            if any {
+                written.push((leaf, crc32c(&raw[start..])));
+            } else {
+                raw.truncate(start);
+            }
+        }
+        let mut at = 0;
+        while at < written.len() {
+            let run = self.space.lock().take((written.len() - at) as u64, &*self.medium)?;
+            let blocks = run.blocks as usize;
+            self.write_raw(run.block, &raw[at * PAGE_BYTES..(at + blocks) * PAGE_BYTES])?;
+            for (offset, (leaf, crc)) in written[at..at + blocks].iter().enumerate() {
+                leaves.at.insert(*leaf, (run.block + offset as u64, *crc));
+            }
+            at += blocks;
+        }
+        let mut list = Vec::with_capacity(leaves.at.len() * LEAF_ENTRY_BYTES);
+        for (leaf, (block, crc)) in &leaves.at {
+            list.put_u32(*leaf);
+            list.put_u32(*crc);
+            list.put_u64(*block);
+        }
+        self.write_blob(&list)
+    }
+
+    fn write_blob(&self, raw: &[u8]) -> Result<Blob> {
+        let blocks = (raw.len().div_ceil(PAGE_BYTES) as u64).max(1);
+        let run = self.space.lock().take_whole(blocks, &*self.medium)?;
+        self.write_raw(run.block, raw)?;
+        Ok(Blob { block: run.block, bytes: raw.len() as u64, crc: crc32c(raw) })
+    }
+
+    fn write_raw(&self, block: u64, raw: &[u8]) -> Result<()> {
+        let mut out = AlignedBuf::zeroed(raw.len());
+        out[..raw.len()].copy_from_slice(raw);
+        let parts = [IoSlice::new(&out)];
+        self.medium.write(block, &parts).map_err(|source| Error::Io {
+            what: "write a checkpoint",
+            block,
+            source,
+        })
+    }
+}

@@ -1,0 +1,372 @@
+//! The edge table of an s-node: the edges that go out from its nodes.
+//!
+//! The main table has a cell of four words for an edge, and its position is the hash of the source alone, so that all
+//! edges of a node lie together. Where a node has so many edges of one type that they would crowd a page, these move to
+//! a table of their own, a *bundle*: two words an edge, by the hash of its info. The main table then has one cell that
+//! names the bundle. So a list or a tree node finds its edges in one line of memory, and a key-value store with ten million
+//! edges out of one node is a plain hash table.
+//!
+//! ```text
+//! main:    | source | type | info or its hash | destination |       type + 2^32: | source | type | bundle | 1 |
+//! bundle:  | info or its hash | destination |
+//! ```
+//!
+//! A hash that is equal proves nothing: for infos that are keys the whole key is compared, in the destination.
+
+pub(crate) mod table;
+
+use crate::error::Step;
+use crate::hash::Secret;
+use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES};
+use crate::pages::access::{PageWriter, Pages};
+use rustc_hash::FxHashMap;
+use table::{NewPages, Place, Position, Table};
+
+/// Marks a cell that names a bundle.
+const BUNDLE: u64 = 1 << 32;
+/// Marks cells whose infos are keys, by their hashes.
+const KEYED: u64 = 1 << 33;
+/// Edges of one type out of one node that become a bundle when their page is full.
+const BUNDLE_EDGES: usize = 32;
+/// Number of the main table.
+pub(crate) const MAIN: u64 = 0;
+/// Number of the table of in-edge counts.
+pub(crate) const COUNTS: u64 = 1;
+/// The first bundle.
+pub(crate) const FIRST_BUNDLE: u64 = 2;
+/// Edge types out of one node, at most: that many cells fit a page whatever else happens.
+pub(crate) const TYPES_PER_NODE_MAX: usize = 48;
+const _: () = assert!(TYPES_PER_NODE_MAX < Table::<4>::CELLS / 2);
+
+/// The out-edges of an s-node's nodes.
+pub(crate) struct EdgeTable {
+    pub(crate) main: Table<4>,
+    pub(crate) bundles: FxHashMap<u64, Table<2>>,
+    pub(crate) next_bundle: u64,
+    secret: Secret,
+}
+
+/// Where an edge's cell is.
+#[derive(Clone, Copy)]
+pub(crate) enum Spot {
+    Main(Place),
+    Bundle(u64, Place),
+}
+
+/// An edge as its cell has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RawEdge {
+    pub etype: EdgeType,
+    /// The number, or the key's hash.
+    pub key: u64,
+    pub to: NodeId,
+}
+
+impl EdgeTable {
+    pub(crate) fn new(secret: Secret) -> EdgeTable {
+        EdgeTable {
+            main: Table::new(MAIN, Position::Number(secret)),
+            bundles: FxHashMap::default(),
+            next_bundle: FIRST_BUNDLE,
+            secret,
+        }
+    }
+
+    /// The bundle of a source's edges of a type.
+    #[inline]
+    pub(crate) fn bundle(&self, pages: &impl Pages, source: NodeId, etype: EdgeType) -> Step<Option<u64>> {
+        self.main
+            .find(pages, source.0, |_, cell| Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(cell[2])))
+    }
+
+    /// Asks the processor for the line where an edge's cell is. `last` keeps the bundle from one call to the next.
+    #[inline]
+    pub(crate) fn prefetch(
+        &self,
+        pages: &impl Pages,
+        last: &mut Option<(NodeId, EdgeType, Option<u64>)>,
+        source: NodeId,
+        etype: EdgeType,
+        key: u64,
+    ) {
+        let bundle = match last {
+            Some((s, t, bundle)) if (*s, *t) == (source, etype) => *bundle,
+            _ => {
+                let bundle = self.bundle(pages, source, etype).unwrap_or_default();
+                *last = Some((source, etype, bundle));
+                bundle
+            }
+        };
+        let Some(table) = bundle.and_then(|id| self.bundles.get(&id)) else { return };
+        let position = table.position.of(key);
+        if let Some(page) = table.page_of(position) {
+            pages.prefetch(page, Table::<2>::line_of(position));
+        }
+    }
+
+    /// Asks for the lines of many edges out of one node, then for those of the nodes that they lead to.
+    ///
+    /// A cell whose page is not in memory is passed over: the lookup that follows reads the page.
+    pub(crate) fn prefetch_nodes(
+        &self,
+        pages: &impl Pages,
+        source: NodeId,
+        etype: EdgeType,
+        keys: impl Iterator<Item = u64> + Clone,
+    ) {
+        let Ok(Some(id)) = self.bundle(pages, source, etype) else { return };
+        let Some(table) = self.bundles.get(&id) else { return };
+        for key in keys.clone() {
+            let position = table.position.of(key);
+            if let Some(page) = table.page_of(position) {
+                pages.prefetch(page, Table::<2>::line_of(position));
+            }
+        }
+        for key in keys {
+            let found = table.find(pages, key, |_, cell| Ok(Some(NodeId(cell[1]))));
+            if let Ok(Some((page, to))) = found.map(|to| to.and_then(|to| Some((to.page()?, to)))) {
+                pages.prefetch(page, to.offset());
+                // Small nodes lie in two lines as often as not.
+                pages.prefetch(page, (to.offset() + 64).min(PAGE_BYTES - 1));
+            }
+        }
+    }
+
+    /// Edges of one type out of a node.
+    pub(crate) fn count_of(&self, pages: &impl Pages, source: NodeId, etype: EdgeType) -> Step<u64> {
+        let mut count = 0;
+        if let Some(table) = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id)) {
+            for page in table.pages() {
+                count += Table::<2>::count(pages.words(page)?);
+            }
+            return Ok(count);
+        }
+        self.main.find(pages, source.0, |_, cell| {
+            count += u64::from(cell[1] & !KEYED == u64::from(etype.0));
+            Ok(None::<()>)
+        })?;
+        Ok(count)
+    }
+
+    /// Finds an edge. `is_it` decides among destinations whose cells are equal otherwise.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        pages: &impl Pages,
+        source: NodeId,
+        etype: EdgeType,
+        key: u64,
+        mut is_it: impl FnMut(NodeId) -> Step<bool>,
+    ) -> Step<Option<(Spot, NodeId)>> {
+        let (light, heavy) = (u64::from(etype.0), bundle_word(etype));
+        let mut bundle = None;
+        let found = self.main.find(pages, source.0, |place, cell| {
+            let word = cell[1] & !KEYED;
+            if word == heavy {
+                bundle = Some(cell[2]);
+                return Ok(Some(None));
+            }
+            let to = NodeId(cell[3]);
+            Ok((word == light && cell[2] == key && is_it(to)?).then_some(Some((Spot::Main(place), to))))
+        })?;
+        let Some(table) = bundle.and_then(|id| self.bundles.get(&id)) else { return Ok(found.flatten()) };
+        table.find(pages, key, |place, cell| {
+            let to = NodeId(cell[1]);
+            Ok(is_it(to)?.then_some((Spot::Bundle(table.id, place), to)))
+        })
+    }
+
+    /// How many edge types go out from a node, bundles counted once.
+    pub(crate) fn types_of(&self, pages: &impl Pages, source: NodeId) -> Step<Vec<u32>> {
+        let mut types = Vec::new();
+        self.main.find(pages, source.0, |_, cell| {
+            if !types.contains(&(cell[1] as u32)) {
+                types.push(cell[1] as u32);
+            }
+            Ok(None::<()>)
+        })?;
+        Ok(types)
+    }
+
+    /// Whether any edge goes out from a node. A bundle goes with its last edge, so its cell is an edge too.
+    pub(crate) fn has_any(&self, pages: &impl Pages, source: NodeId) -> Step<bool> {
+        Ok(self.main.find(pages, source.0, |_, _| Ok(Some(())))?.is_some())
+    }
+
+    /// All edges out of a node, in no order.
+    pub(crate) fn all_of(&self, pages: &impl Pages, source: NodeId) -> Step<Vec<RawEdge>> {
+        let mut edges = Vec::new();
+        let mut bundles = Vec::new();
+        self.main.find(pages, source.0, |_, cell| {
+            let etype = EdgeType(cell[1] as u32);
+            if cell[1] & BUNDLE != 0 {
+                bundles.push((etype, cell[2]));
+            } else {
+                edges.push(RawEdge { etype, key: cell[2], to: NodeId(cell[3]) });
+            }
+            Ok(None::<()>)
+        })?;
+        for (etype, id) in bundles {
+            let Some(table) = self.bundles.get(&id) else { continue };
+            for page in table.pages() {
+                let cells = Table::<2>::cells(pages.words(page)?);
+                edges.extend(cells.map(|cell| RawEdge { etype, key: cell[0], to: NodeId(cell[1]) }));
+            }
+        }
+        Ok(edges)
+    }
+
+    /// Edges in all tables.
+    pub(crate) fn count_all(&self, pages: &impl Pages) -> Step<u64> {
+        let mut count = 0;
+        for page in self.main.pages() {
+            count +=
+                Table::<4>::cells(pages.words(page)?).filter(|cell| cell[1] & BUNDLE == 0).count() as u64;
+        }
+        for page in self.bundles.values().flat_map(Table::pages) {
+            count += Table::<2>::cells(pages.words(page)?).count() as u64;
+        }
+        Ok(count)
+    }
+
+    /// Puts an edge in that is not there.
+    pub(crate) fn insert(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        source: NodeId,
+        form: InfoForm,
+        edge: RawEdge,
+    ) -> Step<()> {
+        loop {
+            let bundle = self.bundle(pages, source, edge.etype)?;
+            if let Some(table) = bundle.and_then(|id| self.bundles.get_mut(&id)) {
+                while let Some(page) = table.is_full(pages, edge.key)? {
+                    table.split(pages, new, page)?;
+                }
+                return table.insert(pages, new, [edge.key, edge.to.0]);
+            }
+            match self.main.is_full(pages, source.0)? {
+                None => {
+                    let keyed = if form == InfoForm::Key { KEYED } else { 0 };
+                    let cell = [source.0, u64::from(edge.etype.0) | keyed, edge.key, edge.to.0];
+                    return self.main.insert(pages, new, cell);
+                }
+                Some(page) => self.relieve(pages, new, page)?,
+            }
+        }
+    }
+
+    /// Makes room in a page of the main table: by a bundle where one node fills it, else by a split.
+    fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages, page: u32) -> Step<()> {
+        let mut groups: FxHashMap<(u64, u64), usize> = FxHashMap::default();
+        for cell in Table::<4>::cells(pages.words(page)?).filter(|cell| cell[1] & BUNDLE == 0) {
+            *groups.entry((cell[0], cell[1])).or_default() += 1;
+        }
+        let largest = groups.into_iter().map(|(group, edges)| (edges, group)).max();
+        let splits = self.main.splits(pages, page)?;
+        match largest {
+            Some((edges, (source, word))) if edges >= BUNDLE_EDGES || !splits => {
+                self.make_bundle(pages, new, page, source, word)
+            }
+            _ => self.main.split(pages, new, page),
+        }
+    }
+
+    fn make_bundle(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        page: u32,
+        source: u64,
+        word: u64,
+    ) -> Step<()> {
+        let position = if word & KEYED != 0 { Position::Hash } else { Position::Number(self.secret) };
+        let id = self.next_bundle;
+        let mut table = Table::<2>::new(id, position);
+        let cells: Vec<_> = Table::<4>::cells(pages.words(page)?)
+            .filter(|cell| (cell[0], cell[1]) == (source, word))
+            .collect();
+        // A page of the bundle holds twice what a page of the main table does, so only the first insert can halt,
+        // and then nothing has changed.
+        for cell in &cells {
+            table.insert(pages, new, [cell[2], cell[3]])?;
+        }
+        self.next_bundle += 1;
+        self.bundles.insert(id, table);
+        for _ in &cells {
+            let place =
+                self.main.find(pages, source, |place, cell| Ok((cell[1] == word).then_some(place)))?;
+            if let Some(place) = place {
+                self.main.remove(pages, place)?;
+            }
+        }
+        self.main.insert(pages, new, [source, word | BUNDLE, id, 1])
+    }
+
+    /// Leads an edge to another destination.
+    pub(crate) fn redirect(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        spot: Spot,
+        source: NodeId,
+        edge: RawEdge,
+    ) -> Step<()> {
+        match spot {
+            Spot::Main(place) => {
+                let words = pages.words(place.page)?;
+                let cell = self.main.cell_at(words, place);
+                self.main.replace(pages, place, [source.0, cell[1], edge.key, edge.to.0])
+            }
+            Spot::Bundle(id, place) => match self.bundles.get(&id) {
+                Some(table) => table.replace(pages, place, [edge.key, edge.to.0]),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Takes an edge out. With the last edge of a bundle go the bundle's pages, which are appended to `freed`.
+    pub(crate) fn remove(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        spot: Spot,
+        source: NodeId,
+        etype: EdgeType,
+        freed: &mut Vec<u32>,
+    ) -> Step<()> {
+        let (id, place) = match spot {
+            Spot::Main(place) => return self.main.remove(pages, place),
+            Spot::Bundle(id, place) => (id, place),
+        };
+        let Some(table) = self.bundles.get(&id) else { return Ok(()) };
+        // All pages are looked at only when this one becomes empty, and that ends at the first that is not.
+        let mut last = Table::<2>::count(pages.words(place.page)?) == 1;
+        if last {
+            for page in table.pages() {
+                if page != place.page && Table::<2>::count(pages.words(page)?) > 0 {
+                    last = false;
+                    break;
+                }
+            }
+        }
+        table.remove(pages, place)?;
+        if !last {
+            return Ok(());
+        }
+        let cell = self.main.find(pages, source.0, |place, cell| {
+            Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(place))
+        })?;
+        if let Some(cell) = cell {
+            self.main.remove(pages, cell)?;
+        }
+        if let Some(table) = self.bundles.remove(&id) {
+            freed.extend(table.pages());
+        }
+        Ok(())
+    }
+}
+
+/// The second word of a cell that names a bundle, without the mark of keys.
+fn bundle_word(etype: EdgeType) -> u64 {
+    u64::from(etype.0) | BUNDLE
+}

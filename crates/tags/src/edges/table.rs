@@ -1,0 +1,337 @@
+//! A table of cells: extendible hashing over pages, linear probing within a page.
+//!
+//! A cell is `W` words; its first word decides its position, its last word is never 0 in a cell that is in use. The
+//! upper bits of the position choose the page through a directory in memory; the lower bits choose the line of the
+//! processor's cache within the page where probing begins. So a lookup touches one line, seldom two, beside the directory
+//! (4 bytes for 4 KiB of cells). A page that is seven eighths full is split.
+//!
+//! ```text
+//! page:  | count, table, prefix, depth, 0.. (64 bytes) | 63 lines of cells |
+//! ```
+//!
+//! The directory is not stored: each page's descriptor says which prefix it answers for.
+
+use crate::error::{Error, Result, Step};
+use crate::hash::Secret;
+use crate::pages::access::{PageWriter, Pages, Words};
+use crate::pages::desc::Desc;
+
+/// Words before the first cell.
+const HEADER_WORDS: usize = 8;
+/// Words of a line of the processor's cache.
+const LINE_WORDS: usize = 8;
+/// Lines of cells in a page.
+const LINES: u64 = 63;
+/// A directory has at most two to this many entries: a page for each.
+const DEPTH_MAX: u8 = 28;
+
+/// How a cell's first word becomes a position.
+#[derive(Clone, Copy)]
+pub(crate) enum Position {
+    /// The word is a keyed hash already.
+    Hash,
+    /// The word is a number or an id, to be hashed with the store's secret.
+    Number(Secret),
+}
+
+impl Position {
+    #[inline]
+    pub(crate) fn of(self, word: u64) -> u64 {
+        match self {
+            Position::Hash => word,
+            Position::Number(secret) => secret.number(word),
+        }
+    }
+}
+
+/// A table of cells of `W` words.
+pub(crate) struct Table<const W: usize> {
+    pub(crate) id: u64,
+    pub(crate) position: Position,
+    depth: u8,
+    directory: Vec<u32>,
+}
+
+/// Where a cell is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub page: u32,
+    index: usize,
+}
+
+/// Where new pages of a table come from.
+pub(crate) trait NewPages {
+    /// A page number for a table, and the s-node it is for.
+    fn take_number(&mut self) -> Result<u32>;
+    /// Gives a number back that was not used.
+    fn give_back(&mut self, page: u32);
+}
+
+impl<const W: usize> Table<W> {
+    /// Cells of a page.
+    pub(crate) const CELLS: usize = LINES as usize * LINE_WORDS / W;
+    const SPLIT_AT: u64 = (Self::CELLS as u64 * 7) / 8;
+
+    /// A table without pages.
+    pub(crate) fn new(id: u64, position: Position) -> Table<W> {
+        Table { id, position, depth: 0, directory: Vec::new() }
+    }
+
+    /// Puts the directory together from the descriptors of the table's pages: `(page, prefix, depth)`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the pages do not cover every position exactly once.
+    pub(crate) fn restore(id: u64, position: Position, pages: &[(u32, u64, u8)]) -> Result<Table<W>> {
+        let mut table = Table::new(id, position);
+        if pages.is_empty() {
+            return Ok(table);
+        }
+        table.depth = pages.iter().map(|(_, _, depth)| *depth).max().unwrap_or(0);
+        if table.depth > DEPTH_MAX || pages.len() < usize::from(table.depth) {
+            return Err(Error::damaged(format!("edge table {id}: depth {}", table.depth)));
+        }
+        table.directory = vec![u32::MAX; 1 << table.depth];
+        for (page, prefix, depth) in pages {
+            let share = 1usize << (table.depth - depth);
+            let range =
+                (*prefix as usize).checked_mul(share).filter(|first| first + share <= table.directory.len());
+            let Some(first) = range else {
+                return Err(Error::damaged(format!(
+                    "edge table {id}: page {page} has prefix {prefix:#x} of {depth}"
+                )));
+            };
+            for entry in &mut table.directory[first..first + share] {
+                if *entry != u32::MAX {
+                    return Err(Error::damaged(format!("edge table {id}: pages {page} and {entry} overlap")));
+                }
+                *entry = *page;
+            }
+        }
+        if table.directory.contains(&u32::MAX) {
+            return Err(Error::damaged(format!("edge table {id}: a page is missing")));
+        }
+        Ok(table)
+    }
+
+    /// The page that answers for a position; `None` while the table is empty.
+    #[inline]
+    pub(crate) fn page_of(&self, position: u64) -> Option<u32> {
+        self.directory
+            .get(if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize })
+            .copied()
+    }
+
+    /// The byte in its page where probing for a position begins.
+    #[inline]
+    pub(crate) fn line_of(position: u64) -> usize {
+        (HEADER_WORDS + Self::home(position) * W) * 8
+    }
+
+    /// The table's pages, each once.
+    pub(crate) fn pages(&self) -> Vec<u32> {
+        let mut pages = self.directory.clone();
+        pages.dedup();
+        pages
+    }
+
+    #[inline]
+    fn home(position: u64) -> usize {
+        (((position & 0xffff_ffff) * LINES) >> 32) as usize * (LINE_WORDS / W)
+    }
+
+    #[inline]
+    fn cell(words: &Words, index: usize) -> [u64; W] {
+        let at = HEADER_WORDS + index * W;
+        std::array::from_fn(|word| words[at + word])
+    }
+
+    #[inline]
+    fn set_cell(words: &mut Words, index: usize, cell: [u64; W]) {
+        let at = HEADER_WORDS + index * W;
+        words[at..at + W].copy_from_slice(&cell);
+    }
+
+    /// Calls `visit` with each cell whose first word is `first` until it returns `Some`.
+    #[inline]
+    pub(crate) fn find<T>(
+        &self,
+        pages: &impl Pages,
+        first: u64,
+        mut visit: impl FnMut(Place, [u64; W]) -> Step<Option<T>>,
+    ) -> Step<Option<T>> {
+        let position = self.position.of(first);
+        let Some(page) = self.page_of(position) else { return Ok(None) };
+        let words = pages.words(page)?;
+        let mut index = Self::home(position);
+        for _ in 0..Self::CELLS {
+            let cell = Self::cell(words, index);
+            if cell[W - 1] == 0 {
+                return Ok(None);
+            }
+            let found = if cell[0] == first { visit(Place { page, index }, cell)? } else { None };
+            if found.is_some() {
+                return Ok(found);
+            }
+            index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
+        }
+        Ok(None)
+    }
+
+    /// The cell at `place`, in its page's words.
+    pub(crate) fn cell_at(&self, words: &Words, place: Place) -> [u64; W] {
+        Self::cell(words, place.index)
+    }
+
+    /// All cells of a page.
+    pub(crate) fn cells(words: &Words) -> impl Iterator<Item = [u64; W]> + '_ {
+        (0..Self::CELLS).map(|index| Self::cell(words, index)).filter(|cell| cell[W - 1] != 0)
+    }
+
+    /// Cells in a page.
+    pub(crate) fn count(words: &Words) -> u64 {
+        words[0]
+    }
+
+    /// Replaces the cell at `place`.
+    pub(crate) fn replace(&self, pages: &mut PageWriter<'_>, place: Place, cell: [u64; W]) -> Step<()> {
+        Self::set_cell(pages.words_mut(place.page)?, place.index, cell);
+        Ok(())
+    }
+
+    /// Whether the page for `first` is to be split before a cell goes in. Cells then keep short ways.
+    pub(crate) fn is_full(&self, pages: &impl Pages, first: u64) -> Step<Option<u32>> {
+        let Some(page) = self.page_of(self.position.of(first)) else { return Ok(None) };
+        Ok((Self::count(pages.words(page)?) >= Self::SPLIT_AT).then_some(page))
+    }
+
+    /// Puts a cell in. The page has room: [`Table::is_full`] said so.
+    pub(crate) fn insert(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        cell: [u64; W],
+    ) -> Step<()> {
+        let position = self.position.of(cell[0]);
+        let page = match self.page_of(position) {
+            Some(page) => page,
+            None => {
+                let page = self.new_page(pages, new, 0, 0)?;
+                self.directory = vec![page];
+                self.depth = 0;
+                page
+            }
+        };
+        Self::put(pages.words_mut(page)?, position, cell);
+        Ok(())
+    }
+
+    fn put(words: &mut Words, position: u64, cell: [u64; W]) {
+        debug_assert!(cell[W - 1] != 0 && (words[0] as usize) < Self::CELLS);
+        let mut index = Self::home(position);
+        while Self::cell(words, index)[W - 1] != 0 {
+            index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
+        }
+        Self::set_cell(words, index, cell);
+        words[0] += 1;
+    }
+
+    fn new_page(
+        &self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        prefix: u64,
+        depth: u8,
+    ) -> Step<u32> {
+        let page = new.take_number()?;
+        let desc =
+            Desc::table(pages.snode(), self.id, prefix, depth, matches!(self.position, Position::Hash));
+        if let Err(halt) = pages.place_new(page, desc) {
+            new.give_back(page);
+            return Err(halt);
+        }
+        let words = pages.words_mut(page)?;
+        (words[1], words[2], words[3]) = (self.id, prefix, u64::from(depth));
+        Ok(page)
+    }
+
+    /// Splits a page in two by the next bit of the positions. Nothing has changed when it halts.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the directory has its largest size.
+    pub(crate) fn split(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        page: u32,
+    ) -> Step<()> {
+        let (prefix, depth) = {
+            let words = pages.words(page)?;
+            (words[2], words[3] as u8)
+        };
+        if depth >= DEPTH_MAX {
+            return Err(Error::Full { what: "edge table" }.into());
+        }
+        let upper = self.new_page(pages, new, prefix << 1 | 1, depth + 1)?;
+        let old = *pages.words(page)?;
+        let words = pages.words_mut(page)?;
+        words[HEADER_WORDS..].fill(0);
+        (words[0], words[2], words[3]) = (0, prefix << 1, u64::from(depth + 1));
+        for half in [0, 1] {
+            let words = pages.words_mut(if half == 0 { page } else { upper })?;
+            for cell in Self::cells(&old) {
+                let position = self.position.of(cell[0]);
+                if position >> (63 - depth) & 1 == half {
+                    Self::put(words, position, cell);
+                }
+            }
+        }
+        if let Some(desc) = pages.pool().table.desc(page) {
+            let mut desc = desc.lock();
+            (desc.body[1], desc.body[2]) = (prefix << 1, desc.body[2] + 1);
+        }
+        if depth == self.depth {
+            self.directory = self.directory.iter().flat_map(|page| [*page, *page]).collect();
+            self.depth += 1;
+        }
+        let share = 1usize << (self.depth - depth - 1);
+        let first = (prefix << 1 | 1) as usize * share;
+        self.directory[first..first + share].fill(upper);
+        Ok(())
+    }
+
+    /// Takes the cell at `place` out and closes the gap.
+    pub(crate) fn remove(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<()> {
+        let words = pages.words_mut(place.page)?;
+        words[0] -= 1;
+        let mut hole = place.index;
+        let mut index = hole;
+        loop {
+            index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
+            let cell = Self::cell(words, index);
+            if cell[W - 1] == 0 || index == place.index {
+                break;
+            }
+            let home = Self::home(self.position.of(cell[0]));
+            // The cell may move to the hole unless its home lies behind the hole, seen from the cell backwards.
+            let stays =
+                if hole <= index { hole < home && home <= index } else { hole < home || home <= index };
+            if !stays {
+                Self::set_cell(words, hole, cell);
+                hole = index;
+            }
+        }
+        Self::set_cell(words, hole, [0; W]);
+        Ok(())
+    }
+
+    /// Whether a page can be split so that both halves have cells.
+    pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
+        let words = pages.words(page)?;
+        let depth = words[3] as u8;
+        let left = u32::from(DEPTH_MAX.saturating_sub(depth));
+        let mut cells = Self::cells(words).map(|cell| self.position.of(cell[0]));
+        let Some(first) = cells.next() else { return Ok(false) };
+        let differ = cells.fold(0, |differ, position| differ | (position ^ first));
+        Ok((differ << depth).leading_zeros() < left)
+    }
+}

@@ -1,0 +1,189 @@
+//! What can go wrong, in words for whoever has to act on it.
+
+use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
+use std::io;
+use std::path::PathBuf;
+
+/// The result of a store's operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the tag store.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file could not be opened or made.
+    #[error("{path}: {source}", path = path.display())]
+    Open {
+        /// The store's file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Another process has the store open.
+    #[error("{path}: in use by another process; close the store there first", path = path.display())]
+    InUse {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// A read or write of the medium failed.
+    #[error("{what} at block {block}: {source}")]
+    Io {
+        /// What was done.
+        what: &'static str,
+        /// The first block concerned.
+        block: u64,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A write failed earlier; what is in memory may not be on the medium.
+    #[error(
+        "the store stopped after a failed write; close it and open it again to return to what is durable"
+    )]
+    Stopped,
+    /// The medium holds no store.
+    #[error("no tag store here ({what}); create one first")]
+    NotAStore {
+        /// What was found instead.
+        what: String,
+    },
+    /// The store was written by a newer version.
+    #[error("the store has format version {found}, this program knows {known}; use a newer program")]
+    Version {
+        /// The version found.
+        found: u32,
+        /// The version known here.
+        known: u32,
+    },
+    /// A checksum or structure does not hold.
+    #[error("damaged: {what}; restore the store from a backup")]
+    Damaged {
+        /// Which structure, where.
+        what: String,
+    },
+    /// There is no such node, or it is not visible yet.
+    #[error("there is no node {0}")]
+    NoSuchNode(NodeId),
+    /// The node's type is another one.
+    #[error("node {node} has type {found:#x}, not {wanted:#x}")]
+    WrongType {
+        /// The node.
+        node: NodeId,
+        /// Its type.
+        found: u32,
+        /// The type asked for.
+        wanted: u32,
+    },
+    /// A node that still has edges cannot be deleted.
+    #[error("node {0} still has edges; delete them first")]
+    HasEdges(NodeId),
+    /// There is such an edge already.
+    #[error("node {0} has such an edge already; delete it first or replace it")]
+    EdgeExists(NodeId),
+    /// There is no such edge.
+    #[error("node {0} has no such edge")]
+    NoSuchEdge(NodeId),
+    /// The edge type is not registered.
+    #[error("edge type {} is not registered in this store", .0.0)]
+    NoSuchEdgeType(EdgeType),
+    /// The edge type's infos have another form.
+    #[error("edges of type {etype} carry {wanted}; give that as info", etype = .etype.0)]
+    WrongInfo {
+        /// The type.
+        etype: EdgeType,
+        /// What it takes.
+        wanted: &'static str,
+    },
+    /// The destination's data does not begin with the key, or its type is not one with keys.
+    #[error(
+        "node {0} is not of a type with keys, or its data does not begin with the edge's key and its length"
+    )]
+    KeyNotInNode(NodeId),
+    /// An edge by key leads to another s-node.
+    #[error("node {0} is in another s-node than the source; edges by key stay in one s-node")]
+    OtherSnode(NodeId),
+    /// The type was registered with another form of info.
+    #[error("edge type {0} is registered with another form of info")]
+    TypeTaken(String),
+    /// Too many edge types out of one node.
+    #[error("node {node} has edges of {max} types already, which is the most; use infos to tell edges apart")]
+    TooManyTypes {
+        /// The node.
+        node: NodeId,
+        /// The limit.
+        max: usize,
+    },
+    /// There is no such s-node.
+    #[error("there is no s-node {0}")]
+    NoSuchSnode(SnodeId),
+    /// A value is larger than the store takes.
+    #[error("{what} of {bytes} bytes; the most is {max}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// No room is left.
+    #[error("the store is full ({what}); delete something, or give it more room")]
+    Full {
+        /// What ran out.
+        what: &'static str,
+    },
+    /// Waiting would be for ever.
+    #[error("deadlock over s-node {0}: abort this transaction and run it again")]
+    Deadlock(SnodeId),
+    /// The cache holds only changed pages.
+    #[error(
+        "the cache of {pages} pages is full of changes; commit in smaller steps or give the store more cache"
+    )]
+    CacheFull {
+        /// Pages of the cache.
+        pages: usize,
+    },
+    /// An option is out of range.
+    #[error("{what} is {value}; it must be {range}")]
+    BadOption {
+        /// The option.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// What is allowed.
+        range: &'static str,
+    },
+    /// A savepoint that is not of this transaction, or was undone.
+    #[error("the savepoint is gone: it was undone, or is of another transaction")]
+    NoSuchSavepoint,
+}
+
+impl Error {
+    /// An error of a structure that does not hold.
+    pub(crate) fn damaged(what: impl Into<String>) -> Error {
+        Error::Damaged { what: what.into() }
+    }
+
+    /// A failed type check.
+    pub(crate) fn wrong_type(node: NodeId, found: u32, wanted: NodeType) -> Error {
+        Error::WrongType { node, found, wanted: wanted.0 }
+    }
+}
+
+/// Why a step on pages did not come to its end: it has to be run again when a page is in memory, or it failed.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// The page has to be read first.
+    Miss(u32),
+    /// A free frame is needed first.
+    NoFrame,
+    /// The step failed.
+    Failed(Error),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Halt {
+        Halt::Failed(error)
+    }
+}
+
+/// The result of a step that can be run again.
+pub(crate) type Step<T> = std::result::Result<T, Halt>;

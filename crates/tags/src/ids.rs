@@ -1,0 +1,116 @@
+//! Names of what the store holds: nodes, s-nodes, edge types, pages.
+
+use std::fmt;
+
+/// Bytes of a page, the unit in which the store reads and writes.
+pub const PAGE_BYTES: usize = weft_core::BLOCK_BYTES;
+
+/// Bits of an id that hold the position in the store; the bits above hold the s-node.
+pub const ADDRESS_BITS: u32 = 48;
+
+/// Pages for nodes: numbers below this. Pages of edge tables have the numbers from here on, so that a replay, which
+/// may split tables in another order, never takes a number that the journal gives to a node.
+pub const DATA_PAGES_MAX: u32 = 1 << 31;
+
+/// An s-node: the group that a node belongs to, with its owner and permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SnodeId(pub u16);
+
+impl SnodeId {
+    /// The s-node that every store is made with.
+    pub const FIRST: SnodeId = SnodeId(1);
+}
+
+impl fmt::Display for SnodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{}", self.0)
+    }
+}
+
+/// A node: a persistent pointer. The high 16 bits are its s-node, the low 48 its byte position in the single-level
+/// store, which never changes while the node lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The id of the node at `offset` in `page`.
+    pub(crate) fn at(snode: SnodeId, page: u32, offset: usize) -> NodeId {
+        debug_assert!(offset < PAGE_BYTES && page < DATA_PAGES_MAX);
+        NodeId((u64::from(snode.0) << ADDRESS_BITS) | (u64::from(page) << 12) | offset as u64)
+    }
+
+    /// The s-node that the node belongs to.
+    pub fn snode(self) -> SnodeId {
+        SnodeId((self.0 >> ADDRESS_BITS) as u16)
+    }
+
+    /// The page the node begins in; `None` for a number that no store hands out.
+    pub(crate) fn page(self) -> Option<u32> {
+        let page = (self.0 & ((1 << ADDRESS_BITS) - 1)) >> 12;
+        (page < u64::from(DATA_PAGES_MAX)).then_some(page as u32)
+    }
+
+    /// The byte offset in its page.
+    pub(crate) fn offset(self) -> usize {
+        (self.0 & 0xfff) as usize
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:#x}", self.snode(), self.0 & ((1 << ADDRESS_BITS) - 1))
+    }
+}
+
+/// The type of a node's data, chosen by the program and checked at each access.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NodeType(pub u32);
+
+impl NodeType {
+    /// The bit of types whose data begins with a key: its length as a `u16`, then the key. Edges with
+    /// [`Info::Key`] lead to nodes of such types only, and the key stays as long as the node.
+    pub const KEYED: u32 = 1 << 31;
+
+    /// Whether data of this type begins with a key.
+    pub fn is_keyed(self) -> bool {
+        self.0 & NodeType::KEYED != 0
+    }
+}
+
+/// An edge type, registered by name in the whole store.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct EdgeType(pub u32);
+
+/// What tells the edges of one type out of one node apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum InfoForm {
+    /// A number: an enumerator, an index, or 0 where one edge is enough.
+    Number = 0,
+    /// Bytes that the destination's data begins with, after their length as a `u16`: the key of a record, which is
+    /// then stored once.
+    Key = 1,
+}
+
+impl InfoForm {
+    /// The form with this number on the medium.
+    pub(crate) fn from_u8(value: u8) -> Option<InfoForm> {
+        [InfoForm::Number, InfoForm::Key].into_iter().find(|form| *form as u8 == value)
+    }
+}
+
+/// The info of an edge.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Info<'a> {
+    /// For types of [`InfoForm::Number`].
+    Number(u64),
+    /// For types of [`InfoForm::Key`].
+    Key(&'a [u8]),
+}

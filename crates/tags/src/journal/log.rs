@@ -1,0 +1,309 @@
+//! How commit records reach the medium, and how they are found again.
+//!
+//! The journal is an area of fixed size that is written from its start after each checkpoint. Records follow each other;
+//! each write of the area begins at a block of its own, so that a block with a durable record is never written again
+//! before the next checkpoint. Commits that wait for durability at the same time share one write and one sync.
+//!
+//! A record carries the epoch of its checkpoint and its number; a chain of records ends where the next number does not
+//! follow. It also carries how far the journal was known to be durable, so that recovery knows which records may have
+//! reached the medium without the pages that they speak of: those are checked against their checksums.
+
+use crate::error::{Error, Result};
+use crate::ids::PAGE_BYTES;
+use crate::page_store::PageStore;
+use crate::sys::aligned::AlignedBuf;
+use parking_lot::{Condvar, Mutex};
+use std::io::IoSlice;
+use weft_core::checksum::{crc32c, crc32c_append};
+use weft_core::codec::WriteFields;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");
+/// Bytes before a record's entries.
+pub(crate) const HEADER_BYTES: usize = 40;
+/// What is buffered is written at the latest when it is so much, durable or not.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The journal of an open store.
+pub(crate) struct Journal {
+    state: Mutex<State>,
+    written: Condvar,
+    first_block: u64,
+    blocks: u64,
+}
+
+struct State {
+    epoch: u64,
+    /// Records that are not written yet, from block `at` on.
+    buffer: Vec<u8>,
+    /// The block, counted from the area's start, that the buffer goes to.
+    at: u64,
+    last: u64,
+    durable: u64,
+    syncing: bool,
+    failed: bool,
+}
+
+impl Journal {
+    /// A journal that begins empty after record `lsn`.
+    pub(crate) fn new(first_block: u64, blocks: u64, epoch: u64, lsn: u64) -> Journal {
+        let state = State {
+            epoch,
+            buffer: Vec::new(),
+            at: 0,
+            last: lsn,
+            durable: lsn,
+            syncing: false,
+            failed: false,
+        };
+        Journal { state: Mutex::new(state), written: Condvar::new(), first_block, blocks }
+    }
+
+    /// Bytes of a record that the area could hold if it were empty.
+    pub(crate) fn capacity(&self) -> usize {
+        (self.blocks as usize).saturating_sub(1) * PAGE_BYTES - HEADER_BYTES
+    }
+
+    /// Bytes of the area that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        let state = self.state.lock();
+        state.at as usize * PAGE_BYTES + state.buffer.len()
+    }
+
+    /// Bytes of the area.
+    pub(crate) fn size(&self) -> usize {
+        self.blocks as usize * PAGE_BYTES
+    }
+
+    /// The number of the last record.
+    pub(crate) fn last(&self) -> u64 {
+        self.state.lock().last
+    }
+
+    /// Whether a write failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.state.lock().failed
+    }
+
+    /// Nothing may be written any more: what is in memory is not what is on the medium.
+    pub(crate) fn stop(&self) {
+        self.state.lock().failed = true;
+    }
+
+    /// Appends a record and returns its number. It is durable after [`Journal::sync_to`].
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the area is full: a checkpoint empties it. [`Error::Stopped`].
+    pub(crate) fn append(&self, entries: &[u8], store: &dyn PageStore) -> Result<u64> {
+        let mut state = self.state.lock();
+        if state.failed {
+            return Err(Error::Stopped);
+        }
+        let taken = state.at as usize * PAGE_BYTES + state.buffer.len();
+        if taken + HEADER_BYTES + entries.len() + 8 + PAGE_BYTES > self.size() {
+            return Err(Error::Full { what: "journal" });
+        }
+        let lsn = state.last + 1;
+        let (epoch, durable) = (state.epoch, state.durable);
+        let start = state.buffer.len();
+        let buffer = &mut state.buffer;
+        buffer.put_u32(MAGIC);
+        buffer.put_u32(0);
+        buffer.put_u32(entries.len() as u32);
+        buffer.put_u32(0);
+        buffer.put_u64(epoch);
+        buffer.put_u64(lsn);
+        buffer.put_u64(durable);
+        let crc = crc32c_append(crc32c(&buffer[start + 8..]), entries);
+        buffer[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+        buffer.extend_from_slice(entries);
+        let padded = buffer.len().next_multiple_of(8);
+        buffer.resize(padded, 0);
+        state.last = lsn;
+        if state.buffer.len() >= BUFFER_BYTES && !state.syncing {
+            let (at, bytes) = take_buffer(&mut state);
+            // Written under the lock: records stay in order, and who appends now would have to wait for room anyway.
+            if let Err(error) = self.write(at, &bytes, store) {
+                state.failed = true;
+                return Err(error);
+            }
+        }
+        Ok(lsn)
+    }
+
+    /// Makes the records up to `lsn` durable, together with all pages that were written before this call.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for the one who wrote; [`Error::Stopped`] for the others and from then on.
+    pub(crate) fn sync_to(&self, lsn: u64, store: &dyn PageStore) -> Result<()> {
+        let mut state = self.state.lock();
+        loop {
+            if state.failed {
+                return Err(Error::Stopped);
+            }
+            if state.durable >= lsn {
+                return Ok(());
+            }
+            if !state.syncing {
+                break;
+            }
+            self.written.wait(&mut state);
+        }
+        state.syncing = true;
+        let target = state.last;
+        let (at, bytes) = take_buffer(&mut state);
+        drop(state);
+        let done = self.write(at, &bytes, store).and_then(|()| {
+            store.sync().map_err(|source| Error::Io {
+                what: "sync the journal",
+                block: self.first_block,
+                source,
+            })
+        });
+        let mut state = self.state.lock();
+        state.syncing = false;
+        match &done {
+            Ok(()) => state.durable = state.durable.max(target),
+            Err(_) => state.failed = true,
+        }
+        self.written.notify_all();
+        done
+    }
+
+    fn write(&self, at: u64, bytes: &[u8], store: &dyn PageStore) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut out = AlignedBuf::zeroed(bytes.len());
+        out[..bytes.len()].copy_from_slice(bytes);
+        let block = self.first_block + at;
+        let parts = [IoSlice::new(&out)];
+        store.write(block, &parts).map_err(|source| Error::Io { what: "write the journal", block, source })
+    }
+
+    /// A checkpoint with all records so far is durable: the area is empty again.
+    pub(crate) fn restart(&self, epoch: u64) {
+        let mut state = self.state.lock();
+        state.buffer.clear();
+        (state.epoch, state.at) = (epoch, 0);
+        state.durable = state.last;
+    }
+}
+
+fn take_buffer(state: &mut State) -> (u64, Vec<u8>) {
+    let bytes = std::mem::take(&mut state.buffer);
+    let at = state.at;
+    state.at += bytes.len().div_ceil(PAGE_BYTES) as u64;
+    (at, bytes)
+}
+
+/// A record as it was found.
+pub(crate) struct Found {
+    pub lsn: u64,
+    /// Records up to this one were durable when this one was written.
+    pub durable: u64,
+    /// Where its entries are in the area's bytes.
+    pub entries: std::ops::Range<usize>,
+}
+
+/// Finds the records of `epoch` after `lsn` in the area's bytes.
+///
+/// # Errors
+/// [`Error::Damaged`] when records are missing before one that says that they were durable.
+pub(crate) fn find_records(area: &[u8], epoch: u64, lsn: u64) -> Result<Vec<Found>> {
+    let mut found: Vec<Found> = Vec::new();
+    let (mut at, mut next) = (0, lsn + 1);
+    loop {
+        match record_at(area, at, epoch) {
+            Some(record) if record.lsn == next => {
+                at = record.entries.end.next_multiple_of(8);
+                next += 1;
+                found.push(record);
+            }
+            // The rest of a block that a write did not fill is zero.
+            None if at % PAGE_BYTES != 0 => at = at.next_multiple_of(PAGE_BYTES),
+            _ => break,
+        }
+    }
+    for block in (at.next_multiple_of(PAGE_BYTES)..area.len()).step_by(PAGE_BYTES) {
+        let record = record_at(area, block, epoch);
+        if let Some(record) = record.filter(|record| record.lsn >= next && record.durable >= next) {
+            let durable = record.durable;
+            return Err(Error::damaged(format!(
+                "journal: commits {next} to {durable} were durable and cannot be read"
+            )));
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) fn record_at(area: &[u8], at: usize, epoch: u64) -> Option<Found> {
+    let header = area.get(at..at + HEADER_BYTES)?;
+    let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+    if u32_at(0) != MAGIC || u64_at(16) != epoch {
+        return None;
+    }
+    let entries = at + HEADER_BYTES..at + HEADER_BYTES + u32_at(8) as usize;
+    let crc = crc32c_append(crc32c(&header[8..]), area.get(entries.clone())?);
+    (crc == u32_at(4)).then(|| Found { lsn: u64_at(24), durable: u64_at(32), entries })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_store::MemoryStore;
+
+    fn area(store: &MemoryStore) -> Vec<u8> {
+        store.to_bytes()[2 * PAGE_BYTES..].to_vec()
+    }
+
+    #[test]
+    fn records_are_found_in_order_and_those_of_another_epoch_are_not() {
+        let store = MemoryStore::new();
+        store.grow(34).unwrap();
+        let journal = Journal::new(2, 32, 7, 100);
+        for n in 0..5u8 {
+            let lsn = journal.append(&vec![n; 1000 * n as usize], &store).unwrap();
+            if n % 2 == 0 {
+                journal.sync_to(lsn, &store).unwrap();
+            }
+        }
+        journal.sync_to(105, &store).unwrap();
+        let bytes = area(&store);
+        let found = find_records(&bytes, 7, 100).unwrap();
+        let lens: Vec<_> = found.iter().map(|record| (record.lsn, record.entries.len())).collect();
+        assert_eq!(lens, [(101, 0), (102, 1000), (103, 2000), (104, 3000), (105, 4000)]);
+        assert!(find_records(&bytes, 8, 100).unwrap().is_empty());
+        assert!(bytes[found[3].entries.clone()].iter().all(|b| *b == 3));
+    }
+
+    #[test]
+    fn a_lost_record_that_was_durable_is_damage_and_a_lost_tail_is_not() {
+        let store = MemoryStore::new();
+        store.grow(34).unwrap();
+        let journal = Journal::new(2, 32, 7, 0);
+        for n in 1..=3u8 {
+            let lsn = journal.append(&[n; 100], &store).unwrap();
+            journal.sync_to(lsn, &store).unwrap();
+        }
+        let mut bytes = area(&store);
+        bytes[PAGE_BYTES * 2 + 60] ^= 1;
+        assert_eq!(find_records(&bytes, 7, 0).unwrap().len(), 2, "the third may never have been written");
+        bytes[PAGE_BYTES + 60] ^= 1;
+        assert_eq!(find_records(&bytes, 7, 0).unwrap().len(), 1, "the third cannot be read either");
+        bytes[PAGE_BYTES * 2 + 60] ^= 1;
+        let error = find_records(&bytes, 7, 0).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|text| text.contains("commits 2 to 2")));
+    }
+
+    #[test]
+    fn a_full_area_refuses_until_a_checkpoint() {
+        let store = MemoryStore::new();
+        store.grow(6).unwrap();
+        let journal = Journal::new(2, 4, 1, 0);
+        journal.append(&[1; 8000], &store).unwrap();
+        assert!(matches!(journal.append(&[1; 8000], &store), Err(Error::Full { .. })));
+        journal.restart(2);
+        assert_eq!(journal.append(&[1; 8000], &store).unwrap(), 2);
+    }
+}

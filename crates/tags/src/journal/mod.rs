@@ -1,0 +1,7 @@
+//! The journal: what every commit changed, since the last checkpoint.
+//!
+//! The data of new nodes is not in it where it fills whole pages: those go to their place, once, and the journal has
+//! their checksum. [`record`] is what a commit says, [`log`] how it reaches the medium and is found again.
+
+pub(crate) mod log;
+pub(crate) mod record;

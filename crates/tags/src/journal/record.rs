@@ -1,0 +1,275 @@
+//! The entries of a commit record.
+//!
+//! Numbers that are near the one before are written as a difference of variable length, so that an edge of a
+//! key-value store takes about ten bytes.
+
+use crate::error::{Error, Result};
+use crate::ids::{EdgeType, NodeId, SnodeId};
+use crate::pages::desc::{Desc, PageKind, Slots};
+use weft_core::codec::{Reader, Truncated, WriteFields};
+
+const PAGE: u8 = 1;
+const SLOTS: u8 = 2;
+const BYTES: u8 = 3;
+const SOURCE: u8 = 4;
+const PUT: u8 = 5;
+const REPLACE: u8 = 6;
+const REMOVE: u8 = 7;
+const COUNT: u8 = 8;
+const FREE: u8 = 9;
+const TYPE: u8 = 10;
+
+/// One change.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entry<'a> {
+    /// The page was written whole to a block; the descriptor is the whole truth about it.
+    Page { page: u32, desc: Desc },
+    /// Slots of a page, from `first` on, were filled with `bytes`.
+    Slots { page: u32, snode: SnodeId, class: u8, first: u8, bytes: &'a [u8] },
+    /// The bytes from `node` on, its header included, became these.
+    Bytes { node: NodeId, bytes: &'a [u8] },
+    /// An edge; 0 stands for no destination.
+    Edge { source: NodeId, etype: EdgeType, keyed: bool, key: u64, old: NodeId, new: NodeId },
+    /// The in-edges of a node became so many, which is not 1 or was not.
+    Count { node: NodeId, count: u64 },
+    /// The node is gone.
+    Free { node: NodeId },
+    /// The next edge type.
+    Type { form: u8, name: &'a [u8] },
+}
+
+/// Puts the entries of a record together.
+#[derive(Default)]
+pub(crate) struct RecordWriter {
+    pub(crate) bytes: Vec<u8>,
+    source: Option<(NodeId, EdgeType, bool)>,
+    last: u64,
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn varint(r: &mut Reader<'_>) -> std::result::Result<u64, Truncated> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = r.u8()?;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    Ok(value)
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+impl RecordWriter {
+    fn put_node(&mut self, node: NodeId) {
+        // Ids are multiples of 8, but for none, so three bits of the difference need not be written.
+        let difference = (node.0 / 8).wrapping_sub(self.last) as i64;
+        put_varint(&mut self.bytes, zigzag(difference));
+        self.last = node.0 / 8;
+    }
+
+    pub(crate) fn page(&mut self, page: u32, desc: &Desc) {
+        self.bytes.put_u8(PAGE);
+        self.bytes.put_u32(page);
+        desc.encode(&mut self.bytes);
+        // The last 16 bytes of a descriptor are spare.
+        self.bytes.truncate(self.bytes.len() - 16);
+    }
+
+    pub(crate) fn slots(&mut self, page: u32, snode: SnodeId, class: u8, first: u8, bytes: &[u8]) {
+        self.bytes.put_u8(SLOTS);
+        self.bytes.put_u32(page);
+        self.bytes.put_u16(snode.0);
+        self.bytes.put_u8(class);
+        self.bytes.put_u8(first);
+        self.bytes.put_string(bytes);
+    }
+
+    pub(crate) fn bytes(&mut self, node: NodeId, bytes: &[u8]) {
+        self.bytes.put_u8(BYTES);
+        self.put_node(node);
+        self.bytes.put_string(bytes);
+    }
+
+    #[inline]
+    pub(crate) fn edge(
+        &mut self,
+        source: NodeId,
+        etype: EdgeType,
+        keyed: bool,
+        key: u64,
+        old: NodeId,
+        new: NodeId,
+    ) {
+        if self.source != Some((source, etype, keyed)) {
+            self.bytes.put_u8(SOURCE);
+            self.bytes.put_u64(source.0);
+            self.bytes.put_u32(etype.0);
+            self.bytes.put_u8(u8::from(keyed));
+            self.source = Some((source, etype, keyed));
+        }
+        self.bytes.put_u8(match (old.0, new.0) {
+            (0, _) => PUT,
+            (_, 0) => REMOVE,
+            _ => REPLACE,
+        });
+        self.bytes.put_u64(key);
+        if old.0 != 0 {
+            self.put_node(old);
+        }
+        if new.0 != 0 {
+            self.put_node(new);
+        }
+    }
+
+    pub(crate) fn count(&mut self, node: NodeId, count: u64) {
+        self.bytes.put_u8(COUNT);
+        self.put_node(node);
+        put_varint(&mut self.bytes, count);
+    }
+
+    pub(crate) fn free(&mut self, node: NodeId) {
+        self.bytes.put_u8(FREE);
+        self.put_node(node);
+    }
+
+    pub(crate) fn edge_type(&mut self, form: u8, name: &str) {
+        self.bytes.put_u8(TYPE);
+        self.bytes.put_u8(form);
+        self.bytes.put_string(name.as_bytes());
+    }
+}
+
+/// Reads the entries of a record, in order.
+pub(crate) struct RecordReader<'a> {
+    reader: Reader<'a>,
+    source: (NodeId, EdgeType, bool),
+    last: u64,
+}
+
+impl<'a> RecordReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> RecordReader<'a> {
+        RecordReader { reader: Reader::new(bytes), source: (NodeId(0), EdgeType(0), false), last: 0 }
+    }
+
+    fn node(&mut self) -> std::result::Result<NodeId, Truncated> {
+        let difference = unzigzag(varint(&mut self.reader)?);
+        self.last = self.last.wrapping_add(difference as u64);
+        Ok(NodeId(self.last.wrapping_mul(8)))
+    }
+
+    /// The next entry; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: the record's checksum holds, so a program wrote this wrongly.
+    pub(crate) fn next(&mut self) -> Result<Option<Entry<'a>>> {
+        if self.reader.remaining() == 0 {
+            return Ok(None);
+        }
+        match self.read() {
+            Ok(Some(entry)) => Ok(Some(entry)),
+            Ok(None) => Err(Error::damaged("journal: an entry of unknown kind")),
+            Err(error) => Err(Error::damaged(format!("journal: {error}"))),
+        }
+    }
+
+    fn read(&mut self) -> std::result::Result<Option<Entry<'a>>, Truncated> {
+        let mut tag = self.reader.u8()?;
+        if tag == SOURCE {
+            self.source = (NodeId(self.reader.u64()?), EdgeType(self.reader.u32()?), self.reader.u8()? != 0);
+            tag = self.reader.u8()?;
+        }
+        Ok(Some(match tag {
+            PAGE => {
+                let page = self.reader.u32()?;
+                let Ok(desc) = Desc::decode(self.reader.bytes(48)?, page) else { return Ok(None) };
+                if matches!(desc.kind, PageKind::Free | PageKind::Table) {
+                    return Ok(None);
+                }
+                Entry::Page { page, desc }
+            }
+            SLOTS => Entry::Slots {
+                page: self.reader.u32()?,
+                snode: SnodeId(self.reader.u16()?),
+                class: self.reader.u8()?,
+                first: self.reader.u8()?,
+                bytes: self.reader.string()?,
+            },
+            BYTES => Entry::Bytes { node: self.node()?, bytes: self.reader.string()? },
+            PUT | REPLACE | REMOVE => {
+                let key = self.reader.u64()?;
+                let old = if tag == PUT { NodeId(0) } else { self.node()? };
+                let new = if tag == REMOVE { NodeId(0) } else { self.node()? };
+                let (source, etype, keyed) = self.source;
+                Entry::Edge { source, etype, keyed, key, old, new }
+            }
+            COUNT => Entry::Count { node: self.node()?, count: varint(&mut self.reader)? },
+            FREE => Entry::Free { node: self.node()? },
+            TYPE => Entry::Type { form: self.reader.u8()?, name: self.reader.string()? },
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// The slots that `count` slots from `first` on are.
+pub(crate) fn slot_range(first: usize, count: usize) -> Slots {
+    let mut slots = Slots::default();
+    (first..first + count).for_each(|slot| crate::pages::desc::set_slot(&mut slots, slot));
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_in_order_and_a_cut_record_is_an_error() {
+        let (a, b) = (NodeId::at(SnodeId(1), 5, 128), NodeId::at(SnodeId(2), 900_000, 256));
+        let mut desc = Desc::slab(SnodeId(1), 3);
+        (desc.block, desc.crc, desc.body[0]) = (77, 8, 5);
+        desc.taken = desc.body;
+        let none = NodeId(0);
+        let mut w = RecordWriter::default();
+        w.edge_type(1, "next");
+        w.page(9, &desc);
+        w.slots(10, SnodeId(1), 2, 4, &[1, 2, 3]);
+        w.edge(a, EdgeType(3), true, u64::MAX, none, b);
+        w.edge(a, EdgeType(3), true, 4, b, a);
+        w.edge(b, EdgeType(3), false, 4, a, none);
+        w.bytes(b, b"xyz");
+        w.count(a, 300);
+        w.free(b);
+        let mut r = RecordReader::new(&w.bytes);
+        let wanted = [
+            Entry::Type { form: 1, name: b"next" },
+            Entry::Page { page: 9, desc },
+            Entry::Slots { page: 10, snode: SnodeId(1), class: 2, first: 4, bytes: &[1, 2, 3] },
+            Entry::Edge { source: a, etype: EdgeType(3), keyed: true, key: u64::MAX, old: none, new: b },
+            Entry::Edge { source: a, etype: EdgeType(3), keyed: true, key: 4, old: b, new: a },
+            Entry::Edge { source: b, etype: EdgeType(3), keyed: false, key: 4, old: a, new: none },
+            Entry::Bytes { node: b, bytes: b"xyz" },
+            Entry::Count { node: a, count: 300 },
+            Entry::Free { node: b },
+        ];
+        for entry in wanted {
+            assert_eq!(r.next().unwrap(), Some(entry));
+        }
+        assert_eq!(r.next().unwrap(), None);
+        let mut cut = RecordReader::new(&w.bytes[..w.bytes.len() - 1]);
+        assert!((0..9).any(|_| cut.next().is_err()));
+    }
+}

@@ -1,0 +1,252 @@
+//! A key-value store on nodes and edges.
+//!
+//! A store of pairs is a node, its anchor; a pair is a node with the key and the value, and an edge by key from the anchor to
+//! it. A value that is replaced is a new node, so that batches of any size are written in sequence.
+
+use crate::error::{Error, Result};
+use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::layout::node::NODE_HEADER;
+use crate::options::Durability;
+use crate::pages::access::Pages;
+use crate::partition::{Which, begins_with_key, find_node, node_header, visit_data};
+use crate::store::Store;
+use crate::tx::Transaction;
+use crate::tx::write_set::{EdgeKey, NONE};
+
+/// The type of anchors: their data is the name.
+const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0001);
+/// The type of pairs.
+const PAIR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0002);
+/// Pairs that are asked for before the first of them is read.
+const LOOK_AHEAD: usize = 64;
+/// The most bytes of a key.
+const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+/// A change of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvChange<'a> {
+    /// The key has this value.
+    Put(&'a [u8], &'a [u8]),
+    /// The key is gone, if it was there.
+    Delete(&'a [u8]),
+}
+
+impl<'a> KvChange<'a> {
+    fn key(&self) -> &'a [u8] {
+        match self {
+            KvChange::Put(key, _) | KvChange::Delete(key) => key,
+        }
+    }
+}
+
+/// A key-value store in a tag store.
+///
+/// ```
+/// use weft_tags::{Kv, MemoryStore, Options, SnodeId, Store};
+///
+/// let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
+/// let kv = Kv::open(&store, SnodeId::FIRST, "fruit")?;
+/// kv.put(b"apple", b"red")?;
+/// assert_eq!(kv.get(b"apple")?.as_deref(), Some(&b"red"[..]));
+/// assert!(kv.delete(b"apple")?);
+/// assert_eq!(kv.get(b"apple")?, None);
+/// # Ok::<(), weft_tags::Error>(())
+/// ```
+pub struct Kv<'s> {
+    store: &'s Store,
+    snode: SnodeId,
+    anchor: NodeId,
+    etype: EdgeType,
+    durability: Durability,
+}
+
+impl<'s> Kv<'s> {
+    /// The key-value store of this name in an s-node, made if there is none.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`], [`Error::TooLarge`] for the name, and those of a commit.
+    pub fn open(store: &'s Store, snode: SnodeId, name: &str) -> Result<Kv<'s>> {
+        let names = store.edge_type("weft.kv.name", InfoForm::Key)?;
+        let etype = store.edge_type("weft.kv", InfoForm::Key)?;
+        let root = store.root(snode)?;
+        let mut tx = store.begin();
+        let anchor = match tx.edge(root, names, Info::Key(name.as_bytes()))? {
+            Some(anchor) => anchor,
+            None => {
+                let len = (name.len() as u16).to_le_bytes();
+                let anchor = tx.create_node_of(snode, ANCHOR, &[&len, name.as_bytes()])?;
+                tx.create_edge(root, names, Info::Key(name.as_bytes()), anchor)?;
+                anchor
+            }
+        };
+        tx.commit()?;
+        Ok(Kv { store, snode, anchor, etype, durability: Durability::Sync })
+    }
+
+    /// Says when changes are durable; [`Durability::Sync`] unless said.
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    /// Those of [`Kv::change`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.change(&[KvChange::Put(key, value)]).map(drop)
+    }
+
+    /// Takes a key away; whether it was there.
+    ///
+    /// # Errors
+    /// Those of [`Kv::change`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.change(&[KvChange::Delete(key)])? == 1)
+    }
+
+    /// Makes changes, in their order, all or none. How many keys had a value before.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for a key, a value or the batch, and those of a commit.
+    pub fn change(&self, changes: &[KvChange<'_>]) -> Result<u64> {
+        let mut tx = self.store.begin();
+        tx.durability(self.durability);
+        let found = self.change_in(&mut tx, changes)?;
+        tx.commit()?;
+        Ok(found)
+    }
+
+    /// Makes changes as part of a transaction. How many keys had a value before.
+    ///
+    /// # Errors
+    /// As [`Kv::change`]; [`Error::Deadlock`].
+    pub fn change_in(&self, tx: &mut Transaction<'_>, changes: &[KvChange<'_>]) -> Result<u64> {
+        let keys = changes.iter().map(|change| self.hash(change.key())).collect::<Result<Vec<_>>>()?;
+        let before = tx.look_up_keys(self.anchor, self.etype, &keys)?;
+        tx.reserve(changes.len());
+        let mut found = 0;
+        for ((change, (key, bytes)), old) in changes.iter().zip(&keys).zip(before) {
+            let edge = EdgeKey { source: self.anchor, etype: self.etype, key: *key, info: Info::Key(bytes) };
+            let now = tx.known(&edge, old);
+            found += u64::from(now != NONE);
+            match change {
+                KvChange::Put(_, value) => {
+                    let len = (bytes.len() as u16).to_le_bytes();
+                    let node = tx.create_node_of(self.snode, PAIR, &[&len, bytes, value])?;
+                    tx.lead(&edge, old, node);
+                }
+                KvChange::Delete(_) if now != NONE => tx.lead(&edge, old, NONE),
+                KvChange::Delete(_) => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Gives a key the value `new`, or takes it away, if its value is `expected` (`None`: it has none); whether it did.
+    ///
+    /// # Errors
+    /// Those of [`Kv::change`].
+    pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        let mut tx = self.store.begin();
+        tx.durability(self.durability);
+        let node = tx.edge(self.anchor, self.etype, Info::Key(key))?;
+        let value = match node {
+            Some(node) => Some(tx.read_node(node, PAIR)?.split_off(2 + key.len())),
+            None => None,
+        };
+        if value.as_deref() != expected {
+            return Ok(false);
+        }
+        let change = new.map_or(KvChange::Delete(key), |value| KvChange::Put(key, value));
+        self.change_in(&mut tx, &[change])?;
+        tx.commit()?;
+        Ok(true)
+    }
+
+    fn hash<'k>(&self, key: &'k [u8]) -> Result<(u64, &'k [u8])> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Error::TooLarge {
+                what: "a key",
+                bytes: key.len() as u64,
+                max: KEY_BYTES_MAX as u64,
+            });
+        }
+        Ok((self.store.secret.bytes(key), key))
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// What reading the medium gives; [`Error::TooLarge`] for the key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = None;
+        self.get_many(&[key], |_, found| value = found.map(<[u8]>::to_vec))?;
+        Ok(value)
+    }
+
+    /// Calls `each` with the place of each key in `keys` and its value, in order. Misses of the processor's cache overlap, so
+    /// that many keys at once cost much less than one by one.
+    ///
+    /// # Errors
+    /// As [`Kv::get`].
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut each: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let table = &self.store.pool.table;
+        let mut hashes = Vec::with_capacity(LOOK_AHEAD);
+        let mut spilt = Vec::new();
+        for (group_at, group) in keys.chunks(LOOK_AHEAD).enumerate() {
+            hashes.clear();
+            for key in group {
+                hashes.push(self.hash(key.as_ref())?);
+            }
+            let mut next = 0;
+            self.store.read(self.snode, |pages, contents| {
+                contents.edges.prefetch_nodes(
+                    pages,
+                    self.anchor,
+                    self.etype,
+                    hashes[next..].iter().map(|(key, _)| *key),
+                );
+                while let Some((key, bytes)) = hashes.get(next) {
+                    let at = group_at * LOOK_AHEAD + next;
+                    let found = contents.edges.find(pages, self.anchor, self.etype, *key, |to| {
+                        begins_with_key(pages, table, to, bytes)
+                    })?;
+                    match found {
+                        None => each(at, None),
+                        Some((_, node)) => {
+                            let skip = 2 + bytes.len();
+                            let raw = pages.bytes(node.page().unwrap_or(0))?;
+                            let (_, len) = crate::layout::node::read_header(&raw[node.offset()..]);
+                            let start = node.offset() + NODE_HEADER;
+                            if start + len <= PAGE_BYTES {
+                                each(at, raw.get(start + skip..start + len));
+                            } else {
+                                let place = find_node(table, node, Which::Committed)?;
+                                let (_, len) = node_header(pages, node, place)?;
+                                spilt.clear();
+                                visit_data(pages, place, len, |piece| spilt.extend_from_slice(piece))?;
+                                each(at, spilt.get(skip..));
+                            }
+                        }
+                    }
+                    next += 1;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How many keys there are.
+    ///
+    /// # Errors
+    /// What reading the medium gives.
+    pub fn count(&self) -> Result<u64> {
+        self.store.read(self.snode, |pages, contents| contents.edges.count_of(pages, self.anchor, self.etype))
+    }
+}

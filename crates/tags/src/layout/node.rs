@@ -1,0 +1,84 @@
+//! How a node lies in its page.
+//!
+//! ```text
+//! slab page:  | header data | header data | ...      slots of one size
+//! run:        | header data ........ | data ... |     pages of its own
+//! header:     | type u32 | length u32 |
+//! ```
+
+use crate::ids::PAGE_BYTES;
+
+/// Bytes of a node's header.
+pub(crate) const NODE_HEADER: usize = 8;
+
+/// The most bytes of a node's data.
+pub const NODE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of the slots of each class. The spare of the fullest packing is below a slot everywhere, and a step is at
+/// most a third, below 128 bytes an eighth.
+const SLOT_BYTES: [u16; 27] = [
+    16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224, 256, 288, 336, 408, 512, 584, 680,
+    816, 1024, 1360, 2048,
+];
+
+/// Number of classes.
+pub(crate) const CLASSES: usize = SLOT_BYTES.len();
+
+/// The class of nodes with `len` bytes of data; `None` for those that have pages of their own.
+#[inline]
+pub(crate) fn class_of(len: usize) -> Option<u8> {
+    let wanted = len + NODE_HEADER;
+    let class = SLOT_BYTES.partition_point(|bytes| usize::from(*bytes) < wanted);
+    (class < CLASSES).then_some(class as u8)
+}
+
+/// Bytes of a slot of `class`; `None` for a class that is not one.
+#[inline]
+pub(crate) fn slot_bytes(class: u8) -> Option<usize> {
+    SLOT_BYTES.get(usize::from(class)).map(|bytes| usize::from(*bytes))
+}
+
+/// Slots of a page of slots of `bytes`.
+#[inline]
+pub(crate) fn slots_of(bytes: usize) -> usize {
+    PAGE_BYTES / bytes
+}
+
+/// Pages of a node with `len` bytes of data in pages of its own.
+pub(crate) fn run_pages(len: usize) -> u32 {
+    (len + NODE_HEADER).div_ceil(PAGE_BYTES) as u32
+}
+
+/// Writes a node's header.
+#[inline]
+pub(crate) fn write_header(out: &mut [u8], kind: u32, len: usize) {
+    out[..4].copy_from_slice(&kind.to_le_bytes());
+    out[4..8].copy_from_slice(&(len as u32).to_le_bytes());
+}
+
+/// Reads a node's header: its type and the length of its data.
+#[inline]
+pub(crate) fn read_header(raw: &[u8]) -> (u32, usize) {
+    let word = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+    (word(0), word(4) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_has_the_smallest_slot_that_holds_it() {
+        for len in 0..PAGE_BYTES {
+            match class_of(len) {
+                Some(class) => {
+                    assert!(slot_bytes(class).unwrap() >= len + NODE_HEADER);
+                    assert!(class == 0 || slot_bytes(class - 1).unwrap() < len + NODE_HEADER);
+                }
+                None => assert!(len + NODE_HEADER > 2048),
+            }
+        }
+        assert!(SLOT_BYTES.iter().all(|bytes| bytes % 8 == 0 && slots_of(usize::from(*bytes)) <= 256));
+        assert_eq!((run_pages(4088), run_pages(4089)), (1, 2));
+    }
+}

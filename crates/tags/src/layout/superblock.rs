@@ -1,0 +1,131 @@
+//! The superblock: where the last checkpoint is. Two copies, in blocks 0 and 1.
+//!
+//! A checkpoint writes copy 0, syncs, writes copy 1, syncs. Whichever copy is read after a power cut, all that it refers to is
+//! still there, since nothing it refers to is reused before both are written.
+
+use super::FORMAT_VERSION;
+use crate::error::{Error, Result};
+use crate::hash::Secret;
+use crate::ids::PAGE_BYTES;
+use weft_core::checksum::crc32c;
+use weft_core::codec::{Reader, Truncated, WriteFields};
+
+const MAGIC: [u8; 8] = *b"WEFTTAGS";
+
+/// Copies of the superblock, which are the first blocks.
+pub(crate) const COPIES: u64 = 2;
+
+/// A structure that is written whole at each checkpoint.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Blob {
+    pub block: u64,
+    pub bytes: u64,
+    pub crc: u32,
+}
+
+impl Blob {
+    /// Blocks that it takes: at least one, once it was written.
+    pub(crate) fn blocks(&self) -> u64 {
+        if self.block == 0 { 0 } else { self.bytes.div_ceil(PAGE_BYTES as u64).max(1) }
+    }
+}
+
+/// What the superblock says.
+#[derive(Clone, Copy)]
+pub(crate) struct Superblock {
+    /// Counts checkpoints; the journal's records carry it.
+    pub epoch: u64,
+    pub secret: Secret,
+    pub journal_block: u64,
+    pub journal_blocks: u64,
+    /// The number of the last commit in the checkpoint.
+    pub lsn: u64,
+    /// Where the leaves of descriptors are.
+    pub leaves: Blob,
+    pub catalog: Blob,
+}
+
+impl Superblock {
+    /// The block's bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(PAGE_BYTES);
+        out.extend_from_slice(&MAGIC);
+        out.put_u32(FORMAT_VERSION);
+        out.put_u32(PAGE_BYTES as u32);
+        for word in
+            [self.epoch, self.secret.0, self.secret.1, self.journal_block, self.journal_blocks, self.lsn]
+        {
+            out.put_u64(word);
+        }
+        for blob in [self.leaves, self.catalog] {
+            out.put_u64(blob.block);
+            out.put_u64(blob.bytes);
+            out.put_u32(blob.crc);
+            out.put_u32(0);
+        }
+        out.resize(PAGE_BYTES - 4, 0);
+        let crc = crc32c(&out);
+        out.put_u32(crc);
+        out
+    }
+
+    /// Reads a copy.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::Version`], [`Error::Damaged`].
+    pub(crate) fn decode(raw: &[u8]) -> Result<Superblock> {
+        if raw.len() != PAGE_BYTES || raw[..8] != MAGIC {
+            return Err(Error::NotAStore { what: "the first block has another magic number".into() });
+        }
+        let stored = u32::from_le_bytes([raw[4092], raw[4093], raw[4094], raw[4095]]);
+        if crc32c(&raw[..PAGE_BYTES - 4]) != stored {
+            return Err(Error::damaged("a copy of the superblock: its checksum does not hold"));
+        }
+        let version = u32::from_le_bytes([raw[8], raw[9], raw[10], raw[11]]);
+        if version != FORMAT_VERSION {
+            return Err(Error::Version { found: version, known: FORMAT_VERSION });
+        }
+        fields(&raw[16..]).map_err(|error| Error::damaged(format!("superblock: {error}")))
+    }
+}
+
+fn fields(raw: &[u8]) -> std::result::Result<Superblock, Truncated> {
+    let mut r = Reader::new(raw);
+    let epoch = r.u64()?;
+    let secret = Secret(r.u64()?, r.u64()?);
+    let (journal_block, journal_blocks, lsn) = (r.u64()?, r.u64()?, r.u64()?);
+    let mut blob = || -> std::result::Result<Blob, Truncated> {
+        let blob = Blob { block: r.u64()?, bytes: r.u64()?, crc: r.u32()? };
+        r.u32()?;
+        Ok(blob)
+    };
+    Ok(Superblock { epoch, secret, journal_block, journal_blocks, lsn, leaves: blob()?, catalog: blob()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_comes_back_and_any_flipped_bit_is_seen() {
+        let leaves = Blob { block: 5, bytes: 6, crc: 7 };
+        let catalog = Blob { block: 8, bytes: 9, crc: 10 };
+        let sb = Superblock {
+            epoch: 1,
+            secret: Secret(2, 3),
+            journal_block: 2,
+            journal_blocks: 4,
+            lsn: 11,
+            leaves,
+            catalog,
+        };
+        let raw = sb.encode();
+        let back = Superblock::decode(&raw).unwrap();
+        assert_eq!((back.epoch, back.lsn, back.leaves, back.catalog), (1, 11, leaves, catalog));
+        for at in 0..PAGE_BYTES {
+            let mut bad = raw.clone();
+            bad[at] ^= 4;
+            assert!(Superblock::decode(&bad).is_err(), "byte {at}");
+        }
+    }
+}

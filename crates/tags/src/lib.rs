@@ -1,0 +1,43 @@
+//! The tag store of weft: nodes, edges, transactions and s-nodes in a single-level store.
+//!
+//! - [`Store`]: what is created and opened, on a [`PageStore`]: a file or device, memory, or a medium that loses power.
+//! - [`Transaction`]: nodes and edges made, changed and deleted, with savepoints; serialisable.
+//!
+//! - [`Kv`]: a key-value store on nodes and edges.
+//!
+//! How it works: `docs/tags.md`; what lies on the medium: `docs/formats/tags.md`. The model is that of "ADAPT: An
+//! auxiliary storage data path toolkit" (Journal of Systems Architecture 2020) and "Tags: a unifying primitive for the storage data path".
+
+#[cfg(target_endian = "big")]
+compile_error!("pages are used in memory as they are on the medium, which is little-endian");
+
+mod check;
+mod checkpoint;
+mod edges;
+mod error;
+mod hash;
+mod ids;
+mod journal;
+mod kv;
+mod layout;
+mod options;
+mod page_store;
+mod pages;
+mod partition;
+mod recover;
+mod replay;
+mod slab;
+mod space;
+mod store;
+mod sys;
+mod tx;
+
+pub use check::CheckReport;
+pub use error::{Error, Result};
+pub use ids::{ADDRESS_BITS, EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
+pub use kv::{Kv, KvChange};
+pub use layout::node::NODE_BYTES_MAX;
+pub use options::{Durability, Options};
+pub use page_store::{FileStore, MemoryStore, PageStore, PowerCutStore, ReadPath};
+pub use store::{Store, StoreReport};
+pub use tx::{Edge, Savepoint, Transaction};

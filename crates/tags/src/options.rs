@@ -1,0 +1,52 @@
+//! How a store is made and opened.
+
+use crate::error::{Error, Result};
+use crate::ids::PAGE_BYTES;
+
+/// Options of a store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of memory for pages. At least 1 MiB.
+    pub cache_bytes: u64,
+    /// Bytes of the journal of a store that is created. When it is full there is a checkpoint, so it bounds the time
+    /// of recovery. At least 256 KiB.
+    pub journal_bytes: u64,
+    /// The most bytes that the medium may grow to.
+    pub store_bytes_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { cache_bytes: 256 << 20, journal_bytes: 256 << 20, store_bytes_max: 8 << 40 }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<()> {
+        for (what, value, least, range) in [
+            ("cache_bytes", self.cache_bytes, 1 << 20, "at least 1 MiB"),
+            ("journal_bytes", self.journal_bytes, 256 << 10, "at least 256 KiB"),
+            ("store_bytes_max", self.store_bytes_max, 1 << 20, "at least 1 MiB"),
+        ] {
+            if value < least {
+                return Err(Error::BadOption { what, value, range });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn cache_pages(&self) -> usize {
+        (self.cache_bytes as usize / PAGE_BYTES).min(u32::MAX as usize - 1)
+    }
+}
+
+/// When a commit is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// When [`crate::Transaction::commit`] returns.
+    #[default]
+    Sync,
+    /// At the next commit with `Sync`, the next [`crate::Store::sync`] or the next checkpoint. What a power cut takes
+    /// is the last commits, never one from before another that stays.
+    None,
+}

@@ -1,0 +1,184 @@
+//! A store in an ordinary file or on a block device.
+//!
+//! Writes go past the kernel's cache where the file system allows it (`O_DIRECT`), so that the kernel never writes the
+//! store back by itself, in an order of its own. Reads may use the kernel's cache or not.
+
+use super::{PageStore, beyond_end};
+use crate::error::{Error, Result};
+use crate::ids::PAGE_BYTES;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weft_core::units::format_size;
+
+/// Parts that one `pwritev` takes (`IOV_MAX`).
+const PARTS_MAX: usize = 1024;
+
+/// Which way reads go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadPath {
+    /// Through the kernel's cache, which then holds a second copy of what the store's own cache drops.
+    Kernel,
+    /// Past it: memory is bounded by the store's own cache.
+    Direct,
+}
+
+/// A file or block device, locked against other processes.
+#[derive(Debug)]
+pub struct FileStore {
+    write: File,
+    read: File,
+    blocks: AtomicU64,
+    fixed: bool,
+}
+
+impl FileStore {
+    /// Makes a new file.
+    ///
+    /// # Errors
+    /// [`Error::Open`] where the file exists already or cannot be made.
+    pub fn create(path: &Path, reads: ReadPath) -> Result<FileStore> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(|source| Error::Open { path: path.to_owned(), source })?;
+        FileStore::open(path, reads)
+    }
+
+    /// Opens a file or block device.
+    ///
+    /// # Errors
+    /// [`Error::Open`]; [`Error::InUse`] while another process has it open.
+    pub fn open(path: &Path, reads: ReadPath) -> Result<FileStore> {
+        let failed = |source| Error::Open { path: path.to_owned(), source };
+        let open = |direct: bool| {
+            let flags = if direct { libc::O_DIRECT } else { 0 };
+            OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+        };
+        let write = match open(true) {
+            Ok(file) => file,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(false).map_err(failed)?,
+            Err(error) => return Err(failed(error)),
+        };
+        // SAFETY: a call on an open descriptor with numbers alone.
+        if unsafe { libc::flock(write.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            let error = io::Error::last_os_error();
+            let in_use = error.kind() == io::ErrorKind::WouldBlock;
+            return Err(if in_use { Error::InUse { path: path.to_owned() } } else { failed(error) });
+        }
+        let read = match reads {
+            ReadPath::Direct => write.try_clone(),
+            ReadPath::Kernel => open(false),
+        }
+        .map_err(failed)?;
+        let meta = read.metadata().map_err(failed)?;
+        let fixed = meta.file_type().is_block_device();
+        let bytes = if fixed { device_bytes(&read).map_err(failed)? } else { meta.len() };
+        Ok(FileStore { write, read, blocks: AtomicU64::new(bytes / PAGE_BYTES as u64), fixed })
+    }
+}
+
+/// Bytes of a block device: where its end is.
+fn device_bytes(device: &File) -> io::Result<u64> {
+    use std::io::{Seek, SeekFrom};
+    let mut device = device;
+    device.seek(SeekFrom::End(0))
+}
+
+impl PageStore for FileStore {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.read.read_exact_at(out, block * PAGE_BYTES as u64)
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut at = block * PAGE_BYTES as u64;
+        for parts in parts.chunks(PARTS_MAX) {
+            let wanted: usize = parts.iter().map(|part| part.len()).sum();
+            if at / PAGE_BYTES as u64 + (wanted / PAGE_BYTES) as u64 > self.blocks() {
+                return Err(beyond_end(at / PAGE_BYTES as u64));
+            }
+            // SAFETY: IoSlice has the layout of iovec, and the parts live until the call returns.
+            let written = unsafe {
+                libc::pwritev(self.write.as_raw_fd(), parts.as_ptr().cast(), parts.len() as i32, at as i64)
+            };
+            if written < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // A short write of a file on direct I/O ends at a block; the rest goes part by part.
+            let mut done = written as usize;
+            if done < wanted {
+                let mut from = at;
+                for part in parts {
+                    let skip = done.min(part.len());
+                    done -= skip;
+                    if skip < part.len() {
+                        self.write.write_all_at(&part[skip..], from + skip as u64)?;
+                    }
+                    from += part.len() as u64;
+                }
+            }
+            at += wanted as u64;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.write.sync_data()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        let now = self.blocks();
+        if blocks <= now {
+            return Ok(());
+        }
+        if self.fixed {
+            let size = format_size(now * PAGE_BYTES as u64);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, format!("the device has {size}")));
+        }
+        let (from, bytes) = (now * PAGE_BYTES as u64, (blocks - now) * PAGE_BYTES as u64);
+        // SAFETY: a call on an open descriptor with numbers alone.
+        let refused = unsafe { libc::fallocate(self.write.as_raw_fd(), 0, from as i64, bytes as i64) } != 0;
+        if refused {
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+                return Err(error);
+            }
+            self.write.set_len(from + bytes)?;
+        }
+        self.blocks.store(blocks, Ordering::Release);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::aligned::AlignedBuf;
+
+    #[test]
+    fn blocks_come_back_and_a_second_opener_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let store = FileStore::create(&path, ReadPath::Kernel).unwrap();
+        store.grow(4).unwrap();
+        let mut page = AlignedBuf::zeroed(2 * PAGE_BYTES);
+        page.fill(7);
+        store.write(1, &[IoSlice::new(&page[..PAGE_BYTES]), IoSlice::new(&page[PAGE_BYTES..])]).unwrap();
+        store.sync().unwrap();
+        let mut out = AlignedBuf::zeroed(4 * PAGE_BYTES);
+        store.read(0, &mut out).unwrap();
+        assert!(out[..PAGE_BYTES].iter().all(|b| *b == 0) && out[3 * PAGE_BYTES..].iter().all(|b| *b == 0));
+        assert!(out[PAGE_BYTES..3 * PAGE_BYTES].iter().all(|b| *b == 7));
+        assert!(store.write(3, &[IoSlice::new(&page)]).is_err(), "beyond the end");
+        assert!(matches!(FileStore::open(&path, ReadPath::Direct), Err(Error::InUse { .. })));
+    }
+}

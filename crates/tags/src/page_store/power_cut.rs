@@ -1,0 +1,128 @@
+//! A medium that loses power: for tests of the store and of what stands on it.
+//!
+//! Until a sync, each block of each write is in a volatile cache. At the cut every such block by itself reaches the
+//! medium whole, not at all, or torn at sectors of 512 bytes, whatever was written before or after it.
+
+use super::{MemoryStore, PageStore, beyond_end};
+use crate::ids::PAGE_BYTES;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::io::{self, IoSlice};
+
+const SECTOR_BYTES: usize = 512;
+
+/// Blocks in memory behind a volatile write cache, with power that fails at a chosen operation.
+pub struct PowerCutStore {
+    state: Mutex<State>,
+}
+
+struct State {
+    seen: Vec<u8>,
+    durable: Vec<u8>,
+    /// Blocks written since the last sync, in order.
+    cached: Vec<(u64, Vec<u8>)>,
+    operations: u64,
+    cut_at: u64,
+}
+
+impl PowerCutStore {
+    /// A medium that holds `bytes`; power fails at write or sync number `cut_at`, counted from 0.
+    pub fn new(bytes: Vec<u8>, cut_at: u64) -> PowerCutStore {
+        let state = State { seen: bytes.clone(), durable: bytes, cached: Vec::new(), operations: 0, cut_at };
+        PowerCutStore { state: Mutex::new(state) }
+    }
+
+    /// Writes and syncs so far.
+    pub fn operations(&self) -> u64 {
+        self.state.lock().operations
+    }
+
+    /// Whether power has failed.
+    pub fn is_cut(&self) -> bool {
+        let state = self.state.lock();
+        state.operations > state.cut_at
+    }
+
+    /// What the medium holds when power comes back. Which unsynced sectors survived is drawn from `seed`.
+    pub fn after_power_cut(&self, seed: u64) -> MemoryStore {
+        let state = self.state.lock();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut bytes = state.durable.clone();
+        // Half of the outcomes lose or keep nearly everything: the ends of the range are where code forgets a case.
+        let kept = *[0.03, 0.5, 0.97].get(rng.random_range(0..3usize)).unwrap_or(&0.5);
+        for (block, data) in &state.cached {
+            let at = *block as usize * PAGE_BYTES;
+            let torn = rng.random_bool(0.2);
+            let whole = rng.random_bool(kept);
+            for sector in (0..PAGE_BYTES).step_by(SECTOR_BYTES) {
+                let survives = if torn { rng.random_bool(0.5) } else { whole };
+                if survives {
+                    bytes[at + sector..at + sector + SECTOR_BYTES]
+                        .copy_from_slice(&data[sector..sector + SECTOR_BYTES]);
+                }
+            }
+        }
+        MemoryStore::from_bytes(bytes)
+    }
+}
+
+impl State {
+    fn operate(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        if self.operations > self.cut_at { Err(io::Error::other("power is off")) } else { Ok(()) }
+    }
+}
+
+impl PageStore for PowerCutStore {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.state.lock();
+        let at = block as usize * PAGE_BYTES;
+        out.copy_from_slice(state.seen.get(at..at + out.len()).ok_or_else(|| beyond_end(block))?);
+        Ok(())
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let cut = state.operate();
+        if state.operations > state.cut_at.saturating_add(1) {
+            return cut;
+        }
+        // The write during which power fails may reach the medium in part as well.
+        let mut at = block as usize;
+        for part in parts {
+            for page in part.chunks_exact(PAGE_BYTES) {
+                let range = at * PAGE_BYTES..(at + 1) * PAGE_BYTES;
+                state.seen.get_mut(range).ok_or_else(|| beyond_end(block))?.copy_from_slice(page);
+                state.cached.push((at as u64, page.to_vec()));
+                at += 1;
+            }
+        }
+        cut
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.operate()?;
+        let state = &mut *state;
+        for (block, data) in state.cached.drain(..) {
+            let at = block as usize * PAGE_BYTES;
+            state.durable[at..at + PAGE_BYTES].copy_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    fn blocks(&self) -> u64 {
+        (self.state.lock().seen.len() / PAGE_BYTES) as u64
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let bytes = blocks as usize * PAGE_BYTES;
+        if state.seen.len() < bytes {
+            state.seen.resize(bytes, 0);
+            state.durable.resize(bytes, 0);
+        }
+        Ok(())
+    }
+}

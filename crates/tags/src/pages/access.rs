@@ -1,0 +1,165 @@
+//! Who may touch a page's bytes.
+//!
+//! Each s-node has a partition: its slabs and edge tables, under one reader-writer lock. The partition's [`Token`]
+//! exists once and lies under that lock. A shared borrow of it proves that nobody writes the s-node's pages, and gives
+//! a [`PageReader`]; an exclusive borrow proves that nobody reads them, and gives a [`PageWriter`]. Both hold the
+//! pool's residency lock shared, so that no frame is taken away under a reference.
+
+use super::desc::Desc;
+use super::pool::Pool;
+use super::table::Hot;
+use crate::error::{Error, Halt, Step};
+use crate::ids::{PAGE_BYTES, SnodeId};
+use parking_lot::RwLockReadGuard;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+/// Proof of a hold on an s-node's pages. There is one for each s-node of an open store.
+pub(crate) struct Token {
+    snode: SnodeId,
+}
+
+impl Token {
+    /// The token of `snode`. The caller makes one for each s-node of a pool.
+    pub(crate) fn of(snode: SnodeId) -> Token {
+        Token { snode }
+    }
+}
+
+/// A page as words.
+pub(crate) type Words = [u64; PAGE_BYTES / 8];
+
+/// Access to pages.
+pub(crate) trait Pages {
+    /// The bytes of a page of this s-node.
+    fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]>;
+
+    /// The page as words.
+    #[inline]
+    fn words(&self, page: u32) -> Step<&Words> {
+        let bytes = self.bytes(page)?;
+        // SAFETY: frames are aligned to a page, both types have its size, and every bit pattern is a number.
+        Ok(unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() })
+    }
+
+    /// Asks the processor for the line of `offset` of the page, if the page is in memory; whether it is.
+    fn prefetch(&self, page: u32, offset: usize) -> bool;
+}
+
+/// Shared access to the pages of one s-node.
+pub(crate) struct PageReader<'g> {
+    pool: &'g Pool,
+    snode: SnodeId,
+    _residency: RwLockReadGuard<'g, ()>,
+    _token: PhantomData<&'g Token>,
+}
+
+/// Exclusive access to the pages of one s-node.
+pub(crate) struct PageWriter<'g> {
+    pool: &'g Pool,
+    snode: SnodeId,
+    _residency: RwLockReadGuard<'g, ()>,
+    _token: PhantomData<&'g mut Token>,
+}
+
+impl<'g> PageReader<'g> {
+    /// Access by a shared hold. One at a time in a thread: the residency lock is not taken twice.
+    pub(crate) fn new(pool: &'g Pool, token: &'g Token) -> PageReader<'g> {
+        PageReader { pool, snode: token.snode, _residency: pool.residency.read(), _token: PhantomData }
+    }
+}
+
+impl<'g> PageWriter<'g> {
+    /// Access by an exclusive hold.
+    pub(crate) fn new(pool: &'g Pool, token: &'g mut Token) -> PageWriter<'g> {
+        PageWriter { pool, snode: token.snode, _residency: pool.residency.read(), _token: PhantomData }
+    }
+
+    /// The bytes of a page, to be changed.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
+        let frame = locate(self.pool, self.snode, page)?;
+        if let Some(hot) = self.pool.table.hot(page) {
+            self.pool.mark_dirty(hot);
+        }
+        // SAFETY: the page belongs to this s-node, whose token is borrowed alone for 'g, and `self` is borrowed alone;
+        // the residency lock keeps the frame.
+        Ok(unsafe { &mut *frame })
+    }
+
+    /// The page as words, to be changed.
+    #[inline]
+    pub(crate) fn words_mut(&mut self, page: u32) -> Step<&mut Words> {
+        let bytes = self.bytes_mut(page)?;
+        // SAFETY: as in `Pages::words`.
+        Ok(unsafe { &mut *std::ptr::from_mut(bytes).cast::<Words>() })
+    }
+
+    /// Puts a new page of zeros in memory.
+    pub(crate) fn place_new(&mut self, page: u32, desc: Desc) -> Step<()> {
+        debug_assert_eq!(desc.snode, self.snode.0);
+        if self.pool.place_new(page, desc) { Ok(()) } else { Err(Halt::NoFrame) }
+    }
+
+    /// The s-node whose pages these are.
+    pub(crate) fn snode(&self) -> SnodeId {
+        self.snode
+    }
+
+    /// The pool.
+    pub(crate) fn pool(&self) -> &'g Pool {
+        self.pool
+    }
+}
+
+#[inline]
+fn locate(pool: &Pool, snode: SnodeId, page: u32) -> Step<*mut [u8; PAGE_BYTES]> {
+    let stranger = || Halt::Failed(Error::damaged(format!("page {page} is not of s-node {snode}")));
+    let Some(hot) = pool.table.hot(page) else { return Err(stranger()) };
+    let word = Hot(hot.load(Ordering::Acquire));
+    if word.owner() != snode.0 {
+        return Err(stranger());
+    }
+    let Some(frame) = word.frame() else { return Err(Halt::Miss(page)) };
+    pool.touch(page, hot, word.0);
+    Ok(pool.frames.frame(frame))
+}
+
+fn prefetch(pool: &Pool, page: u32, offset: usize) -> bool {
+    let Some(frame) = pool.table.load(page).frame() else { return false };
+    debug_assert!(offset < PAGE_BYTES);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing; the address lies in a frame.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(pool.frames.frame(frame).cast::<i8>().add(offset));
+    }
+    true
+}
+
+impl Pages for PageReader<'_> {
+    #[inline]
+    fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
+        // SAFETY: the page belongs to this s-node, whose token is borrowed shared for 'g, so nobody writes it; the
+        // residency lock keeps the frame.
+        Ok(unsafe { &*locate(self.pool, self.snode, page)? })
+    }
+
+    #[inline]
+    fn prefetch(&self, page: u32, offset: usize) -> bool {
+        prefetch(self.pool, page, offset)
+    }
+}
+
+impl Pages for PageWriter<'_> {
+    #[inline]
+    fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
+        // SAFETY: as in `bytes_mut`, with `self` borrowed shared.
+        Ok(unsafe { &*locate(self.pool, self.snode, page)? })
+    }
+
+    #[inline]
+    fn prefetch(&self, page: u32, offset: usize) -> bool {
+        prefetch(self.pool, page, offset)
+    }
+}

@@ -1,0 +1,160 @@
+//! The descriptor of a page: what it holds, where it lies, what its checksum is.
+
+use crate::error::{Error, Result};
+use crate::ids::SnodeId;
+use weft_core::codec::{Reader, Truncated, WriteFields};
+
+/// Bytes of a descriptor on the medium.
+pub(crate) const DESC_BYTES: usize = 64;
+
+/// What a page holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub(crate) enum PageKind {
+    /// Nothing.
+    #[default]
+    Free = 0,
+    /// Slots of one size for small nodes.
+    Slab = 1,
+    /// The first page of a node that has pages of its own.
+    RunHead = 2,
+    /// A further page of such a node.
+    RunTail = 3,
+    /// Cells of an edge table.
+    Table = 4,
+}
+
+impl PageKind {
+    fn from_u8(value: u8) -> Option<PageKind> {
+        use PageKind::*;
+        [Free, Slab, RunHead, RunTail, Table].into_iter().find(|kind| *kind as u8 == value)
+    }
+}
+
+/// A bit for each of up to 256 slots.
+pub(crate) type Slots = [u64; 4];
+
+/// What is known of a page.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Desc {
+    pub kind: PageKind,
+    /// Slab pages: the class of its slots.
+    pub class: u8,
+    /// The s-node that the page belongs to.
+    pub snode: u16,
+    /// CRC32C of the page as it is on the medium.
+    pub crc: u32,
+    /// Where it is on the medium; 0 while it is in memory only.
+    pub block: u64,
+    /// Slab: the slots of committed nodes. Run head: pages of the run, then 1 once committed. Run tail: pages since
+    /// the head. Table: the table; the prefix; the depth, plus 256 where first words are hashes; 0.
+    pub body: Slots,
+    /// Slab, in memory only: the slots that cannot be given out: committed, reserved by a transaction, or freed but
+    /// visible to a snapshot.
+    pub taken: Slots,
+    /// Slab, in memory only: the page is on its slab's list of pages with room.
+    pub listed: bool,
+}
+
+impl Desc {
+    pub(crate) fn slab(snode: SnodeId, class: u8) -> Desc {
+        Desc { kind: PageKind::Slab, class, snode: snode.0, ..Desc::default() }
+    }
+
+    pub(crate) fn table(snode: SnodeId, id: u64, prefix: u64, depth: u8, hashed: bool) -> Desc {
+        let body = [id, prefix, u64::from(depth) | u64::from(hashed) << 8, 0];
+        Desc { kind: PageKind::Table, snode: snode.0, body, ..Desc::default() }
+    }
+
+    /// Appends the descriptor's 64 bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.kind as u8);
+        out.put_u8(self.class);
+        out.put_u16(self.snode);
+        out.put_u32(self.crc);
+        out.put_u64(self.block);
+        for word in self.body {
+            out.put_u64(word);
+        }
+        out.extend_from_slice(&[0; 16]);
+    }
+
+    /// Reads a descriptor of page `page`.
+    pub(crate) fn decode(raw: &[u8], page: u32) -> Result<Desc> {
+        let fields = |raw| -> std::result::Result<_, Truncated> {
+            let mut r = Reader::new(raw);
+            let (kind, class, snode, crc, block) = (r.u8()?, r.u8()?, r.u16()?, r.u32()?, r.u64()?);
+            Ok((kind, class, snode, crc, block, [r.u64()?, r.u64()?, r.u64()?, r.u64()?]))
+        };
+        let (kind, class, snode, crc, block, body) =
+            fields(raw).map_err(|error| Error::damaged(format!("descriptor of page {page}: {error}")))?;
+        let Some(kind) = PageKind::from_u8(kind) else {
+            return Err(Error::damaged(format!("page {page} has unknown kind {kind}")));
+        };
+        let taken = if kind == PageKind::Slab { body } else { Slots::default() };
+        Ok(Desc { kind, class, snode, crc, block, body, taken, listed: false })
+    }
+}
+
+/// Whether slot `slot` is set.
+#[inline]
+pub(crate) fn slot_is_set(slots: &Slots, slot: usize) -> bool {
+    slots[slot / 64] >> (slot % 64) & 1 == 1
+}
+
+/// Sets slot `slot`.
+#[inline]
+pub(crate) fn set_slot(slots: &mut Slots, slot: usize) {
+    slots[slot / 64] |= 1 << (slot % 64);
+}
+
+/// Clears slot `slot`.
+#[inline]
+pub(crate) fn clear_slot(slots: &mut Slots, slot: usize) {
+    slots[slot / 64] &= !(1 << (slot % 64));
+}
+
+/// Slots that are set.
+pub(crate) fn count_slots(slots: &Slots) -> usize {
+    slots.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// The first slot below `count` that is not set.
+#[inline]
+pub(crate) fn first_clear(slots: &Slots, count: usize) -> Option<usize> {
+    let (word, bits) = slots.iter().enumerate().find(|(_, word)| **word != u64::MAX)?;
+    let slot = word * 64 + bits.trailing_ones() as usize;
+    (slot < count).then_some(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_comes_back_and_an_unknown_kind_is_damage() {
+        let mut desc = Desc::slab(SnodeId(3), 7);
+        desc.block = 99;
+        desc.crc = 5;
+        set_slot(&mut desc.body, 200);
+        desc.taken = desc.body;
+        let mut raw = Vec::new();
+        desc.encode(&mut raw);
+        assert_eq!(raw.len(), DESC_BYTES);
+        assert_eq!(Desc::decode(&raw, 1).unwrap(), desc);
+        raw[0] = 77;
+        assert!(Desc::decode(&raw, 1).is_err());
+        assert!(Desc::decode(&raw[..20], 1).is_err());
+    }
+
+    #[test]
+    fn the_first_clear_slot_is_below_the_count() {
+        let mut slots = [u64::MAX, 0b111, 0, 0];
+        assert_eq!(first_clear(&slots, 256), Some(67));
+        assert_eq!(first_clear(&slots, 67), None);
+        clear_slot(&mut slots, 5);
+        assert_eq!(first_clear(&slots, 67), Some(5));
+        assert_eq!(first_clear(&[u64::MAX; 4], 256), None);
+        assert_eq!(count_slots(&slots), 66);
+    }
+}

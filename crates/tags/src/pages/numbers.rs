@@ -1,0 +1,151 @@
+//! Page numbers: a buddy allocator over the single-level store.
+//!
+//! A number is free in exactly one block, of the largest power of two that is free around it. A run of n pages takes
+//! the smallest block that holds it and gives the rest back. Nothing of this is kept on the medium: it follows from
+//! the descriptors.
+
+use std::collections::BTreeSet;
+
+const ORDERS: usize = 32;
+
+/// Which page numbers of a range are free.
+pub(crate) struct PageNumbers {
+    free: [BTreeSet<u32>; ORDERS],
+    /// Numbers from here on were never given out.
+    end: u32,
+    limit: u32,
+}
+
+impl PageNumbers {
+    /// Numbers from `first`, below `limit`, all free.
+    pub(crate) fn new(first: u32, limit: u32) -> PageNumbers {
+        PageNumbers { free: std::array::from_fn(|_| BTreeSet::new()), end: first, limit }
+    }
+
+    /// Numbers below this may be in use.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Takes `count` numbers that follow each other.
+    pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
+        let order = count.max(1).next_power_of_two().trailing_zeros() as usize;
+        let size = 1u32 << order;
+        let found = (order..ORDERS).find_map(|at| Some((at, self.free[at].pop_first()?)));
+        let (start, spare) = match found {
+            Some((at, start)) => (start, 1u32 << at),
+            None => {
+                let start = self.end.checked_next_multiple_of(size)?;
+                let end = start.checked_add(size).filter(|end| *end <= self.limit)?;
+                let before = self.end;
+                self.end = end;
+                self.give_back(before, start - before);
+                (start, size)
+            }
+        };
+        self.give_back(start + count, spare - count);
+        Some(start)
+    }
+
+    /// Gives numbers back.
+    pub(crate) fn give_back(&mut self, mut start: u32, mut count: u32) {
+        while count > 0 {
+            let aligned = if start == 0 { ORDERS as u32 - 1 } else { start.trailing_zeros() };
+            let mut order = aligned.min(count.ilog2()) as usize;
+            let (mut block, taken) = (start, 1u32 << order);
+            while order + 1 < ORDERS && self.free[order].remove(&(block ^ (1 << order))) {
+                block &= !(1 << order);
+                order += 1;
+            }
+            self.free[order].insert(block);
+            start += taken;
+            count -= taken;
+        }
+    }
+
+    /// Declares everything below `end` in use, for a store that is opened; gaps are then given back.
+    pub(crate) fn restore_end(&mut self, end: u32) {
+        self.end = self.end.max(end);
+    }
+
+    /// Takes one particular run, for a replay. Numbers of it that are in use already are the replay's to judge.
+    pub(crate) fn take_exactly(&mut self, start: u32, count: u32) {
+        if start + count > self.end {
+            let before = self.end;
+            self.end = start + count;
+            self.give_back(before, self.end - before);
+        }
+        for page in start..start + count {
+            let found =
+                (0..ORDERS).find(|order| self.free[*order].contains(&(page & !((1u32 << order) - 1))));
+            if let Some(order) = found {
+                let block = page & !((1u32 << order) - 1);
+                self.free[order].remove(&block);
+                self.give_back(block, page - block);
+                self.give_back(page + 1, block + (1 << order) - page - 1);
+            }
+        }
+    }
+
+    /// Numbers below the end that are free.
+    pub(crate) fn free_count(&self) -> u64 {
+        self.free.iter().enumerate().map(|(order, set)| (set.len() as u64) << order).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn a_number_is_given_out_once_and_all_free_space_merges() {
+        let mut rng = StdRng::seed_from_u64(3);
+        let mut numbers = PageNumbers::new(5, 1 << 20);
+        let mut held: Vec<(u32, u32)> = Vec::new();
+        let mut owner = std::collections::HashSet::new();
+        for _ in 0..20_000 {
+            if rng.random_bool(0.55) {
+                let count = if rng.random_bool(0.1) { rng.random_range(1..200) } else { 1 };
+                let start = numbers.take(count).unwrap();
+                assert!((start..start + count).all(|page| page >= 5 && owner.insert(page)));
+                held.push((start, count));
+            } else if !held.is_empty() {
+                let (start, count) = held.swap_remove(rng.random_range(0..held.len()));
+                (start..start + count).for_each(|page| assert!(owner.remove(&page)));
+                numbers.give_back(start, count);
+            }
+            if held.len() % 1000 == 999 {
+                assert_eq!(numbers.free_count() + owner.len() as u64, u64::from(numbers.end() - 5));
+            }
+        }
+        for (start, count) in held.drain(..) {
+            numbers.give_back(start, count);
+        }
+        assert_eq!(numbers.free_count(), u64::from(numbers.end() - 5));
+        let blocks: usize = numbers.free.iter().map(BTreeSet::len).sum();
+        assert!(blocks <= 40, "free space is in few blocks, not {blocks}");
+    }
+
+    #[test]
+    fn a_particular_number_can_be_taken_from_the_middle_of_a_free_block() {
+        let mut numbers = PageNumbers::new(0, 1 << 20);
+        numbers.take_exactly(70, 3);
+        assert_eq!((numbers.end(), numbers.free_count()), (73, 70));
+        numbers.take_exactly(33, 1);
+        assert_eq!(numbers.free_count(), 69);
+        let taken: Vec<u32> = (0..69).map(|_| numbers.take(1).unwrap()).collect();
+        assert!(taken.iter().all(|page| *page < 70 && *page != 33));
+    }
+
+    #[test]
+    fn the_limit_is_kept() {
+        let mut numbers = PageNumbers::new(0, 8);
+        assert_eq!(numbers.take(5), Some(0));
+        assert_eq!(numbers.take(5), None);
+        assert_eq!(numbers.take(2), Some(6));
+        assert_eq!(numbers.take(1), Some(5));
+        assert_eq!(numbers.take(1), None);
+    }
+}

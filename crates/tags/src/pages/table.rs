@@ -1,0 +1,116 @@
+//! The page table: for each page number one hot word, which every access reads, and its descriptor.
+//!
+//! The hot word holds the frame and the owner. It alone is on the way of a read that hits, 8 bytes for 4 KiB, so that the table of a
+//! store of some gigabytes stays in the processor's cache.
+
+use super::desc::Desc;
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const CHUNK_PAGES: usize = 1024;
+const CHUNKS: usize = 1024;
+const GROUPS: usize = 4096;
+
+/// The page in memory differs from the medium.
+pub(crate) const DIRTY: u64 = 1 << 48;
+/// One use since the clock's hand last passed; two bits.
+pub(crate) const USE_ONE: u64 = 1 << 49;
+/// Both bits of the use counter.
+pub(crate) const USE_MASK: u64 = 3 << 49;
+const OWNER_SHIFT: u32 = 32;
+
+/// A hot word.
+#[derive(Clone, Copy)]
+pub(crate) struct Hot(pub u64);
+
+impl Hot {
+    /// The frame that the page is in.
+    #[inline]
+    pub(crate) fn frame(self) -> Option<u32> {
+        (self.0 as u32).checked_sub(1)
+    }
+
+    /// The s-node that owns the page; 0 for a page that is free.
+    #[inline]
+    pub(crate) fn owner(self) -> u16 {
+        (self.0 >> OWNER_SHIFT) as u16
+    }
+
+    #[inline]
+    pub(crate) fn is_dirty(self) -> bool {
+        self.0 & DIRTY != 0
+    }
+
+    /// A page of `owner` that is not in memory.
+    pub(crate) fn owned_by(owner: u16) -> Hot {
+        Hot(u64::from(owner) << OWNER_SHIFT)
+    }
+}
+
+struct Chunk {
+    hot: Box<[AtomicU64]>,
+    desc: Box<[Mutex<Desc>]>,
+}
+
+type Group = Box<[OnceLock<Chunk>]>;
+
+/// What is known of every page.
+pub(crate) struct PageTable {
+    groups: Box<[OnceLock<Group>]>,
+}
+
+impl PageTable {
+    pub(crate) fn new() -> PageTable {
+        PageTable { groups: (0..GROUPS).map(|_| OnceLock::new()).collect() }
+    }
+
+    #[inline]
+    fn find(&self, page: u32) -> Option<(&Chunk, usize)> {
+        let page = page as usize;
+        let group = self.groups[page / (CHUNK_PAGES * CHUNKS)].get()?;
+        Some((group[page / CHUNK_PAGES % CHUNKS].get()?, page % CHUNK_PAGES))
+    }
+
+    fn make(&self, page: u32) -> (&Chunk, usize) {
+        let page = page as usize;
+        let group = self.groups[page / (CHUNK_PAGES * CHUNKS)]
+            .get_or_init(|| (0..CHUNKS).map(|_| OnceLock::new()).collect());
+        let chunk = group[page / CHUNK_PAGES % CHUNKS].get_or_init(|| Chunk {
+            hot: (0..CHUNK_PAGES).map(|_| AtomicU64::new(0)).collect(),
+            desc: (0..CHUNK_PAGES).map(|_| Mutex::new(Desc::default())).collect(),
+        });
+        (chunk, page % CHUNK_PAGES)
+    }
+
+    /// The hot word's cell; `None` for a page that never was.
+    #[inline]
+    pub(crate) fn hot(&self, page: u32) -> Option<&AtomicU64> {
+        self.find(page).map(|(chunk, at)| &chunk.hot[at])
+    }
+
+    /// The hot word. Acquire: what was put in the frame before it was published is seen.
+    #[inline]
+    pub(crate) fn load(&self, page: u32) -> Hot {
+        Hot(self.hot(page).map_or(0, |hot| hot.load(Ordering::Acquire)))
+    }
+
+    /// The descriptor; `None` for a page that never was.
+    #[inline]
+    pub(crate) fn desc(&self, page: u32) -> Option<&Mutex<Desc>> {
+        self.find(page).map(|(chunk, at)| &chunk.desc[at])
+    }
+
+    /// A copy of the descriptor; that of a free page for one that never was.
+    pub(crate) fn describe(&self, page: u32) -> Desc {
+        self.desc(page).map_or_else(Desc::default, |desc| *desc.lock())
+    }
+
+    /// Makes the page one of `desc`, not in memory. The caller has made sure that it is in no frame.
+    pub(crate) fn set(&self, page: u32, desc: Desc) {
+        let (chunk, at) = self.make(page);
+        let mut slot = chunk.desc[at].lock();
+        *slot = desc;
+        chunk.hot[at].store(Hot::owned_by(desc.snode).0, Ordering::Release);
+    }
+}

@@ -1,0 +1,339 @@
+//! Making and opening a store.
+//!
+//! Opening reads the superblock, the list of leaves, the leaves, the catalog; every block is claimed by whoever refers
+//! to it, and one that is claimed twice is damage. Then the journal is replayed by the same functions that commits use.
+
+use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, Leaves};
+use crate::edges::table::{Position, Table};
+use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
+use crate::error::{Error, Result};
+use crate::hash::Secret;
+use crate::ids::{DATA_PAGES_MAX, NodeId, PAGE_BYTES, SnodeId};
+use crate::journal::log::{Journal, find_records};
+use crate::layout::catalog::{Catalog, SnodeEntry};
+use crate::layout::node::{CLASSES, slot_bytes, slots_of};
+use crate::layout::superblock::{Blob, COPIES, Superblock};
+use crate::options::Options;
+use crate::page_store::PageStore;
+use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
+use crate::pages::numbers::PageNumbers;
+use crate::pages::pool::Pool;
+use crate::slab::has_room;
+use crate::space::{Run, Space};
+use crate::store::{Parts, Store};
+use crate::sys::aligned::AlignedBuf;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use weft_core::checksum::crc32c;
+use weft_core::codec::Reader;
+
+/// Blocks read by one call.
+const READ_BLOCKS: u64 = 1024;
+/// The type of roots: they hold no data.
+const ROOT_TYPE: u32 = 0;
+
+/// The number of the page in which a new store has its first root, with its s-node's id in the high bits.
+fn first_root() -> NodeId {
+    NodeId::at(SnodeId::FIRST, 1, 0)
+}
+
+/// Makes an empty store.
+pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+    options.check()?;
+    let journal_blocks = options.journal_bytes / PAGE_BYTES as u64;
+    let head = COPIES + journal_blocks;
+    let limit = options.store_bytes_max / PAGE_BYTES as u64;
+    if limit <= head {
+        return Err(Error::Full { what: "blocks; the journal takes them all" });
+    }
+    medium.grow(head).map_err(|source| Error::Io { what: "make room for the journal", block: 0, source })?;
+    // What the medium held before must not pass for this store's if power fails now.
+    let zeros = AlignedBuf::zeroed(COPIES as usize * PAGE_BYTES);
+    let parts = [std::io::IoSlice::new(&zeros)];
+    medium.write(0, &parts).map_err(|source| Error::Io {
+        what: "clear the superblocks",
+        block: 0,
+        source,
+    })?;
+    medium.sync().map_err(|source| Error::Io { what: "clear the superblocks", block: 0, source })?;
+    let mut space = Space::new(medium.blocks(), limit);
+    space.claim(Run { block: 0, blocks: head }, "superblocks and journal")?;
+    let superblock = Superblock {
+        // Random, so that records of a store that was here before are never taken for this one's.
+        epoch: u64::from(rand::random::<u32>()) << 24,
+        secret: Secret(rand::random(), rand::random()),
+        journal_block: COPIES,
+        journal_blocks,
+        lsn: 0,
+        leaves: Blob::default(),
+        catalog: Blob::default(),
+    };
+    let entry = SnodeEntry { id: SnodeId::FIRST, root: first_root() };
+    let catalog = Catalog { types: Vec::new(), snodes: vec![entry] };
+    let pool = Pool::new(options.cache_pages())?;
+    let store =
+        Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves: Leaves::default() });
+    let partition = store.partition(SnodeId::FIRST)?;
+    let root = store.write(&mut partition.write(), |pages, contents| {
+        let class = crate::layout::node::class_of(0).unwrap_or(0);
+        let root = contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?;
+        let page = root.page().unwrap_or(0);
+        crate::layout::node::write_header(&mut pages.bytes_mut(page)?[root.offset()..], ROOT_TYPE, 0);
+        if let Some(desc) = store.pool.table.desc(page) {
+            let mut desc = desc.lock();
+            desc.body = desc.taken;
+        }
+        Ok(root)
+    })?;
+    debug_assert_eq!(root, first_root());
+    store.checkpoint()?;
+    Ok(store)
+}
+
+fn read_blocks(medium: &dyn PageStore, block: u64, blocks: u64, what: &'static str) -> Result<AlignedBuf> {
+    if block.checked_add(blocks).is_none_or(|end| end > medium.blocks()) {
+        return Err(Error::damaged(format!("{what} at block {block} lies beyond the end")));
+    }
+    let mut out = AlignedBuf::zeroed(blocks as usize * PAGE_BYTES);
+    for at in (0..blocks).step_by(READ_BLOCKS as usize) {
+        let range = at as usize * PAGE_BYTES..(at + READ_BLOCKS).min(blocks) as usize * PAGE_BYTES;
+        medium.read(block + at, &mut out[range]).map_err(|source| Error::Io {
+            what: "read the store",
+            block: block + at,
+            source,
+        })?;
+    }
+    Ok(out)
+}
+
+fn read_superblock(medium: &dyn PageStore) -> Result<Superblock> {
+    if medium.blocks() < COPIES {
+        return Err(Error::NotAStore { what: "it is shorter than two blocks".into() });
+    }
+    let raw = read_blocks(medium, 0, COPIES, "superblock")?;
+    let copies: Vec<_> = raw.chunks_exact(PAGE_BYTES).take(COPIES as usize).map(Superblock::decode).collect();
+    let mut first_error = None;
+    let mut best: Option<Superblock> = None;
+    for copy in copies {
+        match copy {
+            Ok(sb) if best.as_ref().is_none_or(|best| best.epoch < sb.epoch) => best = Some(sb),
+            Ok(_) => {}
+            // That a copy is damaged says more than that the other is not there.
+            Err(error) => match first_error {
+                None | Some(Error::NotAStore { .. }) => first_error = Some(error),
+                Some(_) => {}
+            },
+        }
+    }
+    match (best, first_error) {
+        (Some(sb), _) => Ok(sb),
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(Error::NotAStore { what: "there is no superblock".into() }),
+    }
+}
+
+fn read_blob(medium: &dyn PageStore, blob: Blob, what: &'static str) -> Result<Vec<u8>> {
+    let raw = read_blocks(medium, blob.block, blob.blocks(), what)?;
+    let bytes = raw.get(..blob.bytes as usize).unwrap_or(&[]);
+    if bytes.len() as u64 != blob.bytes || crc32c(bytes) != blob.crc {
+        return Err(Error::damaged(format!("{what}: its checksum does not hold")));
+    }
+    Ok(bytes.to_vec())
+}
+
+/// Opens a store.
+pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+    options.check()?;
+    let sb = read_superblock(&*medium)?;
+    let mut space = Space::new(medium.blocks(), options.store_bytes_max / PAGE_BYTES as u64);
+    space.claim(Run { block: 0, blocks: COPIES }, "superblocks")?;
+    space.claim(Run { block: sb.journal_block, blocks: sb.journal_blocks }, "journal")?;
+    space.claim(Run { block: sb.leaves.block, blocks: sb.leaves.blocks() }, "list of leaves")?;
+    space.claim(Run { block: sb.catalog.block, blocks: sb.catalog.blocks() }, "catalog")?;
+    let catalog = Catalog::decode(&read_blob(&*medium, sb.catalog, "catalog")?)?;
+    let list = read_blob(&*medium, sb.leaves, "list of leaves")?;
+    let pool = Pool::new(options.cache_pages())?;
+    let (leaves, pages) = read_leaves(&*medium, &mut space, &list)?;
+    for (page, desc) in &pages {
+        pool.table.set(*page, *desc);
+    }
+    let mut store = Store::assemble(Parts { medium, pool, space, superblock: sb, catalog, leaves });
+    restore_numbers(&store, &pages);
+    restore_tables(&store, &pages)?;
+    store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn);
+    let area = read_blocks(&*store.medium, sb.journal_block, sb.journal_blocks, "journal")?;
+    let records = find_records(&area, sb.epoch, sb.lsn)?;
+    let durable = records.iter().map(|record| record.durable).max().unwrap_or(sb.lsn);
+    let mut replayed = 0;
+    for record in &records {
+        let entries = &area[record.entries.clone()];
+        if record.lsn > durable && !crate::replay::is_whole(&store, entries)? {
+            tracing::info!(
+                commit = record.lsn,
+                "the journal ends here: pages of this commit did not reach the medium"
+            );
+            break;
+        }
+        crate::replay::apply(&store, entries)?;
+        replayed += 1;
+    }
+    // Records of this epoch beyond the end, of commits that did not become durable, must not follow those to come.
+    let is_stale = records.len() > replayed || has_record_beyond(&area, sb.epoch, &records);
+    drop(area);
+    store.recovered = replayed as u64;
+    store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn + replayed as u64);
+    list_rooms(&store);
+    if replayed > 0 || is_stale {
+        store.checkpoint()?;
+    }
+    Ok(store)
+}
+
+fn has_record_beyond(area: &[u8], epoch: u64, found: &[crate::journal::log::Found]) -> bool {
+    let end = found.last().map_or(0, |record| record.entries.end).next_multiple_of(PAGE_BYTES);
+    (end..area.len()).step_by(PAGE_BYTES).any(|at| crate::journal::log::record_at(area, at, epoch).is_some())
+}
+
+type DescribedPages = BTreeMap<u32, Desc>;
+
+fn read_leaves(medium: &dyn PageStore, space: &mut Space, list: &[u8]) -> Result<(Leaves, DescribedPages)> {
+    let mut leaves = Leaves::default();
+    let mut entries = Vec::with_capacity(list.len() / LEAF_ENTRY_BYTES);
+    for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
+        let mut r = Reader::new(raw);
+        let (Ok(leaf), Ok(crc), Ok(block)) = (r.u32(), r.u32(), r.u64()) else { continue };
+        if leaf > u32::MAX / LEAF_PAGES || leaves.at.insert(leaf, (block, crc)).is_some() {
+            return Err(Error::damaged(format!("list of leaves: leaf {leaf} cannot be")));
+        }
+        space.claim(Run { block, blocks: 1 }, "leaf of descriptors")?;
+        entries.push((block, crc, leaf));
+    }
+    // Leaves that were written together lie together.
+    entries.sort_unstable();
+    let mut pages = DescribedPages::new();
+    let mut at = 0;
+    while at < entries.len() {
+        let first = entries[at].0;
+        let run = entries[at..].iter().zip(first..).take(READ_BLOCKS as usize);
+        let count = run.take_while(|(entry, block)| entry.0 == *block).count();
+        let raw = read_blocks(medium, first, count as u64, "leaf of descriptors")?;
+        for ((_, crc, leaf), raw) in entries[at..at + count].iter().zip(raw.chunks_exact(PAGE_BYTES)) {
+            if crc32c(raw) != *crc {
+                return Err(Error::damaged(format!(
+                    "leaf {leaf} of descriptors: its checksum does not hold"
+                )));
+            }
+            for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
+                let desc = Desc::decode(raw, page)?;
+                if desc.kind == PageKind::Free || is_left_over(&desc) {
+                    if desc.kind != PageKind::Free {
+                        leaves.touch(page);
+                    }
+                    continue;
+                }
+                pages.insert(page, desc);
+            }
+        }
+        at += count;
+    }
+    drop_left_over_tails(&mut pages, &mut leaves);
+    for (page, desc) in &pages {
+        let fits = match desc.kind {
+            PageKind::Table => *page >= DATA_PAGES_MAX,
+            PageKind::Slab => *page < DATA_PAGES_MAX && usize::from(desc.class) < CLASSES,
+            _ => *page < DATA_PAGES_MAX,
+        };
+        if !fits || desc.block == 0 {
+            return Err(Error::damaged(format!("page {page}: its descriptor does not make sense")));
+        }
+        space.claim(Run { block: desc.block, blocks: 1 }, "page")?;
+    }
+    Ok((leaves, pages))
+}
+
+/// Whether a page holds only what transactions had made and not committed at the checkpoint.
+fn is_left_over(desc: &Desc) -> bool {
+    match desc.kind {
+        PageKind::Slab => count_slots(&desc.body) == 0,
+        PageKind::RunHead => desc.body[1] != 1,
+        _ => false,
+    }
+}
+
+fn drop_left_over_tails(pages: &mut DescribedPages, leaves: &mut Leaves) {
+    let tails = pages.iter().filter(|(page, desc)| {
+        let head = u64::from(**page).checked_sub(desc.body[0]).and_then(|head| pages.get(&(head as u32)));
+        let has_head = head.is_some_and(|head| head.kind == PageKind::RunHead && desc.body[0] < head.body[0]);
+        desc.kind == PageKind::RunTail && !has_head
+    });
+    let gone: Vec<u32> = tails.map(|(page, _)| *page).collect();
+    for page in gone {
+        pages.remove(&page);
+        leaves.touch(page);
+    }
+}
+
+fn restore_numbers(store: &Store, pages: &DescribedPages) {
+    let restore = |numbers: &Mutex<PageNumbers>, first: u32, range: std::ops::Range<u32>| {
+        let mut numbers = numbers.lock();
+        let mut next = first;
+        for (page, _) in pages.range(range) {
+            numbers.restore_end(page + 1);
+            numbers.give_back(next, page - next);
+            next = page + 1;
+        }
+    };
+    restore(&store.data_numbers, 1, 0..DATA_PAGES_MAX);
+    restore(&store.table_numbers, DATA_PAGES_MAX, DATA_PAGES_MAX..u32::MAX);
+}
+
+/// Pages of a table: number, prefix, depth.
+type TablePages = Vec<(u32, u64, u8)>;
+
+/// The pages of each table of each s-node.
+fn restore_tables(store: &Store, pages: &DescribedPages) -> Result<()> {
+    let mut tables: FxHashMap<(SnodeId, u64), TablePages> = FxHashMap::default();
+    let mut hashed: FxHashMap<(SnodeId, u64), bool> = FxHashMap::default();
+    for (page, desc) in pages.range(DATA_PAGES_MAX..) {
+        let key = (SnodeId(desc.snode), desc.body[0]);
+        tables.entry(key).or_default().push((*page, desc.body[1], desc.body[2] as u8));
+        hashed.insert(key, desc.body[2] >> 8 & 1 == 1);
+    }
+    for ((snode, id), pages) in tables {
+        let partition = store
+            .partition(snode)
+            .map_err(|_| Error::damaged(format!("pages of {snode}, which is not there")))?;
+        let contents = &mut partition.write().contents;
+        let position = if hashed.get(&(snode, id)) == Some(&true) {
+            Position::Hash
+        } else {
+            Position::Number(store.secret)
+        };
+        match id {
+            MAIN => contents.edges.main = Table::restore(id, position, &pages)?,
+            COUNTS => contents.counts = Table::restore(id, position, &pages)?,
+            _ => {
+                contents.edges.bundles.insert(id, Table::restore(id, position, &pages)?);
+                contents.edges.next_bundle = contents.edges.next_bundle.max(id + 1).max(FIRST_BUNDLE);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lists the pages of slabs that have room.
+fn list_rooms(store: &Store) {
+    let end = store.data_numbers.lock().end();
+    for page in 1..end {
+        let Some(slot) = store.pool.table.desc(page) else { continue };
+        let snode = SnodeId(slot.lock().snode);
+        let Ok(partition) = store.partition(snode) else { continue };
+        let mut partition = partition.write();
+        let mut desc = slot.lock();
+        let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else { continue };
+        if has_room(&desc, slots_of(bytes)) {
+            partition.contents.slabs[usize::from(desc.class)].list(page, &mut desc);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Replay of the journal: each entry by the same functions that a commit uses.
+
+use crate::edges::RawEdge;
+use crate::error::{Error, Result};
+use crate::ids::{InfoForm, PAGE_BYTES, SnodeId};
+use crate::journal::record::{Entry, RecordReader, slot_range};
+use crate::layout::catalog::TypeEntry;
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::pages::desc::{Desc, PageKind};
+use crate::partition::{TableNumbers, is_data_page};
+use crate::space::Run;
+use crate::store::Store;
+use crate::sys::aligned::AlignedBuf;
+use crate::tx::apply;
+use weft_core::checksum::crc32c;
+
+/// Whether all pages that a record speaks of are on the medium.
+pub(crate) fn is_whole(store: &Store, entries: &[u8]) -> Result<bool> {
+    let mut reader = RecordReader::new(entries);
+    let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
+    while let Some(entry) = reader.next()? {
+        let Entry::Page { desc, .. } = entry else { continue };
+        if desc.block >= store.medium.blocks() {
+            return Ok(false);
+        }
+        store.medium.read(desc.block, &mut raw).map_err(|source| Error::Io {
+            what: "read a page",
+            block: desc.block,
+            source,
+        })?;
+        if crc32c(&raw) != desc.crc {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Applies a record.
+pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
+    let mut reader = RecordReader::new(entries);
+    while let Some(entry) = reader.next()? {
+        if store.pool.dirty() > store.pool.capacity() / 2 {
+            // A cache smaller than the one that the journal was written with: the replay goes on with what it can keep.
+            store.pool.make_room()?;
+        }
+        apply_entry(store, entry)?;
+    }
+    Ok(())
+}
+
+fn strange(what: &str) -> Error {
+    Error::damaged(format!("journal: {what}"))
+}
+
+fn apply_entry(store: &Store, entry: Entry<'_>) -> Result<()> {
+    match entry {
+        Entry::Page { page, desc } => put_page(store, page, desc),
+        Entry::Slots { page, snode, class, first, bytes } => {
+            put_slots(store, page, snode, class, first, bytes)
+        }
+        Entry::Bytes { node, bytes } => {
+            let partition = store.partition(node.snode())?;
+            apply::overwrite(store, &mut partition.write(), node, bytes)
+        }
+        Entry::Edge { source, etype, keyed, key, old, new } => {
+            let partition = store.partition(source.snode())?;
+            let mut partition = partition.write();
+            let form = if keyed { InfoForm::Key } else { InfoForm::Number };
+            let edge = RawEdge { etype, key, to: new };
+            apply::set_edge(store, &mut partition, source, form, edge, old)
+        }
+        Entry::Count { node, count } => {
+            let partition = store.partition(node.snode())?;
+            let mut numbers = TableNumbers(&store.table_numbers);
+            store.write(&mut partition.write(), |pages, contents| {
+                contents.set_count(pages, &mut numbers, node, count)
+            })
+        }
+        Entry::Free { node } => {
+            let partition = store.partition(node.snode())?;
+            apply::free_node(store, &mut partition.write(), node)
+        }
+        Entry::Type { form, name } => {
+            let (Some(form), Ok(name)) = (InfoForm::from_u8(form), std::str::from_utf8(name)) else {
+                return Err(strange("an edge type cannot be read"));
+            };
+            store.catalog.write().types.push(TypeEntry { name: name.to_owned(), form });
+            Ok(())
+        }
+    }
+}
+
+fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
+    let known = match desc.kind {
+        PageKind::Slab => slot_bytes(desc.class).is_some(),
+        PageKind::RunHead | PageKind::RunTail => true,
+        PageKind::Free | PageKind::Table => false,
+    };
+    if !known || !is_data_page(page) || page == 0 {
+        return Err(strange("a page that is none of a node"));
+    }
+    store.partition(SnodeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
+    store.data_numbers.lock().take_exactly(page, 1);
+    let before = store.pool.table.describe(page);
+    let mut space = store.space.lock();
+    space.release(before.block, 1);
+    space.claim(Run { block: desc.block, blocks: 1 }, "page in the journal")?;
+    drop(space);
+    store.pool.drop_page(page);
+    store.pool.table.set(page, desc);
+    store.leaves.lock().touch(page);
+    Ok(())
+}
+
+fn put_slots(store: &Store, page: u32, snode: SnodeId, class: u8, first: u8, bytes: &[u8]) -> Result<()> {
+    let slot = slot_bytes(class).ok_or_else(|| strange("slots of an unknown class"))?;
+    let (first, count) = (usize::from(first), bytes.len() / slot);
+    if !bytes.len().is_multiple_of(slot) || first + count > slots_of(slot) || !is_data_page(page) || page == 0
+    {
+        return Err(strange("slots beyond their page"));
+    }
+    let partition = store.partition(snode).map_err(|_| strange("slots of an s-node that is not there"))?;
+    let before = store.pool.table.describe(page);
+    let is_new = before.kind == PageKind::Free;
+    if !is_new && (before.kind, before.snode, before.class) != (PageKind::Slab, snode.0, class) {
+        return Err(strange("slots in a page of another kind"));
+    }
+    store.write(&mut partition.write(), |pages, _| {
+        if is_new && store.pool.table.describe(page).kind == PageKind::Free {
+            store.data_numbers.lock().take_exactly(page, 1);
+            pages.place_new(page, Desc::slab(snode, class))?;
+        }
+        pages.bytes_mut(page)?[first * slot..first * slot + bytes.len()].copy_from_slice(bytes);
+        if let Some(desc) = store.pool.table.desc(page) {
+            let mut desc = desc.lock();
+            let range = slot_range(first, count);
+            for (word, bits) in range.iter().enumerate() {
+                desc.body[word] |= bits;
+                desc.taken[word] |= bits;
+            }
+        }
+        Ok(())
+    })?;
+    store.leaves.lock().touch(page);
+    Ok(())
+}

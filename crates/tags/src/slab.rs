@@ -1,0 +1,97 @@
+//! Slots for small nodes: pages cut into slots of one size, one slab for each class of sizes of an s-node.
+//!
+//! Slots are given out in the order of their position, from a page that is new or at least half empty, so that the
+//! nodes of a transaction lie together and their pages are written once, whole, one after the other.
+
+use crate::error::{Result, Step};
+use crate::ids::NodeId;
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::pages::access::PageWriter;
+use crate::pages::desc::{Desc, clear_slot, count_slots, first_clear, set_slot};
+use crate::pages::numbers::PageNumbers;
+use parking_lot::Mutex;
+
+/// The pages with room of one class.
+#[derive(Default)]
+pub(crate) struct Slab {
+    open: Option<u32>,
+    partial: Vec<u32>,
+}
+
+/// Whether a page has so much room that it is worth filling again: each page that is filled is written whole.
+pub(crate) fn has_room(desc: &Desc, slots: usize) -> bool {
+    count_slots(&desc.taken) * 2 <= slots
+}
+
+impl Slab {
+    /// Notes a page with room.
+    pub(crate) fn list(&mut self, page: u32, desc: &mut Desc) {
+        if !desc.listed && self.open != Some(page) {
+            desc.listed = true;
+            self.partial.push(page);
+        }
+    }
+
+    /// Whether slots are being given out from this page.
+    pub(crate) fn is_open(&self, page: u32) -> bool {
+        self.open == Some(page)
+    }
+
+    /// Reserves a slot of `class`, in memory. Halts before anything has changed.
+    pub(crate) fn reserve(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        numbers: &Mutex<PageNumbers>,
+        class: u8,
+    ) -> Step<NodeId> {
+        let bytes = slot_bytes(class).unwrap_or(crate::ids::PAGE_BYTES);
+        let snode = pages.snode();
+        loop {
+            if let Some(page) = self.open {
+                if let Some(desc) = pages.pool().table.desc(page) {
+                    let mut desc = desc.lock();
+                    if let Some(slot) = first_clear(&desc.taken, slots_of(bytes)) {
+                        pages.bytes_mut(page)?;
+                        set_slot(&mut desc.taken, slot);
+                        return Ok(NodeId::at(snode, page, slot * bytes));
+                    }
+                }
+                self.open = None;
+            }
+            if let Some(page) = self.partial.pop() {
+                // The page may have been given up and become another one's since it was listed.
+                if let Some(desc) = pages.pool().table.desc(page) {
+                    let mut desc = desc.lock();
+                    if desc.listed && (desc.snode, desc.class) == (snode.0, class) {
+                        desc.listed = false;
+                        self.open = Some(page);
+                    }
+                }
+                continue;
+            }
+            let page = take_number(numbers)?;
+            if let Err(halt) = pages.place_new(page, Desc::slab(snode, class)) {
+                numbers.lock().give_back(page, 1);
+                return Err(halt);
+            }
+            self.open = Some(page);
+        }
+    }
+
+    /// Gives a slot back that was reserved or that no reader can see any more. Whether its page is empty now and was
+    /// taken from the slab: the caller gives up the page.
+    pub(crate) fn release(&mut self, desc: &mut Desc, page: u32, slot: usize, slots: usize) -> bool {
+        clear_slot(&mut desc.taken, slot);
+        if count_slots(&desc.taken) == 0 && !self.is_open(page) {
+            return true;
+        }
+        if has_room(desc, slots) {
+            self.list(page, desc);
+        }
+        false
+    }
+}
+
+fn take_number(numbers: &Mutex<PageNumbers>) -> Result<u32> {
+    numbers.lock().take(1).ok_or(crate::Error::Full { what: "page numbers" })
+}

@@ -1,0 +1,231 @@
+//! Blocks of the medium: which are free, and runs of them that follow each other.
+//!
+//! A block is written once between two checkpoints. What a checkpoint or the journal may refer to is not given out
+//! again until the next checkpoint is durable; so "free" has two steps: [`Space::release`] and [`Space::settle`].
+//! Nothing is stored: the blocks in use follow from the descriptors.
+
+use crate::error::{Error, Result};
+use crate::page_store::PageStore;
+
+/// The file grows by at least so many blocks.
+const GROW_BLOCKS: u64 = 4096;
+/// Words of the bitmap that one search looks at before it takes the best it has seen.
+const SEARCH_WORDS: usize = 16 * 1024;
+
+/// A run of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub block: u64,
+    pub blocks: u64,
+}
+
+/// Which blocks are free.
+pub(crate) struct Space {
+    used: Vec<u64>,
+    end: u64,
+    limit: u64,
+    cursor: u64,
+    free: u64,
+    released: Vec<Run>,
+}
+
+impl Space {
+    /// A medium of `end` blocks, all free, that may grow to `limit`.
+    pub(crate) fn new(end: u64, limit: u64) -> Space {
+        let mut space = Space {
+            used: Vec::new(),
+            end: 0,
+            limit: limit.max(end),
+            cursor: 0,
+            free: 0,
+            released: Vec::new(),
+        };
+        space.extend(end);
+        space
+    }
+
+    fn extend(&mut self, end: u64) {
+        self.used.resize(end.div_ceil(64) as usize, 0);
+        self.free += end - self.end;
+        self.end = end;
+    }
+
+    /// Blocks of the medium, and how many of them are free or will be after the next checkpoint.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.end, self.free + self.released.iter().map(|run| run.blocks).sum::<u64>())
+    }
+
+    fn is_used(&self, block: u64) -> bool {
+        self.used[(block / 64) as usize] >> (block % 64) & 1 == 1
+    }
+
+    /// Takes particular blocks, while a store is opened.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when one lies beyond the end or is in use already.
+    pub(crate) fn claim(&mut self, run: Run, what: &str) -> Result<()> {
+        let Some(end) = run.block.checked_add(run.blocks).filter(|end| *end <= self.end) else {
+            return Err(Error::damaged(format!("{what} at block {} lies beyond the end", run.block)));
+        };
+        for block in run.block..end {
+            if self.is_used(block) {
+                return Err(Error::damaged(format!("{what}: block {block} is in use twice")));
+            }
+            self.used[(block / 64) as usize] |= 1 << (block % 64);
+            self.free -= 1;
+        }
+        Ok(())
+    }
+
+    /// Blocks that will be free once the next checkpoint is durable.
+    pub(crate) fn release(&mut self, block: u64, blocks: u64) {
+        if block == 0 || blocks == 0 {
+            return;
+        }
+        match self.released.last_mut() {
+            Some(last) if last.block + last.blocks == block => last.blocks += blocks,
+            _ => self.released.push(Run { block, blocks }),
+        }
+    }
+
+    /// A checkpoint is durable: what was released until then is free.
+    pub(crate) fn settle(&mut self) {
+        for run in std::mem::take(&mut self.released) {
+            self.put_back(run);
+        }
+    }
+
+    /// Takes up to `wanted` blocks that follow each other, at least one.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; [`Error::Io`] when the medium cannot grow.
+    pub(crate) fn take(&mut self, wanted: u64, store: &dyn PageStore) -> Result<Run> {
+        let mut best = self.search(wanted);
+        if best.is_none_or(|run| run.blocks < wanted) && self.end < self.limit {
+            // Growing beats scattering unless a good part of the medium is free already.
+            if best.is_none() || self.free < self.end / 4 {
+                let step = wanted.max(GROW_BLOCKS).max(self.end / 16);
+                let end = (self.end + step).min(self.limit);
+                match store.grow(end) {
+                    Ok(()) => {
+                        self.cursor = self.end;
+                        self.extend(end);
+                        best = self.search(wanted);
+                    }
+                    Err(source) if source.kind() == std::io::ErrorKind::StorageFull => self.limit = self.end,
+                    Err(source) => return Err(Error::Io { what: "grow the store", block: self.end, source }),
+                }
+            }
+        }
+        let Some(run) = best else { return Err(Error::Full { what: "blocks" }) };
+        for block in run.block..run.block + run.blocks {
+            self.used[(block / 64) as usize] |= 1 << (block % 64);
+        }
+        self.free -= run.blocks;
+        self.cursor = run.block + run.blocks;
+        Ok(run)
+    }
+
+    /// Takes exactly `wanted` blocks that follow each other.
+    ///
+    /// # Errors
+    /// As [`Space::take`].
+    pub(crate) fn take_whole(&mut self, wanted: u64, store: &dyn PageStore) -> Result<Run> {
+        let run = self.take(wanted, store)?;
+        if run.blocks == wanted {
+            return Ok(run);
+        }
+        // Put back, and grow the medium by what is wanted.
+        self.put_back(run);
+        let end = self.end + wanted;
+        if end > self.limit {
+            return Err(Error::Full { what: "blocks that follow each other" });
+        }
+        store.grow(end).map_err(|source| Error::Io { what: "grow the store", block: self.end, source })?;
+        self.cursor = self.end;
+        self.extend(end);
+        self.take(wanted, store)
+    }
+
+    /// Gives blocks back that were taken and not written to anything durable.
+    pub(crate) fn put_back(&mut self, run: Run) {
+        for block in run.block..run.block + run.blocks {
+            self.used[(block / 64) as usize] &= !(1 << (block % 64));
+        }
+        self.free += run.blocks;
+    }
+
+    /// The first run of `wanted` free blocks from the cursor on, or the longest that was seen.
+    fn search(&self, wanted: u64) -> Option<Run> {
+        if self.free == 0 {
+            return None;
+        }
+        let mut best: Option<Run> = None;
+        let mut looked = 0;
+        for (from, to) in [(self.cursor, self.end), (0, self.cursor.min(self.end))] {
+            let mut block = from;
+            while block < to {
+                looked += 1;
+                if looked > SEARCH_WORDS && best.is_some() {
+                    return best;
+                }
+                let word = self.used[(block / 64) as usize] >> (block % 64);
+                if word & 1 == 1 {
+                    block += u64::from(word.trailing_ones());
+                    continue;
+                }
+                let mut end = block;
+                while end < to && end - block < wanted {
+                    let word = self.used[(end / 64) as usize] >> (end % 64);
+                    let free = if word == 0 { 64 - end % 64 } else { u64::from(word.trailing_zeros()) };
+                    if free == 0 {
+                        break;
+                    }
+                    end += free;
+                }
+                let run = Run { block, blocks: (end.min(to) - block).min(wanted) };
+                if run.blocks == wanted {
+                    return Some(run);
+                }
+                if best.is_none_or(|best| best.blocks < run.blocks) {
+                    best = Some(run);
+                }
+                block = end + 1;
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_store::MemoryStore;
+
+    #[test]
+    fn a_block_is_given_out_once_and_again_only_after_a_checkpoint() {
+        let store = MemoryStore::new();
+        store.grow(64).unwrap();
+        let mut space = Space::new(64, 64);
+        space.claim(Run { block: 0, blocks: 10 }, "head").unwrap();
+        assert!(space.claim(Run { block: 9, blocks: 1 }, "other").is_err());
+        assert_eq!(space.take(30, &store).unwrap(), Run { block: 10, blocks: 30 });
+        assert_eq!(space.take(30, &store).unwrap(), Run { block: 40, blocks: 24 });
+        assert!(matches!(space.take(1, &store), Err(Error::Full { .. })));
+        space.release(12, 3);
+        assert!(space.take(1, &store).is_err());
+        space.settle();
+        assert_eq!(space.take(30, &store).unwrap(), Run { block: 12, blocks: 3 });
+    }
+
+    #[test]
+    fn the_medium_grows_rather_than_that_writes_scatter() {
+        let store = MemoryStore::new();
+        store.grow(64).unwrap();
+        let mut space = Space::new(64, 1 << 20);
+        space.claim(Run { block: 0, blocks: 60 }, "head").unwrap();
+        let run = space.take(100, &store).unwrap();
+        assert_eq!(run.blocks, 100);
+        assert!(store.blocks() >= 160);
+    }
+}

@@ -1,0 +1,323 @@
+//! The store: what is open, and how its parts are reached.
+//!
+//! Locks, in the order in which they are taken: s-nodes ([`SnodeLocks`], by transactions), the gate (shared by commits, alone by
+//! a checkpoint), the map of partitions, a partition, the pool's residency, descriptors; then the journal, the allocators and the catalog,
+//! of which no two are held at once.
+
+use crate::checkpoint::Leaves;
+use crate::error::{Error, Halt, Result, Step};
+use crate::hash::Secret;
+use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, SnodeId};
+use crate::journal::log::Journal;
+use crate::journal::record::RecordWriter;
+use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
+use crate::layout::superblock::Superblock;
+use crate::options::{Durability, Options};
+use crate::page_store::PageStore;
+use crate::pages::access::{PageReader, PageWriter};
+use crate::pages::numbers::PageNumbers;
+use crate::pages::pool::Pool;
+use crate::partition::{Contents, NodePlace, Partition, Which, find_node, node_header, visit_data};
+use crate::space::Space;
+use crate::tx::Transaction;
+use crate::tx::locks::SnodeLocks;
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An open tag store.
+///
+/// ```
+/// use weft_tags::{Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store};
+///
+/// const TEXT: NodeType = NodeType(1);
+/// let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
+/// let next = store.edge_type("next", InfoForm::Number)?;
+/// let mut tx = store.begin();
+/// let node = tx.create_node(SnodeId::FIRST, TEXT, b"hello")?;
+/// tx.create_edge(store.root(SnodeId::FIRST)?, next, Info::Number(0), node)?;
+/// tx.commit()?;
+/// assert_eq!(store.read_node(node, TEXT)?, b"hello");
+/// # Ok::<(), weft_tags::Error>(())
+/// ```
+pub struct Store {
+    pub(crate) medium: Box<dyn PageStore>,
+    pub(crate) pool: Pool,
+    pub(crate) secret: Secret,
+    pub(crate) space: Mutex<Space>,
+    pub(crate) data_numbers: Mutex<PageNumbers>,
+    pub(crate) table_numbers: Mutex<PageNumbers>,
+    pub(crate) journal: Journal,
+    pub(crate) catalog: RwLock<Catalog>,
+    pub(crate) partitions: RwLock<FxHashMap<SnodeId, Arc<RwLock<Partition>>>>,
+    pub(crate) locks: SnodeLocks,
+    pub(crate) gate: RwLock<()>,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) leaves: Mutex<Leaves>,
+    next_tx: AtomicU64,
+    pub(crate) recovered: u64,
+}
+
+/// What a store holds and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreReport {
+    /// Bytes of the medium.
+    pub medium_bytes: u64,
+    /// Of these, bytes that are free or will be after the next checkpoint.
+    pub free_bytes: u64,
+    /// Pages of nodes, whole or in part.
+    pub data_pages: u64,
+    /// Pages of edge tables and counts.
+    pub table_pages: u64,
+    /// Pages that the cache has room for.
+    pub cache_pages: u64,
+    /// Pages in it that differ from the medium.
+    pub dirty_pages: u64,
+    /// Pages that were read from the medium since the store was opened.
+    pub page_reads: u64,
+    /// Bytes of the journal that are taken since the last checkpoint.
+    pub journal_bytes: u64,
+    /// Number of the last commit.
+    pub last_commit: u64,
+    /// Commits that were replayed when the store was opened.
+    pub recovered_commits: u64,
+}
+
+/// The parts that [`Store::assemble`] puts together.
+pub(crate) struct Parts {
+    pub medium: Box<dyn PageStore>,
+    pub pool: Pool,
+    pub space: Space,
+    pub superblock: Superblock,
+    pub catalog: Catalog,
+    pub leaves: Leaves,
+}
+
+impl Store {
+    pub(crate) fn assemble(parts: Parts) -> Store {
+        let Parts { medium, pool, space, superblock, catalog, leaves } = parts;
+        let sb = &superblock;
+        let partition = |id, root| (id, Arc::new(RwLock::new(Partition::new(id, root, sb.secret))));
+        let partitions = catalog.snodes.iter().map(|entry| partition(entry.id, entry.root)).collect();
+        Store {
+            medium,
+            pool,
+            secret: sb.secret,
+            space: Mutex::new(space),
+            // Number 0 is not used: no id is 0.
+            data_numbers: Mutex::new(PageNumbers::new(1, DATA_PAGES_MAX)),
+            table_numbers: Mutex::new(PageNumbers::new(DATA_PAGES_MAX, u32::MAX)),
+            journal: Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn),
+            catalog: RwLock::new(catalog),
+            partitions: RwLock::new(partitions),
+            locks: SnodeLocks::default(),
+            gate: RwLock::new(()),
+            superblock: Mutex::new(superblock),
+            leaves: Mutex::new(leaves),
+            next_tx: AtomicU64::new(1),
+            recovered: 0,
+        }
+    }
+
+    /// Makes an empty store on a medium. What the medium held is gone.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`], [`Error::Io`], [`Error::Full`].
+    pub fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+        crate::recover::create(medium, options)
+    }
+
+    /// Opens a store, and replays what the last checkpoint does not have.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::Version`], [`Error::Damaged`], [`Error::Io`].
+    pub fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+        crate::recover::open(medium, options)
+    }
+
+    /// Writes a checkpoint, so that the next opening has nothing to replay.
+    ///
+    /// # Errors
+    /// As [`Store::checkpoint`]. What was durable before stays so.
+    pub fn close(self) -> Result<()> {
+        self.checkpoint()
+    }
+
+    /// Begins a transaction.
+    pub fn begin(&self) -> Transaction<'_> {
+        Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes all commits so far durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Stopped`].
+    pub fn sync(&self) -> Result<()> {
+        self.journal.sync_to(self.journal.last(), &*self.medium)
+    }
+
+    /// The root of an s-node: a node that is always there, to hang others on.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`].
+    pub fn root(&self, snode: SnodeId) -> Result<NodeId> {
+        Ok(self.partition(snode)?.read().root)
+    }
+
+    /// The edge type of this name, registered if it is new.
+    ///
+    /// # Errors
+    /// [`Error::TypeTaken`] when its infos have another form; [`Error::TooLarge`].
+    pub fn edge_type(&self, name: &str, form: InfoForm) -> Result<EdgeType> {
+        if let Some(found) = self.find_edge_type(name, form)? {
+            return Ok(found);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            let (bytes, max) = (name.len() as u64, NAME_BYTES_MAX as u64);
+            return Err(Error::TooLarge { what: "the name of an edge type", bytes, max });
+        }
+        self.make_room_for(name.len() + 64)?;
+        let _gate = self.gate.read();
+        let mut catalog = self.catalog.write();
+        if let Some(at) = catalog.types.iter().position(|entry| entry.name == name) {
+            drop(catalog);
+            return Ok(self.find_edge_type(name, form)?.unwrap_or(EdgeType(at as u32)));
+        }
+        let mut record = RecordWriter::default();
+        record.edge_type(form as u8, name);
+        let lsn = self.journal.append(&record.bytes, &*self.medium)?;
+        catalog.types.push(TypeEntry { name: name.to_owned(), form });
+        let etype = EdgeType(catalog.types.len() as u32 - 1);
+        drop(catalog);
+        self.journal.sync_to(lsn, &*self.medium)?;
+        Ok(etype)
+    }
+
+    fn find_edge_type(&self, name: &str, form: InfoForm) -> Result<Option<EdgeType>> {
+        let catalog = self.catalog.read();
+        let Some(at) = catalog.types.iter().position(|entry| entry.name == name) else { return Ok(None) };
+        if catalog.types[at].form != form {
+            return Err(Error::TypeTaken(name.to_owned()));
+        }
+        Ok(Some(EdgeType(at as u32)))
+    }
+
+    /// The form of an edge type's infos, and its name for messages.
+    pub(crate) fn form_of(&self, etype: EdgeType) -> Result<InfoForm> {
+        let catalog = self.catalog.read();
+        catalog.types.get(etype.0 as usize).map(|entry| entry.form).ok_or(Error::NoSuchEdgeType(etype))
+    }
+
+    /// The type of a node and its data.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`], [`Error::WrongType`], and what reading the medium gives.
+    pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+        self.read_committed(node, kind, Which::Committed)
+    }
+
+    pub(crate) fn read_committed(&self, node: NodeId, kind: NodeType, which: Which) -> Result<Vec<u8>> {
+        self.read(node.snode(), |pages, _| {
+            let place = find_node(&self.pool.table, node, which)?;
+            let (found, len) = node_header(pages, node, place)?;
+            if found != kind.0 {
+                return Err(Error::wrong_type(node, found, kind).into());
+            }
+            let mut data = Vec::with_capacity(len);
+            visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
+            Ok(data)
+        })
+        .map_err(|error| if matches!(error, Error::NoSuchSnode(_)) { Error::NoSuchNode(node) } else { error })
+    }
+
+    /// What the store holds and where it stands.
+    pub fn report(&self) -> StoreReport {
+        let (blocks, free) = self.space.lock().totals();
+        let used = |numbers: &Mutex<PageNumbers>, first: u32| {
+            let numbers = numbers.lock();
+            u64::from(numbers.end() - first) - numbers.free_count()
+        };
+        StoreReport {
+            medium_bytes: blocks * crate::PAGE_BYTES as u64,
+            free_bytes: free * crate::PAGE_BYTES as u64,
+            data_pages: used(&self.data_numbers, 1),
+            table_pages: used(&self.table_numbers, DATA_PAGES_MAX),
+            cache_pages: self.pool.capacity() as u64,
+            dirty_pages: self.pool.dirty() as u64,
+            page_reads: self.pool.faults.load(Ordering::Relaxed),
+            journal_bytes: self.journal.taken() as u64,
+            last_commit: self.journal.last(),
+            recovered_commits: self.recovered,
+        }
+    }
+
+    pub(crate) fn partition(&self, snode: SnodeId) -> Result<Arc<RwLock<Partition>>> {
+        self.partitions.read().get(&snode).cloned().ok_or(Error::NoSuchSnode(snode))
+    }
+
+    /// Runs `step` with shared access to an s-node, again whenever a page had to be read first.
+    pub(crate) fn read<T>(
+        &self,
+        snode: SnodeId,
+        mut step: impl FnMut(&PageReader<'_>, &Contents) -> Step<T>,
+    ) -> Result<T> {
+        let partition = self.partition(snode)?;
+        loop {
+            let guard = partition.read();
+            let pages = PageReader::new(&self.pool, &guard.token);
+            let result = step(&pages, &guard.contents);
+            drop(pages);
+            drop(guard);
+            match result {
+                Ok(value) => return Ok(value),
+                Err(halt) => self.overcome(halt)?,
+            }
+        }
+    }
+
+    /// Runs `step` with exclusive access to a partition that the caller holds, again whenever a page had to be read first.
+    pub(crate) fn write<T>(
+        &self,
+        partition: &mut Partition,
+        mut step: impl FnMut(&mut PageWriter<'_>, &mut Contents) -> Step<T>,
+    ) -> Result<T> {
+        loop {
+            let mut pages = PageWriter::new(&self.pool, &mut partition.token);
+            let result = step(&mut pages, &mut partition.contents);
+            drop(pages);
+            match result {
+                Ok(value) => return Ok(value),
+                Err(halt) => self.overcome(halt)?,
+            }
+        }
+    }
+
+    /// Does what a halted step needs. No access to pages is held.
+    pub(crate) fn overcome(&self, halt: Halt) -> Result<()> {
+        match halt {
+            Halt::Miss(page) => self.pool.fault(&[page], &*self.medium),
+            Halt::NoFrame => self.pool.make_room(),
+            Halt::Failed(error) => Err(error),
+        }
+    }
+
+    /// Writes a checkpoint first when the journal has no room for `bytes` more, or the cache is half full of changes.
+    pub(crate) fn make_room_for(&self, bytes: usize) -> Result<()> {
+        let journal_full = self.journal.taken() + bytes + 2 * crate::PAGE_BYTES > self.journal.size();
+        if journal_full || self.pool.dirty() > self.pool.capacity() / 2 {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// The place of a node that the caller knows to be there.
+    pub(crate) fn place_of(&self, node: NodeId, which: Which) -> Result<NodePlace> {
+        find_node(&self.pool.table, node, which)
+    }
+
+    /// The durability of a transaction that does not say.
+    pub(crate) fn default_durability() -> Durability {
+        Durability::Sync
+    }
+}

@@ -1,0 +1,76 @@
+//! The frames: one region of anonymous memory on huge pages, cut into pages of the store.
+//!
+//! A frame is recycled, never given back to the kernel while the store is open: an anonymous page fault costs more than
+//! the read of a page that the kernel has cached.
+
+use crate::ids::PAGE_BYTES;
+use std::io;
+use std::ptr::NonNull;
+
+/// Bytes of a huge page.
+const HUGE_BYTES: usize = 2 << 20;
+
+/// A region of frames.
+pub(crate) struct Frames {
+    map: NonNull<u8>,
+    map_bytes: usize,
+    first: NonNull<u8>,
+    count: usize,
+}
+
+// SAFETY: the region is plain memory; who may touch which frame when is the caller's promise at `frame`.
+unsafe impl Send for Frames {}
+// SAFETY: as above.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    /// Reserves `count` frames; memory is taken as they are first written.
+    pub(crate) fn reserve(count: usize) -> io::Result<Frames> {
+        let map_bytes = count * PAGE_BYTES + HUGE_BYTES;
+        // SAFETY: a new private mapping at a place of the kernel's choice touches nothing that exists.
+        let map = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                map_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if map == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let Some(map) = NonNull::new(map.cast::<u8>()) else {
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+        };
+        let skip = map.as_ptr().align_offset(HUGE_BYTES);
+        // SAFETY: `skip` is below HUGE_BYTES, which the mapping has beyond the frames.
+        let first = unsafe { map.add(skip) };
+        if count * PAGE_BYTES >= HUGE_BYTES {
+            // SAFETY: advice on memory of our own; a refusal costs speed only.
+            unsafe { libc::madvise(first.as_ptr().cast(), count * PAGE_BYTES, libc::MADV_HUGEPAGE) };
+        }
+        Ok(Frames { map, map_bytes, first, count })
+    }
+
+    /// Number of frames.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The start of a frame, aligned to a page. Reading and writing through it is for the caller to order.
+    #[inline]
+    pub(crate) fn frame(&self, index: u32) -> *mut [u8; PAGE_BYTES] {
+        assert!((index as usize) < self.count);
+        // SAFETY: the index is below the count, so the frame lies in the mapping.
+        unsafe { self.first.as_ptr().add(index as usize * PAGE_BYTES).cast() }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `reserve` and nobody can reach a frame without `self`.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_bytes) };
+    }
+}

@@ -1,0 +1,137 @@
+//! How a committed change reaches the store's pages: for commits and for replays alike.
+
+use crate::edges::RawEdge;
+use crate::error::{Error, Result, Step};
+use crate::ids::{InfoForm, NodeId, PAGE_BYTES};
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::pages::access::PageWriter;
+use crate::pages::desc::{PageKind, clear_slot};
+use crate::partition::{Contents, Partition, TableNumbers, Which, find_node, run_of};
+use crate::store::Store;
+use crate::tx::write_set::NONE;
+
+/// Leads an edge from `old` to `edge.to`; either may be none.
+pub(crate) fn set_edge(
+    store: &Store,
+    partition: &mut Partition,
+    source: NodeId,
+    form: InfoForm,
+    edge: RawEdge,
+    old: NodeId,
+) -> Result<()> {
+    let mut freed = Vec::new();
+    store.write(partition, |pages, contents| {
+        step_edge(store, pages, contents, source, form, edge, old, &mut freed)
+    })?;
+    drop_table_pages(store, freed);
+    Ok(())
+}
+
+/// One edge, as a step that can be run again.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn step_edge(
+    store: &Store,
+    pages: &mut PageWriter<'_>,
+    contents: &mut Contents,
+    source: NodeId,
+    form: InfoForm,
+    edge: RawEdge,
+    old: NodeId,
+    freed: &mut Vec<u32>,
+) -> Step<()> {
+    if old == edge.to {
+        return Ok(());
+    }
+    let mut numbers = TableNumbers(&store.table_numbers);
+    if old == NONE {
+        return contents.edges.insert(pages, &mut numbers, source, form, edge);
+    }
+    let found = contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == old))?;
+    let Some((spot, _)) = found else {
+        return Err(Error::damaged(format!("an edge of node {source} to {old} is not in its table")).into());
+    };
+    if edge.to == NONE {
+        contents.edges.remove(pages, spot, source, edge.etype, freed)
+    } else {
+        contents.edges.redirect(pages, spot, source, edge)
+    }
+}
+
+/// Gives up pages of edge tables. Nobody has access to them.
+pub(crate) fn drop_table_pages(store: &Store, freed: Vec<u32>) {
+    for page in freed {
+        drop_page(store, page);
+        store.table_numbers.lock().give_back(page, 1);
+    }
+}
+
+fn drop_page(store: &Store, page: u32) {
+    let block = store.pool.table.describe(page).block;
+    store.leaves.lock().touch(page);
+    store.pool.drop_page(page);
+    store.space.lock().release(block, 1);
+}
+
+/// Takes a committed node out of its page. The caller holds the partition and no access to pages.
+pub(crate) fn free_node(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
+    let place = find_node(&store.pool.table, node, Which::Committed)
+        .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
+    store.leaves.lock().touch(place.page);
+    release(store, partition, node, place.page, place.slot)
+}
+
+/// Takes back the room of a node that was made and never committed.
+pub(crate) fn take_back(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
+    let place = find_node(&store.pool.table, node, Which::Reserved)?;
+    release(store, partition, node, place.page, place.slot)
+}
+
+fn release(
+    store: &Store,
+    partition: &mut Partition,
+    node: NodeId,
+    page: u32,
+    slot: Option<usize>,
+) -> Result<()> {
+    let Some(slot_cell) = store.pool.table.desc(page) else { return Err(Error::NoSuchNode(node)) };
+    let mut desc = slot_cell.lock();
+    if desc.kind != PageKind::Slab {
+        let pages = run_of(&desc);
+        drop(desc);
+        for page in page..page + pages {
+            drop_page(store, page);
+        }
+        store.data_numbers.lock().give_back(page, pages);
+        return Ok(());
+    }
+    let slots = slot_bytes(desc.class).map_or(0, slots_of);
+    let slab = &mut partition.contents.slabs[usize::from(desc.class)];
+    let slot = slot.unwrap_or(0);
+    clear_slot(&mut desc.body, slot);
+    let is_empty = slab.release(&mut desc, page, slot, slots);
+    drop(desc);
+    if is_empty {
+        drop_page(store, page);
+        store.data_numbers.lock().give_back(page, 1);
+    }
+    Ok(())
+}
+
+/// Writes `bytes` over a committed node, from its header on.
+pub(crate) fn overwrite(store: &Store, partition: &mut Partition, node: NodeId, bytes: &[u8]) -> Result<()> {
+    let place = find_node(&store.pool.table, node, Which::Committed)
+        .map_err(|_| Error::damaged(format!("node {node} is to be changed and is not there")))?;
+    if bytes.len() > place.room {
+        return Err(Error::damaged(format!("node {node}: {} bytes do not fit", bytes.len())));
+    }
+    let (mut page, mut at, mut done) = (place.page, place.offset, 0);
+    while done < bytes.len() {
+        let take = (bytes.len() - done).min(PAGE_BYTES - at);
+        store.write(partition, |pages, _| {
+            pages.bytes_mut(page)?[at..at + take].copy_from_slice(&bytes[done..done + take]);
+            Ok(())
+        })?;
+        (page, at, done) = (page + 1, 0, done + take);
+    }
+    Ok(())
+}

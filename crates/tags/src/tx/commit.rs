@@ -1,0 +1,423 @@
+//! The commit.
+//!
+//! 1. Pages that the transaction's nodes have filled go to their place, whole; nothing leads to them yet.
+//! 2. The changes are applied in memory, s-node by s-node, each under its partition's lock, and written down.
+//! 3. The record goes to the journal. It names the pages of step 1 with their checksums, so one sync is enough for both:
+//!    a record that survives a power cut without its pages does not count.
+
+use super::Transaction;
+use super::apply::{drop_table_pages, free_node, step_edge, take_back};
+use super::write_set::Change;
+use crate::edges::RawEdge;
+use crate::error::{Error, Result};
+use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::journal::log::HEADER_BYTES;
+use crate::journal::record::RecordWriter;
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::pages::access::{PageReader, Pages};
+use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
+use crate::partition::{Partition, TableNumbers};
+use crate::space::Run;
+use crate::store::Store;
+use rustc_hash::FxHashMap;
+use std::io::IoSlice;
+use weft_core::checksum::crc32c;
+
+/// Edges whose cells are asked for before the first of them is changed.
+const PREFETCH_EDGES: usize = 32;
+/// Pages written by one call.
+const WRITE_PAGES: usize = 512;
+/// The most bytes that an edge takes in a record, with the count and the end of its destination.
+const EDGE_ENTRY_BYTES: usize = 64;
+/// Bytes of an entry for a page.
+const PAGE_ENTRY_BYTES: usize = 56;
+
+/// What of a transaction's new nodes goes where.
+#[derive(Default)]
+struct NewNodes {
+    /// Pages of slabs, with the slots of this transaction.
+    filled: Vec<(u32, Slots)>,
+    open: Vec<(u32, Slots)>,
+    runs: Vec<NodeId>,
+    garbage: Vec<NodeId>,
+}
+
+/// Where a page was written.
+struct Written {
+    page: u32,
+    block: u64,
+    crc: u32,
+    slots: Slots,
+}
+
+impl Transaction<'_> {
+    pub(super) fn commit_changes(&mut self) -> Result<u64> {
+        let store = self.store;
+        let nodes = self.sort_nodes();
+        let bytes = self.record_bound(&nodes);
+        if bytes > store.journal.capacity() {
+            let (bytes, max) = (bytes as u64, store.journal.capacity() as u64);
+            return Err(Error::TooLarge { what: "a transaction", bytes, max });
+        }
+        let mut relieved = false;
+        let _gate = loop {
+            store.make_room_for(bytes)?;
+            let gate = store.gate.read();
+            // Another commit may have taken the room meanwhile.
+            if store.journal.taken() + bytes + 2 * PAGE_BYTES > store.journal.size() {
+                continue;
+            }
+            match self.check_cache() {
+                Ok(()) => break gate,
+                // After a checkpoint the cache has all the room that it can have.
+                Err(_) if !relieved => {
+                    drop(gate);
+                    store.checkpoint()?;
+                    relieved = true;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let mut record = RecordWriter::default();
+        let mut written = Vec::with_capacity(self.held.len());
+        for snode in &self.held {
+            written.push(write_filled(store, *snode, &nodes.filled)?);
+        }
+        // From here on a failure leaves memory between two states.
+        let applied = self.apply(&nodes, &written, &mut record);
+        let lsn = applied.and_then(|()| store.journal.append(&record.bytes, &*store.medium));
+        if lsn.is_err() {
+            store.journal.stop();
+        }
+        lsn
+    }
+
+    /// Which pages the new nodes have filled. A node without edges is garbage: it was never visible.
+    fn sort_nodes(&mut self) -> NewNodes {
+        let mut nodes = NewNodes::default();
+        let mut pages: FxHashMap<u32, Slots> = FxHashMap::default();
+        let mut last: Option<(u32, usize, Slots)> = None;
+        for node in &self.set.created {
+            let touched = self.set.touched(*node);
+            if touched.ins == 0 && touched.outs == 0 {
+                nodes.garbage.push(*node);
+                continue;
+            }
+            let Some(page) = node.page() else { continue };
+            let slot = match &last {
+                Some((at, bytes, _)) if *at == page => node.offset() / bytes,
+                _ => {
+                    if let Some((page, _, slots)) = last.take() {
+                        pages.insert(page, slots);
+                    }
+                    let desc = self.store.pool.table.describe(page);
+                    if desc.kind != PageKind::Slab {
+                        nodes.runs.push(*node);
+                        continue;
+                    }
+                    let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
+                    last = Some((page, bytes, pages.get(&page).copied().unwrap_or_default()));
+                    node.offset() / bytes
+                }
+            };
+            if let Some((_, _, slots)) = &mut last {
+                set_slot(slots, slot);
+            }
+        }
+        if let Some((page, _, slots)) = last {
+            pages.insert(page, slots);
+        }
+        for (page, slots) in pages {
+            let desc = self.store.pool.table.describe(page);
+            let all = slot_bytes(desc.class).map_or(0, slots_of);
+            // Full of committed nodes and of this transaction's: nobody will write it again until one is freed.
+            let kept: usize = (0..4).map(|word| (desc.body[word] | slots[word]).count_ones() as usize).sum();
+            if kept == all { nodes.filled.push((page, slots)) } else { nodes.open.push((page, slots)) }
+        }
+        nodes.filled.sort_unstable();
+        nodes.open.sort_unstable();
+        nodes
+    }
+
+    /// The most bytes that the record can have.
+    fn record_bound(&self, nodes: &NewNodes) -> usize {
+        let runs: usize = nodes.runs.iter().map(|node| self.run_pages(*node)).sum();
+        let updates: usize = self.set.updates.values().map(|bytes| bytes.len() + 32).sum();
+        HEADER_BYTES
+            + (nodes.filled.len() + runs) * PAGE_ENTRY_BYTES
+            + nodes.open.iter().map(|(_, slots)| PAGE_BYTES + 16 * count_slots(slots)).sum::<usize>()
+            + updates
+            + (self.set.changes.len() + self.set.nodes.len()) * EDGE_ENTRY_BYTES
+    }
+
+    fn run_pages(&self, node: NodeId) -> usize {
+        node.page().map_or(0, |page| self.store.pool.table.describe(page).body[0] as usize)
+    }
+
+    /// Refuses a transaction whose changes may not fit the cache: applying them must not fail half-way.
+    fn check_cache(&self) -> Result<()> {
+        let store = self.store;
+        let tables = {
+            let numbers = store.table_numbers.lock();
+            u64::from(numbers.end() - crate::ids::DATA_PAGES_MAX) - numbers.free_count()
+        };
+        let changes = (self.set.changes.len() + self.set.nodes.len()) as u64;
+        // Each change may touch a page of its own, but no more pages than there are, and those that splits add.
+        let touched = changes.min(tables + changes / 64) + self.set.updates.len() as u64 + 16;
+        let room = (store.pool.capacity() as u64 * 7 / 8).saturating_sub(store.pool.dirty() as u64);
+        if touched > room {
+            return Err(Error::CacheFull { pages: store.pool.capacity() });
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, nodes: &NewNodes, written: &[Vec<Written>], record: &mut RecordWriter) -> Result<()> {
+        let store = self.store;
+        let snodes = self.held.clone();
+        let partitions = snodes.iter().map(|snode| store.partition(*snode)).collect::<Result<Vec<_>>>()?;
+        for ((snode, partition), written) in snodes.iter().zip(&partitions).zip(written) {
+            let mut partition = partition.write();
+            self.apply_nodes(&mut partition, nodes, written, record)?;
+            self.apply_edges(&mut partition, *snode, record)?;
+            if let [_] = snodes.as_slice() {
+                // One s-node: readers see all of it at once.
+                self.apply_counts(&mut partition, *snode, record)?;
+            }
+        }
+        if snodes.len() > 1 {
+            for (snode, partition) in snodes.iter().zip(&partitions) {
+                self.apply_counts(&mut partition.write(), *snode, record)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_nodes(
+        &mut self,
+        partition: &mut Partition,
+        nodes: &NewNodes,
+        written: &[Written],
+        record: &mut RecordWriter,
+    ) -> Result<()> {
+        let store = self.store;
+        let snode = partition.snode;
+        for garbage in nodes.garbage.iter().filter(|node| node.snode() == snode) {
+            take_back(store, partition, *garbage)?;
+        }
+        let mut touched = Vec::new();
+        for at in written {
+            let before = store.pool.table.describe(at.page).block;
+            store.space.lock().release(before, 1);
+            store.pool.written(at.page, at.block, at.crc);
+            let desc = commit_slots(store, at.page, &at.slots);
+            record.page(at.page, &desc);
+            touched.push(at.page);
+        }
+        for node in nodes.runs.iter().filter(|node| node.snode() == snode) {
+            let Some(head) = node.page() else { continue };
+            for page in head..head + self.run_pages(*node) as u32 {
+                let Some(slot) = store.pool.table.desc(page) else { continue };
+                let mut desc = slot.lock();
+                if page == head {
+                    desc.body[1] = 1;
+                }
+                record.page(page, &desc);
+                touched.push(page);
+            }
+        }
+        for (page, slots) in &nodes.open {
+            let desc = store.pool.table.describe(*page);
+            if desc.snode != snode.0 {
+                continue;
+            }
+            let start = record.bytes.len();
+            store.write(partition, |pages, _| {
+                record.bytes.truncate(start);
+                record_slots(record, *page, &desc, slots, pages.bytes(*page)?);
+                Ok(())
+            })?;
+            commit_slots(store, *page, slots);
+            touched.push(*page);
+        }
+        let mut leaves = store.leaves.lock();
+        touched.into_iter().for_each(|page| leaves.touch(page));
+        drop(leaves);
+        for (node, bytes) in self.set.updates.iter().filter(|(node, _)| node.snode() == snode) {
+            if nodes.garbage.contains(node) {
+                continue;
+            }
+            super::apply::overwrite(store, partition, *node, bytes)?;
+            record.bytes(*node, bytes);
+        }
+        Ok(())
+    }
+
+    fn apply_edges(
+        &mut self,
+        partition: &mut Partition,
+        snode: SnodeId,
+        record: &mut RecordWriter,
+    ) -> Result<()> {
+        let store = self.store;
+        let changes = &self.set.changes;
+        let mut freed = Vec::new();
+        let mut next = 0;
+        store.write(partition, |pages, contents| {
+            while next < changes.len() {
+                if next % PREFETCH_EDGES == 0 {
+                    let ahead = &changes[next..changes.len().min(next + PREFETCH_EDGES)];
+                    let mut last = None;
+                    for change in ahead.iter().filter(|change| change.source.snode() == snode) {
+                        contents.edges.prefetch(pages, &mut last, change.source, change.etype, change.key);
+                    }
+                }
+                let Change { source, etype, keyed, key, old, new, .. } = changes[next];
+                if source.snode() == snode && old != new {
+                    let form = if keyed { InfoForm::Key } else { InfoForm::Number };
+                    let edge = RawEdge { etype, key, to: new };
+                    step_edge(store, pages, contents, source, form, edge, old, &mut freed)?;
+                    record.edge(source, etype, keyed, key, old, new);
+                }
+                next += 1;
+            }
+            Ok(())
+        })?;
+        drop_table_pages(store, freed);
+        Ok(())
+    }
+
+    /// Keeps the counts of in-edges, and frees the nodes that have lost their last edge.
+    fn apply_counts(
+        &mut self,
+        partition: &mut Partition,
+        snode: SnodeId,
+        record: &mut RecordWriter,
+    ) -> Result<()> {
+        let store = self.store;
+        let mut gone = Vec::new();
+        let mut numbers = TableNumbers(&store.table_numbers);
+        for (node, touched) in self.set.nodes.iter().filter(|(node, _)| node.snode() == snode) {
+            let is_garbage = touched.created && touched.ins == 0 && touched.outs == 0;
+            let is_plain =
+                if touched.created { touched.ins == 1 } else { touched.ins == 0 && touched.outs >= 0 };
+            if is_garbage || is_plain {
+                continue;
+            }
+            let before = if touched.created {
+                0
+            } else {
+                store.write(partition, |pages, contents| contents.count_of(pages, *node))?
+            };
+            let count = before.checked_add_signed(touched.ins).ok_or_else(|| {
+                Error::damaged(format!("node {node}: {} in-edges and {before} known", -touched.ins))
+            })?;
+            let ends = count == 0
+                && !store.write(partition, |pages, contents| contents.edges.has_any(pages, *node))?;
+            // What is kept of a count goes with the node: an id that is given out again begins with one in-edge.
+            let kept = if ends { 1 } else { count };
+            let stored = if touched.created { 1 } else { before };
+            if kept != stored {
+                store.write(partition, |pages, contents| {
+                    contents.set_count(pages, &mut numbers, *node, kept)
+                })?;
+                record.count(*node, kept);
+            }
+            if ends {
+                gone.push(*node);
+            }
+        }
+        // In the order of their places: pages and leaves are touched one after the other, and differences are short.
+        gone.sort_unstable();
+        for node in gone {
+            record.free(node);
+            free_node(store, partition, node)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes slots committed, and returns the descriptor.
+fn commit_slots(store: &Store, page: u32, slots: &Slots) -> Desc {
+    let Some(slot) = store.pool.table.desc(page) else { return Desc::default() };
+    let mut desc = slot.lock();
+    for (word, bits) in slots.iter().enumerate() {
+        desc.body[word] |= bits;
+    }
+    *desc
+}
+
+/// Writes the slots that are set into the record, those that follow each other together.
+fn record_slots(record: &mut RecordWriter, page: u32, desc: &Desc, slots: &Slots, bytes: &[u8; PAGE_BYTES]) {
+    let size = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
+    let count = slots_of(size);
+    let mut first = 0;
+    while first < count {
+        if !slot_is_set(slots, first) {
+            first += 1;
+            continue;
+        }
+        let end = (first..count).find(|slot| !slot_is_set(slots, *slot)).unwrap_or(count);
+        record.slots(page, SnodeId(desc.snode), desc.class, first as u8, &bytes[first * size..end * size]);
+        first = end;
+    }
+}
+
+/// Writes the filled pages of one s-node to new blocks that follow each other.
+fn write_filled(store: &Store, snode: SnodeId, filled: &[(u32, Slots)]) -> Result<Vec<Written>> {
+    let pages: Vec<_> =
+        filled.iter().filter(|(page, _)| store.pool.table.describe(*page).snode == snode.0).collect();
+    let mut written = Vec::with_capacity(pages.len());
+    if pages.is_empty() {
+        return Ok(written);
+    }
+    let partition = store.partition(snode)?;
+    let mut rest = pages.as_slice();
+    while !rest.is_empty() {
+        let run = store.space.lock().take(rest.len().min(WRITE_PAGES) as u64, &*store.medium)?;
+        let (now, later) = rest.split_at(run.blocks as usize);
+        written.extend(write_run(store, &partition, now, run)?);
+        rest = later;
+    }
+    Ok(written)
+}
+
+fn write_run(
+    store: &Store,
+    partition: &parking_lot::RwLock<Partition>,
+    filled: &[&(u32, Slots)],
+    run: Run,
+) -> Result<Vec<Written>> {
+    // Shared: readers go on meanwhile, and no other transaction writes this s-node.
+    loop {
+        let guard = partition.read();
+        let reader = PageReader::new(&store.pool, &guard.token);
+        let mut written = Vec::with_capacity(filled.len());
+        let mut parts = Vec::with_capacity(filled.len());
+        let mut missing = None;
+        for ((page, slots), block) in filled.iter().copied().zip(run.block..) {
+            match reader.bytes(*page) {
+                Ok(bytes) => {
+                    parts.push(IoSlice::new(bytes));
+                    written.push(Written { page: *page, block, crc: crc32c(bytes), slots: *slots });
+                }
+                Err(halt) => missing = Some(halt),
+            }
+        }
+        match missing {
+            None => {
+                store.medium.write(run.block, &parts).map_err(|source| Error::Io {
+                    what: "write nodes",
+                    block: run.block,
+                    source,
+                })?;
+                return Ok(written);
+            }
+            Some(halt) => {
+                drop(parts);
+                drop(reader);
+                drop(guard);
+                store.overcome(halt)?;
+            }
+        }
+    }
+}

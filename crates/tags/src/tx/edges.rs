@@ -1,0 +1,286 @@
+//! Edges in a transaction: what is committed, with the transaction's own changes over it.
+
+use super::write_set::{EdgeKey, NONE};
+use super::{Edge, Transaction};
+use crate::edges::TYPES_PER_NODE_MAX;
+use crate::error::{Error, Result};
+use crate::ids::{EdgeType, Info, InfoForm, NodeId};
+use crate::partition::{Which, begins_with_key, node_header};
+use crate::store::Store;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+impl Store {
+    /// What tells the edge from others, after a check that the info has the type's form.
+    pub(crate) fn edge_key<'i>(
+        &self,
+        source: NodeId,
+        etype: EdgeType,
+        info: Info<'i>,
+    ) -> Result<EdgeKey<'i>> {
+        let key = match (self.form_of(etype)?, info) {
+            (InfoForm::Number, Info::Number(number)) => number,
+            (InfoForm::Key, Info::Key(key)) => {
+                if key.len() > usize::from(u16::MAX) {
+                    let (bytes, max) = (key.len() as u64, u64::from(u16::MAX));
+                    return Err(Error::TooLarge { what: "a key", bytes, max });
+                }
+                self.secret.bytes(key)
+            }
+            (InfoForm::Number, _) => return Err(Error::WrongInfo { etype, wanted: "a number" }),
+            (InfoForm::Key, _) => return Err(Error::WrongInfo { etype, wanted: "a key" }),
+        };
+        Ok(EdgeKey { source, etype, key, info })
+    }
+
+    /// The committed destination of an edge.
+    pub(crate) fn committed_edge(&self, edge: &EdgeKey<'_>) -> Result<Option<NodeId>> {
+        self.read(edge.source.snode(), |pages, contents| {
+            let found =
+                contents.edges.find(pages, edge.source, edge.etype, edge.key, |to| match edge.info {
+                    Info::Number(_) => Ok(true),
+                    Info::Key(key) => begins_with_key(pages, &self.pool.table, to, key),
+                })?;
+            Ok(found.map(|(_, to)| to))
+        })
+    }
+
+    /// Where an edge leads: the last committed state.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`] for the source; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`].
+    pub fn edge(&self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
+        let edge = self.edge_key(source, etype, info)?;
+        self.place_of(source, Which::Committed)?;
+        self.committed_edge(&edge)
+    }
+
+    /// All edges out of a node, in no order: the last committed state.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`].
+    pub fn edges(&self, source: NodeId) -> Result<Vec<Edge>> {
+        self.place_of(source, Which::Committed)?;
+        let raw = self.read(source.snode(), |pages, contents| contents.edges.all_of(pages, source))?;
+        raw.into_iter().map(|edge| self.edge_from(edge.etype, edge.key, edge.to)).collect()
+    }
+
+    fn edge_from(&self, etype: EdgeType, key: u64, to: NodeId) -> Result<Edge> {
+        let number = (self.form_of(etype)? == InfoForm::Number).then_some(key);
+        Ok(Edge { etype, number, to })
+    }
+
+    /// How many edges lead to a node; the root of an s-node is held once more.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`].
+    pub fn in_edges(&self, node: NodeId) -> Result<u64> {
+        self.place_of(node, Which::Committed)?;
+        self.read(node.snode(), |pages, contents| contents.count_of(pages, node))
+    }
+}
+
+impl Transaction<'_> {
+    /// Where an edge leads.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`] for the source; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`], [`Error::Deadlock`].
+    pub fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
+        let edge = self.store.edge_key(source, etype, info)?;
+        self.place(source)?;
+        let (_, _, now) = self.look_up(&edge)?;
+        Ok((now != NONE).then_some(now))
+    }
+
+    /// The change of the edge in this transaction, its committed destination, and the one in this transaction.
+    fn look_up(&mut self, edge: &EdgeKey<'_>) -> Result<(Option<usize>, NodeId, NodeId)> {
+        if let Some(at) = self.set.change(edge) {
+            let change = &self.set.changes[at];
+            return Ok((Some(at), change.old, change.new));
+        }
+        let old = if self.set.touched(edge.source).created {
+            NONE
+        } else {
+            self.store.committed_edge(edge)?.unwrap_or(NONE)
+        };
+        Ok((None, old, old))
+    }
+
+    /// Makes an edge.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`] for either end, [`Error::EdgeExists`], [`Error::TooManyTypes`]; for edges by key
+    /// [`Error::KeyNotInNode`], [`Error::OtherSnode`]; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`], [`Error::Deadlock`].
+    pub fn create_edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>, to: NodeId) -> Result<()> {
+        let edge = self.store.edge_key(source, etype, info)?;
+        self.place(source)?;
+        let (touched, old, now) = self.look_up(&edge)?;
+        if now != NONE {
+            return Err(Error::EdgeExists(source));
+        }
+        self.check_destination(&edge, to)?;
+        self.check_types(&edge)?;
+        self.set.set_edge(&edge, touched, old, to);
+        Ok(())
+    }
+
+    /// Leads an edge to another node, or makes it; returns where it led.
+    ///
+    /// # Errors
+    /// As [`Transaction::create_edge`] without [`Error::EdgeExists`].
+    pub fn set_edge(
+        &mut self,
+        source: NodeId,
+        etype: EdgeType,
+        info: Info<'_>,
+        to: NodeId,
+    ) -> Result<Option<NodeId>> {
+        let edge = self.store.edge_key(source, etype, info)?;
+        self.place(source)?;
+        let (touched, old, now) = self.look_up(&edge)?;
+        self.check_destination(&edge, to)?;
+        if now == NONE {
+            self.check_types(&edge)?;
+        } else {
+            self.hold(now.snode())?;
+        }
+        self.set.set_edge(&edge, touched, old, to);
+        Ok((now != NONE).then_some(now))
+    }
+
+    /// Deletes an edge; returns where it led. A node that has no edge any more goes with the commit.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchEdge`], [`Error::NoSuchNode`] for the source, [`Error::WrongInfo`], [`Error::NoSuchEdgeType`],
+    /// [`Error::Deadlock`].
+    pub fn delete_edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<NodeId> {
+        let edge = self.store.edge_key(source, etype, info)?;
+        self.place(source)?;
+        let (touched, old, now) = self.look_up(&edge)?;
+        if now == NONE {
+            return Err(Error::NoSuchEdge(source));
+        }
+        self.hold(now.snode())?;
+        self.set.set_edge(&edge, touched, old, NONE);
+        Ok(now)
+    }
+
+    /// All edges out of a node, in no order.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`], [`Error::Deadlock`].
+    pub fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>> {
+        self.place(source)?;
+        let store = self.store;
+        let raw = if self.set.touched(source).created {
+            Vec::new()
+        } else {
+            store.read(source.snode(), |pages, contents| contents.edges.all_of(pages, source))?
+        };
+        // A changed edge is known by its committed destination: two edges with one hash differ in that.
+        let changes: Vec<_> = self.set.changes.iter().filter(|change| change.source == source).collect();
+        let gone: FxHashSet<_> =
+            changes.iter().map(|change| (change.etype, change.key, change.old)).collect();
+        let kept = raw.into_iter().filter(|edge| !gone.contains(&(edge.etype, edge.key, edge.to)));
+        let mut edges =
+            kept.map(|edge| store.edge_from(edge.etype, edge.key, edge.to)).collect::<Result<Vec<_>>>()?;
+        for change in changes.iter().filter(|change| change.new != NONE) {
+            edges.push(store.edge_from(change.etype, change.key, change.new)?);
+        }
+        Ok(edges)
+    }
+
+    fn check_destination(&mut self, edge: &EdgeKey<'_>, to: NodeId) -> Result<()> {
+        let place = self.place(to)?;
+        let Info::Key(key) = edge.info else { return Ok(()) };
+        if to.snode() != edge.source.snode() {
+            return Err(Error::OtherSnode(to));
+        }
+        let holds = self.store.read(to.snode(), |pages, _| {
+            let (kind, _) = node_header(pages, to, place)?;
+            Ok(crate::NodeType(kind).is_keyed() && begins_with_key(pages, &self.store.pool.table, to, key)?)
+        })?;
+        if holds { Ok(()) } else { Err(Error::KeyNotInNode(to)) }
+    }
+
+    /// Bounds the edge types out of a node.
+    fn check_types(&mut self, edge: &EdgeKey<'_>) -> Result<()> {
+        let EdgeKey { source, etype, .. } = *edge;
+        if self.known_types.get(&source).is_some_and(|types| types.contains(&etype.0)) {
+            return Ok(());
+        }
+        let store = self.store;
+        let committed =
+            store.read(source.snode(), |pages, contents| contents.edges.types_of(pages, source))?;
+        let types = self.known_types.entry(source).or_insert_with(|| committed.into_iter().collect());
+        // Types that this transaction has used and undone still count; the limit is far from any use.
+        if types.len() >= TYPES_PER_NODE_MAX && !types.contains(&etype.0) {
+            return Err(Error::TooManyTypes { node: source, max: TYPES_PER_NODE_MAX });
+        }
+        types.insert(etype.0);
+        Ok(())
+    }
+
+    /// The nodes that edges of one type lead to now: for many keys of one source at once. [`NONE`] where there is no edge.
+    pub(crate) fn look_up_keys(
+        &mut self,
+        source: NodeId,
+        etype: EdgeType,
+        keys: &[(u64, &[u8])],
+    ) -> Result<Vec<NodeId>> {
+        self.place(source)?;
+        self.store.committed_keys(source, etype, keys)
+    }
+
+    /// Where an edge leads now, given its committed destination.
+    #[inline]
+    pub(crate) fn known(&self, edge: &EdgeKey<'_>, old: NodeId) -> NodeId {
+        self.set.change(edge).map_or(old, |at| self.set.changes[at].new)
+    }
+
+    /// Leads an edge by key to a node that this transaction has made for it, or nowhere.
+    #[inline]
+    pub(crate) fn lead(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) {
+        let touched = self.set.change(edge);
+        self.set.set_edge(edge, touched, old, new);
+    }
+
+    /// Makes room for so many edges at once.
+    pub(crate) fn reserve(&mut self, edges: usize) {
+        self.set.reserve(edges);
+    }
+}
+
+/// Edge types that a transaction knows to go out from a node.
+pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
+
+/// Keys that are looked for before the first of them is compared.
+const LOOK_AHEAD: usize = 64;
+
+impl Store {
+    /// The committed destinations of edges by key out of one node: [`NONE`] where there is none.
+    ///
+    /// The lines of a group's cells are asked for together, then those of the nodes, so that misses overlap.
+    pub(crate) fn committed_keys(
+        &self,
+        source: NodeId,
+        etype: EdgeType,
+        keys: &[(u64, &[u8])],
+    ) -> Result<Vec<NodeId>> {
+        let mut found = Vec::with_capacity(keys.len());
+        for group in keys.chunks(LOOK_AHEAD) {
+            let start = found.len();
+            self.read(source.snode(), |pages, contents| {
+                found.truncate(start);
+                contents.edges.prefetch_nodes(pages, source, etype, group.iter().map(|(key, _)| *key));
+                for (key, bytes) in group {
+                    let edge = contents.edges.find(pages, source, etype, *key, |to| {
+                        begins_with_key(pages, &self.pool.table, to, bytes)
+                    })?;
+                    found.push(edge.map_or(NONE, |(_, to)| to));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+}

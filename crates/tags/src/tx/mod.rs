@@ -1,0 +1,388 @@
+//! Transactions.
+//!
+//! A transaction takes the lock of each s-node that it reads or changes and keeps it to its end, so transactions are
+//! serialisable and those on different s-nodes run and commit in parallel. New nodes are written into their pages at
+//! once; edges stay in the transaction's [`write_set`] until the [`commit`].
+
+pub(crate) mod apply;
+mod commit;
+mod edges;
+pub(crate) mod locks;
+pub(crate) mod write_set;
+
+use crate::error::{Error, Result};
+use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, class_of, run_pages, write_header};
+use crate::options::Durability;
+use crate::pages::desc::{Desc, PageKind};
+use crate::partition::{NodePlace, Which, find_node, node_header};
+use crate::store::Store;
+use crate::sys::aligned::AlignedBuf;
+use locks::TxId;
+use std::io::IoSlice;
+use weft_core::checksum::crc32c;
+use write_set::WriteSet;
+
+/// Bytes of a large node that are written by one call.
+const RUN_WRITE_BYTES: usize = 1 << 20;
+
+/// A transaction. Dropping it aborts it.
+pub struct Transaction<'s> {
+    store: &'s Store,
+    id: TxId,
+    held: Vec<SnodeId>,
+    set: WriteSet,
+    durability: Durability,
+    savepoints: Vec<usize>,
+    known_types: edges::KnownTypes,
+    ended: bool,
+}
+
+/// A place in a transaction to come back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Savepoint {
+    tx: TxId,
+    depth: usize,
+    mark: usize,
+}
+
+/// An edge out of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Edge {
+    /// Its type.
+    pub etype: EdgeType,
+    /// Its number, for types of [`InfoForm::Number`]; for keys, which the destination's data begins with, `None`.
+    pub number: Option<u64>,
+    /// The destination.
+    pub to: NodeId,
+}
+
+impl<'s> Transaction<'s> {
+    pub(crate) fn new(store: &'s Store, id: TxId) -> Transaction<'s> {
+        let durability = Store::default_durability();
+        let (held, savepoints) = (Vec::new(), Vec::new());
+        let known_types = edges::KnownTypes::default();
+        Transaction {
+            store,
+            id,
+            held,
+            set: WriteSet::default(),
+            durability,
+            savepoints,
+            known_types,
+            ended: false,
+        }
+    }
+
+    /// Says when the commit is durable; [`Durability::Sync`] unless said.
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Takes the lock of an s-node, unless it is held.
+    pub(crate) fn hold(&mut self, snode: SnodeId) -> Result<()> {
+        if self.held.contains(&snode) {
+            return Ok(());
+        }
+        self.store.partition(snode)?;
+        self.store.locks.take(self.id, snode)?;
+        self.held.push(snode);
+        Ok(())
+    }
+
+    fn hold_node(&mut self, node: NodeId) -> Result<()> {
+        self.hold(node.snode()).map_err(|error| match error {
+            Error::NoSuchSnode(_) => Error::NoSuchNode(node),
+            error => error,
+        })
+    }
+
+    /// Makes a node in an s-node. It becomes visible with the commit, if an edge leads to it or out of it then.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`], [`Error::TooLarge`], [`Error::Full`], [`Error::CacheFull`], [`Error::Deadlock`].
+    pub fn create_node(&mut self, snode: SnodeId, kind: NodeType, data: &[u8]) -> Result<NodeId> {
+        self.create_node_of(snode, kind, &[data])
+    }
+
+    /// As [`Transaction::create_node`], of data in pieces.
+    pub(crate) fn create_node_of(
+        &mut self,
+        snode: SnodeId,
+        kind: NodeType,
+        pieces: &[&[u8]],
+    ) -> Result<NodeId> {
+        self.hold(snode)?;
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        let node = match class_of(len) {
+            Some(class) => self.create_small(snode, kind, class, len, pieces),
+            None => self.create_large(snode, kind, len, pieces),
+        }?;
+        self.set.create(node);
+        Ok(node)
+    }
+
+    fn create_small(
+        &mut self,
+        snode: SnodeId,
+        kind: NodeType,
+        class: u8,
+        len: usize,
+        pieces: &[&[u8]],
+    ) -> Result<NodeId> {
+        let store = self.store;
+        let partition = store.partition(snode)?;
+        let attempt = || {
+            store.write(&mut partition.write(), |pages, contents| {
+                let node = contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?;
+                let out = &mut pages.bytes_mut(node.page().unwrap_or(0))?[node.offset()..];
+                fill(out, kind, len, pieces);
+                Ok(node)
+            })
+        };
+        match attempt() {
+            // The cache is full of pages that this transaction, or others, have filled: they can be written now.
+            Err(Error::CacheFull { .. }) => {
+                store.checkpoint()?;
+                attempt()
+            }
+            result => result,
+        }
+    }
+
+    /// Makes a node with pages of its own. They go to the medium at once, past the cache.
+    fn create_large(
+        &mut self,
+        snode: SnodeId,
+        kind: NodeType,
+        len: usize,
+        pieces: &[&[u8]],
+    ) -> Result<NodeId> {
+        if len > NODE_BYTES_MAX {
+            return Err(Error::TooLarge { what: "a node", bytes: len as u64, max: NODE_BYTES_MAX as u64 });
+        }
+        let store = self.store;
+        let pages = run_pages(len);
+        let mut out = AlignedBuf::zeroed(pages as usize * PAGE_BYTES);
+        fill(&mut out, kind, len, pieces);
+        // The gate keeps checkpoints away until the descriptors say where the pages are.
+        let _gate = store.gate.read();
+        let head = store.data_numbers.lock().take(pages).ok_or(Error::Full { what: "page numbers" })?;
+        let mut done = 0;
+        while done < pages {
+            let wanted = (pages - done).min((RUN_WRITE_BYTES / PAGE_BYTES) as u32);
+            let written = store.space.lock().take(u64::from(wanted), &*store.medium).and_then(|run| {
+                let bytes = &out[done as usize * PAGE_BYTES..][..run.blocks as usize * PAGE_BYTES];
+                store.medium.write(run.block, &[IoSlice::new(bytes)]).map_err(|source| Error::Io {
+                    what: "write a node",
+                    block: run.block,
+                    source,
+                })?;
+                Ok((run, bytes))
+            });
+            let (run, bytes) = match written {
+                Ok(written) => written,
+                Err(error) => {
+                    self.give_up_run(head, pages, done);
+                    return Err(error);
+                }
+            };
+            for (page, (block, bytes)) in
+                (head + done..).zip((run.block..).zip(bytes.chunks_exact(PAGE_BYTES)))
+            {
+                let (kind, body) = if page == head {
+                    (PageKind::RunHead, [u64::from(pages), 0, 0, 0])
+                } else {
+                    (PageKind::RunTail, [u64::from(page - head), 0, 0, 0])
+                };
+                let desc = Desc { kind, snode: snode.0, crc: crc32c(bytes), block, body, ..Desc::default() };
+                store.pool.table.set(page, desc);
+            }
+            done += run.blocks as u32;
+        }
+        let mut leaves = store.leaves.lock();
+        (head..head + pages).for_each(|page| leaves.touch(page));
+        Ok(NodeId::at(snode, head, 0))
+    }
+
+    fn give_up_run(&self, head: u32, pages: u32, written: u32) {
+        for page in head..head + written {
+            let block = self.store.pool.table.describe(page).block;
+            self.store.pool.drop_page(page);
+            self.store.space.lock().release(block, 1);
+        }
+        self.store.data_numbers.lock().give_back(head, pages);
+    }
+
+    fn which(&self, node: NodeId) -> Which {
+        if self.set.touched(node).created { Which::Reserved } else { Which::Committed }
+    }
+
+    fn place(&mut self, node: NodeId) -> Result<NodePlace> {
+        self.hold_node(node)?;
+        find_node(&self.store.pool.table, node, self.which(node))
+    }
+
+    /// The data of a node.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Deadlock`], and what reading the medium gives.
+    pub fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+        self.place(node)?;
+        if let Some(bytes) = self.set.updates.get(&node) {
+            let found = crate::layout::node::read_header(bytes).0;
+            if found != kind.0 {
+                return Err(Error::wrong_type(node, found, kind));
+            }
+            return Ok(bytes[NODE_HEADER..].to_vec());
+        }
+        self.store.read_committed(node, kind, self.which(node))
+    }
+
+    /// Gives a node new data. It has to fit the room that the node was made with; a destination of edges by key keeps
+    /// its key.
+    ///
+    /// # Errors
+    /// As [`Transaction::read_node`]; [`Error::TooLarge`].
+    pub fn update_node(&mut self, node: NodeId, kind: NodeType, data: &[u8]) -> Result<()> {
+        let place = self.place(node)?;
+        let before = self.read_node(node, kind)?;
+        if data.len() + NODE_HEADER > place.room {
+            let (bytes, max) = (data.len() as u64, (place.room - NODE_HEADER) as u64);
+            return Err(Error::TooLarge { what: "new data of a node", bytes, max });
+        }
+        if kind.is_keyed() && key_of(&before) != key_of(data) {
+            return Err(Error::KeyNotInNode(node));
+        }
+        let mut bytes = vec![0; NODE_HEADER];
+        write_header(&mut bytes, kind.0, data.len());
+        bytes.extend_from_slice(data);
+        self.set.update(node, bytes.into_boxed_slice());
+        Ok(())
+    }
+
+    /// Deletes a node, which has no edges any more. A node that loses its last edge goes with the commit anyway; this
+    /// says at once whether it has.
+    ///
+    /// # Errors
+    /// [`Error::HasEdges`]; [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Deadlock`].
+    pub fn delete_node(&mut self, node: NodeId, kind: NodeType) -> Result<()> {
+        let place = self.place(node)?;
+        let store = self.store;
+        let touched = self.set.touched(node);
+        let (found, ins, outs) = store.read(node.snode(), |pages, contents| {
+            let found = node_header(pages, node, place)?.0;
+            let ins = if touched.created { 0 } else { contents.count_of(pages, node)? };
+            let outs = if touched.created { 0 } else { contents.edges.all_of(pages, node)?.len() };
+            Ok((found, ins as i64, outs as i64))
+        })?;
+        if found != kind.0 {
+            return Err(Error::wrong_type(node, found, kind));
+        }
+        if ins + touched.ins > 0 || outs + touched.outs > 0 {
+            return Err(Error::HasEdges(node));
+        }
+        Ok(())
+    }
+
+    /// A place to come back to with [`Transaction::undo_to`]: a transaction within this one.
+    pub fn savepoint(&mut self) -> Savepoint {
+        let mark = self.set.savepoint();
+        self.savepoints.push(mark);
+        Savepoint { tx: self.id, depth: self.savepoints.len(), mark }
+    }
+
+    /// Undoes everything since a savepoint, which stays: the transaction within is aborted, and another may begin.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSavepoint`].
+    pub fn undo_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.keep_savepoints(savepoint, savepoint.depth)?;
+        for node in self.set.undo_to(savepoint.mark) {
+            let partition = self.store.partition(node.snode())?;
+            apply::take_back(self.store, &mut partition.write(), node)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a savepoint: what was done since becomes part of the transaction around it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSavepoint`].
+    pub fn forget(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.keep_savepoints(savepoint, savepoint.depth - 1)
+    }
+
+    fn keep_savepoints(&mut self, savepoint: Savepoint, depth: usize) -> Result<()> {
+        let known =
+            savepoint.tx == self.id && self.savepoints.get(savepoint.depth - 1) == Some(&savepoint.mark);
+        if !known {
+            return Err(Error::NoSuchSavepoint);
+        }
+        while self.savepoints.len() > depth {
+            self.savepoints.pop();
+            self.set.forget_savepoint();
+        }
+        Ok(())
+    }
+
+    /// Makes all changes visible, and durable as the transaction's [`Durability`] says. Returns the commit's number.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::CacheFull`], [`Error::Full`]: nothing has changed. [`Error::Io`],
+    /// [`Error::Stopped`]: whether the transaction is durable is known when the store is opened again.
+    pub fn commit(mut self) -> Result<u64> {
+        if self.set.is_empty() {
+            return Ok(self.store.journal.last());
+        }
+        let lsn = self.commit_changes()?;
+        self.ended = true;
+        self.release();
+        if self.durability == Durability::Sync {
+            self.store.journal.sync_to(lsn, &*self.store.medium)?;
+        }
+        Ok(lsn)
+    }
+
+    /// Forgets all changes.
+    pub fn abort(self) {}
+
+    fn release(&mut self) {
+        self.store.locks.release(&self.held);
+        self.held.clear();
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            for node in std::mem::take(&mut self.set.created) {
+                // A store that has stopped may have lost track of the node; it is reclaimed when the store is opened.
+                let taken = self
+                    .store
+                    .partition(node.snode())
+                    .and_then(|partition| apply::take_back(self.store, &mut partition.write(), node));
+                if let Err(error) = taken {
+                    tracing::debug!(%node, %error, "a node of an aborted transaction is left to recovery");
+                }
+            }
+        }
+        self.release();
+    }
+}
+
+/// The key that data begins with, and its length before it.
+fn key_of(data: &[u8]) -> Option<&[u8]> {
+    let len = data.first_chunk::<2>()?;
+    data.get(..2 + usize::from(u16::from_le_bytes(*len)))
+}
+
+fn fill(out: &mut [u8], kind: NodeType, len: usize, pieces: &[&[u8]]) {
+    write_header(out, kind.0, len);
+    let mut at = NODE_HEADER;
+    for piece in pieces {
+        out[at..at + piece.len()].copy_from_slice(piece);
+        at += piece.len();
+    }
+}

@@ -1,0 +1,246 @@
+//! What a transaction has changed and nobody else sees yet.
+//!
+//! Edges are kept here until the commit; the data of new nodes is in its pages already, where no edge leads to it. An
+//! undo log, kept while there are savepoints, takes the set back to any of them.
+
+use crate::ids::{EdgeType, Info, NodeId};
+use hashbrown::HashTable;
+use rustc_hash::FxHashMap;
+
+/// No destination.
+pub(crate) const NONE: NodeId = NodeId(0);
+
+/// An edge that differs from the committed state, or did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub source: NodeId,
+    pub etype: EdgeType,
+    pub keyed: bool,
+    /// The number, or the key's hash.
+    pub key: u64,
+    info_at: u32,
+    info_len: u32,
+    /// The committed destination.
+    pub old: NodeId,
+    /// The destination in this transaction.
+    pub new: NodeId,
+}
+
+/// What a transaction did to a node's edges.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Touched {
+    pub created: bool,
+    /// In-edges more than committed.
+    pub ins: i64,
+    /// Out-edges more than committed.
+    pub outs: i64,
+}
+
+enum Undo {
+    Added,
+    Redirected(u32, NodeId),
+    Created(NodeId),
+    Touched(NodeId, Touched),
+    Updated(NodeId, Option<Box<[u8]>>),
+}
+
+/// The changes of a transaction.
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    pub(crate) changes: Vec<Change>,
+    index: HashTable<u32>,
+    infos: Vec<u8>,
+    pub(crate) nodes: FxHashMap<NodeId, Touched>,
+    pub(crate) created: Vec<NodeId>,
+    /// New data of committed nodes, header included.
+    pub(crate) updates: FxHashMap<NodeId, Box<[u8]>>,
+    undo: Vec<Undo>,
+    savepoints: usize,
+}
+
+/// What identifies an edge.
+#[derive(Clone, Copy)]
+pub(crate) struct EdgeKey<'a> {
+    pub source: NodeId,
+    pub etype: EdgeType,
+    pub key: u64,
+    pub info: Info<'a>,
+}
+
+impl EdgeKey<'_> {
+    #[inline]
+    fn hash(&self) -> u64 {
+        // Only the transaction's own table is at stake; keys come hashed with the secret already.
+        let mixed = self.key ^ self.source.0.rotate_left(32) ^ u64::from(self.etype.0).rotate_left(17);
+        let product = u128::from(mixed ^ 0x9e37_79b9_7f4a_7c15) * 0xbf58_476d_1ce4_e5b9;
+        (product >> 64) as u64 ^ product as u64
+    }
+}
+
+impl WriteSet {
+    /// Whether nothing was changed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.created.is_empty() && self.updates.is_empty()
+    }
+
+    /// Makes room for so many edges at once.
+    pub(crate) fn reserve(&mut self, edges: usize) {
+        self.changes.reserve(edges);
+        self.created.reserve(edges);
+        self.nodes.reserve(2 * edges);
+    }
+
+    fn info_of(&self, change: &Change) -> &[u8] {
+        &self.infos[change.info_at as usize..(change.info_at + change.info_len) as usize]
+    }
+
+    /// The change of an edge, if this transaction has touched it.
+    #[inline]
+    pub(crate) fn change(&self, edge: &EdgeKey<'_>) -> Option<usize> {
+        let found = self.index.find(edge.hash(), |at| {
+            let change = &self.changes[*at as usize];
+            (change.source, change.etype, change.key) == (edge.source, edge.etype, edge.key)
+                && match edge.info {
+                    Info::Number(_) => true,
+                    Info::Key(key) => self.info_of(change) == key,
+                }
+        });
+        found.map(|at| *at as usize)
+    }
+
+    /// Leads an edge to `new`, from `old` in the committed state when it was not touched before.
+    #[inline]
+    pub(crate) fn set_edge(&mut self, edge: &EdgeKey<'_>, touched: Option<usize>, old: NodeId, new: NodeId) {
+        let before = match touched {
+            Some(at) => {
+                let before = std::mem::replace(&mut self.changes[at].new, new);
+                if self.savepoints > 0 {
+                    self.undo.push(Undo::Redirected(at as u32, before));
+                }
+                before
+            }
+            None => {
+                let info_at = self.infos.len() as u32;
+                let keyed = match edge.info {
+                    Info::Number(_) => false,
+                    Info::Key(key) => {
+                        self.infos.extend_from_slice(key);
+                        true
+                    }
+                };
+                let info_len = self.infos.len() as u32 - info_at;
+                let EdgeKey { source, etype, key, .. } = *edge;
+                let at = self.changes.len() as u32;
+                self.changes.push(Change { source, etype, keyed, key, info_at, info_len, old, new });
+                let (changes, infos) = (&self.changes, &self.infos);
+                self.index.insert_unique(edge.hash(), at, |at| rehash(&changes[*at as usize], infos));
+                if self.savepoints > 0 {
+                    self.undo.push(Undo::Added);
+                }
+                old
+            }
+        };
+        if before == new {
+            return;
+        }
+        let outs = i64::from(new != NONE) - i64::from(before != NONE);
+        if outs != 0 {
+            self.touch(edge.source, 0, outs);
+        }
+        if before != NONE {
+            self.touch(before, -1, 0);
+        }
+        if new != NONE {
+            self.touch(new, 1, 0);
+        }
+    }
+
+    fn touch(&mut self, node: NodeId, ins: i64, outs: i64) {
+        let touched = self.nodes.entry(node).or_default();
+        if self.savepoints > 0 {
+            self.undo.push(Undo::Touched(node, *touched));
+        }
+        touched.ins += ins;
+        touched.outs += outs;
+    }
+
+    /// Notes a node that this transaction has made.
+    pub(crate) fn create(&mut self, node: NodeId) {
+        self.created.push(node);
+        self.nodes.insert(node, Touched { created: true, ins: 0, outs: 0 });
+        if self.savepoints > 0 {
+            self.undo.push(Undo::Created(node));
+        }
+    }
+
+    /// What this transaction did to a node's edges.
+    pub(crate) fn touched(&self, node: NodeId) -> Touched {
+        self.nodes.get(&node).copied().unwrap_or_default()
+    }
+
+    /// Keeps new data of a committed node.
+    pub(crate) fn update(&mut self, node: NodeId, bytes: Box<[u8]>) {
+        let before = self.updates.insert(node, bytes);
+        if self.savepoints > 0 {
+            self.undo.push(Undo::Updated(node, before));
+        }
+    }
+
+    /// Begins to keep the undo log, and returns the place to come back to.
+    pub(crate) fn savepoint(&mut self) -> usize {
+        self.savepoints += 1;
+        self.undo.len()
+    }
+
+    /// Goes back to a place, and returns the nodes that were made since.
+    pub(crate) fn undo_to(&mut self, mark: usize) -> Vec<NodeId> {
+        let mut gone = Vec::new();
+        while self.undo.len() > mark {
+            match self.undo.pop() {
+                Some(Undo::Added) => {
+                    let Some(change) = self.changes.pop() else { continue };
+                    let hash = rehash(&change, &self.infos);
+                    let at = self.changes.len() as u32;
+                    if let Ok(entry) = self.index.find_entry(hash, |found| *found == at) {
+                        entry.remove();
+                    }
+                    self.infos.truncate(change.info_at as usize);
+                }
+                Some(Undo::Redirected(at, before)) => self.changes[at as usize].new = before,
+                Some(Undo::Created(node)) => {
+                    self.created.pop();
+                    self.nodes.remove(&node);
+                    gone.push(node);
+                }
+                Some(Undo::Touched(node, before)) => {
+                    self.nodes.insert(node, before);
+                }
+                Some(Undo::Updated(node, before)) => {
+                    match before {
+                        Some(bytes) => self.updates.insert(node, bytes),
+                        None => self.updates.remove(&node),
+                    };
+                }
+                None => break,
+            }
+        }
+        gone
+    }
+
+    /// Forgets the innermost savepoint. Without any the undo log is not needed.
+    pub(crate) fn forget_savepoint(&mut self) {
+        self.savepoints -= 1;
+        if self.savepoints == 0 {
+            self.undo.clear();
+        }
+    }
+}
+
+fn rehash(change: &Change, infos: &[u8]) -> u64 {
+    let info = if change.keyed {
+        Info::Key(&infos[change.info_at as usize..(change.info_at + change.info_len) as usize])
+    } else {
+        Info::Number(change.key)
+    };
+    EdgeKey { source: change.source, etype: change.etype, key: change.key, info }.hash()
+}

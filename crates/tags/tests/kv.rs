@@ -1,0 +1,111 @@
+//! The key-value store: what is put is there, on media of every kind, with a cache smaller than the data.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use weft_tags::{Durability, FileStore, Kv, KvChange, MemoryStore, Options, ReadPath, SnodeId, Store};
+
+fn key(n: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    key[8..].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+fn check(store: &Store) {
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn pairs_are_put_replaced_deleted_and_counted() {
+    let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    kv.put(b"a", b"1").unwrap();
+    kv.put(b"a", b"2").unwrap();
+    kv.put(b"", b"empty key").unwrap();
+    kv.put(b"empty value", b"").unwrap();
+    kv.put(&[7; 5000], &[8; 100_000]).unwrap();
+    assert_eq!(kv.get(b"a").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(kv.get(b"").unwrap().as_deref(), Some(&b"empty key"[..]));
+    assert_eq!(kv.get(b"empty value").unwrap().as_deref(), Some(&b""[..]));
+    assert_eq!(kv.get(&[7; 5000]).unwrap(), Some(vec![8; 100_000]));
+    assert_eq!((kv.get(b"b").unwrap(), kv.get(&[7; 4999]).unwrap()), (None, None));
+    assert_eq!(kv.count().unwrap(), 4);
+    // Within a batch later changes see earlier ones.
+    let batch = [
+        KvChange::Put(b"x", b"1"),
+        KvChange::Delete(b"x"),
+        KvChange::Put(b"x", b"3"),
+        KvChange::Delete(b"y"),
+    ];
+    assert_eq!(kv.change(&batch).unwrap(), 1);
+    assert_eq!(kv.get(b"x").unwrap().as_deref(), Some(&b"3"[..]));
+    assert!(kv.delete(b"a").unwrap() && !kv.delete(b"a").unwrap());
+    assert!(kv.put(&[0; 70_000], b"").is_err());
+    assert!(kv.compare_and_swap(b"x", Some(b"3"), Some(b"4")).unwrap());
+    assert!(!kv.compare_and_swap(b"x", Some(b"3"), None).unwrap());
+    assert!(kv.compare_and_swap(b"new", None, Some(b"5")).unwrap());
+    assert!(kv.compare_and_swap(b"x", Some(b"4"), None).unwrap());
+    assert_eq!((kv.get(b"x").unwrap(), kv.count().unwrap()), (None, 4));
+    check(&store);
+}
+
+fn fill_and_empty(store: Store, reopen: &dyn Fn() -> Store) {
+    let pairs = 30_000u64;
+    let value = |n: u64| vec![n as u8; 20 + (n % 90) as usize];
+    let mut kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    kv.durability(Durability::None);
+    for batch in (0..pairs).step_by(1000) {
+        let owned: Vec<_> = (batch..batch + 1000).map(|n| (key(n), value(n))).collect();
+        let changes: Vec<_> = owned.iter().map(|(key, value)| KvChange::Put(key, value)).collect();
+        assert_eq!(kv.change(&changes).unwrap(), 0);
+    }
+    store.sync().unwrap();
+    drop(store);
+    let store = reopen();
+    assert!(store.report().recovered_commits > 0);
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    let keys: Vec<_> = (0..pairs + 10).map(|n| key((n * 7919) % (pairs + 10))).collect();
+    let wanted: HashMap<_, _> = (0..pairs).map(|n| (key(n), value(n))).collect();
+    let mut seen = 0;
+    kv.get_many(&keys, |at, found| {
+        assert_eq!(found, wanted.get(&keys[at]).map(Vec::as_slice));
+        seen += 1;
+    })
+    .unwrap();
+    assert_eq!(seen, keys.len());
+    assert_eq!(kv.count().unwrap(), pairs);
+    check(&store);
+    for batch in (0..pairs).step_by(1000) {
+        let owned: Vec<_> = (batch..batch + 1000).map(|n| key((n * 7919) % pairs)).collect();
+        let changes: Vec<_> = owned.iter().map(|key| KvChange::Delete(key)).collect();
+        assert_eq!(kv.change(&changes).unwrap(), 1000);
+    }
+    assert_eq!(kv.count().unwrap(), 0);
+    check(&store);
+    store.checkpoint().unwrap();
+    let report = store.report();
+    assert!(report.data_pages < 10 && report.table_pages < 10, "all space is free again: {report:?}");
+    store.close().unwrap();
+    check(&reopen());
+}
+
+#[test]
+fn thousands_of_pairs_come_and_go_in_memory() {
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &Options::default()).unwrap();
+    fill_and_empty(store, &|| Store::open(Box::new(medium.clone()), &Options::default()).unwrap());
+}
+
+#[test]
+fn thousands_of_pairs_come_and_go_in_a_file_with_a_cache_smaller_than_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options = Options { cache_bytes: 2 << 20, ..Options::default() };
+    let store =
+        Store::create(Box::new(FileStore::create(&path, ReadPath::Kernel).unwrap()), &options).unwrap();
+    fill_and_empty(store, &|| {
+        Store::open(Box::new(FileStore::open(&path, ReadPath::Direct).unwrap()), &options).unwrap()
+    });
+}
