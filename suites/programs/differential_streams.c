@@ -166,6 +166,10 @@ static void op_stream(struct actor *a) {
       RECORDED(a, fflush(s.f), "fflush()");
       s.f = POINTER(a, freopen(q, mode, s.f), "freopen(%s, %s)", shown(a, q), mode);
       if (!s.f) return;
+      if (!fstat(fileno(s.f), &st) && S_ISDIR(st.st_mode)) {
+        RECORDED(a, fclose(s.f), "fclose(directory)");
+        return;
+      }
       s.last = NOTHING, s.readable = can_read(mode);
     }
   }

@@ -41,6 +41,13 @@ pub(crate) struct RemoteGrant {
     connection: Connection,
 }
 
+impl Drop for RemoteGrant {
+    /// Whoever attaches next finds the grant free; that the connection has ended, the server learns some time later.
+    fn drop(&mut self) {
+        let _ = self.connection.ask(&Request::Detach, |_| Ok(()));
+    }
+}
+
 #[derive(Debug)]
 struct Connection(Mutex<UnixStream>);
 

@@ -118,6 +118,10 @@ fn answer_to(
     answer: &mut Vec<u8>,
 ) -> Result<(), LevelError> {
     let attached = match &request {
+        Request::Detach => {
+            *grant = None;
+            return Ok(());
+        }
         Request::Attach { name } => Some(monitor.attach(name)?),
         Request::Allocate { name, bytes, over_provisioning_permille } => {
             let (name, bytes) = (name.clone(), *bytes);
@@ -152,7 +156,7 @@ fn answer_to(
         Request::Look { block } => wire::put_look(answer, grant.look(block)?),
         Request::FreeAt { block } => answer.put_u64(grant.free_at(block)?.0),
         Request::Sync => grant.sync()?,
-        Request::Attach { .. } | Request::Allocate { .. } => {}
+        Request::Attach { .. } | Request::Allocate { .. } | Request::Detach => {}
     }
     Ok(())
 }

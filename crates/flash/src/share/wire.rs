@@ -12,14 +12,40 @@ use weft_device::nand::Done;
 /// What a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Request {
-    Attach { name: String },
-    Allocate { name: String, bytes: u64, over_provisioning_permille: u32 },
-    Read { issued: Nanos, page: GrantPage, offset: u32, data: u32, oob: u32 },
-    Program { issued: Nanos, page: GrantPage, data: Vec<u8>, oob: Vec<u8> },
-    Erase { issued: Nanos, block: GrantBlock },
-    Look { block: GrantBlock },
-    FreeAt { block: GrantBlock },
+    Attach {
+        name: String,
+    },
+    Allocate {
+        name: String,
+        bytes: u64,
+        over_provisioning_permille: u32,
+    },
+    Read {
+        issued: Nanos,
+        page: GrantPage,
+        offset: u32,
+        data: u32,
+        oob: u32,
+    },
+    Program {
+        issued: Nanos,
+        page: GrantPage,
+        data: Vec<u8>,
+        oob: Vec<u8>,
+    },
+    Erase {
+        issued: Nanos,
+        block: GrantBlock,
+    },
+    Look {
+        block: GrantBlock,
+    },
+    FreeAt {
+        block: GrantBlock,
+    },
     Sync,
+    /// Gives the grant back, so that it is free when the answer comes.
+    Detach,
 }
 
 pub(super) fn send(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
@@ -86,6 +112,7 @@ impl Request {
                 put_page(&mut raw, block.page(0));
             }
             Request::Sync => raw.put_u8(8),
+            Request::Detach => raw.put_u8(9),
         }
         raw
     }
@@ -121,6 +148,7 @@ impl Request {
             6 => Request::Look { block: read_page(reader)?.block },
             7 => Request::FreeAt { block: read_page(reader)?.block },
             8 => Request::Sync,
+            9 => Request::Detach,
             _ => return Ok(None),
         }))
     }
