@@ -36,6 +36,15 @@ pub(crate) struct Leaves {
     pub stale: FxHashSet<u32>,
 }
 
+/// How long blocks are needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lifetime {
+    /// A superblock will lead to them.
+    Durable,
+    /// Only memory leads to them until the next checkpoint.
+    Scratch,
+}
+
 impl Leaves {
     /// Notes that the descriptor of `page` has changed.
     pub(crate) fn touch(&mut self, page: u32) {
@@ -65,17 +74,7 @@ impl Store {
         let guards: Vec<RwLockWriteGuard<'_, Partition>> =
             partitions.iter().map(|partition| partition.write()).collect();
         let mut leaves = self.leaves.lock();
-        let dirty = self.pool.dirty_pages();
-        let mut by_owner: FxHashMap<u16, Vec<u32>> = FxHashMap::default();
-        for page in &dirty {
-            leaves.touch(*page);
-            by_owner.entry(self.pool.table.load(*page).owner()).or_default().push(*page);
-        }
-        for guard in &guards {
-            if let Some(pages) = by_owner.remove(&guard.snode.0) {
-                self.write_pages(guard, &pages)?;
-            }
-        }
+        let pages = self.write_dirty(&guards, &mut leaves, Lifetime::Durable)?;
         drop(guards);
         let list = self.write_leaves(&mut leaves)?;
         let catalog = self.write_blob(&self.catalog.read().encode())?;
@@ -96,8 +95,42 @@ impl Store {
         space.settle();
         *superblock = next;
         self.journal.restart(next.epoch);
-        tracing::debug!(epoch = next.epoch, pages = dirty.len(), "checkpoint");
+        tracing::debug!(epoch = next.epoch, pages, "checkpoint");
         Ok(())
+    }
+
+    /// Writes the changed pages to blocks that only memory refers to, so that their frames can be taken away.
+    ///
+    /// For a replay: the checkpoint before and the journal stay what recovery begins with until the replay is done. The
+    /// caller has claimed the blocks that the rest of the journal speaks of.
+    pub(crate) fn write_back(&self) -> Result<()> {
+        let partitions: Vec<_> = self.partitions.read().values().cloned().collect();
+        let guards: Vec<RwLockWriteGuard<'_, Partition>> =
+            partitions.iter().map(|partition| partition.write()).collect();
+        let pages = self.write_dirty(&guards, &mut self.leaves.lock(), Lifetime::Scratch)?;
+        tracing::debug!(pages, "pages written back during a replay");
+        Ok(())
+    }
+
+    /// Writes all changed pages to new blocks; how many there were.
+    fn write_dirty(
+        &self,
+        guards: &[RwLockWriteGuard<'_, Partition>],
+        leaves: &mut Leaves,
+        lifetime: Lifetime,
+    ) -> Result<usize> {
+        let dirty = self.pool.dirty_pages();
+        let mut by_owner: FxHashMap<u16, Vec<u32>> = FxHashMap::default();
+        for page in &dirty {
+            leaves.touch(*page);
+            by_owner.entry(self.pool.table.load(*page).owner()).or_default().push(*page);
+        }
+        for guard in guards {
+            if let Some(pages) = by_owner.remove(&guard.snode.0) {
+                self.write_pages(guard, &pages, lifetime)?;
+            }
+        }
+        Ok(dirty.len())
     }
 
     fn sync_medium(&self) -> Result<()> {
@@ -121,12 +154,15 @@ impl Store {
     }
 
     /// Writes dirty pages of one s-node to new blocks.
-    fn write_pages(&self, partition: &Partition, pages: &[u32]) -> Result<()> {
+    fn write_pages(&self, partition: &Partition, pages: &[u32], lifetime: Lifetime) -> Result<()> {
         let mut rest = pages;
         while !rest.is_empty() {
             let run = self.space.lock().take(rest.len().min(WRITE_PAGES) as u64, &*self.medium)?;
             let (now, later) = rest.split_at(run.blocks as usize);
             self.write_run(partition, now, run)?;
+            if lifetime == Lifetime::Scratch {
+                self.space.lock().mark_scratch(run);
+            }
             rest = later;
         }
         Ok(())

@@ -150,6 +150,12 @@ pub(crate) fn visit_data<'p>(
     len: usize,
     mut visit: impl FnMut(&'p [u8]),
 ) -> Step<()> {
+    let max = pages.step_pages() * PAGE_BYTES;
+    if len > max {
+        // Its pages would drive each other out of the cache for ever.
+        let (bytes, max) = (len as u64, max as u64);
+        return Err(Error::TooLarge { what: "a node to be read with this cache", bytes, max }.into());
+    }
     let (mut page, mut at, mut left) = (place.page, place.offset + NODE_HEADER, len);
     while left > 0 {
         let take = left.min(PAGE_BYTES - at);

@@ -175,8 +175,12 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
             );
             break;
         }
-        crate::replay::apply(&store, entries)?;
+        crate::replay::claim_blocks(&store, entries)?;
         replayed += 1;
+    }
+    // Only now, with every block known that the journal needs, may the replay write.
+    for record in &records[..replayed] {
+        crate::replay::apply(&store, &area[record.entries.clone()])?;
     }
     // Records of this epoch beyond the end, of commits that did not become durable, must not follow those to come.
     let is_stale = records.len() > replayed || has_record_beyond(&area, sb.epoch, &records);

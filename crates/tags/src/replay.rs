@@ -14,6 +14,9 @@ use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
 use weft_core::checksum::crc32c;
 
+/// Bytes of a node that are changed before the cache is looked at again.
+const PIECE_BYTES: usize = 16 * PAGE_BYTES;
+
 /// Whether all pages that a record speaks of are on the medium.
 pub(crate) fn is_whole(store: &Store, entries: &[u8]) -> Result<bool> {
     let mut reader = RecordReader::new(entries);
@@ -35,17 +38,32 @@ pub(crate) fn is_whole(store: &Store, entries: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
+/// Takes the blocks that a record's pages are in, before anything is written: none of them may be given out for what
+/// the replay writes back before it comes to the record.
+pub(crate) fn claim_blocks(store: &Store, entries: &[u8]) -> Result<()> {
+    let mut reader = RecordReader::new(entries);
+    while let Some(entry) = reader.next()? {
+        if let Entry::Page { desc, .. } = entry {
+            let run = Run { block: desc.block, blocks: 1 };
+            store.space.lock().claim(run, "page in the journal")?;
+        }
+    }
+    Ok(())
+}
+
 /// Applies a record.
 pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
     let mut reader = RecordReader::new(entries);
     while let Some(entry) = reader.next()? {
-        if store.pool.dirty() > store.pool.capacity() / 2 {
-            // A cache smaller than the one that the journal was written with: the replay goes on with what it can keep.
-            store.pool.make_room()?;
-        }
+        keep_room(store)?;
         apply_entry(store, entry)?;
     }
     Ok(())
+}
+
+/// Keeps half of the cache free of changes: it may be smaller than the one that the journal was written with.
+fn keep_room(store: &Store) -> Result<()> {
+    if store.pool.dirty() > store.pool.capacity() / 2 { store.write_back() } else { Ok(()) }
 }
 
 fn strange(what: &str) -> Error {
@@ -60,7 +78,12 @@ fn apply_entry(store: &Store, entry: Entry<'_>) -> Result<()> {
         }
         Entry::Bytes { node, bytes } => {
             let partition = store.partition(node.snode())?;
-            apply::overwrite(store, &mut partition.write(), node, bytes)
+            // A large node may have more pages than the cache.
+            for (at, piece) in (0..).step_by(PIECE_BYTES).zip(bytes.chunks(PIECE_BYTES)) {
+                keep_room(store)?;
+                apply::overwrite(store, &mut partition.write(), node, at, piece)?;
+            }
+            Ok(())
         }
         Entry::Edge { source, etype, keyed, key, old, new } => {
             let partition = store.partition(source.snode())?;
@@ -102,10 +125,7 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
     store.partition(SnodeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
     store.data_numbers.lock().take_exactly(page, 1);
     let before = store.pool.table.describe(page);
-    let mut space = store.space.lock();
-    space.release(before.block, 1);
-    space.claim(Run { block: desc.block, blocks: 1 }, "page in the journal")?;
-    drop(space);
+    store.space.lock().release(before.block, 1);
     store.pool.drop_page(page);
     store.pool.table.set(page, desc);
     store.leaves.lock().touch(page);

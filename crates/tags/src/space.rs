@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::page_store::PageStore;
+use rustc_hash::FxHashSet;
 
 /// The file grows by at least so many blocks.
 const GROW_BLOCKS: u64 = 4096;
@@ -27,6 +28,8 @@ pub(crate) struct Space {
     cursor: u64,
     free: u64,
     released: Vec<Run>,
+    /// Blocks that nothing on the medium refers to, not even after a power cut now.
+    scratch: FxHashSet<u64>,
 }
 
 impl Space {
@@ -39,6 +42,7 @@ impl Space {
             cursor: 0,
             free: 0,
             released: Vec::new(),
+            scratch: FxHashSet::default(),
         };
         space.extend(end);
         space
@@ -82,14 +86,25 @@ impl Space {
         if block == 0 || blocks == 0 {
             return;
         }
+        if blocks == 1 && self.scratch.remove(&block) {
+            self.put_back(Run { block, blocks });
+            return;
+        }
         match self.released.last_mut() {
             Some(last) if last.block + last.blocks == block => last.blocks += blocks,
             _ => self.released.push(Run { block, blocks }),
         }
     }
 
+    /// Notes that only memory refers to these blocks until the next checkpoint. They are free as soon as they are
+    /// released, so that a replay that writes the same pages again and again needs room for them once.
+    pub(crate) fn mark_scratch(&mut self, run: Run) {
+        self.scratch.extend(run.block..run.block + run.blocks);
+    }
+
     /// A checkpoint is durable: what was released until then is free.
     pub(crate) fn settle(&mut self) {
+        self.scratch.clear();
         for run in std::mem::take(&mut self.released) {
             self.put_back(run);
         }
@@ -216,6 +231,23 @@ mod tests {
         assert!(space.take(1, &store).is_err());
         space.settle();
         assert_eq!(space.take(30, &store).unwrap(), Run { block: 12, blocks: 3 });
+    }
+
+    #[test]
+    fn a_block_that_only_memory_refers_to_is_free_at_once_and_only_until_a_checkpoint() {
+        let store = MemoryStore::new();
+        store.grow(64).unwrap();
+        let mut space = Space::new(64, 64);
+        let run = space.take(64, &store).unwrap();
+        space.mark_scratch(run);
+        space.release(7, 1);
+        assert_eq!(space.take(1, &store).unwrap(), Run { block: 7, blocks: 1 });
+        space.release(7, 1);
+        assert!(space.take(1, &store).is_err(), "what was taken again is not known to be scratch");
+        space.settle();
+        assert_eq!(space.take(1, &store).unwrap(), Run { block: 7, blocks: 1 });
+        space.release(8, 1);
+        assert!(space.take(1, &store).is_err(), "the checkpoint refers to it");
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub(crate) trait Pages {
 
     /// Asks the processor for the line of `offset` of the page, if the page is in memory; whether it is.
     fn prefetch(&self, page: u32, offset: usize) -> bool;
+
+    /// Pages that may be asked for in one step: all of them have to be in memory at once.
+    fn step_pages(&self) -> usize;
 }
 
 /// Shared access to the pages of one s-node.
@@ -149,6 +152,10 @@ impl Pages for PageReader<'_> {
     fn prefetch(&self, page: u32, offset: usize) -> bool {
         prefetch(self.pool, page, offset)
     }
+
+    fn step_pages(&self) -> usize {
+        self.pool.capacity() / 2
+    }
 }
 
 impl Pages for PageWriter<'_> {
@@ -161,5 +168,9 @@ impl Pages for PageWriter<'_> {
     #[inline]
     fn prefetch(&self, page: u32, offset: usize) -> bool {
         prefetch(self.pool, page, offset)
+    }
+
+    fn step_pages(&self) -> usize {
+        self.pool.capacity() / 2
     }
 }

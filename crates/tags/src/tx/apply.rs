@@ -117,14 +117,21 @@ fn release(
     Ok(())
 }
 
-/// Writes `bytes` over a committed node, from its header on.
-pub(crate) fn overwrite(store: &Store, partition: &mut Partition, node: NodeId, bytes: &[u8]) -> Result<()> {
+/// Writes `bytes` over a committed node, from `skip` bytes behind the beginning of its header on.
+pub(crate) fn overwrite(
+    store: &Store,
+    partition: &mut Partition,
+    node: NodeId,
+    skip: usize,
+    bytes: &[u8],
+) -> Result<()> {
     let place = find_node(&store.pool.table, node, Which::Committed)
         .map_err(|_| Error::damaged(format!("node {node} is to be changed and is not there")))?;
-    if bytes.len() > place.room {
-        return Err(Error::damaged(format!("node {node}: {} bytes do not fit", bytes.len())));
+    if skip + bytes.len() > place.room {
+        return Err(Error::damaged(format!("node {node}: {} bytes do not fit", skip + bytes.len())));
     }
-    let (mut page, mut at, mut done) = (place.page, place.offset, 0);
+    let start = place.offset + skip;
+    let (mut page, mut at, mut done) = (place.page + (start / PAGE_BYTES) as u32, start % PAGE_BYTES, 0);
     while done < bytes.len() {
         let take = (bytes.len() - done).min(PAGE_BYTES - at);
         store.write(partition, |pages, _| {

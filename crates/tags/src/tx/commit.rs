@@ -163,7 +163,9 @@ impl Transaction<'_> {
         };
         let changes = (self.set.changes.len() + self.set.nodes.len()) as u64;
         // Each change may touch a page of its own, but no more pages than there are, and those that splits add.
-        let touched = changes.min(tables + changes / 64) + self.set.updates.len() as u64 + 16;
+        let updated: u64 =
+            self.set.updates.values().map(|bytes| bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
+        let touched = changes.min(tables + changes / 64) + updated + 16;
         let room = (store.pool.capacity() as u64 * 7 / 8).saturating_sub(store.pool.dirty() as u64);
         if touched > room {
             return Err(Error::CacheFull { pages: store.pool.capacity() });
@@ -246,7 +248,7 @@ impl Transaction<'_> {
             if nodes.garbage.contains(node) {
                 continue;
             }
-            super::apply::overwrite(store, partition, *node, bytes)?;
+            super::apply::overwrite(store, partition, *node, 0, bytes)?;
             record.bytes(*node, bytes);
         }
         Ok(())
