@@ -1,0 +1,225 @@
+//! Power cuts at every few writes of a mixed workload: what opens is a committed state, none before the last that was
+//! said to be durable.
+
+#![allow(clippy::unwrap_used)]
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use weft_tags::{
+    Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
+    PageStore, PowerCutStore, SnodeId, Store,
+};
+
+const PLAIN: NodeType = NodeType(5);
+/// The pair that says which state this is.
+const MARK: &[u8] = b"state";
+
+fn options() -> Options {
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20 }
+}
+
+#[derive(Clone, Default)]
+struct State {
+    nodes: BTreeMap<NodeId, Vec<u8>>,
+    /// By source and number.
+    edges: BTreeMap<(NodeId, u64), NodeId>,
+    pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl State {
+    /// What a commit does: nodes without edges go.
+    fn collect(&mut self) {
+        let linked: BTreeSet<NodeId> =
+            self.edges.iter().flat_map(|((source, _), to)| [*source, *to]).collect();
+        self.nodes.retain(|node, _| linked.contains(node));
+    }
+}
+
+struct Log {
+    /// State n is the one with mark n.
+    states: Vec<State>,
+    /// The last one that was said to be durable.
+    durable: usize,
+}
+
+fn data(rng: &mut StdRng) -> Vec<u8> {
+    let bytes = match rng.random_range(0..20) {
+        0 => rng.random_range(4_000..20_000),
+        1..=4 => rng.random_range(500..3_000),
+        _ => rng.random_range(0..200),
+    };
+    vec![rng.random(); bytes]
+}
+
+/// A store with an empty state 0.
+fn created() -> Vec<u8> {
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    store.edge_type("n", InfoForm::Number).unwrap();
+    Kv::open(&store, SnodeId::FIRST, "pairs").unwrap().put(MARK, &0u64.to_le_bytes()).unwrap();
+    store.close().unwrap();
+    medium.to_bytes()
+}
+
+/// Runs transactions until the power fails.
+fn work(medium: &Arc<PowerCutStore>, seed: u64, log: &mut Log) -> Result<(), Error> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let store = Store::open(Box::new(medium.clone()), &options())?;
+    let etype = store.edge_type("n", InfoForm::Number)?;
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs")?;
+    let root = store.root(SnodeId::FIRST)?;
+    for _ in 0..60 {
+        let mut now = log.states.last().unwrap().clone();
+        let mut tx = store.begin();
+        let lazy = rng.random_bool(0.5);
+        if lazy {
+            tx.durability(Durability::None);
+        }
+        let mark = log.states.len() as u64;
+        kv.change_in(&mut tx, &[KvChange::Put(MARK, &mark.to_le_bytes())])?;
+        now.pairs.insert(MARK.to_vec(), mark.to_le_bytes().to_vec());
+        let mut saved = None;
+        for _ in 0..rng.random_range(1..25) {
+            let any = now.nodes.keys().copied().nth(rng.random_range(0..now.nodes.len().max(1)));
+            match rng.random_range(0..20) {
+                0..=6 => {
+                    let data = data(&mut rng);
+                    let node = tx.create_node(SnodeId::FIRST, PLAIN, &data)?;
+                    now.nodes.insert(node, data);
+                    // Some get no edge, and are gone with the commit.
+                    if rng.random_bool(0.9) {
+                        let source = any.filter(|_| rng.random_bool(0.5)).unwrap_or(root);
+                        let number = rng.random_range(0..60);
+                        tx.set_edge(source, etype, Info::Number(number), node)?;
+                        now.edges.insert((source, number), node);
+                    }
+                }
+                7..=9 => {
+                    if let Some(node) = any {
+                        let len = rng.random_range(0..=now.nodes[&node].len());
+                        let data = vec![rng.random(); len];
+                        tx.update_node(node, PLAIN, &data)?;
+                        now.nodes.insert(node, data);
+                    }
+                }
+                10..=13 => {
+                    let at = rng.random_range(0..now.edges.len().max(1));
+                    if let Some((edge, _)) = now.edges.clone().into_iter().nth(at) {
+                        tx.delete_edge(edge.0, etype, Info::Number(edge.1))?;
+                        now.edges.remove(&edge);
+                    }
+                }
+                14..=16 => {
+                    for _ in 0..rng.random_range(1..12) {
+                        let key = vec![rng.random_range(0..40u8)];
+                        if rng.random_bool(0.7) {
+                            let value = data(&mut rng);
+                            kv.change_in(&mut tx, &[KvChange::Put(&key, &value)])?;
+                            now.pairs.insert(key, value);
+                        } else {
+                            kv.change_in(&mut tx, &[KvChange::Delete(&key)])?;
+                            now.pairs.remove(&key);
+                        }
+                    }
+                }
+                17 => saved = Some((tx.savepoint(), now.clone())),
+                _ => {
+                    if let Some((savepoint, then)) = &saved {
+                        tx.undo_to(*savepoint)?;
+                        now = then.clone();
+                    }
+                }
+            }
+        }
+        if rng.random_bool(0.1) {
+            tx.abort();
+            continue;
+        }
+        now.collect();
+        // In the log before the commit: a cut in its midst may leave it or not.
+        log.states.push(now);
+        tx.commit()?;
+        if !lazy {
+            log.durable = log.states.len() - 1;
+        }
+        match rng.random_range(0..12) {
+            0 => {
+                store.checkpoint()?;
+                log.durable = log.states.len() - 1;
+            }
+            1 => {
+                store.sync()?;
+                log.durable = log.states.len() - 1;
+            }
+            _ => {}
+        }
+    }
+    store.close()?;
+    log.durable = log.states.len() - 1;
+    Ok(())
+}
+
+fn judge(medium: impl PageStore + 'static, log: &Log, case: &str) {
+    let store = Store::open(Box::new(medium), &options()).unwrap_or_else(|error| panic!("{case}: {error}"));
+    let etype: EdgeType = store.edge_type("n", InfoForm::Number).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    let mark = kv.get(MARK).unwrap().unwrap();
+    let mark = u64::from_le_bytes(mark.try_into().unwrap()) as usize;
+    assert!(mark >= log.durable, "{case}: state {mark} is there, {} was durable", log.durable);
+    let state = &log.states[mark];
+    for (node, data) in &state.nodes {
+        assert!(store.read_node(*node, PLAIN).unwrap() == *data, "{case}: node {node}");
+    }
+    for ((source, number), to) in &state.edges {
+        let found = store.edge(*source, etype, Info::Number(*number)).unwrap();
+        assert_eq!(found, Some(*to), "{case}");
+    }
+    for (key, value) in &state.pairs {
+        assert!(kv.get(key).unwrap().as_ref() == Some(value), "{case}: key {key:?}");
+    }
+    let report = store.check().unwrap();
+    assert_eq!(report.problems, Vec::<String>::new(), "{case}");
+    // Beside the state there are the root, the anchor and the edge between them.
+    let pairs = state.pairs.len();
+    let wanted = (state.nodes.len() + pairs + 2, state.edges.len() + pairs + 1);
+    assert_eq!((report.nodes as usize, report.edges as usize), wanted, "{case}: more than was committed");
+}
+
+fn log() -> Log {
+    let mut first = State::default();
+    first.pairs.insert(MARK.to_vec(), 0u64.to_le_bytes().to_vec());
+    Log { states: vec![first], durable: 0 }
+}
+
+#[test]
+fn after_a_power_cut_there_is_a_committed_state_and_none_before_the_last_durable_one() {
+    let image = created();
+    let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
+    let (seeds, step) = if campaign { (200, 1) } else { (6, 3) };
+    for seed in 0..seeds {
+        let medium = Arc::new(PowerCutStore::new(image.clone(), u64::MAX));
+        let mut all = log();
+        work(&medium, seed, &mut all).unwrap();
+        let operations = medium.operations();
+        assert!(operations > 60, "{operations}");
+        judge(medium, &all, "no cut");
+        for cut_at in (seed % step..operations).step_by(step as usize) {
+            let case = format!("seed {seed}, cut at {cut_at}");
+            let medium = Arc::new(PowerCutStore::new(image.clone(), cut_at));
+            let mut log = log();
+            let failed = work(&medium, seed, &mut log);
+            assert!(matches!(failed, Err(Error::Io { .. } | Error::Stopped)), "{case}: {failed:?}");
+            let left = medium.after_power_cut(seed << 32 | cut_at);
+            if cut_at % 2 == 0 {
+                judge(left, &log, &case);
+                continue;
+            }
+            // Power fails once more, during the recovery.
+            let again = Arc::new(PowerCutStore::new(left.to_bytes(), cut_at / 2 % 8));
+            drop(Store::open(Box::new(again.clone()), &options()));
+            judge(again.after_power_cut(cut_at), &log, &format!("{case}, and in the recovery"));
+        }
+    }
+}
