@@ -111,3 +111,26 @@ fn power_may_fail_during_a_replay_that_writes_back() {
         compare(&Store::open(Box::new(left), &options(64 << 20)).unwrap(), &crashed);
     }
 }
+
+#[test]
+fn a_transaction_of_about_the_journals_size_commits_or_is_refused() {
+    let options = Options { journal_bytes: 256 << 10, ..options(4 << 20) };
+    let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+    let etype = store.edge_type("n", InfoForm::Number).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let mut tx = store.begin();
+    let node = tx.create_node(SnodeId::FIRST, PLAIN, &vec![0; 300_000]).unwrap();
+    tx.create_edge(root, etype, Info::Number(0), node).unwrap();
+    tx.commit().unwrap();
+    let (mut committed, mut refused) = (0, 0);
+    for len in (245_000..262_000).step_by(500) {
+        let mut tx = store.begin();
+        tx.update_node(node, PLAIN, &vec![len as u8; len]).unwrap();
+        match tx.commit() {
+            Ok(_) => committed += 1,
+            Err(Error::TooLarge { .. }) => refused += 1,
+            Err(error) => panic!("{len} bytes: {error}"),
+        }
+    }
+    assert!(committed > 0 && refused > 0, "{committed} committed, {refused} refused");
+}

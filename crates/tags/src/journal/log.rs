@@ -58,9 +58,10 @@ impl Journal {
         Journal { state: Mutex::new(state), written: Condvar::new(), first_block, blocks }
     }
 
-    /// Bytes of a record that the area could hold if it were empty.
+    /// Bytes of a record that the area could hold if it were empty. Two blocks are kept back, as they are by who asks
+    /// for a checkpoint: a record that no checkpoint makes room for would be waited for in vain.
     pub(crate) fn capacity(&self) -> usize {
-        (self.blocks as usize).saturating_sub(1) * PAGE_BYTES - HEADER_BYTES
+        (self.blocks as usize).saturating_sub(2) * PAGE_BYTES - HEADER_BYTES
     }
 
     /// Bytes of the area that are taken.
