@@ -49,7 +49,12 @@ fn enter(client: &Client, file: FileRef, flags: c_int) -> Result<c_int, Errno> {
     let cloexec = flags & libc::O_CLOEXEC != 0;
     let made = placeholder::create(client.session(), file, cloexec).and_then(|fd| {
         // The kernel's answer to `poll` and `select`.
-        if flags & libc::O_PATH != 0 { placeholder::become_path(fd, cloexec) } else { Ok(fd) }
+        if flags & libc::O_PATH == 0 {
+            return Ok(fd);
+        }
+        placeholder::become_path(fd, cloexec).inspect_err(|_| {
+            let _ = weft_client::sys::close(fd);
+        })
     });
     let fd = match made {
         Ok(fd) => fd,

@@ -78,17 +78,13 @@ pub fn create_to_pass(server: u64, file: FileRef, secret: u64) -> Result<c_int, 
     unreadable
 }
 
-/// Makes the descriptor one for a path only (`O_PATH`), with the same number. It is closed when that fails.
+/// Makes the descriptor one for a path only (`O_PATH`), with the same number. When that fails it is what it was.
 pub fn become_path(fd: c_int, cloexec: bool) -> Result<c_int, Errno> {
     let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
-    let path = sys::open_again(fd, libc::O_PATH | libc::O_CLOEXEC).and_then(|path| {
-        let moved = sys::dup3(path, fd, cloexec);
-        let _ = weft_client::sys::close(path);
-        moved
-    });
-    path.inspect_err(|_| {
-        let _ = weft_client::sys::close(fd);
-    })
+    let path = sys::open_again(fd, libc::O_PATH | libc::O_CLOEXEC)?;
+    let moved = sys::dup3(path, fd, cloexec);
+    let _ = weft_client::sys::close(path);
+    moved
 }
 
 fn create_named(name: &Name, cloexec: bool) -> Result<c_int, Errno> {

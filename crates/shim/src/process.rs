@@ -243,11 +243,11 @@ pub fn set_cwd(new: Option<(FileRef, &[u8])>) -> Option<FileRef> {
         *turn = (*turn + 1) % CWD_SLOTS as u32;
         // SAFETY: the lock is held, and CWD has not named this slot for CWD_SLOTS - 1 changes.
         let slots = unsafe { &mut *CWD_STORE.0.get() };
-        if let Some(slot) = slots.get_mut(*turn as usize)
-            && let Some(place) = slot.path.get_mut(..path.len())
-        {
-            place.copy_from_slice(path);
-            slot.len = path.len();
+        if let Some(slot) = slots.get_mut(*turn as usize) {
+            // A directory can have a longer path, by a rename above it. Its reference is what counts: without one relative
+            // names would lead outside.
+            slot.len = path.len().min(slot.path.len());
+            slot.path.iter_mut().zip(path).for_each(|(place, byte)| *place = *byte);
             slot.file = file;
             CWD.store(*turn + 1, Release);
         }
@@ -388,6 +388,11 @@ fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool
         .filter(|client| client.socket() == inherited.unwrap_or(-1));
     let mut kept = [FileRef(0); INHERITED_MAX];
     let mut count = 0;
+    // The directory first, so that it has a place however many descriptors there are.
+    if let (Some(cwd), [place, ..]) = (cwd, kept.as_mut_slice()) {
+        *place = cwd;
+        count = 1;
+    }
     each_descriptor(|fd| {
         let mut shown = [0; 128];
         let Some((server, file)) = descriptor_name(fd, &mut shown).and_then(placeholder::parse) else {
@@ -405,10 +410,6 @@ fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool
         }
     });
     let Some(client) = client else { return false };
-    if let (Some(cwd), Some(place)) = (cwd, kept.get_mut(count)) {
-        *place = cwd;
-        count += 1;
-    }
     let retained = client.retain(kept.get(..count).unwrap_or(&[]));
     retained.is_ok() && cwd.is_some_and(|cwd| client.flags(cwd).is_ok())
 }

@@ -112,7 +112,7 @@ impl Inode {
             _ => (&self.atime_after_ns, changed),
         };
         if noted.load(Relaxed) <= known {
-            noted.store(now_ns().max(known + 1), Relaxed);
+            noted.store(now_ns().max(known.saturating_add(1)), Relaxed);
         }
     }
 }

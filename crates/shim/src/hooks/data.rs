@@ -460,7 +460,11 @@ fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int, len: size_t) -> R
     {
         return Err(libc::EBADF);
     }
-    let at = from_at.copied().unwrap_or(0);
+    let at = match (from_at, from) {
+        (Some(at), _) => *at,
+        (None, Some(file)) => client.seek(file, 0, libc::SEEK_CUR).unwrap_or(0) as off_t,
+        (None, None) => 0,
+    };
     if at < 0 || (at as u64).saturating_add(len as u64) > i64::MAX as u64 {
         return Err(libc::EINVAL);
     }
