@@ -103,6 +103,52 @@ fn processes_use_their_grants_at_once_and_what_a_killed_one_was_promised_is_ther
 }
 
 #[test]
+fn a_server_replaces_what_a_dead_one_left_and_nothing_else() {
+    let scratch = tempfile::tempdir().unwrap();
+    let monitor =
+        || Monitor::format(Arc::new(support::device(2, 2, 16, 8)), MonitorSetup::default()).unwrap();
+    let file = scratch.path().join("flash.img");
+    std::fs::write(&file, b"precious").unwrap();
+    assert!(matches!(MonitorServer::start(monitor(), &file), Err(LevelError::Connection(_))));
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+    let socket = scratch.path().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    drop(MonitorServer::start(monitor(), &socket).unwrap());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_server_whose_socket_is_gone_or_replaced_ends_and_leaves_the_other_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let socket = scratch.path().join("socket");
+    let start = || {
+        let device = Arc::new(support::device(2, 2, 16, 8));
+        MonitorServer::start(Monitor::format(device, MonitorSetup::default()).unwrap(), &socket).unwrap()
+    };
+    let first = start();
+    std::fs::remove_file(&socket).unwrap();
+    let second = start();
+    drop(first);
+    share::allocate(&socket, &request("raw", 1)).unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    drop(second);
+}
+
+#[test]
+fn a_page_that_is_far_too_long_is_refused_and_the_grant_still_works() {
+    let scratch = tempfile::tempdir().unwrap();
+    let socket = scratch.path().join("socket");
+    let device = Arc::new(support::device(2, 2, 16, 8));
+    let _server =
+        MonitorServer::start(Monitor::format(device, MonitorSetup::default()).unwrap(), &socket).unwrap();
+    let raw = RawLevel::new(share::allocate(&socket, &request("raw", 1)).unwrap());
+    let at = GrantBlock { channel: 0, lun: 0, block: 3 };
+    let refused = raw.page_write(T, at.page(0), &vec![5; 20 << 20], b"");
+    assert!(matches!(refused, Err(LevelError::WrongLength { .. })));
+    raw.page_write(T, at.page(0), &[5; 4096], b"").unwrap();
+}
+
+#[test]
 fn over_the_socket_each_level_works_and_refuses_as_in_one_process() {
     let scratch = tempfile::tempdir().unwrap();
     let socket = scratch.path().join("socket");

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 use weft_core::Nanos;
 use weft_core::codec::{Reader, Truncated};
 use weft_device::nand::Done;
@@ -33,6 +34,9 @@ fn connect(path: &Path, name: &str, request: &Request) -> Result<Grant, LevelErr
     Ok(Grant::remote(RemoteGrant { name: name.to_string(), geometry, connection }))
 }
 
+/// Longest wait for a server to take a grant back.
+const DETACH_WITHIN: Duration = Duration::from_secs(5);
+
 /// A grant whose monitor is in another process.
 #[derive(Debug)]
 pub(crate) struct RemoteGrant {
@@ -44,6 +48,9 @@ pub(crate) struct RemoteGrant {
 impl Drop for RemoteGrant {
     /// Whoever attaches next finds the grant free; that the connection has ended, the server learns some time later.
     fn drop(&mut self) {
+        // A server that does not answer is not waited for for ever.
+        let _ = self.connection.0.lock().set_read_timeout(Some(DETACH_WITHIN));
+        let _ = self.connection.0.lock().set_write_timeout(Some(DETACH_WITHIN));
         let _ = self.connection.ask(&Request::Detach, |_| Ok(()));
     }
 }
@@ -105,6 +112,15 @@ impl RemoteGrant {
         data: &[u8],
         oob: &[u8],
     ) -> Result<Done, LevelError> {
+        // Here already: the server does not take a frame of any length.
+        let lengths =
+            [("data", data, self.geometry.page_bytes), ("out-of-band", oob, self.geometry.oob_bytes)];
+        for (what, bytes, wanted) in lengths {
+            let (given, wanted) = (bytes.len(), wanted as usize);
+            if given > wanted {
+                return Err(LevelError::WrongLength { address: page, what, given, wanted });
+            }
+        }
         let request = Request::Program { issued, page, data: data.to_vec(), oob: oob.to_vec() };
         self.connection.ask(&request, wire::read_done)
     }

@@ -7,19 +7,28 @@ use crate::monitor::{GrantRequest, Monitor};
 use parking_lot::Mutex;
 use std::io;
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use weft_core::codec::WriteFields;
+
+/// Until a connection is accepted again when one could not be.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// A monitor that is served. Dropping it ends all connections and removes the socket.
 #[derive(Debug)]
 pub struct MonitorServer {
     path: PathBuf,
+    /// Device and inode of the socket that was made, which another server may have replaced since.
+    made: (u64, u64),
+    /// The listening socket, to end the wait for connections.
+    listening: UnixStream,
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -32,11 +41,11 @@ struct Shared {
 }
 
 impl MonitorServer {
-    /// Serves a monitor at a path. A socket there that nobody serves is replaced.
+    /// Serves a monitor at a path. A socket there that nobody serves is replaced, anything else is left alone and an error.
     pub fn start(monitor: Arc<Monitor>, path: &Path) -> Result<MonitorServer, LevelError> {
         let failed = |error: io::Error| LevelError::Connection(format!("{}: {error}", path.display()));
         let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(path).is_err() => {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
                 std::fs::remove_file(path).map_err(failed)?;
                 UnixListener::bind(path)
             }
@@ -44,19 +53,44 @@ impl MonitorServer {
         }
         .map_err(failed)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        let made = identity(path).map_err(failed)?;
+        // Shutting down is done alike with any socket, and only a stream's type offers it.
+        let listening = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(failed)?));
         let shared =
             Arc::new(Shared { monitor, ending: AtomicBool::new(false), connections: Mutex::default() });
         let accepting = shared.clone();
         let accepting = std::thread::spawn(move || accepting.accept(&listener));
-        Ok(MonitorServer { path: path.to_path_buf(), shared, accepting: Some(accepting) })
+        Ok(MonitorServer { path: path.to_path_buf(), made, listening, shared, accepting: Some(accepting) })
+    }
+}
+
+/// Whether a server that is gone left this socket. What is no socket, or does not answer for another reason, is somebody's.
+fn is_left_over(path: &Path) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let refused =
+        || UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    is_socket && refused()
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Tells the client that nobody answers any more, however its thread ends.
+struct Ending(UnixStream);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
 impl Drop for MonitorServer {
     fn drop(&mut self) {
         self.shared.ending.store(true, Release);
-        // Wakes the thread that accepts.
-        drop(UnixStream::connect(&self.path));
+        // Not by a connection: the path may be gone, or another server's.
+        let _ = self.listening.shutdown(Shutdown::Both);
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
@@ -64,7 +98,9 @@ impl Drop for MonitorServer {
             let _ = stream.shutdown(Shutdown::Both);
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
+        if identity(&self.path).is_ok_and(|found| found == self.made) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -74,23 +110,30 @@ impl Shared {
             if self.ending.load(Acquire) {
                 return;
             }
-            let accepted = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
-            let (ours, stream) = match accepted {
-                Ok(both) => both,
+            let accepted =
+                stream.and_then(|stream| Ok((stream.try_clone()?, Ending(stream.try_clone()?), stream)));
+            let (ours, ending, stream) = match accepted {
+                Ok(all) => all,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
+                    // Most often too many files are open; that passes, and not at once.
+                    std::thread::sleep(ACCEPT_AGAIN);
                     continue;
                 }
             };
             let monitor = self.monitor.clone();
-            let thread = std::thread::spawn(move || {
+            let thread = std::thread::Builder::new().spawn(move || {
+                let _ending = ending;
                 if let Err(error) = serve(&monitor, stream) {
                     tracing::warn!(%error, "a connection ended badly");
                 }
             });
             let mut connections = self.connections.lock();
             connections.retain(|(_, thread)| !thread.is_finished());
-            connections.push((ours, thread));
+            match thread {
+                Ok(thread) => connections.push((ours, thread)),
+                Err(error) => tracing::warn!(%error, "a connection could not be served"),
+            }
         }
     }
 }
