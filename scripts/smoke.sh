@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 weft=${WEFT:-target/release/weft}
+[ -n "${TMPDIR:-}" ] || mkdir -p target # builds may go elsewhere
 dir=$(mktemp -d "${TMPDIR:-$PWD/target}/weft-smoke.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM HUP
