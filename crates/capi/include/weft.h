@@ -151,6 +151,10 @@ int weft_attach_served(const char *socket, const char *name, weft_grant **out);
    Caller: The handle is open; the name ends with a zero byte. */
 int weft_release(const weft_monitor *monitor, const char *name);
 
+/* Gives flash back that another process's monitor gave, and that nobody is attached to.
+   Caller: Both texts end with a zero byte. */
+int weft_release_served(const char *socket, const char *name);
+
 /* Lets go of a grant that has not become a level.
    Caller: The handle is null or open. */
 void weft_grant_close(weft_grant *grant);

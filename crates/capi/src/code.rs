@@ -32,8 +32,11 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         | LevelError::NoSpare { .. }
         | LevelError::NoRoom { .. } => WEFT_ENOSPC,
         LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_) => WEFT_ENOENT,
-        LevelError::GrantExists(_) | LevelError::GrantInUse(_) => WEFT_EBUSY,
-        LevelError::WrongLength { .. } | LevelError::BadRequest(_) => WEFT_EINVAL,
+        LevelError::GrantExists(_)
+        | LevelError::GrantInUse(_)
+        | LevelError::Served(_)
+        | LevelError::TooManyConnections { .. } => WEFT_EBUSY,
+        LevelError::WrongLength { .. } | LevelError::BadRequest(_) | LevelError::InTheWay(_) => WEFT_EINVAL,
         LevelError::BlockRetired { .. }
         | LevelError::Unreadable { .. }
         | LevelError::PowerLost

@@ -188,6 +188,20 @@ pub unsafe extern "C" fn weft_release(monitor: *const WeftMonitor, name: *const 
     status(released())
 }
 
+/// Gives flash back that another process's monitor gave, and that nobody is attached to.
+///
+/// # Safety
+/// Both texts end with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_release_served(socket: *const c_char, name: *const c_char) -> i32 {
+    let released = || {
+        // SAFETY: the caller's promise.
+        let (socket, name) = unsafe { (text(socket, "socket")?, text(name, "name")?) };
+        share::release(Path::new(socket), name)
+    };
+    status(released())
+}
+
 /// Lets go of a grant that has not become a level.
 ///
 /// # Safety

@@ -22,7 +22,8 @@ const T: Nanos = Nanos(0);
 fn grant(device: OpenChannel, permille: u32, spares: u32) -> (Arc<OpenChannel>, Arc<Monitor>, Grant) {
     let device = Arc::new(device);
     let monitor = Monitor::format(device.clone(), MonitorSetup { spares_per_lun: spares }).unwrap();
-    let bytes = u64::from(monitor.free_luns()) * monitor.lun_bytes() * 1000 / (1000 + u64::from(permille));
+    let bytes =
+        u64::from(monitor.free_luns().unwrap()) * monitor.lun_bytes() * 1000 / (1000 + u64::from(permille));
     let request = GrantRequest { name: "a".into(), bytes, over_provisioning_permille: permille };
     let grant = monitor.allocate(&request).unwrap();
     (device, monitor, grant)

@@ -99,7 +99,7 @@ fn rig_on(device: OpenChannel, setup: MonitorSetup) -> Rig {
 impl Rig {
     /// From now on power is cut at every operation; the check gets the monitor as it was opened again.
     fn arm(&self, mut check: impl FnMut(&Arc<Monitor>, u64) + Send + 'static) {
-        let free = self.monitor.free_luns();
+        let free = self.monitor.free_luns().unwrap();
         let names = |monitor: &Monitor| -> Vec<(String, usize)> {
             monitor.grants().into_iter().map(|grant| (grant.name, grant.luns.len())).collect()
         };
@@ -108,7 +108,7 @@ impl Rig {
         self.cut.arm(1, move |device: OpenChannel, at| {
             let device = Arc::new(device);
             let monitor = Monitor::open(device.clone()).unwrap();
-            assert_eq!(monitor.free_luns(), free, "cut {at}: a LUN was leaked");
+            assert_eq!(monitor.free_luns().unwrap(), free, "cut {at}: a LUN was leaked");
             assert_eq!(names(&monitor), grants, "cut {at}");
             check(&monitor, at);
             device.verify_identity().unwrap();

@@ -7,6 +7,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -109,12 +110,52 @@ fn a_server_replaces_what_a_dead_one_left_and_nothing_else() {
         || Monitor::format(Arc::new(support::device(2, 2, 16, 8)), MonitorSetup::default()).unwrap();
     let file = scratch.path().join("flash.img");
     std::fs::write(&file, b"precious").unwrap();
-    assert!(matches!(MonitorServer::start(monitor(), &file), Err(LevelError::Connection(_))));
+    assert!(matches!(MonitorServer::start(monitor(), &file), Err(LevelError::InTheWay(_))));
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     let socket = scratch.path().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-    drop(MonitorServer::start(monitor(), &socket).unwrap());
+    let server = MonitorServer::start(monitor(), &socket).unwrap();
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(matches!(MonitorServer::start(monitor(), &socket), Err(LevelError::Served(_))));
+    drop(server);
     assert!(!socket.exists());
+}
+
+#[test]
+fn a_server_takes_so_many_connections_and_no_more_until_one_ends() {
+    let scratch = tempfile::tempdir().unwrap();
+    let socket = scratch.path().join("socket");
+    let device = Arc::new(support::device(2, 2, 16, 8));
+    let monitor = Monitor::format(device, MonitorSetup::default()).unwrap();
+    let _server = MonitorServer::start(monitor, &socket).unwrap();
+    let connect = || std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    let mut held: Vec<_> = (0..share::CONNECTIONS_MAX).map(|_| connect()).collect();
+    let refused = share::grants(&socket).unwrap_err();
+    assert!(refused.to_string().contains("takes no more"), "{refused}");
+    held.pop();
+    // The server notices the end of a connection when it reads from it.
+    let served = (0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        share::grants(&socket).is_ok()
+    });
+    assert!(served);
+}
+
+#[test]
+fn grants_are_listed_and_released_over_the_socket_when_nobody_has_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    let socket = scratch.path().join("socket");
+    let device = Arc::new(support::device(2, 2, 16, 8));
+    let monitor = Monitor::format(device, MonitorSetup::default()).unwrap();
+    let _server = MonitorServer::start(monitor.clone(), &socket).unwrap();
+    let grant = share::allocate(&socket, &request("a", 1)).unwrap();
+    assert_eq!(share::grants(&socket).unwrap(), monitor.grants());
+    assert!(matches!(share::release(&socket, "a"), Err(LevelError::GrantInUse(_))));
+    assert!(matches!(share::release(&socket, "b"), Err(LevelError::NoSuchGrant(_))));
+    drop(grant);
+    share::release(&socket, "a").unwrap();
+    assert!(share::grants(&socket).unwrap().is_empty());
+    assert_eq!(monitor.free_luns().unwrap(), 4);
 }
 
 #[test]
@@ -155,7 +196,7 @@ fn over_the_socket_each_level_works_and_refuses_as_in_one_process() {
     let device = Arc::new(support::device(2, 2, 16, 8));
     let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
     let _server = MonitorServer::start(monitor.clone(), &socket).unwrap();
-    assert!(matches!(MonitorServer::start(monitor.clone(), &socket), Err(LevelError::Connection(_))));
+    assert!(matches!(MonitorServer::start(monitor.clone(), &socket), Err(LevelError::Served(_))));
     assert!(matches!(share::attach(&socket, "x"), Err(LevelError::NoSuchGrant(_))));
     let raw = RawLevel::new(share::allocate(&socket, &request("raw", 1)).unwrap());
     assert!(matches!(share::attach(&socket, "raw"), Err(LevelError::GrantInUse(_))));

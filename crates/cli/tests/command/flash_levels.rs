@@ -119,7 +119,14 @@ fn a_served_monitor_gives_flash_to_programs_and_keeps_it_over_a_restart() {
     let other = share::allocate(&socket, &request("b")).unwrap();
     assert!(matches!(share::attach(&socket, "a"), Err(LevelError::GrantInUse(_))));
     bench.weft(&["flash", "wear", "f.img"]).failure().stderr(contains("in use"));
+    let listed = bench.json(&["flash", "grants", "--json", "f.img.sock"]);
+    assert_eq!(listed["grants"][1]["name"], "b");
+    assert_eq!(listed["grants"][1]["in_use"], true);
+    bench.weft(&["flash", "release", "f.img.sock", "b"]).failure().stderr(contains("in use"));
     drop((raw, other));
+    share::allocate(&socket, &request("c")).unwrap();
+    bench.weft(&["flash", "release", "f.img.sock", "c"]).success();
+    bench.weft(&["flash", "release", "f.img.sock", "c"]).failure().stderr(contains("no grant"));
     stop(child);
 
     let child = serve(&[]);
@@ -132,4 +139,9 @@ fn a_served_monitor_gives_flash_to_programs_and_keeps_it_over_a_restart() {
     let wear = bench.json(&["flash", "wear", "--json", "f.img"]);
     let grants = wear["luns"].as_array().unwrap().iter().filter_map(|lun| lun["grant"].as_str());
     assert_eq!(grants.collect::<Vec<_>>(), ["a", "b"]);
+    bench.weft(&["flash", "serve", "f.img", "--socket", "f.img"]).failure().stderr(contains("no socket"));
+    bench.weft(&["flash", "release", "f.img", "a"]).success();
+    assert!(bench.stdout(&["flash", "grants", "f.img"]).contains("b"));
+    bench.weft(&["flash", "release", "f.img", "b"]).success();
+    assert_eq!(bench.stdout(&["flash", "grants", "f.img"]), "no grants\n");
 }

@@ -1,6 +1,7 @@
 //! A directory with a volume in it, and the command.
 
 use assert_cmd::Command;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 /// What is not there after this long will not come.
@@ -50,14 +51,22 @@ impl Bench {
 
     /// Starts the command with these arguments.
     pub fn spawn(&self, args: &[&str]) -> std::process::Child {
-        std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"))
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"));
+        command
             .args(args)
             .current_dir(self.dir())
             .env("XDG_RUNTIME_DIR", self.dir())
             .env("WEFT_SHIM", shim())
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap()
+            .stdout(std::process::Stdio::piped());
+        // SAFETY: prctl only asks the kernel for a signal, which is allowed between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                // A test that fails leaves nobody behind who serves for ever.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            })
+        };
+        command.spawn().unwrap()
     }
 
     /// Standard output of a command that succeeds.

@@ -28,7 +28,7 @@ impl Monitor {
             return Err(LevelError::GrantExists(request.name.clone()));
         }
         let wanted = self.layout.luns_for(request);
-        let chosen = self.choose_luns(control.free_luns(&self.layout), wanted)?;
+        let chosen = self.choose_luns(control.free_luns(&*self.backend, &self.layout)?, wanted)?;
         let mut now = Nanos(0);
         let mut taken: Vec<Place> = Vec::new();
         let mut luns = Vec::new();
@@ -128,7 +128,7 @@ impl Monitor {
         let _no_swap = self.leveling.lock();
         let mut control = self.control.lock();
         let mut after = control.records.clone();
-        let row = after.grants.remove(&state.id);
+        let row = after.remove(state.id);
         control.replace(&*self.backend, &self.layout, after, Nanos(0))?;
         control.states.remove(&state.id);
         for place in row.iter().flat_map(|row| &row.luns).flat_map(|lun| &lun.places) {

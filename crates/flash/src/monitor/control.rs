@@ -134,14 +134,20 @@ impl Control {
     }
 
     /// LUNs that no grant has and that have enough good blocks for one.
-    pub fn free_luns(&self, layout: &Layout) -> Vec<u32> {
+    pub fn free_luns(&self, backend: &dyn Backend, layout: &Layout) -> Result<Vec<u32>, LevelError> {
         let mut taken = vec![false; layout.shape.luns() as usize];
         self.records.seats().for_each(|(_, row)| taken[row.home as usize] = true);
         if let Some(swap) = &self.records.swap {
             taken[swap.from as usize] = true;
             taken[swap.to as usize] = true;
         }
-        (0..layout.shape.luns()).filter(|lun| !taken[*lun as usize]).collect()
+        let mut free = Vec::new();
+        for lun in (0..layout.shape.luns()).filter(|lun| !taken[*lun as usize]) {
+            if layout.good_blocks(backend, lun)? >= layout.blocks_granted {
+                free.push(lun);
+            }
+        }
+        Ok(free)
     }
 
     pub fn list(&self) -> Vec<GrantInfo> {

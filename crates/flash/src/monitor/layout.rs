@@ -89,6 +89,13 @@ impl Layout {
         block_in(&self.shape, place)
     }
 
+    /// Blocks of a LUN, without those of the log, that are not bad.
+    pub fn good_blocks(&self, backend: &dyn Backend, lun: u32) -> Result<u32, LevelError> {
+        let infos = backend.lun_info(self.shape.lun_at(lun))?;
+        let others = infos.iter().skip(self.log_blocks_per_lun as usize);
+        Ok(others.filter(|info| !info.state.is_bad()).count() as u32)
+    }
+
     /// LUNs that a request takes.
     pub fn luns_for(&self, request: &GrantRequest) -> u64 {
         let more = u128::from(request.bytes) * u128::from(request.over_provisioning_permille) / 1000;

@@ -86,6 +86,9 @@ pub struct LevelReport {
     pub pages_copied: u64,
     /// Blocks that got another place.
     pub blocks_moved: u64,
+    /// A swap waits for good blocks: a LUN has lost its spares. Nothing is lost, and no other LUNs are exchanged until a
+    /// grant of the two is released.
+    pub waits: bool,
     /// How long it took, in device time.
     pub took: Nanos,
 }
@@ -143,14 +146,21 @@ impl Monitor {
         let mut moved = Moved::default();
         let mut now = issued;
         let mut done: Vec<u32> = Vec::new();
-        while report.swaps < policy.swaps_max && report.after.max_over_mean() > policy.max_over_mean {
-            let Some(swap) = self.choose_swap(&policy, &erases, &recent, &done) else { break };
-            now = self.swap(swap, now, &mut moved)?;
+        report.waits = !self.finish_swap(&mut now, &mut moved)?;
+        while !report.waits
+            && report.swaps < policy.swaps_max
+            && report.after.max_over_mean() > policy.max_over_mean
+        {
+            let Some(swap) = self.choose_swap(&policy, &erases, &recent, &done)? else { break };
+            if !self.swap(swap, &mut now, &mut moved)? {
+                report.waits = true;
+                break;
+            }
             done.extend([swap.from, swap.to]);
             report.swaps += 1;
             report.after = Spread::of(&erases_by_lun(&*self.backend, &self.layout)?);
         }
-        if report.swaps > 0 {
+        if moved.blocks > 0 {
             // What the swaps themselves erased is nobody's rate.
             memory.erases = erases_by_lun(&*self.backend, &self.layout)?;
             tracing::info!(swaps = report.swaps, pages = moved.pages, "wear leveling exchanged LUNs");
@@ -160,34 +170,47 @@ impl Monitor {
         Ok(report)
     }
 
-    /// The most worn of the busy LUNs and the least worn of the quiet ones.
+    /// The most worn of the busy LUNs and the least worn of the quiet ones, of those that have a block for scratch.
     fn choose_swap(
         &self,
         policy: &LevelPolicy,
         erases: &[u64],
         recent: &[u64],
         done: &[u32],
-    ) -> Option<SwapRow> {
+    ) -> Result<Option<SwapRow>, LevelError> {
         let control = self.control.lock();
         let mut seats: Vec<Option<Seat>> = vec![None; erases.len()];
         control.records.seats().for_each(|(seat, row)| seats[row.home as usize] = Some(seat));
+        let good = |lun| self.layout.good_blocks(&*self.backend, lun);
+        let good = (0..erases.len() as u32).map(good).collect::<Result<Vec<u32>, LevelError>>()?;
+        let scratch = |lun: usize| good[lun] > self.layout.blocks_granted;
         let mean = recent.iter().sum::<u64>() as f64 / recent.len().max(1) as f64;
         let may = |lun: &usize| !done.contains(&(*lun as u32));
         let busy = |lun: &usize| recent[*lun] as f64 > mean && seats[*lun].is_some();
-        let from = (0..erases.len()).filter(may).filter(busy).max_by_key(|lun| erases[*lun])?;
-        let quiet = |lun: &usize| recent[*lun] as f64 <= mean && *lun != from;
+        let quiet = |lun: &usize| recent[*lun] as f64 <= mean;
+        // Into a free LUN everything moves one way, and needs no scratch.
+        let free = |lun: &usize| seats[*lun].is_none() && good[*lun] >= self.layout.blocks_granted;
+        let any_free = (0..erases.len()).filter(may).filter(quiet).any(|lun| free(&lun));
+        let movable = |lun: &usize| scratch(*lun) || any_free;
+        let from = (0..erases.len()).filter(may).filter(busy).filter(movable).max_by_key(|lun| erases[*lun]);
+        let Some(from) = from else { return Ok(None) };
+        let fits = |lun: &usize| free(lun) || seats[*lun].is_some() && scratch(*lun) && scratch(from);
         // Of equally worn ones the one on the same channel: the traffic of the channels stays as it was.
         let other_channel =
             |lun: usize| lun as u32 % self.layout.shape.channels != from as u32 % self.layout.shape.channels;
         let to = (0..erases.len())
             .filter(may)
             .filter(quiet)
-            .min_by_key(|lun| (erases[*lun], other_channel(*lun)))?;
+            .filter(|lun| *lun != from)
+            .filter(fits)
+            .min_by_key(|lun| (erases[*lun], other_channel(*lun)));
+        let Some(to) = to else { return Ok(None) };
         let gap = erases[from].saturating_sub(erases[to]);
         if gap == 0 || gap < u64::from(policy.gap_erases_min) * u64::from(self.layout.shape.blocks_per_lun())
         {
-            return None;
+            return Ok(None);
         }
-        Some(SwapRow { first: seats[from]?, second: seats[to], from: from as u32, to: to as u32 })
+        let row = |first| SwapRow { first, second: seats[to], from: from as u32, to: to as u32 };
+        Ok(seats[from].map(row))
     }
 }

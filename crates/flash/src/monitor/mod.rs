@@ -37,10 +37,12 @@ pub use level::{LevelPolicy, LevelReport, LunWear, Spread};
 use crate::backend::Backend;
 use crate::error::LevelError;
 use control::Control;
+use copy::Moved;
 use layout::Layout;
 use level::LevelMemory;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use weft_core::Nanos;
 
 /// Out-of-band bytes of each page that the monitor keeps for itself: they come first.
 pub const MONITOR_OOB_BYTES: u32 = 4;
@@ -100,13 +102,13 @@ impl Monitor {
         Monitor::start(backend, layout, control)
     }
 
-    /// Opens the monitor that is on a device, and finishes a swap that was under way.
+    /// Opens the monitor that is on a device, and finishes a swap that was under way, if there is room for it.
     ///
     /// [`LevelError::NotFormatted`] when there is none.
     pub fn open(backend: Arc<dyn Backend>) -> Result<Arc<Monitor>, LevelError> {
         let (layout, control) = Control::recover(&*backend)?;
         let monitor = Monitor::start(backend, layout, control)?;
-        monitor.finish_swap()?;
+        monitor.finish_swap(&mut Nanos(0), &mut Moved::default())?;
         Ok(monitor)
     }
 
@@ -127,9 +129,9 @@ impl Monitor {
         Ok(Control::recover(backend)?.1.list())
     }
 
-    /// LUNs that are free.
-    pub fn free_luns(&self) -> u32 {
-        self.control.lock().free_luns(&self.layout).len() as u32
+    /// LUNs that are free, and good enough for a grant.
+    pub fn free_luns(&self) -> Result<u32, LevelError> {
+        Ok(self.control.lock().free_luns(&*self.backend, &self.layout)?.len() as u32)
     }
 
     /// Bytes that a LUN gives to a grant.

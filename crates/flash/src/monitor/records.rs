@@ -46,6 +46,17 @@ pub(super) struct SwapRow {
     pub to: u32,
 }
 
+impl SwapRow {
+    /// What is left of the swap when a grant goes: the other one still moves, into room that is free now.
+    fn without(self, grant: u32) -> Option<SwapRow> {
+        let second = self.second.filter(|seat| seat.grant != grant);
+        if self.first.grant != grant {
+            return Some(SwapRow { second, ..self });
+        }
+        second.map(|first| SwapRow { first, second: None, from: self.to, to: self.from })
+    }
+}
+
 /// All that lasts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Records {
@@ -73,7 +84,11 @@ impl Records {
     pub fn apply(&mut self, change: Change) -> Result<(), LevelError> {
         match change {
             Change::Place { seat, block, place } => *self.place_mut(seat, block)? = place,
-            Change::SwapBegins(swap) => self.swap = Some(swap),
+            Change::SwapBegins(swap) => {
+                if self.swap.replace(swap).is_some() {
+                    return Err(damaged("a swap of LUNs began while another was under way"));
+                }
+            }
             Change::Swapped { block, first, second } => {
                 let swap = self.swap.ok_or_else(|| damaged("a block was swapped outside a swap"))?;
                 *self.place_mut(swap.first, block)? = first;
@@ -90,6 +105,12 @@ impl Records {
             }
         }
         Ok(())
+    }
+
+    /// Takes a grant out, and out of the swap that is under way.
+    pub fn remove(&mut self, grant: u32) -> Option<GrantRow> {
+        self.swap = self.swap.and_then(|swap| swap.without(grant));
+        self.grants.remove(&grant)
     }
 
     fn lun_mut(&mut self, seat: Seat) -> Result<&mut LunRow, LevelError> {
@@ -385,6 +406,13 @@ mod tests {
         ] {
             assert!(matches!(changed(change), Err(LevelError::Damaged(_))), "{what}");
         }
+    }
+
+    #[test]
+    fn a_swap_never_begins_over_another() {
+        let mut records = exchange();
+        let swap = records.swap.unwrap();
+        assert!(matches!(records.apply(Change::SwapBegins(swap)), Err(LevelError::Damaged(_))));
     }
 
     #[test]

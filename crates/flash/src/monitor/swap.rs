@@ -8,6 +8,10 @@
 //!
 //! A swap that was under way when power went is finished when the monitor is opened: the records say that it runs, and
 //! the place of each block says whether it has moved.
+//!
+//! Blocks that go bad on the way can leave a LUN without scratch. The swap then stays where it is: every block has one
+//! place, on one LUN or the other, and commands find it there. It goes on when there is room, at the latest when one of the
+//! two grants is released; until then no other swap begins.
 
 use super::Monitor;
 use super::copy::Moved;
@@ -24,24 +28,22 @@ type Table<'a> = Option<(Seat, &'a RwLock<Vec<Place>>)>;
 
 impl Monitor {
     /// Exchanges two LUNs, at least one of which is granted. Commands of their applications go on meanwhile; each waits
-    /// for one block at most.
-    pub(super) fn swap(&self, swap: SwapRow, issued: Nanos, moved: &mut Moved) -> Result<Nanos, LevelError> {
+    /// for one block at most. False when it came to a stop for want of good blocks.
+    pub(super) fn swap(&self, swap: SwapRow, now: &mut Nanos, moved: &mut Moved) -> Result<bool, LevelError> {
         let begins = Change::SwapBegins(swap);
-        let now = self.control.lock().commit(&*self.backend, &self.layout, begins, issued)?;
+        *now = self.control.lock().commit(&*self.backend, &self.layout, begins, *now)?;
         self.run_swap(swap, now, moved)
     }
 
-    /// Finishes what was under way when power went.
-    pub(super) fn finish_swap(&self) -> Result<(), LevelError> {
+    /// Goes on with the swap that is under way, if there is one. False when it came to a stop for want of good blocks.
+    pub(super) fn finish_swap(&self, now: &mut Nanos, moved: &mut Moved) -> Result<bool, LevelError> {
         let pending = self.control.lock().records.swap;
-        if let Some(swap) = pending {
-            tracing::info!(from = swap.from, to = swap.to, "finishing an interrupted swap of LUNs");
-            self.run_swap(swap, Nanos(0), &mut Moved::default())?;
-        }
-        Ok(())
+        let Some(swap) = pending else { return Ok(true) };
+        tracing::info!(from = swap.from, to = swap.to, "going on with a swap of LUNs");
+        self.run_swap(swap, now, moved)
     }
 
-    fn run_swap(&self, swap: SwapRow, issued: Nanos, moved: &mut Moved) -> Result<Nanos, LevelError> {
+    fn run_swap(&self, swap: SwapRow, now: &mut Nanos, moved: &mut Moved) -> Result<bool, LevelError> {
         let (first, second) = {
             let control = self.control.lock();
             let state = |seat: Seat| control.states.get(&seat.grant).cloned();
@@ -49,11 +51,18 @@ impl Monitor {
         };
         let first = table_of(&first, Some(swap.first));
         let second = table_of(&second, swap.second);
-        let mut now = issued;
         for block in 0..self.layout.blocks_granted {
-            now = self.swap_block(swap, block, first, second, now, moved)?;
+            match self.swap_block(swap, block, first, second, *now, moved) {
+                Ok(done) => *now = done,
+                Err(LevelError::NoSpare { lun }) => {
+                    tracing::warn!(lun, block, "a swap of LUNs waits: a LUN has no good block to spare");
+                    return Ok(false);
+                }
+                Err(other) => return Err(other),
+            }
         }
-        self.control.lock().commit(&*self.backend, &self.layout, Change::SwapEnds, now)
+        *now = self.control.lock().commit(&*self.backend, &self.layout, Change::SwapEnds, *now)?;
+        Ok(true)
     }
 
     fn swap_block(

@@ -4,7 +4,7 @@ use super::wire::{self, Request};
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::Grant;
-use crate::monitor::{BlockLook, GrantRequest};
+use crate::monitor::{BlockLook, GrantInfo, GrantRequest};
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -26,10 +26,18 @@ pub fn attach(path: &Path, name: &str) -> Result<Grant, LevelError> {
     connect(path, name, &Request::Attach { name: name.to_string() })
 }
 
+/// Releases a grant of a monitor that another process serves at this path, as [`Monitor::release`](crate::Monitor::release).
+pub fn release(path: &Path, name: &str) -> Result<(), LevelError> {
+    Connection::new(path)?.ask(&Request::Release { name: name.to_string() }, |_| Ok(()))
+}
+
+/// The grants of a monitor that another process serves at this path.
+pub fn grants(path: &Path) -> Result<Vec<GrantInfo>, LevelError> {
+    Connection::new(path)?.ask(&Request::List, wire::read_grants)
+}
+
 fn connect(path: &Path, name: &str, request: &Request) -> Result<Grant, LevelError> {
-    let stream = UnixStream::connect(path)
-        .map_err(|error| LevelError::Connection(format!("{}: {error}", path.display())))?;
-    let connection = Connection(Mutex::new(stream));
+    let connection = Connection::new(path)?;
     let geometry = connection.ask(request, wire::read_geometry)?;
     Ok(Grant::remote(RemoteGrant { name: name.to_string(), geometry, connection }))
 }
@@ -59,6 +67,13 @@ impl Drop for RemoteGrant {
 struct Connection(Mutex<UnixStream>);
 
 impl Connection {
+    fn new(path: &Path) -> Result<Connection, LevelError> {
+        let connected = UnixStream::connect(path);
+        let stream =
+            connected.map_err(|error| LevelError::Connection(format!("{}: {error}", path.display())))?;
+        Ok(Connection(Mutex::new(stream)))
+    }
+
     /// Sends a request and reads what the answer to it has.
     fn ask<T>(
         &self,

@@ -8,16 +8,21 @@
 //!  request:  length 4 | operation 1 | fields           answer:  length 4 | 0 and fields, or 1 and the error
 //! ```
 //!
+//! A connection may also ask for the list of grants and release one that is nobody's at the time.
+//!
 //! The server trusts no length: a frame has at most [`FRAME_BYTES_MAX`] bytes, and addresses are checked as in one
-//! process. The socket is its owner's alone (mode 600).
+//! process. The socket is its owner's alone (mode 600), and at most [`CONNECTIONS_MAX`] are served at once.
 
 mod client;
 mod server;
 mod wire;
 
 pub(crate) use client::RemoteGrant;
-pub use client::{allocate, attach};
+pub use client::{allocate, attach, grants, release};
 pub use server::MonitorServer;
 
 /// Most bytes of a request or an answer: a page with its out-of-band bytes, and some.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// Most connections at once: each has a thread, and buffers of a frame.
+pub const CONNECTIONS_MAX: usize = 256;

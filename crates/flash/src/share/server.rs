@@ -1,14 +1,17 @@
 //! The side that has the monitor.
 
+use super::CONNECTIONS_MAX;
 use super::wire::{self, Request};
 use crate::error::LevelError;
 use crate::grant::Grant;
 use crate::monitor::{GrantRequest, Monitor};
 use parking_lot::Mutex;
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +23,8 @@ use weft_core::codec::WriteFields;
 
 /// Until a connection is accepted again when one could not be.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// A monitor that is served. Dropping it ends all connections and removes the socket.
 #[derive(Debug)]
@@ -44,15 +49,20 @@ impl MonitorServer {
     /// Serves a monitor at a path. A socket there that nobody serves is replaced, anything else is left alone and an error.
     pub fn start(monitor: Arc<Monitor>, path: &Path) -> Result<MonitorServer, LevelError> {
         let failed = |error: io::Error| LevelError::Connection(format!("{}: {error}", path.display()));
-        let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
+        let listener = match bind_for_owner(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if !is_socket(path) {
+                    return Err(LevelError::InTheWay(path.to_path_buf()));
+                }
+                if !is_left_over(path) {
+                    return Err(LevelError::Served(path.to_path_buf()));
+                }
                 std::fs::remove_file(path).map_err(failed)?;
-                UnixListener::bind(path)
+                bind_for_owner(path)
             }
             other => other,
         }
         .map_err(failed)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
         let made = identity(path).map_err(failed)?;
         // Shutting down is done alike with any socket, and only a stream's type offers it.
         let listening = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(failed)?));
@@ -64,12 +74,24 @@ impl MonitorServer {
     }
 }
 
-/// Whether a server that is gone left this socket. What is no socket, or does not answer for another reason, is somebody's.
+/// A listening socket that its owner alone may connect to from the moment that it has a name: the name gets the mode that
+/// the socket has.
+fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&socket, &address)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// Whether a server that is gone left this socket. What does not answer for another reason is somebody's.
 fn is_left_over(path: &Path) -> bool {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let refused =
-        || UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-    is_socket && refused()
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
@@ -106,6 +128,7 @@ impl Drop for MonitorServer {
 
 impl Shared {
     fn accept(self: Arc<Shared>, listener: &UnixListener) {
+        let mut failing = false;
         for stream in listener.incoming() {
             if self.ending.load(Acquire) {
                 return;
@@ -115,12 +138,21 @@ impl Shared {
             let (ours, ending, stream) = match accepted {
                 Ok(all) => all,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(%error, "connections cannot be accepted; trying again");
+                    }
                     // Most often too many files are open; that passes, and not at once.
                     std::thread::sleep(ACCEPT_AGAIN);
                     continue;
                 }
             };
+            failing = false;
+            let mut connections = self.connections.lock();
+            connections.retain(|(_, thread)| !thread.is_finished());
+            if connections.len() >= CONNECTIONS_MAX {
+                refuse(stream);
+                continue;
+            }
             let monitor = self.monitor.clone();
             let thread = std::thread::Builder::new().spawn(move || {
                 let _ending = ending;
@@ -128,14 +160,20 @@ impl Shared {
                     tracing::warn!(%error, "a connection ended badly");
                 }
             });
-            let mut connections = self.connections.lock();
-            connections.retain(|(_, thread)| !thread.is_finished());
             match thread {
                 Ok(thread) => connections.push((ours, thread)),
                 Err(error) => tracing::warn!(%error, "a connection could not be served"),
             }
         }
     }
+}
+
+/// Tells a client that there are too many, in the answer to its first request.
+fn refuse(mut stream: UnixStream) {
+    let mut answer = vec![1];
+    wire::put_error(&mut answer, &LevelError::TooManyConnections { most: CONNECTIONS_MAX });
+    // The buffer of the socket takes it at once; a client that is gone does not need it.
+    let _ = wire::send(&mut stream, &answer);
 }
 
 /// Answers one client until it is gone.
@@ -163,6 +201,11 @@ fn answer_to(
     let attached = match &request {
         Request::Detach => {
             *grant = None;
+            return Ok(());
+        }
+        Request::Release { name } => return monitor.release(name),
+        Request::List => {
+            wire::put_grants(answer, &monitor.grants());
             return Ok(());
         }
         Request::Attach { name } => Some(monitor.attach(name)?),
@@ -199,7 +242,11 @@ fn answer_to(
         Request::Look { block } => wire::put_look(answer, grant.look(block)?),
         Request::FreeAt { block } => answer.put_u64(grant.free_at(block)?.0),
         Request::Sync => grant.sync()?,
-        Request::Attach { .. } | Request::Allocate { .. } | Request::Detach => {}
+        Request::Attach { .. }
+        | Request::Allocate { .. }
+        | Request::Detach
+        | Request::Release { .. }
+        | Request::List => {}
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::FRAME_BYTES_MAX;
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
-use crate::monitor::BlockLook;
+use crate::monitor::{BlockLook, GrantInfo};
 use std::io::{self, Read, Write};
 use weft_core::Nanos;
 use weft_core::codec::{Reader, Truncated, WriteFields};
@@ -46,6 +46,12 @@ pub(super) enum Request {
     Sync,
     /// Gives the grant back, so that it is free when the answer comes.
     Detach,
+    /// Releases a grant that nobody is attached to.
+    Release {
+        name: String,
+    },
+    /// The grants that there are.
+    List,
 }
 
 pub(super) fn send(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
@@ -113,6 +119,11 @@ impl Request {
             }
             Request::Sync => raw.put_u8(8),
             Request::Detach => raw.put_u8(9),
+            Request::Release { name } => {
+                raw.put_u8(10);
+                raw.put_string(name.as_bytes());
+            }
+            Request::List => raw.put_u8(11),
         }
         raw
     }
@@ -149,6 +160,8 @@ impl Request {
             7 => Request::FreeAt { block: read_page(reader)?.block },
             8 => Request::Sync,
             9 => Request::Detach,
+            10 => Request::Release { name: text(reader)? },
+            11 => Request::List,
             _ => return Ok(None),
         }))
     }
@@ -209,6 +222,30 @@ pub(super) fn read_geometry(reader: &mut Reader) -> Result<GrantGeometry, Trunca
         capacity_bytes: reader.u64()?,
         over_provisioning_permille: reader.u32()?,
     })
+}
+
+pub(super) fn put_grants(raw: &mut Vec<u8>, grants: &[GrantInfo]) {
+    raw.put_u32(grants.len() as u32);
+    for grant in grants {
+        raw.put_string(grant.name.as_bytes());
+        raw.put_u64(grant.bytes);
+        raw.put_u32(grant.over_provisioning_permille);
+        raw.put_u8(u8::from(grant.in_use));
+        raw.put_u32(grant.luns.len() as u32);
+        grant.luns.iter().for_each(|lun| raw.put_u32(*lun));
+    }
+}
+
+pub(super) fn read_grants(reader: &mut Reader) -> Result<Vec<GrantInfo>, Truncated> {
+    let count = reader.u32()?;
+    let grant = |_| {
+        let name = String::from_utf8_lossy(reader.string()?).into_owned();
+        let (bytes, over_provisioning_permille) = (reader.u64()?, reader.u32()?);
+        let in_use = reader.u8()? == 1;
+        let luns = (0..reader.u32()?).map(|_| reader.u32()).collect::<Result<Vec<u32>, Truncated>>()?;
+        Ok(GrantInfo { name, bytes, over_provisioning_permille, luns, in_use })
+    };
+    (0..count).map(grant).collect()
 }
 
 /// Texts that errors have by reference.
@@ -309,12 +346,26 @@ mod tests {
             Request::Look { block },
             Request::FreeAt { block },
             Request::Sync,
+            Request::Release { name: "c".into() },
+            Request::List,
         ] {
             let raw = request.encode();
             assert_eq!(Request::decode(&raw), Ok(Some(request)));
             (0..raw.len()).for_each(|at| assert!(Request::decode(&raw[..at]).is_err()));
         }
         assert_eq!(Request::decode(&[99]), Ok(None));
+        let grant = GrantInfo {
+            name: "d".into(),
+            bytes: 9,
+            over_provisioning_permille: 70,
+            luns: vec![3, 1],
+            in_use: true,
+        };
+        let (mut raw, grants) =
+            (Vec::new(), [grant.clone(), GrantInfo { luns: vec![2], in_use: false, ..grant }]);
+        put_grants(&mut raw, &grants);
+        assert_eq!(read_grants(&mut Reader::new(&raw)).unwrap(), grants);
+        (0..raw.len()).for_each(|at| assert!(read_grants(&mut Reader::new(&raw[..at])).is_err()));
         for error in [
             LevelError::OutsideGrant { address: page, part: "LUN", given: 5, limit: 2 },
             LevelError::WrongLength { address: page, what: "out-of-band bytes", given: 61, wanted: 60 },

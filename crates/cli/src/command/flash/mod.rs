@@ -1,6 +1,7 @@
 //! `weft flash`: modelled flash devices without a volume: what one is, and what a workload would do to it.
 
 mod bench;
+mod grants;
 mod heat;
 mod host_flash;
 mod host_map;
@@ -30,7 +31,8 @@ const MONITORED_SIZE_DEFAULT: u64 = 8 << 30;
     after_help = "EXAMPLES\n  weft flash info --preset tlc\n  weft flash create --size 1G nand.img\n  \
     weft flash simulate --preset tlc --workload hot-cold --op 12.5 --json\n  \
     weft flash simulate --level policy --gc fifo --op 12.5\n  weft flash bench --table1\n  \
-    weft flash wear nand.img\n  weft flash serve --format nand.img"
+    weft flash wear nand.img\n  weft flash serve --format nand.img\n  \
+    weft flash grants nand.img.sock\n  weft flash release nand.img.sock cache"
 )]
 pub enum FlashCommand {
     /// Show a modelled flash device: its shape, its times, and what became of one in an image file.
@@ -43,6 +45,10 @@ pub enum FlashCommand {
     Bench(bench::BenchArgs),
     /// Show how worn each part of a device in an image file is.
     Wear(wear::WearArgs),
+    /// List what the flash monitor of a device has given to programs.
+    Grants(grants::GrantsArgs),
+    /// Give the flash of a grant back to the monitor; what is on it is lost.
+    Release(grants::ReleaseArgs),
     /// Serve the flash monitor of a device in an image file, so that several programs can have flash of it.
     Serve(serve::ServeArgs),
 }
@@ -111,6 +117,8 @@ pub fn run(command: &FlashCommand) -> Result<(), CliError> {
         FlashCommand::Simulate(args) => simulate::run(args),
         FlashCommand::Bench(args) => bench::run(args),
         FlashCommand::Wear(args) => wear::run(args),
+        FlashCommand::Grants(args) => grants::list(args),
+        FlashCommand::Release(args) => grants::release(args),
         FlashCommand::Serve(args) => serve::run(args),
     }
 }

@@ -121,7 +121,7 @@ pub fn granted(geometry: &Geometry) -> Result<(Arc<OpenChannel>, Grant), CliErro
     let setup = FlashSetup::new(geometry.clone()).keeping(Keep::Oob);
     let device = Arc::new(OpenChannel::memory(&setup)?);
     let monitor = Monitor::format(device.clone(), MonitorSetup::default())?;
-    let bytes = u64::from(monitor.free_luns()) * monitor.lun_bytes();
+    let bytes = u64::from(monitor.free_luns()?) * monitor.lun_bytes();
     let request = GrantRequest { name: "simulated".into(), bytes, over_provisioning_permille: 0 };
     let grant = monitor.allocate(&request)?;
     Ok((device, grant))

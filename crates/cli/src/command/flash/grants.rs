@@ -1,0 +1,104 @@
+//! `weft flash grants` and `weft flash release`: what a monitor has given, and giving it back.
+
+use crate::command::stats::{json_line, print};
+use crate::error::CliError;
+use crate::table::{Align, Table};
+use clap::Args;
+use serde::Serialize;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_core::units::format_size;
+use weft_device::nand::OpenChannel;
+use weft_flash::monitor::GrantInfo;
+use weft_flash::{Monitor, share};
+
+/// Version of the JSON.
+const GRANTS_VERSION: u32 = 1;
+
+/// `weft flash grants`
+#[derive(Args, Debug)]
+pub struct GrantsArgs {
+    /// The image, or the socket of 'weft flash serve' while it serves the image.
+    target: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `weft flash release`
+#[derive(Args, Debug)]
+pub struct ReleaseArgs {
+    /// The image, or the socket of 'weft flash serve' while it serves the image.
+    target: PathBuf,
+    /// The grant; nobody may be attached to it.
+    name: String,
+}
+
+/// What `weft flash grants --json` prints.
+#[derive(Serialize)]
+struct Grants {
+    version: u32,
+    grants: Vec<GrantRow>,
+}
+
+#[derive(Serialize)]
+struct GrantRow {
+    name: String,
+    bytes: u64,
+    over_provisioning_permille: u32,
+    luns: Vec<u32>,
+    in_use: bool,
+}
+
+/// Lists the grants of a monitor.
+pub fn list(args: &GrantsArgs) -> Result<(), CliError> {
+    let found = match is_socket(&args.target) {
+        true => share::grants(&args.target)?,
+        false => Monitor::look(&OpenChannel::open(&args.target)?)?,
+    };
+    let row = |info: GrantInfo| {
+        let GrantInfo { name, bytes, over_provisioning_permille, luns, in_use } = info;
+        GrantRow { name, bytes, over_provisioning_permille, luns, in_use }
+    };
+    let grants = Grants { version: GRANTS_VERSION, grants: found.into_iter().map(row).collect() };
+    print(&if args.json { json_line(&grants)? } else { text(&grants.grants) })
+}
+
+fn text(grants: &[GrantRow]) -> String {
+    if grants.is_empty() {
+        return "no grants\n".into();
+    }
+    let columns = [
+        ("grant", Align::Left),
+        ("size", Align::Right),
+        ("over-provisioning", Align::Right),
+        ("LUNs", Align::Right),
+        ("attached", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for grant in grants {
+        table.row([
+            grant.name.clone(),
+            format_size(grant.bytes),
+            format!("{:.1} %", f64::from(grant.over_provisioning_permille) / 10.0),
+            grant.luns.len().to_string(),
+            if grant.in_use { "yes" } else { "no" }.into(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Gives a grant's flash back.
+pub fn release(args: &ReleaseArgs) -> Result<(), CliError> {
+    if is_socket(&args.target) {
+        return Ok(share::release(&args.target, &args.name)?);
+    }
+    let device = Arc::new(OpenChannel::open(&args.target)?);
+    Monitor::open(device.clone())?.release(&args.name)?;
+    Ok(device.sync()?)
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
