@@ -187,11 +187,17 @@ fn has_dot_dot(path: &[u8]) -> bool {
     path.windows(2).any(|pair| pair == b"..") && path.split(|&byte| byte == b'/').any(|part| part == b"..")
 }
 
-fn contains(path: &[u8], word: &[u8]) -> bool {
-    let Some((first, rest)) = word.split_first() else { return false };
-    path.iter()
-        .enumerate()
-        .any(|(at, byte)| byte == first && path.get(at + 1..).is_some_and(|path| path.starts_with(rest)))
+/// Whether `name` is one of the components of `path`: without it a path from outside does not enter the mount. `weft-1` is
+/// another name than `weft`, and programs that work in a folder of that name pay for no look at the working directory.
+fn has_component(path: &[u8], name: &[u8]) -> bool {
+    let Some((first, rest)) = name.split_first() else { return false };
+    let is_edge = |byte: Option<&u8>| matches!(byte, None | Some(b'/'));
+    path.iter().enumerate().any(|(at, byte)| {
+        byte == first
+            && path.get(at + 1..).is_some_and(|path| path.starts_with(rest))
+            && is_edge(path.get(at + name.len()))
+            && is_edge(at.checked_sub(1).and_then(|before| path.get(before)))
+    })
 }
 
 /// Whether a path has a component that text has to take out: an empty one, or one that begins with a dot. Without an
@@ -229,9 +235,9 @@ fn is_plainly_real(dirfd: c_int, path: *const c_char) -> bool {
     if path.first() == Some(&b'/') {
         !path.starts_with(process::mount()) && !is_irregular(path) && !may_be_descriptor(path)
     } else if dirfd == libc::AT_FDCWD {
-        process::cwd().is_none() && !contains(path, process::mount_name())
+        process::cwd().is_none() && !has_component(path, process::mount_name())
     } else {
-        !table::is_weft(dirfd) && !contains(path, process::mount_name())
+        !table::is_weft(dirfd) && !has_component(path, process::mount_name())
     }
 }
 
@@ -342,7 +348,7 @@ fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) ->
         buffer.extend(path_now(file, &mut room)?)?;
         return Ok(Route::Volume(FileRef::ROOT, buffer.bytes()));
     }
-    if is_irregular(path) && contains(path, process::mount_name()) {
+    if is_irregular(path) && has_component(path, process::mount_name()) {
         return match follow(buffer, &[], path)? {
             Route::Elsewhere(_) => Ok(Route::Real),
             inside => Ok(inside),
@@ -621,6 +627,16 @@ mod tests {
         assert_eq!(below(b"/weft/a", b"/weft"), Some(&b"/a"[..]));
         assert_eq!(below(b"/weft", b"/weft"), Some(&b"/"[..]));
         assert_eq!(below(b"/wefta", b"/weft"), None);
+    }
+
+    #[test]
+    fn a_component_is_a_whole_one() {
+        for path in ["weft", "a/weft", "weft/b", "../weft//", "weftweft/weft"] {
+            assert!(has_component(path.as_bytes(), b"weft"), "{path}");
+        }
+        for path in ["weft-bench/x", "a/xweft", "awefta", "wef/t", ""] {
+            assert!(!has_component(path.as_bytes(), b"weft"), "{path}");
+        }
     }
 
     #[test]
