@@ -48,8 +48,7 @@ impl Store {
         let mut report = CheckReport::default();
         let mut degrees = FxHashMap::default();
         self.check_nodes(&mut report, &mut degrees)?;
-        let mut snodes: Vec<SnodeId> = self.partitions.read().keys().copied().collect();
-        snodes.sort_unstable();
+        let snodes = self.snodes.ids();
         for snode in &snodes {
             self.check_edges(*snode, &mut report, &mut degrees)?;
         }

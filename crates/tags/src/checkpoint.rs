@@ -70,7 +70,7 @@ impl Store {
     }
 
     fn write_checkpoint(&self) -> Result<()> {
-        let partitions: Vec<_> = self.partitions.read().values().cloned().collect();
+        let partitions = self.snodes.all();
         let guards: Vec<RwLockWriteGuard<'_, Partition>> =
             partitions.iter().map(|partition| partition.write()).collect();
         let mut leaves = self.leaves.lock();
@@ -104,7 +104,7 @@ impl Store {
     /// For a replay: the checkpoint before and the journal stay what recovery begins with until the replay is done. The
     /// caller has claimed the blocks that the rest of the journal speaks of.
     pub(crate) fn write_back(&self) -> Result<()> {
-        let partitions: Vec<_> = self.partitions.read().values().cloned().collect();
+        let partitions = self.snodes.all();
         let guards: Vec<RwLockWriteGuard<'_, Partition>> =
             partitions.iter().map(|partition| partition.write()).collect();
         let pages = self.write_dirty(&guards, &mut self.leaves.lock(), Lifetime::Scratch)?;

@@ -1,6 +1,7 @@
 //! What can go wrong, in words for whoever has to act on it.
 
 use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
+use crate::snodes::access::Permission;
 use std::io;
 use std::path::PathBuf;
 
@@ -45,8 +46,10 @@ pub enum Error {
         /// What was found instead.
         what: String,
     },
-    /// The store was written by a newer version.
-    #[error("the store has format version {found}, this program knows {known}; use a newer program")]
+    /// The store was written in another version of the format.
+    #[error(
+        "the store has format version {found}, this program reads {known}; use a program of that version"
+    )]
     Version {
         /// The version found.
         found: u32,
@@ -114,6 +117,26 @@ pub enum Error {
     /// There is no such s-node.
     #[error("there is no s-node {0}")]
     NoSuchSnode(SnodeId),
+    /// The caller has another permission on the s-node, but not this one. Of s-nodes on which a caller has none, it is not
+    /// even told that they are there.
+    #[error("no permission to {} in s-node {snode}; its owner can grant it", needed.name())]
+    Forbidden {
+        /// The s-node.
+        snode: SnodeId,
+        /// What it takes.
+        needed: Permission,
+    },
+    /// An s-node that is to be deleted still has nodes, or edges from or to other s-nodes.
+    #[error("s-node {0} has nodes beside its root, or its root has edges; delete them first")]
+    SnodeNotEmpty(SnodeId),
+    /// The first s-node cannot be deleted.
+    #[error("s-node {0} is as old as the store and stays with it", SnodeId::FIRST)]
+    FirstSnode,
+    /// The type of roots was given for another node, or a root was to be changed as a node.
+    #[error(
+        "type 0 is that of the roots of s-nodes: choose another for nodes, and change the tags of s-nodes"
+    )]
+    RootType,
     /// A value is larger than the store takes.
     #[error("{what} of {bytes} bytes; the most is {max}")]
     TooLarge {

@@ -77,6 +77,8 @@ impl NodeType {
     /// The bit of types whose data begins with a key: its length as a `u16`, then the key. Edges with
     /// [`Info::Key`] lead to nodes of such types only, and the key stays as long as the node.
     pub const KEYED: u32 = 1 << 31;
+    /// The type of the roots of s-nodes, whose data is the s-node's tags. Programs make no nodes of it.
+    pub const ROOT: NodeType = NodeType(0);
 
     /// Whether data of this type begins with a key.
     pub fn is_keyed(self) -> bool {
@@ -87,6 +89,20 @@ impl NodeType {
 /// An edge type, registered by name in the whole store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct EdgeType(pub u32);
+
+impl EdgeType {
+    /// The type of the edges by which an s-node's permissions are kept: from its root to itself.
+    pub(crate) const PERMISSION: EdgeType = EdgeType(u32::MAX);
+    /// The first of the types that the store keeps for itself.
+    const FIRST_RESERVED: u32 = u32::MAX - 15;
+    /// The most types that programs can register.
+    pub(crate) const REGISTERED_MAX: usize = EdgeType::FIRST_RESERVED as usize;
+
+    /// Whether edges of this type are the store's own, which programs do not see as edges.
+    pub(crate) fn is_reserved(self) -> bool {
+        self.0 >= EdgeType::FIRST_RESERVED
+    }
+}
 
 /// What tells the edges of one type out of one node apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

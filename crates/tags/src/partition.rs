@@ -29,6 +29,8 @@ pub(crate) struct Contents {
     pub(crate) edges: EdgeTable,
     pub(crate) counts: Table<2>,
     pub(crate) slabs: [Slab; CLASSES],
+    /// Committed nodes, the root included.
+    pub(crate) nodes: u64,
 }
 
 /// Where numbers for pages of edge tables come from.
@@ -46,16 +48,26 @@ impl NewPages for TableNumbers<'_> {
 
 impl Partition {
     pub(crate) fn new(snode: SnodeId, root: NodeId, secret: Secret) -> Partition {
-        let contents = Contents {
-            edges: EdgeTable::new(secret),
-            counts: Table::new(COUNTS, Position::Number(secret)),
-            slabs: std::array::from_fn(|_| Slab::default()),
-        };
-        Partition { snode, root, token: Token::of(snode), contents }
+        Partition { snode, root, token: Token::of(snode), contents: Contents::new(secret) }
     }
 }
 
 impl Contents {
+    pub(crate) fn new(secret: Secret) -> Contents {
+        Contents {
+            edges: EdgeTable::new(secret),
+            counts: Table::new(COUNTS, Position::Number(secret)),
+            slabs: std::array::from_fn(|_| Slab::default()),
+            nodes: 0,
+        }
+    }
+
+    /// All pages of edge tables.
+    pub(crate) fn table_pages(&self) -> Vec<u32> {
+        let bundles = self.edges.bundles.values().flat_map(Table::pages);
+        self.edges.main.pages().into_iter().chain(self.counts.pages()).chain(bundles).collect()
+    }
+
     /// The in-edges of a committed node; the root of an s-node counts as held once by the s-node.
     ///
     /// Nearly every node has one in-edge, so only other counts are kept, plus one so that none is a count too.

@@ -8,17 +8,19 @@ use crate::edges::table::{Position, Table};
 use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::journal::log::{Journal, find_records};
 use crate::layout::catalog::{Catalog, SnodeEntry};
-use crate::layout::node::{CLASSES, slot_bytes, slots_of};
+use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, write_header};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::options::Options;
 use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
+use crate::partition::Which;
 use crate::slab::has_room;
+use crate::snodes::tags::SnodeTags;
 use crate::space::{Run, Space};
 use crate::store::{Parts, Store};
 use crate::sys::aligned::AlignedBuf;
@@ -30,8 +32,6 @@ use weft_core::codec::Reader;
 
 /// Blocks read by one call.
 const READ_BLOCKS: u64 = 1024;
-/// The type of roots: they hold no data.
-const ROOT_TYPE: u32 = 0;
 
 /// The number of the page in which a new store has its first root, with its s-node's id in the high bits.
 fn first_root() -> NodeId {
@@ -76,10 +76,15 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
         Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves: Leaves::default() });
     let partition = store.partition(SnodeId::FIRST)?;
     let root = store.write(&mut partition.write(), |pages, contents| {
-        let class = crate::layout::node::class_of(0).unwrap_or(0);
+        // Nobody has a permission but those who may do everything: its tags are those of user 0.
+        let tags = SnodeTags::default().encode();
+        let class = class_of(tags.len()).unwrap_or(0);
         let root = contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?;
         let page = root.page().unwrap_or(0);
-        crate::layout::node::write_header(&mut pages.bytes_mut(page)?[root.offset()..], ROOT_TYPE, 0);
+        let out = &mut pages.bytes_mut(page)?[root.offset()..];
+        write_header(out, NodeType::ROOT.0, tags.len());
+        out[NODE_HEADER..NODE_HEADER + tags.len()].copy_from_slice(&tags);
+        contents.nodes = 1;
         if let Some(desc) = store.pool.table.desc(page) {
             let mut desc = desc.lock();
             desc.body = desc.taken;
@@ -188,6 +193,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     store.recovered = replayed as u64;
     store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn + replayed as u64);
     list_rooms(&store);
+    check_roots(&store)?;
     if replayed > 0 || is_stale {
         store.checkpoint()?;
     }
@@ -326,7 +332,18 @@ fn restore_tables(store: &Store, pages: &DescribedPages) -> Result<()> {
     Ok(())
 }
 
-/// Lists the pages of slabs that have room.
+/// Whether each s-node has its root: ids are looked up from there.
+fn check_roots(store: &Store) -> Result<()> {
+    for snode in store.snodes.ids() {
+        let root = store.root(snode)?;
+        if root.snode() != snode || store.place_of(root, Which::Committed).is_err() {
+            return Err(Error::damaged(format!("the root {root} of {snode} is not there")));
+        }
+    }
+    Ok(())
+}
+
+/// Counts the nodes of each s-node, and lists the pages of slabs that have room.
 fn list_rooms(store: &Store) {
     let end = store.data_numbers.lock().end();
     for page in 1..end {
@@ -335,6 +352,11 @@ fn list_rooms(store: &Store) {
         let Ok(partition) = store.partition(snode) else { continue };
         let mut partition = partition.write();
         let mut desc = slot.lock();
+        partition.contents.nodes += match desc.kind {
+            PageKind::Slab => count_slots(&desc.body) as u64,
+            PageKind::RunHead => desc.body[1],
+            _ => 0,
+        };
         let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else { continue };
         if has_room(&desc, slots_of(bytes)) {
             partition.contents.slabs[usize::from(desc.class)].list(page, &mut desc);

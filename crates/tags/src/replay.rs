@@ -2,9 +2,9 @@
 
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
-use crate::ids::{InfoForm, PAGE_BYTES, SnodeId};
+use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::record::{Entry, RecordReader, slot_range};
-use crate::layout::catalog::TypeEntry;
+use crate::layout::catalog::{SnodeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{TableNumbers, is_data_page};
@@ -110,7 +110,25 @@ fn apply_entry(store: &Store, entry: Entry<'_>) -> Result<()> {
             store.catalog.write().types.push(TypeEntry { name: name.to_owned(), form });
             Ok(())
         }
+        Entry::Snode { root } => make_snode(store, root),
+        Entry::SnodeGone { snode } => {
+            let share = store.partition(snode).map_err(|_| strange("an s-node that is not there is gone"))?;
+            apply::drop_snode(store, &mut share.write())?;
+            store.snodes.remove(snode);
+            store.catalog.write().snodes.retain(|entry| entry.id != snode);
+            Ok(())
+        }
     }
+}
+
+fn make_snode(store: &Store, root: NodeId) -> Result<()> {
+    let id = root.snode();
+    if id.0 == 0 || store.snodes.find(id).is_some() {
+        return Err(strange("a new s-node that is there already"));
+    }
+    store.snodes.insert(id, root, store.secret);
+    store.catalog.write().snodes.push(SnodeEntry { id, root });
+    Ok(())
 }
 
 fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {

@@ -37,6 +37,11 @@ impl Slab {
         self.open == Some(page)
     }
 
+    /// The page that slots are being given out from.
+    pub(crate) fn open_page(&self) -> Option<u32> {
+        self.open
+    }
+
     /// Reserves a slot of `class`, in memory. Halts before anything has changed.
     pub(crate) fn reserve(
         &mut self,

@@ -1,7 +1,7 @@
 //! The store: what is open, and how its parts are reached.
 //!
 //! Locks, in the order in which they are taken: s-nodes ([`SnodeLocks`], by transactions), the gate (shared by commits, alone by
-//! a checkpoint), the map of partitions, a partition, the pool's residency, descriptors; then the journal, the allocators and the catalog,
+//! a checkpoint), the ids and the map of s-nodes, a partition, the pool's residency, descriptors; then the journal, the allocators and the catalog,
 //! of which no two are held at once.
 
 use crate::checkpoint::Leaves;
@@ -18,12 +18,13 @@ use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, NodePlace, Partition, Which, find_node, node_header, visit_data};
+use crate::snodes::access::{Credentials, Permission, Principal, edge_of, grant_of};
+use crate::snodes::registry::{Registry, Share};
+use crate::snodes::tags::SnodeTags;
 use crate::space::Space;
 use crate::tx::Transaction;
 use crate::tx::locks::SnodeLocks;
 use parking_lot::{Mutex, RwLock};
-use rustc_hash::FxHashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An open tag store.
@@ -50,7 +51,7 @@ pub struct Store {
     pub(crate) table_numbers: Mutex<PageNumbers>,
     pub(crate) journal: Journal,
     pub(crate) catalog: RwLock<Catalog>,
-    pub(crate) partitions: RwLock<FxHashMap<SnodeId, Arc<RwLock<Partition>>>>,
+    pub(crate) snodes: Registry,
     pub(crate) locks: SnodeLocks,
     pub(crate) gate: RwLock<()>,
     pub(crate) superblock: Mutex<Superblock>,
@@ -78,6 +79,8 @@ pub struct StoreReport {
     pub page_reads: u64,
     /// Bytes of the journal that are taken since the last checkpoint.
     pub journal_bytes: u64,
+    /// S-nodes.
+    pub snodes: u64,
     /// Number of the last commit.
     pub last_commit: u64,
     /// Commits that were replayed when the store was opened.
@@ -98,8 +101,8 @@ impl Store {
     pub(crate) fn assemble(parts: Parts) -> Store {
         let Parts { medium, pool, space, superblock, catalog, leaves } = parts;
         let sb = &superblock;
-        let partition = |id, root| (id, Arc::new(RwLock::new(Partition::new(id, root, sb.secret))));
-        let partitions = catalog.snodes.iter().map(|entry| partition(entry.id, entry.root)).collect();
+        let snodes = Registry::new();
+        catalog.snodes.iter().for_each(|entry| snodes.insert(entry.id, entry.root, sb.secret));
         Store {
             medium,
             pool,
@@ -110,7 +113,7 @@ impl Store {
             table_numbers: Mutex::new(PageNumbers::new(DATA_PAGES_MAX, u32::MAX)),
             journal: Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn),
             catalog: RwLock::new(catalog),
-            partitions: RwLock::new(partitions),
+            snodes,
             locks: SnodeLocks::default(),
             gate: RwLock::new(()),
             superblock: Mutex::new(superblock),
@@ -144,9 +147,15 @@ impl Store {
         self.checkpoint()
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction that may do everything: that of the store's own process.
     pub fn begin(&self) -> Transaction<'_> {
-        Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed))
+        Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), None)
+    }
+
+    /// Begins a transaction for a caller, which may do what the permissions of the s-nodes say.
+    pub fn begin_as(&self, credentials: &Credentials) -> Transaction<'_> {
+        let id = self.next_tx.fetch_add(1, Ordering::Relaxed);
+        Transaction::new(self, id, (!credentials.superuser).then_some(credentials))
     }
 
     /// Makes all commits so far durable.
@@ -162,7 +171,40 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchSnode`].
     pub fn root(&self, snode: SnodeId) -> Result<NodeId> {
-        Ok(self.partition(snode)?.read().root)
+        let share = self.snodes.find_visible(snode).ok_or(Error::NoSuchSnode(snode))?;
+        let root = share.read().root;
+        Ok(root)
+    }
+
+    /// The s-nodes, in the order of their ids: the last committed state.
+    pub fn snodes(&self) -> Vec<SnodeId> {
+        self.snodes.ids()
+    }
+
+    /// The tags of an s-node: the last committed state.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`], and what reading the medium gives.
+    pub fn snode_tags(&self, snode: SnodeId) -> Result<SnodeTags> {
+        let root = self.root(snode)?;
+        let mut tags = SnodeTags::decode(&self.read_node(root, NodeType::ROOT)?)?;
+        tags.fill_mode(|principal, permission| {
+            Ok(self.committed_edge(&edge_of(root, principal, permission))?.is_some())
+        })?;
+        Ok(tags)
+    }
+
+    /// The permissions on an s-node, those of its mode included: the last committed state.
+    ///
+    /// # Errors
+    /// As [`Store::snode_tags`].
+    pub fn grants(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
+        let root = self.root(snode)?;
+        let raw = self.read(snode, |pages, contents| contents.edges.all_of(pages, root))?;
+        let numbers = raw.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
+        let mut grants: Vec<_> = numbers.filter_map(|edge| grant_of(edge.key)).collect();
+        grants.sort_unstable();
+        Ok(grants)
     }
 
     /// The edge type of this name, registered if it is new.
@@ -183,6 +225,9 @@ impl Store {
         if let Some(at) = catalog.types.iter().position(|entry| entry.name == name) {
             drop(catalog);
             return Ok(self.find_edge_type(name, form)?.unwrap_or(EdgeType(at as u32)));
+        }
+        if catalog.types.len() >= EdgeType::REGISTERED_MAX {
+            return Err(Error::Full { what: "numbers of edge types" });
         }
         let mut record = RecordWriter::default();
         record.edge_type(form as u8, name);
@@ -247,13 +292,16 @@ impl Store {
             dirty_pages: self.pool.dirty() as u64,
             page_reads: self.pool.faults.load(Ordering::Relaxed),
             journal_bytes: self.journal.taken() as u64,
+            snodes: self.snodes.ids().len() as u64,
             last_commit: self.journal.last(),
             recovered_commits: self.recovered,
         }
     }
 
-    pub(crate) fn partition(&self, snode: SnodeId) -> Result<Arc<RwLock<Partition>>> {
-        self.partitions.read().get(&snode).cloned().ok_or(Error::NoSuchSnode(snode))
+    /// The share of an s-node, visible or not: where only a transaction's own ids or committed nodes can lead.
+    #[inline]
+    pub(crate) fn partition(&self, snode: SnodeId) -> Result<Share> {
+        self.snodes.find(snode).ok_or(Error::NoSuchSnode(snode))
     }
 
     /// Runs `step` with shared access to an s-node, again whenever a page had to be read first.

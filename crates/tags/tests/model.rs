@@ -1,5 +1,5 @@
-//! Random operations against an oracle: transactions with savepoints that are undone, aborts, checkpoints, closes and
-//! crashes. `WEFT_CAMPAIGN=1` runs five million operations.
+//! Random operations against an oracle: nodes, edges and s-nodes, transactions with savepoints that are undone, aborts,
+//! checkpoints, closes and crashes. `WEFT_CAMPAIGN=1` runs five million operations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_tags::{
-    Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, SnodeId, Store,
-    Transaction,
+    DataClass, Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options,
+    Permission, Principal, SnodeId, SnodeTags, Store, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -18,8 +18,20 @@ const KEYED: NodeType = NodeType(5 | NodeType::KEYED);
 /// What identifies an edge: source, type, number, key.
 type Edge = (NodeId, u32, u64, Vec<u8>);
 
+/// The most s-nodes at a time.
+const SNODES: usize = 6;
+
+#[derive(Clone)]
+struct Snode {
+    root: NodeId,
+    tags: SnodeTags,
+    grants: BTreeSet<(Principal, Permission)>,
+}
+
 #[derive(Clone, Default)]
 struct Oracle {
+    snodes: BTreeMap<SnodeId, Snode>,
+    /// Roots have no data here: it is that of the s-node.
     nodes: BTreeMap<NodeId, (NodeType, Vec<u8>)>,
     edges: BTreeMap<Edge, NodeId>,
 }
@@ -29,11 +41,23 @@ impl Oracle {
         self.edges.iter().any(|((source, ..), to)| *source == node || *to == node)
     }
 
-    /// What a commit does: nodes without edges go.
-    fn collect(&mut self, root: NodeId) {
+    fn linked(&self) -> BTreeSet<NodeId> {
         let mut linked: BTreeSet<NodeId> = self.edges.values().copied().collect();
         linked.extend(self.edges.keys().map(|(source, ..)| *source));
-        self.nodes.retain(|node, _| *node == root || linked.contains(node));
+        linked
+    }
+
+    /// What a commit does: nodes without edges go.
+    fn collect(&mut self) {
+        let linked = self.linked();
+        self.nodes.retain(|node, (kind, _)| *kind == NodeType::ROOT || linked.contains(node));
+    }
+
+    /// Edges of the nodes of an s-node, from and to wherever.
+    fn edges_of(&self, snode: SnodeId) -> Vec<Edge> {
+        let touching =
+            self.edges.iter().filter(|((source, ..), to)| source.snode() == snode || to.snode() == snode);
+        touching.map(|(edge, _)| edge.clone()).collect()
     }
 }
 
@@ -59,7 +83,8 @@ fn some<'a, T>(rng: &mut StdRng, mut items: impl ExactSizeIterator<Item = &'a T>
 
 fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, types: &Types, few: bool) {
     let node = *some(rng, oracle.nodes.keys()).unwrap();
-    match rng.random_range(0..100) {
+    match rng.random_range(0..104) {
+        100.. => operate_on_snodes(rng, tx, oracle, types),
         0..=44 => {
             // A new node, and an edge to it.
             let keyed = rng.random_bool(0.4);
@@ -81,7 +106,9 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
             } else {
                 (PLAIN, (node, some(rng, types.number.iter()).unwrap().0, number, Vec::new()))
             };
-            let new = tx.create_node(SnodeId::FIRST, kind, &data).unwrap();
+            // Edges by key stay in one s-node.
+            let snode = if keyed { node.snode() } else { *some(rng, oracle.snodes.keys()).unwrap() };
+            let new = tx.create_node(snode, kind, &data).unwrap();
             assert!(oracle.nodes.insert(new, (kind, data)).is_none(), "the id is in use");
             let (etype, keyed) = info(&edge, types);
             let known = if keyed { Info::Key(&edge.3) } else { Info::Number(edge.2) };
@@ -116,6 +143,10 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
         }
         85..=92 => {
             let (kind, data) = oracle.nodes[&node].clone();
+            if kind == NodeType::ROOT {
+                assert!(matches!(tx.update_node(node, kind, &data), Err(Error::RootType)));
+                return;
+            }
             assert_eq!(tx.read_node(node, kind).unwrap(), data);
             if data.len() > 40 {
                 let len = rng.random_range(20..data.len());
@@ -143,9 +174,96 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
         _ => {
             let deleted = tx.delete_node(node, oracle.nodes[&node].0);
             match deleted {
-                Err(Error::HasEdges(_)) => assert!(oracle.has_edges(node) || node.0 & 0xfff == 0),
+                Err(Error::HasEdges(_)) => {
+                    assert!(oracle.has_edges(node) || oracle.nodes[&node].0 == NodeType::ROOT);
+                }
                 Ok(()) => assert!(!oracle.has_edges(node)),
                 Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+fn tags(rng: &mut StdRng) -> SnodeTags {
+    SnodeTags {
+        owner: rng.random_range(0..3),
+        group: rng.random_range(0..3),
+        mode: rng.random_range(0..0o1000) & 0o666,
+        class: DataClass::from_u8(rng.random_range(0..7)).unwrap(),
+        ..SnodeTags::default()
+    }
+}
+
+fn grants(tags: &SnodeTags) -> BTreeSet<(Principal, Permission)> {
+    let (owner, group) = (Principal::User(tags.owner), Principal::Group(tags.group));
+    let mut grants = BTreeSet::from([(owner, Permission::Control)]);
+    for (at, permission) in [(0o4, Permission::Read), (0o2, Permission::Write)] {
+        for (shift, principal) in [(6, owner), (3, group), (0, Principal::Everyone)] {
+            if tags.mode >> shift & at != 0 {
+                grants.insert((principal, permission));
+            }
+        }
+    }
+    grants
+}
+
+fn operate_on_snodes(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, types: &Types) {
+    let id = *some(rng, oracle.snodes.keys()).unwrap();
+    match rng.random_range(0..10) {
+        0..=2 if oracle.snodes.len() < SNODES => {
+            let tags = tags(rng);
+            let id = tx.create_snode(&tags).unwrap();
+            let root = tx.root(id).unwrap();
+            assert_eq!(root.snode(), id);
+            oracle.nodes.insert(root, (NodeType::ROOT, Vec::new()));
+            let snode = Snode { root, tags, grants: grants(&tags) };
+            assert!(oracle.snodes.insert(id, snode).is_none(), "the id is in use");
+        }
+        3..=5 => {
+            if rng.random_bool(0.7) && id != SnodeId::FIRST {
+                for edge in oracle.edges_of(id) {
+                    let (etype, keyed) = info(&edge, types);
+                    let known = if keyed { Info::Key(&edge.3) } else { Info::Number(edge.2) };
+                    tx.delete_edge(edge.0, etype, known).unwrap();
+                    oracle.edges.remove(&edge);
+                }
+            }
+            match tx.delete_snode(id) {
+                Err(Error::FirstSnode) => assert_eq!(id, SnodeId::FIRST),
+                Err(Error::SnodeNotEmpty(_)) => assert!(!oracle.edges_of(id).is_empty()),
+                Err(error) => panic!("{error}"),
+                Ok(()) => {
+                    assert!(oracle.edges_of(id).is_empty());
+                    assert!(matches!(tx.root(id), Err(Error::NoSuchSnode(_))));
+                    oracle.snodes.remove(&id);
+                    oracle.nodes.retain(|node, _| node.snode() != id);
+                }
+            }
+        }
+        6..=7 => {
+            let snode = oracle.snodes.get_mut(&id).unwrap();
+            let before = tx.snode_tags(id).unwrap();
+            assert_eq!(SnodeTags { mode: 0, ..before }, SnodeTags { mode: 0, ..snode.tags });
+            let tags = tags(rng);
+            tx.set_snode_tags(id, &tags).unwrap();
+            let full = SnodeTags { mode: 0o666, ..snode.tags };
+            let taken = grants(&full);
+            snode.grants.retain(|grant| !taken.contains(grant));
+            snode.grants.extend(grants(&tags));
+            snode.tags = tags;
+        }
+        _ => {
+            let snode = oracle.snodes.get_mut(&id).unwrap();
+            let who = rng.random_range(0..3);
+            let principal =
+                [Principal::User(who), Principal::Group(who), Principal::Everyone][rng.random_range(0..3)];
+            let permission = Permission::ALL[rng.random_range(0..3)];
+            if rng.random_bool(0.5) {
+                tx.grant(id, principal, permission).unwrap();
+                snode.grants.insert((principal, permission));
+            } else {
+                let was_there = tx.revoke(id, principal, permission).unwrap();
+                assert_eq!(was_there, snode.grants.remove(&(principal, permission)));
             }
         }
     }
@@ -154,8 +272,17 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
 fn compare(store: &Store, oracle: &Oracle, types: &Types) {
     let report = store.check().unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
-    assert_eq!((report.nodes, report.edges), (oracle.nodes.len() as u64, oracle.edges.len() as u64));
-    for (node, (kind, data)) in &oracle.nodes {
+    let permissions: usize = oracle.snodes.values().map(|snode| snode.grants.len()).sum();
+    let edges = (oracle.edges.len() + permissions) as u64;
+    assert_eq!((report.nodes, report.edges), (oracle.nodes.len() as u64, edges));
+    assert_eq!(store.snodes(), oracle.snodes.keys().copied().collect::<Vec<_>>());
+    for (id, snode) in &oracle.snodes {
+        assert_eq!(store.root(*id).unwrap(), snode.root);
+        assert_eq!(store.grants(*id).unwrap(), snode.grants.iter().copied().collect::<Vec<_>>());
+        let tags = store.snode_tags(*id).unwrap();
+        assert_eq!(SnodeTags { mode: 0, ..tags }, SnodeTags { mode: 0, ..snode.tags });
+    }
+    for (node, (kind, data)) in oracle.nodes.iter().filter(|(_, (kind, _))| *kind != NodeType::ROOT) {
         assert_eq!(&store.read_node(*node, *kind).unwrap(), data, "node {node}");
     }
     for (edge, to) in &oracle.edges {
@@ -173,7 +300,9 @@ fn run(seed: u64, operations: u64) {
     let types = types(&store);
     let root = store.root(SnodeId::FIRST).unwrap();
     let mut oracle = Oracle::default();
-    oracle.nodes.insert(root, (NodeType(0), Vec::new()));
+    oracle.nodes.insert(root, (NodeType::ROOT, Vec::new()));
+    let first = Snode { root, tags: SnodeTags::default(), grants: BTreeSet::new() };
+    oracle.snodes.insert(SnodeId::FIRST, first);
     let few = rng.random_bool(0.5);
     let mut done = 0;
     while done < operations {
@@ -207,7 +336,7 @@ fn run(seed: u64, operations: u64) {
             tx.abort();
         } else {
             tx.commit().unwrap();
-            now.collect(root);
+            now.collect();
             oracle = now;
         }
         match rng.random_range(0..200) {
@@ -236,7 +365,7 @@ fn run(seed: u64, operations: u64) {
                     .unwrap();
             }
             tx.commit().unwrap();
-            oracle.collect(root);
+            oracle.collect();
         }
     }
     compare(&store, &oracle, &types);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_tags::{
     Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
-    PageStore, PowerCutStore, SnodeId, Store,
+    PageStore, PowerCutStore, SnodeId, SnodeTags, Store,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -20,8 +20,16 @@ fn options() -> Options {
     Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20 }
 }
 
+/// The most s-nodes at a time.
+const SNODES: usize = 4;
+/// The mode of s-nodes that are made: with the owner's control this makes five permissions.
+const MODE: u16 = 0o664 & !0o200;
+const GRANTS: usize = 5;
+
 #[derive(Clone, Default)]
 struct State {
+    /// The roots of s-nodes beside the first.
+    snodes: BTreeMap<SnodeId, NodeId>,
     nodes: BTreeMap<NodeId, Vec<u8>>,
     /// By source and number.
     edges: BTreeMap<(NodeId, u64), NodeId>,
@@ -83,10 +91,33 @@ fn work(medium: &Arc<PowerCutStore>, seed: u64, log: &mut Log) -> Result<(), Err
         let mut saved = None;
         for _ in 0..rng.random_range(1..25) {
             let any = now.nodes.keys().copied().nth(rng.random_range(0..now.nodes.len().max(1)));
-            match rng.random_range(0..20) {
+            match rng.random_range(0..22) {
+                20 if now.snodes.len() < SNODES => {
+                    let tags = SnodeTags { mode: MODE, ..SnodeTags::default() };
+                    let id = tx.create_snode(&tags)?;
+                    now.snodes.insert(id, tx.root(id)?);
+                }
+                20 | 21 => {
+                    let id = now.snodes.keys().copied().nth(rng.random_range(0..now.snodes.len().max(1)));
+                    let Some(id) = id else { continue };
+                    let of = |((source, _), to): &(&(NodeId, u64), &NodeId)| {
+                        source.snode() == id || to.snode() == id
+                    };
+                    let edges: Vec<_> = now.edges.iter().filter(of).map(|(edge, _)| *edge).collect();
+                    for edge in edges {
+                        tx.delete_edge(edge.0, etype, Info::Number(edge.1))?;
+                        now.edges.remove(&edge);
+                    }
+                    tx.delete_snode(id)?;
+                    now.snodes.remove(&id);
+                    now.nodes.retain(|node, _| node.snode() != id);
+                }
                 0..=6 => {
                     let data = data(&mut rng);
-                    let node = tx.create_node(SnodeId::FIRST, PLAIN, &data)?;
+                    let some =
+                        now.snodes.iter().nth(rng.random_range(0..SNODES + 2)).map(|(id, root)| (*id, *root));
+                    let (snode, root) = some.unwrap_or((SnodeId::FIRST, root));
+                    let node = tx.create_node(snode, PLAIN, &data)?;
                     now.nodes.insert(node, data);
                     // Some get no edge, and are gone with the commit.
                     if rng.random_bool(0.9) {
@@ -179,11 +210,16 @@ fn judge(medium: impl PageStore + 'static, log: &Log, case: &str) {
     for (key, value) in &state.pairs {
         assert!(kv.get(key).unwrap().as_ref() == Some(value), "{case}: key {key:?}");
     }
+    for (id, root) in &state.snodes {
+        assert_eq!(store.root(*id).unwrap(), *root, "{case}");
+        assert_eq!(store.snode_tags(*id).unwrap().mode, MODE, "{case}");
+    }
+    assert_eq!(store.snodes().len(), state.snodes.len() + 1, "{case}: s-nodes");
     let report = store.check().unwrap();
     assert_eq!(report.problems, Vec::<String>::new(), "{case}");
     // Beside the state there are the root, the anchor and the edge between them.
-    let pairs = state.pairs.len();
-    let wanted = (state.nodes.len() + pairs + 2, state.edges.len() + pairs + 1);
+    let (pairs, snodes) = (state.pairs.len(), state.snodes.len());
+    let wanted = (state.nodes.len() + pairs + 2 + snodes, state.edges.len() + pairs + 1 + snodes * GRANTS);
     assert_eq!((report.nodes as usize, report.edges as usize), wanted, "{case}: more than was committed");
 }
 

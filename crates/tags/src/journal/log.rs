@@ -80,6 +80,11 @@ impl Journal {
         self.state.lock().last
     }
 
+    /// The number of the last record that is durable.
+    pub(crate) fn durable(&self) -> u64 {
+        self.state.lock().durable
+    }
+
     /// Whether a write failed.
     pub(crate) fn failed(&self) -> bool {
         self.state.lock().failed

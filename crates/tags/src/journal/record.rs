@@ -18,6 +18,8 @@ const REMOVE: u8 = 7;
 const COUNT: u8 = 8;
 const FREE: u8 = 9;
 const TYPE: u8 = 10;
+const SNODE: u8 = 11;
+const SNODE_GONE: u8 = 12;
 
 /// One change.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,6 +38,10 @@ pub(crate) enum Entry<'a> {
     Free { node: NodeId },
     /// The next edge type.
     Type { form: u8, name: &'a [u8] },
+    /// A new s-node and its root, which the record makes after it.
+    Snode { root: NodeId },
+    /// An s-node is gone, with its root and the edges of it.
+    SnodeGone { snode: SnodeId },
 }
 
 /// Puts the entries of a record together.
@@ -152,6 +158,16 @@ impl RecordWriter {
         self.bytes.put_u8(form);
         self.bytes.put_string(name.as_bytes());
     }
+
+    pub(crate) fn snode(&mut self, root: NodeId) {
+        self.bytes.put_u8(SNODE);
+        self.bytes.put_u64(root.0);
+    }
+
+    pub(crate) fn snode_gone(&mut self, snode: SnodeId) {
+        self.bytes.put_u8(SNODE_GONE);
+        self.bytes.put_u16(snode.0);
+    }
 }
 
 /// Reads the entries of a record, in order.
@@ -220,6 +236,8 @@ impl<'a> RecordReader<'a> {
             COUNT => Entry::Count { node: self.node()?, count: varint(&mut self.reader)? },
             FREE => Entry::Free { node: self.node()? },
             TYPE => Entry::Type { form: self.reader.u8()?, name: self.reader.string()? },
+            SNODE => Entry::Snode { root: NodeId(self.reader.u64()?) },
+            SNODE_GONE => Entry::SnodeGone { snode: SnodeId(self.reader.u16()?) },
             _ => return Ok(None),
         }))
     }
@@ -245,6 +263,7 @@ mod tests {
         let none = NodeId(0);
         let mut w = RecordWriter::default();
         w.edge_type(1, "next");
+        w.snode(a);
         w.page(9, &desc);
         w.slots(10, SnodeId(1), 2, 4, &[1, 2, 3]);
         w.edge(a, EdgeType(3), true, u64::MAX, none, b);
@@ -253,9 +272,11 @@ mod tests {
         w.bytes(b, b"xyz");
         w.count(a, 300);
         w.free(b);
+        w.snode_gone(SnodeId(2));
         let mut r = RecordReader::new(&w.bytes);
         let wanted = [
             Entry::Type { form: 1, name: b"next" },
+            Entry::Snode { root: a },
             Entry::Page { page: 9, desc },
             Entry::Slots { page: 10, snode: SnodeId(1), class: 2, first: 4, bytes: &[1, 2, 3] },
             Entry::Edge { source: a, etype: EdgeType(3), keyed: true, key: u64::MAX, old: none, new: b },
@@ -264,12 +285,13 @@ mod tests {
             Entry::Bytes { node: b, bytes: b"xyz" },
             Entry::Count { node: a, count: 300 },
             Entry::Free { node: b },
+            Entry::SnodeGone { snode: SnodeId(2) },
         ];
         for entry in wanted {
             assert_eq!(r.next().unwrap(), Some(entry));
         }
         assert_eq!(r.next().unwrap(), None);
         let mut cut = RecordReader::new(&w.bytes[..w.bytes.len() - 1]);
-        assert!((0..9).any(|_| cut.next().is_err()));
+        assert!((0..11).any(|_| cut.next().is_err()));
     }
 }

@@ -7,6 +7,7 @@ use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
 use crate::pages::desc::{PageKind, clear_slot};
 use crate::partition::{Contents, Partition, TableNumbers, Which, find_node, run_of};
+use crate::slab::Slab;
 use crate::store::Store;
 use crate::tx::write_set::NONE;
 
@@ -77,7 +78,30 @@ pub(crate) fn free_node(store: &Store, partition: &mut Partition, node: NodeId) 
     let place = find_node(&store.pool.table, node, Which::Committed)
         .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
     store.leaves.lock().touch(place.page);
+    partition.contents.nodes = partition.contents.nodes.saturating_sub(1);
     release(store, partition, node, place.page, place.slot)
+}
+
+/// Takes an s-node that is empty but for its root and the edges of it out of the store's pages.
+pub(crate) fn drop_snode(store: &Store, partition: &mut Partition) -> Result<()> {
+    free_node(store, partition, partition.root)?;
+    clear_snode(store, partition)
+}
+
+/// Gives up the pages of an s-node that has no nodes any more: those that slots were to be given out from, and those of
+/// its edge tables.
+pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()> {
+    let contents = std::mem::replace(&mut partition.contents, Contents::new(store.secret));
+    if contents.nodes != 0 {
+        let (snode, nodes) = (partition.snode, contents.nodes);
+        return Err(Error::damaged(format!("s-node {snode} is to go and has {nodes} nodes")));
+    }
+    for page in contents.slabs.iter().filter_map(Slab::open_page) {
+        drop_page(store, page);
+        store.data_numbers.lock().give_back(page, 1);
+    }
+    drop_table_pages(store, contents.table_pages());
+    Ok(())
 }
 
 /// Takes back the room of a node that was made and never committed.

@@ -29,6 +29,8 @@ const PREFETCH_EDGES: usize = 32;
 const WRITE_PAGES: usize = 512;
 /// The most bytes that an edge takes in a record, with the count and the end of its destination.
 const EDGE_ENTRY_BYTES: usize = 64;
+/// The most bytes of an entry for an s-node.
+const SNODE_ENTRY_BYTES: usize = 16;
 /// Bytes of an entry for a page.
 const PAGE_ENTRY_BYTES: usize = 56;
 
@@ -84,10 +86,12 @@ impl Transaction<'_> {
             written.push(write_filled(store, *snode, &nodes.filled)?);
         }
         // From here on a failure leaves memory between two states.
+        self.record_new_snodes(&mut record);
         let applied = self.apply(&nodes, &written, &mut record);
         let lsn = applied.and_then(|()| store.journal.append(&record.bytes, &*store.medium));
-        if lsn.is_err() {
-            store.journal.stop();
+        match lsn {
+            Ok(lsn) => self.publish_snodes(lsn),
+            Err(_) => store.journal.stop(),
         }
         lsn
     }
@@ -148,6 +152,7 @@ impl Transaction<'_> {
             + nodes.open.iter().map(|(_, slots)| PAGE_BYTES + 16 * count_slots(slots)).sum::<usize>()
             + updates
             + (self.set.changes.len() + self.set.nodes.len()) * EDGE_ENTRY_BYTES
+            + (self.set.new_snodes.len() + self.set.gone_snodes.len()) * SNODE_ENTRY_BYTES
     }
 
     fn run_pages(&self, node: NodeId) -> usize {
@@ -191,7 +196,7 @@ impl Transaction<'_> {
                 self.apply_counts(&mut partition.write(), *snode, record)?;
             }
         }
-        Ok(())
+        self.apply_gone_snodes(record)
     }
 
     fn apply_nodes(
@@ -211,12 +216,13 @@ impl Transaction<'_> {
             let before = store.pool.table.describe(at.page).block;
             store.space.lock().release(before, 1);
             store.pool.written(at.page, at.block, at.crc);
-            let desc = commit_slots(store, at.page, &at.slots);
+            let desc = commit_slots(store, partition, at.page, &at.slots);
             record.page(at.page, &desc);
             touched.push(at.page);
         }
         for node in nodes.runs.iter().filter(|node| node.snode() == snode) {
             let Some(head) = node.page() else { continue };
+            partition.contents.nodes += 1;
             for page in head..head + self.run_pages(*node) as u32 {
                 let Some(slot) = store.pool.table.desc(page) else { continue };
                 let mut desc = slot.lock();
@@ -238,7 +244,7 @@ impl Transaction<'_> {
                 record_slots(record, *page, &desc, slots, pages.bytes(*page)?);
                 Ok(())
             })?;
-            commit_slots(store, *page, slots);
+            commit_slots(store, partition, *page, slots);
             touched.push(*page);
         }
         let mut leaves = store.leaves.lock();
@@ -339,7 +345,8 @@ impl Transaction<'_> {
 }
 
 /// Makes slots committed, and returns the descriptor.
-fn commit_slots(store: &Store, page: u32, slots: &Slots) -> Desc {
+fn commit_slots(store: &Store, partition: &mut Partition, page: u32, slots: &Slots) -> Desc {
+    partition.contents.nodes += count_slots(slots) as u64;
     let Some(slot) = store.pool.table.desc(page) else { return Desc::default() };
     let mut desc = slot.lock();
     for (word, bits) in slots.iter().enumerate() {

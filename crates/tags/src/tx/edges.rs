@@ -2,10 +2,11 @@
 
 use super::write_set::{EdgeKey, NONE};
 use super::{Edge, Transaction};
-use crate::edges::TYPES_PER_NODE_MAX;
+use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::partition::{Which, begins_with_key, node_header};
+use crate::snodes::access::Permission;
 use crate::store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -61,7 +62,8 @@ impl Store {
     pub fn edges(&self, source: NodeId) -> Result<Vec<Edge>> {
         self.place_of(source, Which::Committed)?;
         let raw = self.read(source.snode(), |pages, contents| contents.edges.all_of(pages, source))?;
-        raw.into_iter().map(|edge| self.edge_from(edge.etype, edge.key, edge.to)).collect()
+        let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
+        seen.map(|edge| self.edge_from(edge.etype, edge.key, edge.to)).collect()
     }
 
     fn edge_from(&self, etype: EdgeType, key: u64, to: NodeId) -> Result<Edge> {
@@ -75,7 +77,11 @@ impl Store {
     /// [`Error::NoSuchNode`].
     pub fn in_edges(&self, node: NodeId) -> Result<u64> {
         self.place_of(node, Which::Committed)?;
-        self.read(node.snode(), |pages, contents| contents.count_of(pages, node))
+        self.read(node.snode(), |pages, contents| {
+            // Only roots have edges of the store's own that lead to themselves.
+            let own = contents.edges.count_of(pages, node, EdgeType::PERMISSION)?;
+            Ok(contents.count_of(pages, node)? - own)
+        })
     }
 }
 
@@ -83,16 +89,17 @@ impl Transaction<'_> {
     /// Where an edge leads.
     ///
     /// # Errors
-    /// [`Error::NoSuchNode`] for the source; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`], [`Error::Deadlock`].
+    /// [`Error::NoSuchNode`] for the source; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`],
+    /// [`Error::Forbidden`], [`Error::Deadlock`].
     pub fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
         let edge = self.store.edge_key(source, etype, info)?;
-        self.place(source)?;
+        self.place(source, Permission::Read)?;
         let (_, _, now) = self.look_up(&edge)?;
         Ok((now != NONE).then_some(now))
     }
 
     /// The change of the edge in this transaction, its committed destination, and the one in this transaction.
-    fn look_up(&mut self, edge: &EdgeKey<'_>) -> Result<(Option<usize>, NodeId, NodeId)> {
+    pub(super) fn look_up(&mut self, edge: &EdgeKey<'_>) -> Result<(Option<usize>, NodeId, NodeId)> {
         if let Some(at) = self.set.change(edge) {
             let change = &self.set.changes[at];
             return Ok((Some(at), change.old, change.new));
@@ -109,10 +116,11 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// [`Error::NoSuchNode`] for either end, [`Error::EdgeExists`], [`Error::TooManyTypes`]; for edges by key
-    /// [`Error::KeyNotInNode`], [`Error::OtherSnode`]; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`], [`Error::Deadlock`].
+    /// [`Error::KeyNotInNode`], [`Error::OtherSnode`]; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`],
+    /// [`Error::Forbidden`], [`Error::Deadlock`].
     pub fn create_edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>, to: NodeId) -> Result<()> {
         let edge = self.store.edge_key(source, etype, info)?;
-        self.place(source)?;
+        self.place(source, Permission::Write)?;
         let (touched, old, now) = self.look_up(&edge)?;
         if now != NONE {
             return Err(Error::EdgeExists(source));
@@ -135,12 +143,13 @@ impl Transaction<'_> {
         to: NodeId,
     ) -> Result<Option<NodeId>> {
         let edge = self.store.edge_key(source, etype, info)?;
-        self.place(source)?;
+        self.place(source, Permission::Write)?;
         let (touched, old, now) = self.look_up(&edge)?;
         self.check_destination(&edge, to)?;
         if now == NONE {
             self.check_types(&edge)?;
         } else {
+            // Its count of in-edges changes; to take the edge away is up to who writes the source.
             self.hold(now.snode())?;
         }
         self.set.set_edge(&edge, touched, old, to);
@@ -154,7 +163,7 @@ impl Transaction<'_> {
     /// [`Error::Deadlock`].
     pub fn delete_edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<NodeId> {
         let edge = self.store.edge_key(source, etype, info)?;
-        self.place(source)?;
+        self.place(source, Permission::Write)?;
         let (touched, old, now) = self.look_up(&edge)?;
         if now == NONE {
             return Err(Error::NoSuchEdge(source));
@@ -169,7 +178,14 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::NoSuchNode`], [`Error::Deadlock`].
     pub fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>> {
-        self.place(source)?;
+        self.place(source, Permission::Read)?;
+        let raw = self.raw_edges(source)?;
+        let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
+        seen.map(|edge| self.store.edge_from(edge.etype, edge.key, edge.to)).collect()
+    }
+
+    /// All edges out of a node whose s-node is held, those of the store's own included.
+    pub(super) fn raw_edges(&mut self, source: NodeId) -> Result<Vec<RawEdge>> {
         let store = self.store;
         let raw = if self.set.touched(source).created {
             Vec::new()
@@ -181,16 +197,14 @@ impl Transaction<'_> {
         let gone: FxHashSet<_> =
             changes.iter().map(|change| (change.etype, change.key, change.old)).collect();
         let kept = raw.into_iter().filter(|edge| !gone.contains(&(edge.etype, edge.key, edge.to)));
-        let mut edges =
-            kept.map(|edge| store.edge_from(edge.etype, edge.key, edge.to)).collect::<Result<Vec<_>>>()?;
-        for change in changes.iter().filter(|change| change.new != NONE) {
-            edges.push(store.edge_from(change.etype, change.key, change.new)?);
-        }
-        Ok(edges)
+        let new = changes.iter().filter(|change| change.new != NONE);
+        let new = new.map(|change| RawEdge { etype: change.etype, key: change.key, to: change.new });
+        Ok(kept.chain(new).collect())
     }
 
     fn check_destination(&mut self, edge: &EdgeKey<'_>, to: NodeId) -> Result<()> {
-        let place = self.place(to)?;
+        // In one s-node the check of the source holds for both.
+        let place = self.place(to, Permission::Write)?;
         let Info::Key(key) = edge.info else { return Ok(()) };
         if to.snode() != edge.source.snode() {
             return Err(Error::OtherSnode(to));
@@ -211,7 +225,9 @@ impl Transaction<'_> {
         let store = self.store;
         let committed =
             store.read(source.snode(), |pages, contents| contents.edges.types_of(pages, source))?;
-        let types = self.known_types.entry(source).or_insert_with(|| committed.into_iter().collect());
+        let types = self.known_types.entry(source).or_insert_with(|| {
+            committed.into_iter().filter(|etype| !EdgeType(*etype).is_reserved()).collect()
+        });
         // Types that this transaction has used and undone still count; the limit is far from any use.
         if types.len() >= TYPES_PER_NODE_MAX && !types.contains(&etype.0) {
             return Err(Error::TooManyTypes { node: source, max: TYPES_PER_NODE_MAX });
@@ -220,14 +236,14 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// The nodes that edges of one type lead to now: for many keys of one source at once. [`NONE`] where there is no edge.
+    /// The nodes that edges of one type lead to now, to be changed: for many keys of one source at once. [`NONE`] where there is no edge.
     pub(crate) fn look_up_keys(
         &mut self,
         source: NodeId,
         etype: EdgeType,
         keys: &[(u64, &[u8])],
     ) -> Result<Vec<NodeId>> {
-        self.place(source)?;
+        self.place(source, Permission::Write)?;
         self.store.committed_keys(source, etype, keys)
     }
 

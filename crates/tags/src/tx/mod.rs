@@ -4,10 +4,12 @@
 //! serialisable and those on different s-nodes run and commit in parallel. New nodes are written into their pages at
 //! once; edges stay in the transaction's [`write_set`] until the [`commit`].
 
+mod access;
 pub(crate) mod apply;
 mod commit;
 mod edges;
 pub(crate) mod locks;
+mod snodes;
 pub(crate) mod write_set;
 
 use crate::error::{Error, Result};
@@ -16,8 +18,10 @@ use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, class_of, run_pages, writ
 use crate::options::Durability;
 use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{NodePlace, Which, find_node, node_header};
+use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
+use access::Access;
 use locks::TxId;
 use std::io::IoSlice;
 use weft_core::checksum::crc32c;
@@ -35,6 +39,10 @@ pub struct Transaction<'s> {
     durability: Durability,
     savepoints: Vec<usize>,
     known_types: edges::KnownTypes,
+    /// Who the caller is; `None` for one that may do everything.
+    access: Option<Box<Access>>,
+    /// When it began, so that ids of s-nodes rest while it may know them.
+    era: u64,
     ended: bool,
 }
 
@@ -58,8 +66,9 @@ pub struct Edge {
 }
 
 impl<'s> Transaction<'s> {
-    pub(crate) fn new(store: &'s Store, id: TxId) -> Transaction<'s> {
+    pub(crate) fn new(store: &'s Store, id: TxId, credentials: Option<&Credentials>) -> Transaction<'s> {
         let durability = Store::default_durability();
+        let access = credentials.map(|credentials| Box::new(Access::new(credentials)));
         let (held, savepoints) = (Vec::new(), Vec::new());
         let known_types = edges::KnownTypes::default();
         Transaction {
@@ -70,6 +79,8 @@ impl<'s> Transaction<'s> {
             durability,
             savepoints,
             known_types,
+            access,
+            era: store.snodes.enter(),
             ended: false,
         }
     }
@@ -80,29 +91,34 @@ impl<'s> Transaction<'s> {
         self
     }
 
-    /// Takes the lock of an s-node, unless it is held.
-    pub(crate) fn hold(&mut self, snode: SnodeId) -> Result<()> {
+    /// Takes the lock of an s-node, unless it is held; whether it was not.
+    pub(crate) fn hold(&mut self, snode: SnodeId) -> Result<bool> {
         if self.held.contains(&snode) {
-            return Ok(());
+            let is_gone = self.set.gone_snodes.contains(&snode);
+            return if is_gone { Err(Error::NoSuchSnode(snode)) } else { Ok(false) };
         }
-        self.store.partition(snode)?;
+        if !self.store.snodes.is_visible(snode) {
+            return Err(Error::NoSuchSnode(snode));
+        }
         self.store.locks.take(self.id, snode)?;
+        // Who was waited for may have deleted it.
+        if !self.store.snodes.is_visible(snode) {
+            self.store.locks.release(&[snode]);
+            return Err(Error::NoSuchSnode(snode));
+        }
         self.held.push(snode);
-        Ok(())
-    }
-
-    fn hold_node(&mut self, node: NodeId) -> Result<()> {
-        self.hold(node.snode()).map_err(|error| match error {
-            Error::NoSuchSnode(_) => Error::NoSuchNode(node),
-            error => error,
-        })
+        Ok(true)
     }
 
     /// Makes a node in an s-node. It becomes visible with the commit, if an edge leads to it or out of it then.
     ///
     /// # Errors
-    /// [`Error::NoSuchSnode`], [`Error::TooLarge`], [`Error::Full`], [`Error::CacheFull`], [`Error::Deadlock`].
+    /// [`Error::NoSuchSnode`], [`Error::Forbidden`], [`Error::RootType`], [`Error::TooLarge`], [`Error::Full`],
+    /// [`Error::CacheFull`], [`Error::Deadlock`].
     pub fn create_node(&mut self, snode: SnodeId, kind: NodeType, data: &[u8]) -> Result<NodeId> {
+        if kind == NodeType::ROOT {
+            return Err(Error::RootType);
+        }
         self.create_node_of(snode, kind, &[data])
     }
 
@@ -113,7 +129,12 @@ impl<'s> Transaction<'s> {
         kind: NodeType,
         pieces: &[&[u8]],
     ) -> Result<NodeId> {
-        self.hold(snode)?;
+        self.enter(snode, Permission::Write)?;
+        self.make_node(snode, kind, pieces)
+    }
+
+    /// Makes a node in an s-node whose lock is held.
+    fn make_node(&mut self, snode: SnodeId, kind: NodeType, pieces: &[&[u8]]) -> Result<NodeId> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
         let node = match class_of(len) {
             Some(class) => self.create_small(snode, kind, class, len, pieces),
@@ -219,17 +240,27 @@ impl<'s> Transaction<'s> {
         if self.set.touched(node).created { Which::Reserved } else { Which::Committed }
     }
 
-    fn place(&mut self, node: NodeId) -> Result<NodePlace> {
-        self.hold_node(node)?;
+    /// Where a node is, in an s-node in which the caller has a permission. Its lock is held from here on.
+    fn place(&mut self, node: NodeId, needed: Permission) -> Result<NodePlace> {
+        self.enter(node.snode(), needed).map_err(|error| match error {
+            Error::NoSuchSnode(_) => Error::NoSuchNode(node),
+            error => error,
+        })?;
         find_node(&self.store.pool.table, node, self.which(node))
     }
 
     /// The data of a node.
     ///
     /// # Errors
-    /// [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Deadlock`], and what reading the medium gives.
+    /// [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Forbidden`], [`Error::Deadlock`], and what reading the
+    /// medium gives.
     pub fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        self.place(node)?;
+        self.place(node, Permission::Read)?;
+        self.data_of(node, kind)
+    }
+
+    /// The data of a node whose s-node is held.
+    fn data_of(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
         if let Some(bytes) = self.set.updates.get(&node) {
             let found = crate::layout::node::read_header(bytes).0;
             if found != kind.0 {
@@ -244,10 +275,13 @@ impl<'s> Transaction<'s> {
     /// its key.
     ///
     /// # Errors
-    /// As [`Transaction::read_node`]; [`Error::TooLarge`].
+    /// As [`Transaction::read_node`]; [`Error::TooLarge`], [`Error::RootType`].
     pub fn update_node(&mut self, node: NodeId, kind: NodeType, data: &[u8]) -> Result<()> {
-        let place = self.place(node)?;
-        let before = self.read_node(node, kind)?;
+        if kind == NodeType::ROOT {
+            return Err(Error::RootType);
+        }
+        let place = self.place(node, Permission::Write)?;
+        let before = self.data_of(node, kind)?;
         if data.len() + NODE_HEADER > place.room {
             let (bytes, max) = (data.len() as u64, (place.room - NODE_HEADER) as u64);
             return Err(Error::TooLarge { what: "new data of a node", bytes, max });
@@ -266,9 +300,9 @@ impl<'s> Transaction<'s> {
     /// says at once whether it has.
     ///
     /// # Errors
-    /// [`Error::HasEdges`]; [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Deadlock`].
+    /// [`Error::HasEdges`]; [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Forbidden`], [`Error::Deadlock`].
     pub fn delete_node(&mut self, node: NodeId, kind: NodeType) -> Result<()> {
-        let place = self.place(node)?;
+        let place = self.place(node, Permission::Write)?;
         let store = self.store;
         let touched = self.set.touched(node);
         let (found, ins, outs) = store.read(node.snode(), |pages, contents| {
@@ -299,11 +333,13 @@ impl<'s> Transaction<'s> {
     /// [`Error::NoSuchSavepoint`].
     pub fn undo_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.keep_savepoints(savepoint, savepoint.depth)?;
-        for node in self.set.undo_to(savepoint.mark) {
+        self.forget_permissions();
+        let undone = self.set.undo_to(savepoint.mark);
+        for node in undone.nodes {
             let partition = self.store.partition(node.snode())?;
             apply::take_back(self.store, &mut partition.write(), node)?;
         }
-        Ok(())
+        undone.snodes.into_iter().try_for_each(|snode| self.take_back_snode(snode))
     }
 
     /// Forgets a savepoint: what was done since becomes part of the transaction around it.
@@ -367,8 +403,14 @@ impl Drop for Transaction<'_> {
                     tracing::debug!(%node, %error, "a node of an aborted transaction is left to recovery");
                 }
             }
+            for (snode, _) in std::mem::take(&mut self.set.new_snodes) {
+                if let Err(error) = self.take_back_snode(snode) {
+                    tracing::debug!(%snode, %error, "an s-node of an aborted transaction is left to recovery");
+                }
+            }
         }
         self.release();
+        self.store.snodes.leave(self.era);
     }
 }
 

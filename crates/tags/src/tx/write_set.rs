@@ -3,7 +3,7 @@
 //! Edges are kept here until the commit; the data of new nodes is in its pages already, where no edge leads to it. An
 //! undo log, kept while there are savepoints, takes the set back to any of them.
 
-use crate::ids::{EdgeType, Info, NodeId};
+use crate::ids::{EdgeType, Info, NodeId, SnodeId};
 use hashbrown::HashTable;
 use rustc_hash::FxHashMap;
 
@@ -42,6 +42,17 @@ enum Undo {
     Created(NodeId),
     Touched(NodeId, Touched),
     Updated(NodeId, Option<Box<[u8]>>),
+    SnodeMade,
+    SnodeDropped,
+}
+
+/// What going back to a savepoint has to take back outside of the set.
+#[derive(Default)]
+pub(crate) struct Undone {
+    /// Nodes that were made since.
+    pub nodes: Vec<NodeId>,
+    /// S-nodes that were made since, to be taken back after their nodes.
+    pub snodes: Vec<SnodeId>,
 }
 
 /// The changes of a transaction.
@@ -54,6 +65,10 @@ pub(crate) struct WriteSet {
     pub(crate) created: Vec<NodeId>,
     /// New data of committed nodes, header included.
     pub(crate) updates: FxHashMap<NodeId, Box<[u8]>>,
+    /// S-nodes that are new, with their roots.
+    pub(crate) new_snodes: Vec<(SnodeId, NodeId)>,
+    /// S-nodes that go with the commit. Nothing of them is touched any more.
+    pub(crate) gone_snodes: Vec<SnodeId>,
     undo: Vec<Undo>,
     savepoints: usize,
 }
@@ -80,7 +95,10 @@ impl EdgeKey<'_> {
 impl WriteSet {
     /// Whether nothing was changed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.created.is_empty() && self.updates.is_empty()
+        self.changes.is_empty()
+            && self.created.is_empty()
+            && self.updates.is_empty()
+            && self.gone_snodes.is_empty()
     }
 
     /// Makes room for so many edges at once.
@@ -173,6 +191,23 @@ impl WriteSet {
         }
     }
 
+    /// Notes an s-node that this transaction has made. Its root, which is noted as created, is held by it.
+    pub(crate) fn make_snode(&mut self, snode: SnodeId, root: NodeId) {
+        self.touch(root, 1, 0);
+        self.new_snodes.push((snode, root));
+        if self.savepoints > 0 {
+            self.undo.push(Undo::SnodeMade);
+        }
+    }
+
+    /// Notes that an s-node goes with the commit.
+    pub(crate) fn drop_snode(&mut self, snode: SnodeId) {
+        self.gone_snodes.push(snode);
+        if self.savepoints > 0 {
+            self.undo.push(Undo::SnodeDropped);
+        }
+    }
+
     /// What this transaction did to a node's edges.
     pub(crate) fn touched(&self, node: NodeId) -> Touched {
         self.nodes.get(&node).copied().unwrap_or_default()
@@ -192,9 +227,9 @@ impl WriteSet {
         self.undo.len()
     }
 
-    /// Goes back to a place, and returns the nodes that were made since.
-    pub(crate) fn undo_to(&mut self, mark: usize) -> Vec<NodeId> {
-        let mut gone = Vec::new();
+    /// Goes back to a place, and returns what was made since.
+    pub(crate) fn undo_to(&mut self, mark: usize) -> Undone {
+        let mut gone = Undone::default();
         while self.undo.len() > mark {
             match self.undo.pop() {
                 Some(Undo::Added) => {
@@ -210,7 +245,7 @@ impl WriteSet {
                 Some(Undo::Created(node)) => {
                     self.created.pop();
                     self.nodes.remove(&node);
-                    gone.push(node);
+                    gone.nodes.push(node);
                 }
                 Some(Undo::Touched(node, before)) => {
                     self.nodes.insert(node, before);
@@ -220,6 +255,10 @@ impl WriteSet {
                         Some(bytes) => self.updates.insert(node, bytes),
                         None => self.updates.remove(&node),
                     };
+                }
+                Some(Undo::SnodeMade) => gone.snodes.extend(self.new_snodes.pop().map(|(snode, _)| snode)),
+                Some(Undo::SnodeDropped) => {
+                    self.gone_snodes.pop();
                 }
                 None => break,
             }

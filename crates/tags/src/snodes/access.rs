@@ -1,0 +1,124 @@
+//! Who may do what in an s-node: a permission is an edge from the root of the s-node to itself whose info is the principal
+//! and the permission, so it is looked up at one place in the s-node's edge table and nowhere else (ADAPT, section 3.5).
+
+use crate::ids::{EdgeType, Info, NodeId};
+use crate::tx::write_set::EdgeKey;
+
+/// What a caller may do with the nodes of an s-node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Permission {
+    /// Read nodes and follow edges.
+    Read = 0,
+    /// Make, change and delete nodes, and edges out of them; lead edges to them from other s-nodes.
+    Write = 1,
+    /// Change the s-node's tags and permissions, and delete it.
+    Control = 2,
+}
+
+impl Permission {
+    /// All permissions.
+    pub const ALL: [Permission; 3] = [Permission::Read, Permission::Write, Permission::Control];
+
+    /// The permission as a word of a message.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Permission::Read => "read",
+            Permission::Write => "write",
+            Permission::Control => "control",
+        }
+    }
+}
+
+/// Whom a permission is given to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Principal {
+    /// The user with this id.
+    User(u32),
+    /// The members of the group with this id.
+    Group(u32),
+    /// Everyone.
+    Everyone,
+}
+
+/// Who a caller is. Permissions of the user, of its groups and of everyone add up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// The user's id.
+    pub user: u32,
+    /// The ids of its groups.
+    pub groups: Vec<u32>,
+    /// May do everything, as the store's own process may.
+    pub superuser: bool,
+}
+
+impl Credentials {
+    /// A user and its groups.
+    pub fn user(user: u32, groups: &[u32]) -> Credentials {
+        Credentials { user, groups: groups.to_vec(), superuser: false }
+    }
+
+    /// Someone who may do everything, under this id.
+    pub fn superuser(user: u32) -> Credentials {
+        Credentials { user, groups: Vec::new(), superuser: true }
+    }
+
+    /// Those whose permissions the caller has.
+    pub(crate) fn principals(&self) -> impl Iterator<Item = Principal> + '_ {
+        let groups = self.groups.iter().map(|group| Principal::Group(*group));
+        [Principal::User(self.user), Principal::Everyone].into_iter().chain(groups)
+    }
+}
+
+const KIND_SHIFT: u32 = 56;
+const PERMISSION_SHIFT: u32 = 48;
+
+/// The number that stands for a permission of a principal.
+fn number_of(principal: Principal, permission: Permission) -> u64 {
+    let (kind, id) = match principal {
+        Principal::User(id) => (1, id),
+        Principal::Group(id) => (2, id),
+        Principal::Everyone => (3, 0),
+    };
+    kind << KIND_SHIFT | (permission as u64) << PERMISSION_SHIFT | u64::from(id)
+}
+
+/// What a number stands for.
+pub(crate) fn grant_of(number: u64) -> Option<(Principal, Permission)> {
+    let id = number as u32;
+    let principal = match number >> KIND_SHIFT {
+        1 => Principal::User(id),
+        2 => Principal::Group(id),
+        3 => Principal::Everyone,
+        _ => return None,
+    };
+    let permission = Permission::ALL.into_iter().find(|p| number_of(principal, *p) == number)?;
+    Some((principal, permission))
+}
+
+/// The edge that says that a principal has a permission.
+pub(crate) fn edge_of(root: NodeId, principal: Principal, permission: Permission) -> EdgeKey<'static> {
+    let number = number_of(principal, permission);
+    EdgeKey { source: root, etype: EdgeType::PERMISSION, key: number, info: Info::Number(number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permission_comes_back_from_its_number_and_no_two_share_one() {
+        let principals =
+            [Principal::User(0), Principal::User(u32::MAX), Principal::Group(0), Principal::Everyone];
+        let mut seen = std::collections::HashSet::new();
+        for principal in principals {
+            for permission in Permission::ALL {
+                let number = number_of(principal, permission);
+                assert!(seen.insert(number));
+                assert_eq!(grant_of(number), Some((principal, permission)));
+                assert_eq!(grant_of(number | 9 << 32), None);
+            }
+        }
+        assert_eq!(grant_of(0), None);
+    }
+}
