@@ -3,6 +3,10 @@
 //! A store of pairs is a node, its anchor; a pair is a node with the key and the value, and an edge by key from the anchor to
 //! it. A value that is replaced is a new node, so that batches of any size are written in sequence.
 
+mod scan;
+
+pub use scan::KvScan;
+
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::layout::node::NODE_HEADER;
@@ -13,6 +17,10 @@ use crate::store::Store;
 use crate::tx::Transaction;
 use crate::tx::write_set::{EdgeKey, NONE};
 
+/// The edge type from a root to the anchors, by name.
+const NAMES: &str = "weft.kv.name";
+/// The edge type from an anchor to its pairs, by key.
+const PAIRS: &str = "weft.kv";
 /// The type of anchors: their data is the name.
 const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0001);
 /// The type of pairs.
@@ -66,8 +74,8 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// [`Error::NoSuchSnode`], [`Error::TooLarge`] for the name, and those of a commit.
     pub fn open(store: &'s Store, snode: SnodeId, name: &str) -> Result<Kv<'s>> {
-        let names = store.edge_type("weft.kv.name", InfoForm::Key)?;
-        let etype = store.edge_type("weft.kv", InfoForm::Key)?;
+        let names = store.edge_type(NAMES, InfoForm::Key)?;
+        let etype = store.edge_type(PAIRS, InfoForm::Key)?;
         let root = store.root(snode)?;
         let mut tx = store.begin();
         let anchor = match tx.edge(root, names, Info::Key(name.as_bytes()))? {

@@ -1,0 +1,206 @@
+//! Looking at a store without knowing what programs keep in it: for tools that list, draw and count.
+//!
+//! Everything here reads the last committed state and takes bounded memory: what can be long is given in parts.
+
+use crate::edges::table::Table;
+use crate::error::Result;
+use crate::ids::{EdgeType, InfoForm, NodeId, NodeType, SnodeId};
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::pages::access::Pages;
+use crate::pages::desc::{PageKind, slot_is_set};
+use crate::partition::{Which, find_node, node_header, visit_data};
+use crate::store::Store;
+use crate::tx::Edge;
+
+/// What is known of a node without knowing its type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeView {
+    /// Its type.
+    pub kind: NodeType,
+    /// Bytes of its data.
+    pub bytes: u64,
+    /// The beginning of its data, as long as was asked for.
+    pub data: Vec<u8>,
+    /// Edges that lead to it; the root of an s-node is held once more.
+    pub in_edges: u64,
+    /// Edges that go out from it.
+    pub out_edges: u64,
+}
+
+/// A registered edge type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EdgeTypeView {
+    /// The type.
+    pub etype: EdgeType,
+    /// The name it is registered by.
+    pub name: String,
+    /// What its edges carry.
+    pub form: InfoForm,
+}
+
+impl Store {
+    /// The s-nodes, in the order of their numbers.
+    pub fn snodes(&self) -> Vec<SnodeId> {
+        let mut snodes: Vec<SnodeId> = self.partitions.read().keys().copied().collect();
+        snodes.sort_unstable();
+        snodes
+    }
+
+    /// The registered edge types, in the order of their numbers.
+    pub fn edge_types(&self) -> Vec<EdgeTypeView> {
+        let catalog = self.catalog.read();
+        let types = catalog.types.iter().zip(0..);
+        types
+            .map(|(entry, at)| EdgeTypeView {
+                etype: EdgeType(at),
+                name: entry.name.clone(),
+                form: entry.form,
+            })
+            .collect()
+    }
+
+    /// A node of any type, with the first `data_max` bytes of its data.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
+    pub fn view(&self, node: NodeId, data_max: usize) -> Result<NodeView> {
+        self.place_of(node, Which::Committed)?;
+        self.read(node.snode(), |pages, contents| {
+            let place = find_node(&self.pool.table, node, Which::Committed)?;
+            let (kind, len) = node_header(pages, node, place)?;
+            let mut data = Vec::with_capacity(len.min(data_max));
+            visit_data(pages, place, len.min(data_max), |piece| data.extend_from_slice(piece))?;
+            let mut out_edges = 0;
+            for etype in contents.edges.types_of(pages, node)? {
+                out_edges += contents.edges.count_of(pages, node, EdgeType(etype))?;
+            }
+            let in_edges = contents.count_of(pages, node)?;
+            Ok(NodeView { kind: NodeType(kind), bytes: len as u64, data, in_edges, out_edges })
+        })
+    }
+
+    /// Up to `max` of the edges out of a node, in no order.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
+    pub fn some_edges(&self, source: NodeId, max: usize) -> Result<Vec<Edge>> {
+        self.place_of(source, Which::Committed)?;
+        let raw = self.read(source.snode(), |pages, contents| {
+            let (mut found, mut bundles) = (Vec::new(), Vec::new());
+            for etype in contents.edges.types_of(pages, source)?.into_iter().map(EdgeType) {
+                bundles.extend(contents.edges.bundle(pages, source, etype)?.map(|id| (etype, id)));
+            }
+            contents.edges.main.find(pages, source.0, |_, cell| {
+                let etype = EdgeType(cell[1] as u32);
+                if bundles.iter().all(|(bundled, _)| *bundled != etype) {
+                    found.push((etype, cell[2], NodeId(cell[3])));
+                }
+                Ok((found.len() >= max).then_some(()))
+            })?;
+            for (etype, id) in bundles {
+                let Some(table) = contents.edges.bundles.get(&id) else { continue };
+                for page in table.pages() {
+                    if found.len() >= max {
+                        break;
+                    }
+                    let cells = Table::<2>::cells(pages.words(page)?);
+                    found.extend(cells.map(|cell| (etype, cell[0], NodeId(cell[1]))));
+                }
+            }
+            found.truncate(max);
+            Ok(found)
+        })?;
+        let edge = |(etype, key, to)| {
+            let number = (self.form_of(etype)? == InfoForm::Number).then_some(key);
+            Ok(Edge { etype, number, to })
+        };
+        raw.into_iter().map(edge).collect()
+    }
+
+    /// Calls `each` with every node, in the order of their positions in the store, until it returns `false`. Nodes
+    /// that come or go meanwhile may be told of or not.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    pub fn each_node<E>(
+        &self,
+        mut each: impl FnMut(NodeId) -> std::result::Result<bool, E>,
+    ) -> std::result::Result<(), E> {
+        let end = self.data_numbers.lock().end();
+        for page in 1..end {
+            let desc = self.pool.table.describe(page);
+            let snode = SnodeId(desc.snode);
+            match desc.kind {
+                PageKind::Slab => {
+                    let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
+                    for slot in (0..slots_of(bytes)).filter(|slot| slot_is_set(&desc.body, *slot)) {
+                        if !each(NodeId::at(snode, page, slot * bytes))? {
+                            return Ok(());
+                        }
+                    }
+                }
+                PageKind::RunHead if desc.body[1] == 1 => {
+                    if !each(NodeId::at(snode, page, 0))? {
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Info, MemoryStore, Options};
+
+    #[test]
+    fn what_a_store_holds_is_told_without_knowing_its_types() {
+        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+        let root = store.root(SnodeId::FIRST).unwrap();
+        let few = store.edge_type("few", InfoForm::Number).unwrap();
+        let many = store.edge_type("many", InfoForm::Number).unwrap();
+        let mut tx = store.begin();
+        let mut nodes = vec![root];
+        for number in 0..1000u64 {
+            let data = vec![7; number as usize * 5];
+            let node = tx.create_node(SnodeId::FIRST, NodeType(9), &data).unwrap();
+            tx.create_edge(root, many, Info::Number(number), node).unwrap();
+            if number < 3 {
+                tx.create_edge(root, few, Info::Number(number), node).unwrap();
+            }
+            nodes.push(node);
+        }
+        tx.commit().unwrap();
+        let view = store.view(root, 10).unwrap();
+        assert_eq!((view.in_edges, view.out_edges), (1, 1003));
+        let view = store.view(nodes[2], 3).unwrap();
+        assert_eq!((view.kind, view.bytes, view.data, view.in_edges), (NodeType(9), 5, vec![7; 3], 2));
+        assert_eq!(store.some_edges(root, 500).unwrap().len(), 500);
+        let mut edges = store.some_edges(root, 5000).unwrap();
+        edges.sort_by_key(|edge| (edge.etype, edge.number));
+        let mut all = store.edges(root).unwrap();
+        all.sort_by_key(|edge| (edge.etype, edge.number));
+        assert_eq!(edges, all);
+        let mut found = Vec::new();
+        store
+            .each_node(|node| {
+                Ok::<_, ()>({
+                    found.push(node);
+                    true
+                })
+            })
+            .unwrap();
+        nodes.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, nodes);
+        let names: Vec<_> = store.edge_types().into_iter().map(|view| view.name).collect();
+        assert_eq!(
+            (names, store.snodes()),
+            (vec!["few".to_string(), "many".to_string()], vec![SnodeId::FIRST])
+        );
+        assert!(matches!(store.view(NodeId(nodes[1].0 + 8), 0), Err(crate::Error::NoSuchNode(_))));
+    }
+}

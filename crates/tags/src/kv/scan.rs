@@ -1,0 +1,236 @@
+//! All pairs of a key-value store, one after the other.
+//!
+//! The pairs come in the order of their keys' hashes, which is that of the edge table: a page of it at a time is in
+//! memory, so a scan of any length takes a few kilobytes. The scan is a transaction that reads: while it lasts nobody
+//! else commits in its s-node, so all pairs are those of one commit. Gets go on.
+
+use super::{ANCHOR, Kv, PAIR};
+use crate::edges::table::Table;
+use crate::error::Result;
+use crate::ids::{EdgeType, Info, InfoForm, NodeId, SnodeId};
+use crate::options::Durability;
+use crate::pages::access::Pages;
+use crate::store::Store;
+use crate::tx::Transaction;
+use std::vec;
+
+/// Pairs whose pages are asked for together.
+const GROUP: usize = 64;
+
+/// A scan over all pairs: see [`Kv::scan`].
+pub struct KvScan<'s> {
+    store: &'s Store,
+    snode: SnodeId,
+    anchor: NodeId,
+    etype: EdgeType,
+    /// Holds the s-node.
+    _tx: Transaction<'s>,
+    /// The position from which on pairs are still to come.
+    next: Option<u64>,
+    nodes: vec::IntoIter<NodeId>,
+    /// Nodes of which the pages were asked for.
+    ready: usize,
+}
+
+impl<'s> Kv<'s> {
+    /// The key-value store of this name, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`](crate::Error::NoSuchSnode), and what reading the medium gives.
+    pub fn find(store: &'s Store, snode: SnodeId, name: &str) -> Result<Option<Kv<'s>>> {
+        let types = store.edge_types();
+        let etype = |name| types.iter().find(|known| known.name == name && known.form == InfoForm::Key);
+        let (Some(names), Some(pairs)) = (etype(super::NAMES), etype(super::PAIRS)) else { return Ok(None) };
+        let found = store.edge(store.root(snode)?, names.etype, Info::Key(name.as_bytes()))?;
+        let Some(anchor) = found else { return Ok(None) };
+        Ok(Some(Kv { store, snode, anchor, etype: pairs.etype, durability: Durability::Sync }))
+    }
+
+    /// The names of an s-node's key-value stores, sorted.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`](crate::Error::NoSuchSnode), and what reading the medium gives.
+    pub fn names(store: &Store, snode: SnodeId) -> Result<Vec<String>> {
+        let types = store.edge_types();
+        let Some(names) = types.iter().find(|known| known.name == super::NAMES) else {
+            return Ok(Vec::new());
+        };
+        let edges = store.edges(store.root(snode)?)?;
+        let anchors = edges.iter().filter(|edge| edge.etype == names.etype);
+        let name = |node| {
+            let data = store.read_node(node, ANCHOR)?;
+            Ok(String::from_utf8_lossy(data.get(2..).unwrap_or(&[])).into_owned())
+        };
+        let mut names = anchors.map(|edge| name(edge.to)).collect::<Result<Vec<_>>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// All pairs of the last committed state, in the order of their hashes. Changes of this s-node wait until the scan
+    /// is dropped, so do not change the store in the thread that scans; gets do not wait.
+    ///
+    /// ```
+    /// # use weft_tags::{Kv, MemoryStore, Options, SnodeId, Store};
+    /// # let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
+    /// let kv = Kv::open(&store, SnodeId::FIRST, "fruit")?;
+    /// kv.put(b"apple", b"red")?;
+    /// kv.put(b"plum", b"blue")?;
+    /// let mut pairs = kv.scan()?.collect::<Result<Vec<_>, _>>()?;
+    /// pairs.sort();
+    /// assert_eq!(pairs[1], (b"plum".to_vec(), b"blue".to_vec()));
+    /// # Ok::<(), weft_tags::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`](crate::Error::Deadlock).
+    pub fn scan(&self) -> Result<KvScan<'s>> {
+        let mut tx = self.store.begin();
+        tx.hold(self.snode)?;
+        Ok(KvScan {
+            store: self.store,
+            snode: self.snode,
+            anchor: self.anchor,
+            etype: self.etype,
+            _tx: tx,
+            next: Some(0),
+            nodes: Vec::new().into_iter(),
+            ready: 0,
+        })
+    }
+}
+
+impl KvScan<'_> {
+    /// The nodes of the next page of the edge table, in the order of their hashes.
+    fn fill(&mut self) -> Result<()> {
+        let Some(from) = self.next else { return Ok(()) };
+        let (anchor, etype) = (self.anchor, self.etype);
+        let (mut cells, next) = self.store.read(self.snode, |pages, contents| {
+            let bundle = contents.edges.bundle(pages, anchor, etype)?;
+            let Some(table) = bundle.and_then(|id| contents.edges.bundles.get(&id)) else {
+                let edges = contents.edges.all_of(pages, anchor)?.into_iter();
+                let own = edges.filter(|edge| edge.etype == etype);
+                return Ok((own.map(|edge| (edge.key, edge.to)).collect(), None));
+            };
+            let Some(page) = table.page_of(from) else { return Ok((Vec::new(), None)) };
+            let words = pages.words(page)?;
+            let (prefix, depth) = (words[2], words[3] as u32);
+            let cells: Vec<_> = Table::<2>::cells(words).map(|cell| (cell[0], NodeId(cell[1]))).collect();
+            let next = prefix.checked_add(1).filter(|next| depth > 0 && *next < 1 << depth);
+            Ok((cells, next.map(|next| next << (64 - depth))))
+        })?;
+        cells.sort_unstable();
+        self.nodes = cells.into_iter().map(|(_, node)| node).collect::<Vec<_>>().into_iter();
+        (self.next, self.ready) = (next, 0);
+        Ok(())
+    }
+
+    fn pair(&mut self, node: NodeId) -> Result<(Vec<u8>, Vec<u8>)> {
+        if self.ready == 0 {
+            // The lines of a group's nodes are asked for together, so that misses overlap.
+            let group = &self.nodes.as_slice()[..self.nodes.len().min(GROUP)];
+            self.store.read(self.snode, |pages, _| {
+                for node in group {
+                    pages.prefetch(node.page().unwrap_or(0), node.offset());
+                }
+                Ok(())
+            })?;
+            self.ready = group.len() + 1;
+        }
+        self.ready -= 1;
+        let mut key = self.store.read_node(node, PAIR)?;
+        let len = key.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
+        if key.len() < 2 + len {
+            return Err(crate::Error::damaged(format!("node {node}: a pair without its key")));
+        }
+        let value = key.split_off(2 + len);
+        key.drain(..2);
+        Ok((key, value))
+    }
+}
+
+impl Iterator for KvScan<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(node) = self.nodes.next() {
+                return Some(self.pair(node));
+            }
+            self.next?;
+            if let Err(error) = self.fill() {
+                // What cannot be read now is not tried for ever.
+                self.next = None;
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryStore, Options};
+    use std::collections::BTreeMap;
+
+    fn pairs(kv: &Kv<'_>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let pairs = kv.scan().unwrap().collect::<Result<Vec<_>>>().unwrap();
+        let map: BTreeMap<_, _> = pairs.iter().cloned().collect();
+        assert_eq!(map.len(), pairs.len(), "each pair comes once");
+        map
+    }
+
+    #[test]
+    fn a_scan_tells_of_every_pair_once_whatever_their_number_and_size() {
+        let options = Options { cache_bytes: 4 << 20, ..Options::default() };
+        let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        let mut wanted = BTreeMap::new();
+        for number in 0..20_000u32 {
+            if [0, 1, 10, 100, 1000, 5000].contains(&number) {
+                assert_eq!(pairs(&kv), wanted);
+            }
+            let len = if number % 1000 == 999 { 9000 } else { number as usize % 50 };
+            let (key, value) = (number.to_string().into_bytes(), vec![number as u8; len]);
+            kv.put(&key, &value).unwrap();
+            wanted.insert(key, value);
+        }
+        assert_eq!(pairs(&kv), wanted);
+        assert_eq!(kv.scan().unwrap().take(3).count(), 3);
+    }
+
+    #[test]
+    fn a_scan_sees_one_commit_and_changes_wait_for_it() {
+        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        for number in 0..1000u32 {
+            kv.put(&number.to_le_bytes(), b"old").unwrap();
+        }
+        let mut scan = kv.scan().unwrap();
+        let first = scan.next().unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (0..1000u32).for_each(|n| kv.put(&n.to_le_bytes(), b"new").unwrap()));
+            assert_eq!(kv.get(&first.0).unwrap().unwrap(), b"old", "a get waits for nobody");
+            let mut seen = 1;
+            for pair in scan {
+                assert_eq!(pair.unwrap().1, b"old");
+                seen += 1;
+            }
+            assert_eq!(seen, 1000);
+            writer.join().unwrap();
+        });
+        assert!(pairs(&kv).values().all(|value| value == b"new"));
+    }
+
+    #[test]
+    fn a_store_of_pairs_is_found_by_its_name_and_looking_makes_none() {
+        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+        assert!(Kv::find(&store, SnodeId::FIRST, "a").unwrap().is_none());
+        assert!(store.edge_types().is_empty());
+        Kv::open(&store, SnodeId::FIRST, "b").unwrap().put(b"k", b"v").unwrap();
+        Kv::open(&store, SnodeId::FIRST, "a").unwrap();
+        assert!(Kv::find(&store, SnodeId::FIRST, "c").unwrap().is_none());
+        let found = Kv::find(&store, SnodeId::FIRST, "b").unwrap().unwrap();
+        assert_eq!(found.get(b"k").unwrap().unwrap(), b"v");
+        assert_eq!(Kv::names(&store, SnodeId::FIRST).unwrap(), ["a", "b"]);
+    }
+}
