@@ -1,8 +1,10 @@
 //! The command line.
 
 use crate::command::flash::FlashCommand;
+use crate::command::kv::KvCommand;
 use crate::command::lab::LabArgs;
 use crate::command::replay::ReplayArgs;
+use crate::command::tags::TagsCommand;
 use crate::device::CACHE_BYTES_DEFAULT;
 use crate::error::CliError;
 use crate::intercept::Intercept;
@@ -83,6 +85,12 @@ pub enum Command {
     /// Show and simulate modelled flash, without a volume.
     #[command(subcommand)]
     Flash(FlashCommand),
+    /// Make, check and look at tag stores.
+    #[command(subcommand)]
+    Tags(TagsCommand),
+    /// Keep pairs of keys and values in a tag store.
+    #[command(subcommand)]
+    Kv(KvCommand),
     /// Run a command in a virtual machine with emulated zoned and FDP drives.
     Lab(LabArgs),
     /// Show the version.

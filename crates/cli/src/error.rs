@@ -44,6 +44,14 @@ pub enum CliError {
         /// The line in question, with a mark below the place; begins with a new line, or is empty.
         excerpt: String,
     },
+    /// A tag store refused.
+    #[error("{}{source}", match .source { weft_tags::Error::Open { .. } | weft_tags::Error::InUse { .. } => String::new(), _ => format!("{store}: ") })]
+    Tags {
+        /// The store's file.
+        store: String,
+        /// Why.
+        source: weft_tags::Error,
+    },
     /// The server did not start.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -161,6 +169,14 @@ impl CliError {
             }
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::EIO) => {
                 "the volume could not be read or its server has ended; 'weft fsck IMAGE' tells more"
+            }
+            CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. }
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                "'weft tags create STORE' makes a store, 'weft kv put --create STORE KEY VALUE' one with a pair in it"
+            }
+            CliError::Tags { source: weft_tags::Error::Damaged { .. }, .. } => {
+                "'weft tags check STORE' tells more"
             }
             CliError::Program { remedy, .. } => remedy,
             CliError::Said { remedy, .. } => return (!remedy.is_empty()).then(|| remedy.clone()),

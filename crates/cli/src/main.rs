@@ -6,6 +6,7 @@
 mod access;
 mod archive;
 mod args;
+mod byte_text;
 mod command;
 mod device;
 mod error;
@@ -82,6 +83,8 @@ fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Zones(args) => command::zones::run(args),
         Command::Policy(args) => command::policy::run(args),
         Command::Flash(args) => command::flash::run(args),
+        Command::Tags(command) => command::tags::run(command),
+        Command::Kv(command) => command::kv::run(command),
         Command::Version => version(),
     };
     done.map(|()| 0)

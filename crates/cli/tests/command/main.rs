@@ -30,4 +30,6 @@ mod run;
 #[cfg(test)]
 mod server;
 #[cfg(test)]
+mod tags;
+#[cfg(test)]
 mod volume;

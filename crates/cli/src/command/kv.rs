@@ -1,0 +1,353 @@
+//! `weft kv`: the key-value stores in a tag store.
+
+use crate::byte_text::{escape, hex, parse_hex, unescape};
+use crate::command::stats::json_line;
+use crate::command::tags::{self, StoreArgs, failed, write_out};
+use crate::error::CliError;
+use crate::progress;
+use crate::say::{self, Out};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use weft_tags::{Durability, Kv, KvChange, SnodeId, Store};
+
+/// Pairs of a batch of `weft kv load`, unless said.
+const BATCH: usize = 1000;
+/// Bytes after which a batch is full whatever its pairs.
+const BATCH_BYTES: usize = 8 << 20;
+/// The name of the key-value store that is used when none is said.
+const NAME: &str = "default";
+/// Bytes of the journal of a store that `--create` makes.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// `weft kv`
+#[derive(Subcommand, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft kv put --create app.tags apple red\n  weft kv get app.tags apple\n  \
+    tar c /etc | weft kv put app.tags backup -\n  weft kv scan app.tags > pairs.txt\n  weft kv load copy.tags pairs.txt\n\n\
+    A tag store can have many key-value stores; --name says which, 'default' unless said."
+)]
+pub enum KvCommand {
+    /// Give a key a value.
+    Put(PutArgs),
+    /// Write the value of a key to standard output.
+    Get(KeyArgs),
+    /// Take a key away.
+    Delete(KeyArgs),
+    /// List all pairs, in the order of their keys' hashes.
+    Scan(ScanArgs),
+    /// Show how many keys there are.
+    Count(CountArgs),
+    /// Put in pairs from a file, as 'weft kv scan' writes them.
+    Load(LoadArgs),
+}
+
+/// Which key-value store.
+#[derive(Args, Debug)]
+pub struct KvArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The key-value store's name in the tag store.
+    #[arg(long, value_name = "NAME", default_value = NAME)]
+    name: String,
+}
+
+/// `weft kv put`
+#[derive(Args, Debug)]
+pub struct PutArgs {
+    #[command(flatten)]
+    kv: KvArgs,
+    /// Make the tag store when there is none.
+    #[arg(long)]
+    create: bool,
+    /// Key and value are in hex digits.
+    #[arg(long)]
+    hex: bool,
+    /// The key.
+    key: String,
+    /// The value; - reads it from standard input, as it comes.
+    #[arg(allow_hyphen_values = true)]
+    value: String,
+}
+
+/// `weft kv get` and `weft kv delete`
+#[derive(Args, Debug)]
+#[command(after_help = "EXIT STATUS\n  0 the key was there, 1 it was not, or something failed")]
+pub struct KeyArgs {
+    #[command(flatten)]
+    kv: KvArgs,
+    /// The key is in hex digits, and so is the value.
+    #[arg(long)]
+    hex: bool,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "hex")]
+    json: bool,
+    /// The key.
+    key: String,
+}
+
+/// `weft kv scan`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A line has the key, a tabulator and the value. Backslashes, tabulators, line ends and other bytes \
+    that are no text are written \\\\, \\t, \\n and \\xNN."
+)]
+pub struct ScanArgs {
+    #[command(flatten)]
+    kv: KvArgs,
+    /// The most pairs to list.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// List keys alone.
+    #[arg(long)]
+    keys: bool,
+    /// Write keys and values in hex digits.
+    #[arg(long)]
+    hex: bool,
+    /// Print a line of JSON for each pair.
+    #[arg(long, conflicts_with = "hex")]
+    json: bool,
+}
+
+/// `weft kv count`
+#[derive(Args, Debug)]
+pub struct CountArgs {
+    #[command(flatten)]
+    kv: KvArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `weft kv load`
+#[derive(Args, Debug)]
+pub struct LoadArgs {
+    #[command(flatten)]
+    kv: KvArgs,
+    /// Make the tag store when there is none.
+    #[arg(long)]
+    create: bool,
+    /// Pairs that are committed together.
+    #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
+    batch: usize,
+    /// Wait for the medium after each batch, not only at the end.
+    #[arg(long)]
+    sync: bool,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Lines of key, tabulator, value; - for standard input.
+    #[arg(default_value = "-")]
+    file: PathBuf,
+}
+
+/// Does what is said.
+pub fn run(command: &KvCommand) -> Result<(), CliError> {
+    match command {
+        KvCommand::Put(args) => put(args),
+        KvCommand::Get(args) => get(args),
+        KvCommand::Delete(args) => delete(args),
+        KvCommand::Scan(args) => scan(args),
+        KvCommand::Count(args) => count(args),
+        KvCommand::Load(args) => load(args),
+    }
+}
+
+impl KvArgs {
+    fn path(&self) -> &Path {
+        &self.store.path
+    }
+
+    fn fail(&self, error: weft_tags::Error) -> CliError {
+        failed(self.path(), error)
+    }
+
+    /// Does `work` on the key-value store, which has to be there, and closes.
+    fn with<T>(&self, work: impl FnOnce(&Kv<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+        let store = tags::open(&self.store)?;
+        let kv = Kv::find(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
+        let Some(kv) = kv else {
+            let there = Kv::names(&store, SnodeId::FIRST).map_err(|e| self.fail(e))?;
+            let remedy = if there.is_empty() {
+                "'weft kv put STORE KEY VALUE' makes one".to_string()
+            } else {
+                format!("there are {}; --name says which", there.join(", "))
+            };
+            let what = format!("{}: no key-value store '{}'", self.path().display(), self.name);
+            return Err(CliError::said(what, remedy));
+        };
+        let done = work(&kv)?;
+        store.close().map_err(|e| self.fail(e))?;
+        Ok(done)
+    }
+
+    /// The same, with a key-value store that is made when there is none.
+    fn with_new<T>(
+        &self,
+        create: bool,
+        work: impl FnOnce(&Store, &mut Kv<'_>) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        let store = if create && !self.path().exists() {
+            tags::create_store(self.path(), JOURNAL_BYTES, false)?
+        } else {
+            tags::open(&self.store)?
+        };
+        let mut kv = Kv::open(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
+        let done = work(&store, &mut kv)?;
+        store.close().map_err(|e| self.fail(e))?;
+        Ok(done)
+    }
+
+    fn no_such_key(&self, key: &[u8]) -> CliError {
+        CliError::said(
+            format!("{}: no key '{}' in '{}'", self.path().display(), escape(key), self.name),
+            "'weft kv scan --keys STORE' lists the keys",
+        )
+    }
+}
+
+/// Bytes as they were said.
+fn said(text: &str, is_hex: bool, what: &str) -> Result<Vec<u8>, CliError> {
+    if !is_hex {
+        return Ok(text.as_bytes().to_vec());
+    }
+    parse_hex(text.as_bytes()).map_err(|why| CliError::said(format!("{what}: {why}"), ""))
+}
+
+fn put(args: &PutArgs) -> Result<(), CliError> {
+    let key = said(&args.key, args.hex, "key")?;
+    let value = if args.value == "-" {
+        let mut value = Vec::new();
+        let read = io::stdin().lock().read_to_end(&mut value);
+        read.map_err(|e| CliError::io("read", Path::new("standard input"), e))?;
+        value
+    } else {
+        said(&args.value, args.hex, "value")?
+    };
+    args.kv.with_new(args.create, |_, kv| kv.put(&key, &value).map_err(|e| args.kv.fail(e)))
+}
+
+/// A pair for programs: text where it is text, hex digits where not.
+fn pair_json(key: &[u8], value: Option<&[u8]>) -> Value {
+    let mut fields = Map::new();
+    let mut put = |name: &str, bytes: &[u8]| match std::str::from_utf8(bytes) {
+        Ok(text) => fields.insert(name.to_string(), text.into()),
+        Err(_) => fields.insert(format!("{name}_hex"), hex(bytes).into()),
+    };
+    put("key", key);
+    if let Some(value) = value {
+        put("value", value);
+    }
+    Value::Object(fields)
+}
+
+fn get(args: &KeyArgs) -> Result<(), CliError> {
+    let key = said(&args.key, args.hex, "key")?;
+    let value = args.kv.with(|kv| kv.get(&key).map_err(|e| args.kv.fail(e)))?;
+    let Some(value) = value else { return Err(args.kv.no_such_key(&key)) };
+    if args.json {
+        return write_out(&json_line(&pair_json(&key, Some(&value)))?);
+    }
+    if args.hex {
+        return write_out(&format!("{}\n", hex(&value)));
+    }
+    let mut out = Out::new();
+    // Programs get the value and nothing else.
+    let end: &[u8] = if io::stdout().is_terminal() { b"\n" } else { b"" };
+    let written = out.write_all(&value).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
+    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
+}
+
+fn delete(args: &KeyArgs) -> Result<(), CliError> {
+    let key = said(&args.key, args.hex, "key")?;
+    let found = args.kv.with(|kv| kv.delete(&key).map_err(|e| args.kv.fail(e)))?;
+    if args.json {
+        write_out(&json_line(&json!({ "deleted": found }))?)?;
+    }
+    if found { Ok(()) } else { Err(args.kv.no_such_key(&key)) }
+}
+
+fn scan(args: &ScanArgs) -> Result<(), CliError> {
+    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    args.kv.with(|kv| {
+        let mut out = Out::new();
+        let pairs = kv.scan().map_err(|e| args.kv.fail(e))?;
+        for pair in pairs.take(args.limit.unwrap_or(usize::MAX)) {
+            let (key, value) = pair.map_err(|e| args.kv.fail(e))?;
+            let value = (!args.keys).then_some(value.as_slice());
+            let line = if args.json {
+                pair_json(&key, value).to_string()
+            } else {
+                let text = if args.hex { hex } else { escape };
+                value.map_or_else(|| text(&key), |value| format!("{}\t{}", text(&key), text(value)))
+            };
+            writeln!(out, "{line}").map_err(broken)?;
+        }
+        out.flush().map_err(broken)
+    })
+}
+
+fn count(args: &CountArgs) -> Result<(), CliError> {
+    let keys = args.kv.with(|kv| kv.count().map_err(|e| args.kv.fail(e)))?;
+    write_out(&if args.json { json_line(&json!({ "keys": keys }))? } else { format!("{keys}\n") })
+}
+
+/// Where the pairs come from, its name for messages, and its bytes where they are known.
+fn source(file: &Path) -> Result<(Box<dyn BufRead>, String, u64), CliError> {
+    if file.as_os_str() == "-" {
+        return Ok((Box::new(BufReader::new(io::stdin())), "standard input".to_string(), 0));
+    }
+    let opened = File::open(file).and_then(|f| Ok((f.metadata()?.len(), f)));
+    let (bytes, opened) = opened.map_err(|e| CliError::io("read", file, e))?;
+    Ok((Box::new(BufReader::with_capacity(1 << 20, opened)), file.display().to_string(), bytes))
+}
+
+/// A pair from a line.
+fn parse_line(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let at = line.iter().position(|byte| *byte == b'\t');
+    let at = at.ok_or("no tabulator; write the key, a tabulator and the value")?;
+    Ok((unescape(&line[..at])?, unescape(&line[at + 1..])?))
+}
+
+fn load(args: &LoadArgs) -> Result<(), CliError> {
+    let (mut from, name, total) = source(&args.file)?;
+    let bar = progress::bytes("load", total, args.quiet);
+    let loaded = args.kv.with_new(args.create, |store, kv| {
+        kv.durability(if args.sync { Durability::Sync } else { Durability::None });
+        let (mut loaded, mut lines, mut line) = (0, 0u64, Vec::new());
+        loop {
+            let (mut batch, mut bytes) = (Vec::with_capacity(args.batch), 0);
+            while batch.len() < args.batch && bytes < BATCH_BYTES {
+                line.clear();
+                let read = from.read_until(b'\n', &mut line);
+                if read.map_err(|e| CliError::io("read", Path::new(&name), e))? == 0 {
+                    break;
+                }
+                lines += 1;
+                bytes += line.len();
+                let pair = parse_line(line.strip_suffix(b"\n").unwrap_or(&line));
+                let wrong = |why| {
+                    CliError::said(format!("{name}: line {lines}: {why}"), "the lines before it are in")
+                };
+                batch.push(pair.map_err(wrong)?);
+            }
+            if batch.is_empty() {
+                break;
+            }
+            let changes: Vec<_> = batch.iter().map(|(key, value)| KvChange::Put(key, value)).collect();
+            kv.change(&changes).map_err(|e| args.kv.fail(e))?;
+            loaded += batch.len() as u64;
+            bar.inc(bytes as u64);
+        }
+        store.sync().map_err(|e| args.kv.fail(e))?;
+        Ok(loaded)
+    });
+    bar.finish_and_clear();
+    let loaded = loaded?;
+    if !args.quiet {
+        say::say(format_args!("{loaded} pairs loaded"));
+    }
+    Ok(())
+}

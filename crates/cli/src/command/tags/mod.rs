@@ -1,0 +1,237 @@
+//! `weft tags`: tag stores in files: made, measured, checked, and what is in them told and drawn.
+
+mod dump;
+mod scan;
+mod store;
+
+pub use store::{StoreArgs, create as create_store, failed, open, write_out};
+
+use crate::command::stats::json_line;
+use crate::error::CliError;
+use crate::progress;
+use crate::table::{Align, Table};
+use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use weft_core::units::{format_size, parse_size};
+use weft_tags::{CheckReport, InfoForm, Kv, PAGE_BYTES, Store, StoreReport};
+
+/// `weft tags`
+#[derive(Subcommand, Debug)]
+#[command(after_help = "EXAMPLES\n  weft tags create app.tags\n  weft tags stat app.tags\n  \
+    weft tags check app.tags\n  weft tags dump --from s1:0x2010 --depth 2 --dot app.tags | dot -Tsvg > app.svg")]
+pub enum TagsCommand {
+    /// Make an empty tag store.
+    Create(CreateArgs),
+    /// Show what a store holds and where it stands.
+    Stat(StatArgs),
+    /// Check every page, edge and count of a store.
+    Check(CheckArgs),
+    /// Tell of nodes and their edges, from a node on, as text or as a picture.
+    Dump(dump::DumpArgs),
+    /// List all nodes.
+    Scan(scan::ScanArgs),
+}
+
+/// `weft tags create`
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// Bytes of the journal, which bound the time of recovery.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "64M")]
+    journal: u64,
+    /// Overwrite the file when it exists, or use a block device. Everything in it is lost.
+    #[arg(long)]
+    force: bool,
+    /// The file to make.
+    store: PathBuf,
+}
+
+/// `weft tags stat`
+#[derive(Args, Debug)]
+pub struct StatArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `weft tags check`
+#[derive(Args, Debug)]
+#[command(after_help = "EXIT STATUS\n  0 sound, 1 problems, 2 it cannot be checked")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Does what is said.
+pub fn run(command: &TagsCommand) -> Result<(), CliError> {
+    match command {
+        TagsCommand::Create(args) => create(args),
+        TagsCommand::Stat(args) => stat(args),
+        TagsCommand::Check(args) => check(args),
+        TagsCommand::Dump(args) => dump::run(args),
+        TagsCommand::Scan(args) => scan::run(args),
+    }
+}
+
+fn create(args: &CreateArgs) -> Result<(), CliError> {
+    if args.store.exists() && !args.force {
+        return Err(CliError::WouldOverwrite { path: args.store.clone() });
+    }
+    store::create(&args.store, args.journal, args.force)?.close().map_err(|e| failed(&args.store, e))
+}
+
+fn stat(args: &StatArgs) -> Result<(), CliError> {
+    let path = &args.store.path;
+    let store = open(&args.store)?;
+    let report = store.report();
+    let text = stat_text(args, &store, &report).map_err(|e| failed(path, e))?;
+    store.close().map_err(|e| failed(path, e))?;
+    write_out(&match text {
+        Shown::Words(text) => text,
+        Shown::Json(value) => json_line(&value)?,
+    })
+}
+
+/// What is shown of a store.
+enum Shown {
+    Words(String),
+    Json(serde_json::Value),
+}
+
+fn form_name(form: InfoForm) -> &'static str {
+    match form {
+        InfoForm::Number => "number",
+        InfoForm::Key => "key",
+    }
+}
+
+fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags::Result<Shown> {
+    let types = store.edge_types();
+    let mut snodes = Vec::new();
+    for snode in store.snodes() {
+        snodes.push((snode, store.root(snode)?, Kv::names(store, snode)?));
+    }
+    let page_bytes = PAGE_BYTES as u64;
+    if args.json {
+        return Ok(Shown::Json(json!({
+            "version": 1,
+            "store": args.store.path.display().to_string(),
+            "file_bytes": report.medium_bytes,
+            "free_bytes": report.free_bytes,
+            "node_bytes": report.data_pages * page_bytes,
+            "edge_bytes": report.table_pages * page_bytes,
+            "journal_bytes": report.journal_bytes,
+            "last_commit": report.last_commit,
+            "replayed_commits": report.recovered_commits,
+            "edge_types": types.iter().map(|t| json!({"name": t.name, "info": form_name(t.form)})).collect::<Vec<_>>(),
+            "snodes": snodes.iter().map(|(snode, root, kv)| json!({
+                "snode": snode.0, "root": root.to_string(), "kv": kv,
+            })).collect::<Vec<_>>(),
+        })));
+    }
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{}: {}, {} free; {} of nodes, {} of edges",
+        args.store.path.display(),
+        format_size(report.medium_bytes),
+        format_size(report.free_bytes),
+        format_size(report.data_pages * page_bytes),
+        format_size(report.table_pages * page_bytes),
+    );
+    let replayed = match report.recovered_commits {
+        0 => "closed in good order".to_string(),
+        n => format!("was not closed: {n} commits replayed"),
+    };
+    let _ = writeln!(text, "commit {}, {replayed}\n", report.last_commit);
+    let mut table =
+        Table::new(&[("s-node", Align::Left), ("root", Align::Left), ("key-value stores", Align::Left)]);
+    for (snode, root, kv) in snodes {
+        table.row([snode.to_string(), root.to_string(), kv.join(", ")]);
+    }
+    let _ = write!(text, "{table}");
+    if !types.is_empty() {
+        let mut table = Table::new(&[("edge type", Align::Left), ("carries", Align::Left)]);
+        for known in types {
+            table.row([known.name, form_name(known.form).to_string()]);
+        }
+        let _ = write!(text, "\n{table}");
+    }
+    Ok(Shown::Words(text))
+}
+
+fn check(args: &CheckArgs) -> Result<(), CliError> {
+    let path = &args.store.path;
+    let name = path.display().to_string();
+    let uncheckable =
+        |why: &dyn std::fmt::Display| CliError::Uncheckable { image: name.clone(), why: why.to_string() };
+    let store = open(&args.store).map_err(|e| uncheckable(&e))?;
+    let report = watched(&store, args.quiet || args.json, || store.check()).map_err(|e| uncheckable(&e))?;
+    let text = match (args.json, args.quiet) {
+        (true, _) => json_line(&json!({
+            "version": 1,
+            "store": name,
+            "clean": report.problems.is_empty(),
+            "nodes": report.nodes,
+            "edges": report.edges,
+            "replayed_commits": store.report().recovered_commits,
+            "problems": report.problems,
+        }))?,
+        (false, true) => String::new(),
+        (false, false) => check_words(&name, &report),
+    };
+    write_out(&text)?;
+    let problems = match report.problems.len() {
+        0 => return Ok(()),
+        1 => "1 problem".to_string(),
+        n => format!("{n} problems"),
+    };
+    Err(CliError::said(
+        format!("{name}: {problems} found"),
+        "restore the store from a backup, or copy what can be read ('weft kv scan') into a new one",
+    ))
+}
+
+fn check_words(name: &str, report: &CheckReport) -> String {
+    let mut text = format!("{name}: {} nodes and {} edges checked\n", report.nodes, report.edges);
+    for problem in &report.problems {
+        let _ = writeln!(text, "  {problem}");
+    }
+    if report.problems.is_empty() {
+        text.push_str("no problems\n");
+    }
+    text
+}
+
+/// Does work while a bar follows the pages that it reads of the store.
+fn watched<T>(store: &Store, quiet: bool, work: impl FnOnce() -> T) -> T {
+    let begun = store.report();
+    let total = (begun.data_pages + begun.table_pages) * PAGE_BYTES as u64;
+    let bar: ProgressBar = progress::bytes("check", total, quiet);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                bar.set_position((store.report().page_reads - begun.page_reads) * PAGE_BYTES as u64);
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+        });
+        let result = work();
+        ended.store(true, Relaxed);
+        watcher.thread().unpark();
+        bar.finish_and_clear();
+        result
+    })
+}

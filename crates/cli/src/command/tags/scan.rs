@@ -1,0 +1,70 @@
+//! `weft tags scan`: every node of a store, in the order of their places.
+
+use super::{StoreArgs, failed, open};
+use crate::error::CliError;
+use crate::say::Out;
+use clap::Args;
+use serde_json::json;
+use std::io::Write;
+use std::path::Path;
+
+/// `weft tags scan`
+#[derive(Args, Debug)]
+pub struct ScanArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// List only nodes of this type, such as 7 or 0x6b760001
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
+    kind: Option<u32>,
+    /// The most nodes to list.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Print a line of JSON for each node.
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_type(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number.ok_or_else(|| "write a type as a number, such as 7 or 0x6b760001".to_string())
+}
+
+/// Lists nodes.
+pub fn run(args: &ScanArgs) -> Result<(), CliError> {
+    let path = &args.store.path;
+    let store = open(&args.store)?;
+    let mut out = Out::new();
+    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    if !args.json {
+        writeln!(out, "{:<20} {:>10} {:>10} {:>8} {:>8}", "node", "type", "bytes", "in", "out")
+            .map_err(broken)?;
+    }
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    store.each_node(|node| {
+        if left == 0 {
+            return Ok(false);
+        }
+        let view = store.view(node, 0).map_err(|e| failed(path, e))?;
+        if args.kind.is_some_and(|kind| kind != view.kind.0) {
+            return Ok(true);
+        }
+        left -= 1;
+        let written = if args.json {
+            let line = json!({
+                "node": node.to_string(), "type": view.kind.0, "bytes": view.bytes,
+                "in_edges": view.in_edges, "out_edges": view.out_edges,
+            });
+            writeln!(out, "{line}")
+        } else {
+            let kind = format!("{:#x}", view.kind.0);
+            let (node, bytes) = (node.to_string(), view.bytes);
+            writeln!(out, "{node:<20} {kind:>10} {bytes:>10} {:>8} {:>8}", view.in_edges, view.out_edges)
+        };
+        written.map_err(broken)?;
+        Ok::<_, CliError>(true)
+    })?;
+    out.flush().map_err(broken)
+}

@@ -1,0 +1,63 @@
+//! A store as a command opens it.
+
+use crate::error::CliError;
+use crate::say::Out;
+use clap::Args;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use weft_core::units::parse_size;
+use weft_tags::{FileStore, Options, ReadPath, Store};
+
+/// Which store, with how much memory.
+#[derive(Args, Debug)]
+pub struct StoreArgs {
+    /// Bytes of memory for the store's pages.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "256M")]
+    pub cache: u64,
+    /// The store's file or block device.
+    #[arg(value_name = "STORE")]
+    pub path: PathBuf,
+}
+
+impl StoreArgs {
+    fn options(&self) -> Options {
+        Options { cache_bytes: self.cache, ..Options::default() }
+    }
+}
+
+/// An error of the store in `path`.
+pub fn failed(path: &Path, source: weft_tags::Error) -> CliError {
+    CliError::Tags { store: path.display().to_string(), source }
+}
+
+/// Opens a store.
+pub fn open(args: &StoreArgs) -> Result<Store, CliError> {
+    let medium = FileStore::open(&args.path, ReadPath::Kernel).map_err(|e| failed(&args.path, e))?;
+    Store::open(Box::new(medium), &args.options()).map_err(|e| failed(&args.path, e))
+}
+
+/// Makes an empty store; with `over` in what is there already.
+pub fn create(path: &Path, journal_bytes: u64, over: bool) -> Result<Store, CliError> {
+    let exists = over && path.exists();
+    let medium = if exists {
+        FileStore::open(path, ReadPath::Kernel)
+    } else {
+        FileStore::create(path, ReadPath::Kernel)
+    };
+    let medium = medium.map_err(|e| failed(path, e))?;
+    let options = Options { journal_bytes, ..Options::default() };
+    Store::create(Box::new(medium), &options).map_err(|e| {
+        if !exists {
+            // What was made for nothing would be refused by the next try.
+            let _ = std::fs::remove_file(path);
+        }
+        failed(path, e)
+    })
+}
+
+/// Writes to standard output.
+pub fn write_out(text: &str) -> Result<(), CliError> {
+    let mut out = Out::new();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
+}

@@ -1,0 +1,173 @@
+//! Tag stores and the key-value stores in them, from the command line.
+
+use crate::volume::Bench;
+use predicates::str::{contains, is_empty};
+
+fn with_pairs() -> Bench {
+    let bench = Bench::empty();
+    bench.weft(&["kv", "put", "--create", "a.tags", "apple", "red"]).success().stdout(is_empty());
+    bench.weft(&["kv", "put", "a.tags", "plum", "blue"]).success();
+    bench
+}
+
+#[test]
+fn a_pair_that_was_put_is_got_listed_counted_and_deleted() {
+    let bench = with_pairs();
+    assert_eq!(bench.stdout(&["kv", "get", "a.tags", "apple"]), "red");
+    assert_eq!(bench.stdout(&["kv", "count", "a.tags"]), "2\n");
+    assert_eq!(bench.json(&["kv", "count", "--json", "a.tags"])["keys"], 2);
+    assert_eq!(bench.json(&["kv", "get", "--json", "a.tags", "plum"])["value"], "blue");
+    let mut lines: Vec<String> = bench.stdout(&["kv", "scan", "a.tags"]).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["apple\tred", "plum\tblue"]);
+    assert_eq!(bench.stdout(&["kv", "scan", "--keys", "--limit", "1", "a.tags"]).lines().count(), 1);
+    bench.weft(&["kv", "delete", "a.tags", "apple"]).success();
+    bench
+        .weft(&["kv", "get", "a.tags", "apple"])
+        .code(1)
+        .stderr(contains("weft: a.tags: no key 'apple' in 'default'"))
+        .stderr(contains("weft kv scan --keys"));
+    bench.weft(&["kv", "delete", "a.tags", "apple"]).code(1);
+    bench.weft(&["tags", "check", "a.tags"]).success().stdout(contains("no problems"));
+}
+
+#[test]
+fn bytes_that_are_no_text_go_in_and_come_out_as_they_are() {
+    let bench = with_pairs();
+    let every: Vec<u8> = (0..=255).collect();
+    bench.command().args(["kv", "put", "a.tags", "every", "-"]).write_stdin(every.clone()).assert().success();
+    let got = bench.weft(&["kv", "get", "a.tags", "every"]).success();
+    assert_eq!(got.get_output().stdout, every);
+    bench.weft(&["kv", "put", "--hex", "a.tags", "00ff", "0a"]).success();
+    assert_eq!(bench.stdout(&["kv", "get", "--hex", "a.tags", "00ff"]), "0a\n");
+    assert!(bench.stdout(&["kv", "scan", "--json", "a.tags"]).contains(r#"{"key_hex":"00ff","value":"\n"}"#));
+    assert!(bench.stdout(&["kv", "scan", "a.tags"]).lines().any(|line| line == "\\x00\\xff\t\\n"));
+    bench
+        .weft(&["kv", "put", "--hex", "a.tags", "0x", "0a"])
+        .code(1)
+        .stderr(contains("key: '0x' is not hex"));
+}
+
+#[test]
+fn what_a_scan_writes_a_load_puts_in() {
+    let bench = with_pairs();
+    let pairs: String = (0..3000).map(|n| format!("key {n}\tvalue\\n{n}\n")).collect();
+    bench.file("pairs.txt", &pairs);
+    bench.weft(&["kv", "load", "a.tags", "pairs.txt"]).success().stderr(contains("3000 pairs loaded"));
+    assert_eq!(bench.stdout(&["kv", "get", "a.tags", "key 2999"]), "value\n2999");
+    let scan = bench.stdout(&["kv", "scan", "a.tags"]);
+    bench
+        .command()
+        .args(["kv", "load", "--create", "b.tags", "-"])
+        .write_stdin(scan.clone())
+        .assert()
+        .success();
+    let mut lines: Vec<&str> = scan.lines().collect();
+    let copy = bench.stdout(&["kv", "scan", "b.tags"]);
+    let mut copied: Vec<&str> = copy.lines().collect();
+    (lines.sort(), copied.sort());
+    assert_eq!(lines, copied);
+    bench.file("bad.txt", "a\tb\nno tabulator\n");
+    bench
+        .weft(&["kv", "load", "a.tags", "bad.txt"])
+        .code(1)
+        .stderr(contains("weft: bad.txt: line 2: no tabulator; write the key, a tabulator and the value"));
+}
+
+#[test]
+fn several_key_value_stores_live_in_one_tag_store() {
+    let bench = with_pairs();
+    bench.weft(&["kv", "put", "--name", "other", "a.tags", "apple", "green"]).success();
+    assert_eq!(bench.stdout(&["kv", "get", "--name", "other", "a.tags", "apple"]), "green");
+    assert_eq!(bench.stdout(&["kv", "get", "a.tags", "apple"]), "red");
+    bench
+        .weft(&["kv", "get", "--name", "none", "a.tags", "apple"])
+        .code(1)
+        .stderr(contains("no key-value store 'none'"))
+        .stderr(contains("there are default, other"));
+    let stat = bench.json(&["tags", "stat", "--json", "a.tags"]);
+    assert_eq!(stat["snodes"][0]["kv"], serde_json::json!(["default", "other"]));
+    bench.weft(&["tags", "stat", "a.tags"]).success().stdout(contains("s1:0x1000  default, other"));
+}
+
+#[test]
+fn nodes_are_listed_told_of_and_drawn() {
+    let bench = with_pairs();
+    let scan = bench.stdout(&["tags", "scan", "a.tags"]);
+    assert_eq!(scan.lines().count(), 5, "a heading, the root, the anchor, two pairs: {scan}");
+    assert_eq!(bench.stdout(&["tags", "scan", "--json", "--type", "0", "a.tags"]).lines().count(), 1);
+    let dump = bench.stdout(&["tags", "dump", "--data", "a.tags"]);
+    assert!(dump.contains("  weft.kv.name \"default\" -> s1:0x"), "{dump}");
+    assert!(dump.contains("  weft.kv \"plum\" -> s1:0x") && dump.contains("  data  blue"), "{dump}");
+    let dot = bench.stdout(&["tags", "dump", "--dot", "--depth", "1", "a.tags"]);
+    assert!(dot.starts_with("digraph store {") && dot.ends_with("}\n"), "{dot}");
+    assert!(dot.contains("[label=\"weft.kv.name \\\"default\\\"\"]") && !dot.contains("plum"), "{dot}");
+    bench
+        .weft(&["tags", "dump", "--nodes", "2", "a.tags"])
+        .success()
+        .stderr(contains("only the first 2 nodes"));
+    bench
+        .weft(&["tags", "dump", "--from", "s1:0x9999", "a.tags"])
+        .code(1)
+        .stderr(contains("no node s1:0x9999"));
+    bench.weft(&["tags", "dump", "--from", "x", "a.tags"]).code(2).stderr(contains("s1:0x2010"));
+}
+
+#[test]
+fn a_store_is_not_overwritten_unless_told_and_other_files_are_refused() {
+    let bench = with_pairs();
+    bench
+        .weft(&["tags", "create", "a.tags"])
+        .code(1)
+        .stderr(contains("weft: a.tags exists"))
+        .stderr(contains("--force"));
+    bench.weft(&["tags", "create", "--force", "a.tags"]).success();
+    bench.weft(&["kv", "get", "a.tags", "apple"]).code(1).stderr(contains("no key-value store 'default'"));
+    bench.weft(&["kv", "get", "none.tags", "a"]).code(1).stderr(contains("weft tags create STORE"));
+    bench.file("text", "not a store".repeat(1000));
+    bench.weft(&["tags", "stat", "text"]).code(1).stderr(contains("weft: text: no tag store here"));
+    bench.weft(&["tags", "check", "text"]).code(2).stderr(contains("text: cannot be checked"));
+    bench.weft(&["tags", "create", "--journal", "1K", "b.tags"]).code(1).stderr(contains("at least 256 KiB"));
+    assert!(!bench.path("b.tags").exists(), "nothing is left of a store that was not made");
+}
+
+#[test]
+fn a_store_that_another_process_has_open_is_refused() {
+    let bench = with_pairs();
+    // A load that waits for its input has the store open.
+    let mut other = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"))
+        .args(["kv", "load", "a.tags", "-"])
+        .current_dir(bench.dir())
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    crate::volume::wait_for("the other process opens the store", || {
+        !bench.command().args(["kv", "count", "a.tags"]).output().unwrap().status.success()
+    });
+    bench
+        .weft(&["kv", "get", "a.tags", "apple"])
+        .code(1)
+        .stderr(contains("weft: a.tags: in use by another process; close the store there first"));
+    drop(other.stdin.take());
+    assert!(other.wait().unwrap().success());
+    assert_eq!(bench.stdout(&["kv", "get", "a.tags", "apple"]), "red");
+}
+
+#[test]
+fn a_damaged_store_is_found_by_its_check() {
+    let bench = with_pairs();
+    let pairs: String = (0..3000).map(|n| format!("key {n}\tvalue {n}\n")).collect();
+    bench.file("pairs.txt", &pairs);
+    bench.weft(&["kv", "load", "--quiet", "a.tags", "pairs.txt"]).success().stderr(is_empty());
+    let mut bytes = std::fs::read(bench.path("a.tags")).unwrap();
+    let at = bytes.windows(10).rposition(|window| window == b"value 1234").unwrap();
+    bytes[at] ^= 1;
+    bench.file("a.tags", bytes);
+    bench
+        .weft(&["tags", "check", "a.tags"])
+        .code(1)
+        .stdout(contains("its checksum does not hold"))
+        .stderr(contains("found"));
+    bench.weft(&["kv", "get", "a.tags", "key 1234"]).code(1).stderr(contains("its checksum does not hold"));
+}
