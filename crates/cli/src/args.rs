@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::command::btree::BTreeCommand;
 use crate::command::flash::FlashCommand;
 use crate::command::kv::KvCommand;
 use crate::command::lab::LabArgs;
@@ -91,6 +92,9 @@ pub enum Command {
     /// Keep pairs of keys and values in a tag store.
     #[command(subcommand)]
     Kv(KvCommand),
+    /// Keep pairs in the order of their keys in a tag store.
+    #[command(subcommand, name = "btree")]
+    BTree(BTreeCommand),
     /// Run a command in a virtual machine with emulated zoned and FDP drives.
     Lab(LabArgs),
     /// Show the version.

@@ -85,6 +85,7 @@ fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Flash(args) => command::flash::run(args),
         Command::Tags(command) => command::tags::run(command),
         Command::Kv(command) => command::kv::run(command),
+        Command::BTree(command) => command::btree::run(command),
         Command::Version => version(),
     };
     done.map(|()| 0)

@@ -147,6 +147,24 @@ pub enum Error {
         /// The limit.
         max: u64,
     },
+    /// A key or value of another size than all others.
+    #[error("{what} has {bytes} bytes; in this B+tree it has {wanted}")]
+    WrongSize {
+        /// Which of the two.
+        what: &'static str,
+        /// Its size.
+        bytes: u64,
+        /// The size.
+        wanted: u64,
+    },
+    /// A tree has another form than was asked for.
+    #[error("the B+tree {0} has another form of keys and values; open it with that")]
+    OtherForm(String),
+    /// Pairs to load are not in order.
+    #[error(
+        "the pairs are not in ascending order of their keys, or not behind those in the tree; sort them, or insert them one by one"
+    )]
+    Unordered,
     /// No room is left.
     #[error("the store is full ({what}); delete something, or give it more room")]
     Full {

@@ -39,6 +39,11 @@ pub struct EdgeTypeView {
 }
 
 impl Store {
+    /// The number of the last commit.
+    pub fn last_commit(&self) -> u64 {
+        self.journal.last()
+    }
+
     /// The s-nodes, in the order of their numbers.
     pub fn snodes(&self) -> Vec<SnodeId> {
         let mut snodes: Vec<SnodeId> = self.partitions.read().keys().copied().collect();
@@ -139,11 +144,7 @@ impl Store {
                         }
                     }
                 }
-                PageKind::RunHead if desc.body[1] == 1 => {
-                    if !each(NodeId::at(snode, page, 0))? {
-                        return Ok(());
-                    }
-                }
+                PageKind::RunHead if desc.body[1] == 1 && !each(NodeId::at(snode, page, 0))? => return Ok(()),
                 _ => {}
             }
         }

@@ -4,6 +4,7 @@
 //! - [`Transaction`]: nodes and edges made, changed and deleted, with savepoints; serialisable.
 //!
 //! - [`Kv`]: a key-value store on nodes and edges.
+//! - [`BTree`]: an ordered map on them.
 //!
 //! How it works: `docs/tags.md`; what lies on the medium: `docs/formats/tags.md`. The model is that of "ADAPT: An
 //! auxiliary storage data path toolkit" (Journal of Systems Architecture 2020) and "Tags: a unifying primitive for the storage data path".
@@ -11,6 +12,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("pages are used in memory as they are on the medium, which is little-endian");
 
+mod btree;
 mod check;
 mod checkpoint;
 mod edges;
@@ -34,6 +36,7 @@ mod store;
 mod sys;
 mod tx;
 
+pub use btree::{BTree, BTreeForm, BTreeReport, Direction, Pair, Range};
 pub use check::CheckReport;
 pub use error::{Error, Result};
 pub use ids::{ADDRESS_BITS, EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};

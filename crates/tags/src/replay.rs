@@ -85,6 +85,10 @@ fn apply_entry(store: &Store, entry: Entry<'_>) -> Result<()> {
             }
             Ok(())
         }
+        Entry::Patches { node, patches } => {
+            let partition = store.partition(node.snode())?;
+            crate::tx::patch::apply_to_node(store, &mut partition.write(), node, patches)
+        }
         Entry::Edge { source, etype, keyed, key, old, new } => {
             let partition = store.partition(source.snode())?;
             let mut partition = partition.write();

@@ -230,7 +230,7 @@ fn put(args: &PutArgs) -> Result<(), CliError> {
 }
 
 /// A pair for programs: text where it is text, hex digits where not.
-fn pair_json(key: &[u8], value: Option<&[u8]>) -> Value {
+pub fn pair_json(key: &[u8], value: Option<&[u8]>) -> Value {
     let mut fields = Map::new();
     let mut put = |name: &str, bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => fields.insert(name.to_string(), text.into()),

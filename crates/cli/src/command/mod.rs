@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod archive;
+pub mod btree;
 pub mod compare;
 pub mod copy;
 pub mod files;

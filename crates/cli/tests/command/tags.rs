@@ -91,6 +91,54 @@ fn several_key_value_stores_live_in_one_tag_store() {
 }
 
 #[test]
+fn a_tree_keeps_pairs_in_the_order_of_their_keys() {
+    let bench = Bench::empty();
+    bench.weft(&["btree", "create", "a.tags"]).success().stdout(is_empty());
+    bench
+        .weft(&["btree", "create", "a.tags"])
+        .code(1)
+        .stderr(contains("there is a B+tree 'default' already"));
+    for (key, value) in [("pear", "green"), ("apple", "red"), ("plum", "blue"), ("fig", "purple")] {
+        bench.weft(&["btree", "put", "a.tags", key, value]).success();
+    }
+    assert_eq!(bench.stdout(&["btree", "get", "a.tags", "fig"]), "purple");
+    assert_eq!(bench.stdout(&["btree", "scan", "--keys", "a.tags"]), "apple\nfig\npear\nplum\n");
+    assert_eq!(
+        bench.stdout(&["btree", "scan", "--from", "b", "--to", "plum", "--reverse", "a.tags"]),
+        "pear\tgreen\nfig\tpurple\n"
+    );
+    bench.weft(&["btree", "delete", "a.tags", "fig"]).success();
+    bench.weft(&["btree", "delete", "a.tags", "fig"]).code(1).stderr(contains("no key 'fig' in 'default'"));
+    let pairs: String = (0..5000).map(|n| format!("q{n:06}\t{n}\n")).collect();
+    bench.file("pairs.txt", &pairs);
+    bench.weft(&["btree", "load", "a.tags", "pairs.txt"]).success().stderr(contains("5000 pairs loaded"));
+    bench.weft(&["btree", "load", "a.tags", "pairs.txt"]).code(1).stderr(contains("not in ascending order"));
+    let stat = bench.json(&["btree", "stat", "--json", "a.tags"]);
+    assert_eq!((&stat["pairs"], &stat["levels"]), (&5003.into(), &2.into()));
+    bench.weft(&["btree", "check", "a.tags"]).success().stdout(contains("5003"));
+    bench.weft(&["tags", "check", "a.tags"]).success();
+    bench.weft(&["btree", "get", "--name", "x", "a.tags", "k"]).code(1).stderr(contains("there are default"));
+}
+
+#[test]
+fn a_tree_of_fixed_pairs_takes_numbers() {
+    let bench = Bench::empty();
+    bench.weft(&["btree", "create", "--form", "fixed", "a.tags"]).success();
+    bench.weft(&["btree", "put", "a.tags", "300", "7"]).success();
+    bench.weft(&["btree", "put", "a.tags", "5", "18446744073709551615"]).success();
+    assert_eq!(bench.stdout(&["btree", "scan", "a.tags"]), "5\t18446744073709551615\n300\t7\n");
+    assert_eq!(bench.json(&["btree", "get", "--json", "a.tags", "300"])["value"], 7);
+    bench
+        .weft(&["btree", "put", "a.tags", "x", "7"])
+        .code(1)
+        .stderr(contains("key: 'x' is no number below 2^32"));
+    bench
+        .weft(&["btree", "put", "--hex", "a.tags", "00", "00"])
+        .code(1)
+        .stderr(contains("the key has 1 bytes"));
+}
+
+#[test]
 fn nodes_are_listed_told_of_and_drawn() {
     let bench = with_pairs();
     let scan = bench.stdout(&["tags", "scan", "a.tags"]);

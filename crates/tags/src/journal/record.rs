@@ -20,6 +20,7 @@ const FREE: u8 = 9;
 const TYPE: u8 = 10;
 const SNODE: u8 = 11;
 const SNODE_GONE: u8 = 12;
+const PATCHES: u8 = 13;
 
 /// One change.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) enum Entry<'a> {
     Slots { page: u32, snode: SnodeId, class: u8, first: u8, bytes: &'a [u8] },
     /// The bytes from `node` on, its header included, became these.
     Bytes { node: NodeId, bytes: &'a [u8] },
+    /// Parts of the node's data changed, one after the other.
+    Patches { node: NodeId, patches: &'a [u8] },
     /// An edge; 0 stands for no destination.
     Edge { source: NodeId, etype: EdgeType, keyed: bool, key: u64, old: NodeId, new: NodeId },
     /// The in-edges of a node became so many, which is not 1 or was not.
@@ -109,6 +112,12 @@ impl RecordWriter {
         self.bytes.put_u8(BYTES);
         self.put_node(node);
         self.bytes.put_string(bytes);
+    }
+
+    pub(crate) fn patches(&mut self, node: NodeId, patches: &[u8]) {
+        self.bytes.put_u8(PATCHES);
+        self.put_node(node);
+        self.bytes.put_string(patches);
     }
 
     #[inline]
@@ -226,6 +235,7 @@ impl<'a> RecordReader<'a> {
                 bytes: self.reader.string()?,
             },
             BYTES => Entry::Bytes { node: self.node()?, bytes: self.reader.string()? },
+            PATCHES => Entry::Patches { node: self.node()?, patches: self.reader.string()? },
             PUT | REPLACE | REMOVE => {
                 let key = self.reader.u64()?;
                 let old = if tag == PUT { NodeId(0) } else { self.node()? };
@@ -270,6 +280,7 @@ mod tests {
         w.edge(a, EdgeType(3), true, 4, b, a);
         w.edge(b, EdgeType(3), false, 4, a, none);
         w.bytes(b, b"xyz");
+        w.patches(a, b"pq");
         w.count(a, 300);
         w.free(b);
         w.snode_gone(SnodeId(2));
@@ -283,6 +294,7 @@ mod tests {
             Entry::Edge { source: a, etype: EdgeType(3), keyed: true, key: 4, old: b, new: a },
             Entry::Edge { source: b, etype: EdgeType(3), keyed: false, key: 4, old: a, new: none },
             Entry::Bytes { node: b, bytes: b"xyz" },
+            Entry::Patches { node: a, patches: b"pq" },
             Entry::Count { node: a, count: 300 },
             Entry::Free { node: b },
             Entry::SnodeGone { snode: SnodeId(2) },
@@ -292,6 +304,6 @@ mod tests {
         }
         assert_eq!(r.next().unwrap(), None);
         let mut cut = RecordReader::new(&w.bytes[..w.bytes.len() - 1]);
-        assert!((0..11).any(|_| cut.next().is_err()));
+        assert!((0..12).any(|_| cut.next().is_err()));
     }
 }

@@ -15,10 +15,10 @@ pub(crate) const NODE_HEADER: usize = 8;
 pub const NODE_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of the slots of each class. The spare of the fullest packing is below a slot everywhere, and a step is at
-/// most a third, below 128 bytes an eighth.
-const SLOT_BYTES: [u16; 27] = [
+/// most a third, below 128 bytes an eighth. The last is a page, so that nodes of its size are written many at a time.
+const SLOT_BYTES: [u16; 28] = [
     16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 192, 224, 256, 288, 336, 408, 512, 584, 680,
-    816, 1024, 1360, 2048,
+    816, 1024, 1360, 2048, 4096,
 ];
 
 /// Number of classes.
@@ -75,7 +75,7 @@ mod tests {
                     assert!(slot_bytes(class).unwrap() >= len + NODE_HEADER);
                     assert!(class == 0 || slot_bytes(class - 1).unwrap() < len + NODE_HEADER);
                 }
-                None => assert!(len + NODE_HEADER > 2048),
+                None => assert!(len + NODE_HEADER > PAGE_BYTES),
             }
         }
         assert!(SLOT_BYTES.iter().all(|bytes| bytes % 8 == 0 && slots_of(usize::from(*bytes)) <= 256));

@@ -146,7 +146,12 @@ impl Transaction<'_> {
     /// The most bytes that the record can have.
     fn record_bound(&self, nodes: &NewNodes) -> usize {
         let runs: usize = nodes.runs.iter().map(|node| self.run_pages(*node)).sum();
-        let updates: usize = self.set.updates.values().map(|bytes| bytes.len() + 32).sum();
+        let updates: usize = self
+            .set
+            .updates
+            .iter()
+            .map(|(node, bytes)| self.set.patches_of(*node).unwrap_or(bytes).len() + 32)
+            .sum();
         HEADER_BYTES
             + (nodes.filled.len() + runs) * PAGE_ENTRY_BYTES
             + nodes.open.iter().map(|(_, slots)| PAGE_BYTES + 16 * count_slots(slots)).sum::<usize>()
@@ -254,8 +259,12 @@ impl Transaction<'_> {
             if nodes.garbage.contains(node) {
                 continue;
             }
-            super::apply::overwrite(store, partition, *node, 0, bytes)?;
-            record.bytes(*node, bytes);
+            let patches = self.set.patches_of(*node);
+            super::patch::apply_update(store, partition, *node, bytes, patches)?;
+            match patches {
+                Some(patches) => record.patches(*node, patches),
+                None => record.bytes(*node, bytes),
+            }
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ mod commit;
 mod edges;
 pub(crate) mod locks;
 mod snodes;
+pub(crate) mod patch;
 pub(crate) mod write_set;
 
 use crate::error::{Error, Result};

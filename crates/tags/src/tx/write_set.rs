@@ -3,6 +3,7 @@
 //! Edges are kept here until the commit; the data of new nodes is in its pages already, where no edge leads to it. An
 //! undo log, kept while there are savepoints, takes the set back to any of them.
 
+use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, SnodeId};
 use hashbrown::HashTable;
 use rustc_hash::FxHashMap;
@@ -36,12 +37,15 @@ pub(crate) struct Touched {
     pub outs: i64,
 }
 
+/// What a transaction had of a node: its bytes, and the log of its patches.
+type Before = (Box<[u8]>, Option<Vec<u8>>);
+
 enum Undo {
     Added,
     Redirected(u32, NodeId),
     Created(NodeId),
     Touched(NodeId, Touched),
-    Updated(NodeId, Option<Box<[u8]>>),
+    Updated(NodeId, Option<Before>),
     SnodeMade,
     SnodeDropped,
 }
@@ -69,6 +73,8 @@ pub(crate) struct WriteSet {
     pub(crate) new_snodes: Vec<(SnodeId, NodeId)>,
     /// S-nodes that go with the commit. Nothing of them is touched any more.
     pub(crate) gone_snodes: Vec<SnodeId>,
+    /// For those of them that were changed only in part: how.
+    patches: FxHashMap<NodeId, Vec<u8>>,
     undo: Vec<Undo>,
     savepoints: usize,
 }
@@ -216,9 +222,43 @@ impl WriteSet {
     /// Keeps new data of a committed node.
     pub(crate) fn update(&mut self, node: NodeId, bytes: Box<[u8]>) {
         let before = self.updates.insert(node, bytes);
+        let patches = self.patches.remove(&node);
         if self.savepoints > 0 {
-            self.undo.push(Undo::Updated(node, before));
+            self.undo.push(Undo::Updated(node, before.map(|bytes| (bytes, patches))));
         }
+    }
+
+    /// Keeps a copy of a committed node that is going to be changed in part.
+    pub(crate) fn begin_patches(&mut self, node: NodeId, bytes: Box<[u8]>) {
+        self.updates.insert(node, bytes);
+        self.patches.insert(node, Vec::new());
+        if self.savepoints > 0 {
+            self.undo.push(Undo::Updated(node, None));
+        }
+    }
+
+    /// How a node was changed, where it was changed only in part.
+    pub(crate) fn patches_of(&self, node: NodeId) -> Option<&[u8]> {
+        self.patches.get(&node).map(Vec::as_slice)
+    }
+
+    /// Changes the transaction's copy of a node by `change`, which gets the log of its patches if there is one.
+    pub(crate) fn patch(
+        &mut self,
+        node: NodeId,
+        change: impl FnOnce(&mut [u8], Option<&mut Vec<u8>>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(bytes) = self.updates.get_mut(&node) else { return Err(Error::NoSuchNode(node)) };
+        if self.savepoints > 0 {
+            let before = (bytes.clone(), self.patches.get(&node).cloned());
+            self.undo.push(Undo::Updated(node, Some(before)));
+        }
+        change(bytes, self.patches.get_mut(&node))?;
+        if self.patches.get(&node).is_some_and(|patches| patches.len() > bytes.len()) {
+            // The whole node is shorter.
+            self.patches.remove(&node);
+        }
+        Ok(())
     }
 
     /// Begins to keep the undo log, and returns the place to come back to.
@@ -251,10 +291,12 @@ impl WriteSet {
                     self.nodes.insert(node, before);
                 }
                 Some(Undo::Updated(node, before)) => {
-                    match before {
-                        Some(bytes) => self.updates.insert(node, bytes),
-                        None => self.updates.remove(&node),
-                    };
+                    self.updates.remove(&node);
+                    self.patches.remove(&node);
+                    if let Some((bytes, patches)) = before {
+                        self.updates.insert(node, bytes);
+                        patches.map(|patches| self.patches.insert(node, patches));
+                    }
                 }
                 Some(Undo::SnodeMade) => gone.snodes.extend(self.new_snodes.pop().map(|(snode, _)| snode)),
                 Some(Undo::SnodeDropped) => {

@@ -109,7 +109,7 @@ fn collect(args: &DumpArgs, store: &Store) -> Result<Picture> {
 }
 
 /// The key that data of a type with keys begins with, and what follows.
-fn split_key<'d>(kind: NodeType, data: &'d [u8]) -> (Option<&'d [u8]>, &'d [u8]) {
+fn split_key(kind: NodeType, data: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let len = data.first_chunk::<2>().filter(|_| kind.is_keyed()).map(|len| u16::from_le_bytes(*len));
     match len.and_then(|len| data.get(2..2 + usize::from(len))) {
         Some(key) => (Some(key), &data[2 + key.len()..]),

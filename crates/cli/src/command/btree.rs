@@ -1,0 +1,494 @@
+//! `weft btree`: the ordered maps in a tag store.
+
+use crate::byte_text::{escape, hex, parse_hex, unescape};
+use crate::command::kv::pair_json;
+use crate::command::stats::json_line;
+use crate::command::tags::{self, StoreArgs, failed, write_out};
+use crate::error::CliError;
+use crate::progress;
+use crate::say::{self, Out};
+use crate::table::{Align, Table};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, SnodeId};
+
+/// The name of the tree that is used when none is said.
+const NAME: &str = "default";
+/// Bytes of the journal of a store that is made for a tree.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// `weft btree`
+#[derive(Subcommand, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft btree create app.tags\n  weft btree put app.tags 2026-11-20 cold\n  \
+    weft btree scan --from 2026-11 --to 2026-12 --reverse app.tags\n  sort pairs.txt | weft btree load app.tags\n\n\
+    A tag store can have many trees; --name says which, 'default' unless said. In a tree of fixed pairs a key is a \
+    number below 2^32 and a value one below 2^64."
+)]
+pub enum BTreeCommand {
+    /// Make a tree, and the tag store when there is none.
+    Create(CreateArgs),
+    /// Give a key a value.
+    Put(PutArgs),
+    /// Write the value of a key to standard output.
+    Get(KeyArgs),
+    /// Take a key away.
+    Delete(KeyArgs),
+    /// List pairs in the order of their keys.
+    Scan(ScanArgs),
+    /// Put in sorted pairs from a file, all behind those that are there.
+    Load(LoadArgs),
+    /// Show how large a tree is.
+    Stat(LookArgs),
+    /// Check a tree: order, depths, edges.
+    Check(LookArgs),
+}
+
+/// Which tree.
+#[derive(Args, Debug)]
+pub struct TreeArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The tree's name in the tag store.
+    #[arg(long, value_name = "NAME", default_value = NAME)]
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Form {
+    /// Keys and values of any size.
+    Bytes,
+    /// Keys of 4 bytes, values of 8 bytes.
+    Fixed,
+}
+
+/// `weft btree create`
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// What keys and values are.
+    #[arg(long, value_enum, default_value_t = Form::Bytes)]
+    form: Form,
+}
+
+/// `weft btree put`
+#[derive(Args, Debug)]
+pub struct PutArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// Key and value are in hex digits.
+    #[arg(long)]
+    hex: bool,
+    /// The key.
+    key: String,
+    /// The value; - reads it from standard input, as it comes.
+    #[arg(allow_hyphen_values = true)]
+    value: String,
+}
+
+/// `weft btree get` and `weft btree delete`
+#[derive(Args, Debug)]
+#[command(after_help = "EXIT STATUS\n  0 the key was there, 1 it was not, or something failed")]
+pub struct KeyArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// The key is in hex digits, and so is the value.
+    #[arg(long)]
+    hex: bool,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "hex")]
+    json: bool,
+    /// The key.
+    key: String,
+}
+
+/// `weft btree scan`
+#[derive(Args, Debug)]
+#[command(after_help = "A line has the key, a tabulator and the value, as 'weft kv scan' writes them.")]
+pub struct ScanArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// The least key.
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// The key before which to end.
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+    /// Begin with the greatest key.
+    #[arg(long)]
+    reverse: bool,
+    /// The most pairs to list.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// List keys alone.
+    #[arg(long)]
+    keys: bool,
+    /// Keys and values are in hex digits.
+    #[arg(long)]
+    hex: bool,
+    /// Print a line of JSON for each pair.
+    #[arg(long, conflicts_with = "hex")]
+    json: bool,
+}
+
+/// `weft btree load`
+#[derive(Args, Debug)]
+pub struct LoadArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// How full the leaves get, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u8).range(10..=100))]
+    fill: u8,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Lines of key, tabulator, value, sorted by key; - for standard input.
+    #[arg(default_value = "-")]
+    file: PathBuf,
+}
+
+/// `weft btree stat` and `weft btree check`
+#[derive(Args, Debug)]
+pub struct LookArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does what is said.
+pub fn run(command: &BTreeCommand) -> Result<(), CliError> {
+    match command {
+        BTreeCommand::Create(args) => create(args),
+        BTreeCommand::Put(args) => put(args),
+        BTreeCommand::Get(args) => get(args),
+        BTreeCommand::Delete(args) => delete(args),
+        BTreeCommand::Scan(args) => scan(args),
+        BTreeCommand::Load(args) => load(args),
+        BTreeCommand::Stat(args) => look(args, false),
+        BTreeCommand::Check(args) => look(args, true),
+    }
+}
+
+impl TreeArgs {
+    fn path(&self) -> &Path {
+        &self.store.path
+    }
+
+    fn fail(&self, error: weft_tags::Error) -> CliError {
+        failed(self.path(), error)
+    }
+
+    /// Does `work` on the tree, which has to be there, and closes.
+    fn with<T>(&self, work: impl FnOnce(&mut BTree<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+        let store = tags::open(&self.store)?;
+        let tree = BTree::find(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
+        let Some(mut tree) = tree else {
+            let there = BTree::names(&store, SnodeId::FIRST).map_err(|e| self.fail(e))?;
+            let remedy = if there.is_empty() {
+                "'weft btree create STORE' makes one".to_string()
+            } else {
+                format!("there are {}; --name says which", there.join(", "))
+            };
+            return Err(CliError::said(
+                format!("{}: no B+tree '{}'", self.path().display(), self.name),
+                remedy,
+            ));
+        };
+        let done = work(&mut tree)?;
+        store.close().map_err(|e| self.fail(e))?;
+        Ok(done)
+    }
+}
+
+/// A key as it was said.
+fn key_said(form: BTreeForm, text: &str, is_hex: bool) -> Result<Vec<u8>, CliError> {
+    match (form, is_hex) {
+        (_, true) => parse_hex(text.as_bytes()).map_err(|why| CliError::said(format!("key: {why}"), "")),
+        (BTreeForm::Bytes, false) => Ok(text.as_bytes().to_vec()),
+        (BTreeForm::Fixed, false) => {
+            text.parse::<u32>().map(|key| key.to_be_bytes().to_vec()).map_err(|_| {
+                CliError::said(
+                    format!("key: '{text}' is no number below 2^32"),
+                    "the tree has keys of 4 bytes",
+                )
+            })
+        }
+    }
+}
+
+/// A value as it was said.
+fn value_said(form: BTreeForm, text: &str, is_hex: bool) -> Result<Vec<u8>, CliError> {
+    match (form, is_hex) {
+        (_, true) => parse_hex(text.as_bytes()).map_err(|why| CliError::said(format!("value: {why}"), "")),
+        (BTreeForm::Bytes, false) => Ok(text.as_bytes().to_vec()),
+        (BTreeForm::Fixed, false) => {
+            text.parse::<u64>().map(|value| value.to_le_bytes().to_vec()).map_err(|_| {
+                CliError::said(
+                    format!("value: '{text}' is no number below 2^64"),
+                    "the tree has values of 8 bytes",
+                )
+            })
+        }
+    }
+}
+
+fn key_text(form: BTreeForm, key: &[u8]) -> String {
+    match (form, key.try_into()) {
+        (BTreeForm::Fixed, Ok(key)) => u32::from_be_bytes(key).to_string(),
+        _ => escape(key),
+    }
+}
+
+fn value_text(form: BTreeForm, value: &[u8]) -> String {
+    match (form, value.try_into()) {
+        (BTreeForm::Fixed, Ok(value)) => u64::from_le_bytes(value).to_string(),
+        _ => escape(value),
+    }
+}
+
+/// A pair for programs.
+fn as_json(form: BTreeForm, key: &[u8], value: Option<&[u8]>) -> serde_json::Value {
+    match (form, key.try_into(), value.map(TryInto::try_into)) {
+        (BTreeForm::Fixed, Ok(key), Some(Ok(value))) => {
+            json!({ "key": u32::from_be_bytes(key), "value": u64::from_le_bytes(value) })
+        }
+        (BTreeForm::Fixed, Ok(key), None) => json!({ "key": u32::from_be_bytes(key) }),
+        _ => pair_json(key, value),
+    }
+}
+
+fn no_such_key(args: &KeyArgs) -> CliError {
+    CliError::said(
+        format!("{}: no key '{}' in '{}'", args.tree.path().display(), args.key, args.tree.name),
+        "'weft btree scan --keys STORE' lists the keys",
+    )
+}
+
+fn create(args: &CreateArgs) -> Result<(), CliError> {
+    let path = args.tree.path();
+    let store = if path.exists() {
+        tags::open(&args.tree.store)?
+    } else {
+        tags::create_store(path, JOURNAL_BYTES, false)?
+    };
+    let form = match args.form {
+        Form::Bytes => BTreeForm::Bytes,
+        Form::Fixed => BTreeForm::Fixed,
+    };
+    if BTree::find(&store, SnodeId::FIRST, &args.tree.name).map_err(|e| args.tree.fail(e))?.is_some() {
+        let what = format!("{}: there is a B+tree '{}' already", path.display(), args.tree.name);
+        return Err(CliError::said(what, "--name gives it another name"));
+    }
+    BTree::open(&store, SnodeId::FIRST, &args.tree.name, form).map_err(|e| args.tree.fail(e))?;
+    store.close().map_err(|e| args.tree.fail(e))
+}
+
+fn put(args: &PutArgs) -> Result<(), CliError> {
+    args.tree.with(|tree| {
+        let key = key_said(tree.form(), &args.key, args.hex)?;
+        let value = if args.value == "-" {
+            let mut value = Vec::new();
+            let read = io::stdin().lock().read_to_end(&mut value);
+            read.map_err(|e| CliError::io("read", Path::new("standard input"), e))?;
+            value
+        } else {
+            value_said(tree.form(), &args.value, args.hex)?
+        };
+        tree.insert(&key, &value).map(drop).map_err(|e| args.tree.fail(e))
+    })
+}
+
+fn get(args: &KeyArgs) -> Result<(), CliError> {
+    let (form, key, value) = args.tree.with(|tree| {
+        let key = key_said(tree.form(), &args.key, args.hex)?;
+        let value = tree.get(&key).map_err(|e| args.tree.fail(e))?;
+        Ok((tree.form(), key, value))
+    })?;
+    let Some(value) = value else { return Err(no_such_key(args)) };
+    if args.json {
+        return write_out(&json_line(&as_json(form, &key, Some(&value)))?);
+    }
+    if args.hex {
+        return write_out(&format!("{}\n", hex(&value)));
+    }
+    if form == BTreeForm::Fixed {
+        return write_out(&format!("{}\n", value_text(form, &value)));
+    }
+    let mut out = Out::new();
+    // Programs get the value and nothing else.
+    let end: &[u8] = if io::stdout().is_terminal() { b"\n" } else { b"" };
+    let written = out.write_all(&value).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
+    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
+}
+
+fn delete(args: &KeyArgs) -> Result<(), CliError> {
+    let found = args.tree.with(|tree| {
+        let key = key_said(tree.form(), &args.key, args.hex)?;
+        tree.delete(&key).map_err(|e| args.tree.fail(e))
+    })?;
+    if args.json {
+        write_out(&json_line(&json!({ "deleted": found }))?)?;
+    }
+    if found { Ok(()) } else { Err(no_such_key(args)) }
+}
+
+fn scan(args: &ScanArgs) -> Result<(), CliError> {
+    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    args.tree.with(|tree| {
+        let form = tree.form();
+        let bound =
+            |text: &Option<String>| text.as_ref().map(|text| key_said(form, text, args.hex)).transpose();
+        let from = bound(&args.from)?.map_or(Bound::Unbounded, Bound::Included);
+        let to = bound(&args.to)?.map_or(Bound::Unbounded, Bound::Excluded);
+        let direction = if args.reverse { Direction::Down } else { Direction::Up };
+        let pairs = tree.range((from, to), direction).map_err(|e| args.tree.fail(e))?;
+        let mut out = Out::new();
+        for pair in pairs.take(args.limit.unwrap_or(usize::MAX)) {
+            let (key, value) = pair.map_err(|e| args.tree.fail(e))?;
+            let value = (!args.keys).then_some(value.as_slice());
+            let line = if args.json {
+                as_json(form, &key, value).to_string()
+            } else if args.hex {
+                value.map_or_else(|| hex(&key), |value| format!("{}\t{}", hex(&key), hex(value)))
+            } else {
+                let key = key_text(form, &key);
+                value.map_or_else(|| key.clone(), |value| format!("{key}\t{}", value_text(form, value)))
+            };
+            writeln!(out, "{line}").map_err(broken)?;
+        }
+        out.flush().map_err(broken)
+    })
+}
+
+/// A pair from a line.
+fn parse_line(form: BTreeForm, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let at = line.iter().position(|byte| *byte == b'\t');
+    let at = at.ok_or("no tabulator; write the key, a tabulator and the value")?;
+    let (key, value) = (unescape(&line[..at])?, unescape(&line[at + 1..])?);
+    if form == BTreeForm::Bytes {
+        return Ok((key, value));
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let key = text(&key).parse::<u32>().map_err(|_| format!("'{}' is no number below 2^32", text(&key)))?;
+    let value =
+        text(&value).parse::<u64>().map_err(|_| format!("'{}' is no number below 2^64", text(&value)))?;
+    Ok((key.to_be_bytes().to_vec(), value.to_le_bytes().to_vec()))
+}
+
+fn load(args: &LoadArgs) -> Result<(), CliError> {
+    let is_stdin = args.file.as_os_str() == "-";
+    let name = if is_stdin { "standard input".to_string() } else { args.file.display().to_string() };
+    let (mut from, total): (Box<dyn BufRead>, u64) = if is_stdin {
+        (Box::new(BufReader::new(io::stdin())), 0)
+    } else {
+        let opened = File::open(&args.file).and_then(|f| Ok((f.metadata()?.len(), f)));
+        let (bytes, file) = opened.map_err(|e| CliError::io("read", &args.file, e))?;
+        (Box::new(BufReader::with_capacity(1 << 20, file)), bytes)
+    };
+    let bar = progress::bytes("load", total, args.quiet);
+    let loaded = args.tree.with(|tree| {
+        tree.durability(Durability::None);
+        let form = tree.form();
+        let (mut lines, mut line, mut failed) = (0u64, Vec::new(), None);
+        let pairs = std::iter::from_fn(|| {
+            line.clear();
+            match from.read_until(b'\n', &mut line) {
+                Ok(0) => return None,
+                Ok(read) => bar.inc(read as u64),
+                Err(e) => {
+                    failed = Some(CliError::io("read", Path::new(&name), e));
+                    return None;
+                }
+            }
+            lines += 1;
+            match parse_line(form, line.strip_suffix(b"\n").unwrap_or(&line)) {
+                Ok(pair) => Some(pair),
+                Err(why) => {
+                    let remedy = "the lines before it are in";
+                    failed = Some(CliError::said(format!("{name}: line {lines}: {why}"), remedy));
+                    None
+                }
+            }
+        });
+        let loaded = tree.load(pairs, args.fill);
+        // What was loaded is made durable by the close, whatever came after it.
+        match failed {
+            Some(error) => loaded.map_err(|e| args.tree.fail(e)).map(|_| Err(error)),
+            None => loaded.map_err(|e| args.tree.fail(e)).map(Ok),
+        }
+    });
+    bar.finish_and_clear();
+    let loaded = loaded??;
+    if !args.quiet {
+        say::say(format_args!("{loaded} pairs loaded"));
+    }
+    Ok(())
+}
+
+fn look(args: &LookArgs, is_check: bool) -> Result<(), CliError> {
+    let name = args.tree.path().display().to_string();
+    let (form, report) =
+        args.tree.with(|tree| Ok((tree.form(), tree.check().map_err(|e| args.tree.fail(e))?)))?;
+    let form = if form == BTreeForm::Fixed { "fixed" } else { "bytes" };
+    let text = if args.json {
+        json_line(&json!({
+            "version": 1,
+            "store": name,
+            "tree": args.tree.name,
+            "form": form,
+            "clean": report.problems.is_empty(),
+            "levels": report.levels,
+            "inner_nodes": report.inner_nodes,
+            "leaves": report.leaves,
+            "pairs": report.pairs,
+            "long": report.long,
+            "fill_percent": report.fill_percent,
+            "problems": report.problems,
+        }))?
+    } else {
+        in_words(&args.tree.name, form, &report)
+    };
+    write_out(&text)?;
+    match report.problems.len() {
+        n if n > 0 && is_check => Err(CliError::said(
+            format!("{name}: {n} problems found in '{}'", args.tree.name),
+            "restore the store from a backup; 'weft tags check' tells whether more than the tree is concerned",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn in_words(name: &str, form: &str, report: &BTreeReport) -> String {
+    let mut table = Table::new(&[
+        ("tree", Align::Left),
+        ("form", Align::Left),
+        ("pairs", Align::Right),
+        ("levels", Align::Right),
+        ("inner", Align::Right),
+        ("leaves", Align::Right),
+        ("full", Align::Right),
+        ("long", Align::Right),
+    ]);
+    table.row([
+        name.to_string(),
+        form.to_string(),
+        report.pairs.to_string(),
+        report.levels.to_string(),
+        report.inner_nodes.to_string(),
+        report.leaves.to_string(),
+        format!("{} %", report.fill_percent),
+        report.long.to_string(),
+    ]);
+    let mut text = table.to_string();
+    for problem in &report.problems {
+        text.push_str(&format!("  {problem}\n"));
+    }
+    text
+}

@@ -1,0 +1,415 @@
+//! Pairs that go in and out, and what becomes of nodes that are too full or too empty.
+//!
+//! Where a pair fits a leaf, the leaf is patched. Everything else is rare and goes one way: the cells of the nodes
+//! concerned are taken apart and put together anew, and the edges follow from the difference.
+
+use super::look::Way;
+use super::node::{
+    BTreeForm, Cell, Change, KEY_INLINE, Key, KeyPart, LONG, NODE, Nodes, VALUE_INLINE, ValuePart, build,
+    capacity, cell_child, cell_key, cell_longs, far_key, inner_cell, leaf_cell, separator, used_by, weight,
+};
+use super::{ANCHOR, BTree};
+use crate::error::Result;
+use crate::ids::{EdgeType, Info, NodeId};
+use crate::tx::Transaction;
+use crate::tx::patch::Patch;
+use std::collections::BTreeSet;
+
+/// A node taken apart.
+struct Parts {
+    level: u8,
+    /// The first child of an inner node.
+    first: NodeId,
+    cells: Vec<Cell>,
+}
+
+/// Where the cells of a full node are parted, and what stands between them one level up.
+struct Split {
+    left: Parts,
+    key: Cell,
+    right: Parts,
+}
+
+impl BTree<'_> {
+    /// Gives a key a value; whether it had one.
+    ///
+    /// # Errors
+    /// Those of [`BTree::get`] for the key, [`Error::WrongSize`] and [`Error::TooLarge`] for the value, and those of a commit.
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let mut tx = self.store.begin();
+        tx.durability(self.durability);
+        let found = self.insert_in(&mut tx, key, value)?;
+        tx.commit()?;
+        Ok(found)
+    }
+
+    /// Takes a key away; whether it was there.
+    ///
+    /// # Errors
+    /// Those of [`BTree::get`], and those of a commit.
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        let mut tx = self.store.begin();
+        tx.durability(self.durability);
+        let found = self.delete_in(&mut tx, key)?;
+        tx.commit()?;
+        Ok(found)
+    }
+
+    /// Gives a key a value as part of a transaction; whether it had one. After an error the transaction may have a part of the
+    /// change: undo it to a savepoint or abort it.
+    ///
+    /// # Errors
+    /// As [`BTree::insert`]; [`Error::Deadlock`].
+    pub fn insert_in(&self, tx: &mut Transaction<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        let wanted = self.key(key)?;
+        self.check_value(value)?;
+        tx.hold(self.snode)?;
+        let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
+        let value = if value.len() > VALUE_INLINE {
+            ValuePart::Far { node: tx.create_node(self.snode, LONG, value)?, len: value.len() as u64 }
+        } else {
+            ValuePart::Here(value)
+        };
+        let at = match way.at {
+            Ok(at) => {
+                let before = self.cell(tx, way.leaf, at)?;
+                let cell = leaf_cell(self.form, cell_key(self.form, 0, &before), value);
+                self.replace(tx, &way, at, &before, cell)?;
+                return Ok(true);
+            }
+            Err(at) => at,
+        };
+        let key = match wanted {
+            Key::Fixed(key) => KeyPart::Fixed(key),
+            Key::Bytes(key) if key.len() > KEY_INLINE => far_key(key, tx.create_node(self.snode, LONG, key)?),
+            Key::Bytes(key) => KeyPart::Here(key),
+        };
+        self.put(tx, &way.inner, way.leaf, at, leaf_cell(self.form, key, value))?;
+        self.add_to_count(tx, 1)?;
+        Ok(false)
+    }
+
+    /// Takes a key away as part of a transaction; whether it was there. After an error see [`BTree::insert_in`].
+    ///
+    /// # Errors
+    /// As [`BTree::delete`]; [`Error::Deadlock`].
+    pub fn delete_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<bool> {
+        let wanted = self.key(key)?;
+        tx.hold(self.snode)?;
+        let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
+        let Ok(at) = way.at else { return Ok(false) };
+        self.remove(tx, way.leaf, 0, at)?;
+        self.relieve(tx, &way.inner, way.leaf)?;
+        self.add_to_count(tx, -1)?;
+        Ok(true)
+    }
+
+    pub(super) fn add_to_count(&self, tx: &mut Transaction<'_>, more: i64) -> Result<()> {
+        let count = self.count_of(&tx.read_node(self.anchor, ANCHOR)?).wrapping_add_signed(more);
+        let (at, end) = (self.count_at, self.count_at + 8);
+        tx.patch_node(self.anchor, ANCHOR, &[Patch { at, end, removed: 8, inserted: &count.to_le_bytes() }])
+    }
+
+    fn cell(&self, tx: &Transaction<'_>, id: NodeId, at: usize) -> Result<Cell> {
+        self.look_in(tx, |look| Ok(look.node(id)?.cell(at)))
+    }
+
+    fn parts(&self, tx: &Transaction<'_>, id: NodeId) -> Result<Parts> {
+        self.look_in(tx, |look| {
+            let node = look.node(id)?;
+            let first = if node.level() == 0 { NodeId(0) } else { node.child(0) };
+            Ok(Parts { level: node.level(), first, cells: node.cells() })
+        })
+    }
+
+    fn patch(&self, tx: &mut Transaction<'_>, id: NodeId, changes: &[Change]) -> Result<()> {
+        let patches = changes.iter().map(|(at, end, removed, inserted)| Patch {
+            at: *at,
+            end: *end,
+            removed: *removed,
+            inserted,
+        });
+        tx.patch_node(id, NODE, &patches.collect::<Vec<_>>())
+    }
+
+    /// The edges that a cell stands for.
+    fn edges_of(&self, level: u8, cell: &[u8]) -> Vec<(EdgeType, NodeId)> {
+        let longs = cell_longs(self.form, level, cell).map(|node| (self.longs, node));
+        let child = (level > 0).then(|| (self.children, cell_child(self.form, cell)));
+        longs.chain(child).collect()
+    }
+
+    fn edges_of_parts(&self, parts: &Parts) -> BTreeSet<(EdgeType, NodeId)> {
+        let first = (parts.level > 0).then_some((self.children, parts.first));
+        first
+            .into_iter()
+            .chain(parts.cells.iter().flat_map(|cell| self.edges_of(parts.level, cell)))
+            .collect()
+    }
+
+    fn join(
+        &self,
+        tx: &mut Transaction<'_>,
+        from: NodeId,
+        edges: impl IntoIterator<Item = (EdgeType, NodeId)>,
+    ) -> Result<()> {
+        edges.into_iter().try_for_each(|(etype, to)| tx.create_edge(from, etype, Info::Number(to.0), to))
+    }
+
+    fn part(
+        &self,
+        tx: &mut Transaction<'_>,
+        from: NodeId,
+        edges: impl IntoIterator<Item = (EdgeType, NodeId)>,
+    ) -> Result<()> {
+        edges
+            .into_iter()
+            .try_for_each(|(etype, to)| tx.delete_edge(from, etype, Info::Number(to.0)).map(drop))
+    }
+
+    /// Makes a node with these parts, which fit.
+    fn make(&self, tx: &mut Transaction<'_>, parts: &Parts) -> Result<NodeId> {
+        let id =
+            tx.create_node(self.snode, NODE, &build(self.form, parts.level, parts.first, &parts.cells))?;
+        self.join(tx, id, self.edges_of_parts(parts))?;
+        Ok(id)
+    }
+
+    /// Gives a node these parts, which fit, and the edges that they stand for.
+    fn set(&self, tx: &mut Transaction<'_>, id: NodeId, parts: &Parts) -> Result<()> {
+        let before = self.edges_of_parts(&self.parts(tx, id)?);
+        let now = self.edges_of_parts(parts);
+        tx.update_node(id, NODE, &build(self.form, parts.level, parts.first, &parts.cells))?;
+        self.join(tx, id, now.difference(&before).copied())?;
+        self.part(tx, id, before.difference(&now).copied())
+    }
+
+    /// Takes a node out of the tree: no edge leads from it any more, and its parent's is the caller's to delete.
+    fn empty(&self, tx: &mut Transaction<'_>, id: NodeId) -> Result<()> {
+        let edges = self.edges_of_parts(&self.parts(tx, id)?);
+        self.part(tx, id, edges)
+    }
+
+    /// Puts a cell in a node, in place or by parting it.
+    fn put(
+        &self,
+        tx: &mut Transaction<'_>,
+        inner: &[(NodeId, usize)],
+        id: NodeId,
+        at: usize,
+        cell: Cell,
+    ) -> Result<()> {
+        let (level, changes) = self.look_in(tx, |look| {
+            let node = look.node(id)?;
+            Ok((node.level(), node.insertion(at, &cell)))
+        })?;
+        if let Some(changes) = changes {
+            self.patch(tx, id, &changes)?;
+            return self.join(tx, id, self.edges_of(level, &cell));
+        }
+        let mut parts = self.parts(tx, id)?;
+        parts.cells.insert(at, cell);
+        let appended = at + 1 == parts.cells.len();
+        self.set_or_split(tx, inner, id, parts, appended)
+    }
+
+    /// Puts another cell in the place of one.
+    fn replace(
+        &self,
+        tx: &mut Transaction<'_>,
+        way: &Way,
+        at: usize,
+        before: &[u8],
+        cell: Cell,
+    ) -> Result<()> {
+        let (old, new) = (self.edges_of(0, before), self.edges_of(0, &cell));
+        if old == new && before.len() == cell.len() {
+            // Only a value of the same length differs: no cell moves.
+            let removal = self.look_in(tx, |look| Ok(look.node(way.leaf)?.value_change(at, &cell)))?;
+            return self.patch(tx, way.leaf, &[removal]);
+        }
+        let mut parts = self.parts(tx, way.leaf)?;
+        parts.cells[at] = cell;
+        self.set_or_split(tx, &way.inner, way.leaf, parts, false)
+    }
+
+    /// Takes a cell out of a node.
+    fn remove(&self, tx: &mut Transaction<'_>, id: NodeId, level: u8, at: usize) -> Result<()> {
+        let cell = self.cell(tx, id, at)?;
+        let changes = self.look_in(tx, |look| Ok(look.node(id)?.removal(at)))?;
+        self.patch(tx, id, &changes)?;
+        self.part(tx, id, self.edges_of(level, &cell))
+    }
+
+    fn fits(&self, parts: &Parts) -> bool {
+        used_by(self.form, parts.level, &parts.cells) <= capacity(self.form, parts.level)
+    }
+
+    fn set_or_split(
+        &self,
+        tx: &mut Transaction<'_>,
+        inner: &[(NodeId, usize)],
+        id: NodeId,
+        parts: Parts,
+        appended: bool,
+    ) -> Result<()> {
+        if self.fits(&parts) {
+            return self.set(tx, id, &parts);
+        }
+        let Split { left, key, right } = self.split(parts, appended);
+        let level = left.level;
+        let key = cell_key(self.form, 1, &key);
+        match inner.split_last() {
+            Some(((parent, at), above)) => {
+                let new = self.make(tx, &right)?;
+                self.set(tx, id, &left)?;
+                self.put(tx, above, *parent, *at, inner_cell(self.form, key, new))
+            }
+            None => {
+                // The root stays where it is: what it holds goes one level down.
+                let (first, second) = (self.make(tx, &left)?, self.make(tx, &right)?);
+                let cells = vec![inner_cell(self.form, key, second)];
+                self.set(tx, id, &Parts { level: level + 1, first, cells })
+            }
+        }
+    }
+
+    /// Parts cells that do not fit one node, in the middle; where the last of them made them too many, before that, so that
+    /// keys that come in their order fill the nodes.
+    fn split(&self, parts: Parts, appended: bool) -> Split {
+        let Parts { level, first, mut cells } = parts;
+        let at = if appended { cells.len() - 1 - usize::from(level > 0) } else { self.middle(&cells) };
+        // An inner node of two separators at least keeps one on either side.
+        let at = if level > 0 { at.clamp(1, cells.len() - 2) } else { at.clamp(1, cells.len() - 1) };
+        let mut behind = cells.split_off(at);
+        let (key, second) = if level == 0 {
+            let (before, after) = (&cells[at - 1], &behind[0]);
+            let key = separator(cell_key(self.form, 0, before), cell_key(self.form, 0, after));
+            (inner_cell(self.form, key, NodeId(0)), NodeId(0))
+        } else {
+            let middle = behind.remove(0);
+            let child = cell_child(self.form, &middle);
+            (middle, child)
+        };
+        let left = Parts { level, first, cells };
+        Split { left, key, right: Parts { level, first: second, cells: behind } }
+    }
+
+    /// Where both sides hold about the same.
+    fn middle(&self, cells: &[Cell]) -> usize {
+        let all: usize = cells.iter().map(|cell| weight(self.form, cell)).sum();
+        let mut before = 0;
+        cells
+            .iter()
+            .position(|cell| {
+                before += weight(self.form, cell);
+                before * 2 > all
+            })
+            .unwrap_or(cells.len() / 2)
+    }
+
+    /// Joins a node that is less than a third full with one beside it, or evens the two out.
+    fn relieve(&self, tx: &mut Transaction<'_>, inner: &[(NodeId, usize)], id: NodeId) -> Result<()> {
+        let (level, count, used) = self.look_in(tx, |look| {
+            let node = look.node(id)?;
+            Ok((node.level(), node.count(), node.used()))
+        })?;
+        let most = capacity(self.form, level);
+        let Some(((parent, at), above)) = inner.split_last() else {
+            return if level > 0 && count == 0 { self.lower(tx) } else { Ok(()) };
+        };
+        if used * 3 >= most {
+            return Ok(());
+        }
+        let around = self.parts(tx, *parent)?;
+        if around.cells.is_empty() {
+            // Nothing is beside it: the parent goes first.
+            return self.relieve(tx, above, *parent);
+        }
+        let between = (*at).min(around.cells.len() - 1);
+        let child = |index: usize| match index.checked_sub(1) {
+            None => around.first,
+            Some(cell) => cell_child(self.form, &around.cells[cell]),
+        };
+        let (left_id, right_id) = (child(between), child(between + 1));
+        let (left, right) = (self.parts(tx, left_id)?, self.parts(tx, right_id)?);
+        let mut joined = Parts { level, first: left.first, cells: left.cells };
+        if level > 0 {
+            let key = cell_key(self.form, level + 1, &around.cells[between]);
+            joined.cells.push(inner_cell(self.form, key, right.first));
+        }
+        joined.cells.extend(right.cells);
+        if used_by(self.form, level, &joined.cells) * 5 <= most * 4 {
+            self.set(tx, left_id, &joined)?;
+            self.empty(tx, right_id)?;
+            self.remove(tx, *parent, level + 1, between)?;
+            return self.relieve(tx, above, *parent);
+        }
+        let Split { left, key, right } = self.split(joined, false);
+        self.set(tx, left_id, &left)?;
+        self.set(tx, right_id, &right)?;
+        let mut around = around;
+        around.cells[between] = inner_cell(self.form, cell_key(self.form, 1, &key), right_id);
+        self.set_or_split(tx, above, *parent, around, false)
+    }
+
+    /// The root has one child: it takes what that holds.
+    fn lower(&self, tx: &mut Transaction<'_>) -> Result<()> {
+        let child = self.parts(tx, self.root)?.first;
+        let parts = self.parts(tx, child)?;
+        let again = parts.level > 0 && parts.cells.is_empty();
+        self.set(tx, self.root, &parts)?;
+        self.empty(tx, child)?;
+        if again { self.lower(tx) } else { Ok(()) }
+    }
+
+    /// Puts pairs, all behind those that are there, in a leaf of their own, the last.
+    pub(super) fn append(&self, tx: &mut Transaction<'_>, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut cells = Vec::with_capacity(pairs.len());
+        for (key, value) in pairs {
+            let key = match self.key(key)? {
+                Key::Fixed(key) => KeyPart::Fixed(key),
+                Key::Bytes(key) if key.len() > KEY_INLINE => {
+                    far_key(key, tx.create_node(self.snode, LONG, key)?)
+                }
+                Key::Bytes(key) => KeyPart::Here(key),
+            };
+            let value = if value.len() > VALUE_INLINE {
+                ValuePart::Far { node: tx.create_node(self.snode, LONG, value)?, len: value.len() as u64 }
+            } else {
+                ValuePart::Here(value)
+            };
+            cells.push(leaf_cell(self.form, key, value));
+        }
+        let new = Parts { level: 0, first: NodeId(0), cells };
+        let way = self.look_in(tx, |look| look.last_way(self.root))?;
+        let last = self.parts(tx, way.leaf)?;
+        let Some((before, after)) = last.cells.last().zip(new.cells.first()) else {
+            return self.set(tx, way.leaf, &new);
+        };
+        let key = separator(cell_key(self.form, 0, before), cell_key(self.form, 0, after));
+        let leaf = self.make(tx, &new)?;
+        match way.inner.split_last() {
+            Some(((parent, at), above)) => {
+                self.put(tx, above, *parent, *at, inner_cell(self.form, key, leaf))
+            }
+            None => {
+                let cells = vec![inner_cell(self.form, key, leaf)];
+                let first = self.make(tx, &last)?;
+                self.set(tx, self.root, &Parts { level: 1, first, cells })
+            }
+        }
+    }
+
+    /// What a pair takes of a leaf.
+    pub(super) fn pair_weight(&self, key: &[u8], value: &[u8]) -> usize {
+        match self.form {
+            BTreeForm::Fixed => 1,
+            BTreeForm::Bytes => {
+                let key = if key.len() > KEY_INLINE { 76 } else { key.len() };
+                let value = if value.len() > VALUE_INLINE { 16 } else { value.len() };
+                2 + 4 + key + value
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Ways down a tree: to a key, to the keys before or behind one. All of a way is seen in one state of the store.
+
+use super::node::{BTreeForm, Key, LONG, NODE, Node, Nodes, ValuePart, whole_key};
+use crate::error::{Error, Step};
+use crate::ids::NodeId;
+use crate::layout::node::{NODE_HEADER, read_header};
+use crate::pages::access::{PageReader, Pages};
+use crate::pages::table::PageTable;
+use crate::partition::{Which, find_node, node_header, visit_data};
+use rustc_hash::FxHashMap;
+use std::ops::Bound;
+
+/// The most levels that are gone down: a tree of pages is never that high.
+const LEVELS_MAX: usize = 40;
+/// Bytes of pairs after which no more are taken at once.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A pair.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// The nodes of a tree as somebody sees them.
+pub(super) struct Look<'a> {
+    pub pages: &'a PageReader<'a>,
+    pub table: &'a PageTable,
+    /// The nodes that a transaction has changed.
+    pub changed: Option<&'a FxHashMap<NodeId, Box<[u8]>>>,
+    pub form: BTreeForm,
+}
+
+impl Nodes for Look<'_> {
+    #[inline]
+    fn node(&self, id: NodeId) -> Step<Node<'_>> {
+        let raw: &[u8] = match self.changed.and_then(|changed| changed.get(&id)) {
+            Some(bytes) => bytes,
+            None => self.pages.bytes(id.page().unwrap_or(0))?,
+        };
+        let (kind, len) = raw.split_at_checked(NODE_HEADER).map_or((0, 0), |(head, _)| read_header(head));
+        if kind != NODE.0 || id.offset() != 0 {
+            return Err(Error::damaged(format!("node {id} is not one of a B+tree")).into());
+        }
+        Ok(Node::of(raw.get(NODE_HEADER..NODE_HEADER + len).unwrap_or(&[]), id, self.form)?)
+    }
+
+    fn long(&self, id: NodeId) -> Step<Vec<u8>> {
+        let place = find_node(self.table, id, Which::Reserved)
+            .map_err(|_| Error::damaged(format!("a B+tree leads to node {id}, which is not there")))?;
+        let (kind, len) = node_header(self.pages, id, place)?;
+        if kind != LONG.0 {
+            return Err(Error::damaged(format!("a B+tree leads to node {id} of another type")).into());
+        }
+        let mut data = Vec::with_capacity(len);
+        visit_data(self.pages, place, len, |piece| data.extend_from_slice(piece))?;
+        Ok(data)
+    }
+}
+
+/// The way from the root to a leaf: inner nodes, each with the child that is taken.
+pub(super) struct Way {
+    pub inner: Vec<(NodeId, usize)>,
+    pub leaf: NodeId,
+    /// Where the key is in the leaf, or would be.
+    pub at: Result<usize, usize>,
+}
+
+fn endless(root: NodeId) -> Error {
+    Error::damaged(format!("the B+tree at node {root} has no end"))
+}
+
+impl Look<'_> {
+    /// The leaf that a key belongs to.
+    #[inline]
+    pub(super) fn leaf(&self, root: NodeId, key: Key<'_>) -> Step<Node<'_>> {
+        let mut node = self.node(root)?;
+        for _ in 0..LEVELS_MAX {
+            if node.level() == 0 {
+                return Ok(node);
+            }
+            node = self.node(node.child(node.child_for(self, key)?))?;
+        }
+        Err(endless(root).into())
+    }
+
+    /// The way to a key.
+    pub(super) fn way(&self, root: NodeId, key: Key<'_>) -> Step<Way> {
+        let (mut id, mut inner) = (root, Vec::with_capacity(4));
+        for _ in 0..LEVELS_MAX {
+            let node = self.node(id)?;
+            if node.level() == 0 {
+                return Ok(Way { inner, leaf: id, at: node.search(self, key)? });
+            }
+            let child = node.child_for(self, key)?;
+            inner.push((id, child));
+            id = node.child(child);
+        }
+        Err(endless(root).into())
+    }
+
+    /// The way to the last leaf, and how many pairs that has.
+    pub(super) fn last_way(&self, root: NodeId) -> Step<Way> {
+        let (mut id, mut inner) = (root, Vec::with_capacity(4));
+        for _ in 0..LEVELS_MAX {
+            let node = self.node(id)?;
+            if node.level() == 0 {
+                return Ok(Way { inner, leaf: id, at: Err(node.count()) });
+            }
+            inner.push((id, node.count()));
+            id = node.child(node.count());
+        }
+        Err(endless(root).into())
+    }
+
+    /// The value of a key.
+    pub(super) fn value(&self, root: NodeId, key: Key<'_>) -> Step<Option<Vec<u8>>> {
+        let leaf = self.leaf(root, key)?;
+        match leaf.search(self, key)? {
+            Ok(at) => self.whole_value(leaf.value(at)).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn whole_value(&self, part: ValuePart<'_>) -> Step<Vec<u8>> {
+        match part {
+            ValuePart::Here(bytes) => Ok(bytes.to_vec()),
+            ValuePart::Far { node, .. } => self.long(node),
+        }
+    }
+
+    fn pair(&self, leaf: &Node<'_>, at: usize) -> Step<Pair> {
+        Ok((whole_key(self, leaf.key(at))?, self.whole_value(leaf.value(at))?))
+    }
+
+    /// Pairs from a key on, those that lie together; none when there are no more.
+    pub(super) fn after(&self, root: NodeId, from: &Bound<Vec<u8>>, most: usize) -> Step<Vec<Pair>> {
+        let mut from = from.clone();
+        for _ in 0..LEVELS_MAX {
+            // The least key that lies behind the leaf.
+            let (mut fence, mut node) = (None, self.node(root)?);
+            for _ in 0..LEVELS_MAX {
+                if node.level() == 0 {
+                    break;
+                }
+                let child = match &from {
+                    Bound::Unbounded => 0,
+                    Bound::Included(key) | Bound::Excluded(key) => node.child_for(self, self.key(key))?,
+                };
+                if child < node.count() {
+                    fence = Some((node, child));
+                }
+                node = self.node(node.child(child))?;
+            }
+            let start = match &from {
+                Bound::Unbounded => 0,
+                Bound::Included(key) => node.search(self, self.key(key))?.unwrap_or_else(|at| at),
+                Bound::Excluded(key) => node.search(self, self.key(key))?.map_or_else(|at| at, |at| at + 1),
+            };
+            if start < node.count() {
+                return self.take(&node, start..node.count(), most);
+            }
+            match fence {
+                Some((node, at)) => from = Bound::Included(whole_key(self, node.key(at))?),
+                None => return Ok(Vec::new()),
+            }
+        }
+        Err(endless(root).into())
+    }
+
+    /// Pairs before a key, those that lie together, the greatest first; none when there are no more.
+    pub(super) fn before(&self, root: NodeId, to: &Bound<Vec<u8>>, most: usize) -> Step<Vec<Pair>> {
+        let mut to = to.clone();
+        for _ in 0..LEVELS_MAX {
+            // The least key that may be in the leaf.
+            let (mut fence, mut node) = (None, self.node(root)?);
+            for _ in 0..LEVELS_MAX {
+                if node.level() == 0 {
+                    break;
+                }
+                let child = match &to {
+                    Bound::Unbounded => node.count(),
+                    Bound::Included(key) => node.child_for(self, self.key(key))?,
+                    Bound::Excluded(key) => node.search(self, self.key(key))?.unwrap_or_else(|at| at),
+                };
+                if child > 0 {
+                    fence = Some((node, child - 1));
+                }
+                node = self.node(node.child(child))?;
+            }
+            let end = match &to {
+                Bound::Unbounded => node.count(),
+                Bound::Included(key) => node.search(self, self.key(key))?.map_or_else(|at| at, |at| at + 1),
+                Bound::Excluded(key) => node.search(self, self.key(key))?.unwrap_or_else(|at| at),
+            };
+            if end > 0 {
+                return self.take(&node, (0..end).rev(), most);
+            }
+            match fence {
+                Some((node, at)) => to = Bound::Excluded(whole_key(self, node.key(at))?),
+                None => return Ok(Vec::new()),
+            }
+        }
+        Err(endless(root).into())
+    }
+
+    fn take(&self, leaf: &Node<'_>, range: impl Iterator<Item = usize>, most: usize) -> Step<Vec<Pair>> {
+        let (mut pairs, mut bytes) = (Vec::new(), 0);
+        for at in range.take(most) {
+            let pair = self.pair(leaf, at)?;
+            bytes += pair.0.len() + pair.1.len();
+            pairs.push(pair);
+            if bytes >= CHUNK_BYTES {
+                break;
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn key<'k>(&self, key: &'k [u8]) -> Key<'k> {
+        match self.form {
+            BTreeForm::Bytes => Key::Bytes(key),
+            // Bounds that are no whole key were refused or are separators.
+            BTreeForm::Fixed => Key::Fixed(key.first_chunk().map_or(0, |key| u32::from_be_bytes(*key))),
+        }
+    }
+}

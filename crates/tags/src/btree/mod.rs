@@ -1,0 +1,295 @@
+//! An ordered map on nodes and edges of the store.
+//!
+//! A tree is an anchor, found by its name, and from there nodes of a page each. An inner node has the ids of its children
+//! in its data, so the way down costs no look at an edge; an edge from parent to child, and from a leaf to each
+//! long key or value, keeps what is there alive, and the store's check sees the whole tree. The root's id never changes: when the
+//! root is full, what it holds moves one level down.
+//!
+//! A pair that goes in or out is a patch of a few bytes in the journal. Whoever reads outside of a transaction sees the
+//! last commit, from the root to the leaf.
+
+mod change;
+mod check;
+mod load;
+mod look;
+mod node;
+mod range;
+
+pub use check::BTreeReport;
+pub use look::Pair;
+pub use node::BTreeForm;
+pub use range::{Direction, Range};
+
+use crate::error::{Error, Result, Step};
+use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
+use crate::options::Durability;
+use crate::pages::access::{PageReader, Pages};
+use crate::store::Store;
+use crate::tx::Transaction;
+use look::Look;
+use node::{FIXED_KEY, FIXED_VALUE, Key, NODE, Nodes};
+
+/// The edge type from a root to the anchors, by name.
+const NAMES: &str = "weft.btree.name";
+/// The edge type from an anchor to the root, and from a node to its children, by their ids.
+const CHILDREN: &str = "weft.btree.child";
+/// The edge type from a node to long keys and values, by their ids.
+const LONGS: &str = "weft.btree.long";
+/// The type of anchors: their data is the name, the form, and how many pairs there are.
+const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6274_0003);
+/// The most bytes of a key.
+const KEY_BYTES_MAX: usize = 16 << 20;
+/// Keys that are looked for together.
+const LOOK_AHEAD: usize = 64;
+
+/// A B+tree in a tag store.
+///
+/// ```
+/// use weft_tags::{BTree, BTreeForm, Direction, MemoryStore, Options, SnodeId, Store};
+///
+/// let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
+/// let tree = BTree::open(&store, SnodeId::FIRST, "cities", BTreeForm::Bytes)?;
+/// tree.insert(b"Bern", b"134000")?;
+/// tree.insert(b"Basel", b"178000")?;
+/// assert_eq!(tree.get(b"Bern")?.as_deref(), Some(&b"134000"[..]));
+/// let first = tree.range::<&[u8]>(.., Direction::Up)?.next().transpose()?;
+/// assert_eq!(first.map(|(key, _)| key).as_deref(), Some(&b"Basel"[..]));
+/// # Ok::<(), weft_tags::Error>(())
+/// ```
+pub struct BTree<'s> {
+    store: &'s Store,
+    snode: SnodeId,
+    anchor: NodeId,
+    root: NodeId,
+    /// Where in the anchor's data the number of pairs is.
+    count_at: usize,
+    form: BTreeForm,
+    children: EdgeType,
+    longs: EdgeType,
+    durability: Durability,
+}
+
+impl<'s> BTree<'s> {
+    /// The tree of this name in an s-node, made if there is none.
+    ///
+    /// # Errors
+    /// [`Error::OtherForm`] where the tree has another form; [`Error::NoSuchSnode`], [`Error::TooLarge`] for the name, and
+    /// those of a commit.
+    pub fn open(store: &'s Store, snode: SnodeId, name: &str, form: BTreeForm) -> Result<BTree<'s>> {
+        if let Some(tree) = BTree::find(store, snode, name)? {
+            return tree.expect_form(form, name);
+        }
+        let names = store.edge_type(NAMES, InfoForm::Key)?;
+        let children = store.edge_type(CHILDREN, InfoForm::Number)?;
+        store.edge_type(LONGS, InfoForm::Number)?;
+        let at = store.root(snode)?;
+        let mut tx = store.begin();
+        if tx.edge(at, names, Info::Key(name.as_bytes()))?.is_none() {
+            let mut data = (name.len() as u16).to_le_bytes().to_vec();
+            data.extend_from_slice(name.as_bytes());
+            data.push(form as u8);
+            data.extend_from_slice(&0u64.to_le_bytes());
+            let anchor = tx.create_node(snode, ANCHOR, &data)?;
+            tx.create_edge(at, names, Info::Key(name.as_bytes()), anchor)?;
+            let root = tx.create_node(snode, NODE, &node::build(form, 0, NodeId(0), &[]))?;
+            tx.create_edge(anchor, children, Info::Number(root.0), root)?;
+        }
+        tx.commit()?;
+        let tree = BTree::find(store, snode, name)?;
+        tree.ok_or_else(|| Error::damaged(format!("the B+tree '{name}' is not where it was made")))?
+            .expect_form(form, name)
+    }
+
+    fn expect_form(self, form: BTreeForm, name: &str) -> Result<BTree<'s>> {
+        if self.form == form { Ok(self) } else { Err(Error::OtherForm(name.to_owned())) }
+    }
+
+    /// The tree of this name, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`], and what reading the medium gives.
+    pub fn find(store: &'s Store, snode: SnodeId, name: &str) -> Result<Option<BTree<'s>>> {
+        let types = store.edge_types();
+        let known = |name| types.iter().find(|known| known.name == name).map(|known| known.etype);
+        let (Some(names), Some(children), Some(longs)) = (known(NAMES), known(CHILDREN), known(LONGS)) else {
+            return Ok(None);
+        };
+        let Some(anchor) = store.edge(store.root(snode)?, names, Info::Key(name.as_bytes()))? else {
+            return Ok(None);
+        };
+        let damaged = || Error::damaged(format!("the anchor {anchor} of the B+tree '{name}'"));
+        let data = store.read_node(anchor, ANCHOR)?;
+        let form = data.get(2 + name.len()).and_then(|form| BTreeForm::from_u8(*form)).ok_or_else(damaged)?;
+        let count_at = 3 + name.len();
+        if data.len() != count_at + 8 {
+            return Err(damaged());
+        }
+        let edges = store.edges(anchor)?;
+        let root = edges.iter().find(|edge| edge.etype == children).ok_or_else(damaged)?.to;
+        let durability = Durability::Sync;
+        Ok(Some(BTree { store, snode, anchor, root, count_at, form, children, longs, durability }))
+    }
+
+    /// The names of an s-node's trees, sorted.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`], and what reading the medium gives.
+    pub fn names(store: &Store, snode: SnodeId) -> Result<Vec<String>> {
+        let types = store.edge_types();
+        let Some(names) = types.iter().find(|known| known.name == NAMES) else { return Ok(Vec::new()) };
+        let edges = store.edges(store.root(snode)?)?;
+        let name = |node| {
+            let data = store.read_node(node, ANCHOR)?;
+            let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
+            Ok(String::from_utf8_lossy(data.get(2..2 + len).unwrap_or(&[])).into_owned())
+        };
+        let anchors = edges.iter().filter(|edge| edge.etype == names.etype);
+        let mut names = anchors.map(|edge| name(edge.to)).collect::<Result<Vec<_>>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Says when changes are durable; [`Durability::Sync`] unless said.
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = durability;
+        self
+    }
+
+    /// What keys and values are.
+    pub fn form(&self) -> BTreeForm {
+        self.form
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], or [`Error::WrongSize`] in a tree of fixed pairs; what reading the medium gives.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let wanted = self.key(key)?;
+        self.look(|look| look.value(self.root, wanted))
+    }
+
+    /// The value of a key, as a transaction sees it.
+    ///
+    /// # Errors
+    /// As [`BTree::get`]; [`Error::Deadlock`].
+    pub fn get_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let wanted = self.key(key)?;
+        tx.hold(self.snode)?;
+        self.look_in(tx, |look| look.value(self.root, wanted))
+    }
+
+    /// Calls `each` with the place of each key in `keys` and its value, in order, in a tree of fixed pairs. Misses of
+    /// the processor's cache overlap, so that many keys at once cost much less than one by one.
+    ///
+    /// # Errors
+    /// [`Error::OtherForm`]; what reading the medium gives.
+    pub fn get_fixed(&self, keys: &[u32], mut each: impl FnMut(usize, Option<u64>)) -> Result<()> {
+        self.must_be_fixed()?;
+        let mut leaves = [NodeId(0); LOOK_AHEAD];
+        for (group_at, group) in keys.chunks(LOOK_AHEAD).enumerate() {
+            let (mut next, mut known) = (0, 0);
+            self.look(|look| {
+                while known < group.len() {
+                    leaves[known] = self.leaf_of(look, group[known])?;
+                    known += 1;
+                }
+                for (key, leaf) in group[next..].iter().zip(&leaves[next..]) {
+                    prefetch_leaf(look.pages, *leaf, *key);
+                }
+                while let Some(key) = group.get(next) {
+                    let leaf = look.node(leaves[next])?;
+                    let found = leaf.search_fixed(*key).ok().map(|at| leaf.fixed_value(at));
+                    each(group_at * LOOK_AHEAD + next, found);
+                    next += 1;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How many pairs there are.
+    ///
+    /// # Errors
+    /// What reading the medium gives.
+    pub fn count(&self) -> Result<u64> {
+        Ok(self.count_of(&self.store.read_node(self.anchor, ANCHOR)?))
+    }
+
+    fn count_of(&self, anchor: &[u8]) -> u64 {
+        let bytes = anchor.get(self.count_at..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn must_be_fixed(&self) -> Result<()> {
+        match self.form {
+            BTreeForm::Fixed => Ok(()),
+            BTreeForm::Bytes => Err(Error::OtherForm("of byte strings".to_owned())),
+        }
+    }
+
+    /// The key that is meant, after a check of its size.
+    fn key<'k>(&self, key: &'k [u8]) -> Result<Key<'k>> {
+        match self.form {
+            BTreeForm::Fixed => match key.try_into() {
+                Ok(key) => Ok(Key::Fixed(u32::from_be_bytes(key))),
+                Err(_) => {
+                    let (bytes, wanted) = (key.len() as u64, FIXED_KEY as u64);
+                    Err(Error::WrongSize { what: "the key", bytes, wanted })
+                }
+            },
+            BTreeForm::Bytes if key.len() > KEY_BYTES_MAX => {
+                let (bytes, max) = (key.len() as u64, KEY_BYTES_MAX as u64);
+                Err(Error::TooLarge { what: "a key", bytes, max })
+            }
+            BTreeForm::Bytes => Ok(Key::Bytes(key)),
+        }
+    }
+
+    fn check_value(&self, value: &[u8]) -> Result<()> {
+        if self.form == BTreeForm::Fixed && value.len() != FIXED_VALUE {
+            let (bytes, wanted) = (value.len() as u64, FIXED_VALUE as u64);
+            return Err(Error::WrongSize { what: "the value", bytes, wanted });
+        }
+        Ok(())
+    }
+
+    /// The leaf that a fixed key belongs to, without a look at the leaf.
+    fn leaf_of(&self, look: &Look<'_>, key: u32) -> Step<NodeId> {
+        let mut id = self.root;
+        loop {
+            let node = look.node(id)?;
+            if node.level() == 0 {
+                return Ok(id);
+            }
+            let child = node.child(node.search_fixed(key).map_or_else(|at| at, |at| at + 1));
+            if node.level() == 1 {
+                return Ok(child);
+            }
+            id = child;
+        }
+    }
+
+    /// Runs `step` on the last committed state.
+    fn look<T>(&self, mut step: impl FnMut(&Look<'_>) -> Step<T>) -> Result<T> {
+        let (table, form) = (&self.store.pool.table, self.form);
+        self.store.read(self.snode, |pages, _| step(&Look { pages, table, changed: None, form }))
+    }
+
+    /// Runs `step` on what a transaction sees. It holds the s-node.
+    fn look_in<T>(&self, tx: &Transaction<'_>, mut step: impl FnMut(&Look<'_>) -> Step<T>) -> Result<T> {
+        let (table, form) = (&self.store.pool.table, self.form);
+        self.store.read(self.snode, |pages, _| {
+            step(&Look { pages, table, changed: Some(tx.changed_nodes()), form })
+        })
+    }
+}
+
+/// Asks for the lines of a leaf where a search for `key` begins.
+fn prefetch_leaf(pages: &PageReader<'_>, leaf: NodeId, _key: u32) {
+    let page = leaf.page().unwrap_or(0);
+    for offset in [0, 512, 704, 896] {
+        pages.prefetch(page, offset);
+    }
+}

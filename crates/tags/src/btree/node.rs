@@ -1,0 +1,609 @@
+//! How a node of a B+tree lies in its data, which with the store's header fills a page.
+//!
+//! ```text
+//! all:           | level u8 | form u8 | count u16 | heap u16 | garbage u16 |
+//! bytes:         | header | slots u16.. ->    ...    <- cells | first child u64 (inner) |
+//! fixed leaf:    | header | 340 keys u32 | 340 values of 8 bytes |
+//! fixed inner:   | header | 341 keys u32 | 342 children of 6 bytes |
+//! cell, leaf:    | key length u16 | value length u16 | key | value |
+//! cell, inner:   | child u64 | key length u16 | key |
+//! ```
+//!
+//! Bit 15 of a length: the key or value has a node of its own. The cell has that node's id then: of a value `id u64 |
+//! length u64`, of a key `its first 64 bytes | id u64 | length u32`. In a tree of fixed pairs a cell is `key u32 | value u64`
+//! or `key u32 | child u64`, put together from the arrays.
+
+use crate::error::{Error, Step};
+use crate::ids::{ADDRESS_BITS, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::layout::node::NODE_HEADER;
+use std::cmp::Ordering;
+
+/// Bytes of a node's data.
+pub(super) const DATA: usize = PAGE_BYTES - NODE_HEADER;
+/// The type of tree nodes.
+pub(super) const NODE: NodeType = NodeType(0x6274_0001);
+/// The type of long keys and values.
+pub(super) const LONG: NodeType = NodeType(0x6274_0002);
+
+/// Bytes before slots or arrays.
+const HEADER: usize = 8;
+/// The most bytes of a key that lies in its cell.
+pub(super) const KEY_INLINE: usize = 400;
+/// The most bytes of a value that lies in its cell.
+pub(super) const VALUE_INLINE: usize = 500;
+/// Bytes of a long key that lie in its cell.
+const PREFIX: usize = 64;
+/// Marks lengths of keys and values that have nodes of their own.
+const FAR: u16 = 1 << 15;
+/// Bytes of the key of a fixed pair.
+pub(super) const FIXED_KEY: usize = 4;
+/// Bytes of the value of a fixed pair.
+pub(super) const FIXED_VALUE: usize = 8;
+/// Pairs of a leaf of fixed pairs.
+pub(super) const LEAF_PAIRS: usize = 340;
+/// Separators of an inner node of fixed pairs: it has one more child.
+pub(super) const INNER_KEYS: usize = 341;
+const VALUES_AT: usize = HEADER + FIXED_KEY * LEAF_PAIRS;
+const CHILDREN_AT: usize = HEADER + FIXED_KEY * INNER_KEYS;
+const CHILD_BYTES: usize = 6;
+const _: () = assert!(VALUES_AT + FIXED_VALUE * LEAF_PAIRS <= DATA);
+const _: () = assert!(CHILDREN_AT + CHILD_BYTES * (INNER_KEYS + 1) <= DATA);
+
+/// What a tree's keys and values are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum BTreeForm {
+    /// Keys and values of any size.
+    Bytes = 0,
+    /// Keys of 4 bytes, in the order of big-endian numbers, and values of 8 bytes. A node has up to 342 children.
+    Fixed = 1,
+}
+
+impl BTreeForm {
+    pub(super) fn from_u8(value: u8) -> Option<BTreeForm> {
+        [BTreeForm::Bytes, BTreeForm::Fixed].into_iter().find(|form| *form as u8 == value)
+    }
+}
+
+/// A key that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Key<'k> {
+    Bytes(&'k [u8]),
+    Fixed(u32),
+}
+
+/// A key as a cell has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum KeyPart<'c> {
+    Here(&'c [u8]),
+    Fixed(u32),
+    Far { prefix: &'c [u8], node: NodeId, len: u64 },
+}
+
+/// A value as a cell has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ValuePart<'c> {
+    Here(&'c [u8]),
+    Far { node: NodeId, len: u64 },
+}
+
+/// Where nodes come from.
+pub(super) trait Nodes {
+    /// A node of the tree.
+    fn node(&self, id: NodeId) -> Step<Node<'_>>;
+    /// The data of a long key or value.
+    fn long(&self, id: NodeId) -> Step<Vec<u8>>;
+}
+
+/// A node, looked at. Numbers that make no sense give empty cells, never a panic; the tree's check finds them.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'d> {
+    data: &'d [u8],
+    form: BTreeForm,
+    snode: SnodeId,
+}
+
+/// A cell by itself.
+pub(super) type Cell = Box<[u8]>;
+
+/// A change within a node's data: `at`, `end`, `removed`, what comes in.
+pub(super) type Change = (usize, usize, usize, Box<[u8]>);
+
+fn u16_at(data: &[u8], at: usize) -> u16 {
+    data.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+}
+
+fn u32_at(data: &[u8], at: usize) -> u32 {
+    data.get(at..at + 4).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn u64_at(data: &[u8], at: usize) -> u64 {
+    data.get(at..at + 8).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn child_at(data: &[u8], at: usize, snode: SnodeId) -> NodeId {
+    let mut raw = [0; 8];
+    if let Some(bytes) = data.get(at..at + CHILD_BYTES) {
+        raw[..CHILD_BYTES].copy_from_slice(bytes);
+    }
+    NodeId(u64::from(snode.0) << ADDRESS_BITS | u64::from_le_bytes(raw))
+}
+
+fn child_bytes(child: NodeId) -> [u8; CHILD_BYTES] {
+    let [a, b, c, d, e, f, _, _] = child.0.to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
+impl<'d> Node<'d> {
+    /// A node in `data`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where that is no node of a tree of this form.
+    #[inline]
+    pub(super) fn of(data: &'d [u8], id: NodeId, form: BTreeForm) -> Result<Node<'d>, Error> {
+        if data.len() != DATA || data[1] != form as u8 {
+            return Err(Error::damaged(format!("node {id} is not one of its B+tree")));
+        }
+        let node = Node { data, form, snode: id.snode() };
+        let most = match form {
+            BTreeForm::Fixed => node.capacity(),
+            BTreeForm::Bytes => (DATA - HEADER) / 2,
+        };
+        if node.count() > most {
+            return Err(Error::damaged(format!("node {id} of a B+tree: {} entries", node.count())));
+        }
+        Ok(node)
+    }
+
+    fn capacity(&self) -> usize {
+        if self.level() == 0 { LEAF_PAIRS } else { INNER_KEYS }
+    }
+
+    /// Levels below this one.
+    #[inline]
+    pub(super) fn level(&self) -> u8 {
+        self.data[0]
+    }
+
+    /// Pairs of a leaf, separators of an inner node.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        usize::from(u16_at(self.data, 2))
+    }
+
+    fn heap(&self) -> usize {
+        usize::from(u16_at(self.data, 4))
+    }
+
+    fn garbage(&self) -> usize {
+        usize::from(u16_at(self.data, 6))
+    }
+
+    /// The bytes of a cell in a tree of byte strings, and more behind it.
+    #[inline]
+    fn raw(&self, index: usize) -> &'d [u8] {
+        let at = usize::from(u16_at(self.data, HEADER + 2 * index));
+        self.data.get(at..).unwrap_or(&[])
+    }
+
+    /// The keys of a node of fixed pairs.
+    #[inline]
+    fn keys(&self) -> &'d [[u8; FIXED_KEY]] {
+        let (keys, _) = self.data[HEADER..].as_chunks::<FIXED_KEY>();
+        keys.get(..self.count()).unwrap_or(&[])
+    }
+
+    /// The key of a cell.
+    pub(super) fn key(&self, index: usize) -> KeyPart<'d> {
+        match self.form {
+            BTreeForm::Fixed => {
+                KeyPart::Fixed(self.keys().get(index).map_or(0, |key| u32::from_le_bytes(*key)))
+            }
+            BTreeForm::Bytes => key_of(self.raw(index), self.level()),
+        }
+    }
+
+    /// The value of a leaf's cell.
+    pub(super) fn value(&self, index: usize) -> ValuePart<'d> {
+        match self.form {
+            BTreeForm::Fixed => {
+                let at = VALUES_AT + FIXED_VALUE * index;
+                ValuePart::Here(self.data.get(at..at + FIXED_VALUE).unwrap_or(&[]))
+            }
+            BTreeForm::Bytes => value_of(self.raw(index)),
+        }
+    }
+
+    /// The value of a fixed pair.
+    #[inline]
+    pub(super) fn fixed_value(&self, index: usize) -> u64 {
+        u64_at(self.data, VALUES_AT + FIXED_VALUE * index)
+    }
+
+    /// Child `index` of an inner node, of `count() + 1`.
+    #[inline]
+    pub(super) fn child(&self, index: usize) -> NodeId {
+        match self.form {
+            BTreeForm::Fixed => child_at(self.data, CHILDREN_AT + CHILD_BYTES * index, self.snode),
+            BTreeForm::Bytes if index == 0 => NodeId(u64_at(self.data, DATA - 8)),
+            BTreeForm::Bytes => NodeId(u64_at(self.raw(index - 1), 0)),
+        }
+    }
+
+    /// Where a key is (`Ok`), or would be.
+    #[inline]
+    pub(super) fn search(&self, nodes: &impl Nodes, key: Key<'_>) -> Step<Result<usize, usize>> {
+        match key {
+            Key::Fixed(key) => Ok(self.search_fixed(key)),
+            Key::Bytes(key) => {
+                let (mut from, mut to) = (0, self.count());
+                while from < to {
+                    let middle = (from + to) / 2;
+                    match compare(nodes, key, self.key(middle))? {
+                        Ordering::Equal => return Ok(Ok(middle)),
+                        Ordering::Less => to = middle,
+                        Ordering::Greater => from = middle + 1,
+                    }
+                }
+                Ok(Err(from))
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn search_fixed(&self, key: u32) -> Result<usize, usize> {
+        let keys = self.keys();
+        let at = keys.partition_point(|other| u32::from_le_bytes(*other) < key);
+        if keys.get(at).is_some_and(|other| u32::from_le_bytes(*other) == key) { Ok(at) } else { Err(at) }
+    }
+
+    /// The child whose keys may include this one.
+    #[inline]
+    pub(super) fn child_for(&self, nodes: &impl Nodes, key: Key<'_>) -> Step<usize> {
+        Ok(match self.search(nodes, key)? {
+            Ok(separator) => separator + 1,
+            Err(at) => at,
+        })
+    }
+
+    /// Every cell, by itself.
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        (0..self.count()).map(|index| self.cell(index)).collect()
+    }
+
+    /// A cell, by itself.
+    pub(super) fn cell(&self, index: usize) -> Cell {
+        match self.form {
+            BTreeForm::Fixed => {
+                let key = self.keys().get(index).copied().unwrap_or_default();
+                let payload =
+                    if self.level() == 0 { self.fixed_value(index) } else { self.child(index + 1).0 };
+                [&key[..], &payload.to_le_bytes()].concat().into()
+            }
+            BTreeForm::Bytes => {
+                let raw = self.raw(index);
+                raw.get(..cell_bytes(raw, self.level())).unwrap_or(&[]).into()
+            }
+        }
+    }
+
+    /// Bytes in use, or what stands for them, of [`capacity`].
+    pub(super) fn used(&self) -> usize {
+        match self.form {
+            BTreeForm::Fixed => self.count(),
+            BTreeForm::Bytes => {
+                let end = heap_end(self.level());
+                HEADER + 2 * self.count() + (end - self.heap().min(end)).saturating_sub(self.garbage()) + DATA
+                    - end
+            }
+        }
+    }
+
+    /// The changes that put a cell in, where it has room as the node is.
+    pub(super) fn insertion(&self, index: usize, cell: &[u8]) -> Option<Vec<Change>> {
+        let count = self.count();
+        let head =
+            |heap: usize| header(self.data[0], self.form, count + 1, heap, self.garbage())[2..6].into();
+        match self.form {
+            BTreeForm::Fixed => {
+                if count == self.capacity() {
+                    return None;
+                }
+                let mut changes = vec![(2, 4, 2, Box::from((count as u16 + 1).to_le_bytes()))];
+                let at = HEADER + FIXED_KEY * index;
+                changes.push((at, HEADER + FIXED_KEY * (count + 1), 0, cell[..FIXED_KEY].into()));
+                if self.level() == 0 {
+                    let at = VALUES_AT + FIXED_VALUE * index;
+                    let end = VALUES_AT + FIXED_VALUE * (count + 1);
+                    changes.push((at, end, 0, cell[FIXED_KEY..].into()));
+                } else {
+                    let at = CHILDREN_AT + CHILD_BYTES * (index + 1);
+                    let end = CHILDREN_AT + CHILD_BYTES * (count + 2);
+                    changes.push((at, end, 0, cell[FIXED_KEY..FIXED_KEY + CHILD_BYTES].into()));
+                }
+                Some(changes)
+            }
+            BTreeForm::Bytes => {
+                let slots_end = HEADER + 2 * (count + 1);
+                let heap = self.heap().checked_sub(cell.len()).filter(|heap| *heap >= slots_end)?;
+                Some(vec![
+                    (2, 6, 4, head(heap)),
+                    (heap, heap + cell.len(), cell.len(), cell.into()),
+                    (HEADER + 2 * index, slots_end, 0, Box::from((heap as u16).to_le_bytes())),
+                ])
+            }
+        }
+    }
+
+    /// The change that gives a leaf's cell the value of `cell`, which has the same key and a value of the same length.
+    pub(super) fn value_change(&self, index: usize, cell: &[u8]) -> Change {
+        match self.form {
+            BTreeForm::Fixed => {
+                let at = VALUES_AT + FIXED_VALUE * index;
+                (at, at + FIXED_VALUE, FIXED_VALUE, cell[FIXED_KEY..].into())
+            }
+            BTreeForm::Bytes => {
+                let skip = 4 + usize::from(u16_at(cell, 0) & !FAR);
+                let at = usize::from(u16_at(self.data, HEADER + 2 * index)) + skip;
+                (at, at + cell.len() - skip, cell.len() - skip, cell[skip..].into())
+            }
+        }
+    }
+
+    /// The changes that take a cell out. Its child, for an inner node, goes with it.
+    pub(super) fn removal(&self, index: usize) -> Vec<Change> {
+        let count = self.count();
+        let nothing = || Box::from([]);
+        match self.form {
+            BTreeForm::Fixed => {
+                let keys_end = HEADER + FIXED_KEY * count;
+                let (at, end, bytes) = if self.level() == 0 {
+                    (VALUES_AT + FIXED_VALUE * index, VALUES_AT + FIXED_VALUE * count, FIXED_VALUE)
+                } else {
+                    (
+                        CHILDREN_AT + CHILD_BYTES * (index + 1),
+                        CHILDREN_AT + CHILD_BYTES * (count + 1),
+                        CHILD_BYTES,
+                    )
+                };
+                vec![
+                    (2, 4, 2, Box::from((count as u16 - 1).to_le_bytes())),
+                    (HEADER + FIXED_KEY * index, keys_end, FIXED_KEY, nothing()),
+                    (at, end, bytes, nothing()),
+                ]
+            }
+            BTreeForm::Bytes => {
+                let garbage = self.garbage() + self.cell(index).len();
+                vec![
+                    (2, 8, 6, header(self.data[0], self.form, count - 1, self.heap(), garbage)[2..].into()),
+                    (HEADER + 2 * index, HEADER + 2 * count, 2, nothing()),
+                ]
+            }
+        }
+    }
+}
+
+fn heap_end(level: u8) -> usize {
+    if level == 0 { DATA } else { DATA - 8 }
+}
+
+fn header(level: u8, form: BTreeForm, count: usize, heap: usize, garbage: usize) -> [u8; HEADER] {
+    let mut out = [level, form as u8, 0, 0, 0, 0, 0, 0];
+    for (at, number) in [(2, count), (4, heap), (6, garbage)] {
+        out[at..at + 2].copy_from_slice(&(number as u16).to_le_bytes());
+    }
+    out
+}
+
+/// What a node of this level can hold, in the unit of [`Node::used`] and [`used_by`].
+pub(super) fn capacity(form: BTreeForm, level: u8) -> usize {
+    match (form, level) {
+        (BTreeForm::Bytes, _) => DATA,
+        (BTreeForm::Fixed, 0) => LEAF_PAIRS,
+        (BTreeForm::Fixed, _) => INNER_KEYS,
+    }
+}
+
+/// What a node with these cells holds.
+pub(super) fn used_by(form: BTreeForm, level: u8, cells: &[Cell]) -> usize {
+    match form {
+        BTreeForm::Fixed => cells.len(),
+        BTreeForm::Bytes => {
+            HEADER + DATA - heap_end(level) + cells.iter().map(|cell| 2 + cell.len()).sum::<usize>()
+        }
+    }
+}
+
+/// What a cell takes of a node.
+pub(super) fn weight(form: BTreeForm, cell: &[u8]) -> usize {
+    match form {
+        BTreeForm::Fixed => 1,
+        BTreeForm::Bytes => 2 + cell.len(),
+    }
+}
+
+/// The data of a node with these cells, which fit; `first` is the first child of an inner node.
+pub(super) fn build(form: BTreeForm, level: u8, first: NodeId, cells: &[Cell]) -> Vec<u8> {
+    let mut data = vec![0; DATA];
+    match form {
+        BTreeForm::Fixed => {
+            data[..HEADER].copy_from_slice(&header(level, form, cells.len(), 0, 0));
+            if level > 0 {
+                data[CHILDREN_AT..CHILDREN_AT + CHILD_BYTES].copy_from_slice(&child_bytes(first));
+            }
+            for (index, cell) in cells.iter().enumerate() {
+                let at = HEADER + FIXED_KEY * index;
+                data[at..at + FIXED_KEY].copy_from_slice(&cell[..FIXED_KEY]);
+                let (at, bytes) = if level == 0 {
+                    (VALUES_AT + FIXED_VALUE * index, FIXED_VALUE)
+                } else {
+                    (CHILDREN_AT + CHILD_BYTES * (index + 1), CHILD_BYTES)
+                };
+                data[at..at + bytes].copy_from_slice(&cell[FIXED_KEY..FIXED_KEY + bytes]);
+            }
+        }
+        BTreeForm::Bytes => {
+            let mut heap = heap_end(level);
+            if level > 0 {
+                data[heap..].copy_from_slice(&first.0.to_le_bytes());
+            }
+            for (index, cell) in cells.iter().enumerate() {
+                heap -= cell.len();
+                data[heap..heap + cell.len()].copy_from_slice(cell);
+                let at = HEADER + 2 * index;
+                data[at..at + 2].copy_from_slice(&(heap as u16).to_le_bytes());
+            }
+            data[..HEADER].copy_from_slice(&header(level, form, cells.len(), heap, 0));
+        }
+    }
+    data
+}
+
+/// The bytes of the cell that `raw` begins with, in a tree of byte strings.
+fn cell_bytes(raw: &[u8], level: u8) -> usize {
+    let len = |at| usize::from(u16_at(raw, at) & !FAR);
+    if level == 0 { 4 + len(0) + len(2) } else { 10 + len(8) }
+}
+
+/// The key of a cell in a tree of byte strings.
+#[inline]
+fn key_of(cell: &[u8], level: u8) -> KeyPart<'_> {
+    let (field, start) = if level == 0 { (u16_at(cell, 0), 4) } else { (u16_at(cell, 8), 10) };
+    let part = cell.get(start..start + usize::from(field & !FAR)).unwrap_or(&[]);
+    match part.split_at_checked(PREFIX) {
+        Some((prefix, rest)) if field & FAR != 0 => {
+            KeyPart::Far { prefix, node: NodeId(u64_at(rest, 0)), len: u64::from(u32_at(rest, 8)) }
+        }
+        _ => KeyPart::Here(part),
+    }
+}
+
+/// The value of a leaf's cell in a tree of byte strings.
+fn value_of(cell: &[u8]) -> ValuePart<'_> {
+    let (key, field) = (usize::from(u16_at(cell, 0) & !FAR), u16_at(cell, 2));
+    let part = cell.get(4 + key..4 + key + usize::from(field & !FAR)).unwrap_or(&[]);
+    if field & FAR == 0 {
+        return ValuePart::Here(part);
+    }
+    ValuePart::Far { node: NodeId(u64_at(part, 0)), len: u64_at(part, 8) }
+}
+
+/// The key of a cell that stands by itself.
+pub(super) fn cell_key(form: BTreeForm, level: u8, cell: &[u8]) -> KeyPart<'_> {
+    match form {
+        BTreeForm::Fixed => KeyPart::Fixed(u32_at(cell, 0)),
+        BTreeForm::Bytes => key_of(cell, level),
+    }
+}
+
+/// The child of an inner cell that stands by itself.
+pub(super) fn cell_child(form: BTreeForm, cell: &[u8]) -> NodeId {
+    NodeId(u64_at(cell, if form == BTreeForm::Fixed { FIXED_KEY } else { 0 }))
+}
+
+/// The nodes of its own that a cell leads to for its key and value, not its child.
+pub(super) fn cell_longs(form: BTreeForm, level: u8, cell: &[u8]) -> impl Iterator<Item = NodeId> {
+    let key = match cell_key(form, level, cell) {
+        KeyPart::Far { node, .. } => Some(node),
+        _ => None,
+    };
+    let value = match form {
+        BTreeForm::Bytes if level == 0 => match value_of(cell) {
+            ValuePart::Far { node, .. } => Some(node),
+            ValuePart::Here(_) => None,
+        },
+        _ => None,
+    };
+    key.into_iter().chain(value)
+}
+
+/// A part of a cell, with its length and mark.
+fn key_field(key: KeyPart<'_>) -> (u16, Vec<u8>) {
+    match key {
+        KeyPart::Here(bytes) => (bytes.len() as u16, bytes.to_vec()),
+        KeyPart::Fixed(key) => (FIXED_KEY as u16, key.to_le_bytes().to_vec()),
+        KeyPart::Far { prefix, node, len } => {
+            let mut part = prefix.to_vec();
+            part.resize(PREFIX, 0);
+            part.extend_from_slice(&node.0.to_le_bytes());
+            part.extend_from_slice(&(len as u32).to_le_bytes());
+            (part.len() as u16 | FAR, part)
+        }
+    }
+}
+
+/// A leaf's cell.
+pub(super) fn leaf_cell(form: BTreeForm, key: KeyPart<'_>, value: ValuePart<'_>) -> Cell {
+    let (key_len, mut key) = key_field(key);
+    let (value_len, value) = match value {
+        ValuePart::Here(bytes) => (bytes.len() as u16, bytes.to_vec()),
+        ValuePart::Far { node, len } => (16 | FAR, [node.0.to_le_bytes(), len.to_le_bytes()].concat()),
+    };
+    if form == BTreeForm::Fixed {
+        key.extend_from_slice(&value);
+        return key.into();
+    }
+    [&key_len.to_le_bytes()[..], &value_len.to_le_bytes(), &key, &value].concat().into()
+}
+
+/// An inner node's cell.
+pub(super) fn inner_cell(form: BTreeForm, key: KeyPart<'_>, child: NodeId) -> Cell {
+    let (key_len, key) = key_field(key);
+    if form == BTreeForm::Fixed {
+        return [&key[..], &child.0.to_le_bytes()].concat().into();
+    }
+    [&child.0.to_le_bytes()[..], &key_len.to_le_bytes(), &key].concat().into()
+}
+
+/// A key to put in a cell, whose node of its own, for a long one, is `node`.
+pub(super) fn far_key(key: &[u8], node: NodeId) -> KeyPart<'_> {
+    KeyPart::Far { prefix: key.get(..PREFIX).unwrap_or(key), node, len: key.len() as u64 }
+}
+
+/// How a key compares with one in a cell.
+pub(super) fn compare(nodes: &impl Nodes, key: &[u8], part: KeyPart<'_>) -> Step<Ordering> {
+    Ok(match part {
+        KeyPart::Here(other) => key.cmp(other),
+        KeyPart::Fixed(other) => key.cmp(&other.to_be_bytes()[..]),
+        KeyPart::Far { prefix, node, .. } => {
+            let head = key.get(..prefix.len()).unwrap_or(key);
+            match head.cmp(prefix) {
+                Ordering::Equal => key.cmp(&nodes.long(node)?),
+                unequal => unequal,
+            }
+        }
+    })
+}
+
+/// The whole key of a cell.
+pub(super) fn whole_key(nodes: &impl Nodes, part: KeyPart<'_>) -> Step<Vec<u8>> {
+    Ok(match part {
+        KeyPart::Here(bytes) => bytes.to_vec(),
+        KeyPart::Fixed(key) => key.to_be_bytes().to_vec(),
+        KeyPart::Far { node, .. } => nodes.long(node)?,
+    })
+}
+
+/// The shortest key that tells `left` from the greater `right`: above the one, not above the other.
+pub(super) fn separator<'c>(left: KeyPart<'_>, right: KeyPart<'c>) -> KeyPart<'c> {
+    let visible = |bytes| match bytes {
+        KeyPart::Here(bytes) => bytes,
+        KeyPart::Far { prefix, .. } => prefix,
+        KeyPart::Fixed(_) => &[],
+    };
+    let (before, after): (&[u8], &'c [u8]) = (
+        visible(left),
+        match right {
+            KeyPart::Fixed(_) => return right,
+            KeyPart::Here(bytes) => bytes,
+            KeyPart::Far { prefix, .. } => prefix,
+        },
+    );
+    let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+    let left_ends = matches!(left, KeyPart::Here(_)) || same < before.len();
+    // Where both begin with the same bytes as far as they can be seen, the greater key itself is taken.
+    match after.get(..same + 1) {
+        Some(short) if left_ends => KeyPart::Here(short),
+        _ => right,
+    }
+}

@@ -1,0 +1,223 @@
+//! Changes within a node's data, of which the journal gets only what changed.
+//!
+//! A patch takes bytes out of a stretch of the data, puts others in their place, and moves what follows within the
+//! stretch. So an entry goes into a sorted array of 4 KiB for the bytes of the entry, and the commit and the replay do
+//! the same to the same bytes.
+
+use super::{Transaction, apply};
+use crate::error::{Error, Result};
+use crate::ids::{NodeId, NodeType, PAGE_BYTES};
+use crate::layout::node::{NODE_HEADER, read_header};
+use crate::pages::access::Pages;
+use crate::partition::{Which, find_node, node_header};
+use crate::store::Store;
+use rustc_hash::FxHashMap;
+
+/// Bytes of a patch beside what it puts in.
+const HEADER: usize = 8;
+
+/// A patch: bytes `at..at + removed` of a node's data become `inserted`; what follows up to `end` moves. Where more
+/// comes in than goes out, the last bytes before `end` are lost; where less does, they stay as they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patch<'a> {
+    pub at: usize,
+    pub end: usize,
+    pub removed: usize,
+    pub inserted: &'a [u8],
+}
+
+impl Patch<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        for number in [self.at, self.end, self.removed, self.inserted.len()] {
+            out.extend_from_slice(&(number as u16).to_le_bytes());
+        }
+        out.extend_from_slice(self.inserted);
+    }
+
+    /// Changes a node's data; `false` when the patch does not fit it.
+    fn apply(&self, data: &mut [u8]) -> bool {
+        let (from, to) = (self.at + self.removed, self.at + self.inserted.len());
+        if from > self.end || to > self.end || self.end > data.len() {
+            return false;
+        }
+        let moved = self.end - from.max(to);
+        data.copy_within(from..from + moved, to);
+        data[self.at..to].copy_from_slice(self.inserted);
+        true
+    }
+}
+
+/// Applies patches one after the other; `false` when one of them does not fit.
+pub(crate) fn apply_all(mut patches: &[u8], data: &mut [u8]) -> bool {
+    while !patches.is_empty() {
+        let Some((head, rest)) = patches.split_at_checked(HEADER) else { return false };
+        let number = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+        let Some((inserted, rest)) = rest.split_at_checked(number(6)) else { return false };
+        let patch = Patch { at: number(0), end: number(2), removed: number(4), inserted };
+        if !patch.apply(data) {
+            return false;
+        }
+        patches = rest;
+    }
+    true
+}
+
+impl Transaction<'_> {
+    /// The nodes that the transaction has changed, as it sees them: header and data.
+    pub(crate) fn changed_nodes(&self) -> &FxHashMap<NodeId, Box<[u8]>> {
+        &self.set.updates
+    }
+
+    /// Changes a node's data, which lies in one page, by patches.
+    ///
+    /// # Errors
+    /// As [`Transaction::read_node`].
+    pub(crate) fn patch_node(&mut self, node: NodeId, kind: NodeType, patches: &[Patch<'_>]) -> Result<()> {
+        self.private_copy(node, kind)?;
+        let strange = || Error::damaged(format!("node {node}: a change does not fit its data"));
+        self.set.patch(node, |bytes, mut log| {
+            for patch in patches {
+                if !patch.apply(&mut bytes[NODE_HEADER..]) {
+                    return Err(strange());
+                }
+                if let Some(log) = &mut log {
+                    patch.encode(log);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Gives the transaction a copy of a node that it may change.
+    fn private_copy(&mut self, node: NodeId, kind: NodeType) -> Result<()> {
+        if let Some(bytes) = self.set.updates.get(&node) {
+            let found = read_header(bytes).0;
+            return if found == kind.0 { Ok(()) } else { Err(Error::wrong_type(node, found, kind)) };
+        }
+        let place = self.place(node)?;
+        let bytes = self.store.read(node.snode(), |pages, _| {
+            let (found, len) = node_header(pages, node, place)?;
+            if found != kind.0 {
+                return Err(Error::wrong_type(node, found, kind).into());
+            }
+            let end = place.offset + NODE_HEADER + len;
+            let bytes = pages.bytes(place.page)?.get(place.offset..end);
+            Ok(bytes
+                .ok_or(Error::TooLarge {
+                    what: "a node to be changed in part",
+                    bytes: len as u64,
+                    max: (PAGE_BYTES - NODE_HEADER) as u64,
+                })?
+                .into())
+        })?;
+        self.set.begin_patches(node, bytes);
+        Ok(())
+    }
+}
+
+/// Applies patches to a committed node.
+pub(crate) fn apply_to_node(
+    store: &Store,
+    partition: &mut crate::partition::Partition,
+    node: NodeId,
+    patches: &[u8],
+) -> Result<()> {
+    let strange = |what: &str| Error::damaged(format!("node {node} is to be changed and {what}"));
+    let place = find_node(&store.pool.table, node, Which::Committed).map_err(|_| strange("is not there"))?;
+    store.write(partition, |pages, _| {
+        let (_, len) = node_header(pages, node, place)?;
+        let start = place.offset + NODE_HEADER;
+        let data = pages.bytes_mut(place.page)?.get_mut(start..start + len);
+        if !data.is_some_and(|data| apply_all(patches, data)) {
+            return Err(strange("the change does not fit").into());
+        }
+        Ok(())
+    })
+}
+
+/// Makes the changes of a transaction to a node that is committed.
+pub(crate) fn apply_update(
+    store: &Store,
+    partition: &mut crate::partition::Partition,
+    node: NodeId,
+    bytes: &[u8],
+    patches: Option<&[u8]>,
+) -> Result<()> {
+    match patches {
+        Some(patches) => apply_to_node(store, partition, node, patches),
+        None => apply::overwrite(store, partition, node, 0, bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Info, InfoForm, MemoryStore, Options, SnodeId};
+    use std::sync::Arc;
+
+    const KIND: NodeType = NodeType(3);
+
+    #[test]
+    fn a_patch_moves_what_follows_within_its_stretch_and_nothing_else() {
+        let patch = |at, end, removed, inserted| Patch { at, end, removed, inserted };
+        let cases = [
+            (patch(2, 8, 0, &b"XY"[..]), "01XY234589"),
+            (patch(2, 8, 2, &b""[..]), "0145676789"),
+            (patch(2, 8, 2, &b"XY"[..]), "01XY456789"),
+            (patch(2, 10, 1, &b"XYZ"[..]), "01XYZ34567"),
+            (patch(10, 10, 0, &b""[..]), "0123456789"),
+        ];
+        for (patch, wanted) in cases {
+            let mut data = *b"0123456789";
+            assert!(patch.apply(&mut data));
+            assert_eq!(data, wanted.as_bytes(), "{patch:?}");
+            let (mut log, mut again) = (Vec::new(), *b"0123456789");
+            patch.encode(&mut log);
+            assert!(apply_all(&log, &mut again));
+            assert_eq!(again, data);
+            assert!(!apply_all(&log[..log.len() - 1], &mut again));
+        }
+        for wrong in [patch(5, 4, 0, b""), patch(0, 11, 0, b""), patch(0, 2, 0, b"abc"), patch(1, 4, 4, b"")]
+        {
+            assert!(!wrong.apply(&mut b"0123456789".to_owned()), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn patches_are_seen_undone_committed_and_replayed() {
+        let medium = Arc::new(MemoryStore::new());
+        let store = Store::create(Box::new(medium.clone()), &Options::default()).unwrap();
+        let (root, next) =
+            (store.root(SnodeId::FIRST).unwrap(), store.edge_type("n", InfoForm::Number).unwrap());
+        let mut tx = store.begin();
+        let node = tx.create_node(SnodeId::FIRST, KIND, &[b'.'; 4088]).unwrap();
+        tx.create_edge(root, next, Info::Number(0), node).unwrap();
+        tx.commit().unwrap();
+        store.checkpoint().unwrap();
+        let put = |at, inserted| Patch { at, end: 4088, removed: 0, inserted };
+        let mut tx = store.begin();
+        tx.patch_node(node, KIND, &[put(0, b"one"), put(3, b"two")]).unwrap();
+        let savepoint = tx.savepoint();
+        tx.patch_node(node, KIND, &[put(0, b"gone")]).unwrap();
+        assert!(tx.read_node(node, KIND).unwrap().starts_with(b"goneonetwo.."));
+        tx.undo_to(savepoint).unwrap();
+        tx.patch_node(node, KIND, &[put(6, b"three")]).unwrap();
+        assert!(matches!(tx.patch_node(node, NodeType(4), &[]), Err(Error::WrongType { .. })));
+        assert!(tx.read_node(node, KIND).unwrap().starts_with(b"onetwothree.."));
+        assert!(store.read_node(node, KIND).unwrap().starts_with(b"..."), "nobody else sees it yet");
+        let before = store.report().journal_bytes;
+        tx.commit().unwrap();
+        // Each sync takes a block at least.
+        assert!(store.report().journal_bytes - before <= 4096, "the journal gets what changed");
+        let mut tx = store.begin();
+        tx.update_node(node, KIND, &[b'-'; 100]).unwrap();
+        tx.patch_node(node, KIND, &[Patch { at: 0, end: 100, removed: 0, inserted: b"four" }]).unwrap();
+        tx.commit().unwrap();
+        drop(store);
+        let store = Store::open(Box::new(medium), &Options::default()).unwrap();
+        assert!(store.report().recovered_commits >= 2);
+        let data = store.read_node(node, KIND).unwrap();
+        assert!(data.starts_with(b"four---") && data.len() == 100);
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
