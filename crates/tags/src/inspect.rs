@@ -3,12 +3,12 @@
 //! Everything here reads the last committed state and takes bounded memory: what can be long is given in parts.
 
 use crate::edges::table::Table;
-use crate::error::Result;
+use crate::error::{Result, Step};
 use crate::ids::{EdgeType, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::Pages;
 use crate::pages::desc::{PageKind, slot_is_set};
-use crate::partition::{Which, find_node, node_header, visit_data};
+use crate::partition::{Contents, Which, find_node, node_header, visit_data};
 use crate::store::Store;
 use crate::tx::Edge;
 
@@ -44,13 +44,6 @@ impl Store {
         self.journal.last()
     }
 
-    /// The s-nodes, in the order of their numbers.
-    pub fn snodes(&self) -> Vec<SnodeId> {
-        let mut snodes: Vec<SnodeId> = self.partitions.read().keys().copied().collect();
-        snodes.sort_unstable();
-        snodes
-    }
-
     /// The registered edge types, in the order of their numbers.
     pub fn edge_types(&self) -> Vec<EdgeTypeView> {
         let catalog = self.catalog.read();
@@ -76,10 +69,12 @@ impl Store {
             let mut data = Vec::with_capacity(len.min(data_max));
             visit_data(pages, place, len.min(data_max), |piece| data.extend_from_slice(piece))?;
             let mut out_edges = 0;
-            for etype in contents.edges.types_of(pages, node)? {
-                out_edges += contents.edges.count_of(pages, node, EdgeType(etype))?;
+            for etype in types_of(pages, contents, node)? {
+                out_edges += contents.edges.count_of(pages, node, etype)?;
             }
-            let in_edges = contents.count_of(pages, node)?;
+            // Permissions lead from a root to itself; they are not the programs' edges.
+            let own = contents.edges.count_of(pages, node, EdgeType::PERMISSION)?;
+            let in_edges = contents.count_of(pages, node)? - own;
             Ok(NodeView { kind: NodeType(kind), bytes: len as u64, data, in_edges, out_edges })
         })
     }
@@ -92,12 +87,12 @@ impl Store {
         self.place_of(source, Which::Committed)?;
         let raw = self.read(source.snode(), |pages, contents| {
             let (mut found, mut bundles) = (Vec::new(), Vec::new());
-            for etype in contents.edges.types_of(pages, source)?.into_iter().map(EdgeType) {
+            for etype in types_of(pages, contents, source)? {
                 bundles.extend(contents.edges.bundle(pages, source, etype)?.map(|id| (etype, id)));
             }
             contents.edges.main.find(pages, source.0, |_, cell| {
                 let etype = EdgeType(cell[1] as u32);
-                if bundles.iter().all(|(bundled, _)| *bundled != etype) {
+                if !etype.is_reserved() && bundles.iter().all(|(bundled, _)| *bundled != etype) {
                     found.push((etype, cell[2], NodeId(cell[3])));
                 }
                 Ok((found.len() >= max).then_some(()))
@@ -150,6 +145,12 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// The types of a node's edges, without those of the store's own.
+fn types_of(pages: &impl Pages, contents: &Contents, node: NodeId) -> Step<Vec<EdgeType>> {
+    let types = contents.edges.types_of(pages, node)?.into_iter().map(EdgeType);
+    Ok(types.filter(|etype| !etype.is_reserved()).collect())
 }
 
 #[cfg(test)]

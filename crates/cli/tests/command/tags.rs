@@ -65,7 +65,8 @@ fn what_a_scan_writes_a_load_puts_in() {
     let mut lines: Vec<&str> = scan.lines().collect();
     let copy = bench.stdout(&["kv", "scan", "b.tags"]);
     let mut copied: Vec<&str> = copy.lines().collect();
-    (lines.sort(), copied.sort());
+    lines.sort();
+    copied.sort();
     assert_eq!(lines, copied);
     bench.file("bad.txt", "a\tb\nno tabulator\n");
     bench

@@ -11,6 +11,7 @@ use super::node::{
 use super::{ANCHOR, BTree};
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, NodeId};
+use crate::snodes::access::Permission;
 use crate::tx::Transaction;
 use crate::tx::patch::Patch;
 use std::collections::BTreeSet;
@@ -63,7 +64,7 @@ impl BTree<'_> {
     pub fn insert_in(&self, tx: &mut Transaction<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         let wanted = self.key(key)?;
         self.check_value(value)?;
-        tx.hold(self.snode)?;
+        tx.enter(self.snode, Permission::Write)?;
         let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
         let value = if value.len() > VALUE_INLINE {
             ValuePart::Far { node: tx.create_node(self.snode, LONG, value)?, len: value.len() as u64 }
@@ -95,7 +96,7 @@ impl BTree<'_> {
     /// As [`BTree::delete`]; [`Error::Deadlock`].
     pub fn delete_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<bool> {
         let wanted = self.key(key)?;
-        tx.hold(self.snode)?;
+        tx.enter(self.snode, Permission::Write)?;
         let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
         let Ok(at) = way.at else { return Ok(false) };
         self.remove(tx, way.leaf, 0, at)?;

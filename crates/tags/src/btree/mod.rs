@@ -24,6 +24,7 @@ use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::pages::access::{PageReader, Pages};
+use crate::snodes::access::Permission;
 use crate::store::Store;
 use crate::tx::Transaction;
 use look::Look;
@@ -175,7 +176,7 @@ impl<'s> BTree<'s> {
     /// As [`BTree::get`]; [`Error::Deadlock`].
     pub fn get_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let wanted = self.key(key)?;
-        tx.hold(self.snode)?;
+        tx.enter(self.snode, Permission::Read)?;
         self.look_in(tx, |look| look.value(self.root, wanted))
     }
 

@@ -6,6 +6,7 @@
 use super::BTree;
 use super::look::Pair;
 use crate::error::Result;
+use crate::snodes::access::Permission;
 use crate::tx::Transaction;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -67,7 +68,7 @@ impl Range<'_, '_> {
             return Ok(None);
         }
         let tree = self.tree;
-        tx.hold(tree.snode)?;
+        tx.enter(tree.snode, Permission::Read)?;
         let found = tree.look_in(tx, |look| match self.direction {
             Direction::Up => look.after(tree.root, &self.from, 1),
             Direction::Down => look.before(tree.root, &self.from, 1),

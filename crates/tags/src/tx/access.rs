@@ -26,7 +26,7 @@ impl Access {
 impl Transaction<'_> {
     /// Takes the lock of an s-node in which the caller has a permission.
     #[inline]
-    pub(super) fn enter(&mut self, snode: SnodeId, needed: Permission) -> Result<()> {
+    pub(crate) fn enter(&mut self, snode: SnodeId, needed: Permission) -> Result<()> {
         self.enter_any(snode, &[needed])
     }
 

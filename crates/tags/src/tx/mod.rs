@@ -9,8 +9,8 @@ pub(crate) mod apply;
 mod commit;
 mod edges;
 pub(crate) mod locks;
-mod snodes;
 pub(crate) mod patch;
+mod snodes;
 pub(crate) mod write_set;
 
 use crate::error::{Error, Result};

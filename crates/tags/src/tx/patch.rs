@@ -10,6 +10,7 @@ use crate::ids::{NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{NODE_HEADER, read_header};
 use crate::pages::access::Pages;
 use crate::partition::{Which, find_node, node_header};
+use crate::snodes::access::Permission;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 
@@ -94,7 +95,7 @@ impl Transaction<'_> {
             let found = read_header(bytes).0;
             return if found == kind.0 { Ok(()) } else { Err(Error::wrong_type(node, found, kind)) };
         }
-        let place = self.place(node)?;
+        let place = self.place(node, Permission::Write)?;
         let bytes = self.store.read(node.snode(), |pages, _| {
             let (found, len) = node_header(pages, node, place)?;
             if found != kind.0 {
