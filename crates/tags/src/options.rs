@@ -3,6 +3,9 @@
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 
+/// Least bytes of a journal.
+pub(crate) const JOURNAL_BYTES_MIN: u64 = 256 << 10;
+
 /// Options of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -25,7 +28,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<()> {
         for (what, value, least, range) in [
             ("cache_bytes", self.cache_bytes, 1 << 20, "at least 1 MiB"),
-            ("journal_bytes", self.journal_bytes, 256 << 10, "at least 256 KiB"),
+            ("journal_bytes", self.journal_bytes, JOURNAL_BYTES_MIN, "at least 256 KiB"),
             ("store_bytes_max", self.store_bytes_max, 1 << 20, "at least 1 MiB"),
         ] {
             if value < least {

@@ -13,7 +13,7 @@ use crate::journal::log::{Journal, find_records};
 use crate::layout::catalog::{Catalog, SnodeEntry};
 use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, write_header};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
-use crate::options::Options;
+use crate::options::{JOURNAL_BYTES_MIN, Options};
 use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
 use crate::pages::numbers::PageNumbers;
@@ -151,6 +151,9 @@ fn read_blob(medium: &dyn PageStore, blob: Blob, what: &'static str) -> Result<V
 pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
     options.check()?;
     let sb = read_superblock(&*medium)?;
+    if sb.journal_block < COPIES || sb.journal_blocks < JOURNAL_BYTES_MIN / PAGE_BYTES as u64 {
+        return Err(Error::damaged(format!("superblock: a journal of {} blocks", sb.journal_blocks)));
+    }
     let mut space = Space::new(medium.blocks(), options.store_bytes_max / PAGE_BYTES as u64);
     space.claim(Run { block: 0, blocks: COPIES }, "superblocks")?;
     space.claim(Run { block: sb.journal_block, blocks: sb.journal_blocks }, "journal")?;

@@ -9,6 +9,7 @@ mod policy;
 mod protocol;
 mod recording;
 mod recovery;
+mod tags;
 mod trace;
 mod volume_file;
 
@@ -36,7 +37,7 @@ pub trait Target {
 
 type Make = fn() -> Box<dyn Target>;
 
-const ALL: [(&str, Make); 10] = [
+const ALL: [(&str, Make); 11] = [
     ("recovery", || Box::new(recovery::Recovery::new())),
     ("image", || Box::new(image::ImageRecords::new())),
     ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
@@ -45,6 +46,7 @@ const ALL: [(&str, Make); 10] = [
     ("archive", || Box::new(archive::ArchiveBytes)),
     ("recording", || Box::new(recording::RecordingText)),
     ("flash", || Box::new(flash::FlashImages::new())),
+    ("tags", || Box::new(tags::TagStores::new())),
     ("trace", || Box::new(trace::TraceText)),
     ("geometry", || Box::new(geometry::GeometryText)),
 ];

@@ -67,6 +67,18 @@ pub(crate) trait NewPages {
     fn give_back(&mut self, page: u32);
 }
 
+/// Refuses a page of a table, just read, whose checksum holds and whose contents cannot be.
+///
+/// # Errors
+/// [`Error::Damaged`].
+pub(crate) fn check_page(words: &Words, desc: &Desc, page: u32) -> Result<()> {
+    let is_well = match desc.body[0] {
+        super::MAIN => Table::<4>::check_page(words, desc),
+        _ => Table::<2>::check_page(words, desc),
+    };
+    if is_well { Ok(()) } else { Err(Error::damaged(format!("page {page}: no edge table wrote this"))) }
+}
+
 impl<const W: usize> Table<W> {
     /// Cells of a page.
     pub(crate) const CELLS: usize = LINES as usize * LINE_WORDS / W;
@@ -233,6 +245,15 @@ impl<const W: usize> Table<W> {
         }
         Self::set_cell(words, index, cell);
         words[0] += 1;
+    }
+
+    /// Refuses a page, just read, that nothing here would have written: probing relies on an empty cell, and taking cells
+    /// out on the count.
+    fn check_page(words: &Words, desc: &Desc) -> bool {
+        let in_use = Self::cells(words).count();
+        words[0] == in_use as u64
+            && in_use < Self::CELLS
+            && [words[1], words[2], words[3]] == [desc.body[0], desc.body[1], desc.body[2] & 0xff]
     }
 
     fn new_page(

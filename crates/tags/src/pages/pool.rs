@@ -7,8 +7,10 @@
 //! Who may touch a frame: see [`super::access`]. Locks: `residency` is held shared by whoever may hold a reference into a
 //! frame, and alone by whoever takes frames away; it is never held across I/O.
 
-use super::desc::Desc;
+use super::access::Words;
+use super::desc::{Desc, PageKind};
 use super::table::{DIRTY, Hot, PageTable, USE_MASK, USE_ONE};
+use crate::edges::table::check_page;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::page_store::PageStore;
@@ -189,6 +191,14 @@ impl Pool {
                 "page {page} at block {}: its checksum does not hold",
                 wanted.block
             )));
+        }
+        if wanted.kind == PageKind::Table {
+            // SAFETY: frames are aligned to a page, both types have its size, and every bit pattern is a number.
+            let words = unsafe { &*std::ptr::from_ref(&*bytes).cast::<Words>() };
+            if let Err(error) = check_page(words, &now, page) {
+                self.free.lock().recycled.push(frame);
+                return Err(error);
+            }
         }
         self.faults.fetch_add(1, Ordering::Relaxed);
         self.publish(page, frame);
