@@ -1,5 +1,6 @@
 //! What functions return when they fail.
 
+use weft_core::serve::ServeError;
 use weft_flash::LevelError;
 
 /// An argument is a null pointer or cannot be.
@@ -34,9 +35,11 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_) => WEFT_ENOENT,
         LevelError::GrantExists(_)
         | LevelError::GrantInUse(_)
-        | LevelError::Served(_)
+        | LevelError::Serve(ServeError::Served(_))
         | LevelError::TooManyConnections { .. } => WEFT_EBUSY,
-        LevelError::WrongLength { .. } | LevelError::BadRequest(_) | LevelError::InTheWay(_) => WEFT_EINVAL,
+        LevelError::WrongLength { .. }
+        | LevelError::BadRequest(_)
+        | LevelError::Serve(ServeError::InTheWay(_)) => WEFT_EINVAL,
         LevelError::BlockRetired { .. }
         | LevelError::Unreadable { .. }
         | LevelError::PowerLost
@@ -44,6 +47,7 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         | LevelError::Remote(_)
         | LevelError::LogFull(_)
         | LevelError::Damaged(_)
+        | LevelError::Serve(ServeError::Io { .. })
         | LevelError::Device(_) => WEFT_EIO,
     }
 }

@@ -10,8 +10,11 @@
 pub mod cached;
 pub mod checksum;
 pub mod codec;
+pub mod frame;
 pub mod hist;
 pub mod ids;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod tag;
 pub mod units;
 

@@ -1,8 +1,8 @@
 //! What the levels refuse, and how flash fails them. Addresses are those of the grant, never physical ones.
 
 use crate::address::{GrantBlock, GrantPage};
-use std::path::PathBuf;
 use weft_core::Nanos;
+use weft_core::serve::ServeError;
 use weft_device::nand::FlashError;
 
 /// A call that was not carried out, or not well.
@@ -152,12 +152,9 @@ pub enum LevelError {
     /// The server of a monitor cannot be reached, or does not answer.
     #[error("the flash monitor's server: {0}; see that it runs, and connect again")]
     Connection(String),
-    /// Something that is no socket is where a server's socket is to be.
-    #[error("{}: a file that is no socket is there; name another path for the socket, or move the file", .0.display())]
-    InTheWay(PathBuf),
-    /// Another server answers on the socket.
-    #[error("{}: another server answers there; stop it, or name another path for the socket", .0.display())]
-    Served(PathBuf),
+    /// The socket of a server cannot be made.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// A server has as many connections as it takes.
     #[error("the flash monitor's server has {most} connections, and takes no more; close some")]
     TooManyConnections {

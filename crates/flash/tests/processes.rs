@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use support::geometry;
+use weft_core::serve::ServeError;
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{FlashSetup, OpenChannel};
@@ -110,13 +111,19 @@ fn a_server_replaces_what_a_dead_one_left_and_nothing_else() {
         || Monitor::format(Arc::new(support::device(2, 2, 16, 8)), MonitorSetup::default()).unwrap();
     let file = scratch.path().join("flash.img");
     std::fs::write(&file, b"precious").unwrap();
-    assert!(matches!(MonitorServer::start(monitor(), &file), Err(LevelError::InTheWay(_))));
+    assert!(matches!(
+        MonitorServer::start(monitor(), &file),
+        Err(LevelError::Serve(ServeError::InTheWay(_)))
+    ));
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     let socket = scratch.path().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let server = MonitorServer::start(monitor(), &socket).unwrap();
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(matches!(MonitorServer::start(monitor(), &socket), Err(LevelError::Served(_))));
+    assert!(matches!(
+        MonitorServer::start(monitor(), &socket),
+        Err(LevelError::Serve(ServeError::Served(_)))
+    ));
     drop(server);
     assert!(!socket.exists());
 }
@@ -196,7 +203,10 @@ fn over_the_socket_each_level_works_and_refuses_as_in_one_process() {
     let device = Arc::new(support::device(2, 2, 16, 8));
     let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
     let _server = MonitorServer::start(monitor.clone(), &socket).unwrap();
-    assert!(matches!(MonitorServer::start(monitor.clone(), &socket), Err(LevelError::Served(_))));
+    assert!(matches!(
+        MonitorServer::start(monitor.clone(), &socket),
+        Err(LevelError::Serve(ServeError::Served(_)))
+    ));
     assert!(matches!(share::attach(&socket, "x"), Err(LevelError::NoSuchGrant(_))));
     let raw = RawLevel::new(share::allocate(&socket, &request("raw", 1)).unwrap());
     assert!(matches!(share::attach(&socket, "raw"), Err(LevelError::GrantInUse(_))));

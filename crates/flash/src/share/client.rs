@@ -1,5 +1,6 @@
 //! The side that has not.
 
+use super::FRAME_BYTES_MAX;
 use super::wire::{self, Request};
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
@@ -12,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 use weft_core::Nanos;
 use weft_core::codec::{Reader, Truncated};
+use weft_core::frame;
 use weft_device::nand::Done;
 
 /// Allocates a grant of a monitor that another process serves at this path, and attaches to it.
@@ -83,8 +85,8 @@ impl Connection {
         let broken = |error: io::Error| LevelError::Connection(error.to_string());
         let short = |error: Truncated| LevelError::Connection(error.to_string());
         let mut stream = self.0.lock();
-        wire::send(&mut *stream, &request.encode()).map_err(broken)?;
-        let answer = wire::receive(&mut *stream).map_err(broken)?;
+        frame::send(&mut *stream, &request.encode()).map_err(broken)?;
+        let answer = frame::receive(&mut *stream, FRAME_BYTES_MAX).map_err(broken)?;
         let answer = answer.ok_or_else(|| LevelError::Connection("it has ended the connection".into()))?;
         let mut reader = Reader::new(&answer);
         match reader.u8().map_err(short)? {

@@ -1,10 +1,8 @@
 //! Frames, and what is in them.
 
-use super::FRAME_BYTES_MAX;
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::monitor::{BlockLook, GrantInfo};
-use std::io::{self, Read, Write};
 use weft_core::Nanos;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::nand::Done;
@@ -52,29 +50,6 @@ pub(super) enum Request {
     },
     /// The grants that there are.
     List,
-}
-
-pub(super) fn send(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
-    let mut frame = Vec::with_capacity(body.len() + 4);
-    frame.put_u32(body.len() as u32);
-    frame.extend_from_slice(body);
-    stream.write_all(&frame)
-}
-
-/// The next frame; `None` when the other side is gone.
-pub(super) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
-    let mut length = [0; 4];
-    match stream.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        other => other?,
-    }
-    let length = u32::from_le_bytes(length) as usize;
-    if length > FRAME_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body)?;
-    Ok(Some(body))
 }
 
 impl Request {
