@@ -1,11 +1,11 @@
 //! The integrity check: every page against its checksum, every edge against its ends, every count against the edges.
 
 use crate::edges::RawEdge;
-use crate::error::{Error, Halt, Result, Step};
-use crate::ids::{InfoForm, NodeId, SnodeId};
-use crate::layout::node::{slot_bytes, slots_of};
+use crate::error::{Error, Result, Step};
+use crate::ids::{EdgeType, InfoForm, NodeId, SnodeId};
+use crate::layout::node::{MOVED, slot_bytes, slots_of};
 use crate::pages::desc::{PageKind, slot_is_set};
-use crate::partition::{Which, find_node, node_header, visit_data};
+use crate::partition::{Which, find_any, find_body, find_node, header_at, node_header, visit_data};
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 
@@ -17,7 +17,9 @@ const PROBLEMS_MAX: usize = 100;
 pub struct CheckReport {
     /// Nodes there are, roots included.
     pub nodes: u64,
-    /// Edges there are.
+    /// Of these, nodes that have outgrown their room and have their data elsewhere.
+    pub moved: u64,
+    /// Edges there are, permissions included.
     pub edges: u64,
     /// What does not hold, the first hundred.
     pub problems: Vec<String>,
@@ -70,7 +72,9 @@ impl Store {
                 report.problem(format!("node {node}: {kept} in-edges are kept, {} are there", degree.ins));
             }
         }
-        report.nodes = degrees.len() as u64;
+        // A body is no node, and the edge to it no edge.
+        report.nodes = (degrees.len() as u64).saturating_sub(report.moved);
+        report.edges = report.edges.saturating_sub(report.moved);
         Ok(report)
     }
 
@@ -103,9 +107,15 @@ impl Store {
             for node in nodes {
                 degrees.insert(node, Degree::default());
                 self.tolerate(report, || {
-                    self.read(snode, |pages, _| {
-                        let place = find_node(&self.pool.table, node, Which::Committed)?;
-                        let (_, len) = node_header(pages, node, place)?;
+                    self.read(snode, |pages, contents| {
+                        let (place, is_body) = find_any(&self.pool.table, node, Which::Committed)?;
+                        let (len, place) = if is_body {
+                            (node_header(pages, node, place)?.1, place)
+                        } else {
+                            let (_, len, place) =
+                                contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
+                            (len, place)
+                        };
                         visit_data(pages, place, len, |_| {})
                     })
                 })?;
@@ -129,6 +139,9 @@ impl Store {
             for edge in edges.unwrap_or_default() {
                 reached += 1;
                 self.check_edge(source, &edge, report)?;
+                if edge.etype == EdgeType::BODY {
+                    self.check_body(source, edge.to, report)?;
+                }
                 if let Some(degree) = degrees.get_mut(&source) {
                     degree.outs += 1;
                 }
@@ -152,6 +165,20 @@ impl Store {
         Ok(())
     }
 
+    /// Whether what a node leads to as its body is one, and the node says that it has one.
+    fn check_body(&self, node: NodeId, body: NodeId, report: &mut CheckReport) -> Result<()> {
+        report.moved += 1;
+        let has_moved = self.tolerate(report, || {
+            find_body(&self.pool.table, body, Which::Committed)?;
+            let place = find_node(&self.pool.table, node, Which::Committed)?;
+            self.read(node.snode(), |pages, _| Ok(header_at(pages, place)?.1 == MOVED))
+        })?;
+        if has_moved == Some(false) {
+            report.problem(format!("node {node} has a body and data in its place too"));
+        }
+        Ok(())
+    }
+
     /// Whether an edge is found by what identifies it.
     fn check_edge(&self, source: NodeId, edge: &RawEdge, report: &mut CheckReport) -> Result<()> {
         let keyed = self.form_of(edge.etype).is_ok_and(|form| form == InfoForm::Key);
@@ -162,8 +189,11 @@ impl Store {
                 if !keyed || found.is_none() {
                     return Ok(found.is_some());
                 }
-                let place = find_node(&self.pool.table, edge.to, Which::Committed).map_err(Halt::Failed)?;
-                let (_, len) = node_header(pages, edge.to, place)?;
+                let table = &self.pool.table;
+                if edge.to.snode() != source.snode() {
+                    return Ok(false);
+                }
+                let (_, len, place) = contents.open_node(pages, table, edge.to, Which::Committed)?;
                 let mut data = Vec::with_capacity(len);
                 visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
                 let key = data.first_chunk::<2>().map(|len| usize::from(u16::from_le_bytes(*len)));

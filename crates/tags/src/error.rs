@@ -75,6 +75,16 @@ pub enum Error {
         /// The type asked for.
         wanted: u32,
     },
+    /// The node's data has not the size of the type it is read as.
+    #[error("node {node} has {found} bytes, not the {wanted} of the type it is read as")]
+    WrongLength {
+        /// The node.
+        node: NodeId,
+        /// Bytes of its data.
+        found: u64,
+        /// Bytes of the type.
+        wanted: u64,
+    },
     /// A node that still has edges cannot be deleted.
     #[error("node {0} still has edges; delete them first")]
     HasEdges(NodeId),

@@ -93,6 +93,8 @@ pub struct EdgeType(pub u32);
 impl EdgeType {
     /// The type of the edges by which an s-node's permissions are kept: from its root to itself.
     pub(crate) const PERMISSION: EdgeType = EdgeType(u32::MAX);
+    /// The type of the edge from a node that has moved to where its data is.
+    pub(crate) const BODY: EdgeType = EdgeType(u32::MAX - 1);
     /// The first of the types that the store keeps for itself.
     const FIRST_RESERVED: u32 = u32::MAX - 15;
     /// The most types that programs can register.

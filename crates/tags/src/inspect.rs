@@ -5,10 +5,10 @@
 use crate::edges::table::Table;
 use crate::error::{Result, Step};
 use crate::ids::{EdgeType, InfoForm, NodeId, NodeType, SnodeId};
-use crate::layout::node::{slot_bytes, slots_of};
+use crate::layout::node::{is_body_class, slot_bytes, slots_of};
 use crate::pages::access::Pages;
 use crate::pages::desc::{PageKind, slot_is_set};
-use crate::partition::{Contents, Which, find_node, node_header, visit_data};
+use crate::partition::{Contents, Which, visit_data};
 use crate::store::Store;
 use crate::tx::Edge;
 
@@ -64,8 +64,7 @@ impl Store {
     pub fn view(&self, node: NodeId, data_max: usize) -> Result<NodeView> {
         self.place_of(node, Which::Committed)?;
         self.read(node.snode(), |pages, contents| {
-            let place = find_node(&self.pool.table, node, Which::Committed)?;
-            let (kind, len) = node_header(pages, node, place)?;
+            let (kind, len, place) = contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
             let mut data = Vec::with_capacity(len.min(data_max));
             visit_data(pages, place, len.min(data_max), |piece| data.extend_from_slice(piece))?;
             let mut out_edges = 0;
@@ -131,7 +130,7 @@ impl Store {
             let desc = self.pool.table.describe(page);
             let snode = SnodeId(desc.snode);
             match desc.kind {
-                PageKind::Slab => {
+                PageKind::Slab if !is_body_class(desc.class) => {
                     let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
                     for slot in (0..slots_of(bytes)).filter(|slot| slot_is_set(&desc.body, *slot)) {
                         if !each(NodeId::at(snode, page, slot * bytes))? {
@@ -139,7 +138,9 @@ impl Store {
                         }
                     }
                 }
-                PageKind::RunHead if desc.body[1] == 1 && !each(NodeId::at(snode, page, 0))? => return Ok(()),
+                PageKind::RunHead if desc.body[1..3] == [1, 0] && !each(NodeId::at(snode, page, 0))? => {
+                    return Ok(());
+                }
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId
 use crate::layout::node::NODE_HEADER;
 use crate::options::Durability;
 use crate::pages::access::Pages;
-use crate::partition::{Which, begins_with_key, find_node, node_header, visit_data};
+use crate::partition::{Which, begins_with_key, visit_data};
 use crate::store::Store;
 use crate::tx::Transaction;
 use crate::tx::write_set::{EdgeKey, NONE};
@@ -234,8 +234,8 @@ impl<'s> Kv<'s> {
                             if start + len <= PAGE_BYTES {
                                 each(at, raw.get(start + skip..start + len));
                             } else {
-                                let place = find_node(table, node, Which::Committed)?;
-                                let (_, len) = node_header(pages, node, place)?;
+                                let (_, len, place) =
+                                    contents.open_node(pages, table, node, Which::Committed)?;
                                 spilt.clear();
                                 visit_data(pages, place, len, |piece| spilt.extend_from_slice(piece))?;
                                 each(at, spilt.get(skip..));

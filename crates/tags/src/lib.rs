@@ -35,6 +35,7 @@ mod space;
 mod store;
 mod sys;
 mod tx;
+mod typed;
 
 pub use btree::{BTree, BTreeForm, BTreeReport, Direction, Pair, Range};
 pub use check::CheckReport;

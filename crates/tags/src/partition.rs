@@ -7,8 +7,8 @@ use crate::edges::table::{NewPages, Place, Position, Table};
 use crate::edges::{COUNTS, EdgeTable};
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, NodeId, PAGE_BYTES, SnodeId};
-use crate::layout::node::{CLASSES, NODE_HEADER, read_header, slot_bytes, slots_of};
+use crate::ids::{DATA_PAGES_MAX, EdgeType, NodeId, PAGE_BYTES, SnodeId};
+use crate::layout::node::{CLASSES, MOVED, NODE_HEADER, is_body_class, read_header, slot_bytes, slots_of};
 use crate::pages::access::{PageWriter, Pages, Token};
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::numbers::PageNumbers;
@@ -98,6 +98,68 @@ impl Contents {
     }
 }
 
+/// The edges that a node has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    Nothing,
+    /// Only the one to its body, which goes with it.
+    Body(NodeId),
+    Edges,
+}
+
+impl Contents {
+    /// The edges out of a node, in short. A bundle goes with its last edge, so its cell is an edge too; the edge to a
+    /// body is never in one, since only the type with the most edges becomes one.
+    pub(crate) fn left_of(&self, pages: &impl Pages, node: NodeId) -> Step<Left> {
+        let mut left = Left::Nothing;
+        self.edges.main.find(pages, node.0, |_, cell| {
+            let is_body = cell[1] == u64::from(EdgeType::BODY.0);
+            left = if is_body { Left::Body(NodeId(cell[3])) } else { Left::Edges };
+            Ok((!is_body).then_some(()))
+        })?;
+        Ok(left)
+    }
+
+    /// How many edges of programs go out from a node.
+    pub(crate) fn out_edges(&self, pages: &impl Pages, node: NodeId) -> Step<i64> {
+        let edges = self.edges.all_of(pages, node)?;
+        Ok(edges.iter().filter(|edge| !edge.etype.is_reserved()).count() as i64)
+    }
+
+    /// The committed body of a node that has moved.
+    pub(crate) fn body_of(&self, pages: &impl Pages, node: NodeId) -> Step<NodeId> {
+        let found = self.edges.find(pages, node, EdgeType::BODY, 0, |_| Ok(true))?;
+        let lost =
+            || Halt::Failed(Error::damaged(format!("node {node} has moved, and nothing says where to")));
+        found.map(|(_, body)| body).ok_or_else(lost)
+    }
+
+    /// A committed node's type, the length of its data, and where they are.
+    pub(crate) fn open_node(
+        &self,
+        pages: &impl Pages,
+        table: &PageTable,
+        node: NodeId,
+        which: Which,
+    ) -> Step<(u32, usize, NodePlace)> {
+        let place = find_node(table, node, which)?;
+        let (kind, len) = header_at(pages, place)?;
+        if len != MOVED {
+            let (kind, len) = node_header(pages, node, place)?;
+            return Ok((kind, len, place));
+        }
+        let body = self.body_of(pages, node)?;
+        let place = find_body(table, body, which)?;
+        let (found, len) = node_header(pages, body, place)?;
+        if found != kind {
+            return Err(
+                Error::damaged(format!("node {node} has type {kind:#x} and a body of {found:#x}")).into()
+            );
+        }
+        Ok((kind, len, place))
+    }
+}
+
 /// Where a node is and how much room it has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodePlace {
@@ -119,6 +181,22 @@ pub(crate) enum Which {
 
 /// Finds a node by its id; a number that is no node's is refused.
 pub(crate) fn find_node(table: &PageTable, node: NodeId, which: Which) -> Result<NodePlace> {
+    match find_any(table, node, which)? {
+        (place, false) => Ok(place),
+        (_, true) => Err(Error::NoSuchNode(node)),
+    }
+}
+
+/// Finds a body.
+pub(crate) fn find_body(table: &PageTable, body: NodeId, which: Which) -> Result<NodePlace> {
+    match find_any(table, body, which)? {
+        (place, true) => Ok(place),
+        (_, false) => Err(Error::damaged(format!("a node has moved to {body}, which is not a body"))),
+    }
+}
+
+/// Finds a node or a body; whether it is a body.
+pub(crate) fn find_any(table: &PageTable, node: NodeId, which: Which) -> Result<(NodePlace, bool)> {
     let absent = || Error::NoSuchNode(node);
     let page = node.page().ok_or_else(absent)?;
     let offset = node.offset();
@@ -134,18 +212,24 @@ pub(crate) fn find_node(table: &PageTable, node: NodeId, which: Which) -> Result
             if !offset.is_multiple_of(bytes) || slot >= slots_of(bytes) || !slot_is_set(slots, slot) {
                 return Err(absent());
             }
-            Ok(NodePlace { page, offset, room: bytes, slot: Some(slot) })
+            Ok((NodePlace { page, offset, room: bytes, slot: Some(slot) }, is_body_class(desc.class)))
         }
         PageKind::RunHead if offset == 0 && (which == Which::Reserved || desc.body[1] == 1) => {
-            Ok(NodePlace { page, offset, room: desc.body[0] as usize * PAGE_BYTES, slot: None })
+            let place = NodePlace { page, offset, room: desc.body[0] as usize * PAGE_BYTES, slot: None };
+            Ok((place, desc.body[2] == 1))
         }
         _ => Err(absent()),
     }
 }
 
-/// The type of a node and the length of its data.
+/// The header at a place: a type and a length, or [`MOVED`].
+pub(crate) fn header_at(pages: &impl Pages, place: NodePlace) -> Step<(u32, usize)> {
+    Ok(read_header(&pages.bytes(place.page)?[place.offset..]))
+}
+
+/// The type of a node that has not moved, or of a body, and the length of its data.
 pub(crate) fn node_header(pages: &impl Pages, node: NodeId, place: NodePlace) -> Step<(u32, usize)> {
-    let (kind, len) = read_header(&pages.bytes(place.page)?[place.offset..]);
+    let (kind, len) = header_at(pages, place)?;
     if len + NODE_HEADER > place.room {
         return Err(Halt::Failed(Error::damaged(format!(
             "node {node}: a length of {len} bytes in {}",
@@ -179,7 +263,7 @@ pub(crate) fn visit_data<'p>(
 }
 
 /// Whether a node's data begins with the length of `key` and `key`. The node is the destination of an edge, so it
-/// exists.
+/// exists. One that has moved keeps the bytes that it was made with in its place, and a key never changes.
 #[inline]
 pub(crate) fn begins_with_key(pages: &impl Pages, table: &PageTable, node: NodeId, key: &[u8]) -> Step<bool> {
     let Some(page) = node.page() else { return Ok(false) };
@@ -191,7 +275,10 @@ pub(crate) fn begins_with_key(pages: &impl Pages, table: &PageTable, node: NodeI
         return Ok(len >= wanted && data[..2] == (key.len() as u16).to_le_bytes() && data[2..] == *key);
     }
     let place = find_node(table, node, Which::Reserved)?;
-    let (_, len) = node_header(pages, node, place)?;
+    let len = match header_at(pages, place)? {
+        (_, MOVED) => place.room - NODE_HEADER,
+        _ => node_header(pages, node, place)?.1,
+    };
     if len < wanted {
         return Ok(false);
     }

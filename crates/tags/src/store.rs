@@ -17,7 +17,7 @@ use crate::page_store::PageStore;
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
-use crate::partition::{Contents, NodePlace, Partition, Which, find_node, node_header, visit_data};
+use crate::partition::{Contents, NodePlace, Partition, Which, find_node, visit_data};
 use crate::snodes::access::{Credentials, Permission, Principal, edge_of, grant_of};
 use crate::snodes::registry::{Registry, Share};
 use crate::snodes::tags::SnodeTags;
@@ -263,9 +263,8 @@ impl Store {
     }
 
     pub(crate) fn read_committed(&self, node: NodeId, kind: NodeType, which: Which) -> Result<Vec<u8>> {
-        self.read(node.snode(), |pages, _| {
-            let place = find_node(&self.pool.table, node, which)?;
-            let (found, len) = node_header(pages, node, place)?;
+        self.read(node.snode(), |pages, contents| {
+            let (found, len, place) = contents.open_node(pages, &self.pool.table, node, which)?;
             if found != kind.0 {
                 return Err(Error::wrong_type(node, found, kind).into());
             }

@@ -148,14 +148,24 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
                 return;
             }
             assert_eq!(tx.read_node(node, kind).unwrap(), data);
-            if data.len() > 40 {
-                let len = rng.random_range(20..data.len());
-                let mut new = data[..len].to_vec();
-                let from = if kind == KEYED { 12 } else { 0 };
+            let from = if kind == KEYED { 2 + usize::from(data[0]) } else { 0 };
+            let len = from
+                + match rng.random_range(0..10) {
+                    0..=3 => rng.random_range(0..=data.len() - from),
+                    4..=6 => rng.random_range(0..300),
+                    7..=8 => rng.random_range(0..3_000),
+                    _ => rng.random_range(3_000..30_000),
+                };
+            let mut new = data.clone();
+            new.resize(len, 0);
+            if rng.random_bool(0.2) {
+                tx.resize_node(node, kind, len).unwrap();
+            } else {
                 rng.fill(&mut new[from..]);
                 tx.update_node(node, kind, &new).unwrap();
-                oracle.nodes.insert(node, (kind, new));
             }
+            assert_eq!(tx.read_node(node, kind).unwrap(), new);
+            oracle.nodes.insert(node, (kind, new));
         }
         93..=96 => {
             let edges = tx.edges(node).unwrap();

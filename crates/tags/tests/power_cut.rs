@@ -129,8 +129,10 @@ fn work(medium: &Arc<PowerCutStore>, seed: u64, log: &mut Log) -> Result<(), Err
                 }
                 7..=9 => {
                     if let Some(node) = any {
+                        // Shorter, or of any length.
                         let len = rng.random_range(0..=now.nodes[&node].len());
-                        let data = vec![rng.random(); len];
+                        let data =
+                            if rng.random_bool(0.5) { vec![rng.random(); len] } else { data(&mut rng) };
                         tx.update_node(node, PLAIN, &data)?;
                         now.nodes.insert(node, data);
                     }

@@ -119,13 +119,19 @@ fn a_transaction_of_about_the_journals_size_commits_or_is_refused() {
     let etype = store.edge_type("n", InfoForm::Number).unwrap();
     let root = store.root(SnodeId::FIRST).unwrap();
     let mut tx = store.begin();
-    let node = tx.create_node(SnodeId::FIRST, PLAIN, &vec![0; 300_000]).unwrap();
-    tx.create_edge(root, etype, Info::Number(0), node).unwrap();
+    // A node alone that were too much for the journal would be written elsewhere, past it.
+    let nodes = [0, 1, 2, 3, 4].map(|number| {
+        let node = tx.create_node(SnodeId::FIRST, PLAIN, &vec![0; 60_000]).unwrap();
+        tx.create_edge(root, etype, Info::Number(number), node).unwrap();
+        node
+    });
     tx.commit().unwrap();
     let (mut committed, mut refused) = (0, 0);
     for len in (245_000..262_000).step_by(500) {
         let mut tx = store.begin();
-        tx.update_node(node, PLAIN, &vec![len as u8; len]).unwrap();
+        for node in nodes {
+            tx.update_node(node, PLAIN, &vec![len as u8; len / nodes.len()]).unwrap();
+        }
         match tx.commit() {
             Ok(_) => committed += 1,
             Err(Error::TooLarge { .. }) => refused += 1,

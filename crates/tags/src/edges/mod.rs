@@ -188,11 +188,6 @@ impl EdgeTable {
         Ok(types)
     }
 
-    /// Whether any edge goes out from a node. A bundle goes with its last edge, so its cell is an edge too.
-    pub(crate) fn has_any(&self, pages: &impl Pages, source: NodeId) -> Step<bool> {
-        Ok(self.main.find(pages, source.0, |_, _| Ok(Some(())))?.is_some())
-    }
-
     /// All edges out of a node, in no order.
     pub(crate) fn all_of(&self, pages: &impl Pages, source: NodeId) -> Step<Vec<RawEdge>> {
         let mut edges = Vec::new();

@@ -5,12 +5,18 @@
 //! run:        | header data ........ | data ... |     pages of its own
 //! header:     | type u32 | length u32 |
 //! ```
+//!
+//! A node that has outgrown its room keeps its place, which is its id, and only the header counts there: its length is
+//! [`MOVED`], and an edge of the store's own leads to its *body*, which has the data. Bodies lie in slabs and runs of
+//! their own, so that no id of a body passes for that of a node.
 
 use crate::ids::PAGE_BYTES;
 
 /// Bytes of a node's header.
 pub(crate) const NODE_HEADER: usize = 8;
 
+/// The length in the header of a node whose data is in a body.
+pub(crate) const MOVED: usize = 1 << 31;
 /// The most bytes of a node's data.
 pub const NODE_BYTES_MAX: usize = 64 << 20;
 
@@ -21,20 +27,32 @@ const SLOT_BYTES: [u16; 28] = [
     816, 1024, 1360, 2048, 4096,
 ];
 
-/// Number of classes.
-pub(crate) const CLASSES: usize = SLOT_BYTES.len();
+/// Number of classes: those of nodes, then those of bodies, of the same sizes.
+pub(crate) const CLASSES: usize = 2 * SLOT_BYTES.len();
+const FIRST_BODY: u8 = SLOT_BYTES.len() as u8;
 
 /// The class of nodes with `len` bytes of data; `None` for those that have pages of their own.
 #[inline]
 pub(crate) fn class_of(len: usize) -> Option<u8> {
     let wanted = len + NODE_HEADER;
     let class = SLOT_BYTES.partition_point(|bytes| usize::from(*bytes) < wanted);
-    (class < CLASSES).then_some(class as u8)
+    (class < SLOT_BYTES.len()).then_some(class as u8)
+}
+
+/// The class of bodies with `len` bytes of data, likewise.
+pub(crate) fn body_class_of(len: usize) -> Option<u8> {
+    class_of(len).map(|class| class + FIRST_BODY)
+}
+
+/// Whether a class is one of bodies.
+pub(crate) fn is_body_class(class: u8) -> bool {
+    class >= FIRST_BODY
 }
 
 /// Bytes of a slot of `class`; `None` for a class that is not one.
 #[inline]
 pub(crate) fn slot_bytes(class: u8) -> Option<usize> {
+    let class = if is_body_class(class) { class - FIRST_BODY } else { class };
     SLOT_BYTES.get(usize::from(class)).map(|bytes| usize::from(*bytes))
 }
 
@@ -72,12 +90,17 @@ mod tests {
         for len in 0..PAGE_BYTES {
             match class_of(len) {
                 Some(class) => {
+                    let body = body_class_of(len).unwrap();
+                    assert!(is_body_class(body) && !is_body_class(class));
+                    assert_eq!(slot_bytes(body), slot_bytes(class));
                     assert!(slot_bytes(class).unwrap() >= len + NODE_HEADER);
                     assert!(class == 0 || slot_bytes(class - 1).unwrap() < len + NODE_HEADER);
                 }
                 None => assert!(len + NODE_HEADER > PAGE_BYTES),
             }
         }
+        assert_eq!(slot_bytes(CLASSES as u8), None);
+        const { assert!(NODE_BYTES_MAX < MOVED) };
         assert!(SLOT_BYTES.iter().all(|bytes| bytes % 8 == 0 && slots_of(usize::from(*bytes)) <= 256));
         assert_eq!((run_pages(4088), run_pages(4089)), (1, 2));
     }

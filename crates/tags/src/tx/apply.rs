@@ -6,7 +6,7 @@ use crate::ids::{InfoForm, NodeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
 use crate::pages::desc::{PageKind, clear_slot};
-use crate::partition::{Contents, Partition, TableNumbers, Which, find_node, run_of};
+use crate::partition::{Contents, Partition, TableNumbers, Which, find_any, run_of};
 use crate::slab::Slab;
 use crate::store::Store;
 use crate::tx::write_set::NONE;
@@ -73,9 +73,9 @@ fn drop_page(store: &Store, page: u32) {
     store.space.lock().release(block, 1);
 }
 
-/// Takes a committed node out of its page. The caller holds the partition and no access to pages.
+/// Takes a committed node or body out of its page. The caller holds the partition and no access to pages.
 pub(crate) fn free_node(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
-    let place = find_node(&store.pool.table, node, Which::Committed)
+    let (place, _) = find_any(&store.pool.table, node, Which::Committed)
         .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
     store.leaves.lock().touch(place.page);
     partition.contents.nodes = partition.contents.nodes.saturating_sub(1);
@@ -104,9 +104,9 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
     Ok(())
 }
 
-/// Takes back the room of a node that was made and never committed.
+/// Takes back the room of a node or body that was made and never committed.
 pub(crate) fn take_back(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
-    let place = find_node(&store.pool.table, node, Which::Reserved)?;
+    let (place, _) = find_any(&store.pool.table, node, Which::Reserved)?;
     release(store, partition, node, place.page, place.slot)
 }
 
@@ -141,7 +141,7 @@ fn release(
     Ok(())
 }
 
-/// Writes `bytes` over a committed node, from `skip` bytes behind the beginning of its header on.
+/// Writes `bytes` over a committed node or body, from `skip` bytes behind the beginning of its header on.
 pub(crate) fn overwrite(
     store: &Store,
     partition: &mut Partition,
@@ -149,7 +149,7 @@ pub(crate) fn overwrite(
     skip: usize,
     bytes: &[u8],
 ) -> Result<()> {
-    let place = find_node(&store.pool.table, node, Which::Committed)
+    let (place, _) = find_any(&store.pool.table, node, Which::Committed)
         .map_err(|_| Error::damaged(format!("node {node} is to be changed and is not there")))?;
     if skip + bytes.len() > place.room {
         return Err(Error::damaged(format!("node {node}: {} bytes do not fit", skip + bytes.len())));

@@ -6,17 +6,17 @@
 //!    a record that survives a power cut without its pages does not count.
 
 use super::Transaction;
-use super::apply::{drop_table_pages, free_node, step_edge, take_back};
-use super::write_set::Change;
+use super::apply::{drop_table_pages, free_node, set_edge, step_edge, take_back};
+use super::write_set::{Change, NONE};
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
-use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::RecordWriter;
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
-use crate::partition::{Partition, TableNumbers};
+use crate::partition::{Left, Partition, TableNumbers};
 use crate::space::Run;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
@@ -55,6 +55,7 @@ struct Written {
 impl Transaction<'_> {
     pub(super) fn commit_changes(&mut self) -> Result<u64> {
         let store = self.store;
+        self.give_up_bodies_of_garbage()?;
         let nodes = self.sort_nodes();
         let bytes = self.record_bound(&nodes);
         if bytes > store.journal.capacity() {
@@ -328,8 +329,11 @@ impl Transaction<'_> {
             let count = before.checked_add_signed(touched.ins).ok_or_else(|| {
                 Error::damaged(format!("node {node}: {} in-edges and {before} known", -touched.ins))
             })?;
-            let ends = count == 0
-                && !store.write(partition, |pages, contents| contents.edges.has_any(pages, *node))?;
+            let left = match count {
+                0 => store.write(partition, |pages, contents| contents.left_of(pages, *node))?,
+                _ => Left::Edges,
+            };
+            let ends = left != Left::Edges;
             // What is kept of a count goes with the node: an id that is given out again begins with one in-edge.
             let kept = if ends { 1 } else { count };
             let stored = if touched.created { 1 } else { before };
@@ -338,6 +342,12 @@ impl Transaction<'_> {
                     contents.set_count(pages, &mut numbers, *node, kept)
                 })?;
                 record.count(*node, kept);
+            }
+            if let Left::Body(body) = left {
+                let edge = RawEdge { etype: EdgeType::BODY, key: 0, to: NONE };
+                set_edge(store, partition, *node, InfoForm::Number, edge, body)?;
+                record.edge(*node, EdgeType::BODY, false, 0, body, NONE);
+                gone.push(body);
             }
             if ends {
                 gone.push(*node);

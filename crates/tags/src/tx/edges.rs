@@ -5,7 +5,7 @@ use super::{Edge, Transaction};
 use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
-use crate::partition::{Which, begins_with_key, node_header};
+use crate::partition::{Which, begins_with_key, header_at};
 use crate::snodes::access::Permission;
 use crate::store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -210,7 +210,7 @@ impl Transaction<'_> {
             return Err(Error::OtherSnode(to));
         }
         let holds = self.store.read(to.snode(), |pages, _| {
-            let (kind, _) = node_header(pages, to, place)?;
+            let (kind, _) = header_at(pages, place)?;
             Ok(crate::NodeType(kind).is_keyed() && begins_with_key(pages, &self.store.pool.table, to, key)?)
         })?;
         if holds { Ok(()) } else { Err(Error::KeyNotInNode(to)) }

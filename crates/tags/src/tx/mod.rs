@@ -6,6 +6,7 @@
 
 mod access;
 pub(crate) mod apply;
+mod bodies;
 mod commit;
 mod edges;
 pub(crate) mod locks;
@@ -15,10 +16,10 @@ pub(crate) mod write_set;
 
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES, SnodeId};
-use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, class_of, run_pages, write_header};
+use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, body_class_of, class_of, run_pages, write_header};
 use crate::options::Durability;
 use crate::pages::desc::{Desc, PageKind};
-use crate::partition::{NodePlace, Which, find_node, node_header};
+use crate::partition::{NodePlace, Which, find_node, header_at};
 use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
@@ -45,6 +46,14 @@ pub struct Transaction<'s> {
     /// When it began, so that ids of s-nodes rest while it may know them.
     era: u64,
     ended: bool,
+}
+
+/// What room is taken for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Node,
+    /// The data of a node that has outgrown its place.
+    Body,
 }
 
 /// A place in a transaction to come back to.
@@ -131,15 +140,16 @@ impl<'s> Transaction<'s> {
         pieces: &[&[u8]],
     ) -> Result<NodeId> {
         self.enter(snode, Permission::Write)?;
-        self.make_node(snode, kind, pieces)
+        self.make_node(snode, kind, pieces, Use::Node)
     }
 
-    /// Makes a node in an s-node whose lock is held.
-    fn make_node(&mut self, snode: SnodeId, kind: NodeType, pieces: &[&[u8]]) -> Result<NodeId> {
+    /// Makes a node or a body in an s-node whose lock is held.
+    fn make_node(&mut self, snode: SnodeId, kind: NodeType, pieces: &[&[u8]], of: Use) -> Result<NodeId> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
-        let node = match class_of(len) {
+        let class = if of == Use::Node { class_of(len) } else { body_class_of(len) };
+        let node = match class {
             Some(class) => self.create_small(snode, kind, class, len, pieces),
-            None => self.create_large(snode, kind, len, pieces),
+            None => self.create_large(snode, kind, len, pieces, of),
         }?;
         self.set.create(node);
         Ok(node)
@@ -180,6 +190,7 @@ impl<'s> Transaction<'s> {
         kind: NodeType,
         len: usize,
         pieces: &[&[u8]],
+        of: Use,
     ) -> Result<NodeId> {
         if len > NODE_BYTES_MAX {
             return Err(Error::TooLarge { what: "a node", bytes: len as u64, max: NODE_BYTES_MAX as u64 });
@@ -214,7 +225,7 @@ impl<'s> Transaction<'s> {
                 (head + done..).zip((run.block..).zip(bytes.chunks_exact(PAGE_BYTES)))
             {
                 let (kind, body) = if page == head {
-                    (PageKind::RunHead, [u64::from(pages), 0, 0, 0])
+                    (PageKind::RunHead, [u64::from(pages), 0, u64::from(of == Use::Body), 0])
                 } else {
                     (PageKind::RunTail, [u64::from(page - head), 0, 0, 0])
                 };
@@ -260,43 +271,6 @@ impl<'s> Transaction<'s> {
         self.data_of(node, kind)
     }
 
-    /// The data of a node whose s-node is held.
-    fn data_of(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        if let Some(bytes) = self.set.updates.get(&node) {
-            let found = crate::layout::node::read_header(bytes).0;
-            if found != kind.0 {
-                return Err(Error::wrong_type(node, found, kind));
-            }
-            return Ok(bytes[NODE_HEADER..].to_vec());
-        }
-        self.store.read_committed(node, kind, self.which(node))
-    }
-
-    /// Gives a node new data. It has to fit the room that the node was made with; a destination of edges by key keeps
-    /// its key.
-    ///
-    /// # Errors
-    /// As [`Transaction::read_node`]; [`Error::TooLarge`], [`Error::RootType`].
-    pub fn update_node(&mut self, node: NodeId, kind: NodeType, data: &[u8]) -> Result<()> {
-        if kind == NodeType::ROOT {
-            return Err(Error::RootType);
-        }
-        let place = self.place(node, Permission::Write)?;
-        let before = self.data_of(node, kind)?;
-        if data.len() + NODE_HEADER > place.room {
-            let (bytes, max) = (data.len() as u64, (place.room - NODE_HEADER) as u64);
-            return Err(Error::TooLarge { what: "new data of a node", bytes, max });
-        }
-        if kind.is_keyed() && key_of(&before) != key_of(data) {
-            return Err(Error::KeyNotInNode(node));
-        }
-        let mut bytes = vec![0; NODE_HEADER];
-        write_header(&mut bytes, kind.0, data.len());
-        bytes.extend_from_slice(data);
-        self.set.update(node, bytes.into_boxed_slice());
-        Ok(())
-    }
-
     /// Deletes a node, which has no edges any more. A node that loses its last edge goes with the commit anyway; this
     /// says at once whether it has.
     ///
@@ -307,10 +281,10 @@ impl<'s> Transaction<'s> {
         let store = self.store;
         let touched = self.set.touched(node);
         let (found, ins, outs) = store.read(node.snode(), |pages, contents| {
-            let found = node_header(pages, node, place)?.0;
+            let found = header_at(pages, place)?.0;
             let ins = if touched.created { 0 } else { contents.count_of(pages, node)? };
-            let outs = if touched.created { 0 } else { contents.edges.all_of(pages, node)?.len() };
-            Ok((found, ins as i64, outs as i64))
+            let outs = if touched.created { 0 } else { contents.out_edges(pages, node)? };
+            Ok((found, ins as i64, outs))
         })?;
         if found != kind.0 {
             return Err(Error::wrong_type(node, found, kind));
@@ -413,12 +387,6 @@ impl Drop for Transaction<'_> {
         self.release();
         self.store.snodes.leave(self.era);
     }
-}
-
-/// The key that data begins with, and its length before it.
-fn key_of(data: &[u8]) -> Option<&[u8]> {
-    let len = data.first_chunk::<2>()?;
-    data.get(..2 + usize::from(u16::from_le_bytes(*len)))
 }
 
 fn fill(out: &mut [u8], kind: NodeType, len: usize, pieces: &[&[u8]]) {

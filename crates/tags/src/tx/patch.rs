@@ -7,9 +7,9 @@
 use super::{Transaction, apply};
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, NodeType, PAGE_BYTES};
-use crate::layout::node::{NODE_HEADER, read_header};
+use crate::layout::node::{MOVED, NODE_HEADER, read_header};
 use crate::pages::access::Pages;
-use crate::partition::{Which, find_node, node_header};
+use crate::partition::{Which, find_node, header_at, node_header};
 use crate::snodes::access::Permission;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
@@ -74,8 +74,14 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::read_node`].
     pub(crate) fn patch_node(&mut self, node: NodeId, kind: NodeType, patches: &[Patch<'_>]) -> Result<()> {
-        self.private_copy(node, kind)?;
         let strange = || Error::damaged(format!("node {node}: a change does not fit its data"));
+        if !self.private_copy(node, kind)? {
+            let mut data = self.read_node(node, kind)?;
+            if !patches.iter().all(|patch| patch.apply(&mut data)) {
+                return Err(strange());
+            }
+            return self.update_node(node, kind, &data);
+        }
         self.set.patch(node, |bytes, mut log| {
             for patch in patches {
                 if !patch.apply(&mut bytes[NODE_HEADER..]) {
@@ -89,30 +95,33 @@ impl Transaction<'_> {
         })
     }
 
-    /// Gives the transaction a copy of a node that it may change.
-    fn private_copy(&mut self, node: NodeId, kind: NodeType) -> Result<()> {
+    /// Gives the transaction a copy of a node that it may change; `false` for a node that has moved.
+    fn private_copy(&mut self, node: NodeId, kind: NodeType) -> Result<bool> {
+        if self.set.moved.get(&node).is_some_and(Option::is_some) {
+            return Ok(false);
+        }
         if let Some(bytes) = self.set.updates.get(&node) {
             let found = read_header(bytes).0;
-            return if found == kind.0 { Ok(()) } else { Err(Error::wrong_type(node, found, kind)) };
+            return if found == kind.0 { Ok(true) } else { Err(Error::wrong_type(node, found, kind)) };
         }
         let place = self.place(node, Permission::Write)?;
         let bytes = self.store.read(node.snode(), |pages, _| {
+            if header_at(pages, place)?.1 == MOVED {
+                return Ok(None);
+            }
             let (found, len) = node_header(pages, node, place)?;
             if found != kind.0 {
                 return Err(Error::wrong_type(node, found, kind).into());
             }
             let end = place.offset + NODE_HEADER + len;
             let bytes = pages.bytes(place.page)?.get(place.offset..end);
-            Ok(bytes
-                .ok_or(Error::TooLarge {
-                    what: "a node to be changed in part",
-                    bytes: len as u64,
-                    max: (PAGE_BYTES - NODE_HEADER) as u64,
-                })?
-                .into())
+            let (bytes_of_it, max) = (len as u64, (PAGE_BYTES - NODE_HEADER) as u64);
+            let what = "a node to be changed in part";
+            Ok(Some(bytes.ok_or(Error::TooLarge { what, bytes: bytes_of_it, max })?.into()))
         })?;
+        let Some(bytes) = bytes else { return Ok(false) };
         self.set.begin_patches(node, bytes);
-        Ok(())
+        Ok(true)
     }
 }
 

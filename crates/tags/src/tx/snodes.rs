@@ -2,7 +2,7 @@
 
 use super::apply;
 use super::write_set::NONE;
-use super::{Transaction, Which};
+use super::{Transaction, Use, Which};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
 use crate::journal::record::RecordWriter;
@@ -32,7 +32,7 @@ impl Transaction<'_> {
         // Nobody else can find it, so this does not wait.
         store.locks.take(self.id, snode)?;
         self.held.push(snode);
-        let root = match self.make_node(snode, NodeType::ROOT, &[&tags.encode()]) {
+        let root = match self.make_node(snode, NodeType::ROOT, &[&tags.encode()], Use::Node) {
             Ok(root) => root,
             Err(error) => {
                 self.take_back_snode(snode)?;
@@ -178,15 +178,21 @@ impl Transaction<'_> {
             return Ok(false);
         }
         let mut nodes = store.partition(snode)?.read().contents.nodes;
-        for (node, touched) in self.set.nodes.iter().filter(|(node, _)| node.snode() == snode) {
-            if touched.created {
-                nodes += u64::from(touched.ins + touched.outs > 0);
-                continue;
+        let of_it = self.set.nodes.iter().filter(|(node, _)| node.snode() == snode);
+        let touched: Vec<_> = of_it.map(|(node, touched)| (*node, *touched)).collect();
+        for (node, touched) in touched {
+            let (ins, outs) = if touched.created {
+                nodes += 1;
+                (0, 0)
+            } else {
+                store.read(snode, |pages, contents| {
+                    Ok((contents.count_of(pages, node)? as i64, contents.out_edges(pages, node)?))
+                })?
+            };
+            if ins + touched.ins + outs + touched.outs == 0 {
+                // Its body goes with it.
+                nodes -= 1 + u64::from(self.body_of(node)?.is_some());
             }
-            let (ins, outs) = store.read(snode, |pages, contents| {
-                Ok((contents.count_of(pages, *node)?, contents.edges.all_of(pages, *node)?.len()))
-            })?;
-            nodes -= u64::from(ins as i64 + touched.ins + outs as i64 + touched.outs == 0);
         }
         Ok(nodes == 1)
     }

@@ -46,6 +46,7 @@ enum Undo {
     Created(NodeId),
     Touched(NodeId, Touched),
     Updated(NodeId, Option<Before>),
+    Moved(NodeId, Option<Option<NodeId>>),
     SnodeMade,
     SnodeDropped,
 }
@@ -67,13 +68,15 @@ pub(crate) struct WriteSet {
     infos: Vec<u8>,
     pub(crate) nodes: FxHashMap<NodeId, Touched>,
     pub(crate) created: Vec<NodeId>,
-    /// New data of committed nodes, header included.
+    /// New data of nodes and bodies, header included; for a node that moves, its header.
     pub(crate) updates: FxHashMap<NodeId, Box<[u8]>>,
+    /// Where the data of nodes is whose body this transaction has changed: in a body, or in their place.
+    pub(crate) moved: FxHashMap<NodeId, Option<NodeId>>,
     /// S-nodes that are new, with their roots.
     pub(crate) new_snodes: Vec<(SnodeId, NodeId)>,
     /// S-nodes that go with the commit. Nothing of them is touched any more.
     pub(crate) gone_snodes: Vec<SnodeId>,
-    /// For those of them that were changed only in part: how.
+    /// For the nodes of `updates` that were changed only in part: how.
     patches: FxHashMap<NodeId, Vec<u8>>,
     undo: Vec<Undo>,
     savepoints: usize,
@@ -168,7 +171,8 @@ impl WriteSet {
             return;
         }
         let outs = i64::from(new != NONE) - i64::from(before != NONE);
-        if outs != 0 {
+        // The edge to a body does not keep a node.
+        if outs != 0 && edge.etype != EdgeType::BODY {
             self.touch(edge.source, 0, outs);
         }
         if before != NONE {
@@ -219,7 +223,15 @@ impl WriteSet {
         self.nodes.get(&node).copied().unwrap_or_default()
     }
 
-    /// Keeps new data of a committed node.
+    /// Notes where a node's data is.
+    pub(crate) fn move_to(&mut self, node: NodeId, body: Option<NodeId>) {
+        let before = self.moved.insert(node, body);
+        if self.savepoints > 0 {
+            self.undo.push(Undo::Moved(node, before));
+        }
+    }
+
+    /// Keeps new data of a node or body.
     pub(crate) fn update(&mut self, node: NodeId, bytes: Box<[u8]>) {
         let before = self.updates.insert(node, bytes);
         let patches = self.patches.remove(&node);
@@ -297,6 +309,12 @@ impl WriteSet {
                         self.updates.insert(node, bytes);
                         patches.map(|patches| self.patches.insert(node, patches));
                     }
+                }
+                Some(Undo::Moved(node, before)) => {
+                    match before {
+                        Some(body) => self.moved.insert(node, body),
+                        None => self.moved.remove(&node),
+                    };
                 }
                 Some(Undo::SnodeMade) => gone.snodes.extend(self.new_snodes.pop().map(|(snode, _)| snode)),
                 Some(Undo::SnodeDropped) => {
