@@ -15,7 +15,6 @@ use crate::pages::access::Pages;
 use crate::partition::{Which, begins_with_key, visit_data};
 use crate::store::Store;
 use crate::tx::Transaction;
-use crate::tx::write_set::{EdgeKey, NONE};
 
 /// The edge type from a root to the anchors, by name.
 const NAMES: &str = "weft.kv.name";
@@ -132,23 +131,8 @@ impl<'s> Kv<'s> {
     pub fn change_in(&self, tx: &mut Transaction<'_>, changes: &[KvChange<'_>]) -> Result<u64> {
         let keys = changes.iter().map(|change| self.hash(change.key())).collect::<Result<Vec<_>>>()?;
         let before = tx.look_up_keys(self.anchor, self.etype, &keys)?;
-        tx.reserve(changes.len());
-        let mut found = 0;
-        for ((change, (key, bytes)), old) in changes.iter().zip(&keys).zip(before) {
-            let edge = EdgeKey { source: self.anchor, etype: self.etype, key: *key, info: Info::Key(bytes) };
-            let now = tx.known(&edge, old);
-            found += u64::from(now != NONE);
-            match change {
-                KvChange::Put(_, value) => {
-                    let len = (bytes.len() as u16).to_le_bytes();
-                    let node = tx.create_node_of(self.snode, PAIR, &[&len, bytes, value])?;
-                    tx.lead(&edge, old, node);
-                }
-                KvChange::Delete(_) if now != NONE => tx.lead(&edge, old, NONE),
-                KvChange::Delete(_) => {}
-            }
-        }
-        Ok(found)
+        let nodes = tx.create_pairs(self.snode, PAIR, changes)?;
+        Ok(tx.lead_pairs(self.anchor, self.etype, &keys, &before, changes, &nodes))
     }
 
     /// Gives a key the value `new`, or takes it away, if its value is `expected` (`None`: it has none); whether it did.

@@ -7,9 +7,10 @@ use crate::error::{Result, Step};
 use crate::ids::NodeId;
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
-use crate::pages::desc::{Desc, clear_slot, count_slots, first_clear, set_slot};
+use crate::pages::desc::{Desc, clear_slot, count_slots, first_clear, set_slot, slot_is_set};
 use crate::pages::numbers::PageNumbers;
 use parking_lot::Mutex;
+use std::ops::Range;
 
 /// The pages with room of one class.
 #[derive(Default)]
@@ -50,15 +51,34 @@ impl Slab {
         class: u8,
     ) -> Step<NodeId> {
         let bytes = slot_bytes(class).unwrap_or(crate::ids::PAGE_BYTES);
+        let (page, slots) = self.reserve_many(pages, numbers, class, 1)?;
+        Ok(NodeId::at(pages.snode(), page, slots.start * bytes))
+    }
+
+    /// Reserves at least one and up to `wanted` slots of `class` that follow each other in a page, which it returns with
+    /// them. Halts before anything has changed.
+    pub(crate) fn reserve_many(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        numbers: &Mutex<PageNumbers>,
+        class: u8,
+        wanted: usize,
+    ) -> Step<(u32, Range<usize>)> {
+        let bytes = slot_bytes(class).unwrap_or(crate::ids::PAGE_BYTES);
         let snode = pages.snode();
         loop {
             if let Some(page) = self.open {
                 if let Some(desc) = pages.pool().table.desc(page) {
                     let mut desc = desc.lock();
-                    if let Some(slot) = first_clear(&desc.taken, slots_of(bytes)) {
+                    let count = slots_of(bytes);
+                    if let Some(first) = first_clear(&desc.taken, count) {
                         pages.bytes_mut(page)?;
-                        set_slot(&mut desc.taken, slot);
-                        return Ok(NodeId::at(snode, page, slot * bytes));
+                        let mut end = first;
+                        while end < count && end - first < wanted && !slot_is_set(&desc.taken, end) {
+                            set_slot(&mut desc.taken, end);
+                            end += 1;
+                        }
+                        return Ok((page, first..end));
                     }
                 }
                 self.open = None;

@@ -44,6 +44,9 @@ enum Action {
         #[command(flatten)]
         load: Load,
     },
+    /// Touches memory; what `run` starts.
+    #[command(hide = true)]
+    Warm { bytes: usize },
     /// One process of a row; what `run` starts.
     #[command(hide = true)]
     Step {
@@ -77,6 +80,10 @@ struct Load {
     /// Leaves out opening again, comparing and deleting.
     #[arg(long)]
     brief: bool,
+    /// Bytes of memory that are touched and given back before each process starts. In a virtual machine whose host takes
+    /// back what is free, memory is some thirty times slower the first time, and who comes first would pay for it.
+    #[arg(long, default_value_t = 4 << 30)]
+    warm_bytes: usize,
     /// Starts each process in this memory control group (version 1), which bounds the kernel's cache too.
     #[arg(long)]
     cgroup: Option<PathBuf>,
@@ -94,6 +101,7 @@ impl Load {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Action::Run { stores, durability, runs, json, load } => run(&stores, &durability, runs, json, &load),
+        Action::Warm { bytes } => warm(bytes),
         Action::Step { step, store, durability, load } => run_step(step, &store, durability, &load),
     };
     match done {
@@ -157,11 +165,23 @@ fn run_row(store: &str, durability: Durability, load: &Load) -> Result<Row> {
     Ok(row)
 }
 
+fn warm(bytes: usize) -> Result<()> {
+    engines::bound::Region::new(bytes)?.bytes_mut().chunks_mut(4096).for_each(|page| page[0] = 1);
+    Ok(())
+}
+
 fn name_of<V: ValueEnum>(value: V) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 fn start_step(step: Step, store: &str, durability: Durability, load: &Load) -> Result<Vec<(String, Phase)>> {
+    if load.warm_bytes > 0 {
+        let warmed =
+            Command::new(std::env::current_exe()?).args(["warm", &load.warm_bytes.to_string()]).status()?;
+        if !warmed.success() {
+            return Err(format!("warming memory ended with {warmed}").into());
+        }
+    }
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["step", &name_of(step), store, &name_of(durability)]);
     command.arg("--dir").arg(&load.dir);

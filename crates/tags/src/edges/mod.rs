@@ -15,12 +15,12 @@
 
 pub(crate) mod table;
 
-use crate::error::Step;
+use crate::error::{Error, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages};
 use rustc_hash::FxHashMap;
-use table::{NewPages, Place, Position, Table};
+use table::{Full, NewPages, Place, Position, Table};
 
 /// Marks a cell that names a bundle.
 const BUNDLE: u64 = 1 << 32;
@@ -79,28 +79,38 @@ impl EdgeTable {
             .find(pages, source.0, |_, cell| Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(cell[2])))
     }
 
-    /// Asks the processor for the line where an edge's cell is. `last` keeps the bundle from one call to the next.
+    /// Asks the processor for what changes of edges in a bundle need.
+    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = u64>) {
+        let Some(table) = self.bundles.get(&id) else { return };
+        keys.for_each(|key| table.prefetch(pages, key));
+    }
+
+    /// Where the edge of a bundle that leads to `to` is.
     #[inline]
-    pub(crate) fn prefetch(
-        &self,
-        pages: &impl Pages,
-        last: &mut Option<(NodeId, EdgeType, Option<u64>)>,
-        source: NodeId,
-        etype: EdgeType,
+    pub(crate) fn find_in(&self, pages: &impl Pages, id: u64, key: u64, to: NodeId) -> Step<Option<Spot>> {
+        let Some(table) = self.bundles.get(&id) else { return Ok(None) };
+        table.find(pages, key, |place, cell| Ok((cell[1] == to.0).then_some(Spot::Bundle(id, place))))
+    }
+
+    /// Puts an edge that is not there into a bundle.
+    #[inline]
+    pub(crate) fn insert_in(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        id: u64,
         key: u64,
-    ) {
-        let bundle = match last {
-            Some((s, t, bundle)) if (*s, *t) == (source, etype) => *bundle,
-            _ => {
-                let bundle = self.bundle(pages, source, etype).unwrap_or_default();
-                *last = Some((source, etype, bundle));
-                bundle
-            }
+        to: NodeId,
+    ) -> Step<()> {
+        let Some(table) = self.bundles.get_mut(&id) else {
+            return Err(Error::damaged(format!("bundle {id} is not there")).into());
         };
-        let Some(table) = bundle.and_then(|id| self.bundles.get(&id)) else { return };
-        let position = table.position.of(key);
-        if let Some(page) = table.page_of(position) {
-            pages.prefetch(page, Table::<2>::line_of(position));
+        loop {
+            match table.try_insert(pages, [key, to.0])? {
+                None => return Ok(()),
+                Some(Full::Page(page)) => table.split(pages, new, page)?,
+                Some(Full::NoPage) => return table.insert(pages, new, [key, to.0]),
+            }
         }
     }
 
@@ -234,12 +244,8 @@ impl EdgeTable {
         edge: RawEdge,
     ) -> Step<()> {
         loop {
-            let bundle = self.bundle(pages, source, edge.etype)?;
-            if let Some(table) = bundle.and_then(|id| self.bundles.get_mut(&id)) {
-                while let Some(page) = table.is_full(pages, edge.key)? {
-                    table.split(pages, new, page)?;
-                }
-                return table.insert(pages, new, [edge.key, edge.to.0]);
+            if let Some(id) = self.bundle(pages, source, edge.etype)? {
+                return self.insert_in(pages, new, id, edge.key, edge.to);
             }
             match self.main.is_full(pages, source.0)? {
                 None => {

@@ -59,6 +59,15 @@ pub(crate) struct Place {
     index: usize,
 }
 
+/// Why a cell did not go in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Full {
+    /// The table has no page yet.
+    NoPage,
+    /// This page is to be split first.
+    Page(u32),
+}
+
 /// Where new pages of a table come from.
 pub(crate) trait NewPages {
     /// A page number for a table, and the s-node it is for.
@@ -216,6 +225,30 @@ impl<const W: usize> Table<W> {
         Ok((Self::count(pages.words(page)?) >= Self::SPLIT_AT).then_some(page))
     }
 
+    /// Puts a cell in if its page has room, else returns the page, to be split first.
+    #[inline]
+    pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<Option<Full>> {
+        let position = self.position.of(cell[0]);
+        let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
+        let words = pages.words_mut(page)?;
+        if Self::count(words) >= Self::SPLIT_AT {
+            return Ok(Some(Full::Page(page)));
+        }
+        Self::put(words, position, cell);
+        Ok(None)
+    }
+
+    /// Asks the processor for what an insert or a removal of `first` needs: the page's count and the cell's line.
+    #[inline]
+    pub(crate) fn prefetch(&self, pages: &impl Pages, first: u64) {
+        let position = self.position.of(first);
+        if let Some(page) = self.page_of(position)
+            && pages.prefetch(page, Self::line_of(position))
+        {
+            pages.prefetch(page, 0);
+        }
+    }
+
     /// Puts a cell in. The page has room: [`Table::is_full`] said so.
     pub(crate) fn insert(
         &mut self,
@@ -237,6 +270,7 @@ impl<const W: usize> Table<W> {
         Ok(())
     }
 
+    #[inline]
     fn put(words: &mut Words, position: u64, cell: [u64; W]) {
         debug_assert!(cell[W - 1] != 0 && (words[0] as usize) < Self::CELLS);
         let mut index = Self::home(position);

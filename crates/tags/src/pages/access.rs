@@ -12,7 +12,7 @@ use crate::error::{Error, Halt, Step};
 use crate::ids::{PAGE_BYTES, SnodeId};
 use parking_lot::RwLockReadGuard;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Proof of a hold on an s-node's pages. There is one for each s-node of an open store.
 pub(crate) struct Token {
@@ -81,10 +81,8 @@ impl<'g> PageWriter<'g> {
     /// The bytes of a page, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
-        let frame = locate(self.pool, self.snode, page)?;
-        if let Some(hot) = self.pool.table.hot(page) {
-            self.pool.mark_dirty(hot);
-        }
+        let (frame, hot) = locate(self.pool, self.snode, page)?;
+        self.pool.mark_dirty(hot);
         // SAFETY: the page belongs to this s-node, whose token is borrowed alone for 'g, and `self` is borrowed alone;
         // the residency lock keeps the frame.
         Ok(unsafe { &mut *frame })
@@ -116,27 +114,27 @@ impl<'g> PageWriter<'g> {
 }
 
 #[inline]
-fn locate(pool: &Pool, snode: SnodeId, page: u32) -> Step<*mut [u8; PAGE_BYTES]> {
-    let stranger = || Halt::Failed(Error::damaged(format!("page {page} is not of s-node {snode}")));
-    let Some(hot) = pool.table.hot(page) else { return Err(stranger()) };
+fn locate(pool: &Pool, snode: SnodeId, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &AtomicU64)> {
+    let Some(hot) = pool.table.hot(page) else { return Err(stranger(page, snode)) };
     let word = Hot(hot.load(Ordering::Acquire));
     if word.owner() != snode.0 {
-        return Err(stranger());
+        return Err(stranger(page, snode));
     }
     let Some(frame) = word.frame() else { return Err(Halt::Miss(page)) };
     pool.touch(page, hot, word.0);
-    Ok(pool.frames.frame(frame))
+    Ok((pool.frames.frame(frame), hot))
 }
 
+#[cold]
+fn stranger(page: u32, snode: SnodeId) -> Halt {
+    Halt::Failed(Error::damaged(format!("page {page} is not of s-node {snode}")))
+}
+
+#[inline]
 fn prefetch(pool: &Pool, page: u32, offset: usize) -> bool {
     let Some(frame) = pool.table.load(page).frame() else { return false };
     debug_assert!(offset < PAGE_BYTES);
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing; the address lies in a frame.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(pool.frames.frame(frame).cast::<i8>().add(offset));
-    }
+    crate::sys::prefetch(pool.frames.frame(frame).cast::<i8>().wrapping_add(offset));
     true
 }
 
@@ -145,7 +143,7 @@ impl Pages for PageReader<'_> {
     fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
         // SAFETY: the page belongs to this s-node, whose token is borrowed shared for 'g, so nobody writes it; the
         // residency lock keeps the frame.
-        Ok(unsafe { &*locate(self.pool, self.snode, page)? })
+        Ok(unsafe { &*locate(self.pool, self.snode, page)?.0 })
     }
 
     #[inline]
@@ -162,7 +160,7 @@ impl Pages for PageWriter<'_> {
     #[inline]
     fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
         // SAFETY: as in `bytes_mut`, with `self` borrowed shared.
-        Ok(unsafe { &*locate(self.pool, self.snode, page)? })
+        Ok(unsafe { &*locate(self.pool, self.snode, page)?.0 })
     }
 
     #[inline]

@@ -104,6 +104,7 @@ impl Pool {
             let frame = free.unused;
             ((frame as usize) < self.frames.count()).then(|| {
                 free.unused += 1;
+                self.frames.first_use(frame);
                 frame
             })
         })

@@ -101,6 +101,16 @@ impl PageTable {
         self.find(page).map(|(chunk, at)| &chunk.desc[at])
     }
 
+    /// Asks the processor for the descriptor.
+    #[inline]
+    pub(crate) fn prefetch_desc(&self, page: u32) {
+        if let Some(desc) = self.desc(page) {
+            let start = std::ptr::from_ref(desc).cast::<i8>();
+            crate::sys::prefetch(start);
+            crate::sys::prefetch(start.wrapping_add(size_of::<Mutex<Desc>>() - 1));
+        }
+    }
+
     /// A copy of the descriptor; that of a free page for one that never was.
     pub(crate) fn describe(&self, page: u32) -> Desc {
         self.desc(page).map_or_else(Desc::default, |desc| *desc.lock())

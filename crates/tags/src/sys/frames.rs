@@ -3,10 +3,13 @@
 //! A frame is recycled, never given back to the kernel while the store is open: an anonymous page fault costs more than
 //! the read of a page that the kernel has cached.
 
+use super::ahead::Ahead;
 use crate::ids::PAGE_BYTES;
 use std::io;
 use std::ptr::NonNull;
 
+/// Regions of so many bytes are populated ahead.
+const AHEAD_MIN_BYTES: usize = 64 << 20;
 /// Bytes of a huge page.
 const HUGE_BYTES: usize = 2 << 20;
 
@@ -16,6 +19,7 @@ pub(crate) struct Frames {
     map_bytes: usize,
     first: NonNull<u8>,
     count: usize,
+    ahead: Option<Ahead>,
 }
 
 // SAFETY: the region is plain memory; who may touch which frame when is the caller's promise at `frame`.
@@ -51,7 +55,18 @@ impl Frames {
             // SAFETY: advice on memory of our own; a refusal costs speed only.
             unsafe { libc::madvise(first.as_ptr().cast(), count * PAGE_BYTES, libc::MADV_HUGEPAGE) };
         }
-        Ok(Frames { map, map_bytes, first, count })
+        // Small caches are filled before a thread would have begun.
+        let large = count * PAGE_BYTES >= AHEAD_MIN_BYTES;
+        let ahead = large.then(|| Ahead::of(first.as_ptr() as usize, count * PAGE_BYTES).ok()).flatten();
+        Ok(Frames { map, map_bytes, first, count, ahead })
+    }
+
+    /// Notes that a frame is used for the first time, all before it having been.
+    #[inline]
+    pub(crate) fn first_use(&self, index: u32) {
+        if let Some(ahead) = &self.ahead {
+            ahead.used(index as usize * PAGE_BYTES);
+        }
     }
 
     /// Number of frames.
@@ -70,6 +85,7 @@ impl Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
+        self.ahead = None;
         // SAFETY: the mapping was made in `reserve` and nobody can reach a frame without `self`.
         unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_bytes) };
     }

@@ -1,4 +1,18 @@
-//! Memory from the kernel, with a safe face.
+//! Memory from the kernel and hints to the processor, with a safe face.
 
+mod ahead;
 pub(crate) mod aligned;
 pub(crate) mod frames;
+
+/// Asks the processor for the line of an address. Any address will do.
+#[inline]
+pub(crate) fn prefetch(address: *const i8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and never faults.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

@@ -6,10 +6,13 @@ use crate::ids::{InfoForm, NodeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
 use crate::pages::desc::{PageKind, clear_slot};
-use crate::partition::{Contents, Partition, TableNumbers, Which, find_any, run_of};
+use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_of};
 use crate::slab::Slab;
 use crate::store::Store;
 use crate::tx::write_set::NONE;
+
+/// Descriptors that are asked for before the first of them is changed.
+const DESCS_AHEAD: usize = 16;
 
 /// Leads an edge from `old` to `edge.to`; either may be none.
 pub(crate) fn set_edge(
@@ -43,12 +46,39 @@ pub(crate) fn step_edge(
     if old == edge.to {
         return Ok(());
     }
+    let bundle = contents.edges.bundle(pages, source, edge.etype)?;
+    step_edge_in(store, pages, contents, bundle, source, form, edge, old, freed)
+}
+
+/// As [`step_edge`], where the bundle that the edge is in, or is to be in, is known.
+#[inline]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn step_edge_in(
+    store: &Store,
+    pages: &mut PageWriter<'_>,
+    contents: &mut Contents,
+    bundle: Option<u64>,
+    source: NodeId,
+    form: InfoForm,
+    edge: RawEdge,
+    old: NodeId,
+    freed: &mut Vec<u32>,
+) -> Step<()> {
     let mut numbers = TableNumbers(&store.table_numbers);
     if old == NONE {
-        return contents.edges.insert(pages, &mut numbers, source, form, edge);
+        return match bundle {
+            Some(id) => contents.edges.insert_in(pages, &mut numbers, id, edge.key, edge.to),
+            None => contents.edges.insert(pages, &mut numbers, source, form, edge),
+        };
     }
-    let found = contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == old))?;
-    let Some((spot, _)) = found else {
+    let spot = match bundle {
+        Some(id) => contents.edges.find_in(pages, id, edge.key, old)?,
+        None => {
+            let found = contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == old))?;
+            found.map(|(spot, _)| spot)
+        }
+    };
+    let Some(spot) = spot else {
         return Err(Error::damaged(format!("an edge of node {source} to {old} is not in its table")).into());
     };
     if edge.to == NONE {
@@ -73,10 +103,31 @@ fn drop_page(store: &Store, page: u32) {
     store.space.lock().release(block, 1);
 }
 
-/// Takes a committed node or body out of its page. The caller holds the partition and no access to pages.
-pub(crate) fn free_node(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
+/// Takes committed nodes and bodies out of their pages, in the order of their places. The caller holds the partition and no access
+/// to pages.
+pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[NodeId]) -> Result<()> {
+    for (at, node) in nodes.iter().enumerate() {
+        if let Some(page) = nodes.get(at + DESCS_AHEAD).and_then(|node| node.page()) {
+            store.pool.table.prefetch_desc(page);
+        }
+        let place = committed_place(store, *node)?;
+        release(store, partition, *node, place.page, place.slot)?;
+    }
+    partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
+    let mut leaves = store.leaves.lock();
+    nodes.iter().filter_map(|node| node.page()).for_each(|page| leaves.touch(page));
+    Ok(())
+}
+
+fn committed_place(store: &Store, node: NodeId) -> Result<NodePlace> {
     let (place, _) = find_any(&store.pool.table, node, Which::Committed)
         .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
+    Ok(place)
+}
+
+/// Takes a committed node or body out of its page. The caller holds the partition and no access to pages.
+pub(crate) fn free_node(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
+    let place = committed_place(store, node)?;
     store.leaves.lock().touch(place.page);
     partition.contents.nodes = partition.contents.nodes.saturating_sub(1);
     release(store, partition, node, place.page, place.slot)

@@ -6,8 +6,8 @@
 //!    a record that survives a power cut without its pages does not count.
 
 use super::Transaction;
-use super::apply::{drop_table_pages, free_node, set_edge, step_edge, take_back};
-use super::write_set::{Change, NONE};
+use super::apply::{drop_table_pages, free_nodes, set_edge, step_edge_in, take_back};
+use super::write_set::{Change, NONE, Touched};
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
@@ -281,21 +281,40 @@ impl Transaction<'_> {
         let mut freed = Vec::new();
         let mut next = 0;
         store.write(partition, |pages, contents| {
+            // Changes of one source follow each other: its bundle is looked for once.
+            let mut run: Option<((NodeId, EdgeType), Option<u64>)> = None;
+            let mut asked_to = 0;
             while next < changes.len() {
-                if next % PREFETCH_EDGES == 0 {
-                    let ahead = &changes[next..changes.len().min(next + PREFETCH_EDGES)];
-                    let mut last = None;
-                    for change in ahead.iter().filter(|change| change.source.snode() == snode) {
-                        contents.edges.prefetch(pages, &mut last, change.source, change.etype, change.key);
-                    }
-                }
                 let Change { source, etype, keyed, key, old, new, .. } = changes[next];
-                if source.snode() == snode && old != new {
-                    let form = if keyed { InfoForm::Key } else { InfoForm::Number };
-                    let edge = RawEdge { etype, key, to: new };
-                    step_edge(store, pages, contents, source, form, edge, old, &mut freed)?;
-                    record.edge(source, etype, keyed, key, old, new);
+                if source.snode() != snode || old == new {
+                    next += 1;
+                    continue;
                 }
+                let bundle = match run {
+                    Some((of, id)) if of == (source, etype) => id,
+                    _ => {
+                        let id = contents.edges.bundle(pages, source, etype)?;
+                        run = Some(((source, etype), id));
+                        asked_to = next;
+                        id
+                    }
+                };
+                if let Some(id) = bundle.filter(|_| asked_to <= next) {
+                    let ahead = &changes[next..changes.len().min(next + PREFETCH_EDGES)];
+                    asked_to = next + ahead.len();
+                    let alike =
+                        ahead.iter().filter(|change| (change.source, change.etype) == (source, etype));
+                    contents.edges.prefetch_in(pages, id, alike.map(|change| change.key));
+                }
+                let form = if keyed { InfoForm::Key } else { InfoForm::Number };
+                let edge = RawEdge { etype, key, to: new };
+                let gone = freed.len();
+                step_edge_in(store, pages, contents, bundle, source, form, edge, old, &mut freed)?;
+                if bundle.is_none() || freed.len() > gone {
+                    // A bundle may have been made, or this one has gone with its last edge.
+                    run = None;
+                }
+                record.edge(source, etype, keyed, key, old, new);
                 next += 1;
             }
             Ok(())
@@ -312,54 +331,53 @@ impl Transaction<'_> {
         record: &mut RecordWriter,
     ) -> Result<()> {
         let store = self.store;
-        let mut gone = Vec::new();
-        let mut numbers = TableNumbers(&store.table_numbers);
-        for (node, touched) in self.set.nodes.iter().filter(|(node, _)| node.snode() == snode) {
+        let is_plain = |touched: &Touched| {
             let is_garbage = touched.created && touched.ins == 0 && touched.outs == 0;
-            let is_plain =
+            let keeps =
                 if touched.created { touched.ins == 1 } else { touched.ins == 0 && touched.outs >= 0 };
-            if is_garbage || is_plain {
-                continue;
-            }
-            let before = if touched.created {
-                0
-            } else {
-                store.write(partition, |pages, contents| contents.count_of(pages, *node))?
-            };
-            let count = before.checked_add_signed(touched.ins).ok_or_else(|| {
-                Error::damaged(format!("node {node}: {} in-edges and {before} known", -touched.ins))
-            })?;
-            let left = match count {
-                0 => store.write(partition, |pages, contents| contents.left_of(pages, *node))?,
-                _ => Left::Edges,
-            };
-            let ends = left != Left::Edges;
-            // What is kept of a count goes with the node: an id that is given out again begins with one in-edge.
-            let kept = if ends { 1 } else { count };
-            let stored = if touched.created { 1 } else { before };
-            if kept != stored {
-                store.write(partition, |pages, contents| {
-                    contents.set_count(pages, &mut numbers, *node, kept)
+            is_garbage || keeps
+        };
+        let mine =
+            self.set.nodes.iter().filter(|(node, touched)| node.snode() == snode && !is_plain(touched));
+        let nodes: Vec<_> = mine.map(|(node, touched)| (*node, *touched)).collect();
+        let (mut gone, mut bodies) = (Vec::new(), Vec::new());
+        let mut numbers = TableNumbers(&store.table_numbers);
+        let mut next = 0;
+        store.write(partition, |pages, contents| {
+            while let Some((node, touched)) = nodes.get(next).copied() {
+                let before = if touched.created { 0 } else { contents.count_of(pages, node)? };
+                let count = before.checked_add_signed(touched.ins).ok_or_else(|| {
+                    Error::damaged(format!("node {node}: {} in-edges and {before} known", -touched.ins))
                 })?;
-                record.count(*node, kept);
+                let left = if count == 0 { contents.left_of(pages, node)? } else { Left::Edges };
+                let ends = left != Left::Edges;
+                // What is kept of a count goes with the node: an id that is given out again begins with one in-edge.
+                let kept = if ends { 1 } else { count };
+                let stored = if touched.created { 1 } else { before };
+                if kept != stored {
+                    contents.set_count(pages, &mut numbers, node, kept)?;
+                    record.count(node, kept);
+                }
+                if let Left::Body(body) = left {
+                    bodies.push((node, body));
+                }
+                if ends {
+                    gone.push(node);
+                }
+                next += 1;
             }
-            if let Left::Body(body) = left {
-                let edge = RawEdge { etype: EdgeType::BODY, key: 0, to: NONE };
-                set_edge(store, partition, *node, InfoForm::Number, edge, body)?;
-                record.edge(*node, EdgeType::BODY, false, 0, body, NONE);
-                gone.push(body);
-            }
-            if ends {
-                gone.push(*node);
-            }
+            Ok(())
+        })?;
+        for (node, body) in bodies {
+            let edge = RawEdge { etype: EdgeType::BODY, key: 0, to: NONE };
+            set_edge(store, partition, node, InfoForm::Number, edge, body)?;
+            record.edge(node, EdgeType::BODY, false, 0, body, NONE);
+            gone.push(body);
         }
         // In the order of their places: pages and leaves are touched one after the other, and differences are short.
         gone.sort_unstable();
-        for node in gone {
-            record.free(node);
-            free_node(store, partition, node)?;
-        }
-        Ok(())
+        gone.iter().for_each(|node| record.free(*node));
+        free_nodes(store, partition, &gone)
     }
 }
 

@@ -246,24 +246,6 @@ impl Transaction<'_> {
         self.place(source, Permission::Write)?;
         self.store.committed_keys(source, etype, keys)
     }
-
-    /// Where an edge leads now, given its committed destination.
-    #[inline]
-    pub(crate) fn known(&self, edge: &EdgeKey<'_>, old: NodeId) -> NodeId {
-        self.set.change(edge).map_or(old, |at| self.set.changes[at].new)
-    }
-
-    /// Leads an edge by key to a node that this transaction has made for it, or nowhere.
-    #[inline]
-    pub(crate) fn lead(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) {
-        let touched = self.set.change(edge);
-        self.set.set_edge(edge, touched, old, new);
-    }
-
-    /// Makes room for so many edges at once.
-    pub(crate) fn reserve(&mut self, edges: usize) {
-        self.set.reserve(edges);
-    }
 }
 
 /// Edge types that a transaction knows to go out from a node.

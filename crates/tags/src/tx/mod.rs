@@ -7,6 +7,7 @@
 mod access;
 pub(crate) mod apply;
 mod bodies;
+mod bulk;
 mod commit;
 mod edges;
 pub(crate) mod locks;

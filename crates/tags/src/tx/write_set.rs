@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, SnodeId};
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use rustc_hash::FxHashMap;
 
 /// No destination.
@@ -114,24 +115,16 @@ impl WriteSet {
     pub(crate) fn reserve(&mut self, edges: usize) {
         self.changes.reserve(edges);
         self.created.reserve(edges);
-        self.nodes.reserve(2 * edges);
-    }
-
-    fn info_of(&self, change: &Change) -> &[u8] {
-        &self.infos[change.info_at as usize..(change.info_at + change.info_len) as usize]
+        self.nodes.reserve(edges);
+        let (changes, infos) = (&self.changes, &self.infos);
+        self.index.reserve(edges, |at| rehash(&changes[*at as usize], infos));
     }
 
     /// The change of an edge, if this transaction has touched it.
     #[inline]
     pub(crate) fn change(&self, edge: &EdgeKey<'_>) -> Option<usize> {
-        let found = self.index.find(edge.hash(), |at| {
-            let change = &self.changes[*at as usize];
-            (change.source, change.etype, change.key) == (edge.source, edge.etype, edge.key)
-                && match edge.info {
-                    Info::Number(_) => true,
-                    Info::Key(key) => self.info_of(change) == key,
-                }
-        });
+        let found =
+            self.index.find(edge.hash(), |at| is_change_of(&self.changes[*at as usize], &self.infos, edge));
         found.map(|at| *at as usize)
     }
 
@@ -183,6 +176,58 @@ impl WriteSet {
         }
     }
 
+    /// Leads an edge by key to a node that was made for it with [`WriteSet::create_many`], or nowhere; where it led. The
+    /// count of the source's edges is left to [`WriteSet::touch_source`], once for many edges.
+    #[inline]
+    pub(crate) fn lead(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) -> NodeId {
+        let info = match edge.info {
+            Info::Key(key) => key,
+            Info::Number(_) => &[],
+        };
+        let (changes, infos) = (&self.changes, &self.infos);
+        let is_it = |at: &u32| is_change_of(&changes[*at as usize], infos, edge);
+        let entry = self.index.entry(edge.hash(), is_it, |at| rehash(&changes[*at as usize], infos));
+        let before = match entry {
+            Entry::Occupied(found) => {
+                let at = *found.get();
+                let before = std::mem::replace(&mut self.changes[at as usize].new, new);
+                if self.savepoints > 0 && before != new {
+                    self.undo.push(Undo::Redirected(at, before));
+                }
+                before
+            }
+            // A deletion of what is not there changes nothing.
+            Entry::Vacant(_) if old == new => old,
+            Entry::Vacant(place) => {
+                let (info_at, info_len) = (self.infos.len() as u32, info.len() as u32);
+                place.insert(self.changes.len() as u32);
+                self.infos.extend_from_slice(info);
+                let EdgeKey { source, etype, key, .. } = *edge;
+                self.changes.push(Change { source, etype, keyed: true, key, info_at, info_len, old, new });
+                if self.savepoints > 0 {
+                    self.undo.push(Undo::Added);
+                }
+                old
+            }
+        };
+        if before != NONE && before != new {
+            self.touch(before, -1, 0);
+        }
+        if new != NONE && self.savepoints == 0 {
+            self.nodes.insert(new, Touched { created: true, ins: 1, outs: 0 });
+        } else if new != NONE {
+            self.touch(new, 1, 0);
+        }
+        before
+    }
+
+    /// Notes that a node has so many out-edges more.
+    pub(crate) fn touch_source(&mut self, node: NodeId, outs: i64) {
+        if outs != 0 {
+            self.touch(node, 0, outs);
+        }
+    }
+
     fn touch(&mut self, node: NodeId, ins: i64, outs: i64) {
         let touched = self.nodes.entry(node).or_default();
         if self.savepoints > 0 {
@@ -198,6 +243,16 @@ impl WriteSet {
         self.nodes.insert(node, Touched { created: true, ins: 0, outs: 0 });
         if self.savepoints > 0 {
             self.undo.push(Undo::Created(node));
+        }
+    }
+
+    /// Notes nodes that this transaction has made, each of which [`WriteSet::lead`] is about to lead an edge to.
+    pub(crate) fn create_many(&mut self, nodes: &[NodeId]) {
+        if self.savepoints > 0 {
+            nodes.iter().for_each(|node| self.create(*node));
+        } else {
+            // What is known of a node that has no edge yet is the default.
+            self.created.extend_from_slice(nodes);
         }
     }
 
@@ -335,11 +390,19 @@ impl WriteSet {
     }
 }
 
+fn info_of<'i>(change: &Change, infos: &'i [u8]) -> &'i [u8] {
+    &infos[change.info_at as usize..(change.info_at + change.info_len) as usize]
+}
+
+fn is_change_of(change: &Change, infos: &[u8], edge: &EdgeKey<'_>) -> bool {
+    (change.source, change.etype, change.key) == (edge.source, edge.etype, edge.key)
+        && match edge.info {
+            Info::Number(_) => true,
+            Info::Key(key) => info_of(change, infos) == key,
+        }
+}
+
 fn rehash(change: &Change, infos: &[u8]) -> u64 {
-    let info = if change.keyed {
-        Info::Key(&infos[change.info_at as usize..(change.info_at + change.info_len) as usize])
-    } else {
-        Info::Number(change.key)
-    };
+    let info = if change.keyed { Info::Key(info_of(change, infos)) } else { Info::Number(change.key) };
     EdgeKey { source: change.source, etype: change.etype, key: change.key, info }.hash()
 }

@@ -29,13 +29,13 @@ pub struct Bound {
 }
 
 /// Anonymous memory on huge pages.
-struct Region {
+pub struct Region {
     start: *mut u8,
     bytes: usize,
 }
 
 impl Region {
-    fn new(bytes: usize) -> Result<Region> {
+    pub fn new(bytes: usize) -> Result<Region> {
         const HUGE: usize = 2 << 20;
         let bytes = bytes.next_multiple_of(HUGE) + HUGE;
         // SAFETY: a new mapping at a place of the kernel's choice.
@@ -66,7 +66,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
     }
