@@ -5,8 +5,9 @@
 
 use super::look::Way;
 use super::node::{
-    BTreeForm, Cell, Change, KEY_INLINE, Key, KeyPart, LONG, NODE, Nodes, VALUE_INLINE, ValuePart, build,
-    capacity, cell_child, cell_key, cell_longs, far_key, inner_cell, leaf_cell, separator, used_by, weight,
+    BTreeForm, Cell, Change, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node, Nodes,
+    VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, fixed_insertion,
+    fixed_removal, inner_cell, leaf_cell, separator, used_by, weight,
 };
 use super::{ANCHOR, BTree};
 use crate::error::Result;
@@ -65,6 +66,11 @@ impl BTree<'_> {
         let wanted = self.key(key)?;
         self.check_value(value)?;
         tx.enter(self.snode, Permission::Write)?;
+        if let (Key::Fixed(key), Ok(value)) = (wanted, value.try_into())
+            && let Some(found) = self.insert_fixed(tx, key, value)?
+        {
+            return Ok(found);
+        }
         let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
         let value = if value.len() > VALUE_INLINE {
             ValuePart::Far { node: tx.create_node(self.snode, LONG, value)?, len: value.len() as u64 }
@@ -97,6 +103,11 @@ impl BTree<'_> {
     pub fn delete_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<bool> {
         let wanted = self.key(key)?;
         tx.enter(self.snode, Permission::Write)?;
+        if let Key::Fixed(key) = wanted
+            && let Some(found) = self.delete_fixed(tx, key)?
+        {
+            return Ok(found);
+        }
         let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
         let Ok(at) = way.at else { return Ok(false) };
         self.remove(tx, way.leaf, 0, at)?;
@@ -105,10 +116,53 @@ impl BTree<'_> {
         Ok(true)
     }
 
+    /// The same for a fixed pair, where the leaf has room; whether the key was there.
+    fn insert_fixed(
+        &self,
+        tx: &mut Transaction<'_>,
+        key: u32,
+        value: [u8; FIXED_VALUE],
+    ) -> Result<Option<bool>> {
+        let leaf = self.look_in(tx, |look| self.leaf_of(look, key))?;
+        let mut edit = tx.edit_node(leaf, NODE)?;
+        let node = Node::of(edit.data(), leaf, self.form)?;
+        let (found, count) = (node.search_fixed(key), node.count());
+        if found.is_err() && count == LEAF_PAIRS {
+            return Ok(None);
+        }
+        for patch in
+            fixed_insertion(found, count, &key.to_le_bytes(), &value, &(count as u16 + 1).to_le_bytes())
+        {
+            edit.patch(&patch)?;
+        }
+        if found.is_err() {
+            self.add_to_count(tx, 1)?;
+        }
+        Ok(Some(found.is_ok()))
+    }
+
+    /// The same for a fixed key, where the leaf stays a third full; whether the key was there.
+    fn delete_fixed(&self, tx: &mut Transaction<'_>, key: u32) -> Result<Option<bool>> {
+        let leaf = self.look_in(tx, |look| self.leaf_of(look, key))?;
+        let mut edit = tx.edit_node(leaf, NODE)?;
+        let node = Node::of(edit.data(), leaf, self.form)?;
+        let (found, count) = (node.search_fixed(key), node.count());
+        let Ok(at) = found else { return Ok(Some(false)) };
+        if (count - 1) * 3 < LEAF_PAIRS {
+            return Ok(None);
+        }
+        for patch in fixed_removal(at, count, &(count as u16 - 1).to_le_bytes()) {
+            edit.patch(&patch)?;
+        }
+        self.add_to_count(tx, -1)?;
+        Ok(Some(true))
+    }
+
     pub(super) fn add_to_count(&self, tx: &mut Transaction<'_>, more: i64) -> Result<()> {
-        let count = self.count_of(&tx.read_node(self.anchor, ANCHOR)?).wrapping_add_signed(more);
+        let mut edit = tx.edit_node(self.anchor, ANCHOR)?;
+        let count = self.count_of(edit.data()).wrapping_add_signed(more);
         let (at, end) = (self.count_at, self.count_at + 8);
-        tx.patch_node(self.anchor, ANCHOR, &[Patch { at, end, removed: 8, inserted: &count.to_le_bytes() }])
+        edit.patch(&Patch { at, end, removed: 8, inserted: &count.to_le_bytes() })
     }
 
     fn cell(&self, tx: &Transaction<'_>, id: NodeId, at: usize) -> Result<Cell> {

@@ -7,6 +7,7 @@ use crate::layout::node::{NODE_HEADER, read_header};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::table::PageTable;
 use crate::partition::{Which, find_node, node_header, visit_data};
+use crate::tx::write_set::Update;
 use rustc_hash::FxHashMap;
 use std::ops::Bound;
 
@@ -23,7 +24,7 @@ pub(super) struct Look<'a> {
     pub pages: &'a PageReader<'a>,
     pub table: &'a PageTable,
     /// The nodes that a transaction has changed.
-    pub changed: Option<&'a FxHashMap<NodeId, Box<[u8]>>>,
+    pub changed: Option<&'a FxHashMap<NodeId, Update>>,
     pub form: BTreeForm,
 }
 
@@ -31,7 +32,7 @@ impl Nodes for Look<'_> {
     #[inline]
     fn node(&self, id: NodeId) -> Step<Node<'_>> {
         let raw: &[u8] = match self.changed.and_then(|changed| changed.get(&id)) {
-            Some(bytes) => bytes,
+            Some(update) => &update.bytes,
             None => self.pages.bytes(id.page().unwrap_or(0))?,
         };
         let (kind, len) = raw.split_at_checked(NODE_HEADER).map_or((0, 0), |(head, _)| read_header(head));

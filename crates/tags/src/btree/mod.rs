@@ -42,6 +42,8 @@ const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6274_0003);
 const KEY_BYTES_MAX: usize = 16 << 20;
 /// Keys that are looked for together.
 const LOOK_AHEAD: usize = 64;
+/// Places in a leaf's page that a search for a fixed key comes by.
+const SEARCHED: [usize; 4] = [384, 704, 1024, 512];
 
 /// A B+tree in a tag store.
 ///
@@ -189,23 +191,31 @@ impl<'s> BTree<'s> {
         self.must_be_fixed()?;
         let mut leaves = [NodeId(0); LOOK_AHEAD];
         for (group_at, group) in keys.chunks(LOOK_AHEAD).enumerate() {
-            let (mut next, mut known) = (0, 0);
-            self.look(|look| {
-                while known < group.len() {
-                    leaves[known] = self.leaf_of(look, group[known])?;
-                    known += 1;
-                }
-                for (key, leaf) in group[next..].iter().zip(&leaves[next..]) {
-                    prefetch_leaf(look.pages, *leaf, *key);
-                }
-                while let Some(key) = group.get(next) {
-                    let leaf = look.node(leaves[next])?;
-                    let found = leaf.search_fixed(*key).ok().map(|at| leaf.fixed_value(at));
-                    each(group_at * LOOK_AHEAD + next, found);
-                    next += 1;
-                }
-                Ok(())
-            })?;
+            let (mut next, mut asked) = (0, false);
+            while next < group.len() {
+                let missing = self.look(|look| {
+                    let mut missing = Vec::new();
+                    for (key, leaf) in group.iter().zip(&mut leaves).skip(next) {
+                        *leaf = self.leaf_of(look, *key)?;
+                        if !prefetch_leaf(look.pages, *leaf) {
+                            missing.push(leaf.page().unwrap_or(0));
+                        }
+                    }
+                    if !missing.is_empty() && !asked {
+                        return Ok(missing);
+                    }
+                    while let Some(key) = group.get(next) {
+                        let leaf = look.node(leaves[next])?;
+                        let found = leaf.search_fixed(*key).ok().map(|at| leaf.fixed_value(at));
+                        each(group_at * LOOK_AHEAD + next, found);
+                        next += 1;
+                    }
+                    Ok(Vec::new())
+                })?;
+                // All at once, and only once: with a small cache they may drive each other out.
+                asked = true;
+                self.store.pool.fault(&missing, &*self.store.medium)?;
+            }
         }
         Ok(())
     }
@@ -287,10 +297,9 @@ impl<'s> BTree<'s> {
     }
 }
 
-/// Asks for the lines of a leaf where a search for `key` begins.
-fn prefetch_leaf(pages: &PageReader<'_>, leaf: NodeId, _key: u32) {
+/// Asks for the lines of a leaf where a search begins; whether the leaf is in memory.
+#[inline]
+fn prefetch_leaf(pages: &PageReader<'_>, leaf: NodeId) -> bool {
     let page = leaf.page().unwrap_or(0);
-    for offset in [0, 512, 704, 896] {
-        pages.prefetch(page, offset);
-    }
+    pages.prefetch(page, 0) && SEARCHED.iter().all(|offset| pages.prefetch(page, *offset))
 }

@@ -16,6 +16,7 @@
 use crate::error::{Error, Step};
 use crate::ids::{ADDRESS_BITS, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::layout::node::NODE_HEADER;
+use crate::tx::patch::Patch;
 use std::cmp::Ordering;
 
 /// Bytes of a node's data.
@@ -381,6 +382,43 @@ impl<'d> Node<'d> {
             }
         }
     }
+}
+
+/// The patches that put a pair in a leaf of fixed pairs that has `count`, or give the key that is there another value.
+#[inline]
+pub(super) fn fixed_insertion<'p>(
+    at: Result<usize, usize>,
+    count: usize,
+    key: &'p [u8; FIXED_KEY],
+    value: &'p [u8; FIXED_VALUE],
+    more: &'p [u8; 2],
+) -> impl Iterator<Item = Patch<'p>> {
+    let patch = |at, end, removed, inserted| Patch { at, end, removed, inserted };
+    let (head, value) = match at {
+        Ok(at) => (
+            None,
+            patch(VALUES_AT + FIXED_VALUE * at, VALUES_AT + FIXED_VALUE * (at + 1), FIXED_VALUE, &value[..]),
+        ),
+        Err(at) => {
+            let keys_end = HEADER + FIXED_KEY * (count + 1);
+            let values_end = VALUES_AT + FIXED_VALUE * (count + 1);
+            let head = [patch(2, 4, 2, &more[..]), patch(HEADER + FIXED_KEY * at, keys_end, 0, &key[..])];
+            (Some(head), patch(VALUES_AT + FIXED_VALUE * at, values_end, 0, &value[..]))
+        }
+    };
+    head.into_iter().flatten().chain([value])
+}
+
+/// The patches that take a pair out of a leaf of fixed pairs that has `count`.
+#[inline]
+pub(super) fn fixed_removal(at: usize, count: usize, fewer: &[u8; 2]) -> [Patch<'_>; 3] {
+    let patch = |at, end, removed, inserted| Patch { at, end, removed, inserted };
+    let nothing: &[u8] = &[];
+    [
+        patch(2, 4, 2, fewer),
+        patch(HEADER + FIXED_KEY * at, HEADER + FIXED_KEY * count, FIXED_KEY, nothing),
+        patch(VALUES_AT + FIXED_VALUE * at, VALUES_AT + FIXED_VALUE * count, FIXED_VALUE, nothing),
+    ]
 }
 
 fn heap_end(level: u8) -> usize {

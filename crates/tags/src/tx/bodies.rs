@@ -100,7 +100,8 @@ impl Transaction<'_> {
     /// The data of a node whose s-node is held.
     pub(super) fn data_of(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
         let body = self.set.moved.get(&node).copied().flatten();
-        if let Some(bytes) = self.set.updates.get(&body.unwrap_or(node)) {
+        if let Some(update) = self.set.updates.get(&body.unwrap_or(node)) {
+            let bytes = &update.bytes;
             let found = read_header(bytes).0;
             if found != kind.0 {
                 return Err(Error::wrong_type(node, found, kind));

@@ -147,12 +147,7 @@ impl Transaction<'_> {
     /// The most bytes that the record can have.
     fn record_bound(&self, nodes: &NewNodes) -> usize {
         let runs: usize = nodes.runs.iter().map(|node| self.run_pages(*node)).sum();
-        let updates: usize = self
-            .set
-            .updates
-            .iter()
-            .map(|(node, bytes)| self.set.patches_of(*node).unwrap_or(bytes).len() + 32)
-            .sum();
+        let updates: usize = self.set.updates.values().map(|update| update.journal_bytes() + 32).sum();
         HEADER_BYTES
             + (nodes.filled.len() + runs) * PAGE_ENTRY_BYTES
             + nodes.open.iter().map(|(_, slots)| PAGE_BYTES + 16 * count_slots(slots)).sum::<usize>()
@@ -175,7 +170,7 @@ impl Transaction<'_> {
         let changes = (self.set.changes.len() + self.set.nodes.len()) as u64;
         // Each change may touch a page of its own, but no more pages than there are, and those that splits add.
         let updated: u64 =
-            self.set.updates.values().map(|bytes| bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
+            self.set.updates.values().map(|update| update.bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
         let touched = changes.min(tables + changes / 64) + updated + 16;
         let room = (store.pool.capacity() as u64 * 7 / 8).saturating_sub(store.pool.dirty() as u64);
         if touched > room {
@@ -256,15 +251,14 @@ impl Transaction<'_> {
         let mut leaves = store.leaves.lock();
         touched.into_iter().for_each(|page| leaves.touch(page));
         drop(leaves);
-        for (node, bytes) in self.set.updates.iter().filter(|(node, _)| node.snode() == snode) {
+        for (node, update) in self.set.updates.iter().filter(|(node, _)| node.snode() == snode) {
             if nodes.garbage.contains(node) {
                 continue;
             }
-            let patches = self.set.patches_of(*node);
-            super::patch::apply_update(store, partition, *node, bytes, patches)?;
-            match patches {
+            super::patch::apply_update(store, partition, *node, update)?;
+            match &update.patches {
                 Some(patches) => record.patches(*node, patches),
-                None => record.bytes(*node, bytes),
+                None => record.bytes(*node, &update.bytes),
             }
         }
         Ok(())

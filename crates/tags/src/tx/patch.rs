@@ -4,6 +4,7 @@
 //! stretch. So an entry goes into a sorted array of 4 KiB for the bytes of the entry, and the commit and the replay do
 //! the same to the same bytes.
 
+use super::write_set::Update;
 use super::{Transaction, apply};
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, NodeType, PAGE_BYTES};
@@ -28,10 +29,13 @@ pub(crate) struct Patch<'a> {
 }
 
 impl Patch<'_> {
+    #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
-        for number in [self.at, self.end, self.removed, self.inserted.len()] {
-            out.extend_from_slice(&(number as u16).to_le_bytes());
-        }
+        let [a, b] = (self.at as u16).to_le_bytes();
+        let [c, d] = (self.end as u16).to_le_bytes();
+        let [e, f] = (self.removed as u16).to_le_bytes();
+        let [g, h] = (self.inserted.len() as u16).to_le_bytes();
+        out.extend_from_slice(&[a, b, c, d, e, f, g, h]);
         out.extend_from_slice(self.inserted);
     }
 
@@ -65,7 +69,7 @@ pub(crate) fn apply_all(mut patches: &[u8], data: &mut [u8]) -> bool {
 
 impl Transaction<'_> {
     /// The nodes that the transaction has changed, as it sees them: header and data.
-    pub(crate) fn changed_nodes(&self) -> &FxHashMap<NodeId, Box<[u8]>> {
+    pub(crate) fn changed_nodes(&self) -> &FxHashMap<NodeId, Update> {
         &self.set.updates
     }
 
@@ -74,54 +78,90 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::read_node`].
     pub(crate) fn patch_node(&mut self, node: NodeId, kind: NodeType, patches: &[Patch<'_>]) -> Result<()> {
-        let strange = || Error::damaged(format!("node {node}: a change does not fit its data"));
-        if !self.private_copy(node, kind)? {
-            let mut data = self.read_node(node, kind)?;
-            if !patches.iter().all(|patch| patch.apply(&mut data)) {
-                return Err(strange());
-            }
-            return self.update_node(node, kind, &data);
+        if self.private_copy(node)? {
+            let mut edit = self.edit_node(node, kind)?;
+            return patches.iter().try_for_each(|patch| edit.patch(patch));
         }
-        self.set.patch(node, |bytes, mut log| {
-            for patch in patches {
-                if !patch.apply(&mut bytes[NODE_HEADER..]) {
-                    return Err(strange());
-                }
-                if let Some(log) = &mut log {
-                    patch.encode(log);
-                }
-            }
-            Ok(())
-        })
+        let mut data = self.read_node(node, kind)?;
+        if !patches.iter().all(|patch| patch.apply(&mut data)) {
+            return Err(strange(node));
+        }
+        self.update_node(node, kind, &data)
+    }
+
+    /// The transaction's own copy of a node, whose data lies in the page that its id says, to be changed.
+    ///
+    /// # Errors
+    /// As [`Transaction::read_node`]; [`Error::Damaged`] for a node that has moved.
+    #[inline]
+    pub(crate) fn edit_node(&mut self, node: NodeId, kind: NodeType) -> Result<Edit<'_>> {
+        if !self.private_copy(node)? {
+            return Err(strange(node));
+        }
+        let Some(update) = self.set.edit(node) else { return Err(Error::NoSuchNode(node)) };
+        let found = read_header(&update.bytes).0;
+        if found != kind.0 {
+            return Err(Error::wrong_type(node, found, kind));
+        }
+        Ok(Edit { node, update })
     }
 
     /// Gives the transaction a copy of a node that it may change; `false` for a node that has moved.
-    fn private_copy(&mut self, node: NodeId, kind: NodeType) -> Result<bool> {
-        if self.set.moved.get(&node).is_some_and(Option::is_some) {
+    #[inline]
+    fn private_copy(&mut self, node: NodeId) -> Result<bool> {
+        if !self.set.moved.is_empty() && self.set.moved.get(&node).is_some_and(Option::is_some) {
             return Ok(false);
         }
-        if let Some(bytes) = self.set.updates.get(&node) {
-            let found = read_header(bytes).0;
-            return if found == kind.0 { Ok(true) } else { Err(Error::wrong_type(node, found, kind)) };
+        if self.set.updates.contains_key(&node) {
+            return Ok(true);
         }
         let place = self.place(node, Permission::Write)?;
         let bytes = self.store.read(node.snode(), |pages, _| {
-            if header_at(pages, place)?.1 == MOVED {
+            let (_, len) = header_at(pages, place)?;
+            if len == MOVED {
                 return Ok(None);
             }
-            let (found, len) = node_header(pages, node, place)?;
-            if found != kind.0 {
-                return Err(Error::wrong_type(node, found, kind).into());
-            }
+            let (_, len) = node_header(pages, node, place)?;
             let end = place.offset + NODE_HEADER + len;
             let bytes = pages.bytes(place.page)?.get(place.offset..end);
-            let (bytes_of_it, max) = (len as u64, (PAGE_BYTES - NODE_HEADER) as u64);
+            let max = (PAGE_BYTES - NODE_HEADER) as u64;
             let what = "a node to be changed in part";
-            Ok(Some(bytes.ok_or(Error::TooLarge { what, bytes: bytes_of_it, max })?.into()))
+            Ok(Some(bytes.ok_or(Error::TooLarge { what, bytes: len as u64, max })?.into()))
         })?;
         let Some(bytes) = bytes else { return Ok(false) };
         self.set.begin_patches(node, bytes);
         Ok(true)
+    }
+}
+
+fn strange(node: NodeId) -> Error {
+    Error::damaged(format!("node {node}: a change does not fit its data"))
+}
+
+/// A node's data, to be changed by patches.
+pub(crate) struct Edit<'t> {
+    node: NodeId,
+    update: &'t mut Update,
+}
+
+impl Edit<'_> {
+    /// The data.
+    #[inline]
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.update.bytes[NODE_HEADER..]
+    }
+
+    /// Changes it.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the patch does not fit the data.
+    #[inline]
+    pub(crate) fn patch(&mut self, patch: &Patch<'_>) -> Result<()> {
+        if !patch.apply(&mut self.update.bytes[NODE_HEADER..]) {
+            return Err(strange(self.node));
+        }
+        self.update.log(|log| patch.encode(log));
+        Ok(())
     }
 }
 
@@ -150,12 +190,11 @@ pub(crate) fn apply_update(
     store: &Store,
     partition: &mut crate::partition::Partition,
     node: NodeId,
-    bytes: &[u8],
-    patches: Option<&[u8]>,
+    update: &Update,
 ) -> Result<()> {
-    match patches {
+    match &update.patches {
         Some(patches) => apply_to_node(store, partition, node, patches),
-        None => apply::overwrite(store, partition, node, 0, bytes),
+        None => apply::overwrite(store, partition, node, 0, &update.bytes),
     }
 }
 

@@ -3,7 +3,6 @@
 //! Edges are kept here until the commit; the data of new nodes is in its pages already, where no edge leads to it. An
 //! undo log, kept while there are savepoints, takes the set back to any of them.
 
-use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, SnodeId};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -38,15 +37,39 @@ pub(crate) struct Touched {
     pub outs: i64,
 }
 
-/// What a transaction had of a node: its bytes, and the log of its patches.
-type Before = (Box<[u8]>, Option<Vec<u8>>);
+/// New data of a node.
+#[derive(Clone)]
+pub(crate) struct Update {
+    /// All of it, header included.
+    pub bytes: Box<[u8]>,
+    /// How it came about, where the node was changed only in part and that takes less room.
+    pub patches: Option<Vec<u8>>,
+}
+
+impl Update {
+    /// Notes a patch of the bytes.
+    #[inline]
+    pub(crate) fn log(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let Some(patches) = &mut self.patches else { return };
+        encode(patches);
+        if patches.len() > self.bytes.len() {
+            // The whole node is shorter.
+            self.patches = None;
+        }
+    }
+
+    /// What the journal gets of it.
+    pub(crate) fn journal_bytes(&self) -> usize {
+        self.patches.as_ref().map_or(self.bytes.len(), Vec::len)
+    }
+}
 
 enum Undo {
     Added,
     Redirected(u32, NodeId),
     Created(NodeId),
     Touched(NodeId, Touched),
-    Updated(NodeId, Option<Before>),
+    Updated(NodeId, Option<Update>),
     Moved(NodeId, Option<Option<NodeId>>),
     SnodeMade,
     SnodeDropped,
@@ -69,16 +92,14 @@ pub(crate) struct WriteSet {
     infos: Vec<u8>,
     pub(crate) nodes: FxHashMap<NodeId, Touched>,
     pub(crate) created: Vec<NodeId>,
-    /// New data of nodes and bodies, header included; for a node that moves, its header.
-    pub(crate) updates: FxHashMap<NodeId, Box<[u8]>>,
+    /// New data of nodes and bodies; for a node that moves, its header.
+    pub(crate) updates: FxHashMap<NodeId, Update>,
     /// Where the data of nodes is whose body this transaction has changed: in a body, or in their place.
     pub(crate) moved: FxHashMap<NodeId, Option<NodeId>>,
     /// S-nodes that are new, with their roots.
     pub(crate) new_snodes: Vec<(SnodeId, NodeId)>,
     /// S-nodes that go with the commit. Nothing of them is touched any more.
     pub(crate) gone_snodes: Vec<SnodeId>,
-    /// For the nodes of `updates` that were changed only in part: how.
-    patches: FxHashMap<NodeId, Vec<u8>>,
     undo: Vec<Undo>,
     savepoints: usize,
 }
@@ -288,44 +309,28 @@ impl WriteSet {
 
     /// Keeps new data of a node or body.
     pub(crate) fn update(&mut self, node: NodeId, bytes: Box<[u8]>) {
-        let before = self.updates.insert(node, bytes);
-        let patches = self.patches.remove(&node);
+        let before = self.updates.insert(node, Update { bytes, patches: None });
         if self.savepoints > 0 {
-            self.undo.push(Undo::Updated(node, before.map(|bytes| (bytes, patches))));
+            self.undo.push(Undo::Updated(node, before));
         }
     }
 
     /// Keeps a copy of a committed node that is going to be changed in part.
     pub(crate) fn begin_patches(&mut self, node: NodeId, bytes: Box<[u8]>) {
-        self.updates.insert(node, bytes);
-        self.patches.insert(node, Vec::new());
+        self.updates.insert(node, Update { bytes, patches: Some(Vec::new()) });
         if self.savepoints > 0 {
             self.undo.push(Undo::Updated(node, None));
         }
     }
 
-    /// How a node was changed, where it was changed only in part.
-    pub(crate) fn patches_of(&self, node: NodeId) -> Option<&[u8]> {
-        self.patches.get(&node).map(Vec::as_slice)
-    }
-
-    /// Changes the transaction's copy of a node by `change`, which gets the log of its patches if there is one.
-    pub(crate) fn patch(
-        &mut self,
-        node: NodeId,
-        change: impl FnOnce(&mut [u8], Option<&mut Vec<u8>>) -> Result<()>,
-    ) -> Result<()> {
-        let Some(bytes) = self.updates.get_mut(&node) else { return Err(Error::NoSuchNode(node)) };
+    /// The new data of a node, to be changed in part.
+    #[inline]
+    pub(crate) fn edit(&mut self, node: NodeId) -> Option<&mut Update> {
+        let update = self.updates.get_mut(&node)?;
         if self.savepoints > 0 {
-            let before = (bytes.clone(), self.patches.get(&node).cloned());
-            self.undo.push(Undo::Updated(node, Some(before)));
+            self.undo.push(Undo::Updated(node, Some(update.clone())));
         }
-        change(bytes, self.patches.get_mut(&node))?;
-        if self.patches.get(&node).is_some_and(|patches| patches.len() > bytes.len()) {
-            // The whole node is shorter.
-            self.patches.remove(&node);
-        }
-        Ok(())
+        Some(update)
     }
 
     /// Begins to keep the undo log, and returns the place to come back to.
@@ -358,12 +363,10 @@ impl WriteSet {
                     self.nodes.insert(node, before);
                 }
                 Some(Undo::Updated(node, before)) => {
-                    self.updates.remove(&node);
-                    self.patches.remove(&node);
-                    if let Some((bytes, patches)) = before {
-                        self.updates.insert(node, bytes);
-                        patches.map(|patches| self.patches.insert(node, patches));
-                    }
+                    match before {
+                        Some(update) => self.updates.insert(node, update),
+                        None => self.updates.remove(&node),
+                    };
                 }
                 Some(Undo::Moved(node, before)) => {
                     match before {

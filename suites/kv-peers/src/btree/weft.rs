@@ -1,0 +1,81 @@
+//! Weft's B+trees in a tag store, durable at the end.
+
+use crate::{Result, TREES, Trees};
+use std::path::Path;
+use weft_tags::{BTree, BTreeForm, Durability, FileStore, Options, ReadPath, SnodeId, Store};
+
+pub struct Weft {
+    store: Box<Store>,
+}
+
+fn options(cache: u64) -> Options {
+    Options { cache_bytes: cache, journal_bytes: 64 << 20, huge_pages: false, ..Options::default() }
+}
+
+fn tree(store: &Store, at: usize) -> Result<BTree<'_>> {
+    let mut tree = BTree::open(store, SnodeId::FIRST, &format!("tree {at}"), BTreeForm::Fixed)?;
+    tree.durability(Durability::None);
+    Ok(tree)
+}
+
+pub fn fill<I: Iterator<Item = (u32, u64)>>(
+    dir: &Path,
+    cache: u64,
+    percent: u8,
+    pairs: impl Fn() -> I,
+) -> Result<()> {
+    let medium = FileStore::create(&dir.join("store"), ReadPath::Kernel)?;
+    let store = Store::create(Box::new(medium), &options(cache))?;
+    for at in 0..TREES {
+        let pairs = pairs().map(|(key, value)| (key.to_be_bytes().to_vec(), value.to_le_bytes().to_vec()));
+        tree(&store, at)?.load(pairs, percent)?;
+    }
+    store.close()?;
+    // The other stores' files are in the kernel's cache after they were written; this one was written past it.
+    std::io::copy(&mut std::fs::File::open(dir.join("store"))?, &mut std::io::sink())?;
+    Ok(())
+}
+
+impl Weft {
+    pub fn open(dir: &Path, cache: u64) -> Result<Weft> {
+        let medium = FileStore::open(&dir.join("store"), ReadPath::Kernel)?;
+        Ok(Weft { store: Box::new(Store::open(Box::new(medium), &options(cache))?) })
+    }
+}
+
+impl Trees for Weft {
+    fn get(&mut self, at: usize, keys: &[u32], each: &mut dyn FnMut(Option<u64>)) -> Result<()> {
+        Ok(tree(&self.store, at)?.get_fixed(keys, |_, found| each(found))?)
+    }
+
+    fn insert(&mut self, at: usize, pairs: &[(u32, u64)]) -> Result<()> {
+        let tree = tree(&self.store, at)?;
+        let mut tx = self.store.begin();
+        tx.durability(Durability::None);
+        for (key, value) in pairs {
+            tree.insert_in(&mut tx, &key.to_be_bytes(), &value.to_le_bytes())?;
+        }
+        tx.commit()?;
+        Ok(())
+    }
+
+    fn delete(&mut self, at: usize, keys: &[u32]) -> Result<u64> {
+        let tree = tree(&self.store, at)?;
+        let mut tx = self.store.begin();
+        tx.durability(Durability::None);
+        let mut found = 0;
+        for key in keys {
+            found += u64::from(tree.delete_in(&mut tx, &key.to_be_bytes())?);
+        }
+        tx.commit()?;
+        Ok(found)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.store.sync()?)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.store.close()?)
+    }
+}
