@@ -224,6 +224,8 @@ impl Error {
 pub(crate) enum Halt {
     /// The page has to be read first.
     Miss(u32),
+    /// These pages have to be read first, best together.
+    MissMany(Vec<u32>),
     /// A free frame is needed first.
     NoFrame,
     /// The step failed.

@@ -7,7 +7,7 @@ mod scan;
 
 pub use scan::KvScan;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::layout::node::NODE_HEADER;
 use crate::options::Durability;
@@ -15,6 +15,7 @@ use crate::pages::access::Pages;
 use crate::partition::{Which, begins_with_key, visit_data};
 use crate::store::Store;
 use crate::tx::Transaction;
+use crate::tx::edges::FAULT_ROUNDS;
 
 /// The edge type from a root to the anchors, by name.
 const NAMES: &str = "weft.kv.name";
@@ -195,14 +196,14 @@ impl<'s> Kv<'s> {
             for key in group {
                 hashes.push(self.hash(key.as_ref())?);
             }
-            let mut next = 0;
+            let (mut next, mut rounds) = (0, 0);
             self.store.read(self.snode, |pages, contents| {
-                contents.edges.prefetch_nodes(
-                    pages,
-                    self.anchor,
-                    self.etype,
-                    hashes[next..].iter().map(|(key, _)| *key),
-                );
+                let keys = hashes[next..].iter().map(|(key, _)| *key);
+                let missing = contents.edges.prefetch_nodes(pages, self.anchor, self.etype, keys);
+                if !missing.is_empty() && rounds < FAULT_ROUNDS {
+                    rounds += 1;
+                    return Err(Halt::MissMany(missing));
+                }
                 while let Some((key, bytes)) = hashes.get(next) {
                     let at = group_at * LOOK_AHEAD + next;
                     let found = contents.edges.find(pages, self.anchor, self.etype, *key, |to| {

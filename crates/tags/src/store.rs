@@ -344,6 +344,7 @@ impl Store {
     pub(crate) fn overcome(&self, halt: Halt) -> Result<()> {
         match halt {
             Halt::Miss(page) => self.pool.fault(&[page], &*self.medium),
+            Halt::MissMany(pages) => self.pool.fault(&pages, &*self.medium),
             Halt::NoFrame => self.pool.make_room(),
             Halt::Failed(error) => Err(error),
         }

@@ -3,9 +3,10 @@
 //! Writes go past the kernel's cache where the file system allows it (`O_DIRECT`), so that the kernel never writes the
 //! store back by itself, in an order of its own. Reads may use the kernel's cache or not.
 
-use super::{PageStore, beyond_end};
+use super::{PageStore, PendingWrite, beyond_end};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::sys::uring::{Read, Rings};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
@@ -33,6 +34,7 @@ pub struct FileStore {
     read: File,
     blocks: AtomicU64,
     fixed: bool,
+    rings: Option<Rings>,
 }
 
 impl FileStore {
@@ -79,7 +81,8 @@ impl FileStore {
         let meta = read.metadata().map_err(failed)?;
         let fixed = meta.file_type().is_block_device();
         let bytes = if fixed { device_bytes(&read).map_err(failed)? } else { meta.len() };
-        Ok(FileStore { write, read, blocks: AtomicU64::new(bytes / PAGE_BYTES as u64), fixed })
+        let blocks = AtomicU64::new(bytes / PAGE_BYTES as u64);
+        Ok(FileStore { write, read, blocks, fixed, rings: Rings::new() })
     }
 }
 
@@ -125,6 +128,55 @@ impl PageStore for FileStore {
             at += wanted as u64;
         }
         Ok(())
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        let Some(rings) = self.rings.as_ref().filter(|_| reads.len() > 1) else {
+            return reads.iter_mut().try_for_each(|(block, out)| self.read(*block, out));
+        };
+        let mut wanted: Vec<_> =
+            reads.iter_mut().map(|(block, into)| Read { at: *block * PAGE_BYTES as u64, into }).collect();
+        let results = rings.read_all(self.read.as_raw_fd(), &mut wanted)?;
+        for ((block, out), result) in reads.iter_mut().zip(results) {
+            // What went wrong or came in part is read again by a plain call, which says why.
+            if result != out.len() as i32 {
+                self.read(*block, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite<'_>> {
+        let slices = || {
+            // SAFETY: the caller's promise.
+            pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect::<Vec<_>>()
+        };
+        let Some(rings) = self.rings.as_ref().filter(|_| pages.len() <= PARTS_MAX) else {
+            return self.write(block, &slices()).map(|()| PendingWrite::done());
+        };
+        if block + pages.len() as u64 > self.blocks() {
+            return Err(beyond_end(block));
+        }
+        let part = |page: &*const [u8; PAGE_BYTES]| libc::iovec {
+            iov_base: page.cast_mut().cast(),
+            iov_len: PAGE_BYTES,
+        };
+        let parts = pages.iter().map(part).collect();
+        // SAFETY: the caller's promise.
+        let write = unsafe { rings.begin_write(self.write.as_raw_fd(), block * PAGE_BYTES as u64, parts) };
+        let Ok(write) = write else {
+            return self.write(block, &slices()).map(|()| PendingWrite::done());
+        };
+        let wanted = pages.len() * PAGE_BYTES;
+        Ok(PendingWrite::until(move || match write.wait() {
+            written if written == wanted as i32 => Ok(()),
+            error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+            _ => Err(io::Error::new(io::ErrorKind::WriteZero, "a write came to the medium in part")),
+        }))
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -12,6 +12,7 @@ pub use file::{FileStore, ReadPath};
 pub use memory::MemoryStore;
 pub use power_cut::PowerCutStore;
 
+use crate::ids::PAGE_BYTES;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -29,6 +30,33 @@ pub trait PageStore: Send + Sync {
     /// What the medium reports; a write beyond its end is an error.
     fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()>;
 
+    /// Reads single pages from many blocks, at the same time where the medium can.
+    ///
+    /// # Errors
+    /// As [`PageStore::read`], for any of them.
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        reads.iter_mut().try_for_each(|(block, out)| self.read(*block, out))
+    }
+
+    /// Begins a write of whole pages at these addresses, one after the other, from `block` on. It may go on after this
+    /// returns, until it is waited for; what it writes of a page that is changed meanwhile is anything.
+    ///
+    /// # Errors
+    /// As [`PageStore::write`].
+    ///
+    /// # Safety
+    /// The pages can be read at their addresses until the returned write was waited for or dropped.
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite<'_>> {
+        // SAFETY: the caller's promise; what is changed meanwhile is not read by this program.
+        let parts: Vec<_> = pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect();
+        self.write(block, &parts)?;
+        Ok(PendingWrite::done())
+    }
+
     /// Makes all that was written durable.
     ///
     /// # Errors
@@ -45,6 +73,30 @@ pub trait PageStore: Send + Sync {
     fn grow(&self, blocks: u64) -> io::Result<()>;
 }
 
+/// A write that may be under way. Dropping it waits, too.
+pub struct PendingWrite<'m>(Option<Box<dyn FnOnce() -> io::Result<()> + Send + 'm>>);
+
+impl<'m> PendingWrite<'m> {
+    /// A write that has ended.
+    pub fn done() -> PendingWrite<'m> {
+        PendingWrite(None)
+    }
+
+    /// A write that has ended when `wait` returns. `wait` is called once; where it is not called but dropped, that has to
+    /// wait as well.
+    pub fn until(wait: impl FnOnce() -> io::Result<()> + Send + 'm) -> PendingWrite<'m> {
+        PendingWrite(Some(Box::new(wait)))
+    }
+
+    /// Waits for the end of the write.
+    ///
+    /// # Errors
+    /// What the medium reports.
+    pub fn wait(self) -> io::Result<()> {
+        self.0.map_or(Ok(()), |wait| wait())
+    }
+}
+
 impl<S: PageStore + ?Sized> PageStore for Arc<S> {
     fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
         (**self).read(block, out)
@@ -52,6 +104,19 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
 
     fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
         (**self).write(block, parts)
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        (**self).read_many(reads)
+    }
+
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite<'_>> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { (**self).begin_write(block, pages) }
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -19,6 +19,8 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weft_core::checksum::crc32c;
 
+/// Pages that are read at the same time, at most.
+const FAULT_PAGES: usize = 128;
 /// No page is in this frame.
 const NOBODY: u32 = u32::MAX;
 
@@ -33,6 +35,14 @@ pub(crate) struct Pool {
     dirty: AtomicUsize,
     /// Pages read from the medium.
     pub(crate) faults: AtomicU64,
+}
+
+/// A page that is being read.
+struct Fault {
+    page: u32,
+    frame: u32,
+    /// What its descriptor said when the read began.
+    wanted: Desc,
 }
 
 struct FreeFrames {
@@ -80,10 +90,21 @@ impl Pool {
 
     /// Notes where a page was written, with which checksum.
     pub(crate) fn written(&self, page: u32, block: u64, crc: u32) {
-        let (Some(hot), Some(desc)) = (self.table.hot(page), self.table.desc(page)) else { return };
+        self.place(page, block, crc);
+        self.clean(page);
+    }
+
+    /// Notes where a page is being written, with which checksum. Its frame stays until it is [clean](Self::clean).
+    pub(crate) fn place(&self, page: u32, block: u64, crc: u32) {
+        let Some(desc) = self.table.desc(page) else { return };
         let mut desc = desc.lock();
         desc.block = block;
         desc.crc = crc;
+    }
+
+    /// Notes that a page is on the medium as it is in memory.
+    pub(crate) fn clean(&self, page: u32) {
+        let Some(hot) = self.table.hot(page) else { return };
         if hot.fetch_and(!DIRTY, Ordering::Relaxed) & DIRTY != 0 {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
@@ -147,47 +168,87 @@ impl Pool {
         }
     }
 
-    /// Reads pages that are not in memory. No reference into a frame may be held by the caller.
+    /// Reads pages that are not in memory, many at the same time. No reference into a frame may be held by the caller.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::CacheFull`].
     pub(crate) fn fault(&self, pages: &[u32], store: &dyn PageStore) -> Result<()> {
-        for page in pages {
-            while !self.fault_one(*page, store)? {}
+        for group in pages.chunks(FAULT_PAGES.min(self.capacity() / 4).max(1)) {
+            let mut wanted = group.to_vec();
+            while !wanted.is_empty() {
+                wanted = self.fault_group(&wanted, store)?;
+            }
         }
         Ok(())
     }
 
-    /// Reads one page; `false` when it was moved meanwhile, to be tried again.
-    fn fault_one(&self, page: u32, store: &dyn PageStore) -> Result<bool> {
-        let Some(slot) = self.table.desc(page) else { return Ok(true) };
-        let wanted = *slot.lock();
-        if self.table.load(page).frame().is_some() || wanted.block == 0 {
-            return Ok(true);
-        }
-        let frame = loop {
-            match self.take_frame() {
-                Some(frame) => break frame,
-                None => self.make_room()?,
+    /// Reads pages; those that were moved meanwhile are returned, to be tried again.
+    fn fault_group(&self, pages: &[u32], store: &dyn PageStore) -> Result<Vec<u32>> {
+        let mut faults = Vec::with_capacity(pages.len());
+        let mut reads = Vec::with_capacity(pages.len());
+        for page in pages {
+            let Some(slot) = self.table.desc(*page) else { continue };
+            let wanted = *slot.lock();
+            if self.table.load(*page).frame().is_some() || wanted.block == 0 {
+                continue;
             }
-        };
-        // SAFETY: the frame was free and is not published yet, so this is the only reference into it.
-        let bytes = unsafe { &mut *self.frames.frame(frame) };
-        let read = store.read(wanted.block, bytes);
+            let frame = loop {
+                match self.take_frame() {
+                    Some(frame) => break frame,
+                    None => {
+                        if let Err(error) = self.make_room() {
+                            self.give_back(faults.iter().map(|fault: &Fault| fault.frame));
+                            return Err(error);
+                        }
+                    }
+                }
+            };
+            // SAFETY: the frame was free and is not published yet, so this is the only reference into it.
+            let bytes = unsafe { &mut *self.frames.frame(frame) };
+            faults.push(Fault { page: *page, frame, wanted });
+            reads.push((wanted.block, bytes.as_mut_slice()));
+        }
+        let read = store.read_many(&mut reads);
+        drop(reads);
+        let mut again = Vec::new();
+        for (at, fault) in faults.iter().enumerate() {
+            let done = self.end_fault(fault, &read);
+            match done {
+                Ok(true) => {}
+                Ok(false) => again.push(fault.page),
+                Err(_) => self.give_back(faults[at + 1..].iter().map(|fault| fault.frame)),
+            }
+            done?;
+        }
+        match read {
+            // Pages that moved meanwhile may have been read where there is nothing any more.
+            Err(source) if again.is_empty() && !faults.is_empty() => {
+                Err(Error::Io { what: "read a page", block: faults[0].wanted.block, source })
+            }
+            _ => Ok(again),
+        }
+    }
+
+    /// Publishes a page that was read, if it is still where it was; whether there is nothing left to do for it.
+    fn end_fault(&self, fault: &Fault, read: &std::io::Result<()>) -> Result<bool> {
+        let Fault { page, frame, wanted } = *fault;
+        let Some(slot) = self.table.desc(page) else { return Ok(true) };
+        // SAFETY: the frame is not published yet, and the reads have ended.
+        let bytes = unsafe { &*self.frames.frame(frame) };
         let crc = crc32c(bytes);
         let now = slot.lock();
         let hot = self.table.load(page);
         if hot.frame().is_some() || (now.block, now.crc) != (wanted.block, wanted.crc) {
             drop(now);
-            self.free.lock().recycled.push(frame);
+            self.give_back(std::iter::once(frame));
             return Ok(hot.frame().is_some());
         }
-        if let Err(source) = read {
-            self.free.lock().recycled.push(frame);
-            return Err(Error::Io { what: "read a page", block: wanted.block, source });
-        }
         if crc != wanted.crc {
-            self.free.lock().recycled.push(frame);
+            self.give_back(std::iter::once(frame));
+            if read.is_err() {
+                // One of the reads failed; it may have been this one.
+                return Ok(true);
+            }
             return Err(Error::damaged(format!(
                 "page {page} at block {}: its checksum does not hold",
                 wanted.block
@@ -195,15 +256,19 @@ impl Pool {
         }
         if wanted.kind == PageKind::Table {
             // SAFETY: frames are aligned to a page, both types have its size, and every bit pattern is a number.
-            let words = unsafe { &*std::ptr::from_ref(&*bytes).cast::<Words>() };
+            let words = unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() };
             if let Err(error) = check_page(words, &now, page) {
-                self.free.lock().recycled.push(frame);
+                self.give_back(std::iter::once(frame));
                 return Err(error);
             }
         }
         self.faults.fetch_add(1, Ordering::Relaxed);
         self.publish(page, frame);
         Ok(true)
+    }
+
+    fn give_back(&self, frames: impl Iterator<Item = u32>) {
+        self.free.lock().recycled.extend(frames);
     }
 
     /// Takes frames from clean pages that were not used lately. Pages of edge tables, which answer for hundreds of

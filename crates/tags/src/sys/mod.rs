@@ -3,6 +3,7 @@
 mod ahead;
 pub(crate) mod aligned;
 pub(crate) mod frames;
+pub(crate) mod uring;
 
 /// Asks the processor for the line of an address. Any address will do.
 #[inline]

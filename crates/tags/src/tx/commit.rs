@@ -14,13 +14,13 @@ use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::RecordWriter;
 use crate::layout::node::{slot_bytes, slots_of};
+use crate::page_store::PendingWrite;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::partition::{Left, Partition, TableNumbers};
 use crate::space::Run;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
-use std::io::IoSlice;
 use weft_core::checksum::crc32c;
 
 /// Edges whose cells are asked for before the first of them is changed.
@@ -83,12 +83,23 @@ impl Transaction<'_> {
         };
         let mut record = RecordWriter::default();
         let mut written = Vec::with_capacity(self.held.len());
+        let mut under_way = Vec::new();
         for snode in &self.held {
-            written.push(write_filled(store, *snode, &nodes.filled)?);
+            written.push(write_filled(store, *snode, &nodes.filled, &mut under_way)?);
+        }
+        // The pages are full, so all that could change them now are updates of nodes that were there before. Their frames
+        // stay, since a page that is written is not clean until then.
+        if !self.set.updates.is_empty() {
+            end_writes(&mut under_way, &written)?;
         }
         // From here on a failure leaves memory between two states.
         self.record_new_snodes(&mut record);
         let applied = self.apply(&nodes, &written, &mut record);
+        // Writes that did not end before went on meanwhile; their record follows them.
+        let applied = applied.and_then(|()| end_writes(&mut under_way, &written));
+        if self.set.updates.is_empty() {
+            written.iter().flatten().for_each(|at| store.pool.clean(at.page));
+        }
         let lsn = applied.and_then(|()| store.journal.append(&record.bytes, &*store.medium));
         match lsn {
             Ok(lsn) => self.publish_snodes(lsn),
@@ -216,7 +227,10 @@ impl Transaction<'_> {
         for at in written {
             let before = store.pool.table.describe(at.page).block;
             store.space.lock().release(before, 1);
-            store.pool.written(at.page, at.block, at.crc);
+            store.pool.place(at.page, at.block, at.crc);
+            if !self.set.updates.is_empty() {
+                store.pool.clean(at.page);
+            }
             let desc = commit_slots(store, partition, at.page, &at.slots);
             record.page(at.page, &desc);
             touched.push(at.page);
@@ -402,8 +416,13 @@ fn record_slots(record: &mut RecordWriter, page: u32, desc: &Desc, slots: &Slots
     }
 }
 
-/// Writes the filled pages of one s-node to new blocks that follow each other.
-fn write_filled(store: &Store, snode: SnodeId, filled: &[(u32, Slots)]) -> Result<Vec<Written>> {
+/// Begins to write the filled pages of one s-node to new blocks that follow each other.
+fn write_filled<'m>(
+    store: &'m Store,
+    snode: SnodeId,
+    filled: &[(u32, Slots)],
+    under_way: &mut Vec<PendingWrite<'m>>,
+) -> Result<Vec<Written>> {
     let pages: Vec<_> =
         filled.iter().filter(|(page, _)| store.pool.table.describe(*page).snode == snode.0).collect();
     let mut written = Vec::with_capacity(pages.len());
@@ -415,29 +434,30 @@ fn write_filled(store: &Store, snode: SnodeId, filled: &[(u32, Slots)]) -> Resul
     while !rest.is_empty() {
         let run = store.space.lock().take(rest.len().min(WRITE_PAGES) as u64, &*store.medium)?;
         let (now, later) = rest.split_at(run.blocks as usize);
-        written.extend(write_run(store, &partition, now, run)?);
+        written.extend(write_run(store, &partition, now, run, under_way)?);
         rest = later;
     }
     Ok(written)
 }
 
-fn write_run(
-    store: &Store,
+fn write_run<'m>(
+    store: &'m Store,
     partition: &parking_lot::RwLock<Partition>,
     filled: &[&(u32, Slots)],
     run: Run,
+    under_way: &mut Vec<PendingWrite<'m>>,
 ) -> Result<Vec<Written>> {
     // Shared: readers go on meanwhile, and no other transaction writes this s-node.
     loop {
         let guard = partition.read();
         let reader = PageReader::new(&store.pool, &guard.token);
         let mut written = Vec::with_capacity(filled.len());
-        let mut parts = Vec::with_capacity(filled.len());
+        let mut pages = Vec::with_capacity(filled.len());
         let mut missing = None;
         for ((page, slots), block) in filled.iter().copied().zip(run.block..) {
             match reader.bytes(*page) {
                 Ok(bytes) => {
-                    parts.push(IoSlice::new(bytes));
+                    pages.push(std::ptr::from_ref(bytes));
                     written.push(Written { page: *page, block, crc: crc32c(bytes), slots: *slots });
                 }
                 Err(halt) => missing = Some(halt),
@@ -445,19 +465,26 @@ fn write_run(
         }
         match missing {
             None => {
-                store.medium.write(run.block, &parts).map_err(|source| Error::Io {
-                    what: "write nodes",
-                    block: run.block,
-                    source,
-                })?;
+                // SAFETY: the frames stay mapped as long as the store, which the write borrows.
+                let write = unsafe { store.medium.begin_write(run.block, &pages) };
+                under_way.push(write.map_err(|source| write_error(run.block, source))?);
                 return Ok(written);
             }
             Some(halt) => {
-                drop(parts);
                 drop(reader);
                 drop(guard);
                 store.overcome(halt)?;
             }
         }
     }
+}
+
+fn write_error(block: u64, source: std::io::Error) -> Error {
+    Error::Io { what: "write nodes", block, source }
+}
+
+/// Waits for writes.
+fn end_writes(under_way: &mut Vec<PendingWrite<'_>>, written: &[Vec<Written>]) -> Result<()> {
+    let block = written.iter().flatten().next().map_or(0, |first| first.block);
+    under_way.drain(..).try_for_each(|write| write.wait().map_err(|source| write_error(block, source)))
 }

@@ -3,7 +3,7 @@
 use super::write_set::{EdgeKey, NONE};
 use super::{Edge, Transaction};
 use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
-use crate::error::{Error, Result};
+use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::partition::{Which, begins_with_key, header_at};
 use crate::snodes::access::Permission;
@@ -253,6 +253,9 @@ pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
 
 /// Keys that are looked for before the first of them is compared.
 const LOOK_AHEAD: usize = 64;
+/// Times that the pages of a group are read together, those of cells and then those of nodes. In a cache that cannot hold
+/// all of them the rest comes one by one.
+pub(crate) const FAULT_ROUNDS: usize = 2;
 
 impl Store {
     /// The committed destinations of edges by key out of one node: [`NONE`] where there is none.
@@ -267,9 +270,15 @@ impl Store {
         let mut found = Vec::with_capacity(keys.len());
         for group in keys.chunks(LOOK_AHEAD) {
             let start = found.len();
+            let mut rounds = 0;
             self.read(source.snode(), |pages, contents| {
                 found.truncate(start);
-                contents.edges.prefetch_nodes(pages, source, etype, group.iter().map(|(key, _)| *key));
+                let keys = group.iter().map(|(key, _)| *key);
+                let missing = contents.edges.prefetch_nodes(pages, source, etype, keys);
+                if !missing.is_empty() && rounds < FAULT_ROUNDS {
+                    rounds += 1;
+                    return Err(Halt::MissMany(missing));
+                }
                 for (key, bytes) in group {
                     let edge = contents.edges.find(pages, source, etype, *key, |to| {
                         begins_with_key(pages, &self.pool.table, to, bytes)

@@ -9,7 +9,7 @@ pub(crate) mod apply;
 mod bodies;
 mod bulk;
 mod commit;
-mod edges;
+pub(crate) mod edges;
 pub(crate) mod locks;
 pub(crate) mod patch;
 mod snodes;
