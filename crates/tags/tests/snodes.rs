@@ -156,6 +156,25 @@ fn an_s_node_of_an_aborted_or_undone_transaction_was_never_there() {
 }
 
 #[test]
+fn permissions_that_are_taken_back_do_not_keep_an_s_node_from_going() {
+    let (_, store, etype) = created();
+    let (snode, _) = with_node(&store, etype, &owned(1, 0o666));
+    let root = store.root(snode).unwrap();
+    let wanted = store.grants(snode).unwrap().len();
+    let mut tx = store.begin();
+    tx.delete_edge(root, etype, Info::Number(0)).unwrap();
+    for (taken, (principal, permission)) in store.grants(snode).unwrap().into_iter().enumerate() {
+        tx.revoke(snode, principal, permission).unwrap();
+        let savepoint = tx.savepoint();
+        tx.delete_snode(snode).unwrap_or_else(|error| panic!("{taken} of {wanted} taken back: {error}"));
+        tx.undo_to(savepoint).unwrap();
+    }
+    tx.delete_snode(snode).unwrap();
+    tx.commit().unwrap();
+    check(&store);
+}
+
+#[test]
 fn who_waits_for_an_s_node_that_is_deleted_meanwhile_is_told_that_it_is_gone() {
     let (_, store, etype) = created();
     let (snode, _) = with_node(&store, etype, &owned(1, 0));

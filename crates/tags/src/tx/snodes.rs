@@ -177,7 +177,8 @@ impl Transaction<'_> {
         if raw.iter().any(|edge| edge.etype != EdgeType::PERMISSION) || ins != raw.len() as u64 + 1 {
             return Ok(false);
         }
-        let mut nodes = store.partition(snode)?.read().contents.nodes;
+        // In the midst of counting, bodies may be taken off before they are added.
+        let mut nodes = store.partition(snode)?.read().contents.nodes as i64;
         let of_it = self.set.nodes.iter().filter(|(node, _)| node.snode() == snode);
         let touched: Vec<_> = of_it.map(|(node, touched)| (*node, *touched)).collect();
         for (node, touched) in touched {
@@ -189,9 +190,10 @@ impl Transaction<'_> {
                     Ok((contents.count_of(pages, node)? as i64, contents.out_edges(pages, node)?))
                 })?
             };
-            if ins + touched.ins + outs + touched.outs == 0 {
+            // A root is held by its s-node, and what it has of permissions counts above.
+            if node != root && ins + touched.ins == 0 && outs + touched.outs == 0 {
                 // Its body goes with it.
-                nodes -= 1 + u64::from(self.body_of(node)?.is_some());
+                nodes -= 1 + i64::from(self.body_of(node)?.is_some());
             }
         }
         Ok(nodes == 1)
