@@ -3,6 +3,7 @@
 //! - [`Store`]: what is created and opened, on a [`PageStore`]: a file or device, memory, or a medium that loses power.
 //! - [`Transaction`]: nodes and edges made, changed and deleted, with savepoints; serialisable.
 //!
+//! - [`Session`]: a part of a store for callers that are not trusted with it, in other processes too.
 //! - [`Kv`]: a key-value store on nodes and edges.
 //! - [`BTree`]: an ordered map on them.
 //!
@@ -29,6 +30,7 @@ mod pages;
 mod partition;
 mod recover;
 mod replay;
+mod session;
 mod slab;
 mod snodes;
 mod space;
@@ -46,6 +48,10 @@ pub use kv::{Kv, KvChange, KvScan};
 pub use layout::node::NODE_BYTES_MAX;
 pub use options::{Durability, Options};
 pub use page_store::{FileStore, MemoryStore, PageStore, PowerCutStore, ReadPath};
+pub use session::{
+    Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionNode, SessionServer,
+    SessionSetup,
+};
 pub use snodes::access::{Credentials, Permission, Principal};
 pub use snodes::tags::SnodeTags;
 pub use store::{Store, StoreReport};

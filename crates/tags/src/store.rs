@@ -18,6 +18,7 @@ use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, NodePlace, Partition, Which, find_node, visit_data};
+use crate::session::ids::Sessions;
 use crate::snodes::access::{Credentials, Permission, Principal, edge_of, grant_of};
 use crate::snodes::registry::{Registry, Share};
 use crate::snodes::tags::SnodeTags;
@@ -52,6 +53,7 @@ pub struct Store {
     pub(crate) journal: Journal,
     pub(crate) catalog: RwLock<Catalog>,
     pub(crate) snodes: Registry,
+    pub(crate) sessions: Sessions,
     pub(crate) locks: SnodeLocks,
     pub(crate) gate: RwLock<()>,
     pub(crate) superblock: Mutex<Superblock>,
@@ -114,6 +116,7 @@ impl Store {
             journal: Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn),
             catalog: RwLock::new(catalog),
             snodes,
+            sessions: Sessions::default(),
             locks: SnodeLocks::default(),
             gate: RwLock::new(()),
             superblock: Mutex::new(superblock),

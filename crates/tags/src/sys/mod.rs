@@ -1,9 +1,10 @@
-//! Memory from the kernel and hints to the processor, with a safe face.
+//! Memory from the kernel, who is at a socket's other end, and hints to the processor, with a safe face.
 
 mod ahead;
 pub(crate) mod aligned;
 pub(crate) mod frames;
 pub(crate) mod uring;
+pub(crate) mod peer;
 
 /// Asks the processor for the line of an address. Any address will do.
 #[inline]

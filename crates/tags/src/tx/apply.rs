@@ -168,6 +168,7 @@ fn release(
     page: u32,
     slot: Option<usize>,
 ) -> Result<()> {
+    store.sessions.forget(node);
     let Some(slot_cell) = store.pool.table.desc(page) else { return Err(Error::NoSuchNode(node)) };
     let mut desc = slot_cell.lock();
     if desc.kind != PageKind::Slab {

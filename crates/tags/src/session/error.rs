@@ -1,0 +1,168 @@
+//! What a session refuses. Nothing of it tells an id of the store.
+
+use crate::error::Error;
+
+/// Why something was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The session was closed, or was idle for too long.
+    Ended = 1,
+    /// The session has not handed out this id, or its node is gone.
+    NoSuchId = 2,
+    /// A change needs a transaction.
+    NoTransaction = 3,
+    /// There is a transaction already.
+    InTransaction = 4,
+    /// The session holds as many ids as it may.
+    TooManyIds = 5,
+    /// There is no such node, or the caller may not know.
+    NoSuchNode = 6,
+    /// The node has another type.
+    WrongType = 7,
+    /// The node has edges, or the s-node has nodes.
+    NotEmpty = 8,
+    /// There is such an edge already.
+    EdgeExists = 9,
+    /// There is no such edge.
+    NoSuchEdge = 10,
+    /// The caller has no permission.
+    Forbidden = 11,
+    /// Another transaction is in the way: abort this one and run it again.
+    Deadlock = 12,
+    /// What was given cannot be.
+    BadRequest = 13,
+    /// No room is left.
+    Full = 14,
+    /// The store has a fault.
+    Fault = 15,
+    /// The server cannot be reached, or has too many clients.
+    Connection = 16,
+}
+
+impl Refusal {
+    /// All of them, as they are numbered from 1.
+    const ALL: [Refusal; 16] = [
+        Refusal::Ended,
+        Refusal::NoSuchId,
+        Refusal::NoTransaction,
+        Refusal::InTransaction,
+        Refusal::TooManyIds,
+        Refusal::NoSuchNode,
+        Refusal::WrongType,
+        Refusal::NotEmpty,
+        Refusal::EdgeExists,
+        Refusal::NoSuchEdge,
+        Refusal::Forbidden,
+        Refusal::Deadlock,
+        Refusal::BadRequest,
+        Refusal::Full,
+        Refusal::Fault,
+        Refusal::Connection,
+    ];
+
+    /// The refusal with this number.
+    pub(super) fn from_u8(value: u8) -> Option<Refusal> {
+        Refusal::ALL.into_iter().find(|refusal| *refusal as u8 == value)
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Refusal::Ended => "the session has ended; open another one",
+            Refusal::NoSuchId => "this session has no such id, or its node is gone; get it again by an edge",
+            Refusal::NoTransaction => "a change takes a transaction; begin one",
+            Refusal::InTransaction => "there is a transaction; commit or abort it first",
+            Refusal::TooManyIds => "the session holds the most ids it may; forget some, or open another one",
+            Refusal::NoSuchNode => "there is no such node, or it is not yours to know",
+            Refusal::WrongType => "the node has another type",
+            Refusal::NotEmpty => "it still has edges or nodes; delete them first",
+            Refusal::EdgeExists => "there is such an edge already; delete it first or replace it",
+            Refusal::NoSuchEdge => "there is no such edge",
+            Refusal::Forbidden => "no permission",
+            Refusal::Deadlock => "another transaction is in the way: abort this one and run it again",
+            Refusal::BadRequest => "the request cannot be",
+            Refusal::Full => "no room is left; commit in smaller steps, or delete something",
+            Refusal::Fault => "the store has a fault; whoever runs it finds it in its log",
+            Refusal::Connection => "the server cannot be reached; see that it runs, and connect again",
+        }
+    }
+}
+
+/// Something that a session has refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct SessionError {
+    /// Why.
+    pub refusal: Refusal,
+    pub(super) text: String,
+}
+
+impl SessionError {
+    pub(super) fn new(refusal: Refusal, text: impl Into<String>) -> SessionError {
+        SessionError { refusal, text: text.into() }
+    }
+}
+
+impl From<Refusal> for SessionError {
+    fn from(refusal: Refusal) -> SessionError {
+        SessionError::new(refusal, refusal.text())
+    }
+}
+
+impl From<Error> for SessionError {
+    fn from(error: Error) -> SessionError {
+        match error {
+            Error::NoSuchNode(_) | Error::NoSuchSnode(_) => Refusal::NoSuchNode.into(),
+            Error::WrongType { found, wanted, .. } => SessionError::new(
+                Refusal::WrongType,
+                format!("the node has type {found:#x}, not {wanted:#x}"),
+            ),
+            Error::HasEdges(_) | Error::SnodeNotEmpty(_) => Refusal::NotEmpty.into(),
+            Error::EdgeExists(_) => Refusal::EdgeExists.into(),
+            Error::NoSuchEdge(_) => Refusal::NoSuchEdge.into(),
+            Error::Forbidden { needed, .. } => {
+                let text = format!("no permission to {} there; its owner can grant it", needed.name());
+                SessionError::new(Refusal::Forbidden, text)
+            }
+            Error::Deadlock(_) => Refusal::Deadlock.into(),
+            Error::Full { .. } | Error::CacheFull { .. } => Refusal::Full.into(),
+            Error::KeyNotInNode(_) => {
+                let text =
+                    "the destination's type has no keys, or its data does not begin with the edge's key";
+                SessionError::new(Refusal::BadRequest, text)
+            }
+            Error::OtherSnode(_) => SessionError::new(Refusal::BadRequest, "edges by key stay in one s-node"),
+            Error::TooManyTypes { max, .. } => {
+                let text = format!("the node has edges of {max} types already, which is the most");
+                SessionError::new(Refusal::BadRequest, text)
+            }
+            plain @ (Error::NoSuchEdgeType(_)
+            | Error::WrongInfo { .. }
+            | Error::TypeTaken(_)
+            | Error::FirstSnode
+            | Error::RootType
+            | Error::TooLarge { .. }
+            | Error::BadOption { .. }
+            | Error::NoSuchSavepoint) => SessionError::new(Refusal::BadRequest, plain.to_string()),
+            fault => {
+                tracing::error!(error = %fault, "the store failed a session");
+                Refusal::Fault.into()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_comes_back_from_its_number() {
+        for value in 0..=255 {
+            let found = Refusal::from_u8(value);
+            assert_eq!(found.is_some(), (1..=16).contains(&value));
+            assert!(found.is_none_or(|refusal| refusal as u8 == value && !refusal.text().is_empty()));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Ids as a session knows them: random numbers that mean something in that session only.
+
+use super::error::{Refusal, SessionError};
+use crate::ids::NodeId;
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Most ids that a session holds at once.
+pub const SESSION_IDS_MAX: usize = 1 << 20;
+
+/// A node as a session knows it. The same node has another id in another session, and none after the session's end.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionNode(pub u64);
+
+impl fmt::Debug for SessionNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#018x}", self.0)
+    }
+}
+
+/// The ids that a session has handed out.
+#[derive(Default)]
+pub(crate) struct SessionIds {
+    nodes: FxHashMap<SessionNode, NodeId>,
+    ids: FxHashMap<NodeId, SessionNode>,
+}
+
+impl SessionIds {
+    pub(super) fn node(&self, id: SessionNode) -> Result<NodeId, SessionError> {
+        self.nodes.get(&id).copied().ok_or_else(|| Refusal::NoSuchId.into())
+    }
+
+    /// The id of a node, which is the same each time.
+    pub(super) fn give(&mut self, node: NodeId) -> Result<SessionNode, SessionError> {
+        if let Some(id) = self.ids.get(&node) {
+            return Ok(*id);
+        }
+        if self.ids.len() >= SESSION_IDS_MAX {
+            return Err(Refusal::TooManyIds.into());
+        }
+        let id = loop {
+            // From the system's generator: no id says anything of another.
+            let id = SessionNode(rand::random());
+            if !self.nodes.contains_key(&id) {
+                break id;
+            }
+        };
+        self.nodes.insert(id, node);
+        self.ids.insert(node, id);
+        Ok(id)
+    }
+
+    pub(super) fn forget(&mut self, id: SessionNode) {
+        if let Some(node) = self.nodes.remove(&id) {
+            self.ids.remove(&node);
+        }
+    }
+
+    fn forget_node(&mut self, node: NodeId) {
+        if let Some(id) = self.ids.remove(&node) {
+            self.nodes.remove(&id);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = SessionIds::default();
+    }
+}
+
+/// The sessions of a store. A node's place may be given to another node, and no session's id may lead there.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    open: AtomicUsize,
+    all: RwLock<Vec<Weak<Mutex<SessionIds>>>>,
+}
+
+impl Sessions {
+    /// The ids of a new session.
+    pub(super) fn add(&self) -> Arc<Mutex<SessionIds>> {
+        let ids = Arc::new(Mutex::new(SessionIds::default()));
+        let mut all = self.all.write();
+        all.retain(|ids| ids.strong_count() > 0);
+        all.push(Arc::downgrade(&ids));
+        self.open.store(all.len(), Ordering::Release);
+        ids
+    }
+
+    /// Lets no session know a node any more. Called by who holds the lock of its s-node, before its place is free.
+    #[inline]
+    pub(crate) fn forget(&self, node: NodeId) {
+        if self.open.load(Ordering::Acquire) > 0 {
+            self.forget_in_all(node);
+        }
+    }
+
+    #[cold]
+    fn forget_in_all(&self, node: NodeId) {
+        self.all.read().iter().filter_map(Weak::upgrade).for_each(|ids| ids.lock().forget_node(node));
+    }
+}

@@ -1,0 +1,194 @@
+//! Sessions for other processes, over a Unix socket.
+//!
+//! ```text
+//!  request:  length 4 | operation 1 | fields           answer:  length 4 | 0 and fields, or the refusal and its text
+//! ```
+//!
+//! A connection is a session. Who the caller is, the kernel says (`SO_PEERCRED`, `SO_PEERGROUPS`); no length is trusted; a
+//! client that sends too slowly is idle.
+
+use super::error::{Refusal, SessionError};
+use super::wire::{self, Request};
+use super::{Outcome, Session};
+use crate::ids::NodeId;
+use crate::snodes::access::Credentials;
+use crate::store::Store;
+use crate::sys::peer;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weft_core::codec::WriteFields;
+use weft_core::frame::{self, Until};
+use weft_core::serve::{Serve, ServeError, ServeOptions, SocketServer};
+
+/// Most bytes of a request or an answer: a node's data is in one.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// How sessions are served.
+#[derive(Clone, Debug)]
+pub struct SessionSetup {
+    /// Where sessions begin.
+    pub root: NodeId,
+    /// How long a client may be silent.
+    pub idle_timeout: Duration,
+    /// Whether other users may connect. What they may do there, the s-nodes say.
+    pub for_everyone: bool,
+    /// Whether the server's own user and root may do everything, as they can with the store's file.
+    pub owner_is_superuser: bool,
+    /// Most clients at once.
+    pub connections_max: usize,
+}
+
+impl SessionSetup {
+    /// For the server's own user, who may do everything; five minutes of silence; 256 clients.
+    pub fn new(root: NodeId) -> SessionSetup {
+        SessionSetup {
+            root,
+            idle_timeout: Duration::from_secs(300),
+            for_everyone: false,
+            owner_is_superuser: true,
+            connections_max: 256,
+        }
+    }
+}
+
+/// A store that is served. Dropping it ends all sessions and removes the socket.
+#[derive(Debug)]
+pub struct SessionServer {
+    _socket: SocketServer,
+}
+
+struct Served {
+    store: Arc<Store>,
+    setup: SessionSetup,
+}
+
+impl SessionServer {
+    /// Serves a store at a path. A socket there that nobody serves is replaced, anything else is left alone.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn start(store: Arc<Store>, path: &Path, setup: SessionSetup) -> Result<SessionServer, ServeError> {
+        let options =
+            ServeOptions { connections_max: setup.connections_max, for_everyone: setup.for_everyone };
+        Ok(SessionServer { _socket: SocketServer::start(path, options, Arc::new(Served { store, setup }))? })
+    }
+}
+
+impl Serve for Served {
+    fn serve(&self, stream: UnixStream) -> io::Result<()> {
+        let credentials = peer::credentials(&stream, self.setup.owner_is_superuser)?;
+        serve(&self.store, stream, credentials, &self.setup)
+    }
+
+    fn refusal(&self) -> Vec<u8> {
+        let text = format!("the server has {} clients, and takes no more", self.setup.connections_max);
+        refused(&SessionError::new(Refusal::Connection, text))
+    }
+}
+
+fn refused(error: &SessionError) -> Vec<u8> {
+    let mut answer = Vec::new();
+    wire::put_error(&mut answer, error);
+    answer
+}
+
+/// Answers one client until it is gone or its session has ended.
+fn serve(
+    store: &Store,
+    mut stream: UnixStream,
+    credentials: Credentials,
+    setup: &SessionSetup,
+) -> io::Result<()> {
+    stream.set_write_timeout(Some(setup.idle_timeout))?;
+    let mut session = match store.open_session(setup.root, credentials, setup.idle_timeout) {
+        Ok(session) => session,
+        Err(error) => return frame::send(&mut stream, &refused(&error)),
+    };
+    loop {
+        let deadline = Instant::now() + setup.idle_timeout;
+        let raw = match frame::receive(&mut Until { stream: &stream, deadline }, FRAME_BYTES_MAX) {
+            Ok(Some(raw)) => raw,
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                session.close();
+                // The client may be waiting for nothing; whoever asks next reads this.
+                return frame::send(&mut stream, &refused(&Refusal::Ended.into()));
+            }
+            Err(error) => return Err(error),
+        };
+        frame::send(&mut stream, &session.answer(&raw))?;
+        if session.has_ended() {
+            return Ok(());
+        }
+    }
+}
+
+impl Session<'_> {
+    fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Answers a request as it comes over a socket, without its length. Any bytes get an answer.
+    pub fn answer(&mut self, raw: &[u8]) -> Vec<u8> {
+        let mut answer = vec![0];
+        let request = Request::decode(raw);
+        let done = match request {
+            Ok(Some(request)) => self.carry_out(request, &mut answer),
+            _ => Err(Refusal::BadRequest.into()),
+        };
+        match done {
+            Ok(()) if answer.len() <= FRAME_BYTES_MAX => answer,
+            Ok(()) => {
+                let text = format!("an answer of {} bytes; a socket takes {FRAME_BYTES_MAX}", answer.len());
+                refused(&SessionError::new(Refusal::BadRequest, text))
+            }
+            Err(error) => refused(&error),
+        }
+    }
+
+    fn carry_out(&mut self, request: Request<'_>, answer: &mut Vec<u8>) -> Outcome<()> {
+        match request {
+            Request::Root => {
+                self.enter()?;
+                answer.put_u64(self.root().0);
+            }
+            Request::Begin => self.begin()?,
+            Request::Commit => answer.put_u64(self.commit()?),
+            Request::Abort => self.abort()?,
+            Request::Savepoint => answer.put_u32(self.savepoint()?),
+            Request::UndoTo(savepoint) => self.undo_to(savepoint)?,
+            Request::CreateNode { near, kind, data } => {
+                answer.put_u64(self.create_node(near, kind, data)?.0);
+            }
+            Request::ReadNode { node, kind } => answer.put_string(&self.read_node(node, kind)?),
+            Request::UpdateNode { node, kind, data } => self.update_node(node, kind, data)?,
+            Request::DeleteNode { node, kind } => self.delete_node(node, kind)?,
+            Request::CreateEdge { edge, to } => self.create_edge(edge.source, edge.etype, edge.info, to)?,
+            Request::SetEdge { edge, to } => {
+                wire::put_option(answer, self.set_edge(edge.source, edge.etype, edge.info, to)?);
+            }
+            Request::DeleteEdge(edge) => {
+                answer.put_u64(self.delete_edge(edge.source, edge.etype, edge.info)?.0);
+            }
+            Request::Edge(edge) => {
+                wire::put_option(answer, self.edge(edge.source, edge.etype, edge.info)?);
+            }
+            Request::Edges(node) => wire::put_edges(answer, &self.edges(node)?),
+            Request::EdgeType { name, form } => answer.put_u32(self.edge_type(name, form)?.0),
+            Request::CreateSnode(tags) => answer.put_u64(self.create_snode(&tags)?.0),
+            Request::DeleteSnode(node) => self.delete_snode(node)?,
+            Request::SnodeTags(node) => wire::put_tags(answer, &self.snode_tags(node)?),
+            Request::SetSnodeTags { node, tags } => self.set_snode_tags(node, &tags)?,
+            Request::Grant { node, principal, permission } => self.grant(node, principal, permission)?,
+            Request::Revoke { node, principal, permission } => {
+                answer.put_u8(u8::from(self.revoke(node, principal, permission)?));
+            }
+            Request::Forget(node) => self.forget(node)?,
+            Request::Close => self.close(),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,326 @@
+//! Sessions: ids that mean nothing elsewhere, credentials that are checked at each crossing, in one process and over a socket.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+use weft_tags::{
+    Credentials, EdgeType, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, Permission, Principal,
+    Refusal, RemoteSession, Session, SessionError, SessionNode, SessionServer, SessionSetup, SnodeId,
+    SnodeTags, Store,
+};
+
+const TEXT: NodeType = NodeType(1);
+const LONG: Duration = Duration::from_secs(60);
+const SOME_USER: u32 = 4242;
+
+fn store() -> Store {
+    let options = Options { cache_bytes: 4 << 20, journal_bytes: 256 << 10, store_bytes_max: 64 << 20 };
+    Store::create(Box::new(MemoryStore::new()), &options).unwrap()
+}
+
+fn next(store: &Store) -> EdgeType {
+    store.edge_type("next", InfoForm::Number).unwrap()
+}
+
+fn root(store: &Store) -> NodeId {
+    store.root(SnodeId::FIRST).unwrap()
+}
+
+fn as_superuser(store: &Store) -> Session<'_> {
+    store.open_session(root(store), Credentials::superuser(0), LONG).unwrap()
+}
+
+fn as_user(store: &Store) -> Result<Session<'_>, SessionError> {
+    store.open_session(root(store), Credentials::user(SOME_USER, &[7]), LONG)
+}
+
+fn grant(store: &Store, snode: SnodeId, permission: Permission) {
+    let mut tx = store.begin();
+    tx.grant(snode, Principal::User(SOME_USER), permission).unwrap();
+    tx.commit().unwrap();
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, SessionError>, refusal: Refusal) {
+    assert_eq!(result.unwrap_err().refusal, refusal);
+}
+
+/// A node at edge `number` of the root.
+fn put(session: &mut Session<'_>, etype: EdgeType, number: u64, data: &[u8]) -> SessionNode {
+    session.begin().unwrap();
+    let root = session.root();
+    let node = session.create_node(root, TEXT, data).unwrap();
+    session.create_edge(root, etype, Info::Number(number), node).unwrap();
+    session.commit().unwrap();
+    node
+}
+
+#[test]
+fn a_session_does_what_a_transaction_does() {
+    let store = store();
+    let etype = next(&store);
+    let mut session = as_superuser(&store);
+    let root = session.root();
+    refused(session.create_node(root, TEXT, b"x"), Refusal::NoTransaction);
+    let a = put(&mut session, etype, 1, b"a");
+    assert_eq!(session.read_node(a, TEXT).unwrap(), b"a");
+    assert_eq!(session.edge(root, etype, Info::Number(1)).unwrap(), Some(a));
+    refused(session.read_node(a, NodeType(2)), Refusal::WrongType);
+    session.begin().unwrap();
+    refused(session.begin(), Refusal::InTransaction);
+    session.update_node(a, TEXT, b"b").unwrap();
+    let savepoint = session.savepoint().unwrap();
+    let lost = session.create_node(a, TEXT, b"lost").unwrap();
+    session.set_edge(root, etype, Info::Number(1), lost).unwrap();
+    session.undo_to(savepoint).unwrap();
+    refused(session.read_node(lost, TEXT), Refusal::NoSuchId);
+    refused(session.undo_to(savepoint), Refusal::BadRequest);
+    session.commit().unwrap();
+    assert_eq!(session.read_node(a, TEXT).unwrap(), b"b");
+    let edges = session.edges(root).unwrap();
+    assert_eq!((edges.len(), edges[0].number, edges[0].to), (1, Some(1), a));
+    session.begin().unwrap();
+    refused(session.delete_node(a, TEXT), Refusal::NotEmpty);
+    assert_eq!(session.delete_edge(root, etype, Info::Number(1)).unwrap(), a);
+    session.abort().unwrap();
+    assert_eq!(session.read_node(a, TEXT).unwrap(), b"b");
+}
+
+#[test]
+fn an_id_of_another_session_a_forged_one_and_one_of_the_store_are_refused() {
+    let store = store();
+    let etype = next(&store);
+    let (mut one, mut other) = (as_superuser(&store), as_superuser(&store));
+    let a = put(&mut one, etype, 1, b"a");
+    let in_store = store.edge(root(&store), etype, Info::Number(1)).unwrap().unwrap();
+    let foreign = other.edge(other.root(), etype, Info::Number(1)).unwrap().unwrap();
+    assert_ne!(a, foreign);
+    assert_ne!(one.root(), other.root());
+    for forged in [foreign, SessionNode(in_store.0), SessionNode(0), SessionNode(a.0 ^ 1), other.root()] {
+        refused(one.read_node(forged, TEXT), Refusal::NoSuchId);
+        refused(one.edges(forged), Refusal::NoSuchId);
+        one.begin().unwrap();
+        refused(one.create_node(forged, TEXT, b""), Refusal::NoSuchId);
+        refused(one.create_edge(a, etype, Info::Number(1), forged), Refusal::NoSuchId);
+        refused(one.update_node(forged, TEXT, b""), Refusal::NoSuchId);
+        refused(one.grant(forged, Principal::Everyone, Permission::Read), Refusal::NoSuchId);
+        one.abort().unwrap();
+    }
+    assert_eq!(other.read_node(foreign, TEXT).unwrap(), b"a");
+}
+
+#[test]
+fn an_id_does_not_outlive_its_node_though_another_takes_its_place() {
+    let store = store();
+    let etype = next(&store);
+    let (mut one, mut other) = (as_superuser(&store), as_superuser(&store));
+    let a = put(&mut one, etype, 1, b"a");
+    let place = store.edge(root(&store), etype, Info::Number(1)).unwrap().unwrap();
+    let seen = other.edge(other.root(), etype, Info::Number(1)).unwrap().unwrap();
+    one.begin().unwrap();
+    one.delete_edge(one.root(), etype, Info::Number(1)).unwrap();
+    one.commit().unwrap();
+    refused(one.read_node(a, TEXT), Refusal::NoSuchId);
+    // Until another node has the place.
+    for number in 2..2000 {
+        put(&mut one, etype, number, b"n");
+        let now = store.edge(root(&store), etype, Info::Number(number)).unwrap().unwrap();
+        refused(other.read_node(seen, TEXT), Refusal::NoSuchId);
+        if now == place {
+            return;
+        }
+    }
+    panic!("the place was not used again");
+}
+
+#[test]
+fn a_node_that_was_made_and_aborted_is_no_id_any_more() {
+    let store = store();
+    let mut session = as_superuser(&store);
+    session.begin().unwrap();
+    let node = session.create_node(session.root(), TEXT, b"x").unwrap();
+    session.abort().unwrap();
+    refused(session.read_node(node, TEXT), Refusal::NoSuchId);
+}
+
+#[test]
+fn after_its_end_or_a_time_without_use_a_session_refuses_all_and_holds_nothing() {
+    let store = store();
+    let etype = next(&store);
+    let mut session = as_superuser(&store);
+    let a = put(&mut session, etype, 1, b"a");
+    session.begin().unwrap();
+    session.update_node(a, TEXT, b"never").unwrap();
+    session.close();
+    refused(session.read_node(a, TEXT), Refusal::Ended);
+    refused(session.commit(), Refusal::Ended);
+    refused(session.begin(), Refusal::Ended);
+    let idle = Duration::from_millis(30);
+    let mut session = store.open_session(root(&store), Credentials::superuser(0), idle).unwrap();
+    let a = session.edge(session.root(), etype, Info::Number(1)).unwrap().unwrap();
+    session.begin().unwrap();
+    session.update_node(a, TEXT, b"never").unwrap();
+    std::thread::sleep(idle * 3);
+    refused(session.commit(), Refusal::Ended);
+    // The lock of the s-node is free again, and nothing was written.
+    let node = store.edge(root(&store), etype, Info::Number(1)).unwrap().unwrap();
+    assert_eq!(store.begin().read_node(node, TEXT).unwrap(), b"a");
+}
+
+#[test]
+fn credentials_are_checked_at_each_crossing_and_a_permission_taken_back_ends_at_once() {
+    let store = store();
+    let etype = next(&store);
+    put(&mut as_superuser(&store), etype, 1, b"a");
+    refused(as_user(&store).map(drop), Refusal::NoSuchNode);
+    grant(&store, SnodeId::FIRST, Permission::Read);
+    let mut session = as_user(&store).unwrap();
+    let root = session.root();
+    let a = session.edge(root, etype, Info::Number(1)).unwrap().unwrap();
+    assert_eq!(session.read_node(a, TEXT).unwrap(), b"a");
+    session.begin().unwrap();
+    refused(session.update_node(a, TEXT, b"b"), Refusal::Forbidden);
+    refused(session.create_node(root, TEXT, b"b"), Refusal::Forbidden);
+    refused(session.create_edge(root, etype, Info::Number(2), a), Refusal::Forbidden);
+    refused(session.delete_edge(root, etype, Info::Number(1)), Refusal::Forbidden);
+    refused(session.grant(root, Principal::User(SOME_USER), Permission::Control), Refusal::Forbidden);
+    refused(session.set_snode_tags(root, &SnodeTags::default()), Refusal::Forbidden);
+    refused(session.create_snode(&SnodeTags::default()), Refusal::Forbidden);
+    session.abort().unwrap();
+    refused(session.edge_type("new", InfoForm::Number), Refusal::Forbidden);
+    assert_eq!(session.edge_type("next", InfoForm::Number).unwrap(), etype);
+    let mut tx = store.begin();
+    tx.revoke(SnodeId::FIRST, Principal::User(SOME_USER), Permission::Read).unwrap();
+    tx.commit().unwrap();
+    refused(session.read_node(a, TEXT), Refusal::NoSuchNode);
+    refused(session.edges(root), Refusal::NoSuchNode);
+}
+
+#[test]
+fn an_edge_into_an_s_node_that_is_not_the_callers_shows_an_id_and_nothing_else() {
+    let store = store();
+    let etype = next(&store);
+    let mut owner = as_superuser(&store);
+    owner.begin().unwrap();
+    let hidden = owner.create_snode(&SnodeTags { owner: 1, mode: 0o600, ..SnodeTags::default() }).unwrap();
+    let secret = owner.create_node(hidden, TEXT, b"secret").unwrap();
+    owner.create_edge(hidden, etype, Info::Number(0), secret).unwrap();
+    owner.create_edge(owner.root(), etype, Info::Number(0), secret).unwrap();
+    owner.commit().unwrap();
+    grant(&store, SnodeId::FIRST, Permission::Read);
+    grant(&store, SnodeId::FIRST, Permission::Write);
+    let mut session = as_user(&store).unwrap();
+    let shown = session.edge(session.root(), etype, Info::Number(0)).unwrap().unwrap();
+    refused(session.read_node(shown, TEXT), Refusal::NoSuchNode);
+    refused(session.edges(shown), Refusal::NoSuchNode);
+    refused(session.snode_tags(shown), Refusal::NoSuchNode);
+    session.begin().unwrap();
+    refused(session.create_edge(session.root(), etype, Info::Number(5), shown), Refusal::NoSuchNode);
+    refused(session.delete_snode(shown), Refusal::NoSuchNode);
+}
+
+fn serve(setup: impl FnOnce(&mut SessionSetup)) -> (tempfile::TempDir, Arc<Store>, SessionServer) {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = Arc::new(store());
+    next(&store);
+    let mut options = SessionSetup::new(root(&store));
+    setup(&mut options);
+    let server = SessionServer::start(store.clone(), &scratch.path().join("s"), options).unwrap();
+    (scratch, store, server)
+}
+
+#[test]
+fn sessions_over_a_socket_do_the_same_and_end_with_their_connection() {
+    let (scratch, store, server) = serve(|_| {});
+    let path = scratch.path().join("s");
+    let mut session = RemoteSession::connect(&path).unwrap();
+    let etype = session.edge_type("next", InfoForm::Number).unwrap();
+    let root = session.root();
+    refused(session.create_node(root, TEXT, b"x"), Refusal::NoTransaction);
+    session.begin().unwrap();
+    let a = session.create_node(root, TEXT, b"a").unwrap();
+    session.create_edge(root, etype, Info::Number(1), a).unwrap();
+    let savepoint = session.savepoint().unwrap();
+    session.delete_edge(root, etype, Info::Number(1)).unwrap();
+    session.undo_to(savepoint).unwrap();
+    assert!(session.commit().unwrap() > 0);
+    assert_eq!(session.read_node(a, TEXT).unwrap(), b"a");
+    assert_eq!(session.edges(root).unwrap()[0].to, a);
+    assert_eq!(session.edge(root, etype, Info::Number(9)).unwrap(), None);
+    session.begin().unwrap();
+    session.update_node(a, TEXT, b"bb").unwrap();
+    assert_eq!(session.set_edge(root, etype, Info::Number(1), a).unwrap(), Some(a));
+    session.commit().unwrap();
+    session.begin().unwrap();
+    let mine = SnodeTags { owner: 9, mode: 0o640, ..SnodeTags::default() };
+    let home = session.create_snode(&mine).unwrap();
+    session.grant(home, Principal::Group(3), Permission::Write).unwrap();
+    assert!(session.revoke(home, Principal::Group(3), Permission::Write).unwrap());
+    session.commit().unwrap();
+    session.begin().unwrap();
+    session.set_snode_tags(home, &SnodeTags { mode: 0o600, ..mine }).unwrap();
+    session.commit().unwrap();
+    assert_eq!(session.snode_tags(home).unwrap().mode, 0o600);
+    session.begin().unwrap();
+    session.delete_snode(home).unwrap();
+    session.commit().unwrap();
+    let mut other = RemoteSession::connect(&path).unwrap();
+    refused(other.read_node(a, TEXT), Refusal::NoSuchId);
+    session.forget(a).unwrap();
+    refused(session.read_node(a, TEXT), Refusal::NoSuchId);
+    // What one holds is free when it is gone, however it went.
+    session.begin().unwrap();
+    let again = session.edge(root, etype, Info::Number(1)).unwrap().unwrap();
+    session.update_node(again, TEXT, b"never").unwrap();
+    drop(session);
+    other.begin().unwrap();
+    let seen = other.edge(other.root(), etype, Info::Number(1)).unwrap().unwrap();
+    assert_eq!(other.read_node(seen, TEXT).unwrap(), b"bb");
+    other.close().unwrap();
+    drop(server);
+    assert!(store.check().unwrap().problems.is_empty());
+    refused(RemoteSession::connect(&path).map(drop), Refusal::Connection);
+}
+
+#[test]
+fn over_a_socket_the_kernel_says_who_the_caller_is() {
+    let (scratch, store, _server) = serve(|setup| setup.owner_is_superuser = false);
+    let path = scratch.path().join("s");
+    refused(RemoteSession::connect(&path).map(drop), Refusal::NoSuchNode);
+    // SAFETY: asks for a number.
+    let me = unsafe { libc::geteuid() };
+    let mut tx = store.begin();
+    tx.grant(SnodeId::FIRST, Principal::User(me), Permission::Read).unwrap();
+    tx.commit().unwrap();
+    let mut session = RemoteSession::connect(&path).unwrap();
+    session.begin().unwrap();
+    refused(session.create_node(session.root(), TEXT, b""), Refusal::Forbidden);
+}
+
+#[test]
+fn a_client_that_falls_silent_in_a_transaction_keeps_nobody_waiting_for_ever() {
+    let (scratch, _store, _server) = serve(|setup| setup.idle_timeout = Duration::from_millis(100));
+    let path = scratch.path().join("s");
+    let mut silent = RemoteSession::connect(&path).unwrap();
+    let etype = silent.edge_type("next", InfoForm::Number).unwrap();
+    silent.begin().unwrap();
+    let root = silent.root();
+    let node = silent.create_node(root, TEXT, b"x").unwrap();
+    silent.create_edge(root, etype, Info::Number(0), node).unwrap();
+    // Waits for the lock of the s-node until the other's time is over.
+    let mut other = RemoteSession::connect(&path).unwrap();
+    assert_eq!(other.edge(other.root(), etype, Info::Number(0)).unwrap(), None);
+    refused(silent.commit(), Refusal::Ended);
+}
+
+#[test]
+fn any_bytes_get_an_answer() {
+    let store = store();
+    let mut session = as_superuser(&store);
+    assert_eq!(session.answer(&[])[0], Refusal::BadRequest as u8);
+    assert_eq!(session.answer(&[99])[0], Refusal::BadRequest as u8);
+    assert_eq!(session.answer(&[2])[0], 0);
+    assert_eq!(session.answer(&[24])[0], 0);
+    assert_eq!(session.answer(&[2])[0], Refusal::Ended as u8);
+}
