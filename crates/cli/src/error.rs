@@ -22,6 +22,9 @@ pub enum CliError {
     /// A modelled drive refused or cannot be made.
     #[error(transparent)]
     Drive(#[from] SsdError),
+    /// A socket cannot be served.
+    #[error(transparent)]
+    Serve(#[from] weft_core::serve::ServeError),
     /// The flash monitor or a level on it refused.
     #[error(transparent)]
     Level(#[from] weft_flash::LevelError),

@@ -9,6 +9,7 @@ mod policy;
 mod protocol;
 mod recording;
 mod recovery;
+mod session;
 mod tags;
 mod trace;
 mod volume_file;
@@ -37,7 +38,7 @@ pub trait Target {
 
 type Make = fn() -> Box<dyn Target>;
 
-const ALL: [(&str, Make); 11] = [
+const ALL: [(&str, Make); 12] = [
     ("recovery", || Box::new(recovery::Recovery::new())),
     ("image", || Box::new(image::ImageRecords::new())),
     ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
@@ -46,6 +47,7 @@ const ALL: [(&str, Make); 11] = [
     ("archive", || Box::new(archive::ArchiveBytes)),
     ("recording", || Box::new(recording::RecordingText)),
     ("flash", || Box::new(flash::FlashImages::new())),
+    ("session", || Box::new(session::HostileSession::new())),
     ("tags", || Box::new(tags::TagStores::new())),
     ("trace", || Box::new(trace::TraceText)),
     ("geometry", || Box::new(geometry::GeometryText)),

@@ -1,7 +1,8 @@
 //! Tag stores and the key-value stores in them, from the command line.
 
-use crate::volume::Bench;
+use crate::volume::{Bench, status_of, wait_for};
 use predicates::str::{contains, is_empty};
+use weft_tags::{Info, InfoForm, NodeType, RemoteSession};
 
 fn with_pairs() -> Bench {
     let bench = Bench::empty();
@@ -219,4 +220,28 @@ fn a_damaged_store_is_found_by_its_check() {
         .stdout(contains("its checksum does not hold"))
         .stderr(contains("found"));
     bench.weft(&["kv", "get", "a.tags", "key 1234"]).code(1).stderr(contains("its checksum does not hold"));
+}
+
+#[test]
+fn a_served_store_has_sessions_and_is_closed_in_order() {
+    let bench = with_pairs();
+    let socket = bench.path("a.tags.sock");
+    let child = bench.spawn(&["tags", "serve", "a.tags"]);
+    wait_for("the socket", || socket.exists());
+    bench.weft(&["kv", "get", "a.tags", "apple"]).failure().stderr(contains("in use by another process"));
+    let mut session = RemoteSession::connect(&socket).unwrap();
+    let etype = session.edge_type("seen", InfoForm::Number).unwrap();
+    let root = session.root();
+    session.begin().unwrap();
+    let node = session.create_node(root, NodeType(7), b"by a session").unwrap();
+    session.create_edge(root, etype, Info::Number(0), node).unwrap();
+    session.commit().unwrap();
+    // SAFETY: the child is this process's and has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
+    assert_eq!(status_of(child), Some(0));
+    assert!(!socket.exists(), "the socket is left");
+    assert!(bench.stdout(&["tags", "dump", "--data", "a.tags"]).contains("by a session"));
+    bench.weft(&["tags", "check", "a.tags"]).success();
+    bench.weft(&["tags", "serve", "a.tags", "--socket", "a.tags"]).failure().stderr(contains("no socket"));
+    bench.weft(&["tags", "serve", "a.tags", "--root", "s1:0x999000"]).failure().stderr(contains("no node"));
 }

@@ -2,6 +2,7 @@
 
 mod dump;
 mod scan;
+mod serve;
 mod store;
 
 pub use store::{StoreArgs, create as create_store, failed, open, write_out};
@@ -35,6 +36,8 @@ pub enum TagsCommand {
     Dump(dump::DumpArgs),
     /// List all nodes.
     Scan(scan::ScanArgs),
+    /// Serve sessions of a store to other processes on a Unix socket.
+    Serve(serve::ServeArgs),
 }
 
 /// `weft tags create`
@@ -82,6 +85,7 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
         TagsCommand::Check(args) => check(args),
         TagsCommand::Dump(args) => dump::run(args),
         TagsCommand::Scan(args) => scan::run(args),
+        TagsCommand::Serve(args) => serve::run(args),
     }
 }
 

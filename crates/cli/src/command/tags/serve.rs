@@ -1,0 +1,74 @@
+//! `weft tags serve`: sessions of a store for other processes, until told to stop.
+
+use super::store::{StoreArgs, failed, open};
+use crate::error::CliError;
+use crate::say::Out;
+use crate::sys::signal::{ENDING, Queue};
+use clap::Args;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use weft_tags::{NodeId, SessionServer, SessionSetup, SnodeId};
+
+/// How often is looked whether to stop.
+const WAIT: Duration = Duration::from_secs(3600);
+
+/// `weft tags serve`
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The Unix socket [default: the store's name with .sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The node that sessions begin at, as 'weft tags scan' shows it [default: the root of the first s-node]
+    #[arg(long, value_name = "NODE", value_parser = super::dump::parse_node)]
+    root: Option<NodeId>,
+    /// Seconds without a request after which a session ends, with its transaction.
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    idle: u64,
+    /// Let other users connect; what they may do, the permissions of the s-nodes say.
+    #[arg(long)]
+    everyone: bool,
+    /// Most clients at once.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    clients: u32,
+}
+
+/// Serves a store.
+pub fn run(args: &ServeArgs) -> Result<(), CliError> {
+    let signals_of = |e| CliError::io("signals of", Path::new("this process"), e);
+    // Before any thread is started.
+    let signals = Queue::block().map_err(signals_of)?;
+    let path = &args.store.path;
+    let store = Arc::new(open(&args.store)?);
+    let root = match args.root {
+        Some(root) => root,
+        None => store.root(SnodeId::FIRST).map_err(|e| failed(path, e))?,
+    };
+    store.view(root, 0).map_err(|e| failed(path, e))?;
+    let socket = args.socket.clone().unwrap_or_else(|| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".sock");
+        name.into()
+    });
+    let setup = SessionSetup {
+        idle_timeout: Duration::from_secs(args.idle),
+        for_everyone: args.everyone,
+        connections_max: args.clients as usize,
+        ..SessionSetup::new(root)
+    };
+    let server = SessionServer::start(store.clone(), &socket, setup)?;
+    let mut out = Out::new();
+    let ready = writeln!(out, "weft: serving {} on {}", path.display(), socket.display());
+    // Whoever started the server may have closed its standard output; it serves all the same.
+    let _ = ready.and_then(|()| out.flush());
+    while !signals.next(WAIT).map_err(signals_of)?.is_some_and(|came| ENDING.contains(&came.signal)) {}
+    // Waits for every client's thread, and these held the store.
+    drop(server);
+    match Arc::into_inner(store) {
+        Some(store) => store.close().map_err(|e| failed(path, e)),
+        None => Ok(()),
+    }
+}
