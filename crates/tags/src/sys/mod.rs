@@ -3,8 +3,8 @@
 mod ahead;
 pub(crate) mod aligned;
 pub(crate) mod frames;
-pub(crate) mod uring;
 pub(crate) mod peer;
+pub(crate) mod uring;
 
 /// Asks the processor for the line of an address. Any address will do.
 #[inline]
