@@ -1,4 +1,4 @@
-/* Flash at three levels, for C. Made from the sources of the crate weft-capi; do not edit.
+/* Flash at three levels and tag stores, for C. Made from the sources of the crate weft-capi; do not edit.
    Functions return 0 or a negative WEFT_E... code. */
 #ifndef WEFT_H
 #define WEFT_H
@@ -31,6 +31,12 @@ extern "C" {
 /* There is such a grant, or somebody uses it or the device. */
 #define WEFT_EBUSY -7
 
+/* Two transactions wait for each other: abort this one and run it again. */
+#define WEFT_EAGAIN -8
+
+/* The caller has no permission for it. */
+#define WEFT_EACCES -9
+
 /* Pages of a block are written in order. */
 #define WEFT_MAP_BLOCK 0
 
@@ -54,6 +60,15 @@ extern "C" {
 
 /* Cleaning weighs valid pages and age. */
 #define WEFT_GC_COST_BENEFIT 3
+
+/* The s-node that every store is made with. */
+#define WEFT_SNODE_FIRST 1
+
+/* Keys and values of any size. */
+#define WEFT_BTREE_BYTES 0
+
+/* Keys of 4 bytes, in the order of big-endian numbers, and values of 8 bytes. */
+#define WEFT_BTREE_FIXED 1
 
 /* A flash monitor. */
 typedef struct weft_monitor weft_monitor;
@@ -115,6 +130,21 @@ typedef struct weft_spread {
 
 /* A grant at the policy level. */
 typedef struct weft_policy weft_policy;
+
+/* An open tag store. */
+typedef struct weft_tags weft_tags;
+
+/* A transaction on a tag store, of one thread at a time. */
+typedef struct weft_tx {
+} weft_tx;
+
+/* A key-value store in a tag store. */
+typedef struct weft_kv {
+} weft_kv;
+
+/* A B+tree in a tag store. */
+typedef struct weft_btree {
+} weft_btree;
 
 /* The text of the calling thread's last error; empty when there was none. Valid until the thread's next error. */
 const char *weft_error_message(void);
@@ -250,6 +280,138 @@ int weft_ftl_trim(const weft_policy *policy, uint64_t page, uint64_t pages);
 /* Makes trims durable.
    Caller: The handle is open. */
 int weft_ftl_flush(const weft_policy *policy);
+
+/* Makes an empty tag store in a new file. cache_bytes is the memory for pages; 0 stands for 256 MiB.
+   Caller: path is a string; out can be written. */
+int weft_tags_create(const char *path, uint64_t cache_bytes, weft_tags **out);
+
+/* Opens a tag store in a file. It is open in one process at a time: WEFT_EBUSY while another has it.
+   Caller: path is a string; out can be written. */
+int weft_tags_open(const char *path, uint64_t cache_bytes, weft_tags **out);
+
+/* Closes a tag store: writes a checkpoint, so that the next opening has nothing to replay. The handle is used up, also on failure; what was committed durably stays in any case.
+   Caller: The handle is null or open, and all transactions and maps on it are closed. */
+int weft_tags_close(weft_tags *tags);
+
+/* Checks every page, edge and count. WEFT_EIO when something does not hold; the message has the first of it.
+   Caller: The handle is open; nodes and edges can be written. */
+int weft_tags_check(const weft_tags *tags, uint64_t *nodes, uint64_t *edges);
+
+/* The root of an s-node: a node that is always there, to hang others on.
+   Caller: The handle is open; out can be written. */
+int weft_tags_root(const weft_tags *tags, uint16_t snode, uint64_t *out);
+
+/* The edge type of this name, whose edges carry a number; registered if it is new.
+   Caller: The handle is open; name is a string; out can be written. */
+int weft_edge_type(const weft_tags *tags, const char *name, uint32_t *out);
+
+/* Begins a transaction. It ends with weft_commit_tx or weft_abort_tx.
+   Caller: The handle is open; out can be written. */
+int weft_begin_tx(const weft_tags *tags, weft_tx **out);
+
+/* Whether the commit waits until it is durable: 1, as it does unless said, or 0: a power cut may take the last commits.
+   Caller: The transaction is open. */
+int weft_tx_sync(weft_tx *tx, uint32_t sync);
+
+/* Makes all changes of a transaction visible and, unless said otherwise, durable. The handle is used up, also on failure. WEFT_EAGAIN: nothing has changed, run the transaction again.
+   Caller: The transaction is open. */
+int weft_commit_tx(weft_tx *tx);
+
+/* Forgets all changes of a transaction. The handle is used up.
+   Caller: The handle is null or open. */
+void weft_abort_tx(weft_tx *tx);
+
+/* Begins a transaction within a transaction: a place to come back to with weft_undo_tx. out is its number.
+   Caller: The transaction is open; out can be written. */
+int weft_savepoint(weft_tx *tx, uint32_t *out);
+
+/* Undoes everything since a savepoint, which stays. Later savepoints are gone.
+   Caller: The transaction is open. */
+int weft_undo_tx(weft_tx *tx, uint32_t savepoint);
+
+/* Makes a node. It becomes visible with the commit, if an edge leads to it or out of it then.
+   Caller: The transaction is open; data has so many bytes; out can be written. */
+int weft_create_node(weft_tx *tx, uint16_t snode, uint32_t kind, const uint8_t *data, size_t data_bytes, uint64_t *out);
+
+/* Gives a node new data, of any size.
+   Caller: The transaction is open; data has so many bytes. */
+int weft_update_node(weft_tx *tx, uint64_t node, uint32_t kind, const uint8_t *data, size_t data_bytes);
+
+/* Deletes a node, which has no edges any more. A node that loses its last edge goes with the commit anyway.
+   Caller: The transaction is open. */
+int weft_delete_node(weft_tx *tx, uint64_t node, uint32_t kind);
+
+/* Copies a node's data, as much as there is room for, and tells how many bytes it has. Without a transaction, that is null, the last committed state.
+   Caller: The handles are open; data has room for capacity bytes; data_bytes can be written. */
+int weft_node_data(const weft_tags *tags, weft_tx *tx, uint64_t node, uint32_t kind, uint8_t *data, size_t capacity, size_t *data_bytes);
+
+/* Makes an edge. Both nodes are there; there is no such edge yet.
+   Caller: The transaction is open. */
+int weft_create_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t to);
+
+/* Leads an edge to another node, or makes it. before, unless null, gets the node it led to, or 0.
+   Caller: The transaction is open; before is null or can be written. */
+int weft_set_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t to, uint64_t *before);
+
+/* Deletes an edge. to, unless null, gets the node it led to.
+   Caller: The transaction is open; to is null or can be written. */
+int weft_delete_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t *to);
+
+/* Where an edge leads; WEFT_ENOENT when there is none. Without a transaction, that is null, the last committed state.
+   Caller: The handles are open; out can be written. */
+int weft_get_destination(const weft_tags *tags, weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t *out);
+
+/* Opens the key-value store of this name in the first s-node; makes it if there is none.
+   Caller: The handle is open; name is a string; out can be written. */
+int weft_kv_open(const weft_tags *tags, const char *name, weft_kv **out);
+
+/* Closes a key-value store.
+   Caller: The handle is null or open, and no call on it is under way. */
+void weft_kv_close(weft_kv *kv);
+
+/* Gives a key a value, as part of a transaction, or, when that is null, durably by itself.
+   Caller: The handles are open; key and value have so many bytes. */
+int weft_kv_put(const weft_kv *kv, weft_tx *tx, const uint8_t *key, size_t key_bytes, const uint8_t *value, size_t value_bytes);
+
+/* Copies the value of a key, as much as there is room for, and tells how many bytes it has; WEFT_ENOENT when the key is not there. It sees the last committed state.
+   Caller: The handle is open; key has so many bytes, value room for capacity; value_bytes can be written. */
+int weft_kv_get(const weft_kv *kv, const uint8_t *key, size_t key_bytes, uint8_t *value, size_t capacity, size_t *value_bytes);
+
+/* Takes a key away, as part of a transaction, or, when that is null, durably by itself; WEFT_ENOENT when it is not there.
+   Caller: The handles are open; key has so many bytes. */
+int weft_kv_delete(const weft_kv *kv, weft_tx *tx, const uint8_t *key, size_t key_bytes);
+
+/* How many keys there are.
+   Caller: The handle is open; out can be written. */
+int weft_kv_count(const weft_kv *kv, uint64_t *out);
+
+/* Opens the B+tree of this name in the first s-node, WEFT_BTREE_BYTES or WEFT_BTREE_FIXED; makes it if there is none.
+   Caller: The handle is open; name is a string; out can be written. */
+int weft_btree_open(const weft_tags *tags, const char *name, int form, weft_btree **out);
+
+/* Closes a B+tree.
+   Caller: The handle is null or open, and no call on it is under way. */
+void weft_btree_close(weft_btree *tree);
+
+/* Gives a key a value, as part of a transaction, or, when that is null, durably by itself.
+   Caller: The handles are open; key and value have so many bytes. */
+int weft_btree_put(const weft_btree *tree, weft_tx *tx, const uint8_t *key, size_t key_bytes, const uint8_t *value, size_t value_bytes);
+
+/* Copies the value of a key, as much as there is room for, and tells how many bytes it has; WEFT_ENOENT when the key is not there. It sees the last committed state.
+   Caller: The handle is open; key has so many bytes, value room for capacity; value_bytes can be written. */
+int weft_btree_get(const weft_btree *tree, const uint8_t *key, size_t key_bytes, uint8_t *value, size_t capacity, size_t *value_bytes);
+
+/* Takes a key away, as part of a transaction, or, when that is null, durably by itself; WEFT_ENOENT when it is not there.
+   Caller: The handles are open; key has so many bytes. */
+int weft_btree_delete(const weft_btree *tree, weft_tx *tx, const uint8_t *key, size_t key_bytes);
+
+/* The pair with the next greater key, or, when down is not 0, the next smaller one; WEFT_ENOENT at the end. A null key stands for the beginning, or the end. Keys and values are copied as far as there is room; their sizes are told, a size that is not wanted is null. It sees the last committed state, so a loop stays valid while others change the tree.
+   Caller: The handle is open; key is null or has so many bytes; the outs have room as said. */
+int weft_btree_next(const weft_btree *tree, const uint8_t *key, size_t key_bytes, uint32_t down, uint8_t *next, size_t next_capacity, size_t *next_bytes, uint8_t *value, size_t value_capacity, size_t *value_bytes);
+
+/* How many pairs there are.
+   Caller: The handle is open; out can be written. */
+int weft_btree_count(const weft_btree *tree, uint64_t *out);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,33 @@ pub const WEFT_ENOENT: i32 = -6;
 /// There is such a grant, or somebody uses it or the device.
 pub const WEFT_EBUSY: i32 = -7;
 
+/// Two transactions wait for each other: abort this one and run it again.
+pub const WEFT_EAGAIN: i32 = -8;
+/// The caller has no permission for it.
+pub const WEFT_EACCES: i32 = -9;
+
+pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
+    use weft_tags::Error;
+    match error {
+        Error::InUse { .. } => WEFT_EBUSY,
+        Error::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => WEFT_ENOENT,
+        Error::Open { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => WEFT_EBUSY,
+        Error::NotAStore { .. } | Error::NoSuchNode(_) | Error::NoSuchEdge(_) | Error::NoSuchSnode(_) => {
+            WEFT_ENOENT
+        }
+        Error::HasEdges(_) | Error::EdgeExists(_) | Error::WrongType { .. } | Error::Unordered => WEFT_ERULE,
+        Error::Full { .. } | Error::CacheFull { .. } => WEFT_ENOSPC,
+        Error::Deadlock(_) => WEFT_EAGAIN,
+        Error::Forbidden { .. } => WEFT_EACCES,
+        Error::Open { .. }
+        | Error::Io { .. }
+        | Error::Stopped
+        | Error::Version { .. }
+        | Error::Damaged { .. } => WEFT_EIO,
+        _ => WEFT_EINVAL,
+    }
+}
+
 pub(crate) fn of(error: &LevelError) -> i32 {
     match error {
         LevelError::OutsideGrant { .. } | LevelError::NoRange { .. } => WEFT_EOUTSIDE,

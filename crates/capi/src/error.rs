@@ -31,6 +31,31 @@ pub(crate) fn status(result: Result<(), LevelError>) -> i32 {
     }
 }
 
+/// What fails in a function of tag stores.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TagsFailure {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] weft_tags::Error),
+    /// What was passed cannot be.
+    #[error(transparent)]
+    Argument(#[from] LevelError),
+    /// There is no pair, or none behind.
+    #[error("there is no such key")]
+    NoSuchKey,
+}
+
+/// As [`status`], for tag stores.
+pub(crate) fn tags_status(result: Result<(), TagsFailure>) -> i32 {
+    let Err(error) = result else { return 0 };
+    remember(&error.to_string());
+    match error {
+        TagsFailure::Store(error) => code::of_store(&error),
+        TagsFailure::Argument(error) => code::of(&error),
+        TagsFailure::NoSuchKey => code::WEFT_ENOENT,
+    }
+}
+
 pub(crate) fn null(what: &str) -> LevelError {
     LevelError::BadRequest(format!("{what} is a null pointer; pass a valid one"))
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-const SOURCES: [&str; 6] = ["code", "error", "monitor", "raw", "function", "policy"];
+const SOURCES: [&str; 8] = ["code", "error", "monitor", "raw", "function", "policy", "store", "maps"];
 
 /// `WeftMonitor` as C writes it: `weft_monitor`.
 fn snake(name: &str) -> String {
@@ -131,7 +131,7 @@ fn header() -> String {
         }
     }
     format!(
-        "/* Flash at three levels, for C. Made from the sources of the crate weft-capi; do not edit.\n   Functions return 0 \
+        "/* Flash at three levels and tag stores, for C. Made from the sources of the crate weft-capi; do not edit.\n   Functions return 0 \
          or a negative WEFT_E... code. */\n#ifndef WEFT_H\n#define WEFT_H\n\n#include <stddef.h>\n#include \
          <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n{constants}{types}{functions}#ifdef \
          __cplusplus\n}}\n#endif\n\n#endif\n"
@@ -151,4 +151,5 @@ fn the_header_is_what_the_sources_say() {
         "include/weft.h is out of date; run: WEFT_UPDATE=1 cargo test -p weft-capi --test header"
     );
     assert!(wanted.matches("weft_ftl_").count() >= 5 && wanted.contains("int weft_address_mapper("));
+    assert!(wanted.contains("int weft_commit_tx(weft_tx *tx);"));
 }

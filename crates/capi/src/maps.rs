@@ -1,0 +1,335 @@
+//! Key-value stores and B+trees in a tag store.
+
+use crate::error::{TagsFailure, tags_status};
+use crate::handle::{bytes, give, handle, put, take, text};
+use crate::store::{WeftTags, WeftTx, copy_out, forever, put_unless_null};
+use std::ffi::c_char;
+use std::ops::Bound;
+use std::sync::Arc;
+use weft_flash::LevelError;
+use weft_tags::{BTree, BTreeForm, Direction, Kv, KvChange, SnodeId, Store};
+
+/// Keys and values of any size.
+pub const WEFT_BTREE_BYTES: i32 = 0;
+/// Keys of 4 bytes, in the order of big-endian numbers, and values of 8 bytes.
+pub const WEFT_BTREE_FIXED: i32 = 1;
+
+/// A key-value store in a tag store.
+pub struct WeftKv {
+    // Dropped before the store it borrows from.
+    kv: Kv<'static>,
+    store: Arc<Store>,
+}
+
+/// A B+tree in a tag store.
+pub struct WeftBtree {
+    // Dropped before the store it borrows from.
+    tree: BTree<'static>,
+    store: Arc<Store>,
+}
+
+/// Runs a change as part of a transaction, or, when that is null, as one of its own.
+///
+/// # Safety
+/// The pointer is null or open, and no other thread uses it.
+unsafe fn in_tx<T>(
+    store: &Store,
+    tx: *mut WeftTx,
+    change: impl FnOnce(&mut weft_tags::Transaction<'_>) -> weft_tags::Result<T>,
+) -> Result<T, TagsFailure> {
+    if !tx.is_null() {
+        // SAFETY: the caller's promise.
+        return Ok(change(unsafe { crate::store::tx_of(tx) }?)?);
+    }
+    let mut tx = store.begin();
+    let done = change(&mut tx)?;
+    tx.commit()?;
+    Ok(done)
+}
+
+/// Opens the key-value store of this name in the first s-node; makes it if there is none.
+///
+/// # Safety
+/// The handle is open; `name` is a string; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_open(
+    tags: *const WeftTags,
+    name: *const c_char,
+    out: *mut *mut WeftKv,
+) -> i32 {
+    let opened = || {
+        // SAFETY: the caller's promise.
+        let (store, name) = unsafe { (handle(tags, "tags")?.0.clone(), text(name, "name")?) };
+        // SAFETY: what borrows is dropped before the copy beside it.
+        let kv = Kv::open(unsafe { forever(&store) }, SnodeId::FIRST, name)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { give(WeftKv { kv, store }, out) }?)
+    };
+    tags_status(opened())
+}
+
+/// Closes a key-value store.
+///
+/// # Safety
+/// The handle is null or open, and no call on it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_close(kv: *mut WeftKv) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take(kv) });
+}
+
+/// Gives a key a value, as part of a transaction, or, when that is null, durably by itself.
+///
+/// # Safety
+/// The handles are open; `key` and `value` have so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_put(
+    kv: *const WeftKv,
+    tx: *mut WeftTx,
+    key: *const u8,
+    key_bytes: usize,
+    value: *const u8,
+    value_bytes: usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (kv, key, value) =
+            unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes(value, value_bytes)?) };
+        let put = |tx: &mut weft_tags::Transaction<'_>| kv.kv.change_in(tx, &[KvChange::Put(key, value)]);
+        // SAFETY: the caller's promise.
+        unsafe { in_tx(&kv.store, tx, put) }.map(drop)
+    };
+    tags_status(done())
+}
+
+/// Copies the value of a key, as much as there is room for, and tells how many bytes it has; WEFT_ENOENT when the key is
+/// not there. It sees the last committed state.
+///
+/// # Safety
+/// The handle is open; `key` has so many bytes, `value` room for `capacity`; `value_bytes` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_get(
+    kv: *const WeftKv,
+    key: *const u8,
+    key_bytes: usize,
+    value: *mut u8,
+    capacity: usize,
+    value_bytes: *mut usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (kv, key) = unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?) };
+        let found = kv.kv.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(&found, value, capacity, value_bytes) }
+    };
+    tags_status(done())
+}
+
+/// Takes a key away, as part of a transaction, or, when that is null, durably by itself; WEFT_ENOENT when it is not there.
+///
+/// # Safety
+/// The handles are open; `key` has so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_delete(
+    kv: *const WeftKv,
+    tx: *mut WeftTx,
+    key: *const u8,
+    key_bytes: usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (kv, key) = unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?) };
+        let delete = |tx: &mut weft_tags::Transaction<'_>| kv.kv.change_in(tx, &[KvChange::Delete(key)]);
+        // SAFETY: the caller's promise.
+        let found = unsafe { in_tx(&kv.store, tx, delete) }?;
+        if found == 0 { Err(TagsFailure::NoSuchKey) } else { Ok(()) }
+    };
+    tags_status(done())
+}
+
+/// How many keys there are.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_count(kv: *const WeftKv, out: *mut u64) -> i32 {
+    let told = || {
+        // SAFETY: the caller's promise.
+        let keys = unsafe { handle(kv, "kv") }?.kv.count()?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(keys, out) }?)
+    };
+    tags_status(told())
+}
+
+/// Opens the B+tree of this name in the first s-node, WEFT_BTREE_BYTES or WEFT_BTREE_FIXED; makes it if there is none.
+///
+/// # Safety
+/// The handle is open; `name` is a string; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_btree_open(
+    tags: *const WeftTags,
+    name: *const c_char,
+    form: i32,
+    out: *mut *mut WeftBtree,
+) -> i32 {
+    let opened = || {
+        let form = match form {
+            WEFT_BTREE_BYTES => BTreeForm::Bytes,
+            WEFT_BTREE_FIXED => BTreeForm::Fixed,
+            _ => {
+                return Err(
+                    LevelError::BadRequest(format!("form {form}; pass WEFT_BTREE_BYTES or _FIXED")).into()
+                );
+            }
+        };
+        // SAFETY: the caller's promise.
+        let (store, name) = unsafe { (handle(tags, "tags")?.0.clone(), text(name, "name")?) };
+        // SAFETY: what borrows is dropped before the copy beside it.
+        let tree = BTree::open(unsafe { forever(&store) }, SnodeId::FIRST, name, form)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { give(WeftBtree { tree, store }, out) }?)
+    };
+    tags_status(opened())
+}
+
+/// Closes a B+tree.
+///
+/// # Safety
+/// The handle is null or open, and no call on it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_btree_close(tree: *mut WeftBtree) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take(tree) });
+}
+
+/// Gives a key a value, as part of a transaction, or, when that is null, durably by itself.
+///
+/// # Safety
+/// The handles are open; `key` and `value` have so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_btree_put(
+    tree: *const WeftBtree,
+    tx: *mut WeftTx,
+    key: *const u8,
+    key_bytes: usize,
+    value: *const u8,
+    value_bytes: usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let tree = unsafe { handle(tree, "tree") }?;
+        // SAFETY: the caller's promise.
+        let (key, value) = unsafe { (bytes(key, key_bytes)?, bytes(value, value_bytes)?) };
+        // SAFETY: the caller's promise.
+        unsafe { in_tx(&tree.store, tx, |tx| tree.tree.insert_in(tx, key, value)) }.map(drop)
+    };
+    tags_status(done())
+}
+
+/// Copies the value of a key, as much as there is room for, and tells how many bytes it has; WEFT_ENOENT when the key is
+/// not there. It sees the last committed state.
+///
+/// # Safety
+/// The handle is open; `key` has so many bytes, `value` room for `capacity`; `value_bytes` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_btree_get(
+    tree: *const WeftBtree,
+    key: *const u8,
+    key_bytes: usize,
+    value: *mut u8,
+    capacity: usize,
+    value_bytes: *mut usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (tree, key) = unsafe { (handle(tree, "tree")?, bytes(key, key_bytes)?) };
+        let found = tree.tree.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(&found, value, capacity, value_bytes) }
+    };
+    tags_status(done())
+}
+
+/// Takes a key away, as part of a transaction, or, when that is null, durably by itself; WEFT_ENOENT when it is not there.
+///
+/// # Safety
+/// The handles are open; `key` has so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_btree_delete(
+    tree: *const WeftBtree,
+    tx: *mut WeftTx,
+    key: *const u8,
+    key_bytes: usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (tree, key) = unsafe { (handle(tree, "tree")?, bytes(key, key_bytes)?) };
+        // SAFETY: the caller's promise.
+        let found = unsafe { in_tx(&tree.store, tx, |tx| tree.tree.delete_in(tx, key)) }?;
+        if found { Ok(()) } else { Err(TagsFailure::NoSuchKey) }
+    };
+    tags_status(done())
+}
+
+/// The pair with the next greater key, or, when `down` is not 0, the next smaller one; WEFT_ENOENT at the end. A null key
+/// stands for the beginning, or the end. Keys and values are copied as far as there is room; their sizes are told, a size
+/// that is not wanted is null. It sees the last committed state, so a loop stays valid while others change the tree.
+///
+/// # Safety
+/// The handle is open; `key` is null or has so many bytes; the outs have room as said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_btree_next(
+    tree: *const WeftBtree,
+    key: *const u8,
+    key_bytes: usize,
+    down: u32,
+    next: *mut u8,
+    next_capacity: usize,
+    next_bytes: *mut usize,
+    value: *mut u8,
+    value_capacity: usize,
+    value_bytes: *mut usize,
+) -> i32 {
+    let told = || {
+        // SAFETY: the caller's promise.
+        let tree = unsafe { handle(tree, "tree") }?;
+        let from = if key.is_null() {
+            Bound::Unbounded
+        } else {
+            // SAFETY: the caller's promise.
+            Bound::Excluded(unsafe { bytes(key, key_bytes) }?)
+        };
+        let pair = match down {
+            0 => tree.tree.range::<&[u8]>((from, Bound::Unbounded), Direction::Up)?.next(),
+            _ => tree.tree.range::<&[u8]>((Bound::Unbounded, from), Direction::Down)?.next(),
+        };
+        let (key, found) = pair.transpose()?.ok_or(TagsFailure::NoSuchKey)?;
+        let (mut len, mut found_len) = (0, 0);
+        // SAFETY: the caller's promise.
+        unsafe {
+            copy_out(&key, next, next_capacity, &mut len)?;
+            copy_out(&found, value, value_capacity, &mut found_len)?;
+            put_unless_null(len, next_bytes);
+            put_unless_null(found_len, value_bytes);
+        }
+        Ok(())
+    };
+    tags_status(told())
+}
+
+/// How many pairs there are.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_btree_count(tree: *const WeftBtree, out: *mut u64) -> i32 {
+    let told = || {
+        // SAFETY: the caller's promise.
+        let pairs = unsafe { handle(tree, "tree") }?.tree.count()?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(pairs, out) }?)
+    };
+    tags_status(told())
+}

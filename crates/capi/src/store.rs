@@ -1,0 +1,457 @@
+//! Tag stores: nodes, edges and transactions, under the papers' names.
+
+use crate::error::{TagsFailure, tags_status};
+use crate::handle::{bytes, bytes_mut, give, handle, put, take, text};
+use std::ffi::c_char;
+use std::path::Path;
+use std::sync::Arc;
+use weft_tags::{
+    Durability, EdgeType, Error, FileStore, Info, InfoForm, NodeId, NodeType, Options, ReadPath, Savepoint,
+    SnodeId, Store, Transaction,
+};
+
+/// The s-node that every store is made with.
+pub const WEFT_SNODE_FIRST: i32 = 1;
+
+/// An open tag store.
+pub struct WeftTags(pub(crate) Arc<Store>);
+
+/// A transaction on a tag store, of one thread at a time.
+pub struct WeftTx {
+    // Dropped before the store it borrows from.
+    tx: Transaction<'static>,
+    savepoints: Vec<Savepoint>,
+    _store: Arc<Store>,
+}
+
+/// The store, for as long as somebody keeps `store`.
+///
+/// # Safety
+/// What borrows from the result is dropped before the last copy of `store` is.
+pub(crate) unsafe fn forever(store: &Arc<Store>) -> &'static Store {
+    // SAFETY: the store stays where it is while there is a copy of the counter; the rest is the caller's promise.
+    unsafe { &*Arc::as_ptr(store) }
+}
+
+fn options(cache_bytes: u64) -> Options {
+    let journal_bytes = 64 << 20;
+    match cache_bytes {
+        0 => Options { journal_bytes, ..Options::default() },
+        cache_bytes => Options { cache_bytes, journal_bytes, ..Options::default() },
+    }
+}
+
+/// Makes an empty tag store in a new file. `cache_bytes` is the memory for pages; 0 stands for 256 MiB.
+///
+/// # Safety
+/// `path` is a string; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tags_create(
+    path: *const c_char,
+    cache_bytes: u64,
+    out: *mut *mut WeftTags,
+) -> i32 {
+    let made = || {
+        // SAFETY: the caller's promise.
+        let path = Path::new(unsafe { text(path, "path") }?);
+        let medium = FileStore::create(path, ReadPath::Kernel)?;
+        let store = Store::create(Box::new(medium), &options(cache_bytes))?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { give(WeftTags(Arc::new(store)), out) }?)
+    };
+    tags_status(made())
+}
+
+/// Opens a tag store in a file. It is open in one process at a time: WEFT_EBUSY while another has it.
+///
+/// # Safety
+/// `path` is a string; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tags_open(
+    path: *const c_char,
+    cache_bytes: u64,
+    out: *mut *mut WeftTags,
+) -> i32 {
+    let opened = || {
+        // SAFETY: the caller's promise.
+        let path = Path::new(unsafe { text(path, "path") }?);
+        let medium = FileStore::open(path, ReadPath::Kernel)?;
+        let store = Store::open(Box::new(medium), &options(cache_bytes))?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { give(WeftTags(Arc::new(store)), out) }?)
+    };
+    tags_status(opened())
+}
+
+/// Closes a tag store: writes a checkpoint, so that the next opening has nothing to replay. The handle is used up, also on
+/// failure; what was committed durably stays in any case.
+///
+/// # Safety
+/// The handle is null or open, and all transactions and maps on it are closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tags_close(tags: *mut WeftTags) -> i32 {
+    // SAFETY: the caller's promise.
+    let tags = unsafe { take(tags) };
+    tags_status(tags.map_or(Ok(()), |tags| Ok(tags.0.checkpoint()?)))
+}
+
+/// Checks every page, edge and count. WEFT_EIO when something does not hold; the message has the first of it.
+///
+/// # Safety
+/// The handle is open; `nodes` and `edges` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tags_check(tags: *const WeftTags, nodes: *mut u64, edges: *mut u64) -> i32 {
+    let checked = || {
+        // SAFETY: the caller's promise.
+        let report = unsafe { handle(tags, "tags") }?.0.check()?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            put(report.nodes, nodes)?;
+            put(report.edges, edges)?;
+        }
+        match report.problems.into_iter().next() {
+            None => Ok(()),
+            Some(what) => Err(TagsFailure::from(Error::Damaged { what })),
+        }
+    };
+    tags_status(checked())
+}
+
+/// The root of an s-node: a node that is always there, to hang others on.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tags_root(tags: *const WeftTags, snode: u16, out: *mut u64) -> i32 {
+    let told = || {
+        // SAFETY: the caller's promise.
+        let root = unsafe { handle(tags, "tags") }?.0.root(SnodeId(snode))?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(root.0, out) }?)
+    };
+    tags_status(told())
+}
+
+/// The edge type of this name, whose edges carry a number; registered if it is new.
+///
+/// # Safety
+/// The handle is open; `name` is a string; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_edge_type(tags: *const WeftTags, name: *const c_char, out: *mut u32) -> i32 {
+    let told = || {
+        // SAFETY: the caller's promise.
+        let (tags, name) = unsafe { (handle(tags, "tags")?, text(name, "name")?) };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(tags.0.edge_type(name, InfoForm::Number)?.0, out) }?)
+    };
+    tags_status(told())
+}
+
+/// Begins a transaction. It ends with weft_commit_tx or weft_abort_tx.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_begin_tx(tags: *const WeftTags, out: *mut *mut WeftTx) -> i32 {
+    let begun = || {
+        // SAFETY: the caller's promise.
+        let store = unsafe { handle(tags, "tags") }?.0.clone();
+        // SAFETY: the transaction is dropped before the copy beside it.
+        let tx = unsafe { forever(&store) }.begin();
+        // SAFETY: the caller's promise.
+        Ok(unsafe { give(WeftTx { tx, savepoints: Vec::new(), _store: store }, out) }?)
+    };
+    tags_status(begun())
+}
+
+/// A transaction, to be changed.
+///
+/// # Safety
+/// The pointer is null or open, and no other thread uses it.
+pub(crate) unsafe fn tx_of<'a>(tx: *mut WeftTx) -> Result<&'a mut Transaction<'static>, TagsFailure> {
+    // SAFETY: the caller's promise.
+    Ok(&mut unsafe { tx.as_mut() }.ok_or_else(|| crate::error::null("tx"))?.tx)
+}
+
+/// Whether the commit waits until it is durable: 1, as it does unless said, or 0: a power cut may take the last commits.
+///
+/// # Safety
+/// The transaction is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tx_sync(tx: *mut WeftTx, sync: u32) -> i32 {
+    let said = || {
+        let durability = if sync == 0 { Durability::None } else { Durability::Sync };
+        // SAFETY: the caller's promise.
+        unsafe { tx_of(tx) }?.durability(durability);
+        Ok(())
+    };
+    tags_status(said())
+}
+
+/// Makes all changes of a transaction visible and, unless said otherwise, durable. The handle is used up, also on failure.
+/// WEFT_EAGAIN: nothing has changed, run the transaction again.
+///
+/// # Safety
+/// The transaction is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_commit_tx(tx: *mut WeftTx) -> i32 {
+    let committed = || {
+        // SAFETY: the caller's promise.
+        let tx = *unsafe { take(tx) }.ok_or_else(|| crate::error::null("tx"))?;
+        // The store outlives the commit: the copy beside it is dropped after it.
+        let WeftTx { tx, savepoints: _, _store } = tx;
+        tx.commit()?;
+        Ok(())
+    };
+    tags_status(committed())
+}
+
+/// Forgets all changes of a transaction. The handle is used up.
+///
+/// # Safety
+/// The handle is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_abort_tx(tx: *mut WeftTx) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take(tx) });
+}
+
+/// Begins a transaction within a transaction: a place to come back to with weft_undo_tx. `out` is its number.
+///
+/// # Safety
+/// The transaction is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_savepoint(tx: *mut WeftTx, out: *mut u32) -> i32 {
+    let made = || {
+        // SAFETY: the caller's promise.
+        let tx = unsafe { tx.as_mut() }.ok_or_else(|| crate::error::null("tx"))?;
+        let savepoint = tx.tx.savepoint();
+        tx.savepoints.push(savepoint);
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(tx.savepoints.len() as u32 - 1, out) }?)
+    };
+    tags_status(made())
+}
+
+/// Undoes everything since a savepoint, which stays. Later savepoints are gone.
+///
+/// # Safety
+/// The transaction is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_undo_tx(tx: *mut WeftTx, savepoint: u32) -> i32 {
+    let undone = || {
+        // SAFETY: the caller's promise.
+        let tx = unsafe { tx.as_mut() }.ok_or_else(|| crate::error::null("tx"))?;
+        let at = *tx.savepoints.get(savepoint as usize).ok_or(Error::NoSuchSavepoint)?;
+        tx.tx.undo_to(at)?;
+        tx.savepoints.truncate(savepoint as usize + 1);
+        Ok(())
+    };
+    tags_status(undone())
+}
+
+/// Makes a node. It becomes visible with the commit, if an edge leads to it or out of it then.
+///
+/// # Safety
+/// The transaction is open; `data` has so many bytes; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_create_node(
+    tx: *mut WeftTx,
+    snode: u16,
+    kind: u32,
+    data: *const u8,
+    data_bytes: usize,
+    out: *mut u64,
+) -> i32 {
+    let made = || {
+        // SAFETY: the caller's promise.
+        let (tx, data) = unsafe { (tx_of(tx)?, bytes(data, data_bytes)?) };
+        let node = tx.create_node(SnodeId(snode), NodeType(kind), data)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(node.0, out) }?)
+    };
+    tags_status(made())
+}
+
+/// Gives a node new data, of any size.
+///
+/// # Safety
+/// The transaction is open; `data` has so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_update_node(
+    tx: *mut WeftTx,
+    node: u64,
+    kind: u32,
+    data: *const u8,
+    data_bytes: usize,
+) -> i32 {
+    let changed = || {
+        // SAFETY: the caller's promise.
+        let (tx, data) = unsafe { (tx_of(tx)?, bytes(data, data_bytes)?) };
+        Ok(tx.update_node(NodeId(node), NodeType(kind), data)?)
+    };
+    tags_status(changed())
+}
+
+/// Deletes a node, which has no edges any more. A node that loses its last edge goes with the commit anyway.
+///
+/// # Safety
+/// The transaction is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_delete_node(tx: *mut WeftTx, node: u64, kind: u32) -> i32 {
+    // SAFETY: the caller's promise.
+    let deleted = || Ok(unsafe { tx_of(tx) }?.delete_node(NodeId(node), NodeType(kind))?);
+    tags_status(deleted())
+}
+
+/// Copies a node's data, as much as there is room for, and tells how many bytes it has. Without a transaction, that is
+/// null, the last committed state.
+///
+/// # Safety
+/// The handles are open; `data` has room for `capacity` bytes; `data_bytes` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_node_data(
+    tags: *const WeftTags,
+    tx: *mut WeftTx,
+    node: u64,
+    kind: u32,
+    data: *mut u8,
+    capacity: usize,
+    data_bytes: *mut usize,
+) -> i32 {
+    let read = || {
+        // SAFETY: the caller's promise.
+        let found = match unsafe { tx.as_mut() } {
+            Some(tx) => tx.tx.read_node(NodeId(node), NodeType(kind))?,
+            // SAFETY: the caller's promise.
+            None => unsafe { handle(tags, "tags") }?.0.read_node(NodeId(node), NodeType(kind))?,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(&found, data, capacity, data_bytes) }
+    };
+    tags_status(read())
+}
+
+/// Copies what there is room for, and tells how much there is.
+///
+/// # Safety
+/// `data` has room for `capacity` bytes; `len` can be written.
+pub(crate) unsafe fn copy_out(
+    found: &[u8],
+    data: *mut u8,
+    capacity: usize,
+    len: *mut usize,
+) -> Result<(), TagsFailure> {
+    // SAFETY: the caller's promise.
+    let room = unsafe { bytes_mut(data, capacity) }?;
+    let fits = found.len().min(room.len());
+    room[..fits].copy_from_slice(&found[..fits]);
+    // SAFETY: the caller's promise.
+    Ok(unsafe { put(found.len(), len) }?)
+}
+
+/// Makes an edge. Both nodes are there; there is no such edge yet.
+///
+/// # Safety
+/// The transaction is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_create_edge(
+    tx: *mut WeftTx,
+    source: u64,
+    edge_type: u32,
+    info: u64,
+    to: u64,
+) -> i32 {
+    let made = || {
+        // SAFETY: the caller's promise.
+        let tx = unsafe { tx_of(tx) }?;
+        Ok(tx.create_edge(NodeId(source), EdgeType(edge_type), Info::Number(info), NodeId(to))?)
+    };
+    tags_status(made())
+}
+
+/// Leads an edge to another node, or makes it. `before`, unless null, gets the node it led to, or 0.
+///
+/// # Safety
+/// The transaction is open; `before` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_set_edge(
+    tx: *mut WeftTx,
+    source: u64,
+    edge_type: u32,
+    info: u64,
+    to: u64,
+    before: *mut u64,
+) -> i32 {
+    let led = || {
+        // SAFETY: the caller's promise.
+        let tx = unsafe { tx_of(tx) }?;
+        let found = tx.set_edge(NodeId(source), EdgeType(edge_type), Info::Number(info), NodeId(to))?;
+        // SAFETY: the caller's promise.
+        unsafe { put_unless_null(found.map_or(0, |node| node.0), before) };
+        Ok(())
+    };
+    tags_status(led())
+}
+
+/// Deletes an edge. `to`, unless null, gets the node it led to.
+///
+/// # Safety
+/// The transaction is open; `to` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_delete_edge(
+    tx: *mut WeftTx,
+    source: u64,
+    edge_type: u32,
+    info: u64,
+    to: *mut u64,
+) -> i32 {
+    let deleted = || {
+        // SAFETY: the caller's promise.
+        let tx = unsafe { tx_of(tx) }?;
+        let found = tx.delete_edge(NodeId(source), EdgeType(edge_type), Info::Number(info))?;
+        // SAFETY: the caller's promise.
+        unsafe { put_unless_null(found.0, to) };
+        Ok(())
+    };
+    tags_status(deleted())
+}
+
+/// Writes a result that may not be wanted.
+///
+/// # Safety
+/// `out` is null or can be written.
+pub(crate) unsafe fn put_unless_null<T>(value: T, out: *mut T) {
+    if !out.is_null() {
+        // SAFETY: not null, and the caller's promise.
+        unsafe { out.write(value) };
+    }
+}
+
+/// Where an edge leads; WEFT_ENOENT when there is none. Without a transaction, that is null, the last committed state.
+///
+/// # Safety
+/// The handles are open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_get_destination(
+    tags: *const WeftTags,
+    tx: *mut WeftTx,
+    source: u64,
+    edge_type: u32,
+    info: u64,
+    out: *mut u64,
+) -> i32 {
+    let told = || {
+        let (node, etype, info) = (NodeId(source), EdgeType(edge_type), Info::Number(info));
+        // SAFETY: the caller's promise.
+        let found = match unsafe { tx.as_mut() } {
+            Some(tx) => tx.tx.edge(node, etype, info)?,
+            // SAFETY: the caller's promise.
+            None => unsafe { handle(tags, "tags") }?.0.edge(node, etype, info)?,
+        };
+        let found = found.ok_or(Error::NoSuchEdge(node))?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(found.0, out) }?)
+    };
+    tags_status(told())
+}

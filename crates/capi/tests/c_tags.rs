@@ -1,0 +1,95 @@
+//! The examples in C of tag stores: they compile without a warning, find their data again after a restart, and whatever kills
+//! them, the list is a list. `WEFT_CAMPAIGN=1` kills 1,000 times.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// The directory with the shared library: that of the test's own program, or the one above.
+fn library_directory() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let found = program.ancestors().skip(1).find(|directory| directory.join("libweft_c.so").exists());
+    found.unwrap().to_path_buf()
+}
+
+/// A compiled example.
+struct Program(PathBuf);
+
+impl Program {
+    fn compile(example: &str, scratch: &Path) -> Program {
+        let (here, library) = (Path::new(env!("CARGO_MANIFEST_DIR")), library_directory());
+        let program = scratch.join("program");
+        let compiled = Command::new("cc")
+            .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program)
+            .arg(here.join("examples").join(example))
+            .arg("-I")
+            .arg(here.join("include"))
+            .arg(library.join("libweft_c.so"))
+            .output()
+            .unwrap();
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        Program(program)
+    }
+
+    fn command(&self, store: &Path, what: &[&str]) -> Command {
+        let mut command = Command::new(&self.0);
+        command.arg(store).args(what).env("LD_LIBRARY_PATH", library_directory());
+        command
+    }
+
+    fn run(&self, store: &Path, what: &[&str]) -> Output {
+        let output = self.command(store, what).output().unwrap();
+        assert!(output.status.success(), "{what:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// The items of the list.
+    fn items(&self, store: &Path) -> Vec<u64> {
+        let text = String::from_utf8(self.run(store, &["print"]).stdout).unwrap();
+        text.split_whitespace().map(|item| item.parse().unwrap()).collect()
+    }
+}
+
+#[test]
+fn a_key_value_store_and_a_tree_are_used_from_c() {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = Program::compile("maps.c", scratch.path());
+    assert_eq!(program.run(&scratch.path().join("store"), &[]).stdout, b"maps from C: ok\n");
+}
+
+#[test]
+fn a_list_from_c_is_there_after_a_restart() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (program, store) = (Program::compile("list.c", scratch.path()), scratch.path().join("store"));
+    assert_eq!(program.items(&store), [0; 0]);
+    (0..5).for_each(|_| drop(program.run(&store, &["push"])));
+    program.run(&store, &["pop"]);
+    assert_eq!(program.items(&store), [3, 2, 1, 0]);
+}
+
+#[test]
+fn a_program_that_is_killed_anywhere_leaves_a_list() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (program, store) = (Program::compile("list.c", scratch.path()), scratch.path().join("store"));
+    let kills = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 1000 } else { 25 };
+    let mut longest = 0;
+    for kill in 0..kills {
+        let mut churn = program.command(&store, &["churn"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(churn.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        // Anywhere from its first operations on, at another place of its loop each time.
+        std::thread::sleep(Duration::from_micros(kill * 7919 % 40_000));
+        churn.kill().unwrap();
+        churn.wait().unwrap();
+        let items = program.items(&store);
+        let wanted: Vec<u64> = (0..items.len() as u64).rev().collect();
+        assert_eq!(items, wanted, "kill {kill}");
+        longest = longest.max(items.len());
+    }
+    assert!(longest > 3, "the list never grew");
+}
