@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: build test demo lint bench smoke lab kill
+.PHONY: build test demo lint bench smoke lab kill orders
 
 # The command and the preloaded library, optimised, side by side.
 build:
@@ -12,7 +12,13 @@ build:
 # Unit, property and C probe tests of every crate, then programs on a volume from end to end.
 test:
 	$(CARGO) test --workspace --locked
-	$(MAKE) smoke
+	$(MAKE) smoke orders
+
+# The tag store's threads in orders that a scheduler chooses; ORDERS of each kind.
+ORDERS ?= 1000
+orders:
+	RUSTFLAGS="--cfg weft_shuttle" WEFT_ORDERS=$(ORDERS) CARGO_TARGET_DIR=$(abspath $(BIN))/orders \
+	  $(CARGO) test --release --locked -p weft-tags --test orders
 
 # Unmodified programs on a volume, compared with what they do natively, and slices of the campaigns with SIGKILL.
 smoke:

@@ -35,6 +35,7 @@ mod slab;
 mod snodes;
 mod space;
 mod store;
+mod sync;
 mod sys;
 mod tx;
 mod typed;

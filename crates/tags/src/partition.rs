@@ -14,7 +14,7 @@ use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::PageTable;
 use crate::slab::Slab;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 /// The share of one s-node.
 pub(crate) struct Partition {

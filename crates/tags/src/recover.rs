@@ -23,8 +23,8 @@ use crate::slab::has_room;
 use crate::snodes::tags::SnodeTags;
 use crate::space::{Run, Space};
 use crate::store::{Parts, Store};
+use crate::sync::Mutex;
 use crate::sys::aligned::AlignedBuf;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use weft_core::checksum::crc32c;
@@ -195,6 +195,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     drop(area);
     store.recovered = replayed as u64;
     store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn + replayed as u64);
+    check_runs(&store)?;
     list_rooms(&store);
     check_roots(&store)?;
     if replayed > 0 || is_stale {
@@ -255,7 +256,7 @@ fn read_leaves(medium: &dyn PageStore, space: &mut Space, list: &[u8]) -> Result
         let fits = match desc.kind {
             PageKind::Table => *page >= DATA_PAGES_MAX,
             PageKind::Slab => *page < DATA_PAGES_MAX && usize::from(desc.class) < CLASSES,
-            _ => *page < DATA_PAGES_MAX,
+            _ => *page < DATA_PAGES_MAX && is_run_possible(desc, *page),
         };
         if !fits || desc.block == 0 {
             return Err(Error::damaged(format!("page {page}: its descriptor does not make sense")));
@@ -341,6 +342,35 @@ fn check_roots(store: &Store) -> Result<()> {
         let root = store.root(snode)?;
         if root.snode() != snode || store.place_of(root, Which::Committed).is_err() {
             return Err(Error::damaged(format!("the root {root} of {snode} is not there")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a page can be where it says in a node with pages of its own.
+pub(crate) fn is_run_possible(desc: &Desc, page: u32) -> bool {
+    match desc.kind {
+        PageKind::RunHead => (1..=u64::from(DATA_PAGES_MAX - page)).contains(&desc.body[0]),
+        PageKind::RunTail => (1..=u64::from(page)).contains(&desc.body[0]),
+        _ => true,
+    }
+}
+
+/// Looks whether each node with pages of its own has all of them: they are read, and given up, without another look.
+fn check_runs(store: &Store) -> Result<()> {
+    let table = &store.pool.table;
+    let end = store.data_numbers.lock().end();
+    for head in 1..end {
+        let desc = table.describe(head);
+        if desc.kind != PageKind::RunHead {
+            continue;
+        }
+        let is_tail = |at: u64| {
+            let tail = table.describe(head + at as u32);
+            tail.kind == PageKind::RunTail && tail.snode == desc.snode && tail.body[0] == at
+        };
+        if !(1..desc.body[0]).all(is_tail) {
+            return Err(Error::damaged(format!("page {head}: a node begins there that lacks pages")));
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use crate::layout::catalog::{SnodeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{TableNumbers, is_data_page};
+use crate::recover::is_run_possible;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
@@ -141,7 +142,7 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
         PageKind::RunHead | PageKind::RunTail => true,
         PageKind::Free | PageKind::Table => false,
     };
-    if !known || !is_data_page(page) || page == 0 {
+    if !known || !is_data_page(page) || page == 0 || !is_run_possible(&desc, page) {
         return Err(strange("a page that is none of a node"));
     }
     store.partition(SnodeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;

@@ -9,7 +9,7 @@ use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
 use crate::pages::desc::{Desc, clear_slot, count_slots, first_clear, set_slot, slot_is_set};
 use crate::pages::numbers::PageNumbers;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::ops::Range;
 
 /// The pages with room of one class.

@@ -23,9 +23,9 @@ use crate::snodes::access::{Credentials, Permission, Principal, edge_of, grant_o
 use crate::snodes::registry::{Registry, Share};
 use crate::snodes::tags::SnodeTags;
 use crate::space::Space;
+use crate::sync::{Mutex, RwLock};
 use crate::tx::Transaction;
 use crate::tx::locks::SnodeLocks;
-use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An open tag store.

@@ -11,8 +11,8 @@
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;
+use crate::sync::{Condvar, Mutex};
 use crate::sys::aligned::AlignedBuf;
-use parking_lot::{Condvar, Mutex};
 use std::io::IoSlice;
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::WriteFields;

@@ -2,7 +2,7 @@
 
 use super::{PageStore, beyond_end};
 use crate::ids::PAGE_BYTES;
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 use std::io::{self, IoSlice};
 
 /// Blocks in memory.

@@ -5,7 +5,7 @@
 
 use super::{MemoryStore, PageStore, beyond_end};
 use crate::ids::PAGE_BYTES;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io::{self, IoSlice};

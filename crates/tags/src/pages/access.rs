@@ -10,7 +10,7 @@ use super::pool::Pool;
 use super::table::Hot;
 use crate::error::{Error, Halt, Step};
 use crate::ids::{PAGE_BYTES, SnodeId};
-use parking_lot::RwLockReadGuard;
+use crate::sync::RwLockReadGuard;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -14,8 +14,8 @@ use crate::edges::table::check_page;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::page_store::PageStore;
+use crate::sync::{Mutex, RwLock};
 use crate::sys::frames::Frames;
-use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weft_core::checksum::crc32c;
 

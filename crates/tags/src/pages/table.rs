@@ -4,7 +4,7 @@
 //! store of some gigabytes stays in the processor's cache.
 
 use super::desc::Desc;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 

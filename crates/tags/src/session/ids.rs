@@ -2,7 +2,7 @@
 
 use super::error::{Refusal, SessionError};
 use crate::ids::NodeId;
-use parking_lot::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -22,9 +22,9 @@ use crate::partition::Which;
 use crate::snodes::access::{Credentials, Permission, Principal};
 use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
+use crate::sync::Mutex;
 use crate::tx::{Savepoint, Transaction};
 use ids::SessionIds;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::{NodeId, SnodeId};
 use crate::partition::Partition;
-use parking_lot::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 

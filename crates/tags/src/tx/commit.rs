@@ -442,7 +442,7 @@ fn write_filled<'m>(
 
 fn write_run<'m>(
     store: &'m Store,
-    partition: &parking_lot::RwLock<Partition>,
+    partition: &crate::sync::RwLock<Partition>,
     filled: &[&(u32, Slots)],
     run: Run,
     under_way: &mut Vec<PendingWrite<'m>>,

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::ids::SnodeId;
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
 /// A running transaction.

@@ -1,0 +1,80 @@
+//! Locks. With `--cfg weft_shuttle` they are those of `shuttle`, which decides at each of them who runs next, so that
+//! a test can try thousands of orders in which threads meet (`tests/orders.rs`).
+
+#[cfg(not(weft_shuttle))]
+pub(crate) use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[cfg(weft_shuttle)]
+pub(crate) use decided::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The locks of `shuttle` with the face of those of `parking_lot`. A thread that panics ends the test, so nobody sees
+/// what it left locked.
+#[cfg(weft_shuttle)]
+#[allow(clippy::unwrap_used)]
+mod decided {
+    use std::ops::{Deref, DerefMut};
+
+    #[derive(Default)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+    /// Empty only while its thread waits.
+    pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Mutex<T> {
+            Mutex(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard(Some(self.0.lock().unwrap()))
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            self.0.as_ref().unwrap()
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().unwrap()
+        }
+    }
+
+    #[derive(Default)]
+    pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Condvar {
+            Condvar(shuttle::sync::Condvar::new())
+        }
+
+        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            let held = guard.0.take().unwrap();
+            guard.0 = Some(self.0.wait(held).unwrap());
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+
+    #[derive(Default)]
+    pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
+    pub(crate) use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+    impl<T> RwLock<T> {
+        pub(crate) fn new(value: T) -> RwLock<T> {
+            RwLock(shuttle::sync::RwLock::new(value))
+        }
+
+        pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap()
+        }
+
+        pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap()
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The store with threads that meet in orders that a scheduler chooses: thousands of them, each one to be had again from its
+//! seed. `RUSTFLAGS="--cfg weft_shuttle" cargo test -p weft-tags --test orders`; `WEFT_ORDERS=N` tries N of each.
+
+#![cfg(weft_shuttle)]
+#![allow(clippy::unwrap_used)]
+
+use shuttle::thread;
+use std::sync::Arc;
+use weft_tags::{
+    Durability, EdgeType, Error, Info, InfoForm, Kv, MemoryStore, NodeId, NodeType, Options, SnodeId,
+    SnodeTags, Store,
+};
+
+const SUM: NodeType = NodeType(3);
+
+fn orders() -> usize {
+    std::env::var("WEFT_ORDERS").ok().and_then(|orders| orders.parse().ok()).unwrap_or(300)
+}
+
+fn options() -> Options {
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20 }
+}
+
+/// Half of the orders are random, half change the running thread seldom and at the worst places (PCT).
+fn in_all_orders(body: impl Fn() + Send + Sync + Clone + 'static) {
+    shuttle::check_random(body.clone(), orders());
+    shuttle::check_pct(body, orders(), 3);
+}
+
+struct Bank {
+    medium: Arc<MemoryStore>,
+    store: Arc<Store>,
+    etype: EdgeType,
+    accounts: Vec<NodeId>,
+}
+
+/// Accounts of 100 in as many s-nodes.
+fn bank(accounts: usize) -> Bank {
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let etype = store.edge_type("account", InfoForm::Number).unwrap();
+    let mut tx = store.begin();
+    let accounts = (0..accounts).map(|_| {
+        let snode = tx.create_snode(&SnodeTags::default()).unwrap();
+        let root = tx.root(snode).unwrap();
+        let account = tx.create_node(snode, SUM, &100u64.to_le_bytes()).unwrap();
+        tx.create_edge(root, etype, Info::Number(0), account).unwrap();
+        account
+    });
+    let accounts = accounts.collect();
+    tx.commit().unwrap();
+    Bank { medium, store: Arc::new(store), etype, accounts }
+}
+
+fn sum(raw: &[u8]) -> u64 {
+    u64::from_le_bytes(raw.try_into().unwrap())
+}
+
+fn move_one(store: &Store, from: NodeId, to: NodeId, durability: Durability) -> Result<(), Error> {
+    let mut tx = store.begin();
+    tx.durability(durability);
+    let held = sum(&tx.read_node(from, SUM)?);
+    let other = sum(&tx.read_node(to, SUM)?);
+    tx.update_node(from, SUM, &(held - 1).to_le_bytes())?;
+    tx.update_node(to, SUM, &(other + 1).to_le_bytes())?;
+    tx.commit().map(drop)
+}
+
+fn moved(store: &Store, from: NodeId, to: NodeId, durability: Durability) {
+    loop {
+        match move_one(store, from, to, durability) {
+            Ok(()) => return,
+            Err(Error::Deadlock(_)) => thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn is_sound(bank: Bank) {
+    let Bank { medium, store, accounts, .. } = bank;
+    let total = |store: &Store| accounts.iter().map(|a| sum(&store.read_node(*a, SUM).unwrap())).sum::<u64>();
+    assert_eq!(total(&store), 100 * accounts.len() as u64);
+    assert!(store.check().unwrap().problems.is_empty());
+    // What is on the medium now is what a reader of it finds, without a close.
+    store.sync().unwrap();
+    drop(store);
+    let again = Store::open(Box::new(medium), &options()).unwrap();
+    assert_eq!(total(&again), 100 * accounts.len() as u64);
+    assert!(again.check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn transfers_between_s_nodes_lose_nothing_and_circles_are_broken() {
+    in_all_orders(|| {
+        let bank = bank(3);
+        let pairs = [(0, 1), (1, 2), (2, 0)];
+        let threads: Vec<_> = pairs
+            .into_iter()
+            .map(|(from, to)| {
+                let (store, from, to) = (bank.store.clone(), bank.accounts[from], bank.accounts[to]);
+                thread::spawn(move || {
+                    for durability in [Durability::Sync, Durability::None] {
+                        moved(&store, from, to, durability);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        is_sound(bank);
+    });
+}
+
+#[test]
+fn commits_that_wait_together_are_all_durable_when_they_return() {
+    in_all_orders(|| {
+        let bank = bank(3);
+        let threads: Vec<_> = (0..3usize)
+            .map(|n| {
+                let (store, medium) = (bank.store.clone(), bank.medium.clone());
+                let (account, etype) = (bank.accounts[n], bank.etype);
+                thread::spawn(move || {
+                    let mut tx = store.begin();
+                    let node = tx.create_node(account.snode(), SUM, &7u64.to_le_bytes()).unwrap();
+                    tx.create_edge(account, etype, Info::Number(7), node).unwrap();
+                    tx.commit().unwrap();
+                    // As if the process were killed now.
+                    let left = MemoryStore::from_bytes(medium.to_bytes());
+                    let found = Store::open(Box::new(left), &options()).unwrap();
+                    assert_eq!(found.edge(account, etype, Info::Number(7)).unwrap(), Some(node));
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        is_sound(bank);
+    });
+}
+
+#[test]
+fn readers_see_whole_commits_while_others_write() {
+    in_all_orders(|| {
+        let medium = Arc::new(MemoryStore::new());
+        let store = Arc::new(Store::create(Box::new(medium), &options()).unwrap());
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        kv.put(b"a", b"0").unwrap();
+        kv.put(b"b", b"0").unwrap();
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+                for value in [b"1", b"2"] {
+                    kv.put(b"a", value).unwrap();
+                    kv.put(b"b", value).unwrap();
+                    assert!(kv.delete(b"c").is_ok() && kv.put(b"c", &[9; 3000]).is_ok());
+                }
+            })
+        };
+        let reader = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+                for _ in 0..3 {
+                    // Read in the other order than written: what is read first is not newer.
+                    let b = kv.get(b"b").unwrap().unwrap();
+                    let a = kv.get(b"a").unwrap().unwrap();
+                    assert!(a >= b, "{a:?} {b:?}");
+                    let c = kv.get(b"c").unwrap();
+                    assert!(c.is_none_or(|c| c == [9; 3000]));
+                }
+            })
+        };
+        writer.join().unwrap();
+        reader.join().unwrap();
+        assert!(store.check().unwrap().problems.is_empty());
+    });
+}
