@@ -199,10 +199,24 @@ impl Store {
     fn write_leaves(&self, leaves: &mut Leaves) -> Result<Blob> {
         let mut stale: Vec<u32> = leaves.stale.drain().collect();
         stale.sort_unstable();
-        let mut raw = Vec::with_capacity(stale.len() * PAGE_BYTES);
-        let mut written = Vec::with_capacity(stale.len());
-        for leaf in stale {
-            if let Some((block, _)) = leaves.at.remove(&leaf) {
+        for group in stale.chunks(WRITE_PAGES) {
+            self.write_leaf_group(leaves, group)?;
+        }
+        let mut list = Vec::with_capacity(leaves.at.len() * LEAF_ENTRY_BYTES);
+        for (leaf, (block, crc)) in &leaves.at {
+            list.put_u32(*leaf);
+            list.put_u32(*crc);
+            list.put_u64(*block);
+        }
+        self.write_blob(&list)
+    }
+
+    /// Writes some leaves; a leaf of free pages alone is left out.
+    fn write_leaf_group(&self, leaves: &mut Leaves, group: &[u32]) -> Result<()> {
+        let mut raw = Vec::with_capacity(group.len() * PAGE_BYTES);
+        let mut written = Vec::with_capacity(group.len());
+        for leaf in group {
+            if let Some((block, _)) = leaves.at.remove(leaf) {
                 self.space.lock().release(block, 1);
             }
             let start = raw.len();
@@ -213,7 +227,7 @@ impl Store {
                 desc.encode(&mut raw);
             }
             if any {
-                written.push((leaf, crc32c(&raw[start..])));
+                written.push((*leaf, crc32c(&raw[start..])));
             } else {
                 raw.truncate(start);
             }
@@ -228,13 +242,7 @@ impl Store {
             }
             at += blocks;
         }
-        let mut list = Vec::with_capacity(leaves.at.len() * LEAF_ENTRY_BYTES);
-        for (leaf, (block, crc)) in &leaves.at {
-            list.put_u32(*leaf);
-            list.put_u32(*crc);
-            list.put_u64(*block);
-        }
-        self.write_blob(&list)
+        Ok(())
     }
 
     fn write_blob(&self, raw: &[u8]) -> Result<Blob> {

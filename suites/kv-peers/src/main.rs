@@ -77,6 +77,9 @@ struct Load {
     /// Seconds after which a phase is stopped.
     #[arg(long, default_value_t = 240)]
     seconds: u64,
+    /// Pairs that are there, where a time limit has stopped the insert.
+    #[arg(long, hide = true)]
+    inserted: Option<u64>,
     /// Leaves out opening again, comparing and deleting.
     #[arg(long)]
     brief: bool,
@@ -155,7 +158,8 @@ fn run_row(store: &str, durability: Durability, load: &Load) -> Result<Row> {
     let mut row = Row { store: store.to_owned(), durability: name_of(durability), ..Row::default() };
     let steps: &[Step] = if load.brief { &[Step::Load] } else { &[Step::Load, Step::Check, Step::Delete] };
     for step in steps {
-        let outcome = start_step(*step, store, durability, load)?;
+        let load = Load { inserted: (*step != Step::Load).then_some(row.insert.ops), ..load.clone() };
+        let outcome = start_step(*step, store, durability, &load)?;
         row.add(*step, &outcome);
         if *step == Step::Check {
             row.disk_bytes = bytes_of(&dir)?;
@@ -187,6 +191,9 @@ fn start_step(step: Step, store: &str, durability: Durability, load: &Load) -> R
     command.arg("--dir").arg(&load.dir);
     command.args(["--pairs", &load.pairs.to_string(), "--batch", &load.batch.to_string()]);
     command.args(["--cache", &load.cache, "--seconds", &load.seconds.to_string()]);
+    if let Some(inserted) = load.inserted {
+        command.args(["--inserted", &inserted.to_string()]);
+    }
     if load.direct {
         command.arg("--direct");
     }
@@ -238,7 +245,7 @@ fn run_step(step: Step, store: &str, durability: Durability, load: &Load) -> Res
             say("close", &mark.phase(1, 1));
         }
         Step::Delete => {
-            say("get again", &get(&mut *engine, load, load.pairs)?);
+            say("get again", &get(&mut *engine, load, load.inserted.unwrap_or(load.pairs))?);
             say("delete", &delete(&mut *engine, durability, load)?);
             let mark = Mark::now();
             engine.close()?;
@@ -302,13 +309,14 @@ fn get(engine: &mut dyn Engine, load: &Load, inserted: u64) -> Result<Phase> {
     Ok(phase)
 }
 
-/// Compares every value. A batch may be missing only where it was never said to be durable.
+/// Compares every value.
 fn check(engine: &mut dyn Engine, load: &Load) -> Result<()> {
     let order = Order::new(load.pairs, 1);
     let (mut wrong, mut missing) = (0u64, 0u64);
-    for start in (0..load.pairs).step_by(load.batch as usize) {
+    let inserted = load.inserted.unwrap_or(load.pairs);
+    for start in (0..inserted).step_by(load.batch as usize) {
         let numbers: Vec<_> =
-            (start..load.pairs.min(start + load.batch)).map(|place| order.at(place)).collect();
+            (start..inserted.min(start + load.batch)).map(|place| order.at(place)).collect();
         let keys: Vec<_> = numbers.iter().map(|number| key(*number)).collect();
         engine.get(&keys, &mut |at, found| match found {
             Some(found) => wrong += u64::from(found != value(numbers[at])),
@@ -319,20 +327,23 @@ fn check(engine: &mut dyn Engine, load: &Load) -> Result<()> {
         return Err(format!("{wrong} values are wrong").into());
     }
     if missing > 0 {
-        eprintln!("kv-peers: {missing} pairs were never inserted, or lost");
+        return Err(format!("{missing} of {inserted} pairs are lost").into());
     }
     Ok(())
 }
 
 fn delete(engine: &mut dyn Engine, durability: Durability, load: &Load) -> Result<Phase> {
-    let order = Order::new(load.pairs, 3);
+    let wanted = load.inserted.unwrap_or(load.pairs);
+    let all = wanted == load.pairs;
+    let (inserts, order) = (Order::new(load.pairs, 1), Order::new(wanted, 3));
     let mut keys = Vec::with_capacity(load.batch as usize);
     let mark = Mark::now();
     let mut done = 0;
-    while done < load.pairs && mark.seconds() < load.seconds as f64 {
+    while done < wanted && mark.seconds() < load.seconds as f64 {
         keys.clear();
-        let end = load.pairs.min(done + load.batch);
-        keys.extend((done..end).map(|place| key(order.at(place))));
+        let end = wanted.min(done + load.batch);
+        let numbers = (done..end).map(|place| order.at(place));
+        keys.extend(numbers.map(|at| key(if all { at } else { inserts.at(at) })));
         engine.delete(&keys)?;
         done = end;
     }
