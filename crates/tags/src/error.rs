@@ -85,6 +85,14 @@ pub enum Error {
         /// Bytes of the type.
         wanted: u64,
     },
+    /// So much has changed since a snapshot began that it could not be kept.
+    #[error(
+        "the snapshot is lost: what changed since it began takes more than {bytes} bytes; hold it for less time, or give the store more cache"
+    )]
+    SnapshotLost {
+        /// The bound of all snapshots.
+        bytes: u64,
+    },
     /// A node that still has edges cannot be deleted.
     #[error("node {0} still has edges; delete them first")]
     HasEdges(NodeId),

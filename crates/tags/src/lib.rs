@@ -32,6 +32,7 @@ mod recover;
 mod replay;
 mod session;
 mod slab;
+mod snapshot;
 mod snodes;
 mod space;
 mod store;
@@ -53,6 +54,7 @@ pub use session::{
     Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionNode, SessionServer,
     SessionSetup,
 };
+pub use snapshot::Snapshot;
 pub use snodes::access::{Credentials, Permission, Principal};
 pub use snodes::tags::SnodeTags;
 pub use store::{Store, StoreReport};

@@ -12,7 +12,8 @@ use crate::layout::node::{CLASSES, MOVED, NODE_HEADER, is_body_class, read_heade
 use crate::pages::access::{PageWriter, Pages, Token};
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::numbers::PageNumbers;
-use crate::pages::table::PageTable;
+use crate::pages::table::Descriptors;
+use crate::pages::versions::Versions;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
@@ -22,6 +23,10 @@ pub(crate) struct Partition {
     pub(crate) root: NodeId,
     pub(crate) token: Token,
     pub(crate) contents: Contents,
+    /// The contents that snapshots up to a stamp see, in the order of the stamps.
+    frozen: Vec<(u64, Contents)>,
+    /// The newest snapshot for which they were looked at.
+    frozen_at: u64,
 }
 
 /// What of it is in memory beside pages.
@@ -48,11 +53,57 @@ impl NewPages for TableNumbers<'_> {
 
 impl Partition {
     pub(crate) fn new(snode: SnodeId, root: NodeId, secret: Secret) -> Partition {
-        Partition { snode, root, token: Token::of(snode), contents: Contents::new(secret) }
+        Partition {
+            snode,
+            root,
+            token: Token::of(snode),
+            contents: Contents::new(secret),
+            frozen: Vec::new(),
+            frozen_at: 0,
+        }
+    }
+}
+
+impl Partition {
+    /// Keeps the contents as they are for the snapshots that are open; to be called before they change.
+    #[inline]
+    pub(crate) fn freeze(&mut self, versions: &Versions) {
+        let newest = versions.newest();
+        if self.frozen_at < newest {
+            self.forget_frozen(versions);
+            self.frozen.push((newest, self.contents.frozen()));
+            self.frozen_at = newest;
+        }
+    }
+
+    /// Forgets contents that no open snapshot sees.
+    pub(crate) fn forget_frozen(&mut self, versions: &Versions) {
+        let mut before = 0;
+        self.frozen.retain(|(stamp, _)| {
+            let is_needed = versions.is_open_in(before + 1, *stamp);
+            before = *stamp;
+            is_needed
+        });
+    }
+
+    /// The contents that a snapshot sees.
+    pub(crate) fn contents_at(&self, stamp: u64) -> &Contents {
+        let frozen = self.frozen.iter().find(|(at, _)| *at >= stamp);
+        frozen.map_or(&self.contents, |(_, contents)| contents)
     }
 }
 
 impl Contents {
+    /// The edge tables, for reads.
+    fn frozen(&self) -> Contents {
+        Contents {
+            edges: self.edges.clone(),
+            counts: self.counts.clone(),
+            slabs: std::array::from_fn(|_| Slab::default()),
+            nodes: self.nodes,
+        }
+    }
+
     pub(crate) fn new(secret: Secret) -> Contents {
         Contents {
             edges: EdgeTable::new(secret),
@@ -138,7 +189,7 @@ impl Contents {
     pub(crate) fn open_node(
         &self,
         pages: &impl Pages,
-        table: &PageTable,
+        table: &impl Descriptors,
         node: NodeId,
         which: Which,
     ) -> Step<(u32, usize, NodePlace)> {
@@ -180,7 +231,7 @@ pub(crate) enum Which {
 }
 
 /// Finds a node by its id; a number that is no node's is refused.
-pub(crate) fn find_node(table: &PageTable, node: NodeId, which: Which) -> Result<NodePlace> {
+pub(crate) fn find_node(table: &impl Descriptors, node: NodeId, which: Which) -> Result<NodePlace> {
     match find_any(table, node, which)? {
         (place, false) => Ok(place),
         (_, true) => Err(Error::NoSuchNode(node)),
@@ -188,7 +239,7 @@ pub(crate) fn find_node(table: &PageTable, node: NodeId, which: Which) -> Result
 }
 
 /// Finds a body.
-pub(crate) fn find_body(table: &PageTable, body: NodeId, which: Which) -> Result<NodePlace> {
+pub(crate) fn find_body(table: &impl Descriptors, body: NodeId, which: Which) -> Result<NodePlace> {
     match find_any(table, body, which)? {
         (place, true) => Ok(place),
         (_, false) => Err(Error::damaged(format!("a node has moved to {body}, which is not a body"))),
@@ -196,30 +247,32 @@ pub(crate) fn find_body(table: &PageTable, body: NodeId, which: Which) -> Result
 }
 
 /// Finds a node or a body; whether it is a body.
-pub(crate) fn find_any(table: &PageTable, node: NodeId, which: Which) -> Result<(NodePlace, bool)> {
+pub(crate) fn find_any(table: &impl Descriptors, node: NodeId, which: Which) -> Result<(NodePlace, bool)> {
     let absent = || Error::NoSuchNode(node);
     let page = node.page().ok_or_else(absent)?;
     let offset = node.offset();
-    let desc = table.desc(page).ok_or_else(absent)?.lock();
-    if desc.snode != node.snode().0 {
-        return Err(absent());
-    }
-    match desc.kind {
-        PageKind::Slab => {
-            let bytes = slot_bytes(desc.class).ok_or_else(absent)?;
-            let slot = offset / bytes;
-            let slots = if which == Which::Committed { &desc.body } else { &desc.taken };
-            if !offset.is_multiple_of(bytes) || slot >= slots_of(bytes) || !slot_is_set(slots, slot) {
-                return Err(absent());
+    let find = |desc: &Desc| {
+        if desc.snode != node.snode().0 {
+            return Err(absent());
+        }
+        match desc.kind {
+            PageKind::Slab => {
+                let bytes = slot_bytes(desc.class).ok_or_else(absent)?;
+                let slot = offset / bytes;
+                let slots = if which == Which::Committed { &desc.body } else { &desc.taken };
+                if !offset.is_multiple_of(bytes) || slot >= slots_of(bytes) || !slot_is_set(slots, slot) {
+                    return Err(absent());
+                }
+                Ok((NodePlace { page, offset, room: bytes, slot: Some(slot) }, is_body_class(desc.class)))
             }
-            Ok((NodePlace { page, offset, room: bytes, slot: Some(slot) }, is_body_class(desc.class)))
+            PageKind::RunHead if offset == 0 && (which == Which::Reserved || desc.body[1] == 1) => {
+                let place = NodePlace { page, offset, room: desc.body[0] as usize * PAGE_BYTES, slot: None };
+                Ok((place, desc.body[2] == 1))
+            }
+            _ => Err(absent()),
         }
-        PageKind::RunHead if offset == 0 && (which == Which::Reserved || desc.body[1] == 1) => {
-            let place = NodePlace { page, offset, room: desc.body[0] as usize * PAGE_BYTES, slot: None };
-            Ok((place, desc.body[2] == 1))
-        }
-        _ => Err(absent()),
-    }
+    };
+    table.look_up(page, find).ok_or_else(absent)?
 }
 
 /// The header at a place: a type and a length, or [`MOVED`].
@@ -265,7 +318,12 @@ pub(crate) fn visit_data<'p>(
 /// Whether a node's data begins with the length of `key` and `key`. The node is the destination of an edge, so it
 /// exists. One that has moved keeps the bytes that it was made with in its place, and a key never changes.
 #[inline]
-pub(crate) fn begins_with_key(pages: &impl Pages, table: &PageTable, node: NodeId, key: &[u8]) -> Step<bool> {
+pub(crate) fn begins_with_key(
+    pages: &impl Pages,
+    table: &impl Descriptors,
+    node: NodeId,
+    key: &[u8],
+) -> Step<bool> {
     let Some(page) = node.page() else { return Ok(false) };
     let (at, wanted) = (node.offset() + NODE_HEADER, key.len() + 2);
     let raw = pages.bytes(page)?;

@@ -69,10 +69,12 @@ impl Slab {
         loop {
             if let Some(page) = self.open {
                 if let Some(desc) = pages.pool().table.desc(page) {
-                    let mut desc = desc.lock();
                     let count = slots_of(bytes);
-                    if let Some(first) = first_clear(&desc.taken, count) {
+                    let first = first_clear(&desc.lock().taken, count);
+                    if let Some(first) = first {
+                        // Not under the descriptor's lock: the page's bytes may be kept for a snapshot.
                         pages.bytes_mut(page)?;
+                        let mut desc = desc.lock();
                         let mut end = first;
                         while end < count && end - first < wanted && !slot_is_set(&desc.taken, end) {
                             set_slot(&mut desc.taken, end);

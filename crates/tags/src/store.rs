@@ -1,7 +1,7 @@
 //! The store: what is open, and how its parts are reached.
 //!
 //! Locks, in the order in which they are taken: s-nodes ([`SnodeLocks`], by transactions), the gate (shared by commits, alone by
-//! a checkpoint), the ids and the map of s-nodes, a partition, the pool's residency, descriptors; then the journal, the allocators and the catalog,
+//! a checkpoint), the ids and the map of s-nodes, a partition, the pool's residency, versions of pages, descriptors; then the journal, the allocators and the catalog,
 //! of which no two are held at once.
 
 use crate::checkpoint::Leaves;
@@ -79,6 +79,8 @@ pub struct StoreReport {
     pub dirty_pages: u64,
     /// Pages that were read from the medium since the store was opened.
     pub page_reads: u64,
+    /// Bytes of memory for what snapshots see and is no more.
+    pub snapshot_bytes: u64,
     /// Bytes of the journal that are taken since the last checkpoint.
     pub journal_bytes: u64,
     /// S-nodes.
@@ -293,6 +295,7 @@ impl Store {
             cache_pages: self.pool.capacity() as u64,
             dirty_pages: self.pool.dirty() as u64,
             page_reads: self.pool.faults.load(Ordering::Relaxed),
+            snapshot_bytes: self.pool.versions.bytes() as u64,
             journal_bytes: self.journal.taken() as u64,
             snodes: self.snodes.ids().len() as u64,
             last_commit: self.journal.last(),
@@ -332,6 +335,7 @@ impl Store {
         partition: &mut Partition,
         mut step: impl FnMut(&mut PageWriter<'_>, &mut Contents) -> Step<T>,
     ) -> Result<T> {
+        partition.freeze(&self.pool.versions);
         loop {
             let mut pages = PageWriter::new(&self.pool, &mut partition.token);
             let result = step(&mut pages, &mut partition.contents);

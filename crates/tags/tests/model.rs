@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_tags::{
     DataClass, Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options,
-    Permission, Principal, SnodeId, SnodeTags, Store, Transaction,
+    Permission, Principal, Snapshot, SnodeId, SnodeTags, Store, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -379,6 +379,116 @@ fn run(seed: u64, operations: u64) {
         }
     }
     compare(&store, &oracle, &types);
+}
+
+fn compare_snapshot(snapshot: &Snapshot<'_>, oracle: &Oracle, others: &BTreeSet<NodeId>, types: &Types) {
+    assert_eq!(snapshot.snodes(), oracle.snodes.keys().copied().collect::<Vec<_>>());
+    for (id, snode) in &oracle.snodes {
+        assert_eq!(snapshot.root(*id).unwrap(), snode.root);
+        assert_eq!(snapshot.grants(*id).unwrap(), snode.grants.iter().copied().collect::<Vec<_>>());
+        let tags = snapshot.snode_tags(*id).unwrap();
+        assert_eq!(SnodeTags { mode: 0, ..tags }, SnodeTags { mode: 0, ..snode.tags });
+    }
+    for (node, (kind, data)) in oracle.nodes.iter().filter(|(_, (kind, _))| *kind != NodeType::ROOT) {
+        assert_eq!(&snapshot.read_node(*node, *kind).unwrap(), data, "node {node}");
+    }
+    for node in oracle.nodes.keys() {
+        let of =
+            oracle.edges.range((*node, 0, 0, Vec::new())..).take_while(|((source, ..), _)| source == node);
+        let mut wanted: Vec<_> = of.map(|((_, etype, number, _), to)| (*etype, *number, *to)).collect();
+        let edges = snapshot.edges(*node).unwrap();
+        let mut found: Vec<_> =
+            edges.iter().map(|edge| (edge.etype.0, edge.number.unwrap_or(0), edge.to)).collect();
+        found.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(found, wanted, "edges of {node}");
+    }
+    for (edge, to) in &oracle.edges {
+        let (etype, keyed) = info(edge, types);
+        let known = if keyed { Info::Key(&edge.3) } else { Info::Number(edge.2) };
+        assert_eq!(snapshot.edge(edge.0, etype, known).unwrap(), Some(*to));
+    }
+    for node in others.iter().filter(|node| !oracle.nodes.contains_key(node)) {
+        for kind in [PLAIN, KEYED] {
+            let read = snapshot.read_node(*node, kind);
+            assert!(matches!(read, Err(Error::NoSuchNode(_))), "{node} is from before or after: {read:?}");
+        }
+    }
+}
+
+fn run_with_snapshots(seed: u64, operations: u64) {
+    let mut rng = StdRng::seed_from_u64(1000 + seed);
+    // So much that no snapshot is lost.
+    let options = Options { cache_bytes: 128 << 20, journal_bytes: 1 << 20, ..Options::default() };
+    let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+    let types = types(&store);
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let mut oracle = Oracle::default();
+    oracle.nodes.insert(root, (NodeType::ROOT, Vec::new()));
+    oracle.snodes.insert(SnodeId::FIRST, Snode { root, tags: SnodeTags::default(), grants: BTreeSet::new() });
+    let mut ever: BTreeSet<NodeId> = BTreeSet::new();
+    let mut snapshots: Vec<(Snapshot<'_>, Oracle)> = Vec::new();
+    let mut done = 0;
+    while done < operations {
+        let mut now = oracle.clone();
+        let mut tx = store.begin();
+        tx.durability(Durability::None);
+        // Some begin while a transaction is under way that they do not see.
+        let early = snapshots.len() < 6 && rng.random_bool(0.05);
+        for step in 0..rng.random_range(1..40) {
+            done += 1;
+            operate(&mut rng, &mut tx, &mut now, &types, true);
+            if early && step == 3 {
+                snapshots.push((store.snapshot(), oracle.clone()));
+            }
+        }
+        if rng.random_bool(0.15) {
+            tx.abort();
+        } else {
+            tx.commit().unwrap();
+            now.collect();
+            oracle = now;
+            ever.extend(oracle.nodes.keys());
+        }
+        if snapshots.len() < 6 && rng.random_bool(0.05) {
+            snapshots.push((store.snapshot(), oracle.clone()));
+        }
+        if rng.random_bool(0.03) {
+            store.checkpoint().unwrap();
+        }
+        if !snapshots.is_empty() && rng.random_bool(0.1) {
+            let (snapshot, then) = snapshots.swap_remove(rng.random_range(0..snapshots.len()));
+            compare_snapshot(&snapshot, &then, &ever, &types);
+            drop(snapshot);
+            for (snapshot, then) in &snapshots {
+                compare_snapshot(snapshot, then, &ever, &types);
+            }
+        }
+        if oracle.nodes.len() > 300 {
+            let mut tx = store.begin();
+            while oracle.edges.len() > 60 {
+                let (edge, _) = oracle.edges.pop_first().unwrap();
+                let (etype, keyed) = info(&edge, &types);
+                let known = if keyed { Info::Key(&edge.3) } else { Info::Number(edge.2) };
+                tx.delete_edge(edge.0, etype, known).unwrap();
+            }
+            tx.commit().unwrap();
+            oracle.collect();
+        }
+        if snapshots.is_empty() {
+            assert_eq!(store.report().snapshot_bytes, 0);
+        }
+    }
+    drop(snapshots);
+    assert_eq!(store.report().snapshot_bytes, 0);
+    compare(&store, &oracle, &types);
+}
+
+#[test]
+fn snapshots_see_what_was_committed_when_they_began_whatever_comes_after() {
+    let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
+    let (seeds, operations) = if campaign { (40, 25_000) } else { (6, 5_000) };
+    (0..seeds).for_each(|seed| run_with_snapshots(seed, operations));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use weft_tags::{
     Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, SnodeId, SnodeTags,
@@ -303,4 +304,70 @@ fn what_four_threads_read_and_wrote_has_an_order() {
     end(&store);
     store.close().unwrap();
     end(&Store::open(Box::new(medium), &options()).unwrap());
+}
+
+#[test]
+fn readers_of_snapshots_see_whole_commits_while_writers_go_on() {
+    const CELLS: u64 = 40;
+    const SUM: u64 = CELLS * 100;
+    let turns = if campaign() { 20_000 } else { 400 };
+    let (_, store, snodes) = created(3);
+    let etype = store.edge_type("cell", InfoForm::Number).unwrap();
+    let mut tx = store.begin();
+    for at in 0..CELLS {
+        let snode = snodes[at as usize % snodes.len()];
+        let node = tx.create_node(snode, CELL, &100u64.to_le_bytes()).unwrap();
+        let root = tx.root(snode).unwrap();
+        tx.create_edge(root, etype, Info::Number(at), node).unwrap();
+    }
+    tx.commit().unwrap();
+    let roots: Vec<NodeId> = snodes.iter().map(|snode| store.root(*snode).unwrap()).collect();
+    let writing = AtomicUsize::new(2);
+    std::thread::scope(|scope| {
+        let (store, roots, writing) = (&store, &roots, &writing);
+        for thread in 0..2 {
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(thread);
+                for turn in 0..turns {
+                    let (from, to) = (rng.random_range(0..CELLS), rng.random_range(0..CELLS));
+                    retry(store, |tx| {
+                        let mut change = |at: u64, sum: i64| {
+                            let root = roots[at as usize % roots.len()];
+                            let Some(node) = tx.edge(root, etype, Info::Number(at))? else { panic!("{at}") };
+                            let value = number(tx, node)?.wrapping_add_signed(sum).to_le_bytes();
+                            if turn % 2 == 0 {
+                                return tx.update_node(node, CELL, &value);
+                            }
+                            let new = tx.create_node(root.snode(), CELL, &value)?;
+                            tx.set_edge(root, etype, Info::Number(at), new).map(drop)
+                        };
+                        change(from, -1)?;
+                        change(to, 1)
+                    });
+                }
+                writing.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let mut looked = 0;
+                while looked < 3 || writing.load(Ordering::SeqCst) > 0 {
+                    let snapshot = store.snapshot();
+                    for _ in 0..2 {
+                        let mut sum = 0u64;
+                        for at in 0..CELLS {
+                            let root = roots[at as usize % roots.len()];
+                            let node = snapshot.edge(root, etype, Info::Number(at)).unwrap().unwrap();
+                            let data = snapshot.read_node(node, CELL).unwrap();
+                            sum = sum.wrapping_add(u64::from_le_bytes(data.try_into().unwrap()));
+                        }
+                        assert_eq!(sum, SUM);
+                    }
+                    looked += 1;
+                }
+            });
+        }
+    });
+    assert_eq!(store.report().snapshot_bytes, 0);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }

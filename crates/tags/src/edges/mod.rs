@@ -39,6 +39,7 @@ pub(crate) const TYPES_PER_NODE_MAX: usize = 48;
 const _: () = assert!(TYPES_PER_NODE_MAX < Table::<4>::CELLS / 2);
 
 /// The out-edges of an s-node's nodes.
+#[derive(Clone)]
 pub(crate) struct EdgeTable {
     pub(crate) main: Table<4>,
     pub(crate) bundles: FxHashMap<u64, Table<2>>,

@@ -45,6 +45,7 @@ impl Position {
 }
 
 /// A table of cells of `W` words.
+#[derive(Clone)]
 pub(crate) struct Table<const W: usize> {
     pub(crate) id: u64,
     pub(crate) position: Position,

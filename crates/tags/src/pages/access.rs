@@ -7,7 +7,7 @@
 
 use super::desc::Desc;
 use super::pool::Pool;
-use super::table::Hot;
+use super::table::{Hot, PageTable};
 use crate::error::{Error, Halt, Step};
 use crate::ids::{PAGE_BYTES, SnodeId};
 use crate::sync::RwLockReadGuard;
@@ -38,7 +38,8 @@ pub(crate) trait Pages {
     #[inline]
     fn words(&self, page: u32) -> Step<&Words> {
         let bytes = self.bytes(page)?;
-        // SAFETY: frames are aligned to a page, both types have its size, and every bit pattern is a number.
+        // SAFETY: frames are aligned to a page, copies of them for snapshots to 64 bytes, both types have the size of a
+        // page, and every bit pattern is a number.
         Ok(unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() })
     }
 
@@ -66,6 +67,11 @@ pub(crate) struct PageWriter<'g> {
 }
 
 impl<'g> PageReader<'g> {
+    /// What is known of pages.
+    pub(crate) fn table(&self) -> &'g PageTable {
+        &self.pool.table
+    }
+
     /// Access by a shared hold. One at a time in a thread: the residency lock is not taken twice.
     pub(crate) fn new(pool: &'g Pool, token: &'g Token) -> PageReader<'g> {
         PageReader { pool, snode: token.snode, _residency: pool.residency.read(), _token: PhantomData }
@@ -83,6 +89,10 @@ impl<'g> PageWriter<'g> {
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
         let (frame, hot) = locate(self.pool, self.snode, page)?;
         self.pool.mark_dirty(hot);
+        if self.pool.versions.newest() > 0 {
+            // SAFETY: as below; the reference ends before the one that is returned begins.
+            self.pool.versions.note_bytes(page, unsafe { &*frame });
+        }
         // SAFETY: the page belongs to this s-node, whose token is borrowed alone for 'g, and `self` is borrowed alone;
         // the residency lock keeps the frame.
         Ok(unsafe { &mut *frame })

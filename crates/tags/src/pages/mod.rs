@@ -9,3 +9,4 @@ pub(crate) mod desc;
 pub(crate) mod numbers;
 pub(crate) mod pool;
 pub(crate) mod table;
+pub(crate) mod versions;

@@ -10,6 +10,7 @@
 use super::access::Words;
 use super::desc::{Desc, PageKind};
 use super::table::{DIRTY, Hot, PageTable, USE_MASK, USE_ONE};
+use super::versions::Versions;
 use crate::edges::table::check_page;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
@@ -33,6 +34,8 @@ pub(crate) struct Pool {
     free: Mutex<FreeFrames>,
     pub(super) residency: RwLock<()>,
     dirty: AtomicUsize,
+    /// What pages held, for snapshots.
+    pub(crate) versions: Versions,
     /// Pages read from the medium.
     pub(crate) faults: AtomicU64,
 }
@@ -65,6 +68,7 @@ impl Pool {
             free: Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0 }),
             residency: RwLock::new(()),
             dirty: AtomicUsize::new(0),
+            versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
             faults: AtomicU64::new(0),
             frames,
         })
@@ -136,6 +140,7 @@ impl Pool {
         let Some(frame) = self.take_frame() else { return false };
         // SAFETY: the frame was free, so nobody else has a reference into it.
         unsafe { self.frames.frame(frame).write([0; PAGE_BYTES]) };
+        self.versions.note_new(page);
         self.table.set(page, desc);
         self.publish(page, frame);
         if let Some(hot) = self.table.hot(page) {
@@ -152,13 +157,18 @@ impl Pool {
         }
     }
 
-    /// Forgets a page: its number is free afterwards. The caller holds its partition alone.
-    pub(crate) fn drop_page(&self, page: u32) {
-        let (Some(hot), Some(desc)) = (self.table.hot(page), self.table.desc(page)) else { return };
+    /// Forgets a page: its number is free afterwards. The caller holds its partition alone. Whether a snapshot needs its
+    /// block, which is not to be released then.
+    pub(crate) fn drop_page(&self, page: u32) -> bool {
+        let (Some(hot), Some(desc)) = (self.table.hot(page), self.table.desc(page)) else { return false };
         let _alone = self.residency.write();
-        let mut desc = desc.lock();
+        let before = *desc.lock();
         let was = Hot(hot.swap(0, Ordering::AcqRel));
-        *desc = Desc::default();
+        let dirty = was.frame().filter(|_| was.is_dirty());
+        // SAFETY: residency is held alone, so nobody has a reference into the frame.
+        let dirty = dirty.map(|frame| unsafe { &*self.frames.frame(frame) });
+        let is_kept = self.versions.note_gone(page, &before, dirty);
+        *desc.lock() = Desc::default();
         if was.is_dirty() {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
@@ -166,6 +176,7 @@ impl Pool {
             self.holds[frame as usize].store(NOBODY, Ordering::Release);
             self.free.lock().recycled.push(frame);
         }
+        is_kept
     }
 
     /// Reads pages that are not in memory, many at the same time. No reference into a frame may be held by the caller.

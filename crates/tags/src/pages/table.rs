@@ -55,6 +55,19 @@ struct Chunk {
 
 type Group = Box<[OnceLock<Chunk>]>;
 
+/// Where descriptors are looked up: as they are now, or as they were for a snapshot.
+pub(crate) trait Descriptors {
+    /// Looks at a page's descriptor; `None` for a page that never was.
+    fn look_up<T>(&self, page: u32, look: impl FnOnce(&Desc) -> T) -> Option<T>;
+}
+
+impl Descriptors for PageTable {
+    #[inline]
+    fn look_up<T>(&self, page: u32, look: impl FnOnce(&Desc) -> T) -> Option<T> {
+        self.desc(page).map(|desc| look(&desc.lock()))
+    }
+}
+
 /// What is known of every page.
 pub(crate) struct PageTable {
     groups: Box<[OnceLock<Group>]>,

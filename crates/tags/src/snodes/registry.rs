@@ -84,6 +84,12 @@ impl Registry {
         self.map.read().values().map(|entry| entry.share.clone()).collect()
     }
 
+    /// The shares of all s-nodes that are committed.
+    pub(crate) fn visible(&self) -> FxHashMap<SnodeId, Share> {
+        let map = self.map.read();
+        map.iter().filter(|(_, entry)| entry.visible).map(|(id, entry)| (*id, entry.share.clone())).collect()
+    }
+
     /// The s-nodes that are committed, in the order of their ids.
     pub(crate) fn ids(&self) -> Vec<SnodeId> {
         let map = self.map.read();

@@ -99,8 +99,9 @@ pub(crate) fn drop_table_pages(store: &Store, freed: Vec<u32>) {
 fn drop_page(store: &Store, page: u32) {
     let block = store.pool.table.describe(page).block;
     store.leaves.lock().touch(page);
-    store.pool.drop_page(page);
-    store.space.lock().release(block, 1);
+    if !store.pool.drop_page(page) {
+        store.space.lock().release(block, 1);
+    }
 }
 
 /// Takes committed nodes and bodies out of their pages, in the order of their places. The caller holds the partition and no access
@@ -142,6 +143,7 @@ pub(crate) fn drop_snode(store: &Store, partition: &mut Partition) -> Result<()>
 /// Gives up the pages of an s-node that has no nodes any more: those that slots were to be given out from, and those of
 /// its edge tables.
 pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()> {
+    partition.freeze(&store.pool.versions);
     let contents = std::mem::replace(&mut partition.contents, Contents::new(store.secret));
     if contents.nodes != 0 {
         let (snode, nodes) = (partition.snode, contents.nodes);
@@ -170,6 +172,7 @@ fn release(
 ) -> Result<()> {
     store.sessions.forget(node);
     let Some(slot_cell) = store.pool.table.desc(page) else { return Err(Error::NoSuchNode(node)) };
+    store.pool.versions.note_desc(page, slot_cell);
     let mut desc = slot_cell.lock();
     if desc.kind != PageKind::Slab {
         let pages = run_of(&desc);

@@ -240,10 +240,11 @@ impl Transaction<'_> {
             partition.contents.nodes += 1;
             for page in head..head + self.run_pages(*node) as u32 {
                 let Some(slot) = store.pool.table.desc(page) else { continue };
-                let mut desc = slot.lock();
                 if page == head {
-                    desc.body[1] = 1;
+                    store.pool.versions.note_desc(page, slot);
+                    slot.lock().body[1] = 1;
                 }
+                let desc = slot.lock();
                 record.page(page, &desc);
                 touched.push(page);
             }
@@ -393,6 +394,7 @@ impl Transaction<'_> {
 fn commit_slots(store: &Store, partition: &mut Partition, page: u32, slots: &Slots) -> Desc {
     partition.contents.nodes += count_slots(slots) as u64;
     let Some(slot) = store.pool.table.desc(page) else { return Desc::default() };
+    store.pool.versions.note_desc(page, slot);
     let mut desc = slot.lock();
     for (word, bits) in slots.iter().enumerate() {
         desc.body[word] |= bits;

@@ -243,8 +243,9 @@ impl<'s> Transaction<'s> {
     fn give_up_run(&self, head: u32, pages: u32, written: u32) {
         for page in head..head + written {
             let block = self.store.pool.table.describe(page).block;
-            self.store.pool.drop_page(page);
-            self.store.space.lock().release(block, 1);
+            if !self.store.pool.drop_page(page) {
+                self.store.space.lock().release(block, 1);
+            }
         }
         self.store.data_numbers.lock().give_back(head, pages);
     }

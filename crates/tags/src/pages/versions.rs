@@ -1,0 +1,407 @@
+//! What pages held, for the snapshots that are open.
+//!
+//! While a snapshot is open, a page is copied before it is changed for the first time after the snapshot's birth; what its
+//! descriptor said of committed nodes likewise. A page that is given up needs no copy when it is on the medium: its
+//! block is kept from being reused. Without snapshots this costs one comparison at each change.
+//!
+//! ```text
+//! page 7:  | stamp 3: copy | stamp 8: copy |  the page now      snapshots 1..=3 | 4..=8 | from 9 on
+//! ```
+//!
+//! A version holds for snapshots up to its stamp and behind that of the version before it. A part of it that is not there
+//! has not changed yet: it is that of the next version, or of the page now.
+//!
+//! The lock is taken before those of descriptors: a reader of a snapshot looks at descriptors while it holds the versions.
+//!
+//! The copies have a bound; when it is reached, the oldest snapshot is lost, and says so.
+
+use super::desc::Desc;
+use crate::error::{Error, Result};
+use crate::ids::PAGE_BYTES;
+use crate::page_store::PageStore;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weft_core::checksum::crc32c;
+
+/// Bytes that a version takes beside a copy, about.
+const VERSION_BYTES: usize = 192;
+
+/// A page's bytes, aligned as its words need it.
+#[repr(C, align(64))]
+struct Copied([u8; PAGE_BYTES]);
+
+/// The versions of a store's pages.
+pub(crate) struct Versions {
+    /// The stamp of the newest snapshot that is open; 0 while there is none.
+    newest: AtomicU64,
+    state: RwLock<State>,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    open: BTreeSet<u64>,
+    pages: FxHashMap<u32, Vec<Version>>,
+    bytes: usize,
+    /// Blocks that nobody needs any more.
+    freed: Vec<u64>,
+}
+
+struct Version {
+    stamp: u64,
+    desc: Option<Desc>,
+    bytes: Option<Box<Copied>>,
+    /// The block, with the checksum of what it holds, of a page that was given up.
+    kept: Option<(u64, u32)>,
+    /// There was no such page.
+    absent: bool,
+}
+
+impl Version {
+    fn has_bytes(&self) -> bool {
+        self.bytes.is_some() || self.kept.is_some() || self.absent
+    }
+
+    fn size(&self) -> usize {
+        VERSION_BYTES + self.bytes.as_ref().map_or(0, |_| PAGE_BYTES)
+    }
+}
+
+/// Where the bytes of a page are for a snapshot.
+pub(crate) enum Seen<'a> {
+    /// As they are now.
+    Now,
+    Copy(&'a [u8; PAGE_BYTES]),
+    /// On the medium, to be read first.
+    Kept,
+}
+
+impl State {
+    /// The version for the newest snapshot, made if it is not there.
+    fn version(&mut self, page: u32, newest: u64) -> &mut Version {
+        let versions = self.pages.entry(page).or_default();
+        if versions.last().is_none_or(|last| last.stamp < newest) {
+            versions.push(Version { stamp: newest, desc: None, bytes: None, kept: None, absent: false });
+            self.bytes += VERSION_BYTES;
+        }
+        let at = versions.len() - 1;
+        &mut versions[at]
+    }
+
+    /// Gives up versions that no open snapshot needs.
+    fn sweep(&mut self) {
+        let State { open, pages, bytes, freed, .. } = self;
+        pages.retain(|_, versions| {
+            let mut kept: Vec<Version> = Vec::with_capacity(versions.len());
+            let mut before = 0;
+            for version in versions.drain(..) {
+                let is_needed = open.range(before + 1..=version.stamp).next().is_some();
+                before = version.stamp;
+                if is_needed {
+                    kept.push(version);
+                    continue;
+                }
+                *bytes -= version.size();
+                // What the version before took from this one goes to it.
+                let Some(last) = kept.last_mut() else {
+                    freed.extend(version.kept.map(|(block, _)| block));
+                    continue;
+                };
+                *bytes -= last.size();
+                last.desc = last.desc.or(version.desc);
+                if last.has_bytes() {
+                    freed.extend(version.kept.map(|(block, _)| block));
+                } else {
+                    (last.bytes, last.kept, last.absent) = (version.bytes, version.kept, version.absent);
+                }
+                *bytes += last.size();
+            }
+            *versions = kept;
+            !versions.is_empty()
+        });
+    }
+}
+
+impl Versions {
+    /// Versions of at most `bytes_max` bytes together.
+    pub(crate) fn new(bytes_max: usize) -> Versions {
+        Versions { newest: AtomicU64::new(0), state: RwLock::default(), bytes_max }
+    }
+
+    /// The stamp of the newest snapshot that is open; 0 while there is none.
+    #[inline]
+    pub(crate) fn newest(&self) -> u64 {
+        // Relaxed: a snapshot begins while no commit is applied, and commits and it take the gate.
+        self.newest.load(Ordering::Relaxed)
+    }
+
+    /// Begins a snapshot; returns its stamp. The caller sees to it that no commit is being applied.
+    pub(crate) fn begin(&self) -> u64 {
+        let mut state = self.state.write();
+        state.last += 1;
+        let stamp = state.last;
+        state.open.insert(stamp);
+        self.newest.store(stamp, Ordering::Relaxed);
+        stamp
+    }
+
+    /// Ends a snapshot; returns the blocks that can be reused.
+    pub(crate) fn end(&self, stamp: u64) -> Vec<u64> {
+        let mut state = self.state.write();
+        self.close(&mut state, stamp);
+        std::mem::take(&mut state.freed)
+    }
+
+    fn close(&self, state: &mut State, stamp: u64) {
+        if state.open.remove(&stamp) {
+            self.newest.store(state.open.last().copied().unwrap_or(0), Ordering::Relaxed);
+            state.sweep();
+        }
+    }
+
+    /// Whether a snapshot is open whose stamp lies in `from..=to`.
+    pub(crate) fn is_open_in(&self, from: u64, to: u64) -> bool {
+        self.state.read().open.range(from..=to).next().is_some()
+    }
+
+    /// Bytes of all versions.
+    pub(crate) fn bytes(&self) -> usize {
+        self.state.read().bytes
+    }
+
+    /// Notes that the descriptor of a page is about to say something else of committed nodes. The caller does not hold
+    /// its lock, but its partition alone.
+    #[inline]
+    pub(crate) fn note_desc(&self, page: u32, desc: &Mutex<Desc>) {
+        let newest = self.newest();
+        if newest > 0 {
+            let now = *desc.lock();
+            self.state.write().version(page, newest).desc.get_or_insert(now);
+        }
+    }
+
+    /// Notes that the bytes of a page are about to change.
+    #[cold]
+    pub(super) fn note_bytes(&self, page: u32, bytes: &[u8; PAGE_BYTES]) {
+        let newest = self.newest();
+        let is_known = |state: &State| {
+            let last = state.pages.get(&page).and_then(|versions| versions.last());
+            last.is_some_and(|last| last.stamp >= newest && last.has_bytes())
+        };
+        if newest == 0 || is_known(&self.state.read()) {
+            return;
+        }
+        let mut state = self.state.write();
+        state.version(page, newest).bytes = Some(Box::new(Copied(*bytes)));
+        state.bytes += PAGE_BYTES;
+        self.keep_bound(&mut state);
+    }
+
+    /// Notes that a page begins to be.
+    pub(super) fn note_new(&self, page: u32) {
+        let newest = self.newest();
+        if newest > 0 {
+            let mut state = self.state.write();
+            let version = state.version(page, newest);
+            if version.desc.is_none() && !version.has_bytes() {
+                (version.desc, version.absent) = (Some(Desc::default()), true);
+            }
+        }
+    }
+
+    /// Notes that a page is given up; `dirty` are its bytes where the medium has others. Whether its block is kept.
+    pub(super) fn note_gone(&self, page: u32, desc: &Desc, dirty: Option<&[u8; PAGE_BYTES]>) -> bool {
+        let newest = self.newest();
+        if newest == 0 {
+            return false;
+        }
+        let mut state = self.state.write();
+        let version = state.version(page, newest);
+        version.desc.get_or_insert(*desc);
+        if version.has_bytes() {
+            return false;
+        }
+        match dirty {
+            Some(bytes) => {
+                version.bytes = Some(Box::new(Copied(*bytes)));
+                state.bytes += PAGE_BYTES;
+                self.keep_bound(&mut state);
+                false
+            }
+            None if desc.block == 0 => false,
+            None => {
+                version.kept = Some((desc.block, desc.crc));
+                true
+            }
+        }
+    }
+
+    /// Loses the oldest snapshots until the bound is kept.
+    fn keep_bound(&self, state: &mut State) {
+        while state.bytes > self.bytes_max {
+            let Some(oldest) = state.open.first().copied() else { break };
+            tracing::warn!(bytes = state.bytes, "a snapshot is lost: it needs more memory than it may have");
+            self.close(state, oldest);
+        }
+    }
+
+    /// The versions as a snapshot sees them. They stay as they are while this is held.
+    ///
+    /// # Errors
+    /// [`Error::SnapshotLost`].
+    pub(crate) fn view(&self, stamp: u64) -> Result<View<'_>> {
+        let state = self.state.read();
+        if !state.open.contains(&stamp) {
+            return Err(Error::SnapshotLost { bytes: self.bytes_max as u64 });
+        }
+        Ok(View { state, stamp })
+    }
+
+    /// Reads a page that is kept on the medium for a snapshot; `false` when it is not.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub(crate) fn load(&self, stamp: u64, page: u32, store: &dyn PageStore) -> Result<bool> {
+        let find = |state: &State| {
+            let versions = state.pages.get(&page)?;
+            let at = versions.iter().position(|version| version.stamp >= stamp)?;
+            let at = at + versions[at..].iter().position(Version::has_bytes)?;
+            let is_there = versions[at].bytes.is_some();
+            versions[at].kept.filter(|_| !is_there).map(|kept| (at, kept))
+        };
+        let Some((_, (block, crc))) = find(&self.state.read()) else { return Ok(false) };
+        let mut raw = crate::sys::aligned::AlignedBuf::zeroed(PAGE_BYTES);
+        store.read(block, &mut raw).map_err(|source| Error::Io { what: "read a page", block, source })?;
+        if crc32c(&raw) != crc {
+            return Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")));
+        }
+        let mut copy = Box::new(Copied([0; PAGE_BYTES]));
+        copy.0.copy_from_slice(&raw[..PAGE_BYTES]);
+        let mut state = self.state.write();
+        // Others may have ended or read it meanwhile; a block that is kept is not written.
+        if let Some((at, kept)) = find(&state).filter(|(_, kept)| *kept == (block, crc)) {
+            debug_assert_eq!(kept.0, block);
+            if let Some(version) = state.pages.get_mut(&page).and_then(|versions| versions.get_mut(at)) {
+                version.bytes = Some(copy);
+                state.bytes += PAGE_BYTES;
+                self.keep_bound(&mut state);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The versions of one snapshot.
+pub(crate) struct View<'g> {
+    state: RwLockReadGuard<'g, State>,
+    stamp: u64,
+}
+
+impl View<'_> {
+    fn versions(&self, page: u32) -> &[Version] {
+        let Some(versions) = self.state.pages.get(&page) else { return &[] };
+        let from = versions.partition_point(|version| version.stamp < self.stamp);
+        &versions[from..]
+    }
+
+    /// The bytes of a page.
+    pub(crate) fn bytes(&self, page: u32) -> Seen<'_> {
+        match self.versions(page).iter().find(|version| version.has_bytes()) {
+            Some(Version { bytes: Some(bytes), .. }) => Seen::Copy(&bytes.0),
+            Some(Version { kept: Some(_), .. }) => Seen::Kept,
+            _ => Seen::Now,
+        }
+    }
+
+    /// The descriptor of a page, where it is another than now.
+    pub(crate) fn desc(&self, page: u32) -> Option<&Desc> {
+        self.versions(page).iter().find_map(|version| version.desc.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(value: u8) -> [u8; PAGE_BYTES] {
+        [value; PAGE_BYTES]
+    }
+
+    fn seen(versions: &Versions, stamp: u64, at: u32) -> Option<u8> {
+        let view = versions.view(stamp).unwrap();
+        match view.bytes(at) {
+            Seen::Copy(bytes) => Some(bytes[0]),
+            Seen::Now => None,
+            Seen::Kept => Some(255),
+        }
+    }
+
+    #[test]
+    fn each_snapshot_sees_the_page_as_it_was_whichever_of_them_ends_first() {
+        for first in 0..3 {
+            let versions = Versions::new(1 << 20);
+            versions.note_bytes(7, &page(0));
+            assert_eq!(versions.bytes(), 0, "no snapshot, no copy");
+            let mut stamps = Vec::new();
+            for value in 1..4 {
+                stamps.push(versions.begin());
+                // The second snapshot sees no change of its own: its bytes are those of the third.
+                if value != 2 {
+                    versions.note_bytes(7, &page(value));
+                    versions.note_bytes(7, &page(99));
+                } else {
+                    versions.note_desc(7, &Mutex::new(Desc { block: 5, ..Desc::default() }));
+                }
+            }
+            let wanted = [Some(1), Some(3), Some(3)];
+            for (stamp, wanted) in stamps.iter().zip(wanted) {
+                assert_eq!(seen(&versions, *stamp, 7), wanted);
+            }
+            let gone = stamps.remove(first);
+            versions.end(gone);
+            assert!(matches!(versions.view(gone), Err(Error::SnapshotLost { .. })));
+            for (stamp, wanted) in stamps.iter().zip((0..3).filter(|at| *at != first).map(|at| wanted[at])) {
+                assert_eq!(seen(&versions, *stamp, 7), wanted, "after the end of {first}");
+                let desc = versions.view(*stamp).unwrap().desc(7).map(|desc| desc.block);
+                assert_eq!(desc, (*stamp <= 2).then_some(5));
+            }
+            stamps.into_iter().for_each(|stamp| drop(versions.end(stamp)));
+            assert_eq!((versions.bytes(), versions.newest()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_page_on_the_medium_keeps_its_block_to_the_end_of_the_last_snapshot_that_needs_it() {
+        let versions = Versions::new(1 << 20);
+        let (a, b) = (versions.begin(), versions.begin());
+        let desc = Desc { block: 42, ..Desc::default() };
+        assert!(versions.note_gone(7, &desc, None));
+        assert!(!versions.note_gone(7, &desc, None), "once");
+        versions.note_new(7);
+        let c = versions.begin();
+        versions.note_bytes(7, &page(3));
+        assert_eq!([a, b, c].map(|stamp| seen(&versions, stamp, 7)), [Some(255), Some(255), Some(3)]);
+        assert_eq!(versions.end(b), []);
+        assert_eq!(seen(&versions, a, 7), Some(255));
+        assert_eq!(versions.end(a), [42]);
+        assert_eq!(seen(&versions, c, 7), Some(3));
+        assert_eq!(versions.end(c), []);
+    }
+
+    #[test]
+    fn the_oldest_snapshot_is_lost_when_the_bound_is_reached() {
+        let versions = Versions::new(10 * (PAGE_BYTES + VERSION_BYTES));
+        let old = versions.begin();
+        (0..6).for_each(|at| versions.note_bytes(at, &page(1)));
+        let new = versions.begin();
+        (6..10).for_each(|at| versions.note_bytes(at, &page(1)));
+        assert!(versions.view(old).is_ok());
+        versions.note_bytes(10, &page(1));
+        assert!(versions.view(old).is_err());
+        assert_eq!(seen(&versions, new, 10), Some(1));
+        assert!(versions.bytes() < 6 * (PAGE_BYTES + VERSION_BYTES));
+    }
+}

@@ -1,0 +1,235 @@
+//! Snapshots: one commit's state, to be read while others commit.
+//!
+//! A snapshot begins between two commits. Its reads hold an s-node's share only for a step of some memory accesses, as
+//! other reads outside of transactions do, and take what has changed since from the
+//! versions of pages and of directories; they wait for no transaction and no write, and keep none waiting.
+
+use crate::error::{Error, Halt, Result, Step};
+use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::pages::access::{PageReader, Pages};
+use crate::pages::desc::Desc;
+use crate::pages::table::Descriptors;
+use crate::pages::versions::{Seen, View};
+use crate::partition::{Contents, Which, begins_with_key, find_node, visit_data};
+use crate::snodes::access::{Permission, Principal, edge_of, grant_of};
+use crate::snodes::registry::Share;
+use crate::snodes::tags::SnodeTags;
+use crate::store::Store;
+use crate::tx::Edge;
+use crate::tx::write_set::EdgeKey;
+use rustc_hash::FxHashMap;
+
+/// One commit's state of a store.
+///
+/// It takes memory for what changes while it is open, at most half of the cache's bytes for all snapshots together;
+/// when that is not enough, the oldest is lost and its reads give [`Error::SnapshotLost`]. An s-node that is deleted meanwhile
+/// keeps its id to the end of the snapshot.
+///
+/// ```
+/// use weft_tags::{Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store};
+///
+/// const TEXT: NodeType = NodeType(1);
+/// let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
+/// let next = store.edge_type("next", InfoForm::Number)?;
+/// let root = store.root(SnodeId::FIRST)?;
+/// let snapshot = store.snapshot();
+/// let mut tx = store.begin();
+/// let node = tx.create_node(SnodeId::FIRST, TEXT, b"later")?;
+/// tx.create_edge(root, next, Info::Number(0), node)?;
+/// tx.commit()?;
+/// assert_eq!(snapshot.edge(root, next, Info::Number(0))?, None);
+/// assert!(snapshot.read_node(node, TEXT).is_err());
+/// # Ok::<(), weft_tags::Error>(())
+/// ```
+pub struct Snapshot<'s> {
+    store: &'s Store,
+    stamp: u64,
+    commit: u64,
+    shares: FxHashMap<SnodeId, Share>,
+}
+
+/// The pages of an s-node as a snapshot sees them.
+pub(crate) struct SnapshotPages<'g> {
+    now: PageReader<'g>,
+    versions: View<'g>,
+}
+
+impl Pages for SnapshotPages<'_> {
+    fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
+        match self.versions.bytes(page) {
+            Seen::Now => self.now.bytes(page),
+            Seen::Copy(bytes) => Ok(bytes),
+            Seen::Kept => Err(Halt::Miss(page)),
+        }
+    }
+
+    fn prefetch(&self, page: u32, offset: usize) -> bool {
+        self.now.prefetch(page, offset)
+    }
+
+    fn step_pages(&self) -> usize {
+        self.now.step_pages()
+    }
+}
+
+impl Descriptors for SnapshotPages<'_> {
+    fn look_up<T>(&self, page: u32, look: impl FnOnce(&Desc) -> T) -> Option<T> {
+        match self.versions.desc(page) {
+            Some(desc) => Some(look(desc)),
+            None => self.now.table().look_up(page, look),
+        }
+    }
+}
+
+impl Store {
+    /// The last committed state, to be read while others commit.
+    ///
+    /// Waits for commits that are being applied, and for a checkpoint.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        let _alone = self.gate.write();
+        let shares = self.snodes.visible();
+        let commit = self.journal.last();
+        Snapshot { store: self, stamp: self.pool.versions.begin(), commit, shares }
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        let freed = self.store.pool.versions.end(self.stamp);
+        let mut space = self.store.space.lock();
+        freed.into_iter().for_each(|block| space.release(block, 1));
+        drop(space);
+        for share in self.shares.values() {
+            // What a writer holds now is looked at by the next that changes it.
+            if let Some(mut partition) = share.try_write() {
+                partition.forget_frozen(&self.store.pool.versions);
+            }
+        }
+    }
+}
+
+impl Snapshot<'_> {
+    /// The number of the commit whose state this is.
+    pub fn commit(&self) -> u64 {
+        self.commit
+    }
+
+    /// The s-nodes, in the order of their ids.
+    pub fn snodes(&self) -> Vec<SnodeId> {
+        let mut ids: Vec<_> = self.shares.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The root of an s-node.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSnode`].
+    pub fn root(&self, snode: SnodeId) -> Result<NodeId> {
+        let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode))?;
+        let root = share.read().root;
+        Ok(root)
+    }
+
+    /// The type of a node and its data.
+    ///
+    /// # Errors
+    /// As [`Store::read_node`]; [`Error::SnapshotLost`].
+    pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+        self.read_of(node, |pages, contents| {
+            let (found, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+            if found != kind.0 {
+                return Err(Error::wrong_type(node, found, kind).into());
+            }
+            let mut data = Vec::with_capacity(len);
+            visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
+            Ok(data)
+        })
+    }
+
+    /// Where an edge leads.
+    ///
+    /// # Errors
+    /// As [`Store::edge`]; [`Error::SnapshotLost`].
+    pub fn edge(&self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
+        let edge = self.store.edge_key(source, etype, info)?;
+        self.find_edge(&edge)
+    }
+
+    fn find_edge(&self, edge: &EdgeKey<'_>) -> Result<Option<NodeId>> {
+        self.read_of(edge.source, |pages, contents| {
+            find_node(pages, edge.source, Which::Committed)?;
+            let found =
+                contents.edges.find(pages, edge.source, edge.etype, edge.key, |to| match edge.info {
+                    Info::Number(_) => Ok(true),
+                    Info::Key(key) => begins_with_key(pages, pages, to, key),
+                })?;
+            Ok(found.map(|(_, to)| to))
+        })
+    }
+
+    /// All edges out of a node, in no order.
+    ///
+    /// # Errors
+    /// As [`Store::edges`]; [`Error::SnapshotLost`].
+    pub fn edges(&self, source: NodeId) -> Result<Vec<Edge>> {
+        let raw = self.read_of(source, |pages, contents| {
+            find_node(pages, source, Which::Committed)?;
+            contents.edges.all_of(pages, source)
+        })?;
+        let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
+        seen.map(|edge| {
+            let number = (self.store.form_of(edge.etype)? == InfoForm::Number).then_some(edge.key);
+            Ok(Edge { etype: edge.etype, number, to: edge.to })
+        })
+        .collect()
+    }
+
+    /// The tags of an s-node.
+    ///
+    /// # Errors
+    /// As [`Store::snode_tags`]; [`Error::SnapshotLost`].
+    pub fn snode_tags(&self, snode: SnodeId) -> Result<SnodeTags> {
+        let root = self.root(snode)?;
+        let mut tags = SnodeTags::decode(&self.read_node(root, NodeType::ROOT)?)?;
+        tags.fill_mode(|principal, permission| {
+            Ok(self.find_edge(&edge_of(root, principal, permission))?.is_some())
+        })?;
+        Ok(tags)
+    }
+
+    /// The permissions on an s-node, those of its mode included.
+    ///
+    /// # Errors
+    /// As [`Store::grants`]; [`Error::SnapshotLost`].
+    pub fn grants(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
+        let root = self.root(snode)?;
+        let raw = self.read_of(root, |pages, contents| contents.edges.all_of(pages, root))?;
+        let numbers = raw.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
+        let mut grants: Vec<_> = numbers.filter_map(|edge| grant_of(edge.key)).collect();
+        grants.sort_unstable();
+        Ok(grants)
+    }
+
+    fn read_of<T>(
+        &self,
+        node: NodeId,
+        mut step: impl FnMut(&SnapshotPages<'_>, &Contents) -> Step<T>,
+    ) -> Result<T> {
+        let (store, versions) = (self.store, &self.store.pool.versions);
+        let share = self.shares.get(&node.snode()).ok_or(Error::NoSuchNode(node))?;
+        loop {
+            let partition = share.read();
+            let now = PageReader::new(&store.pool, &partition.token);
+            let pages = SnapshotPages { now, versions: versions.view(self.stamp)? };
+            let result = step(&pages, partition.contents_at(self.stamp));
+            drop(pages);
+            drop(partition);
+            match result {
+                Ok(value) => return Ok(value),
+                Err(Halt::Miss(page)) if versions.load(self.stamp, page, &*store.medium)? => {}
+                Err(halt) => store.overcome(halt)?,
+            }
+        }
+    }
+}
