@@ -352,7 +352,7 @@ impl EdgeTable {
         // All pages are looked at only when this one becomes empty, and that ends at the first that is not.
         let mut last = Table::<2>::count(pages.words(place.page)?) == 1;
         if last {
-            for page in table.pages() {
+            for page in table.walk() {
                 if page != place.page && Table::<2>::count(pages.words(page)?) > 0 {
                     last = false;
                     break;

@@ -149,6 +149,11 @@ impl<const W: usize> Table<W> {
         (HEADER_WORDS + Self::home(position) * W) * 8
     }
 
+    /// The table's pages, one after the other without a list of them; one may come twice.
+    pub(crate) fn walk(&self) -> impl Iterator<Item = u32> + '_ {
+        self.directory.iter().copied()
+    }
+
     /// The table's pages, each once.
     pub(crate) fn pages(&self) -> Vec<u32> {
         let mut pages = self.directory.clone();
