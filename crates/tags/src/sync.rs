@@ -76,5 +76,9 @@ mod decided {
         pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
             self.0.write().unwrap()
         }
+
+        pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+            self.0.try_write().ok()
+        }
     }
 }

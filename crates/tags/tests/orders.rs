@@ -173,3 +173,32 @@ fn readers_see_whole_commits_while_others_write() {
         assert!(store.check().unwrap().problems.is_empty());
     });
 }
+
+#[test]
+fn a_snapshot_has_one_state_of_all_s_nodes_whatever_is_committed_meanwhile() {
+    in_all_orders(|| {
+        let bank = bank(3);
+        let writer = |from: usize, to: usize| {
+            let (store, from, to) = (bank.store.clone(), bank.accounts[from], bank.accounts[to]);
+            thread::spawn(move || (0..2).for_each(|_| moved(&store, from, to, Durability::None)))
+        };
+        let threads = [writer(0, 1), writer(1, 2)];
+        let reader = {
+            let (store, accounts) = (bank.store.clone(), bank.accounts.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let snapshot = store.snapshot();
+                    let read =
+                        || accounts.iter().map(|a| sum(&snapshot.read_node(*a, SUM).unwrap())).collect();
+                    let first: Vec<u64> = read();
+                    assert_eq!(first.iter().sum::<u64>(), 300, "{first:?}");
+                    let again: Vec<u64> = read();
+                    assert_eq!(first, again);
+                }
+            })
+        };
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        reader.join().unwrap();
+        is_sound(bank);
+    });
+}

@@ -19,7 +19,7 @@ use super::desc::Desc;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
