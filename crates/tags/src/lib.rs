@@ -13,6 +13,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("pages are used in memory as they are on the medium, which is little-endian");
 
+mod backup;
 mod btree;
 mod check;
 mod checkpoint;
@@ -41,6 +42,7 @@ mod sys;
 mod tx;
 mod typed;
 
+pub use backup::BackupReport;
 pub use btree::{BTree, BTreeForm, BTreeReport, Direction, Pair, Range};
 pub use check::CheckReport;
 pub use error::{Error, Result};
@@ -60,3 +62,8 @@ pub use snodes::tags::SnodeTags;
 pub use store::{Store, StoreReport};
 pub use tx::{Edge, Savepoint, Transaction};
 pub use weft_core::{DataClass, TagFlags};
+
+/// The tutorial, so that what it says compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/build-a-persistent-structure.md")]
+mod tutorial {}

@@ -16,11 +16,20 @@ pub struct Options {
     pub journal_bytes: u64,
     /// The most bytes that the medium may grow to.
     pub store_bytes_max: u64,
+    /// Whether memory for pages is asked for in huge pages. They make what stays in memory faster (a random read 224 ns
+    /// instead of 300), but a virtual machine may take milliseconds to find one: where most pages are touched once,
+    /// ordinary pages are the better choice.
+    pub huge_pages: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cache_bytes: 256 << 20, journal_bytes: 256 << 20, store_bytes_max: 8 << 40 }
+        Options {
+            cache_bytes: 256 << 20,
+            journal_bytes: 256 << 20,
+            store_bytes_max: 8 << 40,
+            huge_pages: true,
+        }
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Space {
     released: Vec<Run>,
     /// Blocks that nothing on the medium refers to, not even after a power cut now.
     scratch: FxHashSet<u64>,
+    /// Backups under way: what they copy is released and not yet free.
+    copies: usize,
 }
 
 impl Space {
@@ -43,6 +45,7 @@ impl Space {
             free: 0,
             released: Vec::new(),
             scratch: FxHashSet::default(),
+            copies: 0,
         };
         space.extend(end);
         space
@@ -102,9 +105,22 @@ impl Space {
         self.scratch.extend(run.block..run.block + run.blocks);
     }
 
-    /// A checkpoint is durable: what was released until then is free.
+    /// Keeps what is in use now from being given out again, until as many [`Space::end_copy`].
+    pub(crate) fn begin_copy(&mut self) {
+        self.copies += 1;
+    }
+
+    /// Ends a copy. What it has kept is free after the next checkpoint.
+    pub(crate) fn end_copy(&mut self) {
+        self.copies -= 1;
+    }
+
+    /// A checkpoint is durable: what was released until then is free, unless a copy is under way.
     pub(crate) fn settle(&mut self) {
         self.scratch.clear();
+        if self.copies > 0 {
+            return;
+        }
         for run in std::mem::take(&mut self.released) {
             self.put_back(run);
         }

@@ -14,7 +14,7 @@ const PLAIN: NodeType = NodeType(5);
 const PAGE: usize = 4096;
 
 fn options() -> Options {
-    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 2 << 20 }
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 2 << 20, ..Options::default() }
 }
 
 struct Closed {

@@ -17,7 +17,7 @@ const PLAIN: NodeType = NodeType(5);
 const MARK: &[u8] = b"state";
 
 fn options() -> Options {
-    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20 }
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20, ..Options::default() }
 }
 
 /// The most s-nodes at a time.

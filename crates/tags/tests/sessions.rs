@@ -15,7 +15,12 @@ const LONG: Duration = Duration::from_secs(60);
 const SOME_USER: u32 = 4242;
 
 fn store() -> Store {
-    let options = Options { cache_bytes: 4 << 20, journal_bytes: 256 << 10, store_bytes_max: 64 << 20 };
+    let options = Options {
+        cache_bytes: 4 << 20,
+        journal_bytes: 256 << 10,
+        store_bytes_max: 64 << 20,
+        ..Options::default()
+    };
     Store::create(Box::new(MemoryStore::new()), &options).unwrap()
 }
 

@@ -12,7 +12,7 @@ use weft_tags::{
 const PLAIN: NodeType = NodeType(5);
 
 fn options(cache_bytes: u64) -> Options {
-    Options { cache_bytes, journal_bytes: 24 << 20, store_bytes_max: 256 << 20 }
+    Options { cache_bytes, journal_bytes: 24 << 20, store_bytes_max: 256 << 20, ..Options::default() }
 }
 
 struct Crashed {

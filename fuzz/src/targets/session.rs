@@ -25,7 +25,7 @@ pub struct HostileSession {
 }
 
 fn options() -> Options {
-    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20 }
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20, ..Options::default() }
 }
 
 impl HostileSession {

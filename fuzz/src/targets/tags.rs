@@ -19,7 +19,7 @@ const DESC_BYTES: usize = 64;
 const RECORD_HEAD_BYTES: usize = 40;
 
 fn options() -> Options {
-    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 2 << 20 }
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 2 << 20, ..Options::default() }
 }
 
 fn expect<T>(what: &str, result: weft_tags::Result<T>) -> T {

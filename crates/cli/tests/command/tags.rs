@@ -205,6 +205,20 @@ fn a_store_that_another_process_has_open_is_refused() {
 }
 
 #[test]
+fn a_backup_is_a_store_of_its_own() {
+    let bench = with_pairs();
+    bench.weft(&["tags", "backup", "a.tags", "b.tags"]).success().stdout(contains("b.tags: "));
+    bench.weft(&["kv", "put", "a.tags", "apple", "brown"]).success();
+    assert_eq!(bench.stdout(&["kv", "get", "b.tags", "apple"]), "red");
+    bench.weft(&["tags", "check", "b.tags"]).success();
+    bench.weft(&["tags", "backup", "a.tags", "b.tags"]).code(1).stderr(contains("b.tags exists"));
+    bench.weft(&["tags", "backup", "--force", "--quiet", "a.tags", "b.tags"]).success().stdout(is_empty());
+    assert_eq!(bench.stdout(&["kv", "get", "b.tags", "apple"]), "brown");
+    bench.weft(&["tags", "backup", "none.tags", "c.tags"]).code(1).stderr(contains("none.tags"));
+    assert!(!bench.path("c.tags").exists());
+}
+
+#[test]
 fn a_damaged_store_is_found_by_its_check() {
     let bench = with_pairs();
     let pairs: String = (0..3000).map(|n| format!("key {n}\tvalue {n}\n")).collect();

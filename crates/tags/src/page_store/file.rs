@@ -18,6 +18,10 @@ use weft_core::units::format_size;
 /// Parts that one `pwritev` takes (`IOV_MAX`).
 const PARTS_MAX: usize = 1024;
 
+/// Times that a lock is tried, and the time between them.
+const LOCK_TRIES: u32 = 15;
+const LOCK_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Which way reads go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadPath {
@@ -67,12 +71,10 @@ impl FileStore {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(false).map_err(failed)?,
             Err(error) => return Err(failed(error)),
         };
-        // SAFETY: a call on an open descriptor with numbers alone.
-        if unsafe { libc::flock(write.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            let error = io::Error::last_os_error();
-            let in_use = error.kind() == io::ErrorKind::WouldBlock;
-            return Err(if in_use { Error::InUse { path: path.to_owned() } } else { failed(error) });
-        }
+        lock(&write).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Error::InUse { path: path.to_owned() },
+            _ => failed(error),
+        })?;
         let read = match reads {
             ReadPath::Direct => write.try_clone(),
             ReadPath::Kernel => open(false),
@@ -83,6 +85,26 @@ impl FileStore {
         let bytes = if fixed { device_bytes(&read).map_err(failed)? } else { meta.len() };
         let blocks = AtomicU64::new(bytes / PAGE_BYTES as u64);
         Ok(FileStore { write, read, blocks, fixed, rings: Rings::new() })
+    }
+}
+
+/// Locks a file against other processes.
+///
+/// One that was killed may be gone for some milliseconds before the kernel has let go of its files, so a lock that is
+/// taken is tried again for a little while.
+fn lock(file: &File) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        // SAFETY: a call on an open descriptor with numbers alone.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        tries += 1;
+        if error.kind() != io::ErrorKind::WouldBlock || tries == LOCK_TRIES {
+            return Err(error);
+        }
+        std::thread::sleep(LOCK_WAIT);
     }
 }
 

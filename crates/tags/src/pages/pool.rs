@@ -56,8 +56,8 @@ struct FreeFrames {
 }
 
 impl Pool {
-    pub(crate) fn new(cache_pages: usize) -> Result<Pool> {
-        let frames = Frames::reserve(cache_pages).map_err(|source| Error::Io {
+    pub(crate) fn new(cache_pages: usize, huge_pages: bool) -> Result<Pool> {
+        let frames = Frames::reserve(cache_pages, huge_pages).map_err(|source| Error::Io {
             what: "reserve memory for the cache",
             block: 0,
             source,

@@ -29,7 +29,7 @@ unsafe impl Sync for Frames {}
 
 impl Frames {
     /// Reserves `count` frames; memory is taken as they are first written.
-    pub(crate) fn reserve(count: usize) -> io::Result<Frames> {
+    pub(crate) fn reserve(count: usize, huge_pages: bool) -> io::Result<Frames> {
         let map_bytes = count * PAGE_BYTES + HUGE_BYTES;
         // SAFETY: a new private mapping at a place of the kernel's choice touches nothing that exists.
         let map = unsafe {
@@ -51,7 +51,7 @@ impl Frames {
         let skip = map.as_ptr().align_offset(HUGE_BYTES);
         // SAFETY: `skip` is below HUGE_BYTES, which the mapping has beyond the frames.
         let first = unsafe { map.add(skip) };
-        if count * PAGE_BYTES >= HUGE_BYTES {
+        if huge_pages && count * PAGE_BYTES >= HUGE_BYTES {
             // SAFETY: advice on memory of our own; a refusal costs speed only.
             unsafe { libc::madvise(first.as_ptr().cast(), count * PAGE_BYTES, libc::MADV_HUGEPAGE) };
         }

@@ -9,7 +9,7 @@ pub struct Weft {
 }
 
 fn options(cache: u64) -> Options {
-    Options { cache_bytes: cache, journal_bytes: 64 << 20, ..Options::default() }
+    Options { cache_bytes: cache, journal_bytes: 64 << 20, huge_pages: false, ..Options::default() }
 }
 
 fn tree(store: &Store, at: usize) -> Result<BTree<'_>> {

@@ -1,5 +1,6 @@
 //! `weft tags`: tag stores in files: made, measured, checked, and what is in them told and drawn.
 
+mod backup;
 mod dump;
 mod scan;
 mod serve;
@@ -32,6 +33,8 @@ pub enum TagsCommand {
     Stat(StatArgs),
     /// Check every page, edge and count of a store.
     Check(CheckArgs),
+    /// Copy a store, checked on the way.
+    Backup(backup::BackupArgs),
     /// Tell of nodes and their edges, from a node on, as text or as a picture.
     Dump(dump::DumpArgs),
     /// List all nodes.
@@ -83,6 +86,7 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
         TagsCommand::Create(args) => create(args),
         TagsCommand::Stat(args) => stat(args),
         TagsCommand::Check(args) => check(args),
+        TagsCommand::Backup(args) => backup::run(args),
         TagsCommand::Dump(args) => dump::run(args),
         TagsCommand::Scan(args) => scan::run(args),
         TagsCommand::Serve(args) => serve::run(args),

@@ -21,7 +21,8 @@ pub struct StoreArgs {
 
 impl StoreArgs {
     fn options(&self) -> Options {
-        Options { cache_bytes: self.cache, ..Options::default() }
+        // A command touches most pages once.
+        Options { cache_bytes: self.cache, huge_pages: false, ..Options::default() }
     }
 }
 

@@ -1,0 +1,228 @@
+//! The copy of a live store: that of one checkpoint, while commits go on.
+//!
+//! A checkpoint never changes once it is written, and its blocks are given out again only after the next one. So the backup
+//! takes a checkpoint, keeps what that refers to from being given out, and copies it, each block to the same place, each
+//! page against its checksum. The target's superblocks come last: until then it is no store.
+
+use crate::checkpoint::LEAF_PAGES;
+use crate::error::{Error, Result};
+use crate::ids::PAGE_BYTES;
+use crate::layout::superblock::{Blob, COPIES, Superblock};
+use crate::page_store::PageStore;
+use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
+use crate::store::Store;
+use crate::sys::aligned::AlignedBuf;
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use weft_core::checksum::crc32c;
+
+/// Blocks copied by one read and one write.
+const COPY_BLOCKS: u64 = 256;
+
+/// What a backup has copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupReport {
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// The last commit that is in the copy.
+    pub last_commit: u64,
+}
+
+/// What the copied checkpoint consists of.
+struct Checkpoint {
+    superblock: Superblock,
+    /// Leaves of descriptors: block, CRC, number.
+    leaves: Vec<(u64, u32, u32)>,
+}
+
+/// Lets blocks be given out again, however the backup ends.
+struct Hold<'s>(&'s Store);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.space.lock().end_copy();
+    }
+}
+
+impl Store {
+    /// Copies the store, as it is now, to an empty medium. Commits wait only for the checkpoint at its beginning. `progress`
+    /// is told the bytes that are copied and those there are, every megabyte.
+    ///
+    /// # Errors
+    /// [`Error::Io`] of either medium; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::Stopped`].
+    pub fn backup(&self, target: &dyn PageStore, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
+        self.space.lock().begin_copy();
+        let _hold = Hold(self);
+        let checkpoint = self.checkpoint_to_copy()?;
+        let blocks = self.blocks_of(&checkpoint)?;
+        let io = |what, block| move |source| Error::Io { what, block, source };
+        let end = blocks.keys().next_back().map_or(0, |block| block + 1);
+        let journal_end = checkpoint.superblock.journal_block + checkpoint.superblock.journal_blocks;
+        let is_used = target.blocks() > 0;
+        target.grow(end.max(journal_end)).map_err(io("make room for a backup", 0))?;
+        let zeros = AlignedBuf::zeroed(COPY_BLOCKS as usize * PAGE_BYTES);
+        // What was there must not pass for a store of its own, nor its records for this one's.
+        let cleared = if is_used { journal_end } else { COPIES };
+        for block in (0..cleared).step_by(COPY_BLOCKS as usize) {
+            let bytes = COPY_BLOCKS.min(cleared - block) as usize * PAGE_BYTES;
+            target
+                .write(block, &[IoSlice::new(&zeros[..bytes])])
+                .map_err(io("clear a backup's medium", block))?;
+        }
+        let total = blocks.len() as u64 * PAGE_BYTES as u64;
+        let mut copied = 0;
+        let mut rest: Vec<(u64, Option<u32>)> = blocks.into_iter().collect();
+        rest.reverse();
+        let mut raw = AlignedBuf::zeroed(COPY_BLOCKS as usize * PAGE_BYTES);
+        while let Some((first, _)) = rest.last().copied() {
+            let run = rest.iter().rev().zip(first..).take(COPY_BLOCKS as usize);
+            let count = run.take_while(|((block, _), wanted)| block == wanted).count();
+            let bytes = &mut raw[..count * PAGE_BYTES];
+            self.medium.read(first, bytes).map_err(io("read for a backup", first))?;
+            for ((block, crc), raw) in
+                rest.drain(rest.len() - count..).rev().zip(bytes.chunks_exact(PAGE_BYTES))
+            {
+                if crc.is_some_and(|crc| crc32c(raw) != crc) {
+                    return Err(Error::damaged(format!("block {block}: its checksum does not hold")));
+                }
+            }
+            target.write(first, &[IoSlice::new(bytes)]).map_err(io("write a backup", first))?;
+            copied += count as u64 * PAGE_BYTES as u64;
+            progress(copied, total);
+        }
+        target.sync().map_err(io("sync a backup", 0))?;
+        let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
+        let superblock = checkpoint.superblock.encode();
+        raw[..superblock.len()].copy_from_slice(&superblock);
+        for block in 0..COPIES {
+            target.write(block, &[IoSlice::new(&raw)]).map_err(io("write a backup's superblock", block))?;
+            target.sync().map_err(io("sync a backup", block))?;
+        }
+        Ok(BackupReport { bytes: total, last_commit: checkpoint.superblock.lsn })
+    }
+
+    /// Writes a checkpoint, and what it consists of before another can be written.
+    fn checkpoint_to_copy(&self) -> Result<Checkpoint> {
+        self.checkpoint()?;
+        let _alone = self.gate.write();
+        let leaves = self.leaves.lock();
+        let superblock = *self.superblock.lock();
+        // Commits since then have changed what is in memory, not the leaves on the medium.
+        let leaves = leaves.at.iter().map(|(leaf, (block, crc))| (*block, *crc, *leaf)).collect();
+        Ok(Checkpoint { superblock, leaves })
+    }
+
+    /// The blocks of a checkpoint, with the checksums of those that have one each.
+    fn blocks_of(&self, checkpoint: &Checkpoint) -> Result<BTreeMap<u64, Option<u32>>> {
+        let mut blocks = BTreeMap::new();
+        let mut blob = |blob: Blob| {
+            (blob.block..blob.block + blob.blocks()).for_each(|block| _ = blocks.insert(block, None))
+        };
+        blob(checkpoint.superblock.leaves);
+        blob(checkpoint.superblock.catalog);
+        let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
+        for (block, crc, leaf) in &checkpoint.leaves {
+            self.medium.read(*block, &mut raw).map_err(|source| Error::Io {
+                what: "read for a backup",
+                block: *block,
+                source,
+            })?;
+            if crc32c(&raw) != *crc {
+                return Err(Error::damaged(format!(
+                    "leaf {leaf} of descriptors: its checksum does not hold"
+                )));
+            }
+            blocks.insert(*block, Some(*crc));
+            for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
+                let desc = Desc::decode(raw, page)?;
+                if desc.kind != PageKind::Free {
+                    blocks.insert(desc.block, Some(desc.crc));
+                }
+            }
+        }
+        Ok(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kv, MemoryStore, Options, SnodeId};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn options() -> Options {
+        Options { cache_bytes: 2 << 20, journal_bytes: 256 << 10, ..Options::default() }
+    }
+
+    #[test]
+    fn a_backup_is_the_store_of_one_commit_while_others_go_on() {
+        let store = Store::create(Box::new(MemoryStore::new()), &options()).unwrap();
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        let put = |round: u64| {
+            // All pairs change together, so a mixture of two commits would show.
+            let (keys, value): (Vec<_>, _) =
+                ((0..300u64).map(|key| key.to_le_bytes()).collect(), round.to_le_bytes());
+            let changes: Vec<_> = keys.iter().map(|key| crate::KvChange::Put(key, &value)).collect();
+            kv.change(&changes).unwrap();
+        };
+        put(0);
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut round = 1;
+                while !ended.load(Ordering::Relaxed) {
+                    put(round);
+                    round += 1;
+                }
+                round
+            });
+            let mut last = 0;
+            for _ in 0..6 {
+                let target = Arc::new(MemoryStore::new());
+                let report = store.backup(&target, |done, total| assert!(done <= total)).unwrap();
+                assert!(report.bytes > 0 && report.last_commit > 0);
+                let copy = Store::open(Box::new(target), &options()).unwrap();
+                assert_eq!((copy.report().recovered_commits, copy.check().unwrap().problems.len()), (0, 0));
+                assert_eq!(copy.last_commit(), report.last_commit);
+                let kv = Kv::find(&copy, SnodeId::FIRST, "pairs").unwrap().unwrap();
+                let mut values: Vec<_> = kv.scan().unwrap().map(|pair| pair.unwrap().1).collect();
+                assert_eq!(values.len(), 300);
+                values.dedup();
+                assert_eq!(values.len(), 1, "pairs of two commits");
+                let round = u64::from_le_bytes(values[0].clone().try_into().unwrap());
+                assert!(round >= last);
+                last = round;
+            }
+            ended.store(true, Ordering::Relaxed);
+            assert!(writer.join().unwrap() > 6);
+        });
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+        let used = store.report().medium_bytes - store.report().free_bytes;
+        store.checkpoint().unwrap();
+        store.checkpoint().unwrap();
+        assert!(
+            store.report().medium_bytes - store.report().free_bytes <= used,
+            "what backups kept is free again"
+        );
+    }
+
+    #[test]
+    fn a_backup_of_a_damaged_store_says_so_and_leaves_no_store() {
+        let medium = Arc::new(MemoryStore::new());
+        let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        (0..2000u64).for_each(|key| kv.put(&key.to_le_bytes(), b"a value to be damaged").unwrap());
+        store.checkpoint().unwrap();
+        let bytes = medium.to_bytes();
+        let at = bytes.windows(21).rposition(|window| window == b"a value to be damaged").unwrap();
+        let mut page = AlignedBuf::zeroed(PAGE_BYTES);
+        let block = at / PAGE_BYTES;
+        page.copy_from_slice(&bytes[block * PAGE_BYTES..(block + 1) * PAGE_BYTES]);
+        page[at % PAGE_BYTES] ^= 1;
+        medium.write(block as u64, &[IoSlice::new(&page)]).unwrap();
+        let target = Arc::new(MemoryStore::new());
+        assert!(matches!(store.backup(&target, |_, _| ()), Err(Error::Damaged { .. })));
+        assert!(matches!(Store::open(Box::new(target), &options()), Err(Error::NotAStore { .. })));
+    }
+}
