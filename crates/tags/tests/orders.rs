@@ -18,7 +18,7 @@ fn orders() -> usize {
 }
 
 fn options() -> Options {
-    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20 }
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20, ..Options::default() }
 }
 
 /// Half of the orders are random, half change the running thread seldom and at the worst places (PCT).
