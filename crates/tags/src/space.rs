@@ -115,10 +115,15 @@ impl Space {
         self.copies -= 1;
     }
 
+    /// Whether no copy keeps blocks.
+    pub(crate) fn settles(&self) -> bool {
+        self.copies == 0
+    }
+
     /// A checkpoint is durable: what was released until then is free, unless a copy is under way.
     pub(crate) fn settle(&mut self) {
         self.scratch.clear();
-        if self.copies > 0 {
+        if !self.settles() {
             return;
         }
         for run in std::mem::take(&mut self.released) {
