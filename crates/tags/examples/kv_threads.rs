@@ -115,6 +115,28 @@ fn together(threads: usize, work: impl Fn(usize) -> Outcome<()> + Sync) -> Outco
     Ok(begun.elapsed().as_secs_f64())
 }
 
+/// The rate of a reader of the first pairs while the second are written anew, over its rate alone.
+fn beside_a_writer(
+    pairs: &[Pairs; 2],
+    order: &[usize],
+    read: (&Store, SnodeId),
+    written: (&Store, SnodeId),
+) -> Outcome<f64> {
+    let stop = AtomicBool::new(false);
+    let alone = pairs[0].get(read.0, read.1, order, &stop)?;
+    let repeated: Vec<usize> = order.iter().copied().cycle().take(order.len() * 20).collect();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let written = pairs[1].insert(written.0, written.1);
+            stop.store(true, Ordering::Relaxed);
+            written
+        });
+        let rate = pairs[0].get(read.0, read.1, &repeated, &stop);
+        writer.join().unwrap_or_else(|_| Err("the writer failed".into()))?;
+        Ok(rate? / alone)
+    })
+}
+
 fn median(mut all: Vec<f64>) -> (f64, f64, f64) {
     all.sort_by(f64::total_cmp);
     (all[all.len() / 2], all[0], all[all.len() - 1])
@@ -133,39 +155,40 @@ fn main() -> Outcome<()> {
     let pairs = [Pairs::new(count, 1), Pairs::new(count, 2)];
     let mut order: Vec<usize> = (0..count).collect();
     order.shuffle(&mut StdRng::seed_from_u64(3));
-    let (mut inserts, mut gets, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    let other_path = path.with_extension("other");
+    let mut ratios: [Vec<f64>; 5] = Default::default();
     let never = AtomicBool::new(false);
     for _ in 0..runs {
         let (store, snodes) = fresh(&path, &pairs)?;
         let one = together(1, |n| pairs[n].insert(&store, snodes[n]))?;
         drop(store);
+        // Two stores share nothing but the machine: what these reach is what there is to reach.
+        let stores = [fresh(&path, &pairs)?, fresh(&other_path, &pairs)?];
+        let apart = together(2, |n| pairs[n].insert(&stores[n].0, stores[n].1[n]))?;
+        ratios[1].push(2.0 * one / apart);
+        let beside =
+            beside_a_writer(&pairs, &order, (&stores[0].0, stores[0].1[0]), (&stores[1].0, stores[1].1[1]))?;
+        ratios[4].push(beside);
+        drop(stores);
         let (store, snodes) = fresh(&path, &pairs)?;
         let two = together(2, |n| pairs[n].insert(&store, snodes[n]))?;
-        inserts.push(2.0 * one / two);
+        ratios[0].push(2.0 * one / two);
         let one = together(1, |n| pairs[n].get(&store, snodes[n], &order, &never).map(drop))?;
         let two = together(2, |n| pairs[n].get(&store, snodes[n], &order, &never).map(drop))?;
-        gets.push(2.0 * one / two);
-        // A reader of the first s-node, alone and while the second is written anew.
-        let alone = pairs[0].get(&store, snodes[0], &order, &never)?;
-        let stop = AtomicBool::new(false);
-        let rate = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let written = pairs[1].insert(&store, snodes[1]);
-                stop.store(true, Ordering::Relaxed);
-                written
-            });
-            let repeated: Vec<usize> = order.iter().copied().cycle().take(count * 20).collect();
-            let rate = pairs[0].get(&store, snodes[0], &repeated, &stop);
-            writer.join().unwrap_or_else(|_| Err("the writer failed".into()))?;
-            rate
-        })?;
-        beside.push(rate / alone);
+        ratios[2].push(2.0 * one / two);
+        ratios[3].push(beside_a_writer(&pairs, &order, (&store, snodes[0]), (&store, snodes[1]))?);
         store.close()?;
     }
+    std::fs::remove_file(&other_path)?;
     std::fs::remove_file(&path)?;
     println!("{count} pairs a thread, {runs} runs, medians (lowest to highest)");
-    show("inserts, two threads over one", inserts);
-    show("gets, two threads over one", gets);
-    show("gets beside a writer over alone", beside);
+    let titles = [
+        "inserts, two threads over one",
+        "inserts, two threads on two stores over one",
+        "gets, two threads over one",
+        "gets beside a writer over alone",
+        "gets beside a writer of another store over alone",
+    ];
+    titles.into_iter().zip(ratios).for_each(|(what, ratios)| show(what, ratios));
     Ok(())
 }

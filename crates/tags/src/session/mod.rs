@@ -82,7 +82,9 @@ impl Crossing<'_, '_> {
 }
 
 impl Store {
-    /// Opens a session at a node, for a caller who has a permission in its s-node. Without use for `idle_timeout` it ends.
+    /// Opens a session at a node, for a caller who has a permission in its s-node. Without use for `idle_timeout` it ends: that
+    /// is looked at when it is used next, so whoever keeps one with a transaction and lets it lie keeps its locks until it is
+    /// dropped. [`SessionServer`] drops it in time.
     ///
     /// # Errors
     /// [`Refusal::NoSuchNode`] when the caller has no permission there, or the node is not there.
