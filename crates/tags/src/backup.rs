@@ -149,10 +149,19 @@ mod tests {
     use super::*;
     use crate::{Kv, MemoryStore, Options, SnodeId};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     fn options() -> Options {
         Options { cache_bytes: 2 << 20, journal_bytes: 256 << 10, ..Options::default() }
+    }
+
+    /// Ends the writer, also when the test fails: else its scope would wait for ever.
+    struct Ending<'a>(&'a AtomicBool);
+
+    impl Drop for Ending<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     #[test]
@@ -167,16 +176,15 @@ mod tests {
             kv.change(&changes).unwrap();
         };
         put(0);
-        let ended = AtomicBool::new(false);
+        let (ended, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let mut round = 1;
+            scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    put(round);
-                    round += 1;
+                    put(rounds.load(Ordering::Relaxed) + 1);
+                    rounds.fetch_add(1, Ordering::Relaxed);
                 }
-                round
             });
+            let _ending = Ending(&ended);
             let mut last = 0;
             for _ in 0..6 {
                 let target = Arc::new(MemoryStore::new());
@@ -193,9 +201,12 @@ mod tests {
                 let round = u64::from_le_bytes(values[0].clone().try_into().unwrap());
                 assert!(round >= last);
                 last = round;
+                // The next one finds something new.
+                let now = rounds.load(Ordering::Relaxed);
+                while rounds.load(Ordering::Relaxed) == now {
+                    std::thread::yield_now();
+                }
             }
-            ended.store(true, Ordering::Relaxed);
-            assert!(writer.join().unwrap() > 6);
         });
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
         assert!(store.space.lock().settles(), "what backups kept can be free again");

@@ -59,6 +59,9 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
         keep_room(store)?;
         apply_entry(store, entry)?;
     }
+    let mut freed = store.freed_numbers.lock();
+    let mut numbers = store.data_numbers.lock();
+    freed.drain(..).for_each(|(_, page, pages)| numbers.give_back(page, pages));
     Ok(())
 }
 

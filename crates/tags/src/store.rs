@@ -2,7 +2,7 @@
 //!
 //! Locks, in the order in which they are taken: s-nodes ([`SnodeLocks`], by transactions), the gate (shared by commits, alone by
 //! a checkpoint), the ids and the map of s-nodes, a partition, the pool's residency, versions of pages, descriptors; then the journal, the allocators and the catalog,
-//! of which no two are held at once.
+//! of which no two are held at once, but for page numbers under the list of those that were given up.
 
 use crate::checkpoint::Leaves;
 use crate::error::{Error, Halt, Result, Step};
@@ -49,6 +49,8 @@ pub struct Store {
     pub(crate) secret: Secret,
     pub(crate) space: Mutex<Space>,
     pub(crate) data_numbers: Mutex<PageNumbers>,
+    /// Numbers of pages that transactions still running have given up: s-node, first page, pages.
+    pub(crate) freed_numbers: Mutex<Vec<(SnodeId, u32, u32)>>,
     pub(crate) table_numbers: Mutex<PageNumbers>,
     pub(crate) journal: Journal,
     pub(crate) catalog: RwLock<Catalog>,
@@ -114,6 +116,7 @@ impl Store {
             space: Mutex::new(space),
             // Number 0 is not used: no id is 0.
             data_numbers: Mutex::new(PageNumbers::new(1, DATA_PAGES_MAX)),
+            freed_numbers: Mutex::default(),
             table_numbers: Mutex::new(PageNumbers::new(DATA_PAGES_MAX, u32::MAX)),
             journal: Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn),
             catalog: RwLock::new(catalog),
@@ -364,6 +367,24 @@ impl Store {
             self.checkpoint()?;
         }
         Ok(())
+    }
+
+    /// Lets the numbers of pages be used again that were given up in these s-nodes. Called when that is in the journal, by who
+    /// holds their locks: whoever takes a number then has a later record, and a replay finds the page given up before it is
+    /// another's.
+    pub(crate) fn give_back_numbers(&self, snodes: &[SnodeId]) {
+        let mut freed = self.freed_numbers.lock();
+        if freed.is_empty() {
+            return;
+        }
+        let mut numbers = self.data_numbers.lock();
+        freed.retain(|(snode, page, pages)| {
+            let is_over = snodes.contains(snode);
+            if is_over {
+                numbers.give_back(*page, *pages);
+            }
+            !is_over
+        });
     }
 
     /// The place of a node that the caller knows to be there.

@@ -4,6 +4,8 @@
 #![cfg(weft_shuttle)]
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use shuttle::thread;
 use std::sync::Arc;
 use weft_tags::{
@@ -200,5 +202,24 @@ fn a_snapshot_has_one_state_of_all_s_nodes_whatever_is_committed_meanwhile() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         reader.join().unwrap();
         is_sound(bank);
+    });
+}
+
+#[test]
+fn power_that_fails_while_threads_commit_takes_nothing_durable_and_leaves_nothing_in_part() {
+    in_all_orders(|| {
+        use shuttle::rand::Rng;
+        let begin = Arc::new(support::begin());
+        let cut = shuttle::rand::thread_rng().gen_range(0..40u64);
+        support::cut_at(
+            &begin,
+            cut,
+            9,
+            |work| {
+                let thread = thread::spawn(work);
+                Box::new(move || thread.join().unwrap())
+            },
+            thread::yield_now,
+        );
     });
 }

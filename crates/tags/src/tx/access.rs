@@ -89,6 +89,7 @@ impl Transaction<'_> {
 
     /// Gives back the lock of an s-node of which nothing was read or changed for the caller.
     pub(super) fn let_go(&mut self, snode: SnodeId) {
+        self.store.give_back_numbers(&[snode]);
         self.store.locks.release(&[snode]);
         self.held.retain(|held| *held != snode);
         self.forget_permissions();

@@ -151,7 +151,7 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
     }
     for page in contents.slabs.iter().filter_map(Slab::open_page) {
         drop_page(store, page);
-        store.data_numbers.lock().give_back(page, 1);
+        store.freed_numbers.lock().push((partition.snode, page, 1));
     }
     drop_table_pages(store, contents.table_pages());
     Ok(())
@@ -180,7 +180,7 @@ fn release(
         for page in page..page + pages {
             drop_page(store, page);
         }
-        store.data_numbers.lock().give_back(page, pages);
+        store.freed_numbers.lock().push((partition.snode, page, pages));
         return Ok(());
     }
     let slots = slot_bytes(desc.class).map_or(0, slots_of);
@@ -191,7 +191,7 @@ fn release(
     drop(desc);
     if is_empty {
         drop_page(store, page);
-        store.data_numbers.lock().give_back(page, 1);
+        store.freed_numbers.lock().push((partition.snode, page, 1));
     }
     Ok(())
 }

@@ -362,6 +362,7 @@ impl<'s> Transaction<'s> {
     pub fn abort(self) {}
 
     fn release(&mut self) {
+        self.store.give_back_numbers(&self.held);
         self.store.locks.release(&self.held);
         self.held.clear();
     }

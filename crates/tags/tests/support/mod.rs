@@ -1,0 +1,172 @@
+//! Threads that commit on a medium whose power fails, and what has to be there afterwards: for threads of the system and for
+//! those of a scheduler.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use weft_tags::{
+    Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, PowerCutStore,
+    SnodeId, SnodeTags, Store,
+};
+
+const NUMBER: NodeType = NodeType(3);
+const ITEM: NodeType = NodeType(4);
+/// Items that a counter keeps.
+const KEPT: u64 = 3;
+/// What an account begins with.
+const START: u64 = 100;
+
+pub fn options() -> Options {
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20, ..Options::default() }
+}
+
+/// A thread's own s-node: a counter, with edges to items, and an account.
+#[derive(Clone, Copy)]
+struct Place {
+    snode: SnodeId,
+    counter: NodeId,
+    account: NodeId,
+}
+
+/// How far a thread has come.
+#[derive(Default)]
+struct Progress {
+    /// The transaction that was begun last.
+    begun: AtomicU64,
+    /// The last one that is durable by what a commit said.
+    durable: AtomicU64,
+}
+
+/// An image with a place for each thread, and those.
+pub struct Begin {
+    image: Vec<u8>,
+    places: [Place; 2],
+    etype: EdgeType,
+}
+
+pub fn begin() -> Begin {
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let etype = store.edge_type("e", InfoForm::Number).unwrap();
+    let mut tx = store.begin();
+    let places = [(); 2].map(|()| {
+        let snode = tx.create_snode(&SnodeTags::default()).unwrap();
+        let root = tx.root(snode).unwrap();
+        let mut number = |at: u64, value: u64| {
+            let node = tx.create_node(snode, NUMBER, &value.to_le_bytes()).unwrap();
+            tx.create_edge(root, etype, Info::Number(at), node).unwrap();
+            node
+        };
+        Place { snode, counter: number(0, 0), account: number(1, START) }
+    });
+    tx.commit().unwrap();
+    store.close().unwrap();
+    Begin { image: medium.to_bytes(), places, etype }
+}
+
+fn number(raw: &[u8]) -> u64 {
+    u64::from_le_bytes(raw.try_into().unwrap())
+}
+
+fn item(n: u64) -> Vec<u8> {
+    // Now and then one with pages of its own.
+    vec![n as u8; if n.is_multiple_of(6) { 9_000 } else { 40 + n as usize * 30 }]
+}
+
+/// Transaction `n` of a thread.
+fn turn(store: &Store, begin: &Begin, me: usize, n: u64, extra: &mut Option<SnodeId>) -> Result<(), Error> {
+    let (mine, other, etype) = (begin.places[me], begin.places[1 - me], begin.etype);
+    let mut tx = store.begin();
+    tx.durability(if n.is_multiple_of(3) { Durability::Sync } else { Durability::None });
+    tx.update_node(mine.counter, NUMBER, &n.to_le_bytes())?;
+    let made = tx.create_node(mine.snode, ITEM, &item(n))?;
+    tx.create_edge(mine.counter, etype, Info::Number(n), made)?;
+    let savepoint = tx.savepoint();
+    let never = tx.create_node(mine.snode, ITEM, b"never")?;
+    tx.create_edge(made, etype, Info::Number(0), never)?;
+    tx.undo_to(savepoint)?;
+    if n > KEPT {
+        tx.delete_edge(mine.counter, etype, Info::Number(n - KEPT))?;
+    }
+    if n.is_multiple_of(5) {
+        let held = number(&tx.read_node(mine.account, NUMBER)?);
+        let others = number(&tx.read_node(other.account, NUMBER)?);
+        tx.update_node(mine.account, NUMBER, &(held - 1).to_le_bytes())?;
+        tx.update_node(other.account, NUMBER, &(others + 1).to_le_bytes())?;
+    }
+    let before = *extra;
+    let mut now = before;
+    if n % 4 == 1 {
+        now = Some(tx.create_snode(&SnodeTags::default())?);
+        if let Some(before) = before {
+            tx.delete_snode(before)?;
+        }
+    }
+    tx.commit()?;
+    *extra = now;
+    Ok(())
+}
+
+fn work(store: &Store, begin: &Begin, me: usize, turns: u64, progress: &Progress, rest: fn()) {
+    let mut extra = None;
+    for n in 1..=turns {
+        progress.begun.store(n, SeqCst);
+        loop {
+            match turn(store, begin, me, n, &mut extra) {
+                Ok(()) => break,
+                Err(Error::Deadlock(_)) => rest(),
+                Err(Error::Io { .. } | Error::Stopped) => return,
+                Err(error) => panic!("thread {me}, turn {n}: {error}"),
+            }
+        }
+        if n.is_multiple_of(3) {
+            progress.durable.store(n, SeqCst);
+        }
+    }
+}
+
+type Join = Box<dyn FnOnce()>;
+
+/// Runs both threads until power fails at operation `cut_at`, and looks at what is left. Returns the operations of the run.
+pub fn cut_at(
+    begin: &Arc<Begin>,
+    cut_at: u64,
+    turns: u64,
+    spawn: fn(Box<dyn FnOnce() + Send>) -> Join,
+    rest: fn(),
+) -> u64 {
+    let medium = Arc::new(PowerCutStore::new(begin.image.clone(), cut_at));
+    let progress: Arc<[Progress; 2]> = Arc::default();
+    if let Ok(store) = Store::open(Box::new(medium.clone()), &options()) {
+        let store = Arc::new(store);
+        let threads = [0, 1].map(|me| {
+            let (store, begin, progress) = (store.clone(), begin.clone(), progress.clone());
+            spawn(Box::new(move || work(&store, &begin, me, turns, &progress[me], rest)))
+        });
+        threads.into_iter().for_each(|join| join());
+    }
+    let operations = medium.operations();
+    let store = Store::open(Box::new(medium.after_power_cut(cut_at)), &options())
+        .unwrap_or_else(|error| panic!("cut at {cut_at}: {error}"));
+    let mut items = 0;
+    for (place, progress) in begin.places.iter().zip(progress.iter()) {
+        let (durable, begun) = (progress.durable.load(SeqCst), progress.begun.load(SeqCst));
+        let found = number(&store.read_node(place.counter, NUMBER).unwrap());
+        assert!((durable..=begun).contains(&found), "cut at {cut_at}: {durable} <= {found} <= {begun}");
+        let wanted: Vec<u64> = (found.saturating_sub(KEPT - 1).max(1)..=found).collect();
+        items += wanted.len();
+        let edges = store.edges(place.counter).unwrap();
+        let mut numbers: Vec<u64> = edges.iter().map(|edge| edge.number.unwrap()).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, wanted, "cut at {cut_at}");
+        for edge in edges {
+            let read = store.read_node(edge.to, ITEM).unwrap();
+            assert!(read == item(edge.number.unwrap()), "cut at {cut_at}: item {:?}", edge.number);
+        }
+    }
+    let accounts = begin.places.map(|place| number(&store.read_node(place.account, NUMBER).unwrap()));
+    assert_eq!(accounts.iter().sum::<u64>(), 2 * START, "cut at {cut_at}: half a transfer");
+    let report = store.check().unwrap();
+    assert_eq!(report.problems, Vec::<String>::new(), "cut at {cut_at}");
+    assert_eq!(report.nodes as usize, store.snodes().len() + 4 + items, "cut at {cut_at}: garbage");
+    operations
+}
