@@ -227,8 +227,16 @@ impl Store {
             let (bytes, max) = (name.len() as u64, NAME_BYTES_MAX as u64);
             return Err(Error::TooLarge { what: "the name of an edge type", bytes, max });
         }
-        self.make_room_for(name.len() + 64)?;
-        let _gate = self.gate.read();
+        let bytes = name.len() + 64;
+        let (_gate, _room) = loop {
+            self.make_room_for(bytes)?;
+            let gate = self.gate.read();
+            if let Some(room) = self.journal.reserve(bytes) {
+                break (gate, room);
+            }
+            drop(gate);
+            self.checkpoint()?;
+        };
         let mut catalog = self.catalog.write();
         if let Some(at) = catalog.types.iter().position(|entry| entry.name == name) {
             drop(catalog);

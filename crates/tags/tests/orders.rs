@@ -223,3 +223,76 @@ fn power_that_fails_while_threads_commit_takes_nothing_durable_and_leaves_nothin
         );
     });
 }
+
+#[test]
+fn commits_that_fill_the_cache_together_each_have_room() {
+    let options = || Options { journal_bytes: 2 << 20, store_bytes_max: 32 << 20, ..options() };
+    in_all_orders(move || {
+        let medium = Arc::new(MemoryStore::new());
+        let store = Arc::new(Store::create(Box::new(medium.clone()), &options()).unwrap());
+        let etype = store.edge_type("large", InfoForm::Number).unwrap();
+        let mut tx = store.begin();
+        let large = [(); 3].map(|()| {
+            let snode = tx.create_snode(&SnodeTags::default()).unwrap();
+            let root = tx.root(snode).unwrap();
+            [0, 1, 2, 3u64].map(|at| {
+                let node = tx.create_node(snode, SUM, &vec![0; 100_000]).unwrap();
+                tx.create_edge(root, etype, Info::Number(at), node).unwrap();
+                node
+            })
+        });
+        tx.commit().unwrap();
+        // A hundred pages of a cache of 256 each.
+        let threads = large.map(|mine| {
+            let store = store.clone();
+            thread::spawn(move || {
+                for round in 1..3u8 {
+                    let mut tx = store.begin();
+                    tx.durability(Durability::None);
+                    mine.iter().for_each(|node| tx.update_node(*node, SUM, &vec![round; 100_000]).unwrap());
+                    tx.commit().unwrap();
+                }
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(store.check().unwrap().problems.is_empty());
+        for node in large.iter().flatten() {
+            assert!(store.read_node(*node, SUM).unwrap() == vec![2; 100_000]);
+        }
+    });
+}
+
+#[test]
+fn commits_that_fill_the_journal_together_each_have_room() {
+    in_all_orders(|| {
+        let bank = bank(3);
+        let threads: Vec<_> = (0..3usize)
+            .map(|n| {
+                let (store, account, etype) = (bank.store.clone(), bank.accounts[n], bank.etype);
+                thread::spawn(move || {
+                    let mut tx = store.begin();
+                    let large: Vec<NodeId> = (0..3u64)
+                        .map(|at| {
+                            let node = tx.create_node(account.snode(), SUM, &vec![0; 30_000]).unwrap();
+                            tx.create_edge(account, etype, Info::Number(at), node).unwrap();
+                            node
+                        })
+                        .collect();
+                    tx.durability(Durability::None);
+                    tx.commit().unwrap();
+                    // 90 KB of a journal of 256.
+                    for round in 1..4u8 {
+                        let mut tx = store.begin();
+                        tx.durability(Durability::None);
+                        large
+                            .iter()
+                            .for_each(|node| tx.update_node(*node, SUM, &vec![round; 30_000]).unwrap());
+                        tx.commit().unwrap();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        is_sound(bank);
+    });
+}

@@ -37,10 +37,24 @@ struct State {
     buffer: Vec<u8>,
     /// The block, counted from the area's start, that the buffer goes to.
     at: u64,
+    /// Bytes that commits under way may still append.
+    reserved: usize,
     last: u64,
     durable: u64,
     syncing: bool,
     failed: bool,
+}
+
+/// Room in the journal for a record. It is given back when this is dropped, after the record was appended or was not.
+pub(crate) struct Room<'j> {
+    journal: &'j Journal,
+    bytes: usize,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.journal.state.lock().reserved -= self.bytes;
+    }
 }
 
 impl Journal {
@@ -50,6 +64,7 @@ impl Journal {
             epoch,
             buffer: Vec::new(),
             at: 0,
+            reserved: 0,
             last: lsn,
             durable: lsn,
             syncing: false,
@@ -68,6 +83,20 @@ impl Journal {
     pub(crate) fn taken(&self) -> usize {
         let state = self.state.lock();
         state.at as usize * PAGE_BYTES + state.buffer.len()
+    }
+
+    /// Keeps room for a record of `bytes` with its header. `None` when what was appended, and what others have kept, leaves
+    /// too little: a checkpoint, which waits for the others, empties the area.
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<Room<'_>> {
+        let mut state = self.state.lock();
+        let taken = state.at as usize * PAGE_BYTES + state.buffer.len();
+        if taken + state.reserved + bytes + 2 * PAGE_BYTES > self.size() {
+            return None;
+        }
+        // A write begins at a block, so one behind this record may begin up to a block later.
+        let bytes = bytes + PAGE_BYTES;
+        state.reserved += bytes;
+        Some(Room { journal: self, bytes })
     }
 
     /// Bytes of the area.

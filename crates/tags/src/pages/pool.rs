@@ -34,6 +34,8 @@ pub(crate) struct Pool {
     free: Mutex<FreeFrames>,
     pub(super) residency: RwLock<()>,
     dirty: AtomicUsize,
+    /// Pages that commits under way may still change.
+    promised: Mutex<usize>,
     /// What pages held, for snapshots.
     pub(crate) versions: Versions,
     /// Pages read from the medium.
@@ -55,6 +57,24 @@ struct FreeFrames {
     hand: u32,
 }
 
+/// Room in the cache for the changes of a commit; given back when it is dropped, when they are counted as they are.
+pub(crate) struct Promise<'p> {
+    pool: &'p Pool,
+    pages: usize,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        *self.pool.promised.lock() -= self.pages;
+    }
+}
+
+/// A promise that was not made.
+pub(crate) struct NoRoom {
+    /// Some room is kept for commits under way.
+    pub(crate) for_others: bool,
+}
+
 impl Pool {
     pub(crate) fn new(cache_pages: usize, huge_pages: bool) -> Result<Pool> {
         let frames = Frames::reserve(cache_pages, huge_pages).map_err(|source| Error::Io {
@@ -68,6 +88,7 @@ impl Pool {
             free: Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0 }),
             residency: RwLock::new(()),
             dirty: AtomicUsize::new(0),
+            promised: Mutex::new(0),
             versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
             faults: AtomicU64::new(0),
             frames,
@@ -77,6 +98,19 @@ impl Pool {
     /// Frames of the pool.
     pub(crate) fn capacity(&self) -> usize {
         self.frames.count()
+    }
+
+    /// Keeps room for a commit that changes so many pages at most, of the part of the cache that may be changed.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: too many pages are changed, or kept for others.
+    pub(crate) fn promise(&self, pages: usize) -> std::result::Result<Promise<'_>, NoRoom> {
+        let mut promised = self.promised.lock();
+        if self.dirty() + *promised + pages > self.capacity() * 7 / 8 {
+            return Err(NoRoom { for_others: *promised > 0 });
+        }
+        *promised += pages;
+        Ok(Promise { pool: self, pages })
     }
 
     /// Pages in memory that differ from the medium.

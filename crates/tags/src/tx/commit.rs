@@ -17,6 +17,7 @@ use crate::layout::node::{slot_bytes, slots_of};
 use crate::page_store::PendingWrite;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
+use crate::pages::pool::NoRoom;
 use crate::partition::{Left, Partition, TableNumbers};
 use crate::space::Run;
 use crate::store::Store;
@@ -63,22 +64,26 @@ impl Transaction<'_> {
             return Err(Error::TooLarge { what: "a transaction", bytes, max });
         }
         let mut relieved = false;
-        let _gate = loop {
+        let (_gate, room) = loop {
             store.make_room_for(bytes)?;
             let gate = store.gate.read();
-            // Another commit may have taken the room meanwhile.
-            if store.journal.taken() + bytes + 2 * PAGE_BYTES > store.journal.size() {
+            // Other commits may have taken the room meanwhile, or have kept it for what they are about to append.
+            let Some(room) = store.journal.reserve(bytes) else {
+                drop(gate);
+                store.checkpoint()?;
                 continue;
-            }
-            match self.check_cache() {
-                Ok(()) => break gate,
-                // After a checkpoint the cache has all the room that it can have.
-                Err(_) if !relieved => {
-                    drop(gate);
+            };
+            match store.pool.promise(self.pages_touched()) {
+                Ok(promise) => break (gate, (room, promise)),
+                Err(NoRoom { for_others }) => {
+                    // After a checkpoint, and with nobody under way, the cache has all the room that it can have.
+                    if relieved && !for_others {
+                        return Err(Error::CacheFull { pages: store.pool.capacity() });
+                    }
+                    drop((room, gate));
                     store.checkpoint()?;
                     relieved = true;
                 }
-                Err(error) => return Err(error),
             }
         };
         let mut record = RecordWriter::default();
@@ -101,6 +106,7 @@ impl Transaction<'_> {
             written.iter().flatten().for_each(|at| store.pool.clean(at.page));
         }
         let lsn = applied.and_then(|()| store.journal.append(&record.bytes, &*store.medium));
+        drop(room);
         match lsn {
             Ok(lsn) => self.publish_snodes(lsn),
             Err(_) => store.journal.stop(),
@@ -171,8 +177,8 @@ impl Transaction<'_> {
         node.page().map_or(0, |page| self.store.pool.table.describe(page).body[0] as usize)
     }
 
-    /// Refuses a transaction whose changes may not fit the cache: applying them must not fail half-way.
-    fn check_cache(&self) -> Result<()> {
+    /// The most pages that the changes touch: applying them must not fail half-way for want of room in the cache.
+    fn pages_touched(&self) -> usize {
         let store = self.store;
         let tables = {
             let numbers = store.table_numbers.lock();
@@ -182,12 +188,7 @@ impl Transaction<'_> {
         // Each change may touch a page of its own, but no more pages than there are, and those that splits add.
         let updated: u64 =
             self.set.updates.values().map(|update| update.bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
-        let touched = changes.min(tables + changes / 64) + updated + 16;
-        let room = (store.pool.capacity() as u64 * 7 / 8).saturating_sub(store.pool.dirty() as u64);
-        if touched > room {
-            return Err(Error::CacheFull { pages: store.pool.capacity() });
-        }
-        Ok(())
+        (changes.min(tables + changes / 64) + updated + 16) as usize
     }
 
     fn apply(&mut self, nodes: &NewNodes, written: &[Vec<Written>], record: &mut RecordWriter) -> Result<()> {
