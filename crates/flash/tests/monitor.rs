@@ -5,6 +5,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use support::{Random, device, geometry};
 use weft_core::Nanos;
 use weft_device::FaultPlan;
@@ -179,35 +180,40 @@ fn tenants_on_threads_keep_their_data_while_luns_are_exchanged_under_them() {
     let (device, monitor) = format(device(2, 2, 16, 8));
     let lun = monitor.lun_bytes();
     let tenants = ["a", "b", "c"].map(|name| monitor.allocate(&request(name, lun, 0)).unwrap());
+    // The busy tenant writes until LUNs have been exchanged under it, however the threads are scheduled.
+    let exchanged = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        for (number, grant) in tenants.into_iter().enumerate() {
-            scope.spawn(move || {
-                let raw = RawLevel::new(grant);
-                let rounds = if number == 0 { 400 } else { 20 };
-                for round in 0..rounds {
-                    let at = block(0, 0, round % raw.geometry().blocks_per_lun);
-                    raw.block_erase(T, at).unwrap();
-                    for page in 0..8 {
-                        let value = (number as u32 * 100 + round + page) as u8;
-                        raw.page_write(T, at.page(page), &[value; 4096], &[]).unwrap();
-                        let mut data = [0; 1];
-                        raw.page_read(T, at.page(page), 4095, &mut data, &mut []).unwrap();
-                        assert_eq!(data[0], value);
+        let exchanged = &exchanged;
+        let writers: Vec<_> = tenants
+            .into_iter()
+            .enumerate()
+            .map(|(number, grant)| {
+                scope.spawn(move || {
+                    let raw = RawLevel::new(grant);
+                    let busy = number == 0;
+                    let mut round = 0;
+                    while round < 20 || busy && exchanged.load(Relaxed) < 3 && round < 100_000 {
+                        let at = block(0, 0, round % raw.geometry().blocks_per_lun);
+                        raw.block_erase(T, at).unwrap();
+                        for page in 0..8 {
+                            let value = (number as u32 * 100 + round + page) as u8;
+                            raw.page_write(T, at.page(page), &[value; 4096], &[]).unwrap();
+                            let mut data = [0; 1];
+                            raw.page_read(T, at.page(page), 4095, &mut data, &mut []).unwrap();
+                            assert_eq!(data[0], value);
+                        }
+                        round += 1;
                     }
-                }
-            });
-        }
-        let swaps: u32 = (0..50)
-            .map(|_| {
-                std::thread::yield_now();
-                monitor
-                    .level_wear(LevelPolicy { gap_erases_min: 1, ..LevelPolicy::default() }, T)
-                    .unwrap()
-                    .swaps
+                })
             })
-            .sum();
-        assert!(swaps > 0);
+            .collect();
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            let policy = LevelPolicy { gap_erases_min: 1, ..LevelPolicy::default() };
+            exchanged.fetch_add(monitor.level_wear(policy, T).unwrap().swaps, Relaxed);
+            std::thread::yield_now();
+        }
     });
+    assert!(exchanged.into_inner() >= 3);
     device.verify_identity().unwrap();
 }
 
