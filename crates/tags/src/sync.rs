@@ -4,6 +4,20 @@
 #[cfg(not(weft_shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+/// A value on cache lines of its own: processors that change what lies beside it do not take it from those that read it.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Apart<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 #[cfg(weft_shuttle)]
 pub(crate) use decided::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
