@@ -40,6 +40,7 @@ int main(int argc, char **argv) {
 
     /* Both change together, or neither. */
     check(weft_begin_tx(tags, &tx), "begin");
+    check(weft_tx_sync_within(tx, 20), "durability");
     check(weft_kv_put(kv, tx, BYTES("apple"), BYTES("red")), "put");
     check(weft_btree_put(tree, tx, BYTES("apple"), BYTES("1")), "put");
     check(weft_btree_put(tree, tx, BYTES("plum"), BYTES("2")), "put");

@@ -313,6 +313,10 @@ int weft_begin_tx(const weft_tags *tags, weft_tx **out);
    Caller: The transaction is open. */
 int weft_tx_sync(weft_tx *tx, uint32_t sync);
 
+/* Lets the commit return at once and be durable soon: at most so many milliseconds later the store begins a sync, one for all that wait. When that fails, the next commit or the close says so. A power cut may take the commits since the last sync.
+   Caller: The transaction is open. */
+int weft_tx_sync_within(weft_tx *tx, uint32_t milliseconds);
+
 /* Makes all changes of a transaction visible and, unless said otherwise, durable. The handle is used up, also on failure. WEFT_EAGAIN: nothing has changed, run the transaction again.
    Caller: The transaction is open. */
 int weft_commit_tx(weft_tx *tx);

@@ -188,6 +188,21 @@ pub unsafe extern "C" fn weft_tx_sync(tx: *mut WeftTx, sync: u32) -> i32 {
     tags_status(said())
 }
 
+/// Lets the commit return at once and be durable soon: at most so many milliseconds later the store begins a sync, one for all
+/// that wait. When that fails, the next commit or the close says so. A power cut may take the commits since the last sync.
+///
+/// # Safety
+/// The transaction is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tx_sync_within(tx: *mut WeftTx, milliseconds: u32) -> i32 {
+    let said = || {
+        // SAFETY: the caller's promise.
+        unsafe { tx_of(tx) }?.durability(Durability::Periodic(milliseconds));
+        Ok(())
+    };
+    tags_status(said())
+}
+
 /// Makes all changes of a transaction visible and, unless said otherwise, durable. The handle is used up, also on failure.
 /// WEFT_EAGAIN: nothing has changed, run the transaction again.
 ///

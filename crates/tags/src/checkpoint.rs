@@ -60,7 +60,7 @@ impl Store {
     pub fn checkpoint(&self) -> Result<()> {
         let _alone = self.gate.write();
         if self.journal.failed() {
-            return Err(Error::Stopped);
+            return Err(self.periodic.reason(Error::Stopped));
         }
         let done = self.write_checkpoint();
         if done.is_err() {

@@ -58,6 +58,10 @@ pub enum Durability {
     /// When [`crate::Transaction::commit`] returns.
     #[default]
     Sync,
+    /// So many milliseconds after the commit has returned, or earlier: then at the latest a thread of the store's own begins
+    /// a sync, one for all commits that wait, and the commit is durable when that has ended. A commit, checkpoint or close
+    /// after a sync that failed reports its error. Until then as with `None`.
+    Periodic(u32),
     /// At the next commit with `Sync`, the next [`crate::Store::sync`] or the next checkpoint. What a power cut takes
     /// is the last commits, never one from before another that stays.
     None,

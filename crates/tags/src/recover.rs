@@ -169,7 +169,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     let mut store = Store::assemble(Parts { medium, pool, space, superblock: sb, catalog, leaves });
     restore_numbers(&store, &pages);
     restore_tables(&store, &pages)?;
-    store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn);
+    store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
     let area = read_blocks(&*store.medium, sb.journal_block, sb.journal_blocks, "journal")?;
     let records = find_records(&area, sb.epoch, sb.lsn)?;
     let durable = records.iter().map(|record| record.durable).max().unwrap_or(sb.lsn);
@@ -194,7 +194,8 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     let is_stale = records.len() > replayed || has_record_beyond(&area, sb.epoch, &records);
     drop(area);
     store.recovered = replayed as u64;
-    store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn + replayed as u64);
+    let lsn = sb.lsn + replayed as u64;
+    store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, lsn).into();
     check_runs(&store)?;
     list_rooms(&store);
     check_roots(&store)?;

@@ -9,6 +9,7 @@ use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, SnodeId};
 use crate::journal::log::Journal;
+use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
 use crate::layout::superblock::Superblock;
@@ -26,6 +27,7 @@ use crate::space::Space;
 use crate::sync::{Mutex, RwLock};
 use crate::tx::Transaction;
 use crate::tx::locks::SnodeLocks;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An open tag store.
@@ -44,7 +46,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// # Ok::<(), weft_tags::Error>(())
 /// ```
 pub struct Store {
-    pub(crate) medium: Box<dyn PageStore>,
+    pub(crate) medium: Arc<dyn PageStore>,
     pub(crate) pool: Pool,
     pub(crate) secret: Secret,
     pub(crate) space: Mutex<Space>,
@@ -52,7 +54,8 @@ pub struct Store {
     /// Numbers of pages that transactions still running have given up: s-node, first page, pages.
     pub(crate) freed_numbers: Mutex<Vec<(SnodeId, u32, u32)>>,
     pub(crate) table_numbers: Mutex<PageNumbers>,
-    pub(crate) journal: Journal,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) periodic: Periodic,
     pub(crate) catalog: RwLock<Catalog>,
     pub(crate) snodes: Registry,
     pub(crate) sessions: Sessions,
@@ -89,6 +92,8 @@ pub struct StoreReport {
     pub snodes: u64,
     /// Number of the last commit.
     pub last_commit: u64,
+    /// Number of the last commit that is durable.
+    pub durable_commit: u64,
     /// Commits that were replayed when the store was opened.
     pub recovered_commits: u64,
 }
@@ -110,7 +115,7 @@ impl Store {
         let snodes = Registry::new();
         catalog.snodes.iter().for_each(|entry| snodes.insert(entry.id, entry.root, sb.secret));
         Store {
-            medium,
+            medium: medium.into(),
             pool,
             secret: sb.secret,
             space: Mutex::new(space),
@@ -118,7 +123,8 @@ impl Store {
             data_numbers: Mutex::new(PageNumbers::new(1, DATA_PAGES_MAX)),
             freed_numbers: Mutex::default(),
             table_numbers: Mutex::new(PageNumbers::new(DATA_PAGES_MAX, u32::MAX)),
-            journal: Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn),
+            journal: Arc::new(Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn)),
+            periodic: Periodic::default(),
             catalog: RwLock::new(catalog),
             snodes,
             sessions: Sessions::default(),
@@ -171,7 +177,8 @@ impl Store {
     /// # Errors
     /// [`Error::Io`], [`Error::Stopped`].
     pub fn sync(&self) -> Result<()> {
-        self.journal.sync_to(self.journal.last(), &*self.medium)
+        let done = self.journal.sync_to(self.journal.last(), &*self.medium);
+        done.map_err(|error| self.periodic.reason(error))
     }
 
     /// The root of an s-node: a node that is always there, to hang others on.
@@ -310,6 +317,7 @@ impl Store {
             journal_bytes: self.journal.taken() as u64,
             snodes: self.snodes.ids().len() as u64,
             last_commit: self.journal.last(),
+            durable_commit: self.journal.durable(),
             recovered_commits: self.recovered,
         }
     }

@@ -3,6 +3,10 @@
 
 #[cfg(not(weft_shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(weft_shuttle))]
+use std::thread;
+#[cfg(not(weft_shuttle))]
+pub(crate) use std::thread::JoinHandle;
 
 /// A value on cache lines of its own: processors that change what lies beside it do not take it from those that read it.
 #[derive(Default)]
@@ -20,6 +24,15 @@ impl<T> std::ops::Deref for Apart<T> {
 
 #[cfg(weft_shuttle)]
 pub(crate) use decided::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(weft_shuttle)]
+use shuttle::thread;
+#[cfg(weft_shuttle)]
+pub(crate) use shuttle::thread::JoinHandle;
+
+/// Starts a thread of the store's own.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.into()).spawn(body)
+}
 
 /// The locks of `shuttle` with the face of those of `parking_lot`. A thread that panics ends the test, so nobody sees
 /// what it left locked.
@@ -27,11 +40,12 @@ pub(crate) use decided::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGua
 #[allow(clippy::unwrap_used)]
 mod decided {
     use std::ops::{Deref, DerefMut};
+    use std::time::Instant;
 
     #[derive(Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
     /// Empty only while its thread waits.
-    pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
+    pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>, &'a Mutex<T>);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Mutex<T> {
@@ -39,7 +53,7 @@ mod decided {
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().unwrap()))
+            MutexGuard(Some(self.0.lock().unwrap()), self)
         }
     }
 
@@ -69,8 +83,24 @@ mod decided {
             guard.0 = Some(self.0.wait(held).unwrap());
         }
 
+        /// Nothing is timed here: the time has come when the scheduler lets this thread go on.
+        pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _: Instant) -> TimedOut {
+            guard.0 = None;
+            shuttle::thread::yield_now();
+            guard.0 = Some(guard.1.0.lock().unwrap());
+            TimedOut
+        }
+
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
+        }
+    }
+
+    pub(crate) struct TimedOut;
+
+    impl TimedOut {
+        pub(crate) fn timed_out(&self) -> bool {
+            true
         }
     }
 

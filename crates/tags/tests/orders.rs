@@ -138,6 +138,41 @@ fn commits_that_wait_together_are_all_durable_when_they_return() {
 }
 
 #[test]
+fn commits_that_give_themselves_time_are_durable_when_that_is_said_and_after_the_store_is_gone() {
+    in_all_orders(|| {
+        let bank = bank(2);
+        let threads = [(0, 1), (1, 0)].map(|(from, to)| {
+            let (store, medium) = (bank.store.clone(), bank.medium.clone());
+            let (from, to, etype) = (bank.accounts[from], bank.accounts[to], bank.etype);
+            thread::spawn(move || {
+                moved(&store, from, to, Durability::Periodic(5));
+                let mut tx = store.begin();
+                tx.durability(Durability::Periodic(1));
+                let node = tx.create_node(from.snode(), SUM, &7u64.to_le_bytes()).unwrap();
+                tx.create_edge(from, etype, Info::Number(7), node).unwrap();
+                let commit = tx.commit().unwrap();
+                while store.report().durable_commit < commit {
+                    thread::yield_now();
+                }
+                let left = MemoryStore::from_bytes(medium.to_bytes());
+                let found = Store::open(Box::new(left), &options()).unwrap();
+                assert_eq!(found.edge(from, etype, Info::Number(7)).unwrap(), Some(node));
+                moved(&store, from, to, Durability::Periodic(9));
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let Bank { medium, store, accounts, .. } = bank;
+        let commit = store.report().last_commit;
+        drop(store);
+        let again = Store::open(Box::new(medium), &options()).unwrap();
+        assert_eq!(again.report().last_commit, commit);
+        let total: u64 = accounts.iter().map(|a| sum(&again.read_node(*a, SUM).unwrap())).sum();
+        assert_eq!(total, 200);
+        assert!(again.check().unwrap().problems.is_empty());
+    });
+}
+
+#[test]
 fn readers_see_whole_commits_while_others_write() {
     in_all_orders(|| {
         let medium = Arc::new(MemoryStore::new());

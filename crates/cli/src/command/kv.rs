@@ -133,8 +133,11 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     batch: usize,
     /// Wait for the medium after each batch, not only at the end.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sync_within")]
     sync: bool,
+    /// Let no batch wait longer than this for the medium: a sync every so many milliseconds, for all batches since the last.
+    #[arg(long, value_name = "MS")]
+    sync_within: Option<u32>,
     /// Say nothing but errors.
     #[arg(short, long)]
     quiet: bool,
@@ -315,7 +318,11 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
     let (mut from, name, total) = source(&args.file)?;
     let bar = progress::bytes("load", total, args.quiet);
     let loaded = args.kv.with_new(args.create, |store, kv| {
-        kv.durability(if args.sync { Durability::Sync } else { Durability::None });
+        kv.durability(match args.sync_within {
+            Some(ms) => Durability::Periodic(ms),
+            None if args.sync => Durability::Sync,
+            None => Durability::None,
+        });
         let (mut loaded, mut lines, mut line) = (0, 0u64, Vec::new());
         loop {
             let (mut batch, mut bytes) = (Vec::with_capacity(args.batch), 0);

@@ -54,7 +54,10 @@ fn what_a_scan_writes_a_load_puts_in() {
     let bench = with_pairs();
     let pairs: String = (0..3000).map(|n| format!("key {n}\tvalue\\n{n}\n")).collect();
     bench.file("pairs.txt", &pairs);
-    bench.weft(&["kv", "load", "a.tags", "pairs.txt"]).success().stderr(contains("3000 pairs loaded"));
+    bench
+        .weft(&["kv", "load", "--sync-within", "5", "a.tags", "pairs.txt"])
+        .success()
+        .stderr(contains("3000 pairs loaded"));
     assert_eq!(bench.stdout(&["kv", "get", "a.tags", "key 2999"]), "value\n2999");
     let scan = bench.stdout(&["kv", "scan", "a.tags"]);
     bench

@@ -18,6 +18,7 @@ pub use ids::{SESSION_IDS_MAX, SessionNode};
 pub use server::{SessionServer, SessionSetup};
 
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType};
+use crate::options::Durability;
 use crate::partition::Which;
 use crate::snodes::access::{Credentials, Permission, Principal};
 use crate::snodes::tags::SnodeTags;
@@ -55,6 +56,7 @@ pub struct Session<'s> {
     tx: Option<Transaction<'s>>,
     savepoints: Vec<Savepoint>,
     types: u32,
+    durability: Durability,
     ended: bool,
 }
 
@@ -110,6 +112,7 @@ impl Store {
             tx: None,
             savepoints: Vec::new(),
             types: 0,
+            durability: Durability::Sync,
             ended: false,
         })
     }
@@ -119,6 +122,12 @@ impl<'s> Session<'s> {
     /// The node that the session began at.
     pub fn root(&self) -> SessionNode {
         self.root
+    }
+
+    /// Says when the transactions that begin from now on are durable; [`Durability::Sync`] unless said.
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = durability;
+        self
     }
 
     /// Ends the session: its transaction is aborted and its ids mean nothing any more.
@@ -169,11 +178,13 @@ impl<'s> Session<'s> {
         if self.tx.is_some() {
             return Err(Refusal::InTransaction.into());
         }
-        self.tx = Some(self.store.begin_as(&self.credentials));
+        let mut tx = self.store.begin_as(&self.credentials);
+        tx.durability(self.durability);
+        self.tx = Some(tx);
         Ok(())
     }
 
-    /// Commits; returns when it is durable, with the number of the commit.
+    /// Commits; returns when it is durable as the session's [`Durability`] says, with the number of the commit.
     ///
     /// # Errors
     /// [`Refusal::NoTransaction`], and what [`Transaction::commit`] gives; the transaction is gone either way.

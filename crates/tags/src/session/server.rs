@@ -11,6 +11,7 @@ use super::error::{Refusal, SessionError};
 use super::wire::{self, Request};
 use super::{Outcome, Session};
 use crate::ids::NodeId;
+use crate::options::Durability;
 use crate::snodes::access::Credentials;
 use crate::store::Store;
 use crate::sys::peer;
@@ -39,10 +40,13 @@ pub struct SessionSetup {
     pub owner_is_superuser: bool,
     /// Most clients at once.
     pub connections_max: usize,
+    /// When a commit is durable.
+    pub durability: Durability,
 }
 
 impl SessionSetup {
-    /// For the server's own user, who may do everything; five minutes of silence; 256 clients.
+    /// For the server's own user, who may do everything; five minutes of silence; 256 clients; commits are durable when they
+    /// have returned.
     pub fn new(root: NodeId) -> SessionSetup {
         SessionSetup {
             root,
@@ -50,6 +54,7 @@ impl SessionSetup {
             for_everyone: false,
             owner_is_superuser: true,
             connections_max: 256,
+            durability: Durability::Sync,
         }
     }
 }
@@ -107,6 +112,7 @@ fn serve(
         Ok(session) => session,
         Err(error) => return frame::send(&mut stream, &refused(&error)),
     };
+    session.durability(setup.durability);
     loop {
         let deadline = Instant::now() + setup.idle_timeout;
         let raw = match frame::receive(&mut Until { stream: &stream, deadline }, FRAME_BYTES_MAX) {

@@ -27,6 +27,7 @@ use crate::sys::aligned::AlignedBuf;
 use access::Access;
 use locks::TxId;
 use std::io::IoSlice;
+use std::time::Duration;
 use weft_core::checksum::crc32c;
 use write_set::WriteSet;
 
@@ -349,13 +350,19 @@ impl<'s> Transaction<'s> {
         if self.set.is_empty() {
             return Ok(self.store.journal.last());
         }
-        let lsn = self.commit_changes()?;
+        let store = self.store;
+        let lsn = self.commit_changes().map_err(|error| store.periodic.reason(error))?;
         self.ended = true;
         self.release();
-        if self.durability == Durability::Sync {
-            self.store.journal.sync_to(lsn, &*self.store.medium)?;
-        }
-        Ok(lsn)
+        let done = match self.durability {
+            Durability::Sync => store.journal.sync_to(lsn, &*store.medium),
+            Durability::Periodic(ms) => {
+                let after = Duration::from_millis(ms.into());
+                store.periodic.sync_after(after, lsn, &store.journal, &store.medium)
+            }
+            Durability::None => Ok(()),
+        };
+        done.map(|()| lsn).map_err(|error| store.periodic.reason(error))
     }
 
     /// Forgets all changes.

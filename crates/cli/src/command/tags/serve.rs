@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use weft_tags::{NodeId, SessionServer, SessionSetup, SnodeId};
+use weft_tags::{Durability, NodeId, SessionServer, SessionSetup, SnodeId};
 
 /// How often is looked whether to stop.
 const WAIT: Duration = Duration::from_secs(3600);
@@ -31,6 +31,10 @@ pub struct ServeArgs {
     /// Let other users connect; what they may do, the permissions of the s-nodes say.
     #[arg(long)]
     everyone: bool,
+    /// Answer a commit at once, and make it durable at most this many milliseconds later; without it a commit is answered when
+    /// it is durable.
+    #[arg(long, value_name = "MS")]
+    sync_within: Option<u32>,
     /// Most clients at once.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
@@ -57,6 +61,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         idle_timeout: Duration::from_secs(args.idle),
         for_everyone: args.everyone,
         connections_max: args.clients as usize,
+        durability: args.sync_within.map_or(Durability::Sync, Durability::Periodic),
         ..SessionSetup::new(root)
     };
     let server = SessionServer::start(store.clone(), &socket, setup)?;
