@@ -7,12 +7,11 @@ mod scan;
 
 pub use scan::KvScan;
 
+use crate::edges::many::{Candidate, GROUP};
 use crate::error::{Error, Halt, Result};
-use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
-use crate::layout::node::NODE_HEADER;
+use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
-use crate::pages::access::Pages;
-use crate::partition::{Which, begins_with_key, visit_data};
+use crate::partition::{Which, begins_with_key, value_in, visit_data};
 use crate::store::Store;
 use crate::tx::Transaction;
 use crate::tx::edges::FAULT_ROUNDS;
@@ -25,8 +24,6 @@ const PAIRS: &str = "weft.kv";
 const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0001);
 /// The type of pairs.
 const PAIR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0002);
-/// Pairs that are asked for before the first of them is read.
-const LOOK_AHEAD: usize = 64;
 /// The most bytes of a key.
 const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
@@ -189,42 +186,51 @@ impl<'s> Kv<'s> {
         mut each: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         let table = &self.store.pool.table;
-        let mut hashes = Vec::with_capacity(LOOK_AHEAD);
+        let mut hashes = [0; GROUP];
         let mut spilt = Vec::new();
-        for (group_at, group) in keys.chunks(LOOK_AHEAD).enumerate() {
-            hashes.clear();
-            for key in group {
-                hashes.push(self.hash(key.as_ref())?);
+        for (group_at, group) in keys.chunks(GROUP).enumerate() {
+            for (hash, key) in hashes.iter_mut().zip(group) {
+                *hash = self.hash(key.as_ref())?.0;
             }
             let (mut next, mut rounds) = (0, 0);
             self.store.read(self.snode, |pages, contents| {
-                let keys = hashes[next..].iter().map(|(key, _)| *key);
-                let missing = contents.edges.prefetch_nodes(pages, self.anchor, self.etype, keys);
-                if !missing.is_empty() && rounds < FAULT_ROUNDS {
+                let mut candidates = [Candidate::Unknown; GROUP];
+                let asked = contents.edges.find_group(
+                    pages,
+                    self.anchor,
+                    self.etype,
+                    &hashes[next..group.len()],
+                    &mut candidates,
+                );
+                if let Err(missing) = asked
+                    && rounds < FAULT_ROUNDS
+                {
                     rounds += 1;
                     return Err(Halt::MissMany(missing));
                 }
-                while let Some((key, bytes)) = hashes.get(next) {
-                    let at = group_at * LOOK_AHEAD + next;
-                    let found = contents.edges.find(pages, self.anchor, self.etype, *key, |to| {
-                        begins_with_key(pages, table, to, bytes)
+                for candidate in candidates {
+                    let Some(key) = group.get(next).map(AsRef::as_ref) else { break };
+                    let at = group_at * GROUP + next;
+                    let seen = match candidate {
+                        Candidate::Absent => Some(None),
+                        Candidate::Node(node, raw) => value_in(raw, node, key).map(Some),
+                        Candidate::Unknown => None,
+                    };
+                    if let Some(value) = seen {
+                        each(at, value);
+                        next += 1;
+                        continue;
+                    }
+                    let found = contents.edges.find(pages, self.anchor, self.etype, hashes[next], |to| {
+                        begins_with_key(pages, table, to, key)
                     })?;
                     match found {
                         None => each(at, None),
                         Some((_, node)) => {
-                            let skip = 2 + bytes.len();
-                            let raw = pages.bytes(node.page().unwrap_or(0))?;
-                            let (_, len) = crate::layout::node::read_header(&raw[node.offset()..]);
-                            let start = node.offset() + NODE_HEADER;
-                            if start + len <= PAGE_BYTES {
-                                each(at, raw.get(start + skip..start + len));
-                            } else {
-                                let (_, len, place) =
-                                    contents.open_node(pages, table, node, Which::Committed)?;
-                                spilt.clear();
-                                visit_data(pages, place, len, |piece| spilt.extend_from_slice(piece))?;
-                                each(at, spilt.get(skip..));
-                            }
+                            let (_, len, place) = contents.open_node(pages, table, node, Which::Committed)?;
+                            spilt.clear();
+                            visit_data(pages, place, len, |piece| spilt.extend_from_slice(piece))?;
+                            each(at, spilt.get(2 + key.len()..));
                         }
                     }
                     next += 1;

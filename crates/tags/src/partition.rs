@@ -345,6 +345,18 @@ pub(crate) fn begins_with_key(
     Ok(data[..2] == (key.len() as u16).to_le_bytes() && data[2..] == *key)
 }
 
+/// The rest of a node's data behind `key` and its length, where it begins with these and lies whole in `raw`, the page that the node begins in;
+/// `None` where that is not so, or not to be seen from this page.
+#[inline]
+pub(crate) fn value_in<'p>(raw: &'p [u8; PAGE_BYTES], node: NodeId, key: &[u8]) -> Option<&'p [u8]> {
+    let node = raw.get(node.offset()..)?;
+    let (head, data) = node.split_at_checked(NODE_HEADER)?;
+    let (_, len) = read_header(head);
+    let (stored, rest) = data.get(..len)?.split_at_checked(2)?;
+    (stored == (key.len() as u16).to_le_bytes()).then_some(())?;
+    rest.strip_prefix(key)
+}
+
 /// Whether a page number is one for nodes.
 pub(crate) fn is_data_page(page: u32) -> bool {
     page < DATA_PAGES_MAX

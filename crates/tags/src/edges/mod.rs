@@ -13,11 +13,12 @@
 //!
 //! A hash that is equal proves nothing: for infos that are keys the whole key is compared, in the destination.
 
+pub(crate) mod many;
 pub(crate) mod table;
 
 use crate::error::{Error, Step};
 use crate::hash::Secret;
-use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES};
+use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages};
 use rustc_hash::FxHashMap;
 use table::{Full, NewPages, Place, Position, Table};
@@ -113,42 +114,6 @@ impl EdgeTable {
                 Some(Full::NoPage) => return table.insert(pages, new, [key, to.0]),
             }
         }
-    }
-
-    /// Asks for the lines of many edges out of one node, then for those of the nodes that they lead to. Returns pages that
-    /// are not in memory: first those of the table; those of the nodes once the table's are there.
-    pub(crate) fn prefetch_nodes(
-        &self,
-        pages: &impl Pages,
-        source: NodeId,
-        etype: EdgeType,
-        keys: impl Iterator<Item = u64> + Clone,
-    ) -> Vec<u32> {
-        let mut missing = Vec::new();
-        let Ok(Some(id)) = self.bundle(pages, source, etype) else { return missing };
-        let Some(table) = self.bundles.get(&id) else { return missing };
-        for key in keys.clone() {
-            let position = table.position.of(key);
-            if let Some(page) = table.page_of(position)
-                && !pages.prefetch(page, Table::<2>::line_of(position))
-            {
-                missing.push(page);
-            }
-        }
-        if !missing.is_empty() {
-            return missing;
-        }
-        for key in keys {
-            let found = table.find(pages, key, |_, cell| Ok(Some(NodeId(cell[1]))));
-            if let Ok(Some((page, to))) = found.map(|to| to.and_then(|to| Some((to.page()?, to)))) {
-                if !pages.prefetch(page, to.offset()) {
-                    missing.push(page);
-                }
-                // Small nodes lie in two lines as often as not.
-                pages.prefetch(page, (to.offset() + 64).min(PAGE_BYTES - 1));
-            }
-        }
-        missing
     }
 
     /// Edges of one type out of a node.

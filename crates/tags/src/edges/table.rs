@@ -204,6 +204,24 @@ impl<const W: usize> Table<W> {
         Ok(None)
     }
 
+    /// The first of the cells of a page whose first word is `first`. `position` is that of the word, and the page the one that
+    /// answers for it.
+    #[inline]
+    pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<[u64; W]> {
+        let mut index = Self::home(position);
+        for _ in 0..Self::CELLS {
+            let cell = Self::cell(words, index);
+            if cell[W - 1] == 0 {
+                return None;
+            }
+            if cell[0] == first {
+                return Some(cell);
+            }
+            index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
+        }
+        None
+    }
+
     /// The cell at `place`, in its page's words.
     pub(crate) fn cell_at(&self, words: &Words, place: Place) -> [u64; W] {
         Self::cell(words, place.index)

@@ -37,17 +37,37 @@ pub(crate) trait Pages {
     /// The page as words.
     #[inline]
     fn words(&self, page: u32) -> Step<&Words> {
-        let bytes = self.bytes(page)?;
-        // SAFETY: frames are aligned to a page, copies of them for snapshots to 64 bytes, both types have the size of a
-        // page, and every bit pattern is a number.
-        Ok(unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() })
+        self.bytes(page).map(as_words)
     }
+
+    /// The bytes of a page that is in memory; `None` also where [`Pages::bytes`] has something to say.
+    #[inline]
+    fn peek(&self, page: u32) -> Option<&[u8; PAGE_BYTES]> {
+        self.bytes(page).ok()
+    }
+
+    /// The page as words, if it is in memory.
+    #[inline]
+    fn peek_words(&self, page: u32) -> Option<&Words> {
+        self.peek(page).map(as_words)
+    }
+
+    /// Asks the processor for what says where a page is.
+    #[inline]
+    fn announce(&self, _page: u32) {}
 
     /// Asks the processor for the line of `offset` of the page, if the page is in memory; whether it is.
     fn prefetch(&self, page: u32, offset: usize) -> bool;
 
     /// Pages that may be asked for in one step: all of them have to be in memory at once.
     fn step_pages(&self) -> usize;
+}
+
+#[inline]
+fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
+    // SAFETY: frames are aligned to a page, copies of them for snapshots to 64 bytes, both types have the size of a
+    // page, and every bit pattern is a number.
+    unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() }
 }
 
 /// Shared access to the pages of one s-node.
@@ -102,7 +122,7 @@ impl<'g> PageWriter<'g> {
     #[inline]
     pub(crate) fn words_mut(&mut self, page: u32) -> Step<&mut Words> {
         let bytes = self.bytes_mut(page)?;
-        // SAFETY: as in `Pages::words`.
+        // SAFETY: as in `as_words`.
         Ok(unsafe { &mut *std::ptr::from_mut(bytes).cast::<Words>() })
     }
 
@@ -154,6 +174,21 @@ impl Pages for PageReader<'_> {
         // SAFETY: the page belongs to this s-node, whose token is borrowed shared for 'g, so nobody writes it; the
         // residency lock keeps the frame.
         Ok(unsafe { &*locate(self.pool, self.snode, page)?.0 })
+    }
+
+    #[inline]
+    fn peek(&self, page: u32) -> Option<&[u8; PAGE_BYTES]> {
+        let hot = self.pool.table.hot(page)?;
+        let word = Hot(hot.load(Ordering::Acquire));
+        let frame = word.frame().filter(|_| word.owner() == self.snode.0)?;
+        self.pool.touch(page, hot, word.0);
+        // SAFETY: as in `bytes`.
+        Some(unsafe { &*self.pool.frames.frame(frame) })
+    }
+
+    #[inline]
+    fn announce(&self, page: u32) {
+        self.pool.table.prefetch_hot(page);
     }
 
     #[inline]

@@ -8,9 +8,11 @@ use crate::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Pages of a group, whose hot words lie together: 8 MiB of addresses, of which the kernel gives what is used.
+const GROUP_PAGES: usize = 1 << 20;
+const GROUPS: usize = 1 << 12;
+/// Pages of a chunk, whose descriptors are made together.
 const CHUNK_PAGES: usize = 1024;
-const CHUNKS: usize = 1024;
-const GROUPS: usize = 4096;
 
 /// The page in memory differs from the medium.
 pub(crate) const DIRTY: u64 = 1 << 48;
@@ -48,12 +50,12 @@ impl Hot {
     }
 }
 
-struct Chunk {
+struct Group {
     hot: Box<[AtomicU64]>,
-    desc: Box<[Mutex<Desc>]>,
+    desc: Box<[OnceLock<Chunk>]>,
 }
 
-type Group = Box<[OnceLock<Chunk>]>;
+type Chunk = Box<[Mutex<Desc>]>;
 
 /// Where descriptors are looked up: as they are now, or as they were for a snapshot.
 pub(crate) trait Descriptors {
@@ -79,27 +81,33 @@ impl PageTable {
     }
 
     #[inline]
-    fn find(&self, page: u32) -> Option<(&Chunk, usize)> {
-        let page = page as usize;
-        let group = self.groups[page / (CHUNK_PAGES * CHUNKS)].get()?;
-        Some((group[page / CHUNK_PAGES % CHUNKS].get()?, page % CHUNK_PAGES))
+    fn group(&self, page: u32) -> Option<&Group> {
+        self.groups[page as usize / GROUP_PAGES].get()
     }
 
-    fn make(&self, page: u32) -> (&Chunk, usize) {
-        let page = page as usize;
-        let group = self.groups[page / (CHUNK_PAGES * CHUNKS)]
-            .get_or_init(|| (0..CHUNKS).map(|_| OnceLock::new()).collect());
-        let chunk = group[page / CHUNK_PAGES % CHUNKS].get_or_init(|| Chunk {
-            hot: (0..CHUNK_PAGES).map(|_| AtomicU64::new(0)).collect(),
-            desc: (0..CHUNK_PAGES).map(|_| Mutex::new(Desc::default())).collect(),
+    fn make(&self, page: u32) -> (&AtomicU64, &Mutex<Desc>) {
+        let group = self.groups[page as usize / GROUP_PAGES].get_or_init(|| Group {
+            hot: crate::sys::zeroed_words(GROUP_PAGES),
+            desc: (0..GROUP_PAGES / CHUNK_PAGES).map(|_| OnceLock::new()).collect(),
         });
-        (chunk, page % CHUNK_PAGES)
+        let at = page as usize % GROUP_PAGES;
+        let chunk = group.desc[at / CHUNK_PAGES]
+            .get_or_init(|| (0..CHUNK_PAGES).map(|_| Mutex::new(Desc::default())).collect());
+        (&group.hot[at], &chunk[at % CHUNK_PAGES])
     }
 
-    /// The hot word's cell; `None` for a page that never was.
+    /// The hot word's cell; `None` for a page far from all that ever were.
     #[inline]
     pub(crate) fn hot(&self, page: u32) -> Option<&AtomicU64> {
-        self.find(page).map(|(chunk, at)| &chunk.hot[at])
+        self.group(page).map(|group| &group.hot[page as usize % GROUP_PAGES])
+    }
+
+    /// Asks the processor for the hot word.
+    #[inline]
+    pub(crate) fn prefetch_hot(&self, page: u32) {
+        if let Some(hot) = self.hot(page) {
+            crate::sys::prefetch(std::ptr::from_ref(hot).cast());
+        }
     }
 
     /// The hot word. Acquire: what was put in the frame before it was published is seen.
@@ -111,7 +119,8 @@ impl PageTable {
     /// The descriptor; `None` for a page that never was.
     #[inline]
     pub(crate) fn desc(&self, page: u32) -> Option<&Mutex<Desc>> {
-        self.find(page).map(|(chunk, at)| &chunk.desc[at])
+        let at = page as usize % GROUP_PAGES;
+        self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| &chunk[at % CHUNK_PAGES])
     }
 
     /// Asks the processor for the descriptor.
@@ -131,9 +140,9 @@ impl PageTable {
 
     /// Makes the page one of `desc`, not in memory. The caller has made sure that it is in no frame.
     pub(crate) fn set(&self, page: u32, desc: Desc) {
-        let (chunk, at) = self.make(page);
-        let mut slot = chunk.desc[at].lock();
+        let (hot, slot) = self.make(page);
+        let mut slot = slot.lock();
         *slot = desc;
-        chunk.hot[at].store(Hot::owned_by(desc.snode).0, Ordering::Release);
+        hot.store(Hot::owned_by(desc.snode).0, Ordering::Release);
     }
 }

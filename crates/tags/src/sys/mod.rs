@@ -6,6 +6,8 @@ pub(crate) mod frames;
 pub(crate) mod peer;
 pub(crate) mod uring;
 
+use std::sync::atomic::AtomicU64;
+
 /// Asks the processor for the line of an address. Any address will do.
 #[inline]
 pub(crate) fn prefetch(address: *const i8) {
@@ -17,4 +19,11 @@ pub(crate) fn prefetch(address: *const i8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// So many words of zero. The kernel gives memory for them as they are used.
+pub(crate) fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
+    let words = Box::into_raw(vec![0_u64; count].into_boxed_slice());
+    // SAFETY: an `AtomicU64` has the size, the alignment and the values of a `u64`, on targets of 64 bits, and the words are given away.
+    unsafe { Box::from_raw(words as *mut [AtomicU64]) }
 }

@@ -2,10 +2,11 @@
 
 use super::write_set::{EdgeKey, NONE};
 use super::{Edge, Transaction};
+use crate::edges::many::{Candidate, GROUP};
 use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
-use crate::partition::{Which, begins_with_key, header_at};
+use crate::partition::{Which, begins_with_key, header_at, value_in};
 use crate::snodes::access::Permission;
 use crate::store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -251,8 +252,6 @@ impl Transaction<'_> {
 /// Edge types that a transaction knows to go out from a node.
 pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
 
-/// Keys that are looked for before the first of them is compared.
-const LOOK_AHEAD: usize = 64;
 /// Times that the pages of a group are read together, those of cells and then those of nodes. In a cache that cannot hold
 /// all of them the rest comes one by one.
 pub(crate) const FAULT_ROUNDS: usize = 2;
@@ -260,30 +259,45 @@ pub(crate) const FAULT_ROUNDS: usize = 2;
 impl Store {
     /// The committed destinations of edges by key out of one node: [`NONE`] where there is none.
     ///
-    /// The lines of a group's cells are asked for together, then those of the nodes, so that misses overlap.
     pub(crate) fn committed_keys(
         &self,
         source: NodeId,
         etype: EdgeType,
         keys: &[(u64, &[u8])],
     ) -> Result<Vec<NodeId>> {
+        let table = &self.pool.table;
         let mut found = Vec::with_capacity(keys.len());
-        for group in keys.chunks(LOOK_AHEAD) {
+        let mut hashes = [0; GROUP];
+        for group in keys.chunks(GROUP) {
+            hashes.iter_mut().zip(group).for_each(|(hash, (key, _))| *hash = *key);
             let start = found.len();
             let mut rounds = 0;
             self.read(source.snode(), |pages, contents| {
                 found.truncate(start);
-                let keys = group.iter().map(|(key, _)| *key);
-                let missing = contents.edges.prefetch_nodes(pages, source, etype, keys);
-                if !missing.is_empty() && rounds < FAULT_ROUNDS {
+                let mut candidates = [Candidate::Unknown; GROUP];
+                let asked =
+                    contents.edges.find_group(pages, source, etype, &hashes[..group.len()], &mut candidates);
+                if let Err(missing) = asked
+                    && rounds < FAULT_ROUNDS
+                {
                     rounds += 1;
                     return Err(Halt::MissMany(missing));
                 }
-                for (key, bytes) in group {
-                    let edge = contents.edges.find(pages, source, etype, *key, |to| {
-                        begins_with_key(pages, &self.pool.table, to, bytes)
-                    })?;
-                    found.push(edge.map_or(NONE, |(_, to)| to));
+                for ((key, bytes), candidate) in group.iter().zip(candidates) {
+                    let to = match candidate {
+                        Candidate::Absent => Some(NONE),
+                        Candidate::Node(to, raw) => value_in(raw, to, bytes).map(|_| to),
+                        Candidate::Unknown => None,
+                    };
+                    found.push(match to {
+                        Some(to) => to,
+                        None => {
+                            let edge = contents.edges.find(pages, source, etype, *key, |to| {
+                                begins_with_key(pages, table, to, bytes)
+                            })?;
+                            edge.map_or(NONE, |(_, to)| to)
+                        }
+                    });
                 }
                 Ok(())
             })?;
