@@ -71,7 +71,7 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
     };
     let entry = SnodeEntry { id: SnodeId::FIRST, root: first_root() };
     let catalog = Catalog { types: Vec::new(), snodes: vec![entry] };
-    let pool = Pool::new(options.cache_pages(), options.huge_pages)?;
+    let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
     let store =
         Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves: Leaves::default() });
     let partition = store.partition(SnodeId::FIRST)?;
@@ -161,7 +161,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     space.claim(Run { block: sb.catalog.block, blocks: sb.catalog.blocks() }, "catalog")?;
     let catalog = Catalog::decode(&read_blob(&*medium, sb.catalog, "catalog")?)?;
     let list = read_blob(&*medium, sb.leaves, "list of leaves")?;
-    let pool = Pool::new(options.cache_pages(), options.huge_pages)?;
+    let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
     let (leaves, pages) = read_leaves(&*medium, &mut space, &list)?;
     for (page, desc) in &pages {
         pool.table.set(*page, *desc);

@@ -6,9 +6,12 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::io::{self, IoSlice};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use weft_tags::{
-    BTree, BTreeForm, Direction, Durability, Error, MemoryStore, Options, PowerCutStore, SnodeId, Store,
+    BTree, BTreeForm, Direction, Durability, Error, FileStore, MemoryStore, Options, PageStore,
+    PowerCutStore, ReadPath, SnodeId, Store,
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -57,6 +60,16 @@ fn compare(store: &Store, form: BTreeForm, wanted: &Map) {
     assert!(up.eq(wanted.iter().map(|(key, value)| (key.clone(), value.clone()))), "upwards");
     let down = tree.range::<&[u8]>(.., Direction::Down).unwrap().map(Result::unwrap);
     assert!(down.eq(wanted.iter().rev().map(|(key, value)| (key.clone(), value.clone()))), "downwards");
+    if form == BTreeForm::Fixed {
+        // Keys that are there and keys that are not, by turns.
+        let number = |key: &Vec<u8>| u32::from_be_bytes(key[..].try_into().unwrap());
+        let keys: Vec<u32> = wanted.keys().rev().map(number).flat_map(|key| [key, key ^ 1]).collect();
+        let mut found = Vec::new();
+        tree.get_fixed(&keys, |at, value| found.push((at, value))).unwrap();
+        let value = |value: &Vec<u8>| u64::from_le_bytes(value[..].try_into().unwrap());
+        let single = |key: &u32| wanted.get(&key.to_be_bytes()[..]).map(value);
+        assert!(found.into_iter().eq(keys.iter().map(single).enumerate()), "together");
+    }
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
@@ -100,10 +113,10 @@ fn operate(
     }
 }
 
-fn run(seed: u64, form: BTreeForm, operations: u32) {
+fn run(seed: u64, form: BTreeForm, operations: u32, medium: Arc<dyn PageStore>) {
     let mut rng = StdRng::seed_from_u64(seed);
-    let medium = Arc::new(MemoryStore::new());
-    let mut store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let options = Options { cache_bytes: [8, 2, 3, 1][seed as usize % 4] << 20, ..options() };
+    let mut store = Store::create(Box::new(medium.clone()), &options).unwrap();
     let keys = *[50, 3000, 100_000].get(rng.random_range(0..3usize)).unwrap();
     let mut map = Map::new();
     let mut done = 0;
@@ -147,13 +160,13 @@ fn run(seed: u64, form: BTreeForm, operations: u32) {
             0 => store.checkpoint().unwrap(),
             1 => {
                 store.close().unwrap();
-                store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+                store = Store::open(Box::new(medium.clone()), &options).unwrap();
                 compare(&store, form, &map);
             }
             2 => {
                 store.sync().unwrap();
                 drop(store);
-                store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+                store = Store::open(Box::new(medium.clone()), &options).unwrap();
                 compare(&store, form, &map);
             }
             _ => {}
@@ -174,8 +187,12 @@ fn random_changes_do_what_a_map_does() {
     let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
     let (seeds, operations) = if campaign { (50, 50_000) } else { (4, 12_000) };
     for seed in 0..seeds {
-        run(seed, BTreeForm::Bytes, operations);
-        run(seed, BTreeForm::Fixed, operations);
+        for form in [BTreeForm::Bytes, BTreeForm::Fixed] {
+            run(seed, form, operations, Arc::new(MemoryStore::new()));
+            let dir = tempfile::tempdir().unwrap();
+            let mapped = FileStore::create(&dir.path().join("store"), ReadPath::Mapped).unwrap();
+            run(seed, form, operations / 3, Arc::new(mapped));
+        }
     }
 }
 
@@ -317,4 +334,70 @@ fn after_a_power_cut_at_any_write_the_tree_is_that_of_some_commit_from_the_last_
             compare(&store, BTreeForm::Bytes, &found);
         }
     }
+}
+
+/// A medium that says when it is read, and waits then.
+struct Watched {
+    inner: MemoryStore,
+    watch: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl PageStore for Watched {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(block, out)
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write(block, parts)
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        let watch = self.watch.lock().unwrap().take_if(|_| reads.len() > 1);
+        if let Some((begun, go_on)) = watch {
+            begun.send(()).unwrap();
+            go_on.recv().unwrap();
+        }
+        self.inner.read_many(reads)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.inner.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        self.inner.grow(blocks)
+    }
+}
+
+#[test]
+fn many_keys_are_found_where_they_are_after_leaves_were_parted_while_these_were_read() {
+    let medium = Arc::new(Watched { inner: MemoryStore::new(), watch: Mutex::default() });
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let pair = |key: u32| (key.to_be_bytes().to_vec(), u64::from(key).to_le_bytes().to_vec());
+    tree(&store, BTreeForm::Fixed).load((0..20_000).map(|n| pair(n * 10)), 100).unwrap();
+    store.close().unwrap();
+    let store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+    let tree = tree(&store, BTreeForm::Fixed);
+    // Full leaves: each of the last pairs of some goes into a new leaf.
+    let keys: Vec<u32> = (1..30).map(|leaf| (leaf * 340 - 1) * 10).collect();
+    let ((begun, is_begun), (go_on, goes_on)) = (channel(), channel());
+    *medium.watch.lock().unwrap() = Some((begun, goes_on));
+    std::thread::scope(|scope| {
+        let (tree, keys) = (&tree, &keys);
+        let meddler = scope.spawn(move || {
+            is_begun.recv().unwrap();
+            for key in keys {
+                assert!(!tree.insert(&(key - 505).to_be_bytes(), &[0; 8]).unwrap());
+            }
+            go_on.send(()).unwrap();
+        });
+        let mut found = Vec::new();
+        tree.get_fixed(keys, |_, value| found.push(value)).unwrap();
+        assert_eq!(found, keys.iter().map(|key| Some(u64::from(*key))).collect::<Vec<_>>());
+        meddler.join().unwrap();
+    });
 }

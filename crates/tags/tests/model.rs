@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_tags::{
-    DataClass, Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options,
-    Permission, Principal, Snapshot, SnodeId, SnodeTags, Store, Transaction,
+    DataClass, Durability, EdgeType, Error, FileStore, Info, InfoForm, MemoryStore, NodeId, NodeType,
+    Options, PageStore, Permission, Principal, ReadPath, Snapshot, SnodeId, SnodeTags, Store, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -302,10 +302,9 @@ fn compare(store: &Store, oracle: &Oracle, types: &Types) {
     }
 }
 
-fn run(seed: u64, operations: u64) {
+fn run(seed: u64, operations: u64, medium: Arc<dyn PageStore>) {
     let mut rng = StdRng::seed_from_u64(seed);
     let options = Options { cache_bytes: 4 << 20, journal_bytes: 1 << 20, ..Options::default() };
-    let medium = Arc::new(MemoryStore::new());
     let mut store = Store::create(Box::new(medium.clone()), &options).unwrap();
     let types = types(&store);
     let root = store.root(SnodeId::FIRST).unwrap();
@@ -381,6 +380,11 @@ fn run(seed: u64, operations: u64) {
     compare(&store, &oracle, &types);
 }
 
+fn on_mapped_file(run: impl FnOnce(Arc<dyn PageStore>)) {
+    let dir = tempfile::tempdir().unwrap();
+    run(Arc::new(FileStore::create(&dir.path().join("store"), ReadPath::Mapped).unwrap()));
+}
+
 fn compare_snapshot(snapshot: &Snapshot<'_>, oracle: &Oracle, others: &BTreeSet<NodeId>, types: &Types) {
     assert_eq!(snapshot.snodes(), oracle.snodes.keys().copied().collect::<Vec<_>>());
     for (id, snode) in &oracle.snodes {
@@ -416,16 +420,25 @@ fn compare_snapshot(snapshot: &Snapshot<'_>, oracle: &Oracle, others: &BTreeSet<
     }
 }
 
-fn run_with_snapshots(seed: u64, operations: u64) {
+fn run_with_snapshots(seed: u64, operations: u64, medium: Arc<dyn PageStore>) {
     let mut rng = StdRng::seed_from_u64(1000 + seed);
     // So much that no snapshot is lost.
     let options = Options { cache_bytes: 128 << 20, journal_bytes: 1 << 20, ..Options::default() };
-    let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+    let store = Store::create(Box::new(medium.clone()), &options).unwrap();
     let types = types(&store);
     let root = store.root(SnodeId::FIRST).unwrap();
     let mut oracle = Oracle::default();
     oracle.nodes.insert(root, (NodeType::ROOT, Vec::new()));
     oracle.snodes.insert(SnodeId::FIRST, Snode { root, tags: SnodeTags::default(), grants: BTreeSet::new() });
+    // The first snapshots see pages that were not in memory when they began.
+    for _ in 0..20 {
+        let mut tx = store.begin();
+        (0..10).for_each(|_| operate(&mut rng, &mut tx, &mut oracle, &types, true));
+        tx.commit().unwrap();
+        oracle.collect();
+    }
+    store.close().unwrap();
+    let store = Store::open(Box::new(medium), &options).unwrap();
     let mut ever: BTreeSet<NodeId> = BTreeSet::new();
     let mut snapshots: Vec<(Snapshot<'_>, Oracle)> = Vec::new();
     let mut done = 0;
@@ -488,12 +501,18 @@ fn run_with_snapshots(seed: u64, operations: u64) {
 fn snapshots_see_what_was_committed_when_they_began_whatever_comes_after() {
     let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
     let (seeds, operations) = if campaign { (40, 25_000) } else { (6, 5_000) };
-    (0..seeds).for_each(|seed| run_with_snapshots(seed, operations));
+    for seed in 0..seeds {
+        run_with_snapshots(seed, operations, Arc::new(MemoryStore::new()));
+        on_mapped_file(|medium| run_with_snapshots(seed, operations / 4, medium));
+    }
 }
 
 #[test]
 fn random_transactions_do_what_the_oracle_does() {
     let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
     let (seeds, operations) = if campaign { (50, 100_000) } else { (6, 8_000) };
-    (0..seeds).for_each(|seed| run(seed, operations));
+    for seed in 0..seeds {
+        run(seed, operations, Arc::new(MemoryStore::new()));
+        on_mapped_file(|medium| run(seed, operations / 4, medium));
+    }
 }

@@ -42,7 +42,7 @@ const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6274_0003);
 const KEY_BYTES_MAX: usize = 16 << 20;
 /// Keys that are looked for together.
 const LOOK_AHEAD: usize = 64;
-/// Places in a leaf's page that a search for a fixed key comes by.
+/// Places in a node's page that a search for a fixed key comes by.
 const SEARCHED: [usize; 4] = [384, 704, 1024, 512];
 
 /// A B+tree in a tag store.
@@ -191,21 +191,23 @@ impl<'s> BTree<'s> {
         self.must_be_fixed()?;
         let mut leaves = [NodeId(0); LOOK_AHEAD];
         for (group_at, group) in keys.chunks(LOOK_AHEAD).enumerate() {
-            let (mut next, mut asked) = (0, false);
+            let (mut next, mut asked, mut found_at) = (0, false, None);
             while next < group.len() {
                 let missing = self.look(|look| {
-                    let mut missing = Vec::new();
-                    for (key, leaf) in group.iter().zip(&mut leaves).skip(next) {
-                        *leaf = self.leaf_of(look, *key)?;
-                        if !prefetch_leaf(look.pages, *leaf) {
-                            missing.push(leaf.page().unwrap_or(0));
-                        }
+                    // After pages were read the leaves are still those, unless somebody has changed something.
+                    if found_at != Some(look.pages.turns()) {
+                        self.leaves_of(look, &group[next..], &mut leaves[next..])?;
+                        found_at = Some(look.pages.turns());
                     }
+                    let leaves = &leaves[next..group.len()];
+                    let is_missing = |leaf: &&NodeId| !prefetch_node(look.pages, **leaf);
+                    let missing: Vec<u32> =
+                        leaves.iter().filter(is_missing).filter_map(|leaf| leaf.page()).collect();
                     if !missing.is_empty() && !asked {
                         return Ok(missing);
                     }
-                    while let Some(key) = group.get(next) {
-                        let leaf = look.node(leaves[next])?;
+                    for (leaf, key) in leaves.iter().zip(&group[next..]) {
+                        let leaf = look.node(*leaf)?;
                         let found = leaf.search_fixed(*key).ok().map(|at| leaf.fixed_value(at));
                         each(group_at * LOOK_AHEAD + next, found);
                         next += 1;
@@ -282,6 +284,28 @@ impl<'s> BTree<'s> {
         }
     }
 
+    /// The leaves that fixed keys belong to, without a look at the leaves. All go down together, level by level, so that the
+    /// misses of the processor's cache overlap.
+    fn leaves_of(&self, look: &Look<'_>, keys: &[u32], leaves: &mut [NodeId]) -> Step<()> {
+        leaves.fill(self.root);
+        let root = look.node(self.root)?;
+        let mut level = root.level();
+        while level > 0 {
+            for (key, id) in keys.iter().zip(leaves.iter_mut()) {
+                let node = look.node(*id)?;
+                if node.level() != level {
+                    return Err(Error::damaged(format!("node {id} of a B+tree is on the wrong level")).into());
+                }
+                *id = node.child(node.search_fixed(*key).map_or_else(|at| at, |at| at + 1));
+                if level > 1 {
+                    prefetch_node(look.pages, *id);
+                }
+            }
+            level -= 1;
+        }
+        Ok(())
+    }
+
     /// Runs `step` on the last committed state.
     fn look<T>(&self, mut step: impl FnMut(&Look<'_>) -> Step<T>) -> Result<T> {
         let (table, form) = (&self.store.pool.table, self.form);
@@ -297,9 +321,9 @@ impl<'s> BTree<'s> {
     }
 }
 
-/// Asks for the lines of a leaf where a search begins; whether the leaf is in memory.
+/// Asks for the lines of a node where a search begins; whether the node is in memory.
 #[inline]
-fn prefetch_leaf(pages: &PageReader<'_>, leaf: NodeId) -> bool {
-    let page = leaf.page().unwrap_or(0);
+fn prefetch_node(pages: &PageReader<'_>, node: NodeId) -> bool {
+    let page = node.page().unwrap_or(0);
     pages.prefetch(page, 0) && SEARCHED.iter().all(|offset| pages.prefetch(page, *offset))
 }

@@ -3,7 +3,7 @@
 //! Writes go past the kernel's cache where the file system allows it (`O_DIRECT`), so that the kernel never writes the
 //! store back by itself, in an order of its own. Reads may use the kernel's cache or not.
 
-use super::{PageStore, PendingWrite, beyond_end};
+use super::{Mapping, PageStore, PendingWrite, beyond_end};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::sys::uring::{Read, Rings};
@@ -12,6 +12,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::units::format_size;
 
@@ -29,6 +30,14 @@ pub enum ReadPath {
     Kernel,
     /// Past it: memory is bounded by the store's own cache.
     Direct,
+    /// In the kernel's cache, where it is, without a copy; a page comes into the store's own cache when it is changed. The
+    /// fastest way where the medium fits the memory that the kernel has for it, and memory is not counted twice.
+    ///
+    /// A page's checksum is verified when the page is first looked at. What the kernel drops after that it reads again by
+    /// itself, unverified, and where the medium fails then, the process is ended by the signal `SIGBUS`, as it is where
+    /// somebody shortens the file: choose another way where that cannot be risked. Where files cannot be mapped, this is
+    /// [`ReadPath::Kernel`].
+    Mapped,
 }
 
 /// A file or block device, locked against other processes.
@@ -39,6 +48,7 @@ pub struct FileStore {
     blocks: AtomicU64,
     fixed: bool,
     rings: Option<Rings>,
+    mapping: Option<Arc<Mapping>>,
 }
 
 impl FileStore {
@@ -77,14 +87,28 @@ impl FileStore {
         })?;
         let read = match reads {
             ReadPath::Direct => write.try_clone(),
-            ReadPath::Kernel => open(false),
+            ReadPath::Kernel | ReadPath::Mapped => open(false),
         }
         .map_err(failed)?;
         let meta = read.metadata().map_err(failed)?;
         let fixed = meta.file_type().is_block_device();
         let bytes = if fixed { device_bytes(&read).map_err(failed)? } else { meta.len() };
         let blocks = AtomicU64::new(bytes / PAGE_BYTES as u64);
-        Ok(FileStore { write, read, blocks, fixed, rings: Rings::new() })
+        let mapping = (reads == ReadPath::Mapped).then(|| Mapping::of(&read, bytes)).and_then(|mapping| {
+            mapping
+                .inspect_err(|error| tracing::info!(%error, "the store is read, since it cannot be mapped"))
+                .ok()
+        });
+        Ok(FileStore { write, read, blocks, fixed, rings: Rings::new(), mapping: mapping.map(Arc::new) })
+    }
+}
+
+impl FileStore {
+    /// Notes that blocks were written.
+    fn forget(&self, block: u64, blocks: u64) {
+        if let Some(mapping) = &self.mapping {
+            mapping.forget(block, blocks);
+        }
     }
 }
 
@@ -149,6 +173,7 @@ impl PageStore for FileStore {
             }
             at += wanted as u64;
         }
+        self.forget(block, at / PAGE_BYTES as u64 - block);
         Ok(())
     }
 
@@ -194,11 +219,20 @@ impl PageStore for FileStore {
             return self.write(block, &slices()).map(|()| PendingWrite::done());
         };
         let wanted = pages.len() * PAGE_BYTES;
-        Ok(PendingWrite::until(move || match write.wait() {
-            written if written == wanted as i32 => Ok(()),
-            error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
-            _ => Err(io::Error::new(io::ErrorKind::WriteZero, "a write came to the medium in part")),
+        let blocks = pages.len() as u64;
+        Ok(PendingWrite::until(move || {
+            let written = write.wait();
+            self.forget(block, blocks);
+            match written {
+                written if written == wanted as i32 => Ok(()),
+                error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+                _ => Err(io::Error::new(io::ErrorKind::WriteZero, "a write came to the medium in part")),
+            }
         }))
+    }
+
+    fn mapping(&self) -> Option<Arc<Mapping>> {
+        self.mapping.clone()
     }
 
     fn sync(&self) -> io::Result<()> {

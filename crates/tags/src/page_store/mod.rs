@@ -12,6 +12,8 @@ pub use file::{FileStore, ReadPath};
 pub use memory::MemoryStore;
 pub use power_cut::PowerCutStore;
 
+pub use crate::sys::mapping::Mapping;
+
 use crate::ids::PAGE_BYTES;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -55,6 +57,11 @@ pub trait PageStore: Send + Sync {
         let parts: Vec<_> = pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect();
         self.write(block, &parts)?;
         Ok(PendingWrite::done())
+    }
+
+    /// The blocks where they can be read without a copy, for a medium that has them there.
+    fn mapping(&self) -> Option<Arc<Mapping>> {
+        None
     }
 
     /// Makes all that was written durable.
@@ -117,6 +124,10 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
     ) -> io::Result<PendingWrite<'_>> {
         // SAFETY: the caller's promise is the same.
         unsafe { (**self).begin_write(block, pages) }
+    }
+
+    fn mapping(&self) -> Option<Arc<Mapping>> {
+        (**self).mapping()
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -17,12 +17,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Proof of a hold on an s-node's pages. There is one for each s-node of an open store.
 pub(crate) struct Token {
     snode: SnodeId,
+    /// Times that somebody had the s-node's pages alone, to change them.
+    turns: u64,
 }
 
 impl Token {
     /// The token of `snode`. The caller makes one for each s-node of a pool.
     pub(crate) fn of(snode: SnodeId) -> Token {
-        Token { snode }
+        // Another s-node of the same number counts from elsewhere.
+        static TOKENS: AtomicU64 = AtomicU64::new(0);
+        Token { snode, turns: TOKENS.fetch_add(1, Ordering::Relaxed) << 40 }
     }
 }
 
@@ -74,6 +78,7 @@ fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
 pub(crate) struct PageReader<'g> {
     pool: &'g Pool,
     snode: SnodeId,
+    turns: u64,
     _residency: RwLockReadGuard<'g, ()>,
     _token: PhantomData<&'g Token>,
 }
@@ -94,20 +99,30 @@ impl<'g> PageReader<'g> {
 
     /// Access by a shared hold. One at a time in a thread: the residency lock is not taken twice.
     pub(crate) fn new(pool: &'g Pool, token: &'g Token) -> PageReader<'g> {
-        PageReader { pool, snode: token.snode, _residency: pool.residency.read(), _token: PhantomData }
+        let Token { snode, turns } = *token;
+        PageReader { pool, snode, turns, _residency: pool.residency.read(), _token: PhantomData }
+    }
+
+    /// A number that is another as soon as anything of the s-node's pages has changed.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns
     }
 }
 
 impl<'g> PageWriter<'g> {
     /// Access by an exclusive hold.
     pub(crate) fn new(pool: &'g Pool, token: &'g mut Token) -> PageWriter<'g> {
+        token.turns += 1;
         PageWriter { pool, snode: token.snode, _residency: pool.residency.read(), _token: PhantomData }
     }
 
     /// The bytes of a page, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
-        let (frame, hot) = locate(self.pool, self.snode, page)?;
+        let (mut frame, hot) = locate(self.pool, self.snode, page)?;
+        if self.pool.is_mapped(hot) {
+            frame = self.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrame)?;
+        }
         self.pool.mark_dirty(hot);
         if self.pool.versions.newest() > 0 {
             // SAFETY: as below; the reference ends before the one that is returned begins.

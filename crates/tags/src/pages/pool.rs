@@ -18,6 +18,8 @@ use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::page_store::PageStore;
 use crate::sync::{Apart, Mutex, RwLock};
 use crate::sys::frames::Frames;
+use crate::sys::mapping::Mapping;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weft_core::checksum::crc32c;
 
@@ -77,8 +79,8 @@ pub(crate) struct NoRoom {
 }
 
 impl Pool {
-    pub(crate) fn new(cache_pages: usize, huge_pages: bool) -> Result<Pool> {
-        let frames = Frames::reserve(cache_pages, huge_pages).map_err(|source| Error::Io {
+    pub(crate) fn new(cache_pages: usize, huge_pages: bool, mapped: Option<Arc<Mapping>>) -> Result<Pool> {
+        let frames = Frames::reserve(cache_pages, huge_pages, mapped).map_err(|source| Error::Io {
             what: "reserve memory for the cache",
             block: 0,
             source,
@@ -185,7 +187,9 @@ impl Pool {
     }
 
     fn publish(&self, page: u32, frame: u32) {
-        self.holds[frame as usize].store(page, Ordering::Release);
+        if let Some(holds) = self.holds.get(frame as usize) {
+            holds.store(page, Ordering::Release);
+        }
         if let Some(hot) = self.table.hot(page) {
             // The frame's bits are zero, so adding sets them and keeps what others set.
             hot.fetch_or((u64::from(frame) + 1) | USE_ONE, Ordering::AcqRel);
@@ -211,7 +215,7 @@ impl Pool {
         if was.is_dirty() {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
-        if let Some(frame) = was.frame() {
+        if let Some(frame) = was.frame().filter(|frame| !self.frames.is_mapped(*frame)) {
             self.holds[frame as usize].store(NOBODY, Ordering::Release);
             self.free.lock().recycled.push(frame);
         }
@@ -224,12 +228,82 @@ impl Pool {
     /// [`Error::Io`]; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::CacheFull`].
     pub(crate) fn fault(&self, pages: &[u32], store: &dyn PageStore) -> Result<()> {
         for group in pages.chunks(FAULT_PAGES.min(self.capacity() / 4).max(1)) {
-            let mut wanted = group.to_vec();
+            let mut wanted = self.map_group(group)?;
             while !wanted.is_empty() {
                 wanted = self.fault_group(&wanted, store)?;
             }
         }
         Ok(())
+    }
+
+    /// Makes pages readable where the medium is mapped; those that have to be read are returned.
+    fn map_group(&self, pages: &[u32]) -> Result<Vec<u32>> {
+        let mut unmapped = Vec::new();
+        let mut faults = Vec::with_capacity(pages.len());
+        for page in pages {
+            let Some(slot) = self.table.desc(*page) else { continue };
+            let wanted = *slot.lock();
+            if self.table.load(*page).frame().is_some() || wanted.block == 0 {
+                continue;
+            }
+            match self.frames.frame_of(wanted.block) {
+                Some((frame, mapped)) => faults.push((Fault { page: *page, frame, wanted }, mapped)),
+                None => unmapped.push(*page),
+            }
+        }
+        // All are begun before the first is waited for.
+        let begun: Vec<_> = faults.iter().map(|(fault, mapped)| mapped.begin(fault.wanted.block)).collect();
+        for ((Fault { page, frame, wanted }, mapped), begun) in faults.into_iter().zip(begun) {
+            // What fails, or does not hold, is read once more: that says why, or finds that the page has moved.
+            if mapped.finish(&begun).is_err() {
+                unmapped.push(page);
+                continue;
+            }
+            // SAFETY: the block is there, and is not written as long as the page is said to be in it; where it moves
+            // meanwhile, what is seen of it does not count.
+            let bytes = unsafe { &*self.frames.frame(frame) };
+            let holds = crc32c(bytes) == wanted.crc;
+            let Some(slot) = self.table.desc(page) else { continue };
+            let now = slot.lock();
+            if !holds || (now.block, now.crc) != (wanted.block, wanted.crc) {
+                unmapped.push(page);
+                continue;
+            }
+            if self.table.load(page).frame().is_some() {
+                continue;
+            }
+            check_table(bytes, &now, page)?;
+            self.faults.fetch_add(1, Ordering::Relaxed);
+            self.publish(page, frame);
+        }
+        Ok(unmapped)
+    }
+
+    /// Whether a page is read where the medium is mapped.
+    #[inline]
+    pub(super) fn is_mapped(&self, hot: &AtomicU64) -> bool {
+        Hot(hot.load(Ordering::Relaxed)).frame().is_some_and(|frame| self.frames.is_mapped(frame))
+    }
+
+    /// Copies a page that is read where the medium is mapped into a frame of its own, to be changed; the frame, if one is free. The
+    /// caller holds the page's partition alone, and access to pages.
+    #[cold]
+    pub(super) fn bring_in(
+        &self,
+        page: u32,
+        hot: &AtomicU64,
+        from: *const [u8; PAGE_BYTES],
+    ) -> Option<*mut [u8; PAGE_BYTES]> {
+        let frame = self.take_frame()?;
+        let to = self.frames.frame(frame);
+        // SAFETY: the frame was free, so nobody else has a reference into it; the mapped block is not written while the page is
+        // in it.
+        unsafe { to.copy_from_nonoverlapping(from, 1) };
+        self.holds[frame as usize].store(page, Ordering::Release);
+        let moved = |word| Some(word & !0xffff_ffff | u64::from(frame + 1));
+        // Others may note uses meanwhile.
+        let _ = hot.fetch_update(Ordering::AcqRel, Ordering::Relaxed, moved);
+        Some(to)
     }
 
     /// Reads pages; those that were moved meanwhile are returned, to be tried again.
@@ -304,13 +378,9 @@ impl Pool {
                 wanted.block
             )));
         }
-        if wanted.kind == PageKind::Table {
-            // SAFETY: frames are aligned to a page, both types have its size, and every bit pattern is a number.
-            let words = unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() };
-            if let Err(error) = check_page(words, &now, page) {
-                self.give_back(std::iter::once(frame));
-                return Err(error);
-            }
+        if let Err(error) = check_table(bytes, &now, page) {
+            self.give_back(std::iter::once(frame));
+            return Err(error);
         }
         self.faults.fetch_add(1, Ordering::Relaxed);
         self.publish(page, frame);
@@ -367,4 +437,14 @@ impl Pool {
             hot.fetch_or(uses, Ordering::Relaxed);
         }
     }
+}
+
+/// Checks what a page of an edge table says of itself, before anybody looks at it.
+fn check_table(bytes: &[u8; PAGE_BYTES], desc: &Desc, page: u32) -> Result<()> {
+    if desc.kind != PageKind::Table {
+        return Ok(());
+    }
+    // SAFETY: frames are aligned to a page, both types have its size, and every bit pattern is a number.
+    let words = unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() };
+    check_page(words, desc, page)
 }

@@ -1,12 +1,15 @@
-//! The frames: one region of anonymous memory on huge pages, cut into pages of the store.
+//! The frames: one region of anonymous memory on huge pages, cut into pages of the store, and beyond it the blocks of a medium
+//! that is mapped, which are read where they are.
 //!
 //! A frame is recycled, never given back to the kernel while the store is open: an anonymous page fault costs more than
 //! the read of a page that the kernel has cached.
 
 use super::ahead::Ahead;
+use super::mapping::Mapping;
 use crate::ids::PAGE_BYTES;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Regions of so many bytes are populated ahead.
 const AHEAD_MIN_BYTES: usize = 64 << 20;
@@ -20,6 +23,7 @@ pub(crate) struct Frames {
     first: NonNull<u8>,
     count: usize,
     ahead: Option<Ahead>,
+    mapped: Option<Arc<Mapping>>,
 }
 
 // SAFETY: the region is plain memory; who may touch which frame when is the caller's promise at `frame`.
@@ -28,8 +32,12 @@ unsafe impl Send for Frames {}
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// Reserves `count` frames; memory is taken as they are first written.
-    pub(crate) fn reserve(count: usize, huge_pages: bool) -> io::Result<Frames> {
+    /// Reserves `count` frames; memory is taken as they are first written. The blocks of `mapped` are the frames behind them.
+    pub(crate) fn reserve(
+        count: usize,
+        huge_pages: bool,
+        mapped: Option<Arc<Mapping>>,
+    ) -> io::Result<Frames> {
         let map_bytes = count * PAGE_BYTES + HUGE_BYTES;
         // SAFETY: a new private mapping at a place of the kernel's choice touches nothing that exists.
         let map = unsafe {
@@ -58,7 +66,7 @@ impl Frames {
         // Small caches are filled before a thread would have begun.
         let large = count * PAGE_BYTES >= AHEAD_MIN_BYTES;
         let ahead = large.then(|| Ahead::of(first.as_ptr() as usize, count * PAGE_BYTES).ok()).flatten();
-        Ok(Frames { map, map_bytes, first, count, ahead })
+        Ok(Frames { map, map_bytes, first, count, ahead, mapped })
     }
 
     /// Notes that a frame is used for the first time, all before it having been.
@@ -69,17 +77,37 @@ impl Frames {
         }
     }
 
-    /// Number of frames.
+    /// Number of frames in memory.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The start of a frame, aligned to a page. Reading and writing through it is for the caller to order.
+    /// The start of a frame, aligned to a page. Reading and writing through it is for the caller to order; one that
+    /// [is mapped](Frames::is_mapped) is never written.
     #[inline]
     pub(crate) fn frame(&self, index: u32) -> *mut [u8; PAGE_BYTES] {
-        assert!((index as usize) < self.count);
-        // SAFETY: the index is below the count, so the frame lies in the mapping.
-        unsafe { self.first.as_ptr().add(index as usize * PAGE_BYTES).cast() }
+        match (index as usize).checked_sub(self.count) {
+            // SAFETY: the index is below the count, so the frame lies in the mapping.
+            None => unsafe { self.first.as_ptr().add(index as usize * PAGE_BYTES).cast() },
+            Some(block) => match &self.mapped {
+                Some(mapped) => mapped.block(block as u64).cast_mut(),
+                None => panic!("frame {index} of {}", self.count),
+            },
+        }
+    }
+
+    /// The frame that is a block of the medium where it is mapped.
+    pub(crate) fn frame_of(&self, block: u64) -> Option<(u32, &Mapping)> {
+        let mapped = self.mapped.as_deref().filter(|mapped| block < mapped.blocks())?;
+        // One number is left for "none" in the page table.
+        let frame = block.checked_add(self.count as u64).filter(|frame| *frame < u64::from(u32::MAX))?;
+        Some((frame as u32, mapped))
+    }
+
+    /// Whether a frame is a block of the medium, where it must not be written.
+    #[inline]
+    pub(crate) fn is_mapped(&self, index: u32) -> bool {
+        index as usize >= self.count
     }
 }
 

@@ -38,7 +38,7 @@ pub fn fill<I: Iterator<Item = (u32, u64)>>(
 
 impl Weft {
     pub fn open(dir: &Path, cache: u64) -> Result<Weft> {
-        let medium = FileStore::open(&dir.join("store"), ReadPath::Kernel)?;
+        let medium = FileStore::open(&dir.join("store"), ReadPath::Mapped)?;
         Ok(Weft { store: Box::new(Store::open(Box::new(medium), &options(cache))?) })
     }
 }

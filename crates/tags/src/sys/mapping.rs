@@ -1,0 +1,223 @@
+//! A medium's blocks where the kernel's cache has them, mapped for reading.
+//!
+//! To read a page into memory of one's own costs a copy and, the first time, a fresh page of memory, which a virtual machine's
+//! host may have to find first: 3 to 5 us. The same page in the kernel's cache is there at the cost of an entry in a page
+//! table, and the kernel makes many of them at once.
+//!
+//! The mapping is cut into windows. A window that the kernel has in its cache is mapped as a whole; one that it does not have
+//! is read block by block, until so many of its blocks were wanted that to read the rest at once costs less than to go on.
+
+use crate::ids::PAGE_BYTES;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The least of addresses that are reserved; a medium may grow into them. What lies beyond is read.
+const BYTES_MIN: usize = 64 << 30;
+/// Blocks of a window.
+const WINDOW: usize = 64;
+/// Blocks of a window that are read one by one before the rest is read: a read of a window takes about as long as that of
+/// two or three blocks.
+const READS: u8 = 4;
+/// A window that is mapped as a whole.
+const WHOLE: u8 = u8::MAX;
+/// The kernel's number for mapping readable pages with errors told (Linux 5.14).
+const MADV_POPULATE_READ: libc::c_int = 22;
+
+/// A medium's blocks, mapped for reading.
+pub struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Of each window how many blocks were read, or [`WHOLE`].
+    windows: Box<[AtomicU8]>,
+}
+
+impl std::fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mapping").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the mapping is read only, and its address is as good in one thread as in another.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Blocks that are about to be made readable.
+pub(crate) struct Wanted {
+    block: u64,
+    /// All of its window, too.
+    window: bool,
+}
+
+impl Mapping {
+    /// Maps a file or block device of so many bytes, and what it may grow by.
+    ///
+    /// # Errors
+    /// When the system has no room for it, or the file system does not map files.
+    pub(crate) fn of(file: &File, bytes: u64) -> io::Result<Mapping> {
+        let too_large = |_| io::Error::from(io::ErrorKind::OutOfMemory);
+        let bytes = usize::try_from(bytes).map_err(too_large)?.saturating_mul(2).max(BYTES_MIN);
+        let bytes = bytes.next_multiple_of(WINDOW * PAGE_BYTES);
+        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+        };
+        let windows = (0..bytes / (WINDOW * PAGE_BYTES)).map(|_| AtomicU8::new(0)).collect();
+        let mapping = Mapping { start, bytes, windows };
+        // An old kernel refuses every call; without it a medium that fails would end the process at the first look.
+        match mapping.populate(0, 0) {
+            Ok(()) => Ok(mapping),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Blocks that can be reached, as far as the medium has them.
+    pub(crate) fn blocks(&self) -> u64 {
+        (self.bytes / PAGE_BYTES) as u64
+    }
+
+    /// The address of a block below [`Mapping::blocks`]. It can be read once [`Mapping::finish`] has found it there.
+    #[inline]
+    pub(crate) fn block(&self, block: u64) -> *const [u8; PAGE_BYTES] {
+        assert!(block < self.blocks());
+        // SAFETY: the block lies in the mapping.
+        unsafe { self.start.as_ptr().add(block as usize * PAGE_BYTES).cast() }
+    }
+
+    fn window(&self, block: u64) -> &AtomicU8 {
+        &self.windows[block as usize / WINDOW]
+    }
+
+    /// Begins to make a block below [`Mapping::blocks`] readable, and what of its neighbours is worth it; to be [finished](Self::finish).
+    pub(crate) fn begin(&self, block: u64) -> Wanted {
+        let state = self.window(block);
+        let reads = state.load(Ordering::Acquire);
+        if reads == WHOLE {
+            return Wanted { block, window: true };
+        }
+        let first = block - block % WINDOW as u64;
+        let mut cached = [0u8; WINDOW];
+        let at = self.block(first).cast_mut().cast();
+        // SAFETY: the range lies in the mapping, and there is a byte for each of its pages.
+        let refused = unsafe { libc::mincore(at, WINDOW * PAGE_BYTES, cached.as_mut_ptr()) } != 0;
+        let is_cached = |page: &u8| !refused && page & 1 == 1;
+        if cached.iter().all(is_cached) {
+            return Wanted { block, window: true };
+        }
+        let window = reads >= READS;
+        let (from, count) = if window { (first, WINDOW) } else { (block, 1) };
+        if window || !is_cached(&cached[(block - first) as usize]) {
+            // Two at once count one too few at most.
+            state.store(reads.saturating_add(1).min(READS), Ordering::Relaxed);
+            let at = self.block(from).cast_mut().cast();
+            // SAFETY: advice on a range of the mapping changes no content; a refusal costs speed only.
+            unsafe { libc::madvise(at, count * PAGE_BYTES, libc::MADV_WILLNEED) };
+        }
+        Wanted { block, window }
+    }
+
+    /// Makes a block readable at its address.
+    ///
+    /// # Errors
+    /// When the medium does not have it or fails.
+    pub(crate) fn finish(&self, wanted: &Wanted) -> io::Result<()> {
+        let state = self.window(wanted.block);
+        if state.load(Ordering::Acquire) == WHOLE {
+            return Ok(());
+        }
+        let first = wanted.block - wanted.block % WINDOW as u64;
+        if wanted.window && self.populate(first, first + WINDOW as u64 - 1).is_ok() {
+            state.store(WHOLE, Ordering::Release);
+            return Ok(());
+        }
+        // At the medium's end, or where one of the others cannot be read.
+        self.populate(wanted.block, wanted.block)
+    }
+
+    fn populate(&self, first: u64, last: u64) -> io::Result<()> {
+        let bytes = (last - first + 1) as usize * PAGE_BYTES;
+        loop {
+            // SAFETY: advice on a range of the mapping changes no content.
+            if unsafe { libc::madvise(self.block(first).cast_mut().cast(), bytes, MADV_POPULATE_READ) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Notes that blocks were written past the kernel's cache, which does not have them any more.
+    pub(crate) fn forget(&self, block: u64, blocks: u64) {
+        let range = block as usize / WINDOW..(block + blocks).div_ceil(WINDOW as u64) as usize;
+        let windows = self.windows.get(range.start..range.end.min(self.windows.len())).unwrap_or(&[]);
+        windows.iter().for_each(|window| window.store(0, Ordering::Release));
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `of`, and nobody can reach a block without `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_store::{FileStore, PageStore, ReadPath};
+    use crate::sys::aligned::AlignedBuf;
+    use std::io::IoSlice;
+
+    fn look(mapping: &Mapping, block: u64) -> io::Result<u8> {
+        let wanted = mapping.begin(block);
+        mapping.finish(&wanted)?;
+        // SAFETY: the block is there, and nobody writes it meanwhile.
+        Ok(unsafe { (*mapping.block(block))[77] })
+    }
+
+    #[test]
+    fn what_is_mapped_is_what_was_written_last_and_what_is_not_there_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::create(&dir.path().join("store"), ReadPath::Mapped).unwrap();
+        let Some(mapping) = store.mapping() else { return };
+        let write = |block, value| {
+            let mut page = AlignedBuf::zeroed(PAGE_BYTES);
+            page.fill(value);
+            store.write(block, &[IoSlice::new(&page)]).unwrap();
+        };
+        assert!(look(&mapping, 3).is_err(), "beyond the end");
+        store.grow(1000).unwrap();
+        for round in 1..5 {
+            for block in 0..1000 {
+                write(block, round + block as u8);
+            }
+            // Some alone, some with their windows, and one at the end, where the window is cut off.
+            for block in [5, 700, 6, 7, 999, 8, 9, 10, 11, 12, 64, 127, 128, 5] {
+                assert_eq!(look(&mapping, block).unwrap(), round + block as u8, "block {block}");
+                write(block, 0);
+                assert_eq!(look(&mapping, block).unwrap(), 0, "block {block}");
+            }
+        }
+        assert!(look(&mapping, 1000).is_err(), "beyond the end");
+        store.grow(2000).unwrap();
+        assert_eq!(look(&mapping, 1999).unwrap(), 0, "it has grown");
+    }
+}
