@@ -3,18 +3,17 @@
 //! A store of pairs is a node, its anchor; a pair is a node with the key and the value, and an edge by key from the anchor to
 //! it. A value that is replaced is a new node, so that batches of any size are written in sequence.
 
+mod read;
 mod scan;
 
-pub use scan::KvScan;
+pub use read::KvSnapshot;
+pub use scan::{KvScan, KvSnapshotScan};
 
-use crate::edges::many::{Candidate, GROUP};
-use crate::error::{Error, Halt, Result};
+use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
-use crate::partition::{Which, begins_with_key, value_in, visit_data};
 use crate::store::Store;
 use crate::tx::Transaction;
-use crate::tx::edges::FAULT_ROUNDS;
 
 /// The edge type from a root to the anchors, by name.
 const NAMES: &str = "weft.kv.name";
@@ -163,89 +162,5 @@ impl<'s> Kv<'s> {
             });
         }
         Ok((self.store.secret.bytes(key), key))
-    }
-
-    /// The value of a key.
-    ///
-    /// # Errors
-    /// What reading the medium gives; [`Error::TooLarge`] for the key.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut value = None;
-        self.get_many(&[key], |_, found| value = found.map(<[u8]>::to_vec))?;
-        Ok(value)
-    }
-
-    /// Calls `each` with the place of each key in `keys` and its value, in order. Misses of the processor's cache overlap, so
-    /// that many keys at once cost much less than one by one.
-    ///
-    /// # Errors
-    /// As [`Kv::get`].
-    pub fn get_many<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        mut each: impl FnMut(usize, Option<&[u8]>),
-    ) -> Result<()> {
-        let table = &self.store.pool.table;
-        let mut hashes = [0; GROUP];
-        let mut spilt = Vec::new();
-        for (group_at, group) in keys.chunks(GROUP).enumerate() {
-            for (hash, key) in hashes.iter_mut().zip(group) {
-                *hash = self.hash(key.as_ref())?.0;
-            }
-            let (mut next, mut rounds) = (0, 0);
-            self.store.read(self.snode, |pages, contents| {
-                let mut candidates = [Candidate::Unknown; GROUP];
-                let asked = contents.edges.find_group(
-                    pages,
-                    self.anchor,
-                    self.etype,
-                    &hashes[next..group.len()],
-                    &mut candidates,
-                );
-                if let Err(missing) = asked
-                    && rounds < FAULT_ROUNDS
-                {
-                    rounds += 1;
-                    return Err(Halt::MissMany(missing));
-                }
-                for candidate in candidates {
-                    let Some(key) = group.get(next).map(AsRef::as_ref) else { break };
-                    let at = group_at * GROUP + next;
-                    let seen = match candidate {
-                        Candidate::Absent => Some(None),
-                        Candidate::Node(node, raw) => value_in(raw, node, key).map(Some),
-                        Candidate::Unknown => None,
-                    };
-                    if let Some(value) = seen {
-                        each(at, value);
-                        next += 1;
-                        continue;
-                    }
-                    let found = contents.edges.find(pages, self.anchor, self.etype, hashes[next], |to| {
-                        begins_with_key(pages, table, to, key)
-                    })?;
-                    match found {
-                        None => each(at, None),
-                        Some((_, node)) => {
-                            let (_, len, place) = contents.open_node(pages, table, node, Which::Committed)?;
-                            spilt.clear();
-                            visit_data(pages, place, len, |piece| spilt.extend_from_slice(piece))?;
-                            each(at, spilt.get(2 + key.len()..));
-                        }
-                    }
-                    next += 1;
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// How many keys there are.
-    ///
-    /// # Errors
-    /// What reading the medium gives.
-    pub fn count(&self) -> Result<u64> {
-        self.store.read(self.snode, |pages, contents| contents.edges.count_of(pages, self.anchor, self.etype))
     }
 }

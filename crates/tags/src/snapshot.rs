@@ -4,13 +4,14 @@
 //! other reads outside of transactions do, and take what has changed since from the
 //! versions of pages and of directories; they wait for no transaction and no write, and keep none waiting.
 
+use crate::committed::{Committed, StatePages};
 use crate::error::{Error, Halt, Result, Step};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::Desc;
 use crate::pages::table::Descriptors;
 use crate::pages::versions::{Seen, View};
-use crate::partition::{Contents, Which, begins_with_key, find_node, visit_data};
+use crate::partition::{Contents, Which, begins_with_key, find_node};
 use crate::snodes::access::{Permission, Principal, edge_of, grant_of};
 use crate::snodes::registry::Share;
 use crate::snodes::tags::SnodeTags;
@@ -64,7 +65,12 @@ impl Pages for SnapshotPages<'_> {
     }
 
     fn prefetch(&self, page: u32, offset: usize) -> bool {
-        self.now.prefetch(page, offset)
+        match self.versions.bytes(page) {
+            Seen::Now => self.now.prefetch(page, offset),
+            // Copies are few, and seldom in the processor's cache by luck.
+            Seen::Copy(_) => true,
+            Seen::Kept => false,
+        }
     }
 
     fn step_pages(&self) -> usize {
@@ -72,11 +78,18 @@ impl Pages for SnapshotPages<'_> {
     }
 }
 
+impl StatePages for SnapshotPages<'_> {
+    fn turns(&self) -> u64 {
+        // A snapshot stays as it is.
+        0
+    }
+}
+
 impl Descriptors for SnapshotPages<'_> {
     fn look_up<T>(&self, page: u32, look: impl FnOnce(&Desc) -> T) -> Option<T> {
         match self.versions.desc(page) {
             Some(desc) => Some(look(desc)),
-            None => self.now.table().look_up(page, look),
+            None => self.now.look_up(page, look),
         }
     }
 }
@@ -136,15 +149,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// As [`Store::read_node`]; [`Error::SnapshotLost`].
     pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        self.read_of(node, |pages, contents| {
-            let (found, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
-            if found != kind.0 {
-                return Err(Error::wrong_type(node, found, kind).into());
-            }
-            let mut data = Vec::with_capacity(len);
-            visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
-            Ok(data)
-        })
+        self.data_of(node, kind, Which::Committed)
     }
 
     /// Where an edge leads.
@@ -211,24 +216,62 @@ impl Snapshot<'_> {
         Ok(grants)
     }
 
-    fn read_of<T>(
+    pub(crate) fn read_of<T>(
         &self,
         node: NodeId,
+        step: impl FnMut(&SnapshotPages<'_>, &Contents) -> Step<T>,
+    ) -> Result<T> {
+        self.step(node.snode(), step).map_err(|error| match error {
+            Error::NoSuchSnode(_) => Error::NoSuchNode(node),
+            error => error,
+        })
+    }
+
+    /// Sees to it that a step that has come to `halt` can go on.
+    fn overcome(&self, halt: Halt, loads: &mut usize) -> Result<()> {
+        let (store, versions) = (self.store, &self.store.pool.versions);
+        let mut is_loaded = |page: u32| {
+            *loads += 1;
+            // No step needs so many pages: they have driven each other out.
+            let must_stay = *loads > store.pool.capacity();
+            versions.load(self.stamp, page, must_stay, &*store.medium)
+        };
+        match halt {
+            Halt::Miss(page) if is_loaded(page)? => Ok(()),
+            Halt::MissMany(pages) => {
+                let mut others = Vec::with_capacity(pages.len());
+                for page in pages {
+                    if !is_loaded(page)? {
+                        others.push(page);
+                    }
+                }
+                store.overcome(Halt::MissMany(others))
+            }
+            halt => store.overcome(halt),
+        }
+    }
+}
+
+impl Committed for Snapshot<'_> {
+    type View<'g> = SnapshotPages<'g>;
+
+    fn step<T>(
+        &self,
+        snode: SnodeId,
         mut step: impl FnMut(&SnapshotPages<'_>, &Contents) -> Step<T>,
     ) -> Result<T> {
-        let (store, versions) = (self.store, &self.store.pool.versions);
-        let share = self.shares.get(&node.snode()).ok_or(Error::NoSuchNode(node))?;
+        let (store, mut loads) = (self.store, 0);
+        let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode))?;
         loop {
             let partition = share.read();
             let now = PageReader::new(&store.pool, &partition.token);
-            let pages = SnapshotPages { now, versions: versions.view(self.stamp)? };
+            let pages = SnapshotPages { now, versions: store.pool.versions.view(self.stamp)? };
             let result = step(&pages, partition.contents_at(self.stamp));
             drop(pages);
             drop(partition);
             match result {
                 Ok(value) => return Ok(value),
-                Err(Halt::Miss(page)) if versions.load(self.stamp, page, &*store.medium)? => {}
-                Err(halt) => store.overcome(halt)?,
+                Err(halt) => self.overcome(halt, &mut loads)?,
             }
         }
     }

@@ -5,6 +5,7 @@
 //! of which no two are held at once, but for page numbers under the list of those that were given up.
 
 use crate::checkpoint::Leaves;
+use crate::committed::Committed;
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, SnodeId};
@@ -18,7 +19,7 @@ use crate::page_store::PageStore;
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
-use crate::partition::{Contents, NodePlace, Partition, Which, find_node, visit_data};
+use crate::partition::{Contents, NodePlace, Partition, Which, find_node};
 use crate::session::ids::Sessions;
 use crate::snodes::access::{Credentials, Permission, Principal, edge_of, grant_of};
 use crate::snodes::registry::{Registry, Share};
@@ -282,20 +283,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`], [`Error::WrongType`], and what reading the medium gives.
     pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        self.read_committed(node, kind, Which::Committed)
-    }
-
-    pub(crate) fn read_committed(&self, node: NodeId, kind: NodeType, which: Which) -> Result<Vec<u8>> {
-        self.read(node.snode(), |pages, contents| {
-            let (found, len, place) = contents.open_node(pages, &self.pool.table, node, which)?;
-            if found != kind.0 {
-                return Err(Error::wrong_type(node, found, kind).into());
-            }
-            let mut data = Vec::with_capacity(len);
-            visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
-            Ok(data)
-        })
-        .map_err(|error| if matches!(error, Error::NoSuchSnode(_)) { Error::NoSuchNode(node) } else { error })
+        self.data_of(node, kind, Which::Committed)
     }
 
     /// What the store holds and where it stands.

@@ -9,8 +9,8 @@ mod support;
 use shuttle::thread;
 use std::sync::Arc;
 use weft_tags::{
-    Durability, EdgeType, Error, Info, InfoForm, Kv, MemoryStore, NodeId, NodeType, Options, SnodeId,
-    SnodeTags, Store,
+    Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
+    SnodeId, SnodeTags, Store,
 };
 
 const SUM: NodeType = NodeType(3);
@@ -237,6 +237,47 @@ fn a_snapshot_has_one_state_of_all_s_nodes_whatever_is_committed_meanwhile() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         reader.join().unwrap();
         is_sound(bank);
+    });
+}
+
+#[test]
+fn a_snapshot_of_pairs_is_of_one_commit_while_others_commit() {
+    in_all_orders(|| {
+        let store = Arc::new(Store::create(Box::new(MemoryStore::new()), &options()).unwrap());
+        let put = |store: &Store, value: u8| {
+            let mut kv = Kv::open(store, SnodeId::FIRST, "pairs").unwrap();
+            kv.durability(Durability::None);
+            let value = [value; 20];
+            let put = |key| KvChange::Put(key, &value);
+            kv.change(&[put(b"a"), put(b"b"), put(b"c")]).unwrap();
+        };
+        put(&store, 0);
+        let writer = {
+            let store = store.clone();
+            thread::spawn(move || (1..4).for_each(|value| put(&store, value)))
+        };
+        let reader = {
+            let store = store.clone();
+            thread::spawn(move || {
+                let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+                for _ in 0..2 {
+                    let snapshot = store.snapshot();
+                    let then = kv.at(&snapshot).unwrap();
+                    let values: Vec<_> = then.scan().map(|pair| pair.unwrap().1).collect();
+                    assert!(
+                        values.len() == 3 && values.iter().all(|value| *value == values[0]),
+                        "{values:?}"
+                    );
+                    assert_eq!(
+                        (then.count().unwrap(), then.get(b"b").unwrap().unwrap()),
+                        (3, values[0].clone())
+                    );
+                }
+            })
+        };
+        writer.join().unwrap();
+        reader.join().unwrap();
+        assert!(store.check().unwrap().problems.is_empty());
     });
 }
 

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, SnodeId};
+use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, SnodeId, Store};
 
 /// The name of the tree that is used when none is said.
 const NAME: &str = "default";
@@ -186,7 +186,10 @@ impl TreeArgs {
     }
 
     /// Does `work` on the tree, which has to be there, and closes.
-    fn with<T>(&self, work: impl FnOnce(&mut BTree<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Store, &mut BTree<'_>) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         let store = tags::open(&self.store)?;
         let tree = BTree::find(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
         let Some(mut tree) = tree else {
@@ -201,7 +204,7 @@ impl TreeArgs {
                 remedy,
             ));
         };
-        let done = work(&mut tree)?;
+        let done = work(&store, &mut tree)?;
         store.close().map_err(|e| self.fail(e))?;
         Ok(done)
     }
@@ -291,7 +294,7 @@ fn create(args: &CreateArgs) -> Result<(), CliError> {
 }
 
 fn put(args: &PutArgs) -> Result<(), CliError> {
-    args.tree.with(|tree| {
+    args.tree.with(|_, tree| {
         let key = key_said(tree.form(), &args.key, args.hex)?;
         let value = if args.value == "-" {
             let mut value = Vec::new();
@@ -306,7 +309,7 @@ fn put(args: &PutArgs) -> Result<(), CliError> {
 }
 
 fn get(args: &KeyArgs) -> Result<(), CliError> {
-    let (form, key, value) = args.tree.with(|tree| {
+    let (form, key, value) = args.tree.with(|_, tree| {
         let key = key_said(tree.form(), &args.key, args.hex)?;
         let value = tree.get(&key).map_err(|e| args.tree.fail(e))?;
         Ok((tree.form(), key, value))
@@ -329,7 +332,7 @@ fn get(args: &KeyArgs) -> Result<(), CliError> {
 }
 
 fn delete(args: &KeyArgs) -> Result<(), CliError> {
-    let found = args.tree.with(|tree| {
+    let found = args.tree.with(|_, tree| {
         let key = key_said(tree.form(), &args.key, args.hex)?;
         tree.delete(&key).map_err(|e| args.tree.fail(e))
     })?;
@@ -341,14 +344,16 @@ fn delete(args: &KeyArgs) -> Result<(), CliError> {
 
 fn scan(args: &ScanArgs) -> Result<(), CliError> {
     let broken = |e| CliError::io("write", Path::new("standard output"), e);
-    args.tree.with(|tree| {
+    args.tree.with(|store, tree| {
         let form = tree.form();
         let bound =
             |text: &Option<String>| text.as_ref().map(|text| key_said(form, text, args.hex)).transpose();
         let from = bound(&args.from)?.map_or(Bound::Unbounded, Bound::Included);
         let to = bound(&args.to)?.map_or(Bound::Unbounded, Bound::Excluded);
         let direction = if args.reverse { Direction::Down } else { Direction::Up };
-        let pairs = tree.range((from, to), direction).map_err(|e| args.tree.fail(e))?;
+        let snapshot = store.snapshot();
+        let then = tree.at(&snapshot).map_err(|e| args.tree.fail(e))?;
+        let pairs = then.range((from, to), direction).map_err(|e| args.tree.fail(e))?;
         let mut out = Out::new();
         for pair in pairs.take(args.limit.unwrap_or(usize::MAX)) {
             let (key, value) = pair.map_err(|e| args.tree.fail(e))?;
@@ -393,7 +398,7 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
         (Box::new(BufReader::with_capacity(1 << 20, file)), bytes)
     };
     let bar = progress::bytes("load", total, args.quiet);
-    let loaded = args.tree.with(|tree| {
+    let loaded = args.tree.with(|_, tree| {
         tree.durability(Durability::None);
         let form = tree.form();
         let (mut lines, mut line, mut failed) = (0u64, Vec::new(), None);
@@ -435,7 +440,7 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
 fn look(args: &LookArgs, is_check: bool) -> Result<(), CliError> {
     let name = args.tree.path().display().to_string();
     let (form, report) =
-        args.tree.with(|tree| Ok((tree.form(), tree.check().map_err(|e| args.tree.fail(e))?)))?;
+        args.tree.with(|_, tree| Ok((tree.form(), tree.check().map_err(|e| args.tree.fail(e))?)))?;
     let form = if form == BTreeForm::Fixed { "fixed" } else { "bytes" };
     let text = if args.json {
         json_line(&json!({

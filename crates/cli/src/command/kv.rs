@@ -168,7 +168,7 @@ impl KvArgs {
     }
 
     /// Does `work` on the key-value store, which has to be there, and closes.
-    fn with<T>(&self, work: impl FnOnce(&Kv<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
+    fn with<T>(&self, work: impl FnOnce(&Store, &Kv<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
         let store = tags::open(&self.store)?;
         let kv = Kv::find(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
         let Some(kv) = kv else {
@@ -181,7 +181,7 @@ impl KvArgs {
             let what = format!("{}: no key-value store '{}'", self.path().display(), self.name);
             return Err(CliError::said(what, remedy));
         };
-        let done = work(&kv)?;
+        let done = work(&store, &kv)?;
         store.close().map_err(|e| self.fail(e))?;
         Ok(done)
     }
@@ -248,7 +248,7 @@ pub fn pair_json(key: &[u8], value: Option<&[u8]>) -> Value {
 
 fn get(args: &KeyArgs) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
-    let value = args.kv.with(|kv| kv.get(&key).map_err(|e| args.kv.fail(e)))?;
+    let value = args.kv.with(|_, kv| kv.get(&key).map_err(|e| args.kv.fail(e)))?;
     let Some(value) = value else { return Err(args.kv.no_such_key(&key)) };
     if args.json {
         return write_out(&json_line(&pair_json(&key, Some(&value)))?);
@@ -265,7 +265,7 @@ fn get(args: &KeyArgs) -> Result<(), CliError> {
 
 fn delete(args: &KeyArgs) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
-    let found = args.kv.with(|kv| kv.delete(&key).map_err(|e| args.kv.fail(e)))?;
+    let found = args.kv.with(|_, kv| kv.delete(&key).map_err(|e| args.kv.fail(e)))?;
     if args.json {
         write_out(&json_line(&json!({ "deleted": found }))?)?;
     }
@@ -274,10 +274,11 @@ fn delete(args: &KeyArgs) -> Result<(), CliError> {
 
 fn scan(args: &ScanArgs) -> Result<(), CliError> {
     let broken = |e| CliError::io("write", Path::new("standard output"), e);
-    args.kv.with(|kv| {
+    args.kv.with(|store, kv| {
         let mut out = Out::new();
-        let pairs = kv.scan().map_err(|e| args.kv.fail(e))?;
-        for pair in pairs.take(args.limit.unwrap_or(usize::MAX)) {
+        let snapshot = store.snapshot();
+        let then = kv.at(&snapshot).map_err(|e| args.kv.fail(e))?;
+        for pair in then.scan().take(args.limit.unwrap_or(usize::MAX)) {
             let (key, value) = pair.map_err(|e| args.kv.fail(e))?;
             let value = (!args.keys).then_some(value.as_slice());
             let line = if args.json {
@@ -293,7 +294,7 @@ fn scan(args: &ScanArgs) -> Result<(), CliError> {
 }
 
 fn count(args: &CountArgs) -> Result<(), CliError> {
-    let keys = args.kv.with(|kv| kv.count().map_err(|e| args.kv.fail(e)))?;
+    let keys = args.kv.with(|_, kv| kv.count().map_err(|e| args.kv.fail(e)))?;
     write_out(&if args.json { json_line(&json!({ "keys": keys }))? } else { format!("{keys}\n") })
 }
 

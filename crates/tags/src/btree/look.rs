@@ -1,11 +1,10 @@
 //! Ways down a tree: to a key, to the keys before or behind one. All of a way is seen in one state of the store.
 
 use super::node::{BTreeForm, Key, LONG, NODE, Node, Nodes, ValuePart, whole_key};
+use crate::committed::StatePages;
 use crate::error::{Error, Step};
 use crate::ids::NodeId;
 use crate::layout::node::{NODE_HEADER, read_header};
-use crate::pages::access::{PageReader, Pages};
-use crate::pages::table::PageTable;
 use crate::partition::{Which, find_node, node_header, visit_data};
 use crate::tx::write_set::Update;
 use rustc_hash::FxHashMap;
@@ -20,15 +19,14 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub type Pair = (Vec<u8>, Vec<u8>);
 
 /// The nodes of a tree as somebody sees them.
-pub(super) struct Look<'a> {
-    pub pages: &'a PageReader<'a>,
-    pub table: &'a PageTable,
+pub(super) struct Look<'a, P> {
+    pub pages: &'a P,
     /// The nodes that a transaction has changed.
     pub changed: Option<&'a FxHashMap<NodeId, Update>>,
     pub form: BTreeForm,
 }
 
-impl Nodes for Look<'_> {
+impl<P: StatePages> Nodes for Look<'_, P> {
     #[inline]
     fn node(&self, id: NodeId) -> Step<Node<'_>> {
         let raw: &[u8] = match self.changed.and_then(|changed| changed.get(&id)) {
@@ -43,7 +41,7 @@ impl Nodes for Look<'_> {
     }
 
     fn long(&self, id: NodeId) -> Step<Vec<u8>> {
-        let place = find_node(self.table, id, Which::Reserved)
+        let place = find_node(self.pages, id, Which::Reserved)
             .map_err(|_| Error::damaged(format!("a B+tree leads to node {id}, which is not there")))?;
         let (kind, len) = node_header(self.pages, id, place)?;
         if kind != LONG.0 {
@@ -67,7 +65,7 @@ fn endless(root: NodeId) -> Error {
     Error::damaged(format!("the B+tree at node {root} has no end"))
 }
 
-impl Look<'_> {
+impl<P: StatePages> Look<'_, P> {
     /// The leaf that a key belongs to.
     #[inline]
     pub(super) fn leaf(&self, root: NodeId, key: Key<'_>) -> Step<Node<'_>> {

@@ -14,16 +14,20 @@ mod load;
 mod look;
 mod node;
 mod range;
+mod snapshot;
 
 pub use check::BTreeReport;
 pub use look::Pair;
 pub use node::BTreeForm;
 pub use range::{Direction, Range};
+pub use snapshot::{BTreeSnapshot, SnapshotRange};
 
-use crate::error::{Error, Result, Step};
+use crate::committed::{Committed, StatePages};
+use crate::error::{Error, Halt, Result, Step};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
-use crate::pages::access::{PageReader, Pages};
+use crate::pages::access::PageReader;
+use crate::partition::Which;
 use crate::snodes::access::Permission;
 use crate::store::Store;
 use crate::tx::Transaction;
@@ -168,8 +172,12 @@ impl<'s> BTree<'s> {
     /// # Errors
     /// [`Error::TooLarge`], or [`Error::WrongSize`] in a tree of fixed pairs; what reading the medium gives.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_on(self.store, key)
+    }
+
+    fn get_on(&self, state: &impl Committed, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let wanted = self.key(key)?;
-        self.look(|look| look.value(self.root, wanted))
+        self.look_on(state, |look| look.value(self.root, wanted))
     }
 
     /// The value of a key, as a transaction sees it.
@@ -187,37 +195,43 @@ impl<'s> BTree<'s> {
     ///
     /// # Errors
     /// [`Error::OtherForm`]; what reading the medium gives.
-    pub fn get_fixed(&self, keys: &[u32], mut each: impl FnMut(usize, Option<u64>)) -> Result<()> {
+    pub fn get_fixed(&self, keys: &[u32], each: impl FnMut(usize, Option<u64>)) -> Result<()> {
+        self.get_fixed_on(self.store, keys, each)
+    }
+
+    fn get_fixed_on(
+        &self,
+        state: &impl Committed,
+        keys: &[u32],
+        mut each: impl FnMut(usize, Option<u64>),
+    ) -> Result<()> {
         self.must_be_fixed()?;
         let mut leaves = [NodeId(0); LOOK_AHEAD];
         for (group_at, group) in keys.chunks(LOOK_AHEAD).enumerate() {
             let (mut next, mut asked, mut found_at) = (0, false, None);
-            while next < group.len() {
-                let missing = self.look(|look| {
-                    // After pages were read the leaves are still those, unless somebody has changed something.
-                    if found_at != Some(look.pages.turns()) {
-                        self.leaves_of(look, &group[next..], &mut leaves[next..])?;
-                        found_at = Some(look.pages.turns());
-                    }
-                    let leaves = &leaves[next..group.len()];
-                    let is_missing = |leaf: &&NodeId| !prefetch_node(look.pages, **leaf);
-                    let missing: Vec<u32> =
-                        leaves.iter().filter(is_missing).filter_map(|leaf| leaf.page()).collect();
-                    if !missing.is_empty() && !asked {
-                        return Ok(missing);
-                    }
-                    for (leaf, key) in leaves.iter().zip(&group[next..]) {
-                        let leaf = look.node(*leaf)?;
-                        let found = leaf.search_fixed(*key).ok().map(|at| leaf.fixed_value(at));
-                        each(group_at * LOOK_AHEAD + next, found);
-                        next += 1;
-                    }
-                    Ok(Vec::new())
-                })?;
-                // All at once, and only once: with a small cache they may drive each other out.
-                asked = true;
-                self.store.pool.fault(&missing, &*self.store.medium)?;
-            }
+            self.look_on(state, |look| {
+                // After pages were read the leaves are still those, unless somebody has changed something.
+                if found_at != Some(look.pages.turns()) {
+                    self.leaves_of(look, &group[next..], &mut leaves[next..])?;
+                    found_at = Some(look.pages.turns());
+                }
+                let leaves = &leaves[next..group.len()];
+                let is_missing = |leaf: &&NodeId| !prefetch_node(look.pages, **leaf);
+                let missing: Vec<u32> =
+                    leaves.iter().filter(is_missing).filter_map(|leaf| leaf.page()).collect();
+                if !missing.is_empty() && !asked {
+                    // All at once, and only once: with a small cache they may drive each other out.
+                    asked = true;
+                    return Err(Halt::MissMany(missing));
+                }
+                for (leaf, key) in leaves.iter().zip(&group[next..]) {
+                    let leaf = look.node(*leaf)?;
+                    let found = leaf.search_fixed(*key).ok().map(|at| leaf.fixed_value(at));
+                    each(group_at * LOOK_AHEAD + next, found);
+                    next += 1;
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -227,7 +241,11 @@ impl<'s> BTree<'s> {
     /// # Errors
     /// What reading the medium gives.
     pub fn count(&self) -> Result<u64> {
-        Ok(self.count_of(&self.store.read_node(self.anchor, ANCHOR)?))
+        self.count_on(self.store)
+    }
+
+    fn count_on(&self, state: &impl Committed) -> Result<u64> {
+        Ok(self.count_of(&state.data_of(self.anchor, ANCHOR, Which::Committed)?))
     }
 
     fn count_of(&self, anchor: &[u8]) -> u64 {
@@ -269,7 +287,7 @@ impl<'s> BTree<'s> {
     }
 
     /// The leaf that a fixed key belongs to, without a look at the leaf.
-    fn leaf_of(&self, look: &Look<'_>, key: u32) -> Step<NodeId> {
+    fn leaf_of(&self, look: &Look<'_, impl StatePages>, key: u32) -> Step<NodeId> {
         let mut id = self.root;
         loop {
             let node = look.node(id)?;
@@ -286,7 +304,7 @@ impl<'s> BTree<'s> {
 
     /// The leaves that fixed keys belong to, without a look at the leaves. All go down together, level by level, so that the
     /// misses of the processor's cache overlap.
-    fn leaves_of(&self, look: &Look<'_>, keys: &[u32], leaves: &mut [NodeId]) -> Step<()> {
+    fn leaves_of(&self, look: &Look<'_, impl StatePages>, keys: &[u32], leaves: &mut [NodeId]) -> Step<()> {
         leaves.fill(self.root);
         let root = look.node(self.root)?;
         let mut level = root.level();
@@ -307,23 +325,34 @@ impl<'s> BTree<'s> {
     }
 
     /// Runs `step` on the last committed state.
-    fn look<T>(&self, mut step: impl FnMut(&Look<'_>) -> Step<T>) -> Result<T> {
-        let (table, form) = (&self.store.pool.table, self.form);
-        self.store.read(self.snode, |pages, _| step(&Look { pages, table, changed: None, form }))
+    fn look<T>(&self, step: impl FnMut(&Look<'_, PageReader<'_>>) -> Step<T>) -> Result<T> {
+        self.look_on(self.store, step)
+    }
+
+    /// Runs `step` on a committed state.
+    fn look_on<S: Committed, T>(
+        &self,
+        state: &S,
+        mut step: impl FnMut(&Look<'_, S::View<'_>>) -> Step<T>,
+    ) -> Result<T> {
+        let form = self.form;
+        state.step(self.snode, |pages, _| step(&Look { pages, changed: None, form }))
     }
 
     /// Runs `step` on what a transaction sees. It holds the s-node.
-    fn look_in<T>(&self, tx: &Transaction<'_>, mut step: impl FnMut(&Look<'_>) -> Step<T>) -> Result<T> {
-        let (table, form) = (&self.store.pool.table, self.form);
-        self.store.read(self.snode, |pages, _| {
-            step(&Look { pages, table, changed: Some(tx.changed_nodes()), form })
-        })
+    fn look_in<T>(
+        &self,
+        tx: &Transaction<'_>,
+        mut step: impl FnMut(&Look<'_, PageReader<'_>>) -> Step<T>,
+    ) -> Result<T> {
+        let form = self.form;
+        self.store.read(self.snode, |pages, _| step(&Look { pages, changed: Some(tx.changed_nodes()), form }))
     }
 }
 
 /// Asks for the lines of a node where a search begins; whether the node is in memory.
 #[inline]
-fn prefetch_node(pages: &PageReader<'_>, node: NodeId) -> bool {
+fn prefetch_node(pages: &impl StatePages, node: NodeId) -> bool {
     let page = node.page().unwrap_or(0);
     pages.prefetch(page, 0) && SEARCHED.iter().all(|offset| pages.prefetch(page, *offset))
 }

@@ -5,6 +5,7 @@
 
 use super::BTree;
 use super::look::Pair;
+use crate::committed::Committed;
 use crate::error::Result;
 use crate::snodes::access::Permission;
 use crate::tx::Transaction;
@@ -23,14 +24,19 @@ pub enum Direction {
 /// Pairs in their order: see [`BTree::range`].
 pub struct Range<'t, 's> {
     tree: &'t BTree<'s>,
+    cursor: Cursor,
+    /// The last commit when pairs were read.
+    commit: u64,
+}
+
+/// How far a range has come.
+pub(super) struct Cursor {
     direction: Direction,
     /// Where the next pair is looked for.
     from: Bound<Vec<u8>>,
     /// Where the range ends.
     to: Bound<Vec<u8>>,
     ready: VecDeque<Pair>,
-    /// The last commit when `ready` was read.
-    commit: u64,
     ended: bool,
 }
 
@@ -45,6 +51,14 @@ impl<'s> BTree<'s> {
         range: impl RangeBounds<K>,
         direction: Direction,
     ) -> Result<Range<'_, 's>> {
+        Ok(Range { tree: self, cursor: self.cursor(range, direction)?, commit: 0 })
+    }
+
+    pub(super) fn cursor<K: AsRef<[u8]>>(
+        &self,
+        range: impl RangeBounds<K>,
+        direction: Direction,
+    ) -> Result<Cursor> {
         let bound = |bound: Bound<&K>| -> Result<Bound<Vec<u8>>> {
             if let Bound::Included(key) | Bound::Excluded(key) = bound {
                 self.key(key.as_ref())?;
@@ -53,7 +67,7 @@ impl<'s> BTree<'s> {
         };
         let (low, high) = (bound(range.start_bound())?, bound(range.end_bound())?);
         let (from, to) = if direction == Direction::Up { (low, high) } else { (high, low) };
-        Ok(Range { tree: self, direction, from, to, ready: VecDeque::new(), commit: 0, ended: false })
+        Ok(Cursor { direction, from, to, ready: VecDeque::new(), ended: false })
     }
 }
 
@@ -63,29 +77,48 @@ impl Range<'_, '_> {
     /// # Errors
     /// As [`BTree::get_in`].
     pub fn next_in(&mut self, tx: &mut Transaction<'_>) -> Result<Option<Pair>> {
-        self.ready.clear();
-        if self.ended {
+        let (tree, cursor) = (self.tree, &mut self.cursor);
+        cursor.ready.clear();
+        if cursor.ended {
             return Ok(None);
         }
-        let tree = self.tree;
         tx.enter(tree.snode, Permission::Read)?;
-        let found = tree.look_in(tx, |look| match self.direction {
-            Direction::Up => look.after(tree.root, &self.from, 1),
-            Direction::Down => look.before(tree.root, &self.from, 1),
+        let found = tree.look_in(tx, |look| match cursor.direction {
+            Direction::Up => look.after(tree.root, &cursor.from, 1),
+            Direction::Down => look.before(tree.root, &cursor.from, 1),
         })?;
-        Ok(self.accept(found.into_iter().next()))
+        Ok(cursor.accept(found.into_iter().next()))
     }
+}
 
-    fn fill(&mut self) -> Result<()> {
-        let tree = self.tree;
-        // Read before the pairs are: a commit that comes between makes them be read again.
-        self.commit = tree.store.last_commit();
-        let found = tree.look(|look| match self.direction {
+impl Cursor {
+    fn fill(&mut self, tree: &BTree<'_>, state: &impl Committed) -> Result<()> {
+        let found = tree.look_on(state, |look| match self.direction {
             Direction::Up => look.after(tree.root, &self.from, usize::MAX),
             Direction::Down => look.before(tree.root, &self.from, usize::MAX),
         })?;
         self.ready = found.into();
         Ok(())
+    }
+
+    /// The next pair of a state. `is_stale`: it is another than the last time.
+    pub(super) fn next_pair(
+        &mut self,
+        tree: &BTree<'_>,
+        state: &impl Committed,
+        is_stale: bool,
+    ) -> Option<Result<Pair>> {
+        if self.ended {
+            return None;
+        }
+        if (self.ready.is_empty() || is_stale)
+            && let Err(error) = self.fill(tree, state)
+        {
+            self.ended = true;
+            return Some(Err(error));
+        }
+        let next = self.ready.pop_front();
+        self.accept(next).map(Ok)
     }
 
     /// Ends the range where it ends, and notes where it has come to.
@@ -114,16 +147,9 @@ impl Iterator for Range<'_, '_> {
     type Item = Result<Pair>;
 
     fn next(&mut self) -> Option<Result<Pair>> {
-        if self.ended {
-            return None;
-        }
-        if (self.ready.is_empty() || self.commit != self.tree.store.last_commit())
-            && let Err(error) = self.fill()
-        {
-            self.ended = true;
-            return Some(Err(error));
-        }
-        let next = self.ready.pop_front();
-        self.accept(next).map(Ok)
+        // Looked at before pairs are read: a commit that comes between makes them be read again.
+        let commit = self.tree.store.last_commit();
+        let is_stale = std::mem::replace(&mut self.commit, commit) != commit;
+        self.cursor.next_pair(self.tree, self.tree.store, is_stale)
     }
 }

@@ -1,15 +1,19 @@
 //! All pairs of a key-value store, one after the other.
 //!
 //! The pairs come in the order of their keys' hashes, which is that of the edge table: a page of it at a time is in
-//! memory, so a scan of any length takes a few kilobytes. The scan is a transaction that reads: while it lasts nobody
-//! else commits in its s-node, so all pairs are those of one commit. Gets go on.
+//! memory, so a scan of any length takes a few kilobytes. All pairs are those of one commit. The scan of a store is a
+//! transaction that reads: while it lasts nobody else commits in its s-node, and gets go on. That of a snapshot keeps nobody
+//! waiting, and may be lost with the snapshot.
 
 use super::{ANCHOR, Kv, PAIR};
+use crate::committed::Committed;
 use crate::edges::table::Table;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, SnodeId};
 use crate::options::Durability;
 use crate::pages::access::Pages;
+use crate::partition::Which;
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::tx::Transaction;
 use std::vec;
@@ -20,11 +24,22 @@ const GROUP: usize = 64;
 /// A scan over all pairs: see [`Kv::scan`].
 pub struct KvScan<'s> {
     store: &'s Store,
+    /// Holds the s-node.
+    _tx: Transaction<'s>,
+    scan: Scan,
+}
+
+/// A scan over all pairs of a snapshot: see [`KvSnapshot::scan`](super::KvSnapshot::scan).
+pub struct KvSnapshotScan<'k> {
+    snapshot: &'k Snapshot<'k>,
+    scan: Scan,
+}
+
+/// How far a scan has come, of a state that stays as it is.
+pub(super) struct Scan {
     snode: SnodeId,
     anchor: NodeId,
     etype: EdgeType,
-    /// Holds the s-node.
-    _tx: Transaction<'s>,
     /// The position from which on pairs are still to come.
     next: Option<u64>,
     nodes: vec::IntoIter<NodeId>,
@@ -67,7 +82,7 @@ impl<'s> Kv<'s> {
     }
 
     /// All pairs of the last committed state, in the order of their hashes. Changes of this s-node wait until the scan
-    /// is dropped, so do not change the store in the thread that scans; gets do not wait.
+    /// is dropped, so do not change the store in the thread that scans; gets do not wait. Of a snapshot ([`Kv::at`]) nobody waits.
     ///
     /// ```
     /// # use weft_tags::{Kv, MemoryStore, Options, SnodeId, Store};
@@ -86,25 +101,32 @@ impl<'s> Kv<'s> {
     pub fn scan(&self) -> Result<KvScan<'s>> {
         let mut tx = self.store.begin();
         tx.hold(self.snode)?;
-        Ok(KvScan {
-            store: self.store,
-            snode: self.snode,
-            anchor: self.anchor,
-            etype: self.etype,
-            _tx: tx,
-            next: Some(0),
-            nodes: Vec::new().into_iter(),
-            ready: 0,
-        })
+        Ok(KvScan { store: self.store, _tx: tx, scan: Scan::of(self) })
     }
 }
 
-impl KvScan<'_> {
+impl Scan {
+    /// A scan that has not begun.
+    pub(super) fn of(kv: &Kv<'_>) -> Scan {
+        let (snode, anchor, etype) = (kv.snode, kv.anchor, kv.etype);
+        Scan { snode, anchor, etype, next: Some(0), nodes: Vec::new().into_iter(), ready: 0 }
+    }
+
+    /// How many pairs are still to come.
+    pub(super) fn count(mut self, state: &impl Committed) -> Result<u64> {
+        let mut pairs = 0;
+        while self.next.is_some() {
+            self.fill(state)?;
+            pairs += self.nodes.len() as u64;
+        }
+        Ok(pairs)
+    }
+
     /// The nodes of the next page of the edge table, in the order of their hashes.
-    fn fill(&mut self) -> Result<()> {
+    fn fill(&mut self, state: &impl Committed) -> Result<()> {
         let Some(from) = self.next else { return Ok(()) };
         let (anchor, etype) = (self.anchor, self.etype);
-        let (mut cells, next) = self.store.read(self.snode, |pages, contents| {
+        let (mut cells, next) = state.step(self.snode, |pages, contents| {
             let bundle = contents.edges.bundle(pages, anchor, etype)?;
             let Some(table) = bundle.and_then(|id| contents.edges.bundles.get(&id)) else {
                 let edges = contents.edges.all_of(pages, anchor)?.into_iter();
@@ -124,11 +146,11 @@ impl KvScan<'_> {
         Ok(())
     }
 
-    fn pair(&mut self, node: NodeId) -> Result<(Vec<u8>, Vec<u8>)> {
+    fn pair(&mut self, state: &impl Committed, node: NodeId) -> Result<(Vec<u8>, Vec<u8>)> {
         if self.ready == 0 {
             // The lines of a group's nodes are asked for together, so that misses overlap.
             let group = &self.nodes.as_slice()[..self.nodes.len().min(GROUP)];
-            self.store.read(self.snode, |pages, _| {
+            state.step(self.snode, |pages, _| {
                 for node in group {
                     pages.prefetch(node.page().unwrap_or(0), node.offset());
                 }
@@ -137,7 +159,7 @@ impl KvScan<'_> {
             self.ready = group.len() + 1;
         }
         self.ready -= 1;
-        let mut key = self.store.read_node(node, PAIR)?;
+        let mut key = state.data_of(node, PAIR, Which::Committed)?;
         let len = key.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
         if key.len() < 2 + len {
             return Err(crate::Error::damaged(format!("node {node}: a pair without its key")));
@@ -146,23 +168,41 @@ impl KvScan<'_> {
         key.drain(..2);
         Ok((key, value))
     }
+
+    fn next_pair(&mut self, state: &impl Committed) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
+        loop {
+            if let Some(node) = self.nodes.next() {
+                return Some(self.pair(state, node));
+            }
+            self.next?;
+            if let Err(error) = self.fill(state) {
+                // What cannot be read now is not tried for ever.
+                self.next = None;
+                return Some(Err(error));
+            }
+        }
+    }
 }
 
 impl Iterator for KvScan<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(node) = self.nodes.next() {
-                return Some(self.pair(node));
-            }
-            self.next?;
-            if let Err(error) = self.fill() {
-                // What cannot be read now is not tried for ever.
-                self.next = None;
-                return Some(Err(error));
-            }
-        }
+        self.scan.next_pair(self.store)
+    }
+}
+
+impl<'k> KvSnapshotScan<'k> {
+    pub(super) fn new(scan: Scan, snapshot: &'k Snapshot<'k>) -> KvSnapshotScan<'k> {
+        KvSnapshotScan { snapshot, scan }
+    }
+}
+
+impl Iterator for KvSnapshotScan<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.scan.next_pair(self.snapshot)
     }
 }
 

@@ -7,7 +7,8 @@
 
 use super::desc::Desc;
 use super::pool::Pool;
-use super::table::{Hot, PageTable};
+use super::table::{Descriptors, Hot};
+use crate::committed::StatePages;
 use crate::error::{Error, Halt, Step};
 use crate::ids::{PAGE_BYTES, SnodeId};
 use crate::sync::RwLockReadGuard;
@@ -92,20 +93,10 @@ pub(crate) struct PageWriter<'g> {
 }
 
 impl<'g> PageReader<'g> {
-    /// What is known of pages.
-    pub(crate) fn table(&self) -> &'g PageTable {
-        &self.pool.table
-    }
-
     /// Access by a shared hold. One at a time in a thread: the residency lock is not taken twice.
     pub(crate) fn new(pool: &'g Pool, token: &'g Token) -> PageReader<'g> {
         let Token { snode, turns } = *token;
         PageReader { pool, snode, turns, _residency: pool.residency.read(), _token: PhantomData }
-    }
-
-    /// A number that is another as soon as anything of the s-node's pages has changed.
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns
     }
 }
 
@@ -181,6 +172,20 @@ fn prefetch(pool: &Pool, page: u32, offset: usize) -> bool {
     debug_assert!(offset < PAGE_BYTES);
     crate::sys::prefetch(pool.frames.frame(frame).cast::<i8>().wrapping_add(offset));
     true
+}
+
+impl Descriptors for PageReader<'_> {
+    #[inline]
+    fn look_up<T>(&self, page: u32, look: impl FnOnce(&Desc) -> T) -> Option<T> {
+        self.pool.table.look_up(page, look)
+    }
+}
+
+impl StatePages for PageReader<'_> {
+    #[inline]
+    fn turns(&self) -> u64 {
+        self.turns
+    }
 }
 
 impl Pages for PageReader<'_> {

@@ -13,7 +13,8 @@
 //!
 //! The lock is taken before those of descriptors: a reader of a snapshot looks at descriptors while it holds the versions.
 //!
-//! The copies have a bound; when it is reached, the oldest snapshot is lost, and says so.
+//! The copies have a bound; when it is reached, those go that can be read again, and then the oldest snapshot is lost, and
+//! says so.
 
 use super::desc::Desc;
 use crate::error::{Error, Result};
@@ -61,6 +62,11 @@ struct Version {
 }
 
 impl Version {
+    /// Whether there is a copy of what is on the medium as well.
+    fn is_loaded(&self) -> bool {
+        self.bytes.is_some() && self.kept.is_some()
+    }
+
     fn has_bytes(&self) -> bool {
         self.bytes.is_some() || self.kept.is_some() || self.absent
     }
@@ -89,6 +95,17 @@ impl State {
         }
         let at = versions.len() - 1;
         &mut versions[at]
+    }
+
+    /// Gives up copies of what is on the medium as well, but for those of page `but`.
+    fn forget_loaded(&mut self, but: Option<u32>) {
+        let State { pages, bytes, .. } = self;
+        for (_, versions) in pages.iter_mut().filter(|(page, _)| Some(**page) != but) {
+            for version in versions.iter_mut().filter(|version| version.is_loaded()) {
+                version.bytes = None;
+                *bytes -= PAGE_BYTES;
+            }
+        }
     }
 
     /// Gives up versions that no open snapshot needs.
@@ -239,8 +256,15 @@ impl Versions {
         }
     }
 
-    /// Loses the oldest snapshots until the bound is kept.
+    /// Loses copies that can be read again, and then the oldest snapshots, until the bound is kept.
     fn keep_bound(&self, state: &mut State) {
+        if state.bytes > self.bytes_max {
+            state.forget_loaded(None);
+            self.lose_oldest(state);
+        }
+    }
+
+    fn lose_oldest(&self, state: &mut State) {
         while state.bytes > self.bytes_max {
             let Some(oldest) = state.open.first().copied() else { break };
             tracing::warn!(bytes = state.bytes, "a snapshot is lost: it needs more memory than it may have");
@@ -260,11 +284,12 @@ impl Versions {
         Ok(View { state, stamp })
     }
 
-    /// Reads a page that is kept on the medium for a snapshot; `false` when it is not.
+    /// Reads a page that is kept on the medium for a snapshot; `false` when it is not. Others that were read so may have to go
+    /// for it, unless all of them `must_stay`.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
-    pub(crate) fn load(&self, stamp: u64, page: u32, store: &dyn PageStore) -> Result<bool> {
+    pub(crate) fn load(&self, stamp: u64, page: u32, must_stay: bool, store: &dyn PageStore) -> Result<bool> {
         let find = |state: &State| {
             let versions = state.pages.get(&page)?;
             let at = versions.iter().position(|version| version.stamp >= stamp)?;
@@ -287,7 +312,10 @@ impl Versions {
             if let Some(version) = state.pages.get_mut(&page).and_then(|versions| versions.get_mut(at)) {
                 version.bytes = Some(copy);
                 state.bytes += PAGE_BYTES;
-                self.keep_bound(&mut state);
+                if state.bytes > self.bytes_max && !must_stay {
+                    state.forget_loaded(Some(page));
+                }
+                self.lose_oldest(&mut state);
             }
         }
         Ok(true)

@@ -6,6 +6,7 @@
 
 use super::write_set::{EdgeKey, NONE};
 use super::{Transaction, Use};
+use crate::committed::Committed;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, NodeType};
 use crate::layout::node::{MOVED, NODE_BYTES_MAX, NODE_HEADER, read_header, write_header};
@@ -108,7 +109,7 @@ impl Transaction<'_> {
             }
             return Ok(bytes[NODE_HEADER..].to_vec());
         }
-        let Some(body) = body else { return self.store.read_committed(node, kind, self.which(node)) };
+        let Some(body) = body else { return self.store.data_of(node, kind, self.which(node)) };
         let (store, which) = (self.store, self.which(body));
         store.read(node.snode(), |pages, _| {
             let place = find_body(&store.pool.table, body, which)?;

@@ -1,0 +1,173 @@
+//! Reads of pairs: in the last committed state, and in that of a snapshot.
+
+use super::Kv;
+use super::scan::{KvSnapshotScan, Scan};
+use crate::committed::Committed;
+use crate::edges::many::{Candidate, GROUP};
+use crate::error::{Halt, Result};
+use crate::pages::access::Pages;
+use crate::partition::{Which, begins_with_key, find_node, value_in, visit_data};
+use crate::snapshot::Snapshot;
+use crate::tx::edges::FAULT_ROUNDS;
+
+/// A key-value store as it was when a snapshot began: see [`Kv::at`].
+pub struct KvSnapshot<'k, 's> {
+    kv: &'k Kv<'s>,
+    snapshot: &'k Snapshot<'s>,
+}
+
+impl<'s> Kv<'s> {
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// What reading the medium gives; [`Error::TooLarge`](crate::Error::TooLarge) for the key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_on(self.store, key)
+    }
+
+    /// Calls `each` with the place of each key in `keys` and its value, in order. Misses of the processor's cache overlap, so
+    /// that many keys at once cost much less than one by one.
+    ///
+    /// # Errors
+    /// As [`Kv::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.get_many_on(self.store, keys, each)
+    }
+
+    /// How many keys there are.
+    ///
+    /// # Errors
+    /// What reading the medium gives. [`Error::SnapshotLost`](crate::Error::SnapshotLost) where half of the cache has not room for
+    /// the table of the pairs, and so much is changed meanwhile.
+    pub fn count(&self) -> Result<u64> {
+        let counted = self.store.read(self.snode, |pages, contents| {
+            let bundle = contents.edges.bundle(pages, self.anchor, self.etype)?;
+            let table = bundle.and_then(|id| contents.edges.bundles.get(&id));
+            if table.is_some_and(|table| table.pages().len() > pages.step_pages()) {
+                return Ok(None);
+            }
+            contents.edges.count_of(pages, self.anchor, self.etype).map(Some)
+        })?;
+        // Page by page then, of one state.
+        counted.map_or_else(|| Scan::of(self).count(&self.store.snapshot()), Ok)
+    }
+
+    /// This key-value store as it was when a snapshot of its store began, to be read while others commit.
+    ///
+    /// ```
+    /// # use weft_tags::{Kv, MemoryStore, Options, SnodeId, Store};
+    /// # let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
+    /// let kv = Kv::open(&store, SnodeId::FIRST, "fruit")?;
+    /// kv.put(b"apple", b"red")?;
+    /// let snapshot = store.snapshot();
+    /// kv.put(b"apple", b"green")?;
+    /// assert_eq!(kv.at(&snapshot)?.get(b"apple")?.as_deref(), Some(&b"red"[..]));
+    /// # Ok::<(), weft_tags::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`](crate::Error::NoSuchNode) when it was made later;
+    /// [`Error::SnapshotLost`](crate::Error::SnapshotLost).
+    pub fn at<'k>(&'k self, snapshot: &'k Snapshot<'s>) -> Result<KvSnapshot<'k, 's>> {
+        snapshot.read_of(self.anchor, |pages, _| Ok(find_node(pages, self.anchor, Which::Committed)?))?;
+        Ok(KvSnapshot { kv: self, snapshot })
+    }
+
+    fn get_on(&self, state: &impl Committed, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = None;
+        self.get_many_on(state, &[key], |_, found| value = found.map(<[u8]>::to_vec))?;
+        Ok(value)
+    }
+
+    fn get_many_on<K: AsRef<[u8]>>(
+        &self,
+        state: &impl Committed,
+        keys: &[K],
+        mut each: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut hashes = [0; GROUP];
+        let mut spilt = Vec::new();
+        for (group_at, group) in keys.chunks(GROUP).enumerate() {
+            for (hash, key) in hashes.iter_mut().zip(group) {
+                *hash = self.hash(key.as_ref())?.0;
+            }
+            let (mut next, mut rounds) = (0, 0);
+            state.step(self.snode, |pages, contents| {
+                let mut candidates = [Candidate::Unknown; GROUP];
+                let asked = contents.edges.find_group(
+                    pages,
+                    self.anchor,
+                    self.etype,
+                    &hashes[next..group.len()],
+                    &mut candidates,
+                );
+                if let Err(missing) = asked
+                    && rounds < FAULT_ROUNDS
+                {
+                    rounds += 1;
+                    return Err(Halt::MissMany(missing));
+                }
+                for candidate in candidates {
+                    let Some(key) = group.get(next).map(AsRef::as_ref) else { break };
+                    let at = group_at * GROUP + next;
+                    let seen = match candidate {
+                        Candidate::Absent => Some(None),
+                        Candidate::Node(node, raw) => value_in(raw, node, key).map(Some),
+                        Candidate::Unknown => None,
+                    };
+                    if let Some(value) = seen {
+                        each(at, value);
+                        next += 1;
+                        continue;
+                    }
+                    let found = contents.edges.find(pages, self.anchor, self.etype, hashes[next], |to| {
+                        begins_with_key(pages, pages, to, key)
+                    })?;
+                    match found {
+                        None => each(at, None),
+                        Some((_, node)) => {
+                            let (_, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+                            spilt.clear();
+                            visit_data(pages, place, len, |piece| spilt.extend_from_slice(piece))?;
+                            each(at, spilt.get(2 + key.len()..));
+                        }
+                    }
+                    next += 1;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl KvSnapshot<'_, '_> {
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// As [`Kv::get`]; [`Error::SnapshotLost`](crate::Error::SnapshotLost).
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.kv.get_on(self.snapshot, key)
+    }
+
+    /// Calls `each` with the place of each key in `keys` and its value, in order.
+    ///
+    /// # Errors
+    /// As [`KvSnapshot::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.kv.get_many_on(self.snapshot, keys, each)
+    }
+
+    /// How many keys there are.
+    ///
+    /// # Errors
+    /// What reading the medium gives; [`Error::SnapshotLost`](crate::Error::SnapshotLost).
+    pub fn count(&self) -> Result<u64> {
+        Scan::of(self.kv).count(self.snapshot)
+    }
+
+    /// All pairs, in the order of their hashes. Nobody waits for it.
+    pub fn scan(&self) -> KvSnapshotScan<'_> {
+        KvSnapshotScan::new(Scan::of(self.kv), self.snapshot)
+    }
+}
