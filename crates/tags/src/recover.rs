@@ -9,7 +9,7 @@ use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, NodeId, NodeType, PAGE_BYTES, SnodeId};
-use crate::journal::log::{Journal, find_records};
+use crate::journal::log::{Journal, find_records, may_begin_record};
 use crate::layout::catalog::{Catalog, SnodeEntry};
 use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, write_header};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
@@ -18,6 +18,7 @@ use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
+use crate::pages::table::{Descriptors, PageTable};
 use crate::partition::Which;
 use crate::slab::has_room;
 use crate::snodes::tags::SnodeTags;
@@ -26,7 +27,6 @@ use crate::store::{Parts, Store};
 use crate::sync::Mutex;
 use crate::sys::aligned::AlignedBuf;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
 
@@ -162,15 +162,12 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     let catalog = Catalog::decode(&read_blob(&*medium, sb.catalog, "catalog")?)?;
     let list = read_blob(&*medium, sb.leaves, "list of leaves")?;
     let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
-    let (leaves, pages) = read_leaves(&*medium, &mut space, &list)?;
-    for (page, desc) in &pages {
-        pool.table.set(*page, *desc);
-    }
+    let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
     let mut store = Store::assemble(Parts { medium, pool, space, superblock: sb, catalog, leaves });
     restore_numbers(&store, &pages);
     restore_tables(&store, &pages)?;
     store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
-    let area = read_blocks(&*store.medium, sb.journal_block, sb.journal_blocks, "journal")?;
+    let area = read_journal(&*store.medium, &sb)?;
     let records = find_records(&area, sb.epoch, sb.lsn)?;
     let durable = records.iter().map(|record| record.durable).max().unwrap_or(sb.lsn);
     let mut replayed = 0;
@@ -210,9 +207,25 @@ fn has_record_beyond(area: &[u8], epoch: u64, found: &[crate::journal::log::Foun
     (end..area.len()).step_by(PAGE_BYTES).any(|at| crate::journal::log::record_at(area, at, epoch).is_some())
 }
 
-type DescribedPages = BTreeMap<u32, Desc>;
+/// The journal's area; nothing of it where no record of the last checkpoint's epoch can be, as after an orderly close.
+fn read_journal(medium: &dyn PageStore, sb: &Superblock) -> Result<AlignedBuf> {
+    for at in (0..sb.journal_blocks).step_by(READ_BLOCKS as usize) {
+        let blocks = READ_BLOCKS.min(sb.journal_blocks - at);
+        let raw = read_blocks(medium, sb.journal_block + at, blocks, "journal")?;
+        if raw.chunks_exact(PAGE_BYTES).any(|block| may_begin_record(block, sb.epoch)) {
+            return read_blocks(medium, sb.journal_block, sb.journal_blocks, "journal");
+        }
+    }
+    Ok(AlignedBuf::zeroed(0))
+}
 
-fn read_leaves(medium: &dyn PageStore, space: &mut Space, list: &[u8]) -> Result<(Leaves, DescribedPages)> {
+/// Reads the descriptors into the page table; the leaves, and the numbers of the pages in their order.
+fn read_leaves(
+    medium: &dyn PageStore,
+    space: &mut Space,
+    list: &[u8],
+    table: &PageTable,
+) -> Result<(Leaves, Vec<u32>)> {
     let mut leaves = Leaves::default();
     let mut entries = Vec::with_capacity(list.len() / LEAF_ENTRY_BYTES);
     for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
@@ -226,7 +239,8 @@ fn read_leaves(medium: &dyn PageStore, space: &mut Space, list: &[u8]) -> Result
     }
     // Leaves that were written together lie together.
     entries.sort_unstable();
-    let mut pages = DescribedPages::new();
+    let mut pages = Vec::with_capacity(entries.len() * LEAF_PAGES as usize);
+    let mut tails = Vec::new();
     let mut at = 0;
     while at < entries.len() {
         let first = entries[at].0;
@@ -241,30 +255,44 @@ fn read_leaves(medium: &dyn PageStore, space: &mut Space, list: &[u8]) -> Result
             }
             for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
                 let desc = Desc::decode(raw, page)?;
-                if desc.kind == PageKind::Free || is_left_over(&desc) {
-                    if desc.kind != PageKind::Free {
-                        leaves.touch(page);
+                match desc.kind {
+                    PageKind::Free => {}
+                    _ if is_left_over(&desc) => leaves.touch(page),
+                    PageKind::RunTail => tails.push((page, desc)),
+                    _ => {
+                        restore_page(page, desc, space, table)?;
+                        pages.push(page);
                     }
-                    continue;
                 }
-                pages.insert(page, desc);
             }
         }
         at += count;
     }
-    drop_left_over_tails(&mut pages, &mut leaves);
-    for (page, desc) in &pages {
-        let fits = match desc.kind {
-            PageKind::Table => *page >= DATA_PAGES_MAX,
-            PageKind::Slab => *page < DATA_PAGES_MAX && usize::from(desc.class) < CLASSES,
-            _ => *page < DATA_PAGES_MAX && is_run_possible(desc, *page),
-        };
-        if !fits || desc.block == 0 {
-            return Err(Error::damaged(format!("page {page}: its descriptor does not make sense")));
+    for (page, desc) in tails {
+        let head = u64::from(page).checked_sub(desc.body[0]).map(|head| table.describe(head as u32));
+        if head.is_some_and(|head| head.kind == PageKind::RunHead && desc.body[0] < head.body[0]) {
+            restore_page(page, desc, space, table)?;
+            pages.push(page);
+        } else {
+            leaves.touch(page);
         }
-        space.claim(Run { block: desc.block, blocks: 1 }, "page")?;
     }
+    pages.sort_unstable();
     Ok((leaves, pages))
+}
+
+fn restore_page(page: u32, desc: Desc, space: &mut Space, table: &PageTable) -> Result<()> {
+    let fits = match desc.kind {
+        PageKind::Table => page >= DATA_PAGES_MAX,
+        PageKind::Slab => (1..DATA_PAGES_MAX).contains(&page) && usize::from(desc.class) < CLASSES,
+        _ => (1..DATA_PAGES_MAX).contains(&page) && is_run_possible(&desc, page),
+    };
+    if !fits || desc.block == 0 {
+        return Err(Error::damaged(format!("page {page}: its descriptor does not make sense")));
+    }
+    space.claim(Run { block: desc.block, blocks: 1 }, "page")?;
+    table.set(page, desc);
+    Ok(())
 }
 
 /// Whether a page holds only what transactions had made and not committed at the checkpoint.
@@ -276,41 +304,30 @@ fn is_left_over(desc: &Desc) -> bool {
     }
 }
 
-fn drop_left_over_tails(pages: &mut DescribedPages, leaves: &mut Leaves) {
-    let tails = pages.iter().filter(|(page, desc)| {
-        let head = u64::from(**page).checked_sub(desc.body[0]).and_then(|head| pages.get(&(head as u32)));
-        let has_head = head.is_some_and(|head| head.kind == PageKind::RunHead && desc.body[0] < head.body[0]);
-        desc.kind == PageKind::RunTail && !has_head
-    });
-    let gone: Vec<u32> = tails.map(|(page, _)| *page).collect();
-    for page in gone {
-        pages.remove(&page);
-        leaves.touch(page);
-    }
-}
-
-fn restore_numbers(store: &Store, pages: &DescribedPages) {
-    let restore = |numbers: &Mutex<PageNumbers>, first: u32, range: std::ops::Range<u32>| {
+fn restore_numbers(store: &Store, pages: &[u32]) {
+    let restore = |numbers: &Mutex<PageNumbers>, first: u32, pages: &[u32]| {
         let mut numbers = numbers.lock();
         let mut next = first;
-        for (page, _) in pages.range(range) {
+        for page in pages {
             numbers.restore_end(page + 1);
             numbers.give_back(next, page - next);
             next = page + 1;
         }
     };
-    restore(&store.data_numbers, 1, 0..DATA_PAGES_MAX);
-    restore(&store.table_numbers, DATA_PAGES_MAX, DATA_PAGES_MAX..u32::MAX);
+    let (data, tables) = pages.split_at(pages.partition_point(|page| *page < DATA_PAGES_MAX));
+    restore(&store.data_numbers, 1, data);
+    restore(&store.table_numbers, DATA_PAGES_MAX, tables);
 }
 
 /// Pages of a table: number, prefix, depth.
 type TablePages = Vec<(u32, u64, u8)>;
 
 /// The pages of each table of each s-node.
-fn restore_tables(store: &Store, pages: &DescribedPages) -> Result<()> {
+fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
     let mut tables: FxHashMap<(SnodeId, u64), TablePages> = FxHashMap::default();
     let mut hashed: FxHashMap<(SnodeId, u64), bool> = FxHashMap::default();
-    for (page, desc) in pages.range(DATA_PAGES_MAX..) {
+    for page in &pages[pages.partition_point(|page| *page < DATA_PAGES_MAX)..] {
+        let desc = store.pool.table.describe(*page);
         let key = (SnodeId(desc.snode), desc.body[0]);
         tables.entry(key).or_default().push((*page, desc.body[1], desc.body[2] as u8));
         hashed.insert(key, desc.body[2] >> 8 & 1 == 1);
@@ -362,10 +379,10 @@ fn check_runs(store: &Store) -> Result<()> {
     let table = &store.pool.table;
     let end = store.data_numbers.lock().end();
     for head in 1..end {
-        let desc = table.describe(head);
-        if desc.kind != PageKind::RunHead {
+        if table.look_up(head, |desc| desc.kind) != Some(PageKind::RunHead) {
             continue;
         }
+        let desc = table.describe(head);
         let is_tail = |at: u64| {
             let tail = table.describe(head + at as u32);
             tail.kind == PageKind::RunTail && tail.snode == desc.snode && tail.body[0] == at
@@ -379,21 +396,31 @@ fn check_runs(store: &Store) -> Result<()> {
 
 /// Counts the nodes of each s-node, and lists the pages of slabs that have room.
 fn list_rooms(store: &Store) {
-    let end = store.data_numbers.lock().end();
-    for page in 1..end {
-        let Some(slot) = store.pool.table.desc(page) else { continue };
-        let snode = SnodeId(slot.lock().snode);
-        let Ok(partition) = store.partition(snode) else { continue };
-        let mut partition = partition.write();
-        let mut desc = slot.lock();
-        partition.contents.nodes += match desc.kind {
-            PageKind::Slab => count_slots(&desc.body) as u64,
-            PageKind::RunHead => desc.body[1],
-            _ => 0,
+    let (table, end) = (&store.pool.table, store.data_numbers.lock().end());
+    let mut page = 1;
+    while page < end {
+        let snode = SnodeId(table.desc(page).map_or(0, |slot| slot.lock().snode));
+        let Ok(partition) = store.partition(snode) else {
+            page += 1;
+            continue;
         };
-        let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else { continue };
-        if has_room(&desc, slots_of(bytes)) {
-            partition.contents.slabs[usize::from(desc.class)].list(page, &mut desc);
+        // Pages of an s-node follow each other more often than not.
+        let mut partition = partition.write();
+        while let Some(slot) = table.desc(page).filter(|_| page < end) {
+            let mut desc = slot.lock();
+            if desc.snode != snode.0 {
+                break;
+            }
+            partition.contents.nodes += match desc.kind {
+                PageKind::Slab => count_slots(&desc.body) as u64,
+                PageKind::RunHead => desc.body[1],
+                _ => 0,
+            };
+            let slots = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab).map(slots_of);
+            if slots.is_some_and(|slots| has_room(&desc, slots)) {
+                partition.contents.slabs[usize::from(desc.class)].list(page, &mut desc);
+            }
+            page += 1;
         }
     }
 }

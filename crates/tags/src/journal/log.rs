@@ -271,6 +271,11 @@ pub(crate) fn find_records(area: &[u8], epoch: u64, lsn: u64) -> Result<Vec<Foun
     Ok(found)
 }
 
+/// Whether a block may begin with a record of `epoch`.
+pub(crate) fn may_begin_record(block: &[u8], epoch: u64) -> bool {
+    block.get(16..24) == Some(&epoch.to_le_bytes()[..]) && block[..4] == MAGIC.to_le_bytes()
+}
+
 pub(crate) fn record_at(area: &[u8], at: usize, epoch: u64) -> Option<Found> {
     let header = area.get(at..at + HEADER_BYTES)?;
     let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

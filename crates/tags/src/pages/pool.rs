@@ -240,6 +240,7 @@ impl Pool {
     fn map_group(&self, pages: &[u32]) -> Result<Vec<u32>> {
         let mut unmapped = Vec::new();
         let mut faults = Vec::with_capacity(pages.len());
+        pages.iter().for_each(|page| self.table.prefetch_desc(*page));
         for page in pages {
             let Some(slot) = self.table.desc(*page) else { continue };
             let wanted = *slot.lock();
@@ -253,11 +254,20 @@ impl Pool {
         }
         // All are begun before the first is waited for.
         let begun: Vec<_> = faults.iter().map(|(fault, mapped)| mapped.begin(fault.wanted.block)).collect();
-        for ((Fault { page, frame, wanted }, mapped), begun) in faults.into_iter().zip(begun) {
-            // What fails, or does not hold, is read once more: that says why, or finds that the page has moved.
-            if mapped.finish(&begun).is_err() {
-                unmapped.push(page);
-                continue;
+        let mut begun = begun.into_iter();
+        // What fails, or does not hold, is read once more: that says why, or finds that the page has moved.
+        faults.retain(|(fault, mapped)| {
+            let is_there = begun.next().is_some_and(|begun| mapped.finish(&begun).is_ok());
+            if !is_there {
+                unmapped.push(fault.page);
+            }
+            is_there
+        });
+        for (at, (fault, _)) in faults.iter().enumerate() {
+            let Fault { page, frame, wanted } = *fault;
+            // A checksum waits for memory line by line, unless the page was asked for before: while that of another is taken.
+            if let Some((next, _)) = faults.get(at + 1) {
+                prefetch_page(self.frames.frame(next.frame));
             }
             // SAFETY: the block is there, and is not written as long as the page is said to be in it; where it moves
             // meanwhile, what is seen of it does not count.
@@ -436,6 +446,12 @@ impl Pool {
             // Two threads at once can add one too many bits at most, never carry: or sets, it does not add.
             hot.fetch_or(uses, Ordering::Relaxed);
         }
+    }
+}
+
+fn prefetch_page(page: *const [u8; PAGE_BYTES]) {
+    for line in (0..PAGE_BYTES).step_by(64) {
+        crate::sys::prefetch(page.cast::<i8>().wrapping_add(line));
     }
 }
 

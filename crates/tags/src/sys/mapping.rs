@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// The least of addresses that are reserved; a medium may grow into them. What lies beyond is read.
 const BYTES_MIN: usize = 64 << 30;
@@ -23,6 +23,8 @@ const WINDOW: usize = 64;
 const READS: u8 = 4;
 /// A window that is mapped as a whole.
 const WHOLE: u8 = u8::MAX;
+/// So many windows in the kernel's cache, one after the other, and the next is taken to be there when the block that is wanted is.
+const WARM: u32 = 16;
 /// The kernel's number for mapping readable pages with errors told (Linux 5.14).
 const MADV_POPULATE_READ: libc::c_int = 22;
 
@@ -32,6 +34,8 @@ pub struct Mapping {
     bytes: usize,
     /// Of each window how many blocks were read, or [`WHOLE`].
     windows: Box<[AtomicU8]>,
+    /// Windows that were in the kernel's cache since one was not.
+    warm: AtomicU32,
 }
 
 impl std::fmt::Debug for Mapping {
@@ -79,7 +83,7 @@ impl Mapping {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         };
         let windows = (0..bytes / (WINDOW * PAGE_BYTES)).map(|_| AtomicU8::new(0)).collect();
-        let mapping = Mapping { start, bytes, windows };
+        let mapping = Mapping { start, bytes, windows, warm: AtomicU32::new(0) };
         // An old kernel refuses every call; without it a medium that fails would end the process at the first look.
         match mapping.populate(0, 0) {
             Ok(()) => Ok(mapping),
@@ -112,17 +116,18 @@ impl Mapping {
             return Wanted { block, window: true };
         }
         let first = block - block % WINDOW as u64;
-        let mut cached = [0u8; WINDOW];
-        let at = self.block(first).cast_mut().cast();
-        // SAFETY: the range lies in the mapping, and there is a byte for each of its pages.
-        let refused = unsafe { libc::mincore(at, WINDOW * PAGE_BYTES, cached.as_mut_ptr()) } != 0;
-        let is_cached = |page: &u8| !refused && page & 1 == 1;
-        if cached.iter().all(is_cached) {
+        if self.warm.load(Ordering::Relaxed) >= WARM && self.cached(block, &mut [0]) == 1 {
             return Wanted { block, window: true };
         }
+        let mut cached = [0; WINDOW];
+        if self.cached(first, &mut cached) == WINDOW {
+            self.warm.fetch_add(1, Ordering::Relaxed);
+            return Wanted { block, window: true };
+        }
+        self.warm.store(0, Ordering::Relaxed);
         let window = reads >= READS;
         let (from, count) = if window { (first, WINDOW) } else { (block, 1) };
-        if window || !is_cached(&cached[(block - first) as usize]) {
+        if window || cached[(block - first) as usize] & 1 == 0 {
             // Two at once count one too few at most.
             state.store(reads.saturating_add(1).min(READS), Ordering::Relaxed);
             let at = self.block(from).cast_mut().cast();
@@ -130,6 +135,16 @@ impl Mapping {
             unsafe { libc::madvise(at, count * PAGE_BYTES, libc::MADV_WILLNEED) };
         }
         Wanted { block, window }
+    }
+
+    /// How many of the blocks from `first` on the kernel has in its cache; of each the lowest bit says it.
+    fn cached(&self, first: u64, blocks: &mut [u8]) -> usize {
+        let at = self.block(first).cast_mut().cast();
+        // SAFETY: the range lies in the mapping, as windows do, and there is a byte for each of its pages.
+        if unsafe { libc::mincore(at, blocks.len() * PAGE_BYTES, blocks.as_mut_ptr()) } != 0 {
+            blocks.fill(0);
+        }
+        blocks.iter().filter(|block| **block & 1 == 1).count()
     }
 
     /// Makes a block readable at its address.
