@@ -48,9 +48,7 @@ impl EdgeTable {
             let Some(page) = table.page_of(position) else { continue };
             match pages.peek_words(page) {
                 Some(words) => {
-                    crate::sys::prefetch(
-                        std::ptr::from_ref(&words[Table::<2>::line_of(position) / 8]).cast(),
-                    );
+                    Table::<2>::prefetch_cell(words, position);
                     *cell = Some((words, position));
                 }
                 None => note_missing(pages, page, &mut missing),

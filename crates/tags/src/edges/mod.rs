@@ -121,7 +121,7 @@ impl EdgeTable {
         let mut count = 0;
         if let Some(table) = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id)) {
             for page in table.pages() {
-                count += Table::<2>::count(pages.words(page)?);
+                count += Table::<2>::count(pages.words(page)?) as u64;
             }
             return Ok(count);
         }
@@ -315,10 +315,10 @@ impl EdgeTable {
         };
         let Some(table) = self.bundles.get(&id) else { return Ok(()) };
         // All pages are looked at only when this one becomes empty, and that ends at the first that is not.
-        let mut last = Table::<2>::count(pages.words(place.page)?) == 1;
+        let mut last = Table::<2>::is_last(pages, place)?;
         if last {
             for page in table.walk() {
-                if page != place.page && Table::<2>::count(pages.words(page)?) > 0 {
+                if page != place.page && Table::<2>::cells(pages.words(page)?).next().is_some() {
                     last = false;
                     break;
                 }

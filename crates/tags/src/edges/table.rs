@@ -3,10 +3,11 @@
 //! A cell is `W` words; its first word decides its position, its last word is never 0 in a cell that is in use. The
 //! upper bits of the position choose the page through a directory in memory; the lower bits choose the line of the
 //! processor's cache within the page where probing begins. So a lookup touches one line, seldom two, beside the directory
-//! (4 bytes for 4 KiB of cells). A page that is seven eighths full is split.
+//! (4 bytes for 4 KiB of cells). A page that is seven eighths full is split. How full it is is not in the page, which would be
+//! one more line to fetch and to change for each edge, but beside the word that says where the page is.
 //!
 //! ```text
-//! page:  | count, table, prefix, depth, 0.. (64 bytes) | 63 lines of cells |
+//! page:  | 0, table, prefix, depth, 0.. (64 bytes) | 63 lines of cells |
 //! ```
 //!
 //! The directory is not stored: each page's descriptor says which prefix it answers for.
@@ -16,6 +17,8 @@ use crate::hash::Secret;
 use crate::pages::access::{PageWriter, Pages, Words};
 use crate::pages::desc::Desc;
 
+/// Words of a page.
+const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
 /// Words before the first cell.
 const HEADER_WORDS: usize = 8;
 /// Words of a line of the processor's cache.
@@ -82,17 +85,17 @@ pub(crate) trait NewPages {
 /// # Errors
 /// [`Error::Damaged`].
 pub(crate) fn check_page(words: &Words, desc: &Desc, page: u32) -> Result<()> {
-    let is_well = match desc.body[0] {
-        super::MAIN => Table::<4>::check_page(words, desc),
-        _ => Table::<2>::check_page(words, desc),
-    };
-    if is_well { Ok(()) } else { Err(Error::damaged(format!("page {page}: no edge table wrote this"))) }
+    if [words[1], words[2], words[3]] == [desc.body[0], desc.body[1], desc.body[2] & 0xff] {
+        Ok(())
+    } else {
+        Err(Error::damaged(format!("page {page}: no edge table wrote this")))
+    }
 }
 
 impl<const W: usize> Table<W> {
     /// Cells of a page.
     pub(crate) const CELLS: usize = LINES as usize * LINE_WORDS / W;
-    const SPLIT_AT: u64 = (Self::CELLS as u64 * 7) / 8;
+    const SPLIT_AT: usize = (Self::CELLS * 7) / 8;
 
     /// A table without pages.
     pub(crate) fn new(id: u64, position: Position) -> Table<W> {
@@ -141,12 +144,6 @@ impl<const W: usize> Table<W> {
         self.directory
             .get(if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize })
             .copied()
-    }
-
-    /// The byte in its page where probing for a position begins.
-    #[inline]
-    pub(crate) fn line_of(position: u64) -> usize {
-        (HEADER_WORDS + Self::home(position) * W) * 8
     }
 
     /// The table's pages, one after the other without a list of them; one may come twice.
@@ -233,8 +230,29 @@ impl<const W: usize> Table<W> {
     }
 
     /// Cells in a page.
-    pub(crate) fn count(words: &Words) -> u64 {
-        words[0]
+    pub(crate) fn count(words: &Words) -> usize {
+        Self::cells(words).count()
+    }
+
+    /// The cells of a page, counted now if they were not before.
+    #[inline]
+    fn counted(pages: &mut PageWriter<'_>, page: u32) -> Step<usize> {
+        match pages.cells(page) {
+            Some(cells) => {
+                debug_assert!(pages.words(page).map_or(true, |words| Self::count(words) == cells));
+                Ok(cells)
+            }
+            None => {
+                let cells = Self::count(pages.words(page)?);
+                pages.note_cells(page, cells);
+                Ok(cells)
+            }
+        }
+    }
+
+    /// Whether the cell at `place` is the only one of its page.
+    pub(crate) fn is_last(pages: &mut PageWriter<'_>, place: Place) -> Step<bool> {
+        Ok(Self::counted(pages, place.page)? <= 1 && Self::count(pages.words(place.page)?) <= 1)
     }
 
     /// Replaces the cell at `place`.
@@ -244,9 +262,9 @@ impl<const W: usize> Table<W> {
     }
 
     /// Whether the page for `first` is to be split before a cell goes in. Cells then keep short ways.
-    pub(crate) fn is_full(&self, pages: &impl Pages, first: u64) -> Step<Option<u32>> {
+    pub(crate) fn is_full(&self, pages: &mut PageWriter<'_>, first: u64) -> Step<Option<u32>> {
         let Some(page) = self.page_of(self.position.of(first)) else { return Ok(None) };
-        Ok((Self::count(pages.words(page)?) >= Self::SPLIT_AT).then_some(page))
+        Ok((Self::counted(pages, page)? >= Self::SPLIT_AT).then_some(page))
     }
 
     /// Puts a cell in if its page has room, else returns the page, to be split first.
@@ -254,23 +272,33 @@ impl<const W: usize> Table<W> {
     pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<Option<Full>> {
         let position = self.position.of(cell[0]);
         let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
-        let words = pages.words_mut(page)?;
-        if Self::count(words) >= Self::SPLIT_AT {
+        let cells = Self::counted(pages, page)?;
+        if cells >= Self::SPLIT_AT {
             return Ok(Some(Full::Page(page)));
         }
-        Self::put(words, position, cell);
+        Self::put(pages.words_mut(page)?, position, cell);
+        pages.note_cells(page, cells + 1);
         Ok(None)
     }
 
-    /// Asks the processor for what an insert or a removal of `first` needs: the page's count and the cell's line.
+    /// Asks the processor for what a look at `first` needs, or its insert or removal.
     #[inline]
     pub(crate) fn prefetch(&self, pages: &impl Pages, first: u64) {
         let position = self.position.of(first);
         if let Some(page) = self.page_of(position)
-            && pages.prefetch(page, Self::line_of(position))
+            && let Some(words) = pages.peek_words(page)
         {
-            pages.prefetch(page, 0);
+            Self::prefetch_cell(words, position);
         }
+    }
+
+    /// Asks the processor for the cell of a position: for the line where probing begins and the one behind it, which one probe in four
+    /// goes on to.
+    #[inline]
+    pub(crate) fn prefetch_cell(words: &Words, position: u64) {
+        let start = std::ptr::from_ref(&words[HEADER_WORDS + Self::home(position) * W]).cast::<i8>();
+        crate::sys::prefetch(start);
+        crate::sys::prefetch(start.wrapping_add(LINE_WORDS * 8));
     }
 
     /// Puts a cell in. The page has room: [`Table::is_full`] said so.
@@ -290,28 +318,21 @@ impl<const W: usize> Table<W> {
                 page
             }
         };
+        let cells = Self::counted(pages, page)?;
         Self::put(pages.words_mut(page)?, position, cell);
+        pages.note_cells(page, cells + 1);
         Ok(())
     }
 
     #[inline]
     fn put(words: &mut Words, position: u64, cell: [u64; W]) {
-        debug_assert!(cell[W - 1] != 0 && (words[0] as usize) < Self::CELLS);
-        let mut index = Self::home(position);
-        while Self::cell(words, index)[W - 1] != 0 {
-            index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
+        debug_assert!(cell[W - 1] != 0);
+        let home = Self::home(position);
+        let free = (home..Self::CELLS).chain(0..home).find(|index| Self::cell(words, *index)[W - 1] == 0);
+        debug_assert!(free.is_some());
+        if let Some(index) = free {
+            Self::set_cell(words, index, cell);
         }
-        Self::set_cell(words, index, cell);
-        words[0] += 1;
-    }
-
-    /// Refuses a page, just read, that nothing here would have written: probing relies on an empty cell, and taking cells
-    /// out on the count.
-    fn check_page(words: &Words, desc: &Desc) -> bool {
-        let in_use = Self::cells(words).count();
-        words[0] == in_use as u64
-            && in_use < Self::CELLS
-            && [words[1], words[2], words[3]] == [desc.body[0], desc.body[1], desc.body[2] & 0xff]
     }
 
     fn new_page(
@@ -351,18 +372,19 @@ impl<const W: usize> Table<W> {
             return Err(Error::Full { what: "edge table" }.into());
         }
         let upper = self.new_page(pages, new, prefix << 1 | 1, depth + 1)?;
-        let old = *pages.words(page)?;
-        let words = pages.words_mut(page)?;
-        words[HEADER_WORDS..].fill(0);
-        (words[0], words[2], words[3]) = (0, prefix << 1, u64::from(depth + 1));
-        for half in [0, 1] {
-            let words = pages.words_mut(if half == 0 { page } else { upper })?;
-            for cell in Self::cells(&old) {
-                let position = self.position.of(cell[0]);
-                if position >> (63 - depth) & 1 == half {
-                    Self::put(words, position, cell);
-                }
-            }
+        let mut halves = [[0; PAGE_WORDS]; 2];
+        let mut counts = [0; 2];
+        for cell in Self::cells(pages.words(page)?) {
+            let position = self.position.of(cell[0]);
+            let half = (position >> (63 - depth) & 1) as usize;
+            Self::put(&mut halves[half], position, cell);
+            counts[half] += 1;
+        }
+        for (half, page) in [page, upper].into_iter().enumerate() {
+            let words = pages.words_mut(page)?;
+            words[HEADER_WORDS..].copy_from_slice(&halves[half][HEADER_WORDS..]);
+            (words[2], words[3]) = (prefix << 1 | half as u64, u64::from(depth + 1));
+            pages.note_cells(page, counts[half]);
         }
         if let Some(desc) = pages.pool().table.desc(page) {
             let mut desc = desc.lock();
@@ -380,8 +402,8 @@ impl<const W: usize> Table<W> {
 
     /// Takes the cell at `place` out and closes the gap.
     pub(crate) fn remove(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<()> {
+        let cells = pages.cells(place.page);
         let words = pages.words_mut(place.page)?;
-        words[0] -= 1;
         let mut hole = place.index;
         let mut index = hole;
         loop {
@@ -400,6 +422,9 @@ impl<const W: usize> Table<W> {
             }
         }
         Self::set_cell(words, hole, [0; W]);
+        if let Some(cells) = cells {
+            pages.note_cells(place.page, cells.saturating_sub(1));
+        }
         Ok(())
     }
 

@@ -132,6 +132,18 @@ impl<'g> PageWriter<'g> {
         Ok(unsafe { &mut *std::ptr::from_mut(bytes).cast::<Words>() })
     }
 
+    /// How many cells of an edge table are in use in a page, where that was noted.
+    #[inline]
+    pub(crate) fn cells(&self, page: u32) -> Option<usize> {
+        self.pool.table.load(page).cells()
+    }
+
+    /// Notes how many cells of an edge table are in use in a page.
+    #[inline]
+    pub(crate) fn note_cells(&mut self, page: u32, cells: usize) {
+        self.pool.table.note_cells(page, cells);
+    }
+
     /// Puts a new page of zeros in memory.
     pub(crate) fn place_new(&mut self, page: u32, desc: Desc) -> Step<()> {
         debug_assert_eq!(desc.snode, self.snode.0);
@@ -159,6 +171,16 @@ fn locate(pool: &Pool, snode: SnodeId, page: u32) -> Step<(*mut [u8; PAGE_BYTES]
     let Some(frame) = word.frame() else { return Err(Halt::Miss(page)) };
     pool.touch(page, hot, word.0);
     Ok((pool.frames.frame(frame), hot))
+}
+
+/// As [`locate`], for a page that is in memory.
+#[inline]
+fn peek(pool: &Pool, snode: SnodeId, page: u32) -> Option<*const [u8; PAGE_BYTES]> {
+    let hot = pool.table.hot(page)?;
+    let word = Hot(hot.load(Ordering::Acquire));
+    let frame = word.frame().filter(|_| word.owner() == snode.0)?;
+    pool.touch(page, hot, word.0);
+    Some(pool.frames.frame(frame))
 }
 
 #[cold]
@@ -198,12 +220,8 @@ impl Pages for PageReader<'_> {
 
     #[inline]
     fn peek(&self, page: u32) -> Option<&[u8; PAGE_BYTES]> {
-        let hot = self.pool.table.hot(page)?;
-        let word = Hot(hot.load(Ordering::Acquire));
-        let frame = word.frame().filter(|_| word.owner() == self.snode.0)?;
-        self.pool.touch(page, hot, word.0);
         // SAFETY: as in `bytes`.
-        Some(unsafe { &*self.pool.frames.frame(frame) })
+        peek(self.pool, self.snode, page).map(|frame| unsafe { &*frame })
     }
 
     #[inline]
@@ -226,6 +244,17 @@ impl Pages for PageWriter<'_> {
     fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
         // SAFETY: as in `bytes_mut`, with `self` borrowed shared.
         Ok(unsafe { &*locate(self.pool, self.snode, page)?.0 })
+    }
+
+    #[inline]
+    fn peek(&self, page: u32) -> Option<&[u8; PAGE_BYTES]> {
+        // SAFETY: as in `bytes`.
+        peek(self.pool, self.snode, page).map(|frame| unsafe { &*frame })
+    }
+
+    #[inline]
+    fn announce(&self, page: u32) {
+        self.pool.table.prefetch_hot(page);
     }
 
     #[inline]

@@ -21,6 +21,9 @@ pub(crate) const USE_ONE: u64 = 1 << 49;
 /// Both bits of the use counter.
 pub(crate) const USE_MASK: u64 = 3 << 49;
 const OWNER_SHIFT: u32 = 32;
+/// Where the cells of a page of an edge table are counted; only whoever holds the partition alone changes these bits.
+const CELLS_SHIFT: u32 = 51;
+const CELLS_MASK: u64 = 0xff << CELLS_SHIFT;
 
 /// A hot word.
 #[derive(Clone, Copy)]
@@ -37,6 +40,12 @@ impl Hot {
     #[inline]
     pub(crate) fn owner(self) -> u16 {
         (self.0 >> OWNER_SHIFT) as u16
+    }
+
+    /// How many cells of an edge table are in use in the page; `None` where they have not been counted.
+    #[inline]
+    pub(crate) fn cells(self) -> Option<usize> {
+        (((self.0 & CELLS_MASK) >> CELLS_SHIFT) as usize).checked_sub(1)
     }
 
     #[inline]
@@ -100,6 +109,16 @@ impl PageTable {
     #[inline]
     pub(crate) fn hot(&self, page: u32) -> Option<&AtomicU64> {
         self.group(page).map(|group| &group.hot[page as usize % GROUP_PAGES])
+    }
+
+    /// Notes how many cells of an edge table are in use in a page. The caller holds the partition alone.
+    #[inline]
+    pub(crate) fn note_cells(&self, page: u32, cells: usize) {
+        let Some(hot) = self.hot(page) else { return };
+        let now = hot.load(Ordering::Relaxed) & CELLS_MASK;
+        // Others change other bits meanwhile.
+        let wanted = (cells as u64 + 1) << CELLS_SHIFT & CELLS_MASK;
+        hot.fetch_add(wanted.wrapping_sub(now), Ordering::Relaxed);
     }
 
     /// Asks the processor for the hot word.
