@@ -62,7 +62,7 @@ impl Store {
         if self.journal.failed() {
             return Err(self.periodic.reason(Error::Stopped));
         }
-        let done = self.write_checkpoint();
+        let done = self.settle_writes().and_then(|()| self.write_checkpoint());
         if done.is_err() {
             self.journal.stop();
         }

@@ -52,7 +52,7 @@ pub use inspect::{EdgeTypeView, NodeView};
 pub use kv::{Kv, KvChange, KvScan, KvSnapshot, KvSnapshotScan};
 pub use layout::node::NODE_BYTES_MAX;
 pub use options::{Durability, Options};
-pub use page_store::{FileStore, Mapping, MemoryStore, PageStore, PowerCutStore, ReadPath};
+pub use page_store::{FileStore, Mapping, MemoryStore, PageStore, PendingWrite, PowerCutStore, ReadPath};
 pub use session::{
     Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionNode, SessionServer,
     SessionSetup,

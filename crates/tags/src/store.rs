@@ -2,7 +2,8 @@
 //!
 //! Locks, in the order in which they are taken: s-nodes ([`SnodeLocks`], by transactions), the gate (shared by commits, alone by
 //! a checkpoint), the ids and the map of s-nodes, a partition, the pool's residency, versions of pages, descriptors; then the journal, the allocators and the catalog,
-//! of which no two are held at once, but for page numbers under the list of those that were given up.
+//! of which no two are held at once, but for page numbers under the list of those that were given up. A write under way is
+//! waited for under a lock of its own, in which nothing but hot words is touched.
 
 use crate::checkpoint::Leaves;
 use crate::committed::Committed;
@@ -373,6 +374,31 @@ impl Store {
         Ok(())
     }
 
+    /// Waits for the writes that commits to these s-nodes have begun; the caller holds their locks.
+    pub(crate) fn settle_writes_of(&self, snodes: &[SnodeId]) -> Result<()> {
+        self.stop_unless(self.journal.writes.settle_of(snodes, |page| self.pool.clean(page)))
+    }
+
+    /// Waits for the oldest writes that commits have begun, while there are too many.
+    pub(crate) fn settle_oldest_writes(&self) -> Result<()> {
+        self.stop_unless(
+            self.journal.writes.settle_oldest(self.pool.capacity() / 8, |page| self.pool.clean(page)),
+        )
+    }
+
+    /// Waits for all writes that commits have begun.
+    pub(crate) fn settle_writes(&self) -> Result<()> {
+        self.stop_unless(self.journal.writes.settle_all(|page| self.pool.clean(page)))
+    }
+
+    /// What a commit has written did not arrive, so nothing after it may be durable.
+    fn stop_unless(&self, done: Result<()>) -> Result<()> {
+        if done.is_err() {
+            self.journal.stop();
+        }
+        done
+    }
+
     /// Lets the numbers of pages be used again that were given up in these s-nodes. Called when that is in the journal, by who
     /// holds their locks: whoever takes a number then has a later record, and a replay finds the page given up before it is
     /// another's.
@@ -399,5 +425,14 @@ impl Store {
     /// The durability of a transaction that does not say.
     pub(crate) fn default_durability() -> Durability {
         Durability::Sync
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // They read frames, which go with the store. Whether they have arrived, the journal says at the next opening.
+        if let Err(error) = self.journal.writes.arrive() {
+            tracing::debug!(%error, "a write of a store that is dropped failed");
+        }
     }
 }

@@ -10,7 +10,7 @@ use shuttle::thread;
 use std::sync::Arc;
 use weft_tags::{
     Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
-    SnodeId, SnodeTags, Store,
+    PowerCutStore, SnodeId, SnodeTags, Store,
 };
 
 const SUM: NodeType = NodeType(3);
@@ -297,6 +297,66 @@ fn power_that_fails_while_threads_commit_takes_nothing_durable_and_leaves_nothin
             },
             thread::yield_now,
         );
+    });
+}
+
+#[test]
+fn a_sync_takes_all_pages_along_that_commits_before_it_are_still_writing() {
+    in_all_orders(|| {
+        use shuttle::rand::Rng;
+        use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+        let medium = Arc::new(PowerCutStore::new(Vec::new(), u64::MAX));
+        let store = Arc::new(Store::create(Box::new(medium.clone()), &options()).unwrap());
+        let mut tx = store.begin();
+        let [other, another] = [(); 2].map(|()| tx.create_snode(&SnodeTags::default()).unwrap());
+        tx.commit().unwrap();
+        let put = |store: &Store, snode: SnodeId, turn: u64, durability: Durability| {
+            let mut kv = Kv::open(store, snode, "pairs").unwrap();
+            kv.durability(durability);
+            // Pages that are filled, and from the second turn on nodes that are freed in them.
+            let value = [turn as u8; 900];
+            let keys: Vec<[u8; 1]> = (0..9u8).map(|key| [key]).collect();
+            kv.change(&keys.iter().map(|key| KvChange::Put(key, &value)).collect::<Vec<_>>()).unwrap();
+        };
+        let done = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let snodes = [other, another];
+        let writers = [0, 1].map(|at| {
+            let (store, done) = (store.clone(), done.clone());
+            thread::spawn(move || {
+                for turn in 1..4 {
+                    put(&store, snodes[at], turn, Durability::None);
+                    done[at].store(turn, SeqCst);
+                }
+            })
+        });
+        let syncs = thread::spawn({
+            let store = store.clone();
+            move || {
+                for turn in 1..3 {
+                    let before = [0, 1].map(|at| done[at].load(SeqCst));
+                    if turn == 1 {
+                        put(&store, SnodeId::FIRST, turn, Durability::Sync);
+                    } else {
+                        store.sync().unwrap();
+                    }
+                    let left = medium.after_power_cut(shuttle::rand::thread_rng().gen_range(0..100u64));
+                    let found = Store::open(Box::new(left), &options()).unwrap();
+                    for (snode, before) in snodes.into_iter().zip(before) {
+                        let kv = Kv::open(&found, snode, "pairs").unwrap();
+                        let values: Vec<_> = (0..9u8).map(|key| kv.get(&[key]).unwrap()).collect();
+                        let turn = values[0].as_ref().map_or(0, |value| u64::from(value[0]));
+                        assert!(turn >= before, "{turn} of {before}");
+                        assert!(values.iter().all(|value| *value == values[0]), "a commit in part");
+                    }
+                    let kv = Kv::open(&found, SnodeId::FIRST, "pairs").unwrap();
+                    assert!(kv.get(&[0]).unwrap().is_some(), "its own commit is lost");
+                    assert!(found.check().unwrap().problems.is_empty());
+                }
+            }
+        });
+        writers.into_iter().for_each(|thread| thread.join().unwrap());
+        syncs.join().unwrap();
+        assert!(store.check().unwrap().problems.is_empty());
     });
 }
 

@@ -8,6 +8,7 @@
 //! follow. It also carries how far the journal was known to be durable, so that recovery knows which records may have
 //! reached the medium without the pages that they speak of: those are checked against their checksums.
 
+use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;
@@ -27,6 +28,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub(crate) struct Journal {
     state: Mutex<State>,
     written: Condvar,
+    /// Writes of pages that records speak of.
+    pub(crate) writes: Writes,
     first_block: u64,
     blocks: u64,
 }
@@ -70,7 +73,13 @@ impl Journal {
             syncing: false,
             failed: false,
         };
-        Journal { state: Mutex::new(state), written: Condvar::new(), first_block, blocks }
+        Journal {
+            state: Mutex::new(state),
+            written: Condvar::new(),
+            writes: Writes::default(),
+            first_block,
+            blocks,
+        }
     }
 
     /// Bytes of a record that the area could hold if it were empty. Two blocks are kept back, as they are by who asks
@@ -187,7 +196,8 @@ impl Journal {
         let target = state.last;
         let (at, bytes) = take_buffer(&mut state);
         drop(state);
-        let done = self.write(at, &bytes, store).and_then(|()| {
+        // The writes of all that was appended were begun before.
+        let done = self.write(at, &bytes, store).and_then(|()| self.writes.arrive()).and_then(|()| {
             store.sync().map_err(|source| Error::Io {
                 what: "sync the journal",
                 block: self.first_block,

@@ -47,7 +47,7 @@ pub struct FileStore {
     read: File,
     blocks: AtomicU64,
     fixed: bool,
-    rings: Option<Rings>,
+    rings: Option<Arc<Rings>>,
     mapping: Option<Arc<Mapping>>,
 }
 
@@ -99,7 +99,14 @@ impl FileStore {
                 .inspect_err(|error| tracing::info!(%error, "the store is read, since it cannot be mapped"))
                 .ok()
         });
-        Ok(FileStore { write, read, blocks, fixed, rings: Rings::new(), mapping: mapping.map(Arc::new) })
+        Ok(FileStore {
+            write,
+            read,
+            blocks,
+            fixed,
+            rings: Rings::new().map(Arc::new),
+            mapping: mapping.map(Arc::new),
+        })
     }
 }
 
@@ -193,11 +200,7 @@ impl PageStore for FileStore {
         Ok(())
     }
 
-    unsafe fn begin_write(
-        &self,
-        block: u64,
-        pages: &[*const [u8; PAGE_BYTES]],
-    ) -> io::Result<PendingWrite<'_>> {
+    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
         let slices = || {
             // SAFETY: the caller's promise.
             pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect::<Vec<_>>()
@@ -219,10 +222,12 @@ impl PageStore for FileStore {
             return self.write(block, &slices()).map(|()| PendingWrite::done());
         };
         let wanted = pages.len() * PAGE_BYTES;
-        let blocks = pages.len() as u64;
+        let (blocks, mapping) = (pages.len() as u64, self.mapping.clone());
         Ok(PendingWrite::until(move || {
             let written = write.wait();
-            self.forget(block, blocks);
+            if let Some(mapping) = mapping {
+                mapping.forget(block, blocks);
+            }
             match written {
                 written if written == wanted as i32 => Ok(()),
                 error if error < 0 => Err(io::Error::from_raw_os_error(-error)),

@@ -48,11 +48,7 @@ pub trait PageStore: Send + Sync {
     ///
     /// # Safety
     /// The pages can be read at their addresses until the returned write was waited for or dropped.
-    unsafe fn begin_write(
-        &self,
-        block: u64,
-        pages: &[*const [u8; PAGE_BYTES]],
-    ) -> io::Result<PendingWrite<'_>> {
+    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
         // SAFETY: the caller's promise; what is changed meanwhile is not read by this program.
         let parts: Vec<_> = pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect();
         self.write(block, &parts)?;
@@ -81,17 +77,17 @@ pub trait PageStore: Send + Sync {
 }
 
 /// A write that may be under way. Dropping it waits, too.
-pub struct PendingWrite<'m>(Option<Box<dyn FnOnce() -> io::Result<()> + Send + 'm>>);
+pub struct PendingWrite(Option<Box<dyn FnOnce() -> io::Result<()> + Send>>);
 
-impl<'m> PendingWrite<'m> {
+impl PendingWrite {
     /// A write that has ended.
-    pub fn done() -> PendingWrite<'m> {
+    pub fn done() -> PendingWrite {
         PendingWrite(None)
     }
 
     /// A write that has ended when `wait` returns. `wait` is called once; where it is not called but dropped, that has to
     /// wait as well.
-    pub fn until(wait: impl FnOnce() -> io::Result<()> + Send + 'm) -> PendingWrite<'m> {
+    pub fn until(wait: impl FnOnce() -> io::Result<()> + Send + 'static) -> PendingWrite {
         PendingWrite(Some(Box::new(wait)))
     }
 
@@ -117,11 +113,7 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         (**self).read_many(reads)
     }
 
-    unsafe fn begin_write(
-        &self,
-        block: u64,
-        pages: &[*const [u8; PAGE_BYTES]],
-    ) -> io::Result<PendingWrite<'_>> {
+    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
         // SAFETY: the caller's promise is the same.
         unsafe { (**self).begin_write(block, pages) }
     }

@@ -3,18 +3,19 @@
 //! Until a sync, each block of each write is in a volatile cache. At the cut every such block by itself reaches the
 //! medium whole, not at all, or torn at sectors of 512 bytes, whatever was written before or after it.
 
-use super::{MemoryStore, PageStore, beyond_end};
+use super::{MemoryStore, PageStore, PendingWrite, beyond_end};
 use crate::ids::PAGE_BYTES;
 use crate::sync::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
 const SECTOR_BYTES: usize = 512;
 
 /// Blocks in memory behind a volatile write cache, with power that fails at a chosen operation.
 pub struct PowerCutStore {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -30,7 +31,7 @@ impl PowerCutStore {
     /// A medium that holds `bytes`; power fails at write or sync number `cut_at`, counted from 0.
     pub fn new(bytes: Vec<u8>, cut_at: u64) -> PowerCutStore {
         let state = State { seen: bytes.clone(), durable: bytes, cached: Vec::new(), operations: 0, cut_at };
-        PowerCutStore { state: Mutex::new(state) }
+        PowerCutStore { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Writes and syncs so far.
@@ -67,7 +68,34 @@ impl PowerCutStore {
     }
 }
 
+/// Pages of a write that is under way.
+struct Later(Vec<*const [u8; PAGE_BYTES]>);
+
+// SAFETY: by the promise of `begin_write` the pages can be read, from any thread, until the write was waited for.
+unsafe impl Send for Later {}
+
+impl Later {
+    fn pages(&self) -> impl Iterator<Item = &[u8]> {
+        // SAFETY: as above.
+        self.0.iter().map(|page| unsafe { &**page }.as_slice())
+    }
+}
+
 impl State {
+    fn write<'p>(&mut self, block: u64, pages: impl Iterator<Item = &'p [u8]>) -> io::Result<()> {
+        let cut = self.operate();
+        if self.operations > self.cut_at.saturating_add(1) {
+            return cut;
+        }
+        // The write during which power fails may reach the medium in part as well.
+        for (at, page) in (block as usize..).zip(pages) {
+            let range = at * PAGE_BYTES..(at + 1) * PAGE_BYTES;
+            self.seen.get_mut(range).ok_or_else(|| beyond_end(block))?.copy_from_slice(page);
+            self.cached.push((at as u64, page.to_vec()));
+        }
+        cut
+    }
+
     fn operate(&mut self) -> io::Result<()> {
         self.operations += 1;
         if self.operations > self.cut_at { Err(io::Error::other("power is off")) } else { Ok(()) }
@@ -83,22 +111,20 @@ impl PageStore for PowerCutStore {
     }
 
     fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let cut = state.operate();
-        if state.operations > state.cut_at.saturating_add(1) {
-            return cut;
-        }
-        // The write during which power fails may reach the medium in part as well.
-        let mut at = block as usize;
-        for part in parts {
-            for page in part.chunks_exact(PAGE_BYTES) {
-                let range = at * PAGE_BYTES..(at + 1) * PAGE_BYTES;
-                state.seen.get_mut(range).ok_or_else(|| beyond_end(block))?.copy_from_slice(page);
-                state.cached.push((at as u64, page.to_vec()));
-                at += 1;
-            }
-        }
-        cut
+        let pages = parts.iter().flat_map(|part| part.chunks_exact(PAGE_BYTES));
+        self.state.lock().write(block, pages)
+    }
+
+    /// The first half of the pages reaches the medium when the write begins, the others when it is waited for, as they are
+    /// then.
+    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
+        let (now, later) = pages.split_at(pages.len() / 2);
+        // SAFETY: the caller's promise.
+        let now = now.iter().map(|page| unsafe { &**page }.as_slice());
+        self.state.lock().write(block, now)?;
+        let (block, later, state) =
+            (block + (pages.len() / 2) as u64, Later(later.to_vec()), self.state.clone());
+        Ok(PendingWrite::until(move || state.lock().write(block, later.pages())))
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -73,9 +73,11 @@ impl Drop for Promise<'_> {
 }
 
 /// A promise that was not made.
-pub(crate) struct NoRoom {
-    /// Some room is kept for commits under way.
-    pub(crate) for_others: bool,
+pub(crate) enum NoRoom {
+    /// Too much is changed, or kept for commits under way: a checkpoint, which waits for these, makes room.
+    Now,
+    /// The cache is too small.
+    Ever,
 }
 
 impl Pool {
@@ -106,11 +108,15 @@ impl Pool {
     /// Keeps room for a commit that changes so many pages at most, of the part of the cache that may be changed.
     ///
     /// # Errors
-    /// [`NoRoom`]: too many pages are changed, or kept for others.
+    /// [`NoRoom`].
     pub(crate) fn promise(&self, pages: usize) -> std::result::Result<Promise<'_>, NoRoom> {
+        let most = self.capacity() * 7 / 8;
+        if pages > most {
+            return Err(NoRoom::Ever);
+        }
         let mut promised = self.promised.lock();
-        if self.dirty() + *promised + pages > self.capacity() * 7 / 8 {
-            return Err(NoRoom { for_others: *promised > 0 });
+        if self.dirty() + *promised + pages > most {
+            return Err(NoRoom::Now);
         }
         *promised += pages;
         Ok(Promise { pool: self, pages })

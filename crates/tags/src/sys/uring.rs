@@ -7,6 +7,7 @@ use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// Entries of a ring: what one caller has under way.
 const RING_ENTRIES: u32 = 128;
@@ -73,11 +74,11 @@ impl Rings {
     /// # Safety
     /// The parts stay mapped until the write was waited for or dropped.
     pub(crate) unsafe fn begin_write(
-        &self,
+        self: &Arc<Rings>,
         file: RawFd,
         at: u64,
         parts: Vec<libc::iovec>,
-    ) -> io::Result<Write<'_>> {
+    ) -> io::Result<Write> {
         let mut ring = self.take()?;
         let entry =
             opcode::Writev::new(types::Fd(file), parts.as_ptr(), parts.len() as u32).offset(at).build();
@@ -86,7 +87,7 @@ impl Rings {
         if unsafe { ring.submission().push(&entry) }.is_err() {
             return Err(io::Error::other("the ring is full"));
         }
-        let write = Write { rings: self, ring: Some(ring), _parts: parts };
+        let write = Write { rings: self.clone(), ring: Some(ring), _parts: parts };
         if let Some(ring) = &write.ring {
             // Interrupted calls have submitted nothing; the wait submits what is left.
             let _ = ring.submit();
@@ -96,16 +97,16 @@ impl Rings {
 }
 
 /// A write under way.
-pub(crate) struct Write<'r> {
-    rings: &'r Rings,
+pub(crate) struct Write {
+    rings: Arc<Rings>,
     ring: Option<IoUring>,
     _parts: Vec<libc::iovec>,
 }
 
 // SAFETY: the addresses are read by the kernel alone, and stay mapped by the promise of `begin_write`.
-unsafe impl Send for Write<'_> {}
+unsafe impl Send for Write {}
 
-impl Write<'_> {
+impl Write {
     /// Waits for the end of the write: the bytes written, or the error's number below 0.
     pub(crate) fn wait(mut self) -> i32 {
         self.finish()
@@ -120,7 +121,7 @@ impl Write<'_> {
     }
 }
 
-impl Drop for Write<'_> {
+impl Drop for Write {
     fn drop(&mut self) {
         self.finish();
     }

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::RecordWriter;
+use crate::journal::writes::Begun;
 use crate::layout::node::{slot_bytes, slots_of};
-use crate::page_store::PendingWrite;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::NoRoom;
@@ -63,7 +63,6 @@ impl Transaction<'_> {
             let (bytes, max) = (bytes as u64, store.journal.capacity() as u64);
             return Err(Error::TooLarge { what: "a transaction", bytes, max });
         }
-        let mut relieved = false;
         let (_gate, room) = loop {
             store.make_room_for(bytes)?;
             let gate = store.gate.read();
@@ -75,14 +74,10 @@ impl Transaction<'_> {
             };
             match store.pool.promise(self.pages_touched()) {
                 Ok(promise) => break (gate, (room, promise)),
-                Err(NoRoom { for_others }) => {
-                    // After a checkpoint, and with nobody under way, the cache has all the room that it can have.
-                    if relieved && !for_others {
-                        return Err(Error::CacheFull { pages: store.pool.capacity() });
-                    }
+                Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
+                Err(NoRoom::Now) => {
                     drop((room, gate));
                     store.checkpoint()?;
-                    relieved = true;
                 }
             }
         };
@@ -92,20 +87,26 @@ impl Transaction<'_> {
         for snode in &self.held {
             written.push(write_filled(store, *snode, &nodes.filled, &mut under_way)?);
         }
-        // The pages are full, so all that could change them now are updates of nodes that were there before. Their frames
-        // stay, since a page that is written is not clean until then.
+        // What follows may change, or give up, pages that earlier commits have filled.
+        store.settle_writes_of(&self.held)?;
+        // Of the pages of this commit, which are full, only updates of nodes that were there before can change something.
         if !self.set.updates.is_empty() {
-            end_writes(&mut under_way, &written)?;
+            under_way.drain(..).try_for_each(|write| write.arrive())?;
         }
         // From here on a failure leaves memory between two states.
         self.record_new_snodes(&mut record);
         let applied = self.apply(&nodes, &written, &mut record);
-        // Writes that did not end before went on meanwhile; their record follows them.
-        let applied = applied.and_then(|()| end_writes(&mut under_way, &written));
-        if self.set.updates.is_empty() {
-            written.iter().flatten().for_each(|at| store.pool.clean(at.page));
-        }
-        let lsn = applied.and_then(|()| store.journal.append(&record.bytes, &*store.medium));
+        let lsn = applied.and_then(|()| {
+            // Slots that were freed in pages under way may be given out as soon as this commit has ended.
+            let (stay, change): (Vec<_>, Vec<_>) = under_way
+                .into_iter()
+                .partition(|write| write.pages().iter().all(|page| is_full(store, *page)));
+            change.iter().try_for_each(|write| write.settle(|page| store.pool.clean(page)))?;
+            // Before the record is there: a sync that makes it durable waits for them.
+            store.journal.writes.keep(stay);
+            store.settle_oldest_writes()?;
+            store.journal.append(&record.bytes, &*store.medium)
+        });
         drop(room);
         match lsn {
             Ok(lsn) => self.publish_snodes(lsn),
@@ -391,6 +392,12 @@ impl Transaction<'_> {
     }
 }
 
+/// Whether no slot of a page can be given out.
+fn is_full(store: &Store, page: u32) -> bool {
+    let desc = store.pool.table.describe(page);
+    slot_bytes(desc.class).is_some_and(|bytes| count_slots(&desc.taken) == slots_of(bytes))
+}
+
 /// Makes slots committed, and returns the descriptor.
 fn commit_slots(store: &Store, partition: &mut Partition, page: u32, slots: &Slots) -> Desc {
     partition.contents.nodes += count_slots(slots) as u64;
@@ -420,11 +427,11 @@ fn record_slots(record: &mut RecordWriter, page: u32, desc: &Desc, slots: &Slots
 }
 
 /// Begins to write the filled pages of one s-node to new blocks that follow each other.
-fn write_filled<'m>(
-    store: &'m Store,
+fn write_filled(
+    store: &Store,
     snode: SnodeId,
     filled: &[(u32, Slots)],
-    under_way: &mut Vec<PendingWrite<'m>>,
+    under_way: &mut Vec<Begun>,
 ) -> Result<Vec<Written>> {
     let pages: Vec<_> =
         filled.iter().filter(|(page, _)| store.pool.table.describe(*page).snode == snode.0).collect();
@@ -443,18 +450,18 @@ fn write_filled<'m>(
     Ok(written)
 }
 
-fn write_run<'m>(
-    store: &'m Store,
+fn write_run(
+    store: &Store,
     partition: &crate::sync::RwLock<Partition>,
     filled: &[&(u32, Slots)],
     run: Run,
-    under_way: &mut Vec<PendingWrite<'m>>,
+    under_way: &mut Vec<Begun>,
 ) -> Result<Vec<Written>> {
     // Shared: readers go on meanwhile, and no other transaction writes this s-node.
     loop {
         let guard = partition.read();
         let reader = PageReader::new(&store.pool, &guard.token);
-        let mut written = Vec::with_capacity(filled.len());
+        let mut written: Vec<Written> = Vec::with_capacity(filled.len());
         let mut pages = Vec::with_capacity(filled.len());
         let mut missing = None;
         for ((page, slots), block) in filled.iter().copied().zip(run.block..) {
@@ -468,9 +475,12 @@ fn write_run<'m>(
         }
         match missing {
             None => {
-                // SAFETY: the frames stay mapped as long as the store, which the write borrows.
+                // SAFETY: the frames stay mapped as long as the store, which waits for its writes when it is dropped.
                 let write = unsafe { store.medium.begin_write(run.block, &pages) };
-                under_way.push(write.map_err(|source| write_error(run.block, source))?);
+                let write =
+                    write.map_err(|source| Error::Io { what: "write nodes", block: run.block, source })?;
+                let pages = written.iter().map(|at| at.page).collect();
+                under_way.push(Begun::new(guard.snode, run.block, pages, write));
                 return Ok(written);
             }
             Some(halt) => {
@@ -480,14 +490,4 @@ fn write_run<'m>(
             }
         }
     }
-}
-
-fn write_error(block: u64, source: std::io::Error) -> Error {
-    Error::Io { what: "write nodes", block, source }
-}
-
-/// Waits for writes.
-fn end_writes(under_way: &mut Vec<PendingWrite<'_>>, written: &[Vec<Written>]) -> Result<()> {
-    let block = written.iter().flatten().next().map_or(0, |first| first.block);
-    under_way.drain(..).try_for_each(|write| write.wait().map_err(|source| write_error(block, source)))
 }

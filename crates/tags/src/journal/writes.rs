@@ -1,0 +1,156 @@
+//! Writes of pages that commits have begun and did not wait for.
+//!
+//! The record of a commit speaks of pages that may still be under way when it goes to the journal: it counts only with
+//! them, so all that has to wait for their arrival is a sync, and who changes the pages again. So a sync waits for all
+//! writes first, the next commit to an s-node for those of the commits before it, and a checkpoint for all. A
+//! page is dirty, and so keeps its frame, until then.
+
+use crate::error::{Error, Result};
+use crate::ids::SnodeId;
+use crate::page_store::PendingWrite;
+use crate::sync::Mutex;
+use std::sync::Arc;
+
+/// Writes that nobody has waited for, at most: each of them has a ring of its own, and frames that cannot be evicted.
+const UNDER_WAY_MAX: usize = 8;
+
+/// A write of pages of one s-node.
+pub(crate) struct Begun {
+    snode: SnodeId,
+    block: u64,
+    pages: Vec<u32>,
+    state: Mutex<State>,
+}
+
+enum State {
+    UnderWay(PendingWrite),
+    /// On the medium, or in its cache.
+    Arrived,
+    /// Its pages are said to be as they are on the medium.
+    Settled,
+    Failed,
+}
+
+impl Begun {
+    /// A write of `pages` to the blocks from `block` on.
+    pub(crate) fn new(snode: SnodeId, block: u64, pages: Vec<u32>, write: PendingWrite) -> Begun {
+        Begun { snode, block, pages, state: Mutex::new(State::UnderWay(write)) }
+    }
+
+    /// Waits until the write has arrived.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for the first who waits, [`Error::Stopped`] for the others.
+    pub(crate) fn arrive(&self) -> Result<()> {
+        self.wait(&mut self.state.lock())
+    }
+
+    fn wait(&self, state: &mut State) -> Result<()> {
+        match std::mem::replace(state, State::Failed) {
+            State::UnderWay(write) => {
+                write.wait().map_err(|source| Error::Io {
+                    what: "write nodes",
+                    block: self.block,
+                    source,
+                })?;
+                *state = State::Arrived;
+                Ok(())
+            }
+            State::Failed => Err(Error::Stopped),
+            other => {
+                *state = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// The pages that are written.
+    pub(crate) fn pages(&self) -> &[u32] {
+        &self.pages
+    }
+
+    /// Waits until the write has arrived, and calls `clean` with each of its pages, once and before anybody else is told
+    /// that it has.
+    ///
+    /// # Errors
+    /// As [`Begun::arrive`].
+    pub(crate) fn settle(&self, clean: impl FnMut(u32)) -> Result<()> {
+        let mut state = self.state.lock();
+        self.wait(&mut state)?;
+        if let State::Arrived = *state {
+            self.pages.iter().copied().for_each(clean);
+            *state = State::Settled;
+        }
+        Ok(())
+    }
+}
+
+/// The writes of a store.
+#[derive(Default)]
+pub(crate) struct Writes {
+    /// In the order in which they were begun.
+    list: Mutex<Vec<Arc<Begun>>>,
+}
+
+impl Writes {
+    /// Adds the writes of a commit whose pages are where they will be, before its record is appended.
+    pub(crate) fn keep(&self, writes: Vec<Begun>) {
+        if !writes.is_empty() {
+            self.list.lock().extend(writes.into_iter().map(Arc::new));
+        }
+    }
+
+    /// Waits until all writes have arrived. Those that failed stay, so that no sync says that they were durable.
+    ///
+    /// # Errors
+    /// As [`Begun::arrive`].
+    pub(crate) fn arrive(&self) -> Result<()> {
+        let writes = self.list.lock().clone();
+        writes.iter().try_for_each(|write| write.arrive())
+    }
+
+    /// Waits for the writes of pages of these s-nodes, whose locks the caller holds, and calls `clean` with each page.
+    ///
+    /// # Errors
+    /// As [`Begun::arrive`].
+    pub(crate) fn settle_of(&self, snodes: &[SnodeId], clean: impl FnMut(u32)) -> Result<()> {
+        let mine = |write: &&Arc<Begun>| snodes.contains(&write.snode);
+        let writes: Vec<_> = self.list.lock().iter().filter(mine).cloned().collect();
+        self.settle(&writes, clean)
+    }
+
+    /// Waits for the oldest writes until few are left, of at most so many pages, and calls `clean` with each page.
+    ///
+    /// # Errors
+    /// As [`Begun::arrive`].
+    pub(crate) fn settle_oldest(&self, pages_max: usize, clean: impl FnMut(u32)) -> Result<()> {
+        let list = self.list.lock();
+        let mut pages = 0;
+        let newest = list.iter().rev().take(UNDER_WAY_MAX).take_while(|write| {
+            pages += write.pages.len();
+            pages <= pages_max
+        });
+        let writes = list[..list.len() - newest.count()].to_vec();
+        drop(list);
+        self.settle(&writes, clean)
+    }
+
+    /// Waits for all writes and calls `clean` with each page.
+    ///
+    /// # Errors
+    /// As [`Begun::arrive`].
+    pub(crate) fn settle_all(&self, clean: impl FnMut(u32)) -> Result<()> {
+        let writes = self.list.lock().clone();
+        self.settle(&writes, clean)
+    }
+
+    fn settle(&self, writes: &[Arc<Begun>], mut clean: impl FnMut(u32)) -> Result<()> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        writes.iter().try_for_each(|write| write.settle(&mut clean))?;
+        let is_settled = |kept: &Arc<Begun>| writes.iter().any(|write| Arc::ptr_eq(kept, write));
+        self.list.lock().retain(|kept| !is_settled(kept));
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! Writes that a commit has begun and not waited for: on a medium that does nothing before it is waited for.
+
+#![cfg(not(weft_shuttle))]
+#![allow(clippy::unwrap_used)]
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use weft_tags::{
+    Durability, Error, Kv, KvChange, MemoryStore, Options, PAGE_BYTES, PageStore, PendingWrite, SnodeTags,
+    Store,
+};
+
+#[derive(Default)]
+struct Lazy {
+    blocks: MemoryStore,
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+    fails: AtomicBool,
+}
+
+/// A write that is done when it is waited for or dropped.
+struct Later {
+    medium: Arc<Lazy>,
+    block: u64,
+    pages: Vec<*const [u8; PAGE_BYTES]>,
+    /// What the pages held when it began.
+    wanted: Vec<Vec<u8>>,
+    done: bool,
+}
+
+// SAFETY: by the promise of `begin_write` the pages can be read, from any thread, until this is dropped.
+unsafe impl Send for Later {}
+
+impl Later {
+    fn arrive(&mut self) -> io::Result<()> {
+        self.done = true;
+        self.medium.under_way.fetch_sub(1, SeqCst);
+        if self.medium.fails.load(SeqCst) {
+            return Err(io::Error::other("the medium is broken"));
+        }
+        // SAFETY: as above.
+        let now: Vec<&[u8]> = self.pages.iter().map(|page| unsafe { &**page }.as_slice()).collect();
+        assert!(now == self.wanted, "a page was changed while it was being written");
+        self.medium.blocks.write(self.block, &now.into_iter().map(IoSlice::new).collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        if !self.done {
+            self.arrive().unwrap();
+        }
+    }
+}
+
+struct Medium(Arc<Lazy>);
+
+impl PageStore for Medium {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.blocks.read(block, out)
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        if block < 2 {
+            assert_eq!(self.0.under_way.load(SeqCst), 0, "a checkpoint does not speak of what is under way");
+        }
+        self.0.blocks.write(block, parts)
+    }
+
+    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
+        // SAFETY: the caller's promise.
+        let wanted = pages.iter().map(|page| unsafe { &**page }.to_vec()).collect();
+        let most = self.0.under_way.fetch_add(1, SeqCst) + 1;
+        self.0.most.fetch_max(most, SeqCst);
+        let mut later = Later { medium: self.0.clone(), block, pages: pages.to_vec(), wanted, done: false };
+        Ok(PendingWrite::until(move || later.arrive()))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        assert_eq!(self.0.under_way.load(SeqCst), 0, "a sync makes durable what has arrived");
+        Ok(())
+    }
+
+    fn blocks(&self) -> u64 {
+        self.0.blocks.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        self.0.blocks.grow(blocks)
+    }
+}
+
+fn options() -> Options {
+    Options { cache_bytes: 8 << 20, journal_bytes: 4 << 20, store_bytes_max: 64 << 20, ..Options::default() }
+}
+
+fn create() -> (Arc<Lazy>, Store) {
+    let medium = Arc::new(Lazy::default());
+    let store = Store::create(Box::new(Medium(medium.clone())), &options()).unwrap();
+    (medium, store)
+}
+
+#[test]
+fn pages_under_way_stay_as_they_are_and_syncs_and_checkpoints_wait_for_them() {
+    let (medium, store) = create();
+    let mut tx = store.begin();
+    let snodes = [(); 40].map(|()| tx.create_snode(&SnodeTags::default()).unwrap());
+    tx.commit().unwrap();
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut wanted: Vec<BTreeMap<u16, Vec<u8>>> = vec![BTreeMap::new(); snodes.len()];
+    for turn in 0..1_500u32 {
+        let at = rng.random_range(0..snodes.len());
+        let mut kv = Kv::open(&store, snodes[at], "pairs").unwrap();
+        kv.durability(if turn % 200 == 199 { Durability::Sync } else { Durability::None });
+        let pairs: Vec<(u16, Option<Vec<u8>>)> = (0..rng.random_range(40..120))
+            .map(|_| {
+                let value = rng.random_bool(0.6).then(|| vec![turn as u8; rng.random_range(1..400)]);
+                (rng.random_range(0..2_000), value)
+            })
+            .collect();
+        let keys: Vec<[u8; 2]> = pairs.iter().map(|(key, _)| key.to_le_bytes()).collect();
+        let changes: Vec<_> = pairs
+            .iter()
+            .zip(&keys)
+            .map(|((_, value), key)| match value {
+                Some(value) => KvChange::Put(key, value),
+                None => KvChange::Delete(key),
+            })
+            .collect();
+        if rng.random_bool(0.1) {
+            let mut tx = store.begin();
+            kv.change_in(&mut tx, &changes).unwrap();
+            tx.abort();
+        } else {
+            kv.change(&changes).unwrap();
+            for (key, value) in pairs {
+                match value {
+                    Some(value) => wanted[at].insert(key, value),
+                    None => wanted[at].remove(&key),
+                };
+            }
+        }
+        if turn % 400 == 399 {
+            store.checkpoint().unwrap();
+        }
+    }
+    let most = medium.most.load(SeqCst);
+    assert!((2..=10).contains(&most), "{most} at once: writes are not waited for, and they are not many");
+    let holds = |store: &Store| {
+        for (snode, wanted) in snodes.iter().zip(&wanted) {
+            let kv = Kv::open(store, *snode, "pairs").unwrap();
+            assert_eq!(kv.count().unwrap(), wanted.len() as u64);
+            for (key, value) in wanted {
+                assert_eq!(kv.get(&key.to_le_bytes()).unwrap().as_ref(), Some(value));
+            }
+        }
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    };
+    holds(&store);
+    store.sync().unwrap();
+    let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
+    holds(&Store::open(Box::new(image), &options()).unwrap());
+    // What is under way when the store goes is read from its frames.
+    let mut kv = Kv::open(&store, snodes[0], "pairs").unwrap();
+    kv.durability(Durability::None);
+    let keys: Vec<[u8; 3]> = (0..200u8).map(|n| [n, 0, 0]).collect();
+    kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+    assert!(medium.under_way.load(SeqCst) > 0);
+    drop(store);
+    assert_eq!(medium.under_way.load(SeqCst), 0);
+}
+
+#[test]
+fn pages_that_have_arrived_differ_from_the_medium_no_more_at_the_next_commit() {
+    let (_, store) = create();
+    let mut kv = Kv::open(&store, weft_tags::SnodeId::FIRST, "pairs").unwrap();
+    kv.durability(Durability::None);
+    for turn in 0..20u8 {
+        let keys: Vec<[u8; 2]> = (0..200u8).map(|n| [turn, n]).collect();
+        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+    }
+    let report = store.report();
+    assert!(report.data_pages > 300 && report.dirty_pages < 100, "{report:?}");
+}
+
+#[test]
+fn a_write_that_fails_after_its_commit_has_returned_stops_the_store_and_nothing_after_it_counts() {
+    for finds in ["sync", "commit", "checkpoint"] {
+        let (medium, store) = create();
+        let snode = weft_tags::SnodeId::FIRST;
+        let mut kv = Kv::open(&store, snode, "pairs").unwrap();
+        kv.put(b"before", b"1").unwrap();
+        kv.durability(Durability::None);
+        let keys: Vec<[u8; 2]> = (0..500u16).map(u16::to_le_bytes).collect();
+        medium.fails.store(true, SeqCst);
+        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+        let found = match finds {
+            "sync" => store.sync(),
+            "commit" => kv.put(b"after", b"1"),
+            _ => store.checkpoint(),
+        };
+        assert!(matches!(found, Err(Error::Io { .. })), "{finds}: {found:?}");
+        assert!(matches!(kv.put(b"after", b"1"), Err(Error::Stopped | Error::Io { .. })), "{finds}");
+        assert!(matches!(store.sync(), Err(Error::Stopped)), "{finds}");
+        drop(store);
+        let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
+        let again = Store::open(Box::new(image), &options()).unwrap();
+        let kv = Kv::open(&again, snode, "pairs").unwrap();
+        assert_eq!((kv.count().unwrap(), kv.get(b"before").unwrap().is_some()), (1, true), "{finds}");
+        assert_eq!(again.check().unwrap().problems, Vec::<String>::new());
+    }
+}
