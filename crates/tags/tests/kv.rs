@@ -51,6 +51,40 @@ fn pairs_are_put_replaced_deleted_and_counted() {
     check(&store);
 }
 
+#[test]
+fn a_pair_that_changes_often_in_one_transaction_leaves_nothing_behind() {
+    let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    let empty = store.check().unwrap().nodes;
+    for round in 0..4 {
+        let mut tx = store.begin();
+        // Old nodes go, and so do new ones that are replaced at once; with a savepoint in between and without.
+        let batch = [
+            KvChange::Put(b"a", b"1"),
+            KvChange::Put(b"b", b"1"),
+            KvChange::Put(b"a", b"2"),
+            KvChange::Delete(b"b"),
+            KvChange::Put(b"c", b"1"),
+        ];
+        kv.change_in(&mut tx, &batch).unwrap();
+        if round % 2 == 1 {
+            let mark = tx.savepoint();
+            kv.change_in(&mut tx, &[KvChange::Delete(b"a"), KvChange::Put(b"b", b"lost")]).unwrap();
+            tx.undo_to(mark).unwrap();
+        }
+        kv.change_in(
+            &mut tx,
+            &[KvChange::Put(b"a", b"3"), KvChange::Put(b"b", b"3"), KvChange::Delete(b"b")],
+        )
+        .unwrap();
+        tx.commit().unwrap();
+        assert_eq!(kv.get(b"a").unwrap().as_deref(), Some(&b"3"[..]));
+        assert_eq!((kv.get(b"b").unwrap(), kv.count().unwrap()), (None, 2));
+        assert_eq!(store.check().unwrap().nodes, empty + 2);
+        check(&store);
+    }
+}
+
 fn fill_and_empty(store: Store, reopen: &dyn Fn() -> Store) {
     let pairs = 30_000u64;
     let value = |n: u64| vec![n as u8; 20 + (n % 90) as usize];

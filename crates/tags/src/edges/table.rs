@@ -80,6 +80,12 @@ pub(crate) trait NewPages {
     fn give_back(&mut self, page: u32);
 }
 
+/// The bits below the lowest that is set; all of them when none is.
+#[inline]
+fn below(bits: u32) -> u32 {
+    (bits & bits.wrapping_neg()).wrapping_sub(1)
+}
+
 /// Refuses a page of a table, just read, whose checksum holds and whose contents cannot be.
 ///
 /// # Errors
@@ -95,6 +101,8 @@ pub(crate) fn check_page(words: &Words, desc: &Desc, page: u32) -> Result<()> {
 impl<const W: usize> Table<W> {
     /// Cells of a page.
     pub(crate) const CELLS: usize = LINES as usize * LINE_WORDS / W;
+    /// Cells of a line.
+    const PER_LINE: usize = LINE_WORDS / W;
     const SPLIT_AT: usize = (Self::CELLS * 7) / 8;
 
     /// A table without pages.
@@ -160,7 +168,7 @@ impl<const W: usize> Table<W> {
 
     #[inline]
     fn home(position: u64) -> usize {
-        (((position & 0xffff_ffff) * LINES) >> 32) as usize * (LINE_WORDS / W)
+        (((position & 0xffff_ffff) * LINES) >> 32) as usize * Self::PER_LINE
     }
 
     #[inline]
@@ -186,17 +194,21 @@ impl<const W: usize> Table<W> {
         let position = self.position.of(first);
         let Some(page) = self.page_of(position) else { return Ok(None) };
         let words = pages.words(page)?;
-        let mut index = Self::home(position);
-        for _ in 0..Self::CELLS {
-            let cell = Self::cell(words, index);
-            if cell[W - 1] == 0 {
-                return Ok(None);
+        for number in Self::lines_from(position) {
+            let line = Self::line(words, number);
+            let free = Self::free_in(line);
+            let mut alike = Self::alike_in(line, first) & below(free);
+            while alike != 0 {
+                let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
+                let found = visit(Place { page, index }, Self::cell(words, index))?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+                alike &= alike - 1;
             }
-            let found = if cell[0] == first { visit(Place { page, index }, cell)? } else { None };
-            if found.is_some() {
-                return Ok(found);
+            if free != 0 {
+                break;
             }
-            index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
         }
         Ok(None)
     }
@@ -205,18 +217,44 @@ impl<const W: usize> Table<W> {
     /// answers for it.
     #[inline]
     pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<[u64; W]> {
-        let mut index = Self::home(position);
-        for _ in 0..Self::CELLS {
-            let cell = Self::cell(words, index);
-            if cell[W - 1] == 0 {
-                return None;
+        for number in Self::lines_from(position) {
+            let line = Self::line(words, number);
+            let free = Self::free_in(line);
+            let alike = Self::alike_in(line, first) & below(free);
+            if alike != 0 {
+                let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
+                return Some(Self::cell(words, index));
             }
-            if cell[0] == first {
-                return Some(cell);
+            if free != 0 {
+                break;
             }
-            index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
         }
         None
+    }
+
+    /// The lines in which a position is looked for, in their order.
+    #[inline]
+    fn lines_from(position: u64) -> impl Iterator<Item = usize> {
+        let home = Self::home(position) / Self::PER_LINE;
+        (home..LINES as usize).chain(0..home)
+    }
+
+    #[inline]
+    fn line(words: &Words, number: usize) -> &[u64; LINE_WORDS] {
+        &words.as_chunks().0[HEADER_WORDS / LINE_WORDS + number]
+    }
+
+    /// A bit for each cell of a line that is free. All cells of a line are looked at together: which of them it is cannot be
+    /// guessed, and a branch on it would be wrong every other time.
+    #[inline]
+    fn free_in(line: &[u64; LINE_WORDS]) -> u32 {
+        (0..Self::PER_LINE).fold(0, |bits, at| bits | u32::from(line[at * W + W - 1] == 0) << at)
+    }
+
+    /// A bit for each cell of a line whose first word is `first`.
+    #[inline]
+    fn alike_in(line: &[u64; LINE_WORDS], first: u64) -> u32 {
+        (0..Self::PER_LINE).fold(0, |bits, at| bits | u32::from(line[at * W] == first) << at)
     }
 
     /// The cell at `place`, in its page's words.
@@ -327,12 +365,14 @@ impl<const W: usize> Table<W> {
     #[inline]
     fn put(words: &mut Words, position: u64, cell: [u64; W]) {
         debug_assert!(cell[W - 1] != 0);
-        let home = Self::home(position);
-        let free = (home..Self::CELLS).chain(0..home).find(|index| Self::cell(words, *index)[W - 1] == 0);
-        debug_assert!(free.is_some());
-        if let Some(index) = free {
-            Self::set_cell(words, index, cell);
+        for number in Self::lines_from(position) {
+            let free = Self::free_in(Self::line(words, number));
+            if free != 0 {
+                let index = number * Self::PER_LINE + free.trailing_zeros() as usize;
+                return Self::set_cell(words, index, cell);
+            }
         }
+        debug_assert!(false, "a page without room");
     }
 
     fn new_page(

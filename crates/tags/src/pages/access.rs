@@ -174,7 +174,7 @@ fn locate(pool: &Pool, snode: SnodeId, page: u32) -> Step<(*mut [u8; PAGE_BYTES]
 }
 
 /// As [`locate`], for a page that is in memory.
-#[inline]
+#[inline(always)]
 fn peek(pool: &Pool, snode: SnodeId, page: u32) -> Option<*const [u8; PAGE_BYTES]> {
     let hot = pool.table.hot(page)?;
     let word = Hot(hot.load(Ordering::Acquire));

@@ -68,7 +68,8 @@ impl Transaction<'_> {
             return Ok(());
         }
         if let Some(body) = body.filter(|_| is_short) {
-            let room = find_body(&self.store.pool.table, body, self.which(body))?.room;
+            let which = self.which(body);
+            let room = find_body(&self.store.pool.table, body, which)?.room;
             if bytes <= room && room <= SPARE_MAX * bytes {
                 self.set.update(body, with_header(kind, data));
                 self.set.move_to(node, Some(body));
@@ -109,7 +110,10 @@ impl Transaction<'_> {
             }
             return Ok(bytes[NODE_HEADER..].to_vec());
         }
-        let Some(body) = body else { return self.store.data_of(node, kind, self.which(node)) };
+        let Some(body) = body else {
+            let which = self.which(node);
+            return self.store.data_of(node, kind, which);
+        };
         let (store, which) = (self.store, self.which(body));
         store.read(node.snode(), |pages, _| {
             let place = find_body(&store.pool.table, body, which)?;
@@ -124,7 +128,7 @@ impl Transaction<'_> {
     }
 
     /// The body of a node whose s-node is held, if it has moved.
-    pub(super) fn body_of(&self, node: NodeId) -> Result<Option<NodeId>> {
+    pub(super) fn body_of(&mut self, node: NodeId) -> Result<Option<NodeId>> {
         if let Some(body) = self.set.moved.get(&node) {
             return Ok(*body);
         }
@@ -150,12 +154,12 @@ impl Transaction<'_> {
     /// Takes the bodies from nodes that were made and have no edges: they go together.
     pub(super) fn give_up_bodies_of_garbage(&mut self) -> Result<()> {
         let moved = self.set.moved.iter().filter(|(_, body)| body.is_some()).map(|(node, _)| *node);
-        let garbage: Vec<NodeId> = moved
-            .filter(|node| {
-                let touched = self.set.touched(*node);
-                touched.created && touched.ins == 0 && touched.outs == 0
-            })
-            .collect();
-        garbage.into_iter().try_for_each(|node| self.lead_to_body(node, NONE))
+        for node in moved.collect::<Vec<_>>() {
+            let touched = self.set.touched(node);
+            if touched.created && touched.ins == 0 && touched.outs == 0 {
+                self.lead_to_body(node, NONE)?;
+            }
+        }
+        Ok(())
     }
 }

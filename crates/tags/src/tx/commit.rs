@@ -57,6 +57,7 @@ impl Transaction<'_> {
     pub(super) fn commit_changes(&mut self) -> Result<u64> {
         let store = self.store;
         self.give_up_bodies_of_garbage()?;
+        self.set.tell_apart();
         let nodes = self.sort_nodes();
         let bytes = self.record_bound(&nodes);
         if bytes > store.journal.capacity() {
@@ -120,9 +121,13 @@ impl Transaction<'_> {
         let mut nodes = NewNodes::default();
         let mut pages: FxHashMap<u32, Slots> = FxHashMap::default();
         let mut last: Option<(u32, usize, Slots)> = None;
+        let mut led = self.set.led().iter().peekable();
         for node in &self.set.created {
-            let touched = self.set.touched(*node);
-            if touched.ins == 0 && touched.outs == 0 {
+            let is_garbage = || {
+                let touched = self.set.nodes().get(node).copied().unwrap_or_default();
+                touched.ins == 0 && touched.outs == 0
+            };
+            if led.next_if_eq(&node).is_none() && is_garbage() {
                 nodes.garbage.push(*node);
                 continue;
             }
@@ -170,7 +175,7 @@ impl Transaction<'_> {
             + (nodes.filled.len() + runs) * PAGE_ENTRY_BYTES
             + nodes.open.iter().map(|(_, slots)| PAGE_BYTES + 16 * count_slots(slots)).sum::<usize>()
             + updates
-            + (self.set.changes.len() + self.set.nodes.len()) * EDGE_ENTRY_BYTES
+            + (self.set.changes.len() + self.set.nodes_touched()) * EDGE_ENTRY_BYTES
             + (self.set.new_snodes.len() + self.set.gone_snodes.len()) * SNODE_ENTRY_BYTES
     }
 
@@ -185,7 +190,7 @@ impl Transaction<'_> {
             let numbers = store.table_numbers.lock();
             u64::from(numbers.end() - crate::ids::DATA_PAGES_MAX) - numbers.free_count()
         };
-        let changes = (self.set.changes.len() + self.set.nodes.len()) as u64;
+        let changes = (self.set.changes.len() + self.set.nodes_touched()) as u64;
         // Each change may touch a page of its own, but no more pages than there are, and those that splits add.
         let updated: u64 =
             self.set.updates.values().map(|update| update.bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
@@ -348,9 +353,11 @@ impl Transaction<'_> {
                 if touched.created { touched.ins == 1 } else { touched.ins == 0 && touched.outs >= 0 };
             is_garbage || keeps
         };
-        let mine =
-            self.set.nodes.iter().filter(|(node, touched)| node.snode() == snode && !is_plain(touched));
-        let nodes: Vec<_> = mine.map(|(node, touched)| (*node, *touched)).collect();
+        let others = self.set.nodes().iter().map(|(node, touched)| (*node, *touched));
+        let lost = Touched { created: false, ins: -1, outs: 0 };
+        let lost = self.set.lost().iter().map(|node| (*node, lost));
+        let mine = |(node, touched): &(NodeId, Touched)| node.snode() == snode && !is_plain(touched);
+        let nodes: Vec<_> = lost.chain(others).filter(mine).collect();
         let (mut gone, mut bodies) = (Vec::new(), Vec::new());
         let mut numbers = TableNumbers(&store.table_numbers);
         let mut next = 0;

@@ -251,7 +251,7 @@ impl<'s> Transaction<'s> {
         self.store.data_numbers.lock().give_back(head, pages);
     }
 
-    fn which(&self, node: NodeId) -> Which {
+    fn which(&mut self, node: NodeId) -> Which {
         if self.set.touched(node).created { Which::Reserved } else { Which::Committed }
     }
 
@@ -261,7 +261,8 @@ impl<'s> Transaction<'s> {
             Error::NoSuchSnode(_) => Error::NoSuchNode(node),
             error => error,
         })?;
-        find_node(&self.store.pool.table, node, self.which(node))
+        let which = self.which(node);
+        find_node(&self.store.pool.table, node, which)
     }
 
     /// The data of a node.

@@ -179,7 +179,8 @@ impl Transaction<'_> {
         }
         // In the midst of counting, bodies may be taken off before they are added.
         let mut nodes = store.partition(snode)?.read().contents.nodes as i64;
-        let of_it = self.set.nodes.iter().filter(|(node, _)| node.snode() == snode);
+        // `touched` has told the map of all nodes.
+        let of_it = self.set.nodes().iter().filter(|(node, _)| node.snode() == snode);
         let touched: Vec<_> = of_it.map(|(node, touched)| (*node, *touched)).collect();
         for (node, touched) in touched {
             let (ins, outs) = if touched.created {

@@ -8,6 +8,9 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::FxHashMap;
 
+/// Nodes that may be known to have other changes where those of many pairs are kept as lists.
+const KNOWN_MAX: usize = 4;
+
 /// No destination.
 pub(crate) const NONE: NodeId = NodeId(0);
 
@@ -90,8 +93,13 @@ pub(crate) struct WriteSet {
     pub(crate) changes: Vec<Change>,
     index: HashTable<u32>,
     infos: Vec<u8>,
-    pub(crate) nodes: FxHashMap<NodeId, Touched>,
+    nodes: FxHashMap<NodeId, Touched>,
     pub(crate) created: Vec<NodeId>,
+    /// Created nodes with one edge to them, in the order of `created`, of which `nodes` does not know: many pairs at once need no
+    /// map of their nodes.
+    led: Vec<NodeId>,
+    /// Committed nodes with an edge less, of which `nodes` does not know. A node may be in both, and more than once.
+    lost: Vec<NodeId>,
     /// New data of nodes and bodies; for a node that moves, its header.
     pub(crate) updates: FxHashMap<NodeId, Update>,
     /// Where the data of nodes is whose body this transaction has changed: in a body, or in their place.
@@ -136,7 +144,6 @@ impl WriteSet {
     pub(crate) fn reserve(&mut self, edges: usize) {
         self.changes.reserve(edges);
         self.created.reserve(edges);
-        self.nodes.reserve(edges);
         let (changes, infos) = (&self.changes, &self.infos);
         self.index.reserve(edges, |at| rehash(&changes[*at as usize], infos));
     }
@@ -215,6 +222,8 @@ impl WriteSet {
                 if self.savepoints > 0 && before != new {
                     self.undo.push(Undo::Redirected(at, before));
                 }
+                // The node before may be one of those that were just made.
+                self.settle();
                 before
             }
             // A deletion of what is not there changes nothing.
@@ -231,15 +240,59 @@ impl WriteSet {
                 old
             }
         };
-        if before != NONE && before != new {
-            self.touch(before, -1, 0);
-        }
-        if new != NONE && self.savepoints == 0 {
-            self.nodes.insert(new, Touched { created: true, ins: 1, outs: 0 });
-        } else if new != NONE {
-            self.touch(new, 1, 0);
+        let lost = (before != NONE && before != new).then_some(before);
+        if self.savepoints == 0 {
+            self.lost.extend(lost);
+            self.led.extend((new != NONE).then_some(new));
+        } else {
+            lost.into_iter().for_each(|node| self.touch(node, -1, 0));
+            if new != NONE {
+                self.touch(new, 1, 0);
+            }
         }
         before
+    }
+
+    /// Tells `nodes` of what it does not know yet.
+    fn settle(&mut self) {
+        for node in std::mem::take(&mut self.led) {
+            let touched = self.nodes.entry(node).or_default();
+            (touched.created, touched.ins) = (true, touched.ins + 1);
+        }
+        for node in std::mem::take(&mut self.lost) {
+            self.nodes.entry(node).or_default().ins -= 1;
+        }
+    }
+
+    /// Lets each node be known in one place only: in `led`, in `lost`, once, or in `nodes`. To be called before these are asked for.
+    pub(crate) fn tell_apart(&mut self) {
+        self.lost.sort_unstable();
+        let twice = self.lost.windows(2).any(|pair| pair[0] == pair[1]);
+        let known = |node: &NodeId| self.lost.binary_search(node).is_ok() || self.led.contains(node);
+        // More nodes are known elsewhere only where a transaction does more than changing pairs.
+        if twice || self.nodes.len() > KNOWN_MAX || self.nodes.keys().any(known) {
+            self.settle();
+        }
+    }
+
+    /// Created nodes with one edge to them and nothing else, in the order of `created`; others than [`WriteSet::nodes`].
+    pub(crate) fn led(&self) -> &[NodeId] {
+        &self.led
+    }
+
+    /// Committed nodes with an edge less and no other change, in the order of their places; others than [`WriteSet::nodes`].
+    pub(crate) fn lost(&self) -> &[NodeId] {
+        &self.lost
+    }
+
+    /// What was done to edges of nodes, after [`WriteSet::tell_apart`].
+    pub(crate) fn nodes(&self) -> &FxHashMap<NodeId, Touched> {
+        &self.nodes
+    }
+
+    /// How many nodes' edges were touched, at most.
+    pub(crate) fn nodes_touched(&self) -> usize {
+        self.nodes.len() + self.led.len() + self.lost.len()
     }
 
     /// Notes that a node has so many out-edges more.
@@ -250,6 +303,7 @@ impl WriteSet {
     }
 
     fn touch(&mut self, node: NodeId, ins: i64, outs: i64) {
+        debug_assert!(self.savepoints == 0 || self.led.is_empty() && self.lost.is_empty());
         let touched = self.nodes.entry(node).or_default();
         if self.savepoints > 0 {
             self.undo.push(Undo::Touched(node, *touched));
@@ -295,7 +349,8 @@ impl WriteSet {
     }
 
     /// What this transaction did to a node's edges.
-    pub(crate) fn touched(&self, node: NodeId) -> Touched {
+    pub(crate) fn touched(&mut self, node: NodeId) -> Touched {
+        self.settle();
         self.nodes.get(&node).copied().unwrap_or_default()
     }
 
@@ -335,6 +390,7 @@ impl WriteSet {
 
     /// Begins to keep the undo log, and returns the place to come back to.
     pub(crate) fn savepoint(&mut self) -> usize {
+        self.settle();
         self.savepoints += 1;
         self.undo.len()
     }
