@@ -82,6 +82,9 @@ fn operate(
     grow: f64,
 ) {
     let form = tree.form();
+    if form == BTreeForm::Fixed && rng.random_bool(0.02) {
+        return operate_on_many(rng, tree, tx, map, keys, grow);
+    }
     let key = key(rng, form, keys);
     match rng.random_range(0..100) {
         0..=69 => {
@@ -110,6 +113,33 @@ fn operate(
                 assert_eq!(range.next_in(tx).unwrap(), next);
             }
         }
+    }
+}
+
+/// Keys that are near each other and keys that are not, some of them twice.
+fn operate_on_many(
+    rng: &mut StdRng,
+    tree: &BTree<'_>,
+    tx: &mut weft_tags::Transaction<'_>,
+    map: &mut Map,
+    keys: u32,
+    grow: f64,
+) {
+    let (count, spread) = (rng.random_range(0..400), rng.random_range(1..keys));
+    let key = |rng: &mut StdRng| rng.random_range(0..spread).wrapping_mul(0x9e37_79b9);
+    let mut seen = Vec::new();
+    if rng.random_bool(grow) {
+        let pairs: Vec<(u32, u64)> = (0..count).map(|_| (key(rng), rng.random())).collect();
+        tree.insert_fixed_in(tx, &pairs, |at, found| seen.push((at, found))).unwrap();
+        let mut insert = |(key, value): &(u32, u64)| {
+            map.insert(key.to_be_bytes().into(), value.to_le_bytes().into()).is_some()
+        };
+        assert!(seen.into_iter().eq(pairs.iter().map(&mut insert).enumerate()));
+    } else {
+        let gone: Vec<u32> = (0..count).map(|_| key(rng)).collect();
+        tree.delete_fixed_in(tx, &gone, |at, found| seen.push((at, found))).unwrap();
+        let mut remove = |key: &u32| map.remove(&key.to_be_bytes()[..]).is_some();
+        assert!(seen.into_iter().eq(gone.iter().map(&mut remove).enumerate()));
     }
 }
 
@@ -191,7 +221,7 @@ fn random_changes_do_what_a_map_does() {
             run(seed, form, operations, Arc::new(MemoryStore::new()));
             let dir = tempfile::tempdir().unwrap();
             let mapped = FileStore::create(&dir.path().join("store"), ReadPath::Mapped).unwrap();
-            run(seed, form, operations / 3, Arc::new(mapped));
+            run(seed, form, operations / 6, Arc::new(mapped));
         }
     }
 }
@@ -280,6 +310,10 @@ fn a_tree_is_opened_with_its_own_form_and_sizes_alone() {
     assert!(matches!(fixed.range(b"1".to_vec().., Direction::Up), Err(Error::WrongSize { .. })));
     let other = BTree::open(&store, SnodeId::FIRST, "other", BTreeForm::Bytes).unwrap();
     assert!(matches!(other.get_fixed(&[1], |_, _| ()), Err(Error::OtherForm(_))));
+    let mut tx = store.begin();
+    assert!(matches!(other.insert_fixed_in(&mut tx, &[(1, 1)], |_, _| ()), Err(Error::OtherForm(_))));
+    assert!(matches!(other.delete_fixed_in(&mut tx, &[1], |_, _| ()), Err(Error::OtherForm(_))));
+    drop(tx);
     assert_eq!(BTree::names(&store, SnodeId::FIRST).unwrap(), ["other", "tree"]);
 }
 

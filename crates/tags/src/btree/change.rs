@@ -66,10 +66,14 @@ impl BTree<'_> {
         let wanted = self.key(key)?;
         self.check_value(value)?;
         tx.enter(self.snode, Permission::Write)?;
-        if let (Key::Fixed(key), Ok(value)) = (wanted, value.try_into())
-            && let Some(found) = self.insert_fixed(tx, key, value)?
-        {
-            return Ok(found);
+        if let (Key::Fixed(key), Ok(value)) = (wanted, value.try_into()) {
+            let leaf = self.look_in(tx, |look| self.leaf_of(look, key))?;
+            if let Some(found) = self.insert_in_leaf(tx, leaf, key, value)? {
+                if !found {
+                    self.add_to_count(tx, 1)?;
+                }
+                return Ok(found);
+            }
         }
         let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
         let value = if value.len() > VALUE_INLINE {
@@ -103,10 +107,14 @@ impl BTree<'_> {
     pub fn delete_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<bool> {
         let wanted = self.key(key)?;
         tx.enter(self.snode, Permission::Write)?;
-        if let Key::Fixed(key) = wanted
-            && let Some(found) = self.delete_fixed(tx, key)?
-        {
-            return Ok(found);
+        if let Key::Fixed(key) = wanted {
+            let leaf = self.look_in(tx, |look| self.leaf_of(look, key))?;
+            if let Some(found) = self.delete_in_leaf(tx, leaf, key)? {
+                if found {
+                    self.add_to_count(tx, -1)?;
+                }
+                return Ok(found);
+            }
         }
         let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
         let Ok(at) = way.at else { return Ok(false) };
@@ -116,14 +124,14 @@ impl BTree<'_> {
         Ok(true)
     }
 
-    /// The same for a fixed pair, where the leaf has room; whether the key was there.
-    fn insert_fixed(
+    /// Puts a fixed pair in its leaf, where that has room; whether the key was there. The number of pairs is left to the caller.
+    pub(super) fn insert_in_leaf(
         &self,
         tx: &mut Transaction<'_>,
+        leaf: NodeId,
         key: u32,
         value: [u8; FIXED_VALUE],
     ) -> Result<Option<bool>> {
-        let leaf = self.look_in(tx, |look| self.leaf_of(look, key))?;
         let mut edit = tx.edit_node(leaf, NODE)?;
         let node = Node::of(edit.data(), leaf, self.form)?;
         let (found, count) = (node.search_fixed(key), node.count());
@@ -135,15 +143,17 @@ impl BTree<'_> {
         {
             edit.patch(&patch)?;
         }
-        if found.is_err() {
-            self.add_to_count(tx, 1)?;
-        }
         Ok(Some(found.is_ok()))
     }
 
-    /// The same for a fixed key, where the leaf stays a third full; whether the key was there.
-    fn delete_fixed(&self, tx: &mut Transaction<'_>, key: u32) -> Result<Option<bool>> {
-        let leaf = self.look_in(tx, |look| self.leaf_of(look, key))?;
+    /// Takes a fixed key out of its leaf, where that stays a third full; whether it was there. The number of pairs is left to
+    /// the caller.
+    pub(super) fn delete_in_leaf(
+        &self,
+        tx: &mut Transaction<'_>,
+        leaf: NodeId,
+        key: u32,
+    ) -> Result<Option<bool>> {
         let mut edit = tx.edit_node(leaf, NODE)?;
         let node = Node::of(edit.data(), leaf, self.form)?;
         let (found, count) = (node.search_fixed(key), node.count());
@@ -154,7 +164,6 @@ impl BTree<'_> {
         for patch in fixed_removal(at, count, &(count as u16 - 1).to_le_bytes()) {
             edit.patch(&patch)?;
         }
-        self.add_to_count(tx, -1)?;
         Ok(Some(true))
     }
 

@@ -12,6 +12,7 @@ mod change;
 mod check;
 mod load;
 mod look;
+mod many;
 mod node;
 mod range;
 mod snapshot;
@@ -23,7 +24,7 @@ pub use range::{Direction, Range};
 pub use snapshot::{BTreeSnapshot, SnapshotRange};
 
 use crate::committed::{Committed, StatePages};
-use crate::error::{Error, Halt, Result, Step};
+use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::pages::access::PageReader;
@@ -44,10 +45,6 @@ const LONGS: &str = "weft.btree.long";
 const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6274_0003);
 /// The most bytes of a key.
 const KEY_BYTES_MAX: usize = 16 << 20;
-/// Keys that are looked for together.
-const LOOK_AHEAD: usize = 64;
-/// Places in a node's page that a search for a fixed key comes by.
-const SEARCHED: [usize; 4] = [384, 704, 1024, 512];
 
 /// A B+tree in a tag store.
 ///
@@ -190,52 +187,6 @@ impl<'s> BTree<'s> {
         self.look_in(tx, |look| look.value(self.root, wanted))
     }
 
-    /// Calls `each` with the place of each key in `keys` and its value, in order, in a tree of fixed pairs. Misses of
-    /// the processor's cache overlap, so that many keys at once cost much less than one by one.
-    ///
-    /// # Errors
-    /// [`Error::OtherForm`]; what reading the medium gives.
-    pub fn get_fixed(&self, keys: &[u32], each: impl FnMut(usize, Option<u64>)) -> Result<()> {
-        self.get_fixed_on(self.store, keys, each)
-    }
-
-    fn get_fixed_on(
-        &self,
-        state: &impl Committed,
-        keys: &[u32],
-        mut each: impl FnMut(usize, Option<u64>),
-    ) -> Result<()> {
-        self.must_be_fixed()?;
-        let mut leaves = [NodeId(0); LOOK_AHEAD];
-        for (group_at, group) in keys.chunks(LOOK_AHEAD).enumerate() {
-            let (mut next, mut asked, mut found_at) = (0, false, None);
-            self.look_on(state, |look| {
-                // After pages were read the leaves are still those, unless somebody has changed something.
-                if found_at != Some(look.pages.turns()) {
-                    self.leaves_of(look, &group[next..], &mut leaves[next..])?;
-                    found_at = Some(look.pages.turns());
-                }
-                let leaves = &leaves[next..group.len()];
-                let is_missing = |leaf: &&NodeId| !prefetch_node(look.pages, **leaf);
-                let missing: Vec<u32> =
-                    leaves.iter().filter(is_missing).filter_map(|leaf| leaf.page()).collect();
-                if !missing.is_empty() && !asked {
-                    // All at once, and only once: with a small cache they may drive each other out.
-                    asked = true;
-                    return Err(Halt::MissMany(missing));
-                }
-                for (leaf, key) in leaves.iter().zip(&group[next..]) {
-                    let leaf = look.node(*leaf)?;
-                    let found = leaf.search_fixed(*key).ok().map(|at| leaf.fixed_value(at));
-                    each(group_at * LOOK_AHEAD + next, found);
-                    next += 1;
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
     /// How many pairs there are.
     ///
     /// # Errors
@@ -302,28 +253,6 @@ impl<'s> BTree<'s> {
         }
     }
 
-    /// The leaves that fixed keys belong to, without a look at the leaves. All go down together, level by level, so that the
-    /// misses of the processor's cache overlap.
-    fn leaves_of(&self, look: &Look<'_, impl StatePages>, keys: &[u32], leaves: &mut [NodeId]) -> Step<()> {
-        leaves.fill(self.root);
-        let root = look.node(self.root)?;
-        let mut level = root.level();
-        while level > 0 {
-            for (key, id) in keys.iter().zip(leaves.iter_mut()) {
-                let node = look.node(*id)?;
-                if node.level() != level {
-                    return Err(Error::damaged(format!("node {id} of a B+tree is on the wrong level")).into());
-                }
-                *id = node.child(node.search_fixed(*key).map_or_else(|at| at, |at| at + 1));
-                if level > 1 {
-                    prefetch_node(look.pages, *id);
-                }
-            }
-            level -= 1;
-        }
-        Ok(())
-    }
-
     /// Runs `step` on the last committed state.
     fn look<T>(&self, step: impl FnMut(&Look<'_, PageReader<'_>>) -> Step<T>) -> Result<T> {
         self.look_on(self.store, step)
@@ -348,11 +277,4 @@ impl<'s> BTree<'s> {
         let form = self.form;
         self.store.read(self.snode, |pages, _| step(&Look { pages, changed: Some(tx.changed_nodes()), form }))
     }
-}
-
-/// Asks for the lines of a node where a search begins; whether the node is in memory.
-#[inline]
-fn prefetch_node(pages: &impl StatePages, node: NodeId) -> bool {
-    let page = node.page().unwrap_or(0);
-    pages.prefetch(page, 0) && SEARCHED.iter().all(|offset| pages.prefetch(page, *offset))
 }

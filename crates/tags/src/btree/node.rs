@@ -189,7 +189,7 @@ impl<'d> Node<'d> {
 
     /// The keys of a node of fixed pairs.
     #[inline]
-    fn keys(&self) -> &'d [[u8; FIXED_KEY]] {
+    pub(super) fn fixed_keys(&self) -> &'d [[u8; FIXED_KEY]] {
         let (keys, _) = self.data[HEADER..].as_chunks::<FIXED_KEY>();
         keys.get(..self.count()).unwrap_or(&[])
     }
@@ -198,7 +198,7 @@ impl<'d> Node<'d> {
     pub(super) fn key(&self, index: usize) -> KeyPart<'d> {
         match self.form {
             BTreeForm::Fixed => {
-                KeyPart::Fixed(self.keys().get(index).map_or(0, |key| u32::from_le_bytes(*key)))
+                KeyPart::Fixed(self.fixed_keys().get(index).map_or(0, |key| u32::from_le_bytes(*key)))
             }
             BTreeForm::Bytes => key_of(self.raw(index), self.level()),
         }
@@ -219,6 +219,17 @@ impl<'d> Node<'d> {
     #[inline]
     pub(super) fn fixed_value(&self, index: usize) -> u64 {
         u64_at(self.data, VALUES_AT + FIXED_VALUE * index)
+    }
+
+    /// Asks for the line of what belongs to a fixed key: its value, or the child for what is not below it.
+    #[inline]
+    pub(super) fn prefetch_fixed(&self, index: usize) {
+        let at = if self.level() == 0 {
+            VALUES_AT + FIXED_VALUE * index
+        } else {
+            CHILDREN_AT + CHILD_BYTES * index
+        };
+        crate::sys::prefetch(self.data.as_ptr().cast::<i8>().wrapping_add(at));
     }
 
     /// Child `index` of an inner node, of `count() + 1`.
@@ -253,7 +264,7 @@ impl<'d> Node<'d> {
 
     #[inline]
     pub(super) fn search_fixed(&self, key: u32) -> Result<usize, usize> {
-        let keys = self.keys();
+        let keys = self.fixed_keys();
         let at = keys.partition_point(|other| u32::from_le_bytes(*other) < key);
         if keys.get(at).is_some_and(|other| u32::from_le_bytes(*other) == key) { Ok(at) } else { Err(at) }
     }
@@ -276,7 +287,7 @@ impl<'d> Node<'d> {
     pub(super) fn cell(&self, index: usize) -> Cell {
         match self.form {
             BTreeForm::Fixed => {
-                let key = self.keys().get(index).copied().unwrap_or_default();
+                let key = self.fixed_keys().get(index).copied().unwrap_or_default();
                 let payload =
                     if self.level() == 0 { self.fixed_value(index) } else { self.child(index + 1).0 };
                 [&key[..], &payload.to_le_bytes()].concat().into()

@@ -242,6 +242,14 @@ impl Pool {
         Ok(())
     }
 
+    /// Asks the processor for the beginning of a page, if it is in memory.
+    #[inline]
+    pub(crate) fn prefetch(&self, page: u32) {
+        if let Some(frame) = self.table.load(page).frame() {
+            crate::sys::prefetch(self.frames.frame(frame).cast());
+        }
+    }
+
     /// Makes pages readable where the medium is mapped; those that have to be read are returned.
     fn map_group(&self, pages: &[u32]) -> Result<Vec<u32>> {
         let mut unmapped = Vec::new();

@@ -142,6 +142,15 @@ impl PageTable {
         self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| &chunk[at % CHUNK_PAGES])
     }
 
+    /// Asks the processor for the hot word and the descriptor.
+    #[inline]
+    pub(crate) fn prefetch(&self, page: u32) {
+        if let Some(hot) = self.hot(page) {
+            crate::sys::prefetch(std::ptr::from_ref(hot).cast());
+            self.prefetch_desc(page);
+        }
+    }
+
     /// Asks the processor for the descriptor.
     #[inline]
     pub(crate) fn prefetch_desc(&self, page: u32) {

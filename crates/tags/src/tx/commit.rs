@@ -26,6 +26,8 @@ use weft_core::checksum::crc32c;
 
 /// Edges whose cells are asked for before the first of them is changed.
 const PREFETCH_EDGES: usize = 32;
+/// Nodes that are asked for before the first of them is changed, and how many of these are asked for with their data.
+const PREFETCH_NODES: (usize, usize) = (16, 8);
 /// Pages written by one call.
 const WRITE_PAGES: usize = 512;
 /// The most bytes that an edge takes in a record, with the count and the end of its destination.
@@ -273,10 +275,14 @@ impl Transaction<'_> {
         let mut leaves = store.leaves.lock();
         touched.into_iter().for_each(|page| leaves.touch(page));
         drop(leaves);
-        for (node, update) in self.set.updates.iter().filter(|(node, _)| node.snode() == snode) {
-            if nodes.garbage.contains(node) {
-                continue;
-            }
+        let is_kept = |node: &NodeId| node.snode() == snode && !nodes.garbage.contains(node);
+        let mut updates: Vec<_> = self.set.updates.iter().filter(|(node, _)| is_kept(node)).collect();
+        updates.sort_unstable_by_key(|(node, _)| **node);
+        let page_of = |at: usize| updates.get(at).and_then(|(node, _)| node.page());
+        for (at, (node, update)) in updates.iter().copied().enumerate() {
+            let (known, looked_at) = PREFETCH_NODES;
+            page_of(at + known).inspect(|page| store.pool.table.prefetch(*page));
+            page_of(at + looked_at).inspect(|page| store.pool.prefetch(*page));
             super::patch::apply_update(store, partition, *node, update)?;
             match &update.patches {
                 Some(patches) => record.patches(*node, patches),

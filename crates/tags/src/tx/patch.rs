@@ -106,6 +106,39 @@ impl Transaction<'_> {
         Ok(Edit { node, update })
     }
 
+    /// Gives the transaction copies of nodes whose data is going to be changed, as far as they can be had together; the others
+    /// get theirs when they are [edited](Self::edit_node). The caller has entered their s-node, which is one.
+    ///
+    /// # Errors
+    /// What reading the medium gives.
+    pub(crate) fn begin_edits(&mut self, nodes: &[NodeId]) -> Result<()> {
+        let Some(snode) = nodes.first().map(|node| node.snode()) else { return Ok(()) };
+        let store = self.store;
+        let is_new = |node: &&NodeId| {
+            let is_plain = !self.set.updates.contains_key(node) && !self.set.moved.contains_key(node);
+            is_plain && node.page().inspect(|page| store.pool.table.prefetch_desc(*page)).is_some()
+        };
+        let new: Vec<NodeId> = nodes.iter().filter(is_new).copied().collect();
+        let find = |node: &NodeId| Ok((*node, find_node(&store.pool.table, *node, self.which(*node))?));
+        let places = new.iter().map(find).collect::<Result<Vec<_>>>()?;
+        let mut copies: Vec<(NodeId, Box<[u8]>)> = Vec::with_capacity(places.len());
+        store.read(snode, |pages, _| {
+            for (node, place) in &places[copies.len()..] {
+                let end = NODE_HEADER + header_at(pages, *place)?.1;
+                let bytes = pages.bytes(place.page)?.get(place.offset..place.offset + end);
+                copies.push((*node, bytes.filter(|_| end <= place.room).unwrap_or(&[]).into()));
+            }
+            Ok(())
+        })?;
+        for (node, bytes) in copies {
+            // One that has moved, or is larger than a page, or comes twice.
+            if !bytes.is_empty() && !self.set.updates.contains_key(&node) {
+                self.set.begin_patches(node, bytes);
+            }
+        }
+        Ok(())
+    }
+
     /// Gives the transaction a copy of a node that it may change; `false` for a node that has moved.
     #[inline]
     fn private_copy(&mut self, node: NodeId) -> Result<bool> {

@@ -52,9 +52,7 @@ impl Trees for Weft {
         let tree = tree(&self.store, at)?;
         let mut tx = self.store.begin();
         tx.durability(Durability::None);
-        for (key, value) in pairs {
-            tree.insert_in(&mut tx, &key.to_be_bytes(), &value.to_le_bytes())?;
-        }
+        tree.insert_fixed_in(&mut tx, pairs, |_, _| ())?;
         tx.commit()?;
         Ok(())
     }
@@ -64,9 +62,7 @@ impl Trees for Weft {
         let mut tx = self.store.begin();
         tx.durability(Durability::None);
         let mut found = 0;
-        for key in keys {
-            found += u64::from(tree.delete_in(&mut tx, &key.to_be_bytes())?);
-        }
+        tree.delete_fixed_in(&mut tx, keys, |_, was_there| found += u64::from(was_there))?;
         tx.commit()?;
         Ok(found)
     }
