@@ -386,9 +386,10 @@ impl Store {
         )
     }
 
-    /// Waits for all writes that commits have begun.
+    /// Waits for all writes that commits have begun, those of the journal included.
     pub(crate) fn settle_writes(&self) -> Result<()> {
-        self.stop_unless(self.journal.writes.settle_all(|page| self.pool.clean(page)))
+        let settled = self.journal.writes.settle_all(|page| self.pool.clean(page));
+        self.stop_unless(settled.and_then(|()| self.journal.arrive()))
     }
 
     /// What a commit has written did not arrive, so nothing after it may be durable.

@@ -11,7 +11,7 @@
 use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
-use crate::page_store::PageStore;
+use crate::page_store::{PageStore, PendingWrite};
 use crate::sync::{Condvar, Mutex};
 use crate::sys::aligned::AlignedBuf;
 use std::io::IoSlice;
@@ -21,7 +21,7 @@ use weft_core::codec::WriteFields;
 const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");
 /// Bytes before a record's entries.
 pub(crate) const HEADER_BYTES: usize = 40;
-/// What is buffered is written at the latest when it is so much, durable or not.
+/// What is buffered is written at the latest when it is so much, or an eighth of the area, durable or not.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// The journal of an open store.
@@ -37,7 +37,11 @@ pub(crate) struct Journal {
 struct State {
     epoch: u64,
     /// Records that are not written yet, from block `at` on.
-    buffer: Vec<u8>,
+    buffer: Buffer,
+    /// What was written last before a sync asked for it.
+    under_way: Option<UnderWay>,
+    /// A buffer to be used again: its memory was touched.
+    spare: Buffer,
     /// The block, counted from the area's start, that the buffer goes to.
     at: u64,
     /// Bytes that commits under way may still append.
@@ -65,7 +69,9 @@ impl Journal {
     pub(crate) fn new(first_block: u64, blocks: u64, epoch: u64, lsn: u64) -> Journal {
         let state = State {
             epoch,
-            buffer: Vec::new(),
+            buffer: Buffer::default(),
+            under_way: None,
+            spare: Buffer::default(),
             at: 0,
             reserved: 0,
             last: lsn,
@@ -147,31 +153,44 @@ impl Journal {
             return Err(Error::Full { what: "journal" });
         }
         let lsn = state.last + 1;
-        let (epoch, durable) = (state.epoch, state.durable);
-        let start = state.buffer.len();
-        let buffer = &mut state.buffer;
-        buffer.put_u32(MAGIC);
-        buffer.put_u32(0);
-        buffer.put_u32(entries.len() as u32);
-        buffer.put_u32(0);
-        buffer.put_u64(epoch);
-        buffer.put_u64(lsn);
-        buffer.put_u64(durable);
-        let crc = crc32c_append(crc32c(&buffer[start + 8..]), entries);
-        buffer[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
-        buffer.extend_from_slice(entries);
-        let padded = buffer.len().next_multiple_of(8);
-        buffer.resize(padded, 0);
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.put_u32(MAGIC);
+        header.put_u32(0);
+        header.put_u32(entries.len() as u32);
+        header.put_u32(0);
+        header.put_u64(state.epoch);
+        header.put_u64(lsn);
+        header.put_u64(state.durable);
+        let crc = crc32c_append(crc32c(&header[8..]), entries);
+        header[4..8].copy_from_slice(&crc.to_le_bytes());
+        state.buffer.put(&header);
+        state.buffer.put(entries);
+        state.buffer.put(&[0; 7][..entries.len().next_multiple_of(8) - entries.len()]);
         state.last = lsn;
-        if state.buffer.len() >= BUFFER_BYTES && !state.syncing {
-            let (at, bytes) = take_buffer(&mut state);
-            // Written under the lock: records stay in order, and who appends now would have to wait for room anyway.
-            if let Err(error) = self.write(at, &bytes, store) {
-                state.failed = true;
-                return Err(error);
-            }
+        if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8)
+            && !state.syncing
+            && let Err(error) = self.begin_write(&mut state, store)
+        {
+            state.failed = true;
+            return Err(error);
         }
         Ok(lsn)
+    }
+
+    /// Begins to write the buffer, and waits for the write before this one. Which of them arrives first does not matter: the
+    /// records of both count when a sync has followed, and until then as far as they are a chain.
+    fn begin_write(&self, state: &mut State, store: &dyn PageStore) -> Result<()> {
+        let before = state.under_way.take();
+        let (at, buffer) = take_buffer(state);
+        let block = self.first_block + at;
+        // SAFETY: the buffer lies beside the write, which is dropped, and so waited for, before it.
+        let write = unsafe { store.begin_write(block, &buffer.pages()) };
+        let write = write.map_err(|source| write_error(block, source))?;
+        state.under_way = Some(UnderWay { write, block, buffer });
+        if let Some(before) = before {
+            state.spare = before.wait()?;
+        }
+        Ok(())
     }
 
     /// Makes the records up to `lsn` durable, together with all pages that were written before this call.
@@ -194,10 +213,13 @@ impl Journal {
         }
         state.syncing = true;
         let target = state.last;
-        let (at, bytes) = take_buffer(&mut state);
+        let before = state.under_way.take();
+        let (at, buffer) = take_buffer(&mut state);
         drop(state);
         // The writes of all that was appended were begun before.
-        let done = self.write(at, &bytes, store).and_then(|()| self.writes.arrive()).and_then(|()| {
+        let done = self.write(at, &buffer, store).and_then(|()| {
+            before.map_or(Ok(Buffer::default()), UnderWay::wait)?;
+            self.writes.arrive()?;
             store.sync().map_err(|source| Error::Io {
                 what: "sync the journal",
                 block: self.first_block,
@@ -206,6 +228,7 @@ impl Journal {
         });
         let mut state = self.state.lock();
         state.syncing = false;
+        state.spare = buffer;
         match &done {
             Ok(()) => state.durable = state.durable.max(target),
             Err(_) => state.failed = true,
@@ -214,31 +237,109 @@ impl Journal {
         done
     }
 
-    fn write(&self, at: u64, bytes: &[u8], store: &dyn PageStore) -> Result<()> {
-        if bytes.is_empty() {
+    fn write(&self, at: u64, buffer: &Buffer, store: &dyn PageStore) -> Result<()> {
+        if buffer.len() == 0 {
             return Ok(());
         }
-        let mut out = AlignedBuf::zeroed(bytes.len());
-        out[..bytes.len()].copy_from_slice(bytes);
         let block = self.first_block + at;
-        let parts = [IoSlice::new(&out)];
-        store.write(block, &parts).map_err(|source| Error::Io { what: "write the journal", block, source })
+        store.write(block, &[IoSlice::new(buffer.whole())]).map_err(|source| write_error(block, source))
     }
 
-    /// A checkpoint with all records so far is durable: the area is empty again.
+    /// Waits for what is being written of the journal.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn arrive(&self) -> Result<()> {
+        let before = self.state.lock().under_way.take();
+        before.map_or(Ok(()), |before| before.wait().map(drop))
+    }
+
+    /// A checkpoint with all records so far is durable: the area is empty again. Nothing of it [is being written](Self::arrive).
     pub(crate) fn restart(&self, epoch: u64) {
         let mut state = self.state.lock();
+        debug_assert!(state.under_way.is_none());
         state.buffer.clear();
         (state.epoch, state.at) = (epoch, 0);
         state.durable = state.last;
     }
 }
 
-fn take_buffer(state: &mut State) -> (u64, Vec<u8>) {
-    let bytes = std::mem::take(&mut state.buffer);
+fn write_error(block: u64, source: std::io::Error) -> Error {
+    Error::Io { what: "write the journal", block, source }
+}
+
+/// The buffer, filled with zeros to the end of its last page, and where it goes.
+fn take_buffer(state: &mut State) -> (u64, Buffer) {
+    let mut spare = std::mem::take(&mut state.spare);
+    spare.clear();
+    let mut buffer = std::mem::replace(&mut state.buffer, spare);
+    buffer.fill_page();
     let at = state.at;
-    state.at += bytes.len().div_ceil(PAGE_BYTES) as u64;
-    (at, bytes)
+    state.at += (buffer.len() / PAGE_BYTES) as u64;
+    (at, buffer)
+}
+
+/// A write of a part of the journal. The buffer outlives the write: fields are dropped in their order.
+struct UnderWay {
+    write: PendingWrite,
+    block: u64,
+    buffer: Buffer,
+}
+
+impl UnderWay {
+    /// Waits for the end of the write; returns the buffer.
+    fn wait(self) -> Result<Buffer> {
+        self.write.wait().map_err(|source| write_error(self.block, source))?;
+        Ok(self.buffer)
+    }
+}
+
+/// Bytes to be written, on pages that keep their memory.
+#[derive(Default)]
+struct Buffer {
+    pages: Option<AlignedBuf>,
+    len: usize,
+}
+
+impl Buffer {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+        // A buffer that one large record made is not kept.
+        self.pages.take_if(|pages| pages.len() > 2 * BUFFER_BYTES);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        let room = self.pages.as_ref().map_or(0, |pages| pages.len());
+        if end > room {
+            let mut larger = AlignedBuf::zeroed(end.max(2 * room));
+            larger[..self.len].copy_from_slice(self.whole());
+            self.pages = Some(larger);
+        }
+        if let Some(pages) = &mut self.pages {
+            pages[self.len..end].copy_from_slice(bytes);
+            self.len = end;
+        }
+    }
+
+    /// Fills up the last page with zeros.
+    fn fill_page(&mut self) {
+        let zeros = self.len.next_multiple_of(PAGE_BYTES) - self.len;
+        self.put(&[0; PAGE_BYTES][..zeros]);
+    }
+
+    fn whole(&self) -> &[u8] {
+        self.pages.as_ref().map_or(&[], |pages| &pages[..self.len])
+    }
+
+    /// The addresses of the pages, for as long as nothing is put.
+    fn pages(&self) -> Vec<*const [u8; PAGE_BYTES]> {
+        self.whole().chunks_exact(PAGE_BYTES).map(|page| page.as_ptr().cast()).collect()
+    }
 }
 
 /// A record as it was found.
@@ -353,6 +454,7 @@ mod tests {
         let journal = Journal::new(2, 4, 1, 0);
         journal.append(&[1; 8000], &store).unwrap();
         assert!(matches!(journal.append(&[1; 8000], &store), Err(Error::Full { .. })));
+        journal.arrive().unwrap();
         journal.restart(2);
         assert_eq!(journal.append(&[1; 8000], &store).unwrap(), 2);
     }
