@@ -32,6 +32,8 @@ use weft_core::codec::Reader;
 
 /// Blocks read by one call.
 const READ_BLOCKS: u64 = 1024;
+/// Blocks read by one call where many are only looked through: they stay in the processor's cache.
+const LOOK_BLOCKS: u64 = 64;
 
 /// The number of the page in which a new store has its first root, with its s-node's id in the high bits.
 fn first_root() -> NodeId {
@@ -97,19 +99,24 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
 }
 
 fn read_blocks(medium: &dyn PageStore, block: u64, blocks: u64, what: &'static str) -> Result<AlignedBuf> {
-    if block.checked_add(blocks).is_none_or(|end| end > medium.blocks()) {
-        return Err(Error::damaged(format!("{what} at block {block} lies beyond the end")));
-    }
+    check_range(medium, block, blocks, what)?;
     let mut out = AlignedBuf::zeroed(blocks as usize * PAGE_BYTES);
     for at in (0..blocks).step_by(READ_BLOCKS as usize) {
         let range = at as usize * PAGE_BYTES..(at + READ_BLOCKS).min(blocks) as usize * PAGE_BYTES;
-        medium.read(block + at, &mut out[range]).map_err(|source| Error::Io {
-            what: "read the store",
-            block: block + at,
-            source,
-        })?;
+        read_into(medium, block + at, &mut out[range])?;
     }
     Ok(out)
+}
+
+fn check_range(medium: &dyn PageStore, block: u64, blocks: u64, what: &'static str) -> Result<()> {
+    match block.checked_add(blocks) {
+        Some(end) if end <= medium.blocks() => Ok(()),
+        _ => Err(Error::damaged(format!("{what} at block {block} lies beyond the end"))),
+    }
+}
+
+fn read_into(medium: &dyn PageStore, block: u64, out: &mut [u8]) -> Result<()> {
+    medium.read(block, out).map_err(|source| Error::Io { what: "read the store", block, source })
 }
 
 fn read_superblock(medium: &dyn PageStore) -> Result<Superblock> {
@@ -209,9 +216,12 @@ fn has_record_beyond(area: &[u8], epoch: u64, found: &[crate::journal::log::Foun
 
 /// The journal's area; nothing of it where no record of the last checkpoint's epoch can be, as after an orderly close.
 fn read_journal(medium: &dyn PageStore, sb: &Superblock) -> Result<AlignedBuf> {
-    for at in (0..sb.journal_blocks).step_by(READ_BLOCKS as usize) {
-        let blocks = READ_BLOCKS.min(sb.journal_blocks - at);
-        let raw = read_blocks(medium, sb.journal_block + at, blocks, "journal")?;
+    check_range(medium, sb.journal_block, sb.journal_blocks, "journal")?;
+    let mut piece = AlignedBuf::zeroed(LOOK_BLOCKS as usize * PAGE_BYTES);
+    for at in (0..sb.journal_blocks).step_by(LOOK_BLOCKS as usize) {
+        let blocks = LOOK_BLOCKS.min(sb.journal_blocks - at);
+        let raw = &mut piece[..blocks as usize * PAGE_BYTES];
+        read_into(medium, sb.journal_block + at, raw)?;
         if raw.chunks_exact(PAGE_BYTES).any(|block| may_begin_record(block, sb.epoch)) {
             return read_blocks(medium, sb.journal_block, sb.journal_blocks, "journal");
         }
@@ -241,12 +251,15 @@ fn read_leaves(
     entries.sort_unstable();
     let mut pages = Vec::with_capacity(entries.len() * LEAF_PAGES as usize);
     let mut tails = Vec::new();
+    let mut piece = AlignedBuf::zeroed(LOOK_BLOCKS as usize * PAGE_BYTES);
     let mut at = 0;
     while at < entries.len() {
         let first = entries[at].0;
-        let run = entries[at..].iter().zip(first..).take(READ_BLOCKS as usize);
+        let run = entries[at..].iter().zip(first..).take(LOOK_BLOCKS as usize);
         let count = run.take_while(|(entry, block)| entry.0 == *block).count();
-        let raw = read_blocks(medium, first, count as u64, "leaf of descriptors")?;
+        check_range(medium, first, count as u64, "leaf of descriptors")?;
+        let raw = &mut piece[..count * PAGE_BYTES];
+        read_into(medium, first, raw)?;
         for ((_, crc, leaf), raw) in entries[at..at + count].iter().zip(raw.chunks_exact(PAGE_BYTES)) {
             if crc32c(raw) != *crc {
                 return Err(Error::damaged(format!(

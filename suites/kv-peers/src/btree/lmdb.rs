@@ -1,7 +1,7 @@
-//! LMDB: a database a tree, integer keys, a writable map, no read-ahead, durable at the end. Pairs of a batch are put in
-//! the order of their keys: neighbours then share pages.
+//! LMDB: a database a tree, integer keys, a writable map, no read-ahead, durable at the end. Keys of a batch are taken
+//! in their order: neighbours then share pages.
 
-use crate::{Result, TREES, Trees};
+use crate::{Result, TREES, Trees, get_sorted};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -107,19 +107,17 @@ impl Lmdb {
 impl Trees for Lmdb {
     fn get(&mut self, tree: usize, keys: &[u32], each: &mut dyn FnMut(Option<u64>)) -> Result<()> {
         let txn = self.begin(RDONLY)?;
-        for key in keys {
+        let get = |key: u32| {
             let mut found = val(&0u64);
             // SAFETY: what is found has 8 bytes and stays in the map until the transaction ends.
             unsafe {
-                match mdb_get(txn, self.dbis[tree], &mut val(key), &mut found) {
-                    NOTFOUND => each(None),
-                    code => {
-                        check(code)?;
-                        each(Some(found.data.cast::<u64>().read_unaligned()));
-                    }
+                match mdb_get(txn, self.dbis[tree], &mut val(&key), &mut found) {
+                    NOTFOUND => Ok(None),
+                    code => check(code).map(|()| Some(found.data.cast::<u64>().read_unaligned())),
                 }
             }
-        }
+        };
+        get_sorted(keys, get, each)?;
         // SAFETY: the transaction is open and is not used again.
         unsafe { mdb_txn_abort(txn) };
         Ok(())

@@ -2,7 +2,8 @@
 //! at 40 %, deletions at 80 %, on weft's tree, on a tree that is loaded and stored whole, on LMDB and on redb.
 //!
 //! Each phase is a process of its own that opens, works in batches, makes everything durable, and closes. Before it the trees
-//! are filled by another process, so that no store has anything in memory of its own; the kernel's cache is warm.
+//! are filled by another process, so that no store has anything in memory of its own; then memory is touched and given back,
+//! and the files are read, so that the kernel's cache has them.
 
 mod file_tree;
 #[cfg(feature = "lmdb")]
@@ -13,6 +14,8 @@ mod weft;
 
 use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -87,6 +90,10 @@ struct Cli {
     /// Bytes of weft's and redb's cache.
     #[arg(long, default_value_t = 6 << 30)]
     cache: u64,
+    /// Bytes of memory that are touched and given back before each phase. In a virtual machine whose host takes
+    /// back what is free, memory is some thirty times slower the first time, and who comes first would pay for it.
+    #[arg(long, default_value_t = 4 << 30)]
+    warm_bytes: usize,
     /// Times that each row is run; medians are printed.
     #[arg(long, default_value_t = 3)]
     runs: u32,
@@ -104,6 +111,7 @@ struct Cli {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Step {
     Fill,
+    Warm,
     Work,
 }
 
@@ -155,6 +163,23 @@ impl Keys {
 
 fn value(key: u32) -> u64 {
     u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Calls `get` with keys in their order, which page-copying trees like best, and `each` with what it gives in the order of `keys`.
+#[cfg(any(feature = "lmdb", feature = "redb"))]
+fn get_sorted(
+    keys: &[u32],
+    mut get: impl FnMut(u32) -> Result<Option<u64>>,
+    each: &mut dyn FnMut(Option<u64>),
+) -> Result<()> {
+    let mut sorted: Vec<(u32, usize)> = keys.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    let mut found = vec![None; keys.len()];
+    for (key, at) in sorted {
+        found[at] = get(key)?;
+    }
+    found.into_iter().for_each(each);
+    Ok(())
 }
 
 /// Numbers that look random, the same in every run.
@@ -253,6 +278,18 @@ fn work(cli: &Cli, store: Store, phase: Phase, keys: &Keys) -> Result<Took> {
     Ok(Took { open, work, sync, close: begun.elapsed().as_secs_f64(), memory })
 }
 
+/// Touches memory, and reads the files as far as they have something in them.
+fn warm(cli: &Cli) -> Result<()> {
+    std::hint::black_box(vec![1u8; cli.warm_bytes]);
+    for file in std::fs::read_dir(&cli.dir)? {
+        let file = std::fs::File::open(file?.path())?;
+        // LMDB's file is as long as its map, and nearly all of it a hole at the end.
+        let bytes = file.metadata()?.blocks() * 512;
+        std::io::copy(&mut file.take(bytes), &mut std::io::sink())?;
+    }
+    Ok(())
+}
+
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -272,12 +309,13 @@ fn start(cli: &Cli, step: Step, store: Store, phase: Phase) -> Result<Option<Too
     command.args(["--step", &name(step), "--stores", &name(store), "--phases", &name(phase)]);
     command.args(["--keys", &cli.keys.to_string(), "--operations", &cli.operations.to_string()]);
     command.args(["--batch", &cli.batch.to_string(), "--cache", &cli.cache.to_string()]);
+    command.args(["--warm-bytes", &cli.warm_bytes.to_string()]);
     let output =
         command.arg("--dir").arg(&cli.dir).stdout(Stdio::piped()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(format!("{} ended with {}", name(step), output.status).into());
     }
-    if step == Step::Fill { Ok(None) } else { Ok(Some(serde_json::from_slice(&output.stdout)?)) }
+    if step != Step::Work { Ok(None) } else { Ok(Some(serde_json::from_slice(&output.stdout)?)) }
 }
 
 fn run(mut cli: Cli) -> Result<()> {
@@ -288,6 +326,9 @@ fn run(mut cli: Cli) -> Result<()> {
     if let Some(step) = cli.step {
         let (store, phase) = (stores[0], cli.phases[0]);
         let keys = Keys::new(cli.keys * phase.fill() / 100);
+        if step == Step::Warm {
+            return warm(&cli);
+        }
         if step == Step::Fill {
             return fill(store, &cli.dir, &keys, phase.fill(), cli.cache);
         }
@@ -305,6 +346,7 @@ fn run(mut cli: Cli) -> Result<()> {
                 start(&cli, Step::Fill, *store, *phase)?;
                 // SAFETY: a call without arguments.
                 unsafe { libc::sync() };
+                start(&cli, Step::Warm, *store, *phase)?;
                 let Some(took) = start(&cli, Step::Work, *store, *phase)? else { continue };
                 eprintln!("{phase:?} {store:?}: {took:?}");
                 let Cli { keys, operations, batch, .. } = cli;

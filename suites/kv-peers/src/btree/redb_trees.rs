@@ -1,6 +1,6 @@
 //! redb: a table a tree, durable at the end. Batches are put in the order of their keys.
 
-use crate::{Result, TREES, Trees};
+use crate::{Result, TREES, Trees, get_sorted};
 use redb::{Database, Durability, ReadableDatabase, TableDefinition, WriteTransaction};
 use std::path::Path;
 
@@ -49,10 +49,7 @@ impl Redb {
 impl Trees for Redb {
     fn get(&mut self, tree: usize, keys: &[u32], each: &mut dyn FnMut(Option<u64>)) -> Result<()> {
         let table = self.db.begin_read()?.open_table(table(tree))?;
-        for key in keys {
-            each(table.get(key)?.map(|value| value.value()));
-        }
-        Ok(())
+        get_sorted(keys, |key| Ok(table.get(key)?.map(|value| value.value())), each)
     }
 
     fn insert(&mut self, tree: usize, pairs: &[(u32, u64)]) -> Result<()> {

@@ -31,8 +31,6 @@ pub fn fill<I: Iterator<Item = (u32, u64)>>(
         tree(&store, at)?.load(pairs, percent)?;
     }
     store.close()?;
-    // The other stores' files are in the kernel's cache after they were written; this one was written past it.
-    std::io::copy(&mut std::fs::File::open(dir.join("store"))?, &mut std::io::sink())?;
     Ok(())
 }
 
@@ -45,7 +43,13 @@ impl Weft {
 
 impl Trees for Weft {
     fn get(&mut self, at: usize, keys: &[u32], each: &mut dyn FnMut(Option<u64>)) -> Result<()> {
-        Ok(tree(&self.store, at)?.get_fixed(keys, |_, found| each(found))?)
+        let mut sorted: Vec<(u32, usize)> = keys.iter().copied().zip(0..).collect();
+        sorted.sort_unstable();
+        let mut values = vec![None; keys.len()];
+        let wanted: Vec<u32> = sorted.iter().map(|(key, _)| *key).collect();
+        tree(&self.store, at)?.get_fixed(&wanted, |at, found| values[sorted[at].1] = found)?;
+        values.into_iter().for_each(each);
+        Ok(())
     }
 
     fn insert(&mut self, at: usize, pairs: &[(u32, u64)]) -> Result<()> {
