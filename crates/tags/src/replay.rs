@@ -6,6 +6,7 @@ use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::record::{Entry, RecordReader, slot_range};
 use crate::layout::catalog::{SnodeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
+use crate::pages::access::PageReader;
 use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{TableNumbers, is_data_page};
 use crate::recover::is_run_possible;
@@ -13,8 +14,11 @@ use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
+use crate::tx::write_set::NONE;
 use weft_core::checksum::crc32c;
 
+/// Entries of a record that are looked at before the first of them is applied.
+const ENTRIES_AHEAD: usize = 64;
 /// Bytes of a node that are changed before the cache is looked at again.
 const PIECE_BYTES: usize = 16 * PAGE_BYTES;
 
@@ -55,14 +59,47 @@ pub(crate) fn claim_blocks(store: &Store, entries: &[u8]) -> Result<()> {
 /// Applies a record.
 pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
     let mut reader = RecordReader::new(entries);
-    while let Some(entry) = reader.next()? {
-        keep_room(store)?;
-        apply_entry(store, entry)?;
+    let mut group = Vec::with_capacity(ENTRIES_AHEAD);
+    loop {
+        while group.len() < ENTRIES_AHEAD
+            && let Some(entry) = reader.next()?
+        {
+            group.push(entry);
+        }
+        if group.is_empty() {
+            break;
+        }
+        ask_for_edges(store, &group);
+        for entry in group.drain(..) {
+            keep_room(store)?;
+            apply_entry(store, entry)?;
+        }
     }
     let mut freed = store.freed_numbers.lock();
     let mut numbers = store.data_numbers.lock();
     freed.drain(..).for_each(|(_, page, pages)| numbers.give_back(page, pages));
     Ok(())
+}
+
+/// Asks the processor for the cells of edges that are about to change, those of one source and type that follow each other.
+fn ask_for_edges(store: &Store, entries: &[Entry<'_>]) {
+    let edge = |entry: &Entry<'_>| match entry {
+        Entry::Edge { source, etype, key, new, .. } => Some(((*source, *etype), (*key, *new == NONE))),
+        _ => None,
+    };
+    for run in entries.chunk_by(|a, b| edge(a).map(|(of, _)| of) == edge(b).map(|(of, _)| of)) {
+        let Some(((source, etype), _)) = run.first().and_then(edge).filter(|_| run.len() > 1) else {
+            continue;
+        };
+        // The s-node may begin in this group.
+        let Some(share) = store.snodes.find(source.snode()) else { continue };
+        let guard = share.read();
+        let pages = PageReader::new(&store.pool, &guard.token);
+        let keys = run.iter().filter_map(edge).map(|(_, key)| key);
+        if let Ok(Some(id)) = guard.contents.edges.bundle(&pages, source, etype) {
+            guard.contents.edges.prefetch_in(&pages, id, keys);
+        }
+    }
 }
 
 /// Keeps half of the cache free of changes: it may be smaller than the one that the journal was written with.

@@ -5,7 +5,7 @@
 //! under way. Passes are short on purpose: what counts is how many of their rounds it has in sight.
 
 use super::EdgeTable;
-use super::table::Table;
+use super::table::{Line, Table};
 use crate::error::Halt;
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{Pages, Words};
@@ -58,13 +58,30 @@ impl EdgeTable {
             return Err(missing);
         }
         let mut nodes = [NodeId(0); GROUP];
+        let mut further = [0; GROUP];
+        let mut furthers = 0;
         for (at, key) in keys.iter().enumerate() {
             let Some((words, position)) = cells[at] else { continue };
-            match Table::<2>::first_in(words, position, *key).map(|cell| NodeId(cell[1])) {
-                None => found[at] = Candidate::Absent,
-                Some(to) => {
-                    nodes[at] = to;
-                    pages.announce(to.page().unwrap_or(0));
+            match Table::<2>::home_line(words, position, *key) {
+                Line::Absent => found[at] = Candidate::Absent,
+                Line::Cell([_, to]) => {
+                    nodes[at] = NodeId(to);
+                    pages.announce(NodeId(to).page().unwrap_or(0));
+                }
+                Line::Further => {
+                    Table::<2>::prefetch_behind(words, position);
+                    further[furthers] = at;
+                    furthers += 1;
+                }
+            }
+        }
+        for at in &further[..furthers] {
+            let Some((words, position)) = cells[*at] else { continue };
+            match Table::<2>::first_in(words, position, keys[*at]) {
+                None => found[*at] = Candidate::Absent,
+                Some([_, to]) => {
+                    nodes[*at] = NodeId(to);
+                    pages.announce(NodeId(to).page().unwrap_or(0));
                 }
             }
         }

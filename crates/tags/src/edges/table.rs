@@ -63,6 +63,17 @@ pub(crate) struct Place {
     index: usize,
 }
 
+/// What the line where probing begins says of a first word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Line<const W: usize> {
+    /// No cell of the table has it.
+    Absent,
+    /// The first cell that has it.
+    Cell([u64; W]),
+    /// Further lines have to be looked at.
+    Further,
+}
+
 /// Why a cell did not go in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Full {
@@ -191,6 +202,9 @@ impl<const W: usize> Table<W> {
         first: u64,
         mut visit: impl FnMut(Place, [u64; W]) -> Step<Option<T>>,
     ) -> Step<Option<T>> {
+        if self.directory.is_empty() {
+            return Ok(None);
+        }
         let position = self.position.of(first);
         let Some(page) = self.page_of(position) else { return Ok(None) };
         let words = pages.words(page)?;
@@ -230,6 +244,23 @@ impl<const W: usize> Table<W> {
             }
         }
         None
+    }
+
+    /// As [`Table::first_in`], in the line alone where probing begins.
+    #[inline]
+    pub(crate) fn home_line(words: &Words, position: u64, first: u64) -> Line<W> {
+        let number = Self::home(position) / Self::PER_LINE;
+        let line = Self::line(words, number);
+        let free = Self::free_in(line);
+        let alike = Self::alike_in(line, first) & below(free);
+        if alike != 0 {
+            let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
+            Line::Cell(Self::cell(words, index))
+        } else if free != 0 {
+            Line::Absent
+        } else {
+            Line::Further
+        }
     }
 
     /// The lines in which a position is looked for, in their order.
@@ -319,24 +350,32 @@ impl<const W: usize> Table<W> {
         Ok(None)
     }
 
-    /// Asks the processor for what a look at `first` needs, or its insert or removal.
+    /// Asks the processor for what the insert of `first` needs, or its removal, which looks further for cells to close the gap with.
     #[inline]
-    pub(crate) fn prefetch(&self, pages: &impl Pages, first: u64) {
+    pub(crate) fn prefetch(&self, pages: &impl Pages, first: u64, goes: bool) {
         let position = self.position.of(first);
         if let Some(page) = self.page_of(position)
             && let Some(words) = pages.peek_words(page)
         {
             Self::prefetch_cell(words, position);
+            if goes {
+                Self::prefetch_behind(words, position);
+            }
         }
     }
 
-    /// Asks the processor for the cell of a position: for the line where probing begins and the one behind it, which one probe in four
-    /// goes on to.
+    /// Asks the processor for the line where probing for a position begins.
     #[inline]
     pub(crate) fn prefetch_cell(words: &Words, position: u64) {
-        let start = std::ptr::from_ref(&words[HEADER_WORDS + Self::home(position) * W]).cast::<i8>();
-        crate::sys::prefetch(start);
-        crate::sys::prefetch(start.wrapping_add(LINE_WORDS * 8));
+        let home = &words[HEADER_WORDS + Self::home(position) * W];
+        crate::sys::prefetch(std::ptr::from_ref(home).cast());
+    }
+
+    /// Asks the processor for the line behind it, which one probe in four goes on to.
+    #[inline]
+    pub(crate) fn prefetch_behind(words: &Words, position: u64) {
+        let home = std::ptr::from_ref(&words[HEADER_WORDS + Self::home(position) * W]);
+        crate::sys::prefetch(home.wrapping_add(LINE_WORDS).cast());
     }
 
     /// Puts a cell in. The page has room: [`Table::is_full`] said so.

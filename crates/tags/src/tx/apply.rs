@@ -5,7 +5,7 @@ use crate::error::{Error, Result, Step};
 use crate::ids::{InfoForm, NodeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
-use crate::pages::desc::{PageKind, clear_slot};
+use crate::pages::desc::{PageKind, clear_slot, count_slots, slot_is_set};
 use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_of};
 use crate::slab::Slab;
 use crate::store::Store;
@@ -111,13 +111,37 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
         if let Some(page) = nodes.get(at + DESCS_AHEAD).and_then(|node| node.page()) {
             store.pool.table.prefetch_desc(page);
         }
-        let place = committed_place(store, *node)?;
-        release(store, partition, *node, place.page, place.slot)?;
+        if !free_in_slab(store, partition, *node) {
+            let place = committed_place(store, *node)?;
+            release(store, partition, *node, place.page, place.slot)?;
+        }
     }
     partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
     let mut leaves = store.leaves.lock();
     nodes.iter().filter_map(|node| node.page()).for_each(|page| leaves.touch(page));
     Ok(())
+}
+
+/// Takes a committed node out of a page of a slab that stays; `false` when it is not such a node, or a snapshot may see it. What
+/// [`committed_place`] and [`release`] do, with one look at the descriptor.
+#[inline]
+fn free_in_slab(store: &Store, partition: &mut Partition, node: NodeId) -> bool {
+    let Some(page) = node.page().filter(|_| store.pool.versions.newest() == 0) else { return false };
+    let Some(cell) = store.pool.table.desc(page) else { return false };
+    let mut desc = cell.lock();
+    let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else { return false };
+    let (slot, slots) = (node.offset() / bytes, slots_of(bytes));
+    let is_there = node.offset().is_multiple_of(bytes) && slot < slots && slot_is_set(&desc.body, slot);
+    // A page that becomes empty is given up, which is not to be done under the lock.
+    if !is_there || desc.snode != node.snode().0 || count_slots(&desc.taken) <= 1 {
+        return false;
+    }
+    store.sessions.forget(node);
+    clear_slot(&mut desc.body, slot);
+    let slab = &mut partition.contents.slabs[usize::from(desc.class)];
+    let is_empty = slab.release(&mut desc, page, slot, slots);
+    debug_assert!(!is_empty);
+    true
 }
 
 fn committed_place(store: &Store, node: NodeId) -> Result<NodePlace> {

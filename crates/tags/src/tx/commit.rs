@@ -326,7 +326,8 @@ impl Transaction<'_> {
                     asked_to = next + ahead.len();
                     let alike =
                         ahead.iter().filter(|change| (change.source, change.etype) == (source, etype));
-                    contents.edges.prefetch_in(pages, id, alike.map(|change| change.key));
+                    let keys = alike.map(|change| (change.key, change.new == NONE));
+                    contents.edges.prefetch_in(pages, id, keys);
                 }
                 let form = if keyed { InfoForm::Key } else { InfoForm::Number };
                 let edge = RawEdge { etype, key, to: new };
