@@ -84,10 +84,11 @@ impl Mapping {
         };
         let windows = (0..bytes / (WINDOW * PAGE_BYTES)).map(|_| AtomicU8::new(0)).collect();
         let mapping = Mapping { start, bytes, windows, warm: AtomicU32::new(0) };
-        // An old kernel refuses every call; without it a medium that fails would end the process at the first look.
+        // An old kernel does not know the call, without which a medium that fails would end the process at the first look.
+        // A file that is empty yet is another matter.
         match mapping.populate(0, 0) {
-            Ok(()) => Ok(mapping),
-            Err(error) => Err(error),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(error),
+            _ => Ok(mapping),
         }
     }
 
@@ -212,23 +213,22 @@ mod tests {
     fn what_is_mapped_is_what_was_written_last_and_what_is_not_there_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let store = FileStore::create(&dir.path().join("store"), ReadPath::Mapped).unwrap();
-        let Some(mapping) = store.mapping() else { return };
-        let write = |block, value| {
-            let mut page = AlignedBuf::zeroed(PAGE_BYTES);
-            page.fill(value);
-            store.write(block, &[IoSlice::new(&page)]).unwrap();
+        let mapping = store.mapping().unwrap();
+        let write = |first, pages: &[u8]| {
+            let mut raw = AlignedBuf::zeroed(pages.len() * PAGE_BYTES);
+            raw.chunks_mut(PAGE_BYTES).zip(pages).for_each(|(page, value)| page.fill(*value));
+            store.write(first, &[IoSlice::new(&raw)]).unwrap();
         };
         assert!(look(&mapping, 3).is_err(), "beyond the end");
         store.grow(1000).unwrap();
-        for round in 1..5 {
-            for block in 0..1000 {
-                write(block, round + block as u8);
-            }
+        for round in 1..5u8 {
+            let value = |block: u64| round.wrapping_add(block as u8);
+            write(0, &(0..1000).map(value).collect::<Vec<_>>());
             // Some alone, some with their windows, and one at the end, where the window is cut off.
-            for block in [5, 700, 6, 7, 999, 8, 9, 10, 11, 12, 64, 127, 128, 5] {
-                assert_eq!(look(&mapping, block).unwrap(), round + block as u8, "block {block}");
-                write(block, 0);
-                assert_eq!(look(&mapping, block).unwrap(), 0, "block {block}");
+            for block in [5, 700, 6, 7, 999, 8, 9, 10, 11, 12, 64, 127, 128] {
+                assert_eq!(look(&mapping, block).unwrap(), value(block), "block {block}");
+                write(block, &[!value(block)]);
+                assert_eq!(look(&mapping, block).unwrap(), !value(block), "block {block}");
             }
         }
         assert!(look(&mapping, 1000).is_err(), "beyond the end");
