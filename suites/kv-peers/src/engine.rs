@@ -25,6 +25,8 @@ pub struct Config<'a> {
     pub pairs: u64,
     /// Reads go past the kernel's cache where the store can.
     pub direct: bool,
+    /// weft reads where the kernel's cache has its pages.
+    pub mapped: bool,
 }
 
 /// A store under test. Batches are atomic where the store can do that.

@@ -74,6 +74,9 @@ struct Load {
     /// weft reads past the kernel's cache.
     #[arg(long)]
     direct: bool,
+    /// weft reads where the kernel's cache has its pages.
+    #[arg(long, conflicts_with = "direct")]
+    mapped: bool,
     /// Seconds after which a phase is stopped.
     #[arg(long, default_value_t = 240)]
     seconds: u64,
@@ -197,6 +200,9 @@ fn start_step(step: Step, store: &str, durability: Durability, load: &Load) -> R
     if load.direct {
         command.arg("--direct");
     }
+    if load.mapped {
+        command.arg("--mapped");
+    }
     if let Some(cgroup) = &load.cgroup {
         command.arg("--cgroup").arg(cgroup);
     }
@@ -224,8 +230,14 @@ fn run_step(step: Step, store: &str, durability: Durability, load: &Load) -> Res
         std::fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())?;
     }
     let dir = load.dir.join("row");
-    let config =
-        Config { dir: &dir, durability, cache: load.cache_bytes()?, pairs: load.pairs, direct: load.direct };
+    let config = Config {
+        dir: &dir,
+        durability,
+        cache: load.cache_bytes()?,
+        pairs: load.pairs,
+        direct: load.direct,
+        mapped: load.mapped,
+    };
     let mark = Mark::now();
     let mut engine = engine::open(store, &config)?;
     let mut found = false;

@@ -12,7 +12,11 @@ pub struct Weft {
 impl Weft {
     pub fn open(config: &Config<'_>) -> Result<Weft> {
         let path = config.dir.join("store");
-        let reads = if config.direct { ReadPath::Direct } else { ReadPath::Kernel };
+        let reads = match (config.direct, config.mapped) {
+            (true, _) => ReadPath::Direct,
+            (_, true) => ReadPath::Mapped,
+            _ => ReadPath::Kernel,
+        };
         let options = Options { cache_bytes: config.cache, ..Options::default() };
         let store = if path.exists() {
             Store::open(Box::new(FileStore::open(&path, reads)?), &options)?
