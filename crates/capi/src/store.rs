@@ -92,7 +92,11 @@ pub unsafe extern "C" fn weft_tags_open(
 pub unsafe extern "C" fn weft_tags_close(tags: *mut WeftTags) -> i32 {
     // SAFETY: the caller's promise.
     let tags = unsafe { take(tags) };
-    tags_status(tags.map_or(Ok(()), |tags| Ok(tags.0.checkpoint()?)))
+    tags_status(tags.map_or(Ok(()), |tags| match Arc::try_unwrap(tags.0) {
+        Ok(store) => Ok(store.close()?),
+        // Somebody still has a transaction or a map.
+        Err(shared) => Ok(shared.checkpoint()?),
+    }))
 }
 
 /// Checks every page, edge and count. WEFT_EIO when something does not hold; the message has the first of it.

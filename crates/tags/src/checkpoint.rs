@@ -85,18 +85,23 @@ impl Store {
             lsn: self.journal.last(),
             leaves: list,
             catalog,
+            erases: self.pool.erasure.has_snodes(),
+            // Until what is given up now is overwritten as well.
+            leaves_bytes: superblock.leaves_bytes || self.pool.erasure.has_snodes(),
             ..*superblock
         };
         self.write_superblocks(&next)?;
         let mut space = self.space.lock();
         for blob in [superblock.leaves, superblock.catalog] {
-            space.release(blob.block, blob.blocks());
+            space.release(blob.block, blob.blocks(), false);
         }
-        space.settle();
+        let to_erase = space.settle();
+        drop(space);
         *superblock = next;
-        self.journal.restart(next.epoch);
+        drop(superblock);
+        let used = self.journal.restart(next.epoch);
         tracing::debug!(epoch = next.epoch, pages, "checkpoint");
-        Ok(())
+        self.erase(to_erase, used)
     }
 
     /// Writes the changed pages to blocks that only memory refers to, so that their frames can be taken away.
@@ -141,7 +146,7 @@ impl Store {
         let raw = superblock.encode();
         let mut out = AlignedBuf::zeroed(PAGE_BYTES);
         out[..raw.len()].copy_from_slice(&raw);
-        for block in 0..COPIES {
+        for block in [self.first_copy, COPIES - 1 - self.first_copy] {
             let part = [IoSlice::new(&out)];
             self.medium.write(block, &part).map_err(|source| Error::Io {
                 what: "write the superblock",
@@ -189,7 +194,8 @@ impl Store {
         drop(reader);
         let mut space = self.space.lock();
         for (at, (page, crc)) in pages.iter().zip(crcs).enumerate() {
-            space.release(self.pool.table.describe(*page).block, 1);
+            let before = self.pool.table.describe(*page);
+            space.release(before.block, 1, self.pool.erasure.is_of(before.snode));
             self.pool.written(*page, run.block + at as u64, crc);
         }
         Ok(())
@@ -217,7 +223,7 @@ impl Store {
         let mut written = Vec::with_capacity(group.len());
         for leaf in group {
             if let Some((block, _)) = leaves.at.remove(leaf) {
-                self.space.lock().release(block, 1);
+                self.space.lock().release(block, 1, false);
             }
             let start = raw.len();
             let mut any = false;

@@ -19,6 +19,7 @@ mod check;
 mod checkpoint;
 mod committed;
 mod edges;
+mod erase;
 mod error;
 mod hash;
 mod ids;

@@ -70,6 +70,8 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
         lsn: 0,
         leaves: Blob::default(),
         catalog: Blob::default(),
+        erases: false,
+        leaves_bytes: false,
     };
     let entry = SnodeEntry { id: SnodeId::FIRST, root: first_root() };
     let catalog = Catalog { types: Vec::new(), snodes: vec![entry] };
@@ -119,17 +121,18 @@ fn read_into(medium: &dyn PageStore, block: u64, out: &mut [u8]) -> Result<()> {
     medium.read(block, out).map_err(|source| Error::Io { what: "read the store", block, source })
 }
 
-fn read_superblock(medium: &dyn PageStore) -> Result<Superblock> {
+/// The superblock that counts, and which of the copies it is.
+fn read_superblock(medium: &dyn PageStore) -> Result<(Superblock, u64)> {
     if medium.blocks() < COPIES {
         return Err(Error::NotAStore { what: "it is shorter than two blocks".into() });
     }
     let raw = read_blocks(medium, 0, COPIES, "superblock")?;
     let copies: Vec<_> = raw.chunks_exact(PAGE_BYTES).take(COPIES as usize).map(Superblock::decode).collect();
     let mut first_error = None;
-    let mut best: Option<Superblock> = None;
-    for copy in copies {
+    let mut best: Option<(Superblock, u64)> = None;
+    for (copy, at) in copies.into_iter().zip(0..) {
         match copy {
-            Ok(sb) if best.as_ref().is_none_or(|best| best.epoch < sb.epoch) => best = Some(sb),
+            Ok(sb) if best.as_ref().is_none_or(|(best, _)| best.epoch < sb.epoch) => best = Some((sb, at)),
             Ok(_) => {}
             // That a copy is damaged says more than that the other is not there.
             Err(error) => match first_error {
@@ -139,7 +142,7 @@ fn read_superblock(medium: &dyn PageStore) -> Result<Superblock> {
         }
     }
     match (best, first_error) {
-        (Some(sb), _) => Ok(sb),
+        (Some(best), _) => Ok(best),
         (None, Some(error)) => Err(error),
         (None, None) => Err(Error::NotAStore { what: "there is no superblock".into() }),
     }
@@ -157,7 +160,7 @@ fn read_blob(medium: &dyn PageStore, blob: Blob, what: &'static str) -> Result<V
 /// Opens a store.
 pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
     options.check()?;
-    let sb = read_superblock(&*medium)?;
+    let (sb, copy) = read_superblock(&*medium)?;
     if sb.journal_block < COPIES || sb.journal_blocks < JOURNAL_BYTES_MIN / PAGE_BYTES as u64 {
         return Err(Error::damaged(format!("superblock: a journal of {} blocks", sb.journal_blocks)));
     }
@@ -171,6 +174,8 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
     let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
     let mut store = Store::assemble(Parts { medium, pool, space, superblock: sb, catalog, leaves });
+    // The other may be torn: until it is written, this one has to stay.
+    store.first_copy = COPIES - 1 - copy;
     restore_numbers(&store, &pages);
     restore_tables(&store, &pages)?;
     store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
@@ -191,6 +196,9 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
         replayed += 1;
     }
     // Only now, with every block known that the journal needs, may the replay write.
+    if sb.leaves_bytes {
+        store.erase_free()?;
+    }
     for record in &records[..replayed] {
         crate::replay::apply(&store, &area[record.entries.clone()])?;
     }
@@ -203,9 +211,16 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     check_runs(&store)?;
     list_rooms(&store);
     check_roots(&store)?;
-    if replayed > 0 || is_stale {
+    if sb.erases || sb.leaves_bytes {
+        store.learn_classes()?;
+    }
+    if sb.leaves_bytes {
+        store.clear_free_slots()?;
+    }
+    if replayed > 0 || is_stale || sb.leaves_bytes {
         store.checkpoint()?;
     }
+    store.end_opening()?;
     Ok(store)
 }
 

@@ -103,7 +103,7 @@ fn ask_for_edges(store: &Store, entries: &[Entry<'_>]) {
 }
 
 /// Keeps half of the cache free of changes: it may be smaller than the one that the journal was written with.
-fn keep_room(store: &Store) -> Result<()> {
+pub(crate) fn keep_room(store: &Store) -> Result<()> {
     if store.pool.dirty() > store.pool.capacity() / 2 { store.write_back() } else { Ok(()) }
 }
 
@@ -124,7 +124,8 @@ fn apply_entry(store: &Store, entry: Entry<'_>) -> Result<()> {
                 keep_room(store)?;
                 apply::overwrite(store, &mut partition.write(), node, at, piece)?;
             }
-            Ok(())
+            keep_room(store)?;
+            apply::clear_rest(store, &mut partition.write(), node, bytes)
         }
         Entry::Patches { node, patches } => {
             let partition = store.partition(node.snode())?;
@@ -188,7 +189,7 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
     store.partition(SnodeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
     store.data_numbers.lock().take_exactly(page, 1);
     let before = store.pool.table.describe(page);
-    store.space.lock().release(before.block, 1);
+    store.release_block(before.block, before.snode);
     store.pool.drop_page(page);
     store.pool.table.set(page, desc);
     store.leaves.lock().touch(page);

@@ -110,7 +110,8 @@ impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
         let freed = self.store.pool.versions.end(self.stamp);
         let mut space = self.store.space.lock();
-        freed.into_iter().for_each(|block| space.release(block, 1));
+        let erasure = &self.store.pool.erasure;
+        freed.into_iter().for_each(|(block, snode)| space.release(block, 1, erasure.is_of(snode)));
         drop(space);
         for share in self.shares.values() {
             // What a writer holds now is looked at by the next that changes it.

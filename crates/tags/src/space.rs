@@ -28,8 +28,12 @@ pub(crate) struct Space {
     cursor: u64,
     free: u64,
     released: Vec<Run>,
+    /// As `released`, to be overwritten before they are free.
+    to_erase: Vec<Run>,
     /// Blocks that nothing on the medium refers to, not even after a power cut now.
     scratch: FxHashSet<u64>,
+    /// Blocks of `scratch` that were given up and are to be erased, unless they are in use again.
+    scratch_to_erase: Vec<u64>,
     /// Backups under way: what they copy is released and not yet free.
     copies: usize,
 }
@@ -44,7 +48,9 @@ impl Space {
             cursor: 0,
             free: 0,
             released: Vec::new(),
+            to_erase: Vec::new(),
             scratch: FxHashSet::default(),
+            scratch_to_erase: Vec::new(),
             copies: 0,
         };
         space.extend(end);
@@ -59,7 +65,8 @@ impl Space {
 
     /// Blocks of the medium, and how many of them are free or will be after the next checkpoint.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        (self.end, self.free + self.released.iter().map(|run| run.blocks).sum::<u64>())
+        let given_up = self.released.iter().chain(&self.to_erase);
+        (self.end, self.free + given_up.map(|run| run.blocks).sum::<u64>())
     }
 
     fn is_used(&self, block: u64) -> bool {
@@ -84,18 +91,22 @@ impl Space {
         Ok(())
     }
 
-    /// Blocks that will be free once the next checkpoint is durable.
-    pub(crate) fn release(&mut self, block: u64, blocks: u64) {
+    /// Blocks that will be free once the next checkpoint is durable, and, if they are to be erased, were overwritten after it.
+    pub(crate) fn release(&mut self, block: u64, blocks: u64, erase: bool) {
         if block == 0 || blocks == 0 {
             return;
         }
         if blocks == 1 && self.scratch.remove(&block) {
             self.put_back(Run { block, blocks });
+            if erase {
+                self.scratch_to_erase.push(block);
+            }
             return;
         }
-        match self.released.last_mut() {
+        let list = if erase { &mut self.to_erase } else { &mut self.released };
+        match list.last_mut() {
             Some(last) if last.block + last.blocks == block => last.blocks += blocks,
-            _ => self.released.push(Run { block, blocks }),
+            _ => list.push(Run { block, blocks }),
         }
     }
 
@@ -120,15 +131,44 @@ impl Space {
         self.copies == 0
     }
 
-    /// A checkpoint is durable: what was released until then is free, unless a copy is under way.
-    pub(crate) fn settle(&mut self) {
+    /// A checkpoint is durable: what was released until then is free, unless a copy is under way. What is to be erased before
+    /// is returned, and not free yet.
+    #[must_use]
+    pub(crate) fn settle(&mut self) -> Vec<Run> {
         self.scratch.clear();
         if !self.settles() {
-            return;
+            return Vec::new();
         }
         for run in std::mem::take(&mut self.released) {
             self.put_back(run);
         }
+        let mut stale = std::mem::take(&mut self.scratch_to_erase);
+        stale.retain(|block| !self.is_used(*block));
+        stale.sort_unstable();
+        stale.dedup();
+        for block in stale {
+            self.used[(block / 64) as usize] |= 1 << (block % 64);
+            self.free -= 1;
+            self.to_erase.push(Run { block, blocks: 1 });
+        }
+        std::mem::take(&mut self.to_erase)
+    }
+
+    /// Whether nothing is still to be erased.
+    pub(crate) fn is_erased(&self) -> bool {
+        self.to_erase.is_empty()
+    }
+
+    /// All runs of free blocks.
+    pub(crate) fn free_runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for block in (0..self.end).filter(|block| !self.is_used(*block)) {
+            match runs.last_mut() {
+                Some(last) if last.block + last.blocks == block => last.blocks += 1,
+                _ => runs.push(Run { block, blocks: 1 }),
+            }
+        }
+        runs
     }
 
     /// Takes up to `wanted` blocks that follow each other, at least one.
@@ -248,9 +288,9 @@ mod tests {
         assert_eq!(space.take(30, &store).unwrap(), Run { block: 10, blocks: 30 });
         assert_eq!(space.take(30, &store).unwrap(), Run { block: 40, blocks: 24 });
         assert!(matches!(space.take(1, &store), Err(Error::Full { .. })));
-        space.release(12, 3);
+        space.release(12, 3, false);
         assert!(space.take(1, &store).is_err());
-        space.settle();
+        assert!(space.settle().is_empty());
         assert_eq!(space.take(30, &store).unwrap(), Run { block: 12, blocks: 3 });
     }
 
@@ -261,14 +301,37 @@ mod tests {
         let mut space = Space::new(64, 64);
         let run = space.take(64, &store).unwrap();
         space.mark_scratch(run);
-        space.release(7, 1);
+        space.release(7, 1, false);
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 7, blocks: 1 });
-        space.release(7, 1);
+        space.release(7, 1, false);
         assert!(space.take(1, &store).is_err(), "what was taken again is not known to be scratch");
-        space.settle();
+        assert!(space.settle().is_empty());
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 7, blocks: 1 });
-        space.release(8, 1);
+        space.release(8, 1, false);
         assert!(space.take(1, &store).is_err(), "the checkpoint refers to it");
+    }
+
+    #[test]
+    fn a_block_to_be_erased_is_free_when_it_was() {
+        let store = MemoryStore::new();
+        store.grow(64).unwrap();
+        let mut space = Space::new(64, 64);
+        let run = space.take(64, &store).unwrap();
+        space.release(7, 1, true);
+        space.release(8, 1, true);
+        let runs = space.settle();
+        assert_eq!((run.blocks, &runs[..]), (64, &[Run { block: 7, blocks: 2 }][..]));
+        assert!(space.take(1, &store).is_err() && space.free_runs().is_empty());
+        space.put_back(runs[0]);
+        assert_eq!(space.free_runs(), runs);
+        assert_eq!(space.take(9, &store).unwrap(), runs[0]);
+        // What only memory refers to can be used again before, and is erased unless it was.
+        space.mark_scratch(run);
+        space.release(9, 1, true);
+        space.release(20, 1, true);
+        assert_eq!(space.take(1, &store).unwrap(), Run { block: 9, blocks: 1 });
+        assert_eq!(space.settle(), [Run { block: 20, blocks: 1 }]);
+        assert!(space.take(1, &store).is_err());
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub struct Store {
     pub(crate) locks: SnodeLocks,
     pub(crate) gate: RwLock<()>,
     pub(crate) superblock: Mutex<Superblock>,
+    /// The copy of the superblock that is written first.
+    pub(crate) first_copy: u64,
     pub(crate) leaves: Mutex<Leaves>,
     next_tx: AtomicU64,
     pub(crate) recovered: u64,
@@ -133,6 +135,7 @@ impl Store {
             locks: SnodeLocks::default(),
             gate: RwLock::new(()),
             superblock: Mutex::new(superblock),
+            first_copy: 0,
             leaves: Mutex::new(leaves),
             next_tx: AtomicU64::new(1),
             recovered: 0,
@@ -160,7 +163,8 @@ impl Store {
     /// # Errors
     /// As [`Store::checkpoint`]. What was durable before stays so.
     pub fn close(self) -> Result<()> {
-        self.checkpoint()
+        self.checkpoint()?;
+        self.end_erasing()
     }
 
     /// Begins a transaction that may do everything: that of the store's own process.
@@ -416,6 +420,11 @@ impl Store {
             }
             !is_over
         });
+    }
+
+    /// Gives up a block that a page of an s-node was in.
+    pub(crate) fn release_block(&self, block: u64, snode: u16) {
+        self.space.lock().release(block, 1, self.pool.erasure.is_of(snode));
     }
 
     /// The place of a node that the caller knows to be there.

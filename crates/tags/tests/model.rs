@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_tags::{
     DataClass, Durability, EdgeType, Error, FileStore, Info, InfoForm, MemoryStore, NodeId, NodeType,
-    Options, PageStore, Permission, Principal, ReadPath, Snapshot, SnodeId, SnodeTags, Store, Transaction,
+    Options, PageStore, Permission, Principal, ReadPath, Snapshot, SnodeId, SnodeTags, Store, TagFlags,
+    Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -200,7 +201,7 @@ fn tags(rng: &mut StdRng) -> SnodeTags {
         group: rng.random_range(0..3),
         mode: rng.random_range(0..0o1000) & 0o666,
         class: DataClass::from_u8(rng.random_range(0..7)).unwrap(),
-        ..SnodeTags::default()
+        flags: TagFlags::from_bits(rng.random_range(0..2)).unwrap(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_tags::{
     Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
-    PageStore, PowerCutStore, SnodeId, SnodeTags, Store,
+    PageStore, PowerCutStore, SnodeId, SnodeTags, Store, TagFlags,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -103,7 +103,8 @@ fn work(medium: &Arc<PowerCutStore>, seed: u64, later: Later, log: &mut Log) -> 
             let any = now.nodes.keys().copied().nth(rng.random_range(0..now.nodes.len().max(1)));
             match rng.random_range(0..22) {
                 20 if now.snodes.len() < SNODES => {
-                    let tags = SnodeTags { mode: MODE, ..SnodeTags::default() };
+                    let flags = TagFlags::from_bits(rng.random_range(0..2)).unwrap();
+                    let tags = SnodeTags { mode: MODE, flags, ..SnodeTags::default() };
                     let id = tx.create_snode(&tags)?;
                     now.snodes.insert(id, tx.root(id)?);
                 }

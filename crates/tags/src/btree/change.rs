@@ -6,8 +6,8 @@
 use super::look::Way;
 use super::node::{
     BTreeForm, Cell, Change, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node, Nodes,
-    VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, fixed_insertion,
-    fixed_removal, inner_cell, leaf_cell, separator, used_by, weight,
+    VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, fixed_clearing,
+    fixed_insertion, fixed_removal, inner_cell, leaf_cell, separator, used_by, weight,
 };
 use super::{ANCHOR, BTree};
 use crate::error::Result;
@@ -164,6 +164,9 @@ impl BTree<'_> {
         for patch in fixed_removal(at, count, &(count as u16 - 1).to_le_bytes()) {
             edit.patch(&patch)?;
         }
+        if self.erases() {
+            fixed_clearing(count - 1).iter().try_for_each(|patch| edit.patch(patch))?;
+        }
         Ok(Some(true))
     }
 
@@ -297,10 +300,16 @@ impl BTree<'_> {
         self.set_or_split(tx, &way.inner, way.leaf, parts, false)
     }
 
+    /// Whether what is taken out of nodes is erased.
+    fn erases(&self) -> bool {
+        self.store.pool.erasure.is_of(self.snode.0)
+    }
+
     /// Takes a cell out of a node.
     fn remove(&self, tx: &mut Transaction<'_>, id: NodeId, level: u8, at: usize) -> Result<()> {
         let cell = self.cell(tx, id, at)?;
-        let changes = self.look_in(tx, |look| Ok(look.node(id)?.removal(at)))?;
+        let erase = self.erases();
+        let changes = self.look_in(tx, |look| Ok(look.node(id)?.removal(at, erase)))?;
         self.patch(tx, id, &changes)?;
         self.part(tx, id, self.edges_of(level, &cell))
     }

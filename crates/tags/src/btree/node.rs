@@ -362,8 +362,30 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// The changes that take a cell out. Its child, for an inner node, goes with it.
-    pub(super) fn removal(&self, index: usize) -> Vec<Change> {
+    /// The changes that take a cell out. Its child, for an inner node, goes with it. With `erase`, nothing of its bytes is left.
+    pub(super) fn removal(&self, index: usize, erase: bool) -> Vec<Change> {
+        let mut changes = self.plain_removal(index);
+        // Where bytes are that no cell has any more.
+        let mut clear = |at: usize, len: usize| {
+            changes.push((at, at + len, len, vec![0; len].into_boxed_slice()));
+        };
+        match (erase, self.form) {
+            (false, _) => {}
+            (true, BTreeForm::Bytes) => {
+                clear(usize::from(u16_at(self.data, HEADER + 2 * index)), self.cell(index).len());
+            }
+            (true, BTreeForm::Fixed) => {
+                let last = self.count() - 1;
+                clear(HEADER + FIXED_KEY * last, FIXED_KEY);
+                if self.level() == 0 {
+                    clear(VALUES_AT + FIXED_VALUE * last, FIXED_VALUE);
+                }
+            }
+        }
+        changes
+    }
+
+    fn plain_removal(&self, index: usize) -> Vec<Change> {
         let count = self.count();
         let nothing = || Box::from([]);
         match self.form {
@@ -430,6 +452,13 @@ pub(super) fn fixed_removal(at: usize, count: usize, fewer: &[u8; 2]) -> [Patch<
         patch(HEADER + FIXED_KEY * at, HEADER + FIXED_KEY * count, FIXED_KEY, nothing),
         patch(VALUES_AT + FIXED_VALUE * at, VALUES_AT + FIXED_VALUE * count, FIXED_VALUE, nothing),
     ]
+}
+
+/// The patches that clear the place of a pair in a leaf of fixed pairs where there is none any more.
+pub(super) fn fixed_clearing(at: usize) -> [Patch<'static>; 2] {
+    let patch =
+        |at, zeros: &'static [u8]| Patch { at, end: at + zeros.len(), removed: zeros.len(), inserted: zeros };
+    [patch(HEADER + FIXED_KEY * at, &[0; FIXED_KEY]), patch(VALUES_AT + FIXED_VALUE * at, &[0; FIXED_VALUE])]
 }
 
 fn heap_end(level: u8) -> usize {

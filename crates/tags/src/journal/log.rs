@@ -12,6 +12,7 @@ use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::page_store::{PageStore, PendingWrite};
+use crate::space::Run;
 use crate::sync::{Condvar, Mutex};
 use crate::sys::aligned::AlignedBuf;
 use std::io::IoSlice;
@@ -255,12 +256,24 @@ impl Journal {
     }
 
     /// A checkpoint with all records so far is durable: the area is empty again. Nothing of it [is being written](Self::arrive).
-    pub(crate) fn restart(&self, epoch: u64) {
+    /// Returns how many of its blocks were used.
+    pub(crate) fn restart(&self, epoch: u64) -> u64 {
         let mut state = self.state.lock();
         debug_assert!(state.under_way.is_none());
+        let used = state.at;
         state.buffer.clear();
         (state.epoch, state.at) = (epoch, 0);
         state.durable = state.last;
+        used
+    }
+
+    /// The area, when no write to it is under way any more. The caller has seen to it that nobody appends.
+    pub(crate) fn area_at_rest(&self) -> Run {
+        let mut state = self.state.lock();
+        while state.syncing {
+            self.written.wait(&mut state);
+        }
+        Run { block: self.first_block, blocks: self.blocks }
     }
 }
 

@@ -43,6 +43,10 @@ pub(crate) struct Superblock {
     /// Where the leaves of descriptors are.
     pub leaves: Blob,
     pub catalog: Blob,
+    /// Some s-node is of the class of secure deletion.
+    pub erases: bool,
+    /// Bytes of such may lie where nothing knows of them: the store was not closed.
+    pub leaves_bytes: bool,
 }
 
 impl Superblock {
@@ -63,6 +67,7 @@ impl Superblock {
             out.put_u32(blob.crc);
             out.put_u32(0);
         }
+        out.put_u64(u64::from(self.erases) | u64::from(self.leaves_bytes) << 1);
         out.resize(PAGE_BYTES - 4, 0);
         let crc = crc32c(&out);
         out.put_u32(crc);
@@ -99,7 +104,20 @@ fn fields(raw: &[u8]) -> std::result::Result<Superblock, Truncated> {
         r.u32()?;
         Ok(blob)
     };
-    Ok(Superblock { epoch, secret, journal_block, journal_blocks, lsn, leaves: blob()?, catalog: blob()? })
+    let (leaves, catalog) = (blob()?, blob()?);
+    let flags = r.u64()?;
+    let (erases, leaves_bytes) = (flags & 1 != 0, flags & 2 != 0);
+    Ok(Superblock {
+        epoch,
+        secret,
+        journal_block,
+        journal_blocks,
+        lsn,
+        leaves,
+        catalog,
+        erases,
+        leaves_bytes,
+    })
 }
 
 #[cfg(test)]
@@ -118,10 +136,13 @@ mod tests {
             lsn: 11,
             leaves,
             catalog,
+            erases: true,
+            leaves_bytes: false,
         };
         let raw = sb.encode();
         let back = Superblock::decode(&raw).unwrap();
         assert_eq!((back.epoch, back.lsn, back.leaves, back.catalog), (1, 11, leaves, catalog));
+        assert_eq!((back.erases, back.leaves_bytes), (true, false));
         for at in 0..PAGE_BYTES {
             let mut bad = raw.clone();
             bad[at] ^= 4;

@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::units::format_size;
 
+/// The kernel's number for discarding a range of a block device: `_IO(0x12, 119)`.
+const BLKDISCARD: libc::Ioctl = 0x1277;
+
 /// Parts that one `pwritev` takes (`IOV_MAX`).
 const PARTS_MAX: usize = 1024;
 
@@ -244,6 +247,26 @@ impl PageStore for FileStore {
         self.write.sync_data()
     }
 
+    fn discard(&self, block: u64, blocks: u64) {
+        let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
+        let fd = self.write.as_raw_fd();
+        let refused = if self.fixed {
+            let range = [from, bytes];
+            // SAFETY: the call reads two numbers.
+            unsafe { libc::ioctl(fd, BLKDISCARD, range.as_ptr()) != 0 }
+        } else {
+            let (from, bytes) = (from as i64, bytes as i64);
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // The room is taken again at once, so that a later write does not find the file system full.
+            // SAFETY: calls on an open descriptor with numbers alone.
+            unsafe { libc::fallocate(fd, hole, from, bytes) != 0 || libc::fallocate(fd, 0, from, bytes) != 0 }
+        };
+        self.forget(block, blocks);
+        if refused {
+            tracing::debug!(block, blocks, error = %io::Error::last_os_error(), "blocks could not be discarded");
+        }
+    }
+
     fn blocks(&self) -> u64 {
         self.blocks.load(Ordering::Acquire)
     }
@@ -290,6 +313,13 @@ mod tests {
         let mut out = AlignedBuf::zeroed(4 * PAGE_BYTES);
         store.read(0, &mut out).unwrap();
         assert!(out[..PAGE_BYTES].iter().all(|b| *b == 0) && out[3 * PAGE_BYTES..].iter().all(|b| *b == 0));
+        assert!(out[PAGE_BYTES..3 * PAGE_BYTES].iter().all(|b| *b == 7));
+        store.discard(1, 1);
+        store.read(0, &mut out).unwrap();
+        assert!(out[2 * PAGE_BYTES..3 * PAGE_BYTES].iter().all(|b| *b == 7), "only what was said");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 * PAGE_BYTES as u64);
+        store.write(1, &[IoSlice::new(&page[..PAGE_BYTES])]).unwrap();
+        store.read(0, &mut out).unwrap();
         assert!(out[PAGE_BYTES..3 * PAGE_BYTES].iter().all(|b| *b == 7));
         assert!(store.write(3, &[IoSlice::new(&page)]).is_err(), "beyond the end");
         assert!(matches!(FileStore::open(&path, ReadPath::Direct), Err(Error::InUse { .. })));

@@ -66,6 +66,10 @@ pub trait PageStore: Send + Sync {
     /// What the medium reports.
     fn sync(&self) -> io::Result<()>;
 
+    /// Tells the medium that what is in these blocks, which are overwritten, is not needed, for one that can make use of that.
+    /// They may be read as anything afterwards.
+    fn discard(&self, _block: u64, _blocks: u64) {}
+
     /// Blocks there are now.
     fn blocks(&self) -> u64;
 
@@ -124,6 +128,10 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
 
     fn sync(&self) -> io::Result<()> {
         (**self).sync()
+    }
+
+    fn discard(&self, block: u64, blocks: u64) {
+        (**self).discard(block, blocks);
     }
 
     fn blocks(&self) -> u64 {

@@ -13,6 +13,7 @@ use super::desc::{Desc, PageKind};
 use super::table::{DIRTY, Hot, PageTable, USE_MASK, USE_ONE};
 use super::versions::Versions;
 use crate::edges::table::check_page;
+use crate::erase::Erasure;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::page_store::PageStore;
@@ -41,6 +42,8 @@ pub(crate) struct Pool {
     promised: Apart<Mutex<usize>>,
     /// What pages held, for snapshots.
     pub(crate) versions: Versions,
+    /// Whose bytes are erased.
+    pub(crate) erasure: Erasure,
     /// Pages read from the medium.
     pub(crate) faults: AtomicU64,
 }
@@ -95,6 +98,7 @@ impl Pool {
             dirty: Apart(AtomicUsize::new(0)),
             promised: Apart(Mutex::new(0)),
             versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
+            erasure: Erasure::new(),
             faults: AtomicU64::new(0),
             frames,
         })
@@ -223,6 +227,7 @@ impl Pool {
         }
         if let Some(frame) = was.frame().filter(|frame| !self.frames.is_mapped(*frame)) {
             self.holds[frame as usize].store(NOBODY, Ordering::Release);
+            self.clear_frame(frame, before.snode);
             self.free.lock().recycled.push(frame);
         }
         is_kept
@@ -444,12 +449,21 @@ impl Pool {
             }
             hot.fetch_and(!0xffff_ffff, Ordering::Relaxed);
             self.holds[frame as usize].store(NOBODY, Ordering::Relaxed);
+            self.clear_frame(frame, Hot(word).owner());
             free.recycled.push(frame);
             if free.recycled.len() >= wanted {
                 break;
             }
         }
         if free.recycled.is_empty() { Err(Error::CacheFull { pages: count as usize }) } else { Ok(()) }
+    }
+
+    /// Clears a frame that a page of `snode` has left and nobody can find any more, where that is erased.
+    fn clear_frame(&self, frame: u32, snode: u16) {
+        if self.erasure.is_of(snode) {
+            // SAFETY: no page is in the frame any more and it is not free yet, so this is the only reference into it.
+            unsafe { self.frames.frame(frame).write([0; PAGE_BYTES]) };
+        }
     }
 
     /// Notes a use. Pages of tables, which have the numbers above those of nodes, count twice.

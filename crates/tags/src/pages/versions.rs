@@ -47,16 +47,24 @@ struct State {
     open: BTreeSet<u64>,
     pages: FxHashMap<u32, Vec<Version>>,
     bytes: usize,
-    /// Blocks that nobody needs any more.
-    freed: Vec<u64>,
+    /// Blocks that nobody needs any more, and whose they were.
+    freed: Vec<(u64, u16)>,
+}
+
+/// Where a page is on the medium that was given up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Kept {
+    block: u64,
+    crc: u32,
+    snode: u16,
 }
 
 struct Version {
     stamp: u64,
     desc: Option<Desc>,
     bytes: Option<Box<Copied>>,
-    /// The block, with the checksum of what it holds, of a page that was given up.
-    kept: Option<(u64, u32)>,
+    /// The block, of a page that was given up.
+    kept: Option<Kept>,
     /// There was no such page.
     absent: bool,
 }
@@ -124,13 +132,13 @@ impl State {
                 *bytes -= version.size();
                 // What the version before took from this one goes to it.
                 let Some(last) = kept.last_mut() else {
-                    freed.extend(version.kept.map(|(block, _)| block));
+                    freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
                     continue;
                 };
                 *bytes -= last.size();
                 last.desc = last.desc.or(version.desc);
                 if last.has_bytes() {
-                    freed.extend(version.kept.map(|(block, _)| block));
+                    freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
                 } else {
                     (last.bytes, last.kept, last.absent) = (version.bytes, version.kept, version.absent);
                 }
@@ -166,7 +174,7 @@ impl Versions {
     }
 
     /// Ends a snapshot; returns the blocks that can be reused.
-    pub(crate) fn end(&self, stamp: u64) -> Vec<u64> {
+    pub(crate) fn end(&self, stamp: u64) -> Vec<(u64, u16)> {
         let mut state = self.state.write();
         self.close(&mut state, stamp);
         std::mem::take(&mut state.freed)
@@ -250,7 +258,7 @@ impl Versions {
             }
             None if desc.block == 0 => false,
             None => {
-                version.kept = Some((desc.block, desc.crc));
+                version.kept = Some(Kept { block: desc.block, crc: desc.crc, snode: desc.snode });
                 true
             }
         }
@@ -297,7 +305,7 @@ impl Versions {
             let is_there = versions[at].bytes.is_some();
             versions[at].kept.filter(|_| !is_there).map(|kept| (at, kept))
         };
-        let Some((_, (block, crc))) = find(&self.state.read()) else { return Ok(false) };
+        let Some((_, kept @ Kept { block, crc, .. })) = find(&self.state.read()) else { return Ok(false) };
         let mut raw = crate::sys::aligned::AlignedBuf::zeroed(PAGE_BYTES);
         store.read(block, &mut raw).map_err(|source| Error::Io { what: "read a page", block, source })?;
         if crc32c(&raw) != crc {
@@ -307,16 +315,15 @@ impl Versions {
         copy.0.copy_from_slice(&raw[..PAGE_BYTES]);
         let mut state = self.state.write();
         // Others may have ended or read it meanwhile; a block that is kept is not written.
-        if let Some((at, kept)) = find(&state).filter(|(_, kept)| *kept == (block, crc)) {
-            debug_assert_eq!(kept.0, block);
-            if let Some(version) = state.pages.get_mut(&page).and_then(|versions| versions.get_mut(at)) {
-                version.bytes = Some(copy);
-                state.bytes += PAGE_BYTES;
-                if state.bytes > self.bytes_max && !must_stay {
-                    state.forget_loaded(Some(page));
-                }
-                self.lose_oldest(&mut state);
+        if let Some((at, _)) = find(&state).filter(|(_, now)| *now == kept)
+            && let Some(version) = state.pages.get_mut(&page).and_then(|versions| versions.get_mut(at))
+        {
+            version.bytes = Some(copy);
+            state.bytes += PAGE_BYTES;
+            if state.bytes > self.bytes_max && !must_stay {
+                state.forget_loaded(Some(page));
             }
+            self.lose_oldest(&mut state);
         }
         Ok(true)
     }
@@ -405,7 +412,7 @@ mod tests {
     fn a_page_on_the_medium_keeps_its_block_to_the_end_of_the_last_snapshot_that_needs_it() {
         let versions = Versions::new(1 << 20);
         let (a, b) = (versions.begin(), versions.begin());
-        let desc = Desc { block: 42, ..Desc::default() };
+        let desc = Desc { block: 42, snode: 6, ..Desc::default() };
         assert!(versions.note_gone(7, &desc, None));
         assert!(!versions.note_gone(7, &desc, None), "once");
         versions.note_new(7);
@@ -414,7 +421,7 @@ mod tests {
         assert_eq!([a, b, c].map(|stamp| seen(&versions, stamp, 7)), [Some(255), Some(255), Some(3)]);
         assert_eq!(versions.end(b), []);
         assert_eq!(seen(&versions, a, 7), Some(255));
-        assert_eq!(versions.end(a), [42]);
+        assert_eq!(versions.end(a), [(42, 6)]);
         assert_eq!(seen(&versions, c, 7), Some(3));
         assert_eq!(versions.end(c), []);
     }

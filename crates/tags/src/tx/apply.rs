@@ -2,9 +2,9 @@
 
 use crate::edges::RawEdge;
 use crate::error::{Error, Result, Step};
-use crate::ids::{InfoForm, NodeId, PAGE_BYTES};
-use crate::layout::node::{slot_bytes, slots_of};
-use crate::pages::access::PageWriter;
+use crate::ids::{InfoForm, NodeId, NodeType, PAGE_BYTES};
+use crate::layout::node::{MOVED, NODE_HEADER, read_header, slot_bytes, slots_of};
+use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{PageKind, clear_slot, count_slots, slot_is_set};
 use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_of};
 use crate::slab::Slab;
@@ -97,10 +97,10 @@ pub(crate) fn drop_table_pages(store: &Store, freed: Vec<u32>) {
 }
 
 fn drop_page(store: &Store, page: u32) {
-    let block = store.pool.table.describe(page).block;
+    let desc = store.pool.table.describe(page);
     store.leaves.lock().touch(page);
     if !store.pool.drop_page(page) {
-        store.space.lock().release(block, 1);
+        store.release_block(desc.block, desc.snode);
     }
 }
 
@@ -122,11 +122,12 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
     Ok(())
 }
 
-/// Takes a committed node out of a page of a slab that stays; `false` when it is not such a node, or a snapshot may see it. What
+/// Takes a committed node out of a page of a slab that stays; `false` when it is not such a node, a snapshot may see it, or it is to be erased. What
 /// [`committed_place`] and [`release`] do, with one look at the descriptor.
 #[inline]
 fn free_in_slab(store: &Store, partition: &mut Partition, node: NodeId) -> bool {
-    let Some(page) = node.page().filter(|_| store.pool.versions.newest() == 0) else { return false };
+    let is_plain = store.pool.versions.newest() == 0 && !store.pool.erasure.is_of(node.snode().0);
+    let Some(page) = node.page().filter(|_| is_plain) else { return false };
     let Some(cell) = store.pool.table.desc(page) else { return false };
     let mut desc = cell.lock();
     let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else { return false };
@@ -207,7 +208,8 @@ fn release(
         store.freed_numbers.lock().push((partition.snode, page, pages));
         return Ok(());
     }
-    let slots = slot_bytes(desc.class).map_or(0, slots_of);
+    let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
+    let slots = slots_of(bytes);
     let slab = &mut partition.contents.slabs[usize::from(desc.class)];
     let slot = slot.unwrap_or(0);
     clear_slot(&mut desc.body, slot);
@@ -216,8 +218,50 @@ fn release(
     if is_empty {
         drop_page(store, page);
         store.freed_numbers.lock().push((partition.snode, page, 1));
+    } else if store.pool.erasure.is_of(partition.snode.0) {
+        let cleared = clear(store, partition, page, slot * bytes, bytes);
+        return cleared.inspect_err(|_| store.pool.erasure.note_left_over());
     }
     Ok(())
+}
+
+/// Fills `len` bytes with zeros, from byte `at` of a page on, over as many pages as they are.
+fn clear(store: &Store, partition: &mut Partition, page: u32, at: usize, len: usize) -> Result<()> {
+    let (mut page, mut at, mut left) = (page + (at / PAGE_BYTES) as u32, at % PAGE_BYTES, len);
+    while left > 0 {
+        let range = at..PAGE_BYTES.min(at + left);
+        store.write(partition, |pages, _| {
+            if pages.bytes(page)?[range.clone()].iter().any(|byte| *byte != 0) {
+                pages.bytes_mut(page)?[range.clone()].fill(0);
+            }
+            Ok(())
+        })?;
+        left -= range.len();
+        (page, at) = (page + 1, 0);
+    }
+    Ok(())
+}
+
+/// Clears what an update has left of longer data behind it, in an s-node whose bytes are erased. `bytes` is what the node has
+/// become. One that has moved keeps its key, which is compared there.
+pub(crate) fn clear_rest(store: &Store, partition: &mut Partition, node: NodeId, bytes: &[u8]) -> Result<()> {
+    let Some((head, _)) =
+        bytes.split_at_checked(NODE_HEADER).filter(|_| store.pool.erasure.is_of(node.snode().0))
+    else {
+        return Ok(());
+    };
+    let (place, _) = find_any(&store.pool.table, node, Which::Committed)
+        .map_err(|_| Error::damaged(format!("node {node} is to be changed and is not there")))?;
+    let (kind, len) = read_header(head);
+    let mut kept = bytes.len();
+    if len == MOVED && NodeType(kind).is_keyed() {
+        kept += 2 + store.write(partition, |pages, _| {
+            let raw = pages.bytes(place.page)?;
+            let key = raw[place.offset + NODE_HEADER..].first_chunk::<2>();
+            Ok(key.map_or(0, |len| usize::from(u16::from_le_bytes(*len))))
+        })?;
+    }
+    clear(store, partition, place.page, place.offset + kept, place.room.saturating_sub(kept))
 }
 
 /// Writes `bytes` over a committed node or body, from `skip` bytes behind the beginning of its header on.

@@ -18,7 +18,7 @@ use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::NoRoom;
-use crate::partition::{Left, Partition, TableNumbers};
+use crate::partition::{Left, Partition, TableNumbers, run_of};
 use crate::space::Run;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
@@ -75,7 +75,7 @@ impl Transaction<'_> {
                 store.checkpoint()?;
                 continue;
             };
-            match store.pool.promise(self.pages_touched()) {
+            match store.pool.promise(self.pages_touched(&nodes)) {
                 Ok(promise) => break (gate, (room, promise)),
                 Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
                 Err(NoRoom::Now) => {
@@ -84,16 +84,22 @@ impl Transaction<'_> {
                 }
             }
         };
+        if self.held.iter().any(|snode| store.pool.erasure.is_of(snode.0)) {
+            store.pool.erasure.note_record();
+        }
         let mut record = RecordWriter::default();
         let mut written = Vec::with_capacity(self.held.len());
         let mut under_way = Vec::new();
         for snode in &self.held {
-            written.push(write_filled(store, *snode, &nodes.filled, &mut under_way)?);
+            let done = write_filled(store, *snode, &nodes.filled, &mut under_way);
+            // What was written before goes with the next opening.
+            written.push(done.inspect_err(|_| store.pool.erasure.note_left_over())?);
         }
         // What follows may change, or give up, pages that earlier commits have filled.
         store.settle_writes_of(&self.held)?;
-        // Of the pages of this commit, which are full, only updates of nodes that were there before can change something.
-        if !self.set.updates.is_empty() {
+        // Of the pages of this commit, which are full, only updates of nodes that were there before can change something, and
+        // what clears the slots of those that go.
+        if self.changes_pages() {
             under_way.drain(..).try_for_each(|write| write.arrive())?;
         }
         // From here on a failure leaves memory between two states.
@@ -186,7 +192,7 @@ impl Transaction<'_> {
     }
 
     /// The most pages that the changes touch: applying them must not fail half-way for want of room in the cache.
-    fn pages_touched(&self) -> usize {
+    fn pages_touched(&self, new: &NewNodes) -> usize {
         let store = self.store;
         let tables = {
             let numbers = store.table_numbers.lock();
@@ -196,7 +202,29 @@ impl Transaction<'_> {
         // Each change may touch a page of its own, but no more pages than there are, and those that splits add.
         let updated: u64 =
             self.set.updates.values().map(|update| update.bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
-        (changes.min(tables + changes / 64) + updated + 16) as usize
+        (changes.min(tables + changes / 64) + updated + 16) as usize + self.pages_cleared(new)
+    }
+
+    /// Whether the commit may change pages that it has filled.
+    fn changes_pages(&self) -> bool {
+        let erases = |snode: &SnodeId| self.store.pool.erasure.is_of(snode.0);
+        !self.set.updates.is_empty() || self.held.iter().any(erases)
+    }
+
+    /// The most pages in which slots are cleared, or what an update leaves of longer data, for s-nodes whose bytes are erased.
+    fn pages_cleared(&self, new: &NewNodes) -> usize {
+        let erases = |node: &&NodeId| self.store.pool.erasure.is_of(node.snode().0);
+        let pages = {
+            let numbers = self.store.data_numbers.lock();
+            u64::from(numbers.end()) - numbers.free_count()
+        };
+        let freed = self.set.nodes().keys().chain(self.set.lost()).chain(&new.garbage);
+        let freed = freed.filter(erases).count();
+        let room = |node: &NodeId| {
+            let desc = self.store.pool.table.describe(node.page().unwrap_or(0));
+            if desc.kind == PageKind::RunHead { run_of(&desc) as usize } else { 1 }
+        };
+        freed.min(pages as usize) + self.set.updates.keys().filter(erases).map(room).sum::<usize>()
     }
 
     fn apply(&mut self, nodes: &NewNodes, written: &[Vec<Written>], record: &mut RecordWriter) -> Result<()> {
@@ -235,9 +263,9 @@ impl Transaction<'_> {
         let mut touched = Vec::new();
         for at in written {
             let before = store.pool.table.describe(at.page).block;
-            store.space.lock().release(before, 1);
+            store.release_block(before, snode.0);
             store.pool.place(at.page, at.block, at.crc);
-            if !self.set.updates.is_empty() {
+            if self.changes_pages() {
                 store.pool.clean(at.page);
             }
             let desc = commit_slots(store, partition, at.page, &at.slots);

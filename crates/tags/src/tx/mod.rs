@@ -220,6 +220,7 @@ impl<'s> Transaction<'s> {
                 Ok(written) => written,
                 Err(error) => {
                     self.give_up_run(head, pages, done);
+                    store.pool.erasure.note_left_over();
                     return Err(error);
                 }
             };
@@ -243,9 +244,9 @@ impl<'s> Transaction<'s> {
 
     fn give_up_run(&self, head: u32, pages: u32, written: u32) {
         for page in head..head + written {
-            let block = self.store.pool.table.describe(page).block;
+            let desc = self.store.pool.table.describe(page);
             if !self.store.pool.drop_page(page) {
-                self.store.space.lock().release(block, 1);
+                self.store.release_block(desc.block, desc.snode);
             }
         }
         self.store.data_numbers.lock().give_back(head, pages);

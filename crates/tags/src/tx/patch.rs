@@ -227,7 +227,10 @@ pub(crate) fn apply_update(
 ) -> Result<()> {
     match &update.patches {
         Some(patches) => apply_to_node(store, partition, node, patches),
-        None => apply::overwrite(store, partition, node, 0, &update.bytes),
+        None => {
+            apply::overwrite(store, partition, node, 0, &update.bytes)?;
+            apply::clear_rest(store, partition, node, &update.bytes)
+        }
     }
 }
 

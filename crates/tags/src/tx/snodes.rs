@@ -10,6 +10,7 @@ use crate::layout::catalog::SnodeEntry;
 use crate::layout::node::{NODE_HEADER, write_header};
 use crate::snodes::access::{Permission, Principal, edge_of};
 use crate::snodes::tags::SnodeTags;
+use weft_core::TagFlags;
 
 impl Transaction<'_> {
     /// Makes an s-node with a root. It becomes visible with the commit. A caller with credentials needs permission to
@@ -28,7 +29,11 @@ impl Transaction<'_> {
             tags.owner = access.credentials.user;
         }
         let store = self.store;
+        if tags.flags.contains(TagFlags::SECURE_DELETE) {
+            store.begin_erasing()?;
+        }
         let snode = store.snodes.reserve(store.secret, store.journal.durable())?;
+        store.pool.erasure.set(snode.0, tags.flags);
         // Nobody else can find it, so this does not wait.
         store.locks.take(self.id, snode)?;
         self.held.push(snode);
@@ -93,6 +98,11 @@ impl Transaction<'_> {
         self.enter(snode, Permission::Control)?;
         let before = self.tags_of(snode)?;
         let root = self.root_of(snode)?;
+        if tags.flags.contains(TagFlags::SECURE_DELETE) {
+            self.store.begin_erasing()?;
+            // At once, also for a transaction that is aborted: more is erased than has to be until the store is opened again.
+            self.store.pool.erasure.set(snode.0, tags.flags);
+        }
         for ((principal, permission), _) in before.grants() {
             self.set_permission(root, principal, permission, false)?;
         }

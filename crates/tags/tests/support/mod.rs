@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use weft_tags::{
     Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, PowerCutStore,
-    SnodeId, SnodeTags, Store,
+    SnodeId, SnodeTags, Store, TagFlags,
 };
 
 const NUMBER: NodeType = NodeType(3);
@@ -48,8 +48,9 @@ pub fn begin() -> Begin {
     let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
     let etype = store.edge_type("e", InfoForm::Number).unwrap();
     let mut tx = store.begin();
-    let places = [(); 2].map(|()| {
-        let snode = tx.create_snode(&SnodeTags::default()).unwrap();
+    // What the second gives up is erased.
+    let places = [TagFlags::empty(), TagFlags::SECURE_DELETE].map(|flags| {
+        let snode = tx.create_snode(&SnodeTags { flags, ..SnodeTags::default() }).unwrap();
         let root = tx.root(snode).unwrap();
         let mut number = |at: u64, value: u64| {
             let node = tx.create_node(snode, NUMBER, &value.to_le_bytes()).unwrap();

@@ -1,0 +1,252 @@
+//! Secure deletion: what was given up of an s-node of that class is overwritten.
+//!
+//! Bytes of such an s-node lie in pages of nodes and tables, in blocks that pages have left, and in the journal. A slot that
+//! is freed, and what an update leaves of longer data, is filled with zeros in its page, which the next checkpoint writes
+//! to another block. Blocks that are released go on a list of their own ([`Space`](crate::space::Space)); when
+//! the checkpoint that releases them is durable, they are overwritten with zeros, and so is what was used of the journal.
+//! Only then are they free.
+//!
+//! A crash may leave copies where nothing knows of them: in blocks that were written and never referred to, in the journal,
+//! in the slots of transactions that never committed. So the superblock says, before the first such byte is written, that
+//! there may be some, and says so until the store is closed. An opening that finds it looks through all that is free.
+
+use crate::error::{Error, Result};
+use crate::ids::PAGE_BYTES;
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::layout::superblock::Superblock;
+use crate::pages::access::Pages;
+use crate::pages::desc::{PageKind, count_slots, slot_is_set};
+use crate::replay::keep_room;
+use crate::snodes::tags::SnodeTags;
+use crate::space::Run;
+use crate::store::Store;
+use crate::sys::aligned::AlignedBuf;
+use crate::{NodeType, TagFlags};
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Blocks that are overwritten by one call.
+const ERASE_BLOCKS: u64 = 256;
+
+/// Blocks that the medium is told of as not needed any more: fewer are not worth its while.
+const DISCARD_BLOCKS_MIN: u64 = 16;
+
+/// Which s-nodes' bytes are erased. All orderings are relaxed: who changes an s-node's class holds its lock.
+pub(crate) struct Erasure {
+    /// A bit for each s-node.
+    snodes: Box<[AtomicU64]>,
+    /// Some bit is set, or `all` is.
+    any: AtomicBool,
+    /// While a store is opened that was not closed: what is given up may be of any s-node.
+    all: AtomicBool,
+    /// The journal has had something to be erased since it was last empty.
+    in_journal: AtomicBool,
+    /// Something could not be erased in memory: the next opening has to.
+    left_over: AtomicBool,
+}
+
+impl Erasure {
+    pub(crate) fn new() -> Erasure {
+        Erasure {
+            snodes: (0..=u16::MAX as usize / 64).map(|_| AtomicU64::new(0)).collect(),
+            any: AtomicBool::new(false),
+            all: AtomicBool::new(false),
+            in_journal: AtomicBool::new(false),
+            left_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether what an s-node gives up is erased.
+    #[inline]
+    pub(crate) fn is_of(&self, snode: u16) -> bool {
+        self.any.load(Ordering::Relaxed) && self.is_known(snode)
+    }
+
+    #[cold]
+    fn is_known(&self, snode: u16) -> bool {
+        let word = self.snodes[usize::from(snode / 64)].load(Ordering::Relaxed);
+        self.all.load(Ordering::Relaxed) || word >> (snode % 64) & 1 == 1
+    }
+
+    /// Notes the class of an s-node.
+    pub(crate) fn set(&self, snode: u16, flags: TagFlags) {
+        let (word, bit) = (&self.snodes[usize::from(snode / 64)], 1 << (snode % 64));
+        if flags.contains(TagFlags::SECURE_DELETE) {
+            word.fetch_or(bit, Ordering::Relaxed);
+            self.any.store(true, Ordering::Relaxed);
+        } else {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a record of such an s-node goes to the journal.
+    pub(crate) fn note_record(&self) {
+        self.in_journal.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a slot was given up and could not be cleared, or that blocks were written in vain.
+    pub(crate) fn note_left_over(&self) {
+        self.left_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there is, or was since the store was opened, such an s-node.
+    pub(crate) fn has_snodes(&self) -> bool {
+        self.any.load(Ordering::Relaxed) && self.snodes.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+    }
+}
+
+impl Store {
+    /// Sees to it that an opening after a crash looks for what is to be erased. Before the first such byte is written.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the store stops then. [`Error::Stopped`].
+    pub(crate) fn begin_erasing(&self) -> Result<()> {
+        let _alone = self.gate.write();
+        self.say_erasing(true)
+    }
+
+    /// A store that is closed has nothing left to be erased.
+    pub(crate) fn end_erasing(&self) -> Result<()> {
+        let _alone = self.gate.write();
+        let is_left = self.pool.erasure.left_over.load(Ordering::Relaxed) || !self.space.lock().is_erased();
+        if is_left { Ok(()) } else { self.say_erasing(false) }
+    }
+
+    fn say_erasing(&self, leaves_bytes: bool) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        if superblock.leaves_bytes == leaves_bytes {
+            return Ok(());
+        }
+        if self.journal.failed() {
+            return Err(Error::Stopped);
+        }
+        let erases = superblock.erases || leaves_bytes;
+        let next = Superblock { leaves_bytes, erases, ..*superblock };
+        let done = self.write_superblocks(&next);
+        match &done {
+            Ok(()) => *superblock = next,
+            Err(_) => self.journal.stop(),
+        }
+        done
+    }
+
+    /// Overwrites the blocks that a checkpoint, which is durable now, has given up, and what was used of the journal, of
+    /// which that is `journal_blocks`. The caller has the gate alone.
+    pub(crate) fn erase(&self, mut runs: Vec<Run>, journal_blocks: u64) -> Result<()> {
+        let erasure = &self.pool.erasure;
+        let has_records = erasure.in_journal.swap(false, Ordering::Relaxed);
+        if runs.is_empty() && !has_records {
+            return Ok(());
+        }
+        runs.sort_unstable_by_key(|run| run.block);
+        for run in &runs {
+            self.overwrite(*run)?;
+        }
+        if has_records {
+            let area = self.journal.area_at_rest();
+            if erasure.all.load(Ordering::Relaxed) {
+                self.overwrite_unless_zero(area)?;
+            } else {
+                self.overwrite(Run { blocks: journal_blocks, ..area })?;
+            }
+        }
+        self.sync_erased()?;
+        let long = runs.iter().filter(|run| run.blocks >= DISCARD_BLOCKS_MIN);
+        long.for_each(|run| self.medium.discard(run.block, run.blocks));
+        tracing::debug!(runs = runs.len(), "erased");
+        let mut space = self.space.lock();
+        runs.into_iter().for_each(|run| space.put_back(run));
+        Ok(())
+    }
+
+    fn sync_erased(&self) -> Result<()> {
+        self.medium.sync().map_err(|source| Error::Io { what: "sync what is erased", block: 0, source })
+    }
+
+    fn overwrite(&self, run: Run) -> Result<()> {
+        let zeros = AlignedBuf::zeroed(run.blocks.min(ERASE_BLOCKS) as usize * PAGE_BYTES);
+        let end = run.block + run.blocks;
+        for block in (run.block..end).step_by(ERASE_BLOCKS as usize) {
+            let bytes = (end - block).min(ERASE_BLOCKS) as usize * PAGE_BYTES;
+            let part = [IoSlice::new(&zeros[..bytes])];
+            self.medium.write(block, &part).map_err(|source| Error::Io { what: "erase", block, source })?;
+        }
+        Ok(())
+    }
+
+    /// Overwrites what is not zero; whether there was something.
+    fn overwrite_unless_zero(&self, run: Run) -> Result<bool> {
+        let mut raw = AlignedBuf::zeroed(run.blocks.min(ERASE_BLOCKS) as usize * PAGE_BYTES);
+        let (mut found, end) = (false, run.block + run.blocks);
+        for block in (run.block..end).step_by(ERASE_BLOCKS as usize) {
+            let blocks = (end - block).min(ERASE_BLOCKS);
+            let raw = &mut raw[..blocks as usize * PAGE_BYTES];
+            // What cannot be read is overwritten as well.
+            if self.medium.read(block, raw).is_err() || raw.iter().any(|byte| *byte != 0) {
+                found = true;
+                self.overwrite(Run { block, blocks })?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// For a store that is being opened and was not closed: erases what is free. The caller has claimed all blocks that the checkpoint
+    /// and the journal refer to, and nothing was given out yet.
+    pub(crate) fn erase_free(&self) -> Result<()> {
+        let erasure = &self.pool.erasure;
+        for flag in [&erasure.any, &erasure.all, &erasure.in_journal] {
+            flag.store(true, Ordering::Relaxed);
+        }
+        let free = self.space.lock().free_runs();
+        let mut found = false;
+        for run in free {
+            found |= self.overwrite_unless_zero(run)?;
+        }
+        if found { self.sync_erased() } else { Ok(()) }
+    }
+
+    /// Learns the classes of all s-nodes, of a store that is being opened.
+    pub(crate) fn learn_classes(&self) -> Result<()> {
+        for snode in self.snodes.ids() {
+            let tags = SnodeTags::decode(&self.read_node(self.root(snode)?, NodeType::ROOT)?)?;
+            self.pool.erasure.set(snode.0, tags.flags);
+        }
+        Ok(())
+    }
+
+    /// For a store that is being opened and was not closed: clears slots that no committed node is in. They may have the bytes of
+    /// transactions that did not commit.
+    pub(crate) fn clear_free_slots(&self) -> Result<()> {
+        let table = &self.pool.table;
+        for page in 1..self.data_numbers.lock().end() {
+            let desc = table.describe(page);
+            let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else {
+                continue;
+            };
+            if !self.pool.erasure.is_of(desc.snode) || count_slots(&desc.body) == slots_of(bytes) {
+                continue;
+            }
+            keep_room(self)?;
+            let partition = self.partition(crate::SnodeId(desc.snode))?;
+            self.write(&mut partition.write(), |pages, _| {
+                let free = (0..slots_of(bytes)).filter(|slot| !slot_is_set(&desc.body, *slot));
+                let raw = pages.bytes(page)?;
+                let full = |slot: &usize| raw[slot * bytes..(slot + 1) * bytes].iter().any(|byte| *byte != 0);
+                let stale: Vec<usize> = free.filter(full).collect();
+                for slot in stale {
+                    pages.bytes_mut(page)?[slot * bytes..(slot + 1) * bytes].fill(0);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The store is open: what is given up from now on is of the s-nodes that are known.
+    pub(crate) fn end_opening(&self) -> Result<()> {
+        let erasure = &self.pool.erasure;
+        erasure.all.store(false, Ordering::Relaxed);
+        erasure.any.store(erasure.has_snodes(), Ordering::Relaxed);
+        if erasure.has_snodes() { self.begin_erasing() } else { self.end_erasing() }
+    }
+}

@@ -1,0 +1,413 @@
+//! Secure deletion: what is given up of an s-node of that class is nowhere on the medium after the next checkpoint.
+
+#![cfg(not(weft_shuttle))]
+#![allow(clippy::unwrap_used)]
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use weft_tags::{
+    BTree, BTreeForm, Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId,
+    NodeType, Options, PageStore, PowerCutStore, SnodeId, SnodeTags, Store, TagFlags,
+};
+
+const PLAIN: NodeType = NodeType(5);
+const KEYED: NodeType = NodeType(NodeType::KEYED | 5);
+
+fn options() -> Options {
+    Options { cache_bytes: 2 << 20, journal_bytes: 512 << 10, ..Options::default() }
+}
+
+/// What must not be found: 32 random bytes.
+type Marker = [u8; 32];
+
+/// How often a marker, or most of it, is on a medium.
+fn found(medium: &[u8], marker: &Marker) -> usize {
+    // A page's end may cut it in two, so each half counts.
+    let half = |half: &[u8]| medium.windows(16).filter(|window| *window == half).count();
+    half(&marker[..16]) + half(&marker[16..])
+}
+
+fn secret() -> SnodeTags {
+    SnodeTags { flags: TagFlags::SECURE_DELETE, ..SnodeTags::default() }
+}
+
+struct World {
+    snode: SnodeId,
+    root: NodeId,
+    number: EdgeType,
+    key: EdgeType,
+}
+
+fn begin(store: &Store, tags: &SnodeTags) -> World {
+    let number = store.edge_type("number", InfoForm::Number).unwrap();
+    let key = store.edge_type("key", InfoForm::Key).unwrap();
+    let mut tx = store.begin();
+    let snode = tx.create_snode(tags).unwrap();
+    let root = tx.root(snode).unwrap();
+    tx.commit().unwrap();
+    World { snode, root, number, key }
+}
+
+/// Data with the marker in it, again and again.
+fn marked(marker: &Marker, len: usize) -> Vec<u8> {
+    marker.iter().copied().cycle().take(len).collect()
+}
+
+fn keyed(key: &[u8], rest: &[u8]) -> Vec<u8> {
+    [&(key.len() as u16).to_le_bytes(), key, rest].concat()
+}
+
+const LENGTHS: [usize; 9] = [32, 60, 100, 333, 1_000, 2_000, 4_000, 9_000, 300_000];
+
+/// Writes the marker in all ways, beside what stays. Some of it is given up on the way.
+fn write(store: &Store, world: &World, marker: &Marker) -> Result<(), Error> {
+    let World { snode, root, number, key } = *world;
+    let kv = Kv::open(store, snode, "pairs")?;
+    let mut next = 0;
+    for (turn, lens) in LENGTHS.iter().cycle().take(36).collect::<Vec<_>>().chunks(4).enumerate() {
+        let mut tx = store.begin();
+        tx.durability(if turn % 2 == 0 { Durability::None } else { Durability::Sync });
+        for len in lens {
+            let node = tx.create_node(snode, PLAIN, &marked(marker, **len))?;
+            tx.create_edge(root, number, Info::Number(next), node)?;
+            // Neighbours in the same pages, which stay.
+            let stays = tx.create_node(snode, PLAIN, &vec![7; **len])?;
+            tx.create_edge(root, number, Info::Number(1_000 + next), stays)?;
+            let name = [&marker[..], &next.to_le_bytes()].concat();
+            let node = tx.create_node(snode, KEYED, &keyed(&name, &marked(marker, **len / 2)))?;
+            tx.create_edge(root, key, Info::Key(&name), node)?;
+            let pair = [&next.to_le_bytes(), &marker[..]].concat();
+            kv.change_in(&mut tx, &[KvChange::Put(&pair, &marked(marker, **len))])?;
+            kv.change_in(&mut tx, &[KvChange::Put(&next.to_le_bytes(), &marked(marker, **len))])?;
+            next += 1;
+        }
+        // Garbage, and what is undone.
+        tx.create_node(snode, PLAIN, &marked(marker, 500))?;
+        let savepoint = tx.savepoint();
+        let undone = tx.create_node(snode, PLAIN, &marked(marker, 700))?;
+        tx.create_edge(root, number, Info::Number(5_000), undone)?;
+        tx.undo_to(savepoint)?;
+        tx.commit()?;
+        let mut aborted = store.begin();
+        for len in [100, 2_000, 20_000] {
+            let node = aborted.create_node(snode, PLAIN, &marked(marker, len))?;
+            aborted.create_edge(root, number, Info::Number(6_000 + len as u64), node)?;
+        }
+        aborted.abort();
+        if turn == 4 {
+            store.checkpoint()?;
+        }
+    }
+    // Grown, shrunk, and grown in the place of another.
+    for (at, len) in (0..next).zip([5_000, 40, 0, 100_000, 3, 33, 8_000, 20_000].into_iter().cycle()) {
+        let mut tx = store.begin();
+        tx.durability(Durability::None);
+        let node = tx.edge(root, number, Info::Number(at))?.unwrap();
+        tx.update_node(node, PLAIN, &marked(marker, len))?;
+        let name = [&marker[..], &at.to_le_bytes()].concat();
+        let node = tx.edge(root, key, Info::Key(&name))?.unwrap();
+        tx.update_node(node, KEYED, &keyed(&name, &marked(marker, len)))?;
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+/// Gives all of it up: nodes are deleted, or have other data.
+fn give_up(store: &Store, world: &World, marker: &Marker) -> Result<(), Error> {
+    let World { snode, root, number, key } = *world;
+    let kv = Kv::open(store, snode, "pairs")?;
+    for next in 0..36u64 {
+        let mut tx = store.begin();
+        tx.durability(Durability::None);
+        if let Some(node) = tx.edge(root, number, Info::Number(next))? {
+            if next % 3 == 0 {
+                tx.update_node(node, PLAIN, &vec![1; next as usize * 7])?;
+            } else {
+                tx.delete_edge(root, number, Info::Number(next))?;
+            }
+        }
+        let name = [&marker[..], &next.to_le_bytes()].concat();
+        if tx.edge(root, key, Info::Key(&name))?.is_some() {
+            tx.delete_edge(root, key, Info::Key(&name))?;
+        }
+        let pair = [&next.to_le_bytes(), &marker[..]].concat();
+        kv.change_in(&mut tx, &[KvChange::Delete(&pair)])?;
+        kv.change_in(&mut tx, &[KvChange::Put(&next.to_le_bytes(), b"harmless")])?;
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+fn is_whole(store: &Store, world: &World) {
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    for (next, len) in (0..36).zip(LENGTHS.into_iter().cycle()) {
+        let stays = store.edge(world.root, world.number, Info::Number(1_000 + next)).unwrap().unwrap();
+        assert!(store.read_node(stays, PLAIN).unwrap() == vec![7; len], "{next}");
+    }
+    let kv = Kv::open(store, world.snode, "pairs").unwrap();
+    assert_eq!(kv.count().unwrap(), 36);
+    assert_eq!(kv.get(&5u64.to_le_bytes()).unwrap().unwrap(), b"harmless");
+}
+
+/// Writes and gives up, and tells how often the marker is there before and after the checkpoint.
+fn left_by(tags: &SnodeTags) -> (usize, usize) {
+    let marker: Marker = StdRng::seed_from_u64(7).random();
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let world = begin(&store, tags);
+    write(&store, &world, &marker).unwrap();
+    give_up(&store, &world, &marker).unwrap();
+    let before = found(&medium.to_bytes(), &marker);
+    store.checkpoint().unwrap();
+    let after = found(&medium.to_bytes(), &marker);
+    is_whole(&store, &world);
+    store.close().unwrap();
+    if after == 0 {
+        assert_eq!(found(&medium.to_bytes(), &marker), 0);
+    }
+    let store = Store::open(Box::new(medium), &options()).unwrap();
+    is_whole(&store, &world);
+    (before, after)
+}
+
+#[test]
+fn after_a_checkpoint_nothing_is_left_of_what_was_given_up() {
+    let (before, after) = left_by(&secret());
+    assert!(before > 100, "the test writes it: {before}");
+    assert_eq!(after, 0);
+}
+
+#[test]
+fn without_the_class_it_is_left() {
+    let (_, after) = left_by(&SnodeTags::default());
+    assert!(after > 100, "{after}");
+}
+
+#[test]
+fn the_class_counts_from_when_it_is_given() {
+    let marker: Marker = StdRng::seed_from_u64(8).random();
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let world = begin(&store, &SnodeTags::default());
+    let mut tx = store.begin();
+    tx.set_snode_tags(world.snode, &secret()).unwrap();
+    tx.commit().unwrap();
+    write(&store, &world, &marker).unwrap();
+    store.close().unwrap();
+    // It is known after an opening.
+    let store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+    give_up(&store, &world, &marker).unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(found(&medium.to_bytes(), &marker), 0);
+    is_whole(&store, &world);
+}
+
+#[test]
+fn pairs_of_a_tree_leave_nothing() {
+    let marker: Marker = StdRng::seed_from_u64(12).random();
+    let left = |tags: &SnodeTags| {
+        let medium = Arc::new(MemoryStore::new());
+        let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+        let World { snode, .. } = begin(&store, tags);
+        let tree = BTree::open(&store, snode, "values", BTreeForm::Bytes).unwrap();
+        let fixed = BTree::open(&store, snode, "numbers", BTreeForm::Fixed).unwrap();
+        let value = |n: u32| u64::from_le_bytes(*marker.first_chunk().unwrap()) ^ u64::from(n);
+        for n in 0..400u32 {
+            tree.insert(&n.to_be_bytes(), &marked(&marker, 32 + n as usize * 7)).unwrap();
+            fixed.insert(&n.to_be_bytes(), &value(n).to_le_bytes()).unwrap();
+        }
+        store.checkpoint().unwrap();
+        // Some of each leaf stay.
+        for n in (0..400u32).filter(|n| n % 5 != 0) {
+            assert!(tree.delete(&n.to_be_bytes()).unwrap() && fixed.delete(&n.to_be_bytes()).unwrap());
+        }
+        for n in (0..400u32).step_by(5) {
+            tree.insert(&n.to_be_bytes(), &[7; 100][..n as usize % 100]).unwrap();
+        }
+        store.checkpoint().unwrap();
+        assert!(tree.check().unwrap().problems.is_empty() && fixed.check().unwrap().problems.is_empty());
+        assert_eq!((tree.count().unwrap(), fixed.count().unwrap()), (80, 80));
+        let bytes = medium.to_bytes();
+        let gone = (0..400u32).filter(|n| n % 5 != 0).filter(|n| {
+            let wanted = value(*n).to_le_bytes();
+            bytes.windows(8).any(|window| window == wanted)
+        });
+        (found(&bytes, &marker), gone.count())
+    };
+    let (values, numbers) = left(&SnodeTags::default());
+    assert!(values > 100 && numbers > 100, "{values} {numbers}");
+    assert_eq!(left(&secret()), (0, 0));
+}
+
+#[test]
+fn a_whole_s_node_leaves_nothing() {
+    let marker: Marker = StdRng::seed_from_u64(9).random();
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let World { snode, root, number, .. } = begin(&store, &secret());
+    let mut tx = store.begin();
+    for at in 0..50u64 {
+        let node = tx.create_node(snode, PLAIN, &marked(&marker, 32 + at as usize * 90)).unwrap();
+        tx.create_edge(root, number, Info::Number(at), node).unwrap();
+    }
+    tx.commit().unwrap();
+    store.checkpoint().unwrap();
+    let mut tx = store.begin();
+    (0..50).for_each(|at| tx.delete_edge(root, number, Info::Number(at)).map(|_| ()).unwrap());
+    tx.delete_snode(snode).unwrap();
+    tx.commit().unwrap();
+    assert!(found(&medium.to_bytes(), &marker) > 50);
+    store.close().unwrap();
+    assert_eq!(found(&medium.to_bytes(), &marker), 0);
+}
+
+#[test]
+fn what_a_snapshot_or_a_backup_keeps_goes_with_the_first_checkpoint_after_it() {
+    let marker: Marker = StdRng::seed_from_u64(10).random();
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let World { snode, root, number, .. } = begin(&store, &secret());
+    let mut tx = store.begin();
+    let node = tx.create_node(snode, PLAIN, &marked(&marker, 50_000)).unwrap();
+    tx.create_edge(root, number, Info::Number(1), node).unwrap();
+    tx.commit().unwrap();
+    let snapshot = store.snapshot();
+    let mut tx = store.begin();
+    tx.delete_edge(root, number, Info::Number(1)).unwrap();
+    tx.commit().unwrap();
+    store.checkpoint().unwrap();
+    assert!(snapshot.read_node(node, PLAIN).unwrap() == marked(&marker, 50_000));
+    drop(snapshot);
+    store.checkpoint().unwrap();
+    assert_eq!(found(&medium.to_bytes(), &marker), 0);
+}
+
+#[test]
+fn what_a_transaction_wrote_that_never_committed_is_gone_after_the_next_opening() {
+    let marker: Marker = StdRng::seed_from_u64(13).random();
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let World { snode, root, number, .. } = begin(&store, &secret());
+    let mut tx = store.begin();
+    let node = tx.create_node(snode, PLAIN, &[7; 100]).unwrap();
+    tx.create_edge(root, number, Info::Number(0), node).unwrap();
+    tx.commit().unwrap();
+    // In the same page as a node that is committed, and in pages of its own.
+    let mut open = store.begin();
+    for len in [100, 20_000] {
+        let node = open.create_node(snode, PLAIN, &marked(&marker, len)).unwrap();
+        open.create_edge(root, number, Info::Number(len as u64), node).unwrap();
+    }
+    store.checkpoint().unwrap();
+    // As if the process were killed now.
+    let killed = Arc::new(MemoryStore::from_bytes(medium.to_bytes()));
+    assert!(found(&killed.to_bytes(), &marker) > 6);
+    let again = Store::open(Box::new(killed.clone()), &options()).unwrap();
+    assert_eq!(found(&killed.to_bytes(), &marker), 0);
+    assert!(again.read_node(node, PLAIN).unwrap() == [7; 100]);
+    drop(open);
+    store.close().unwrap();
+    assert_eq!(found(&medium.to_bytes(), &marker), 0);
+}
+
+#[test]
+fn a_slot_is_cleared_after_its_page_was_written_not_meanwhile() {
+    let begun = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(begun.clone()), &options()).unwrap();
+    let World { snode, root, number, .. } = begin(&store, &secret());
+    store.close().unwrap();
+    let medium = Arc::new(PowerCutStore::new(begun.to_bytes(), u64::MAX));
+    let store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+    let make = |numbers: std::ops::Range<u64>, gone: Option<u64>| {
+        let mut tx = store.begin();
+        for n in numbers {
+            // Three in a page.
+            let node = tx.create_node(snode, PLAIN, &[n as u8 + 1; 1_300]).unwrap();
+            tx.create_edge(root, number, Info::Number(n), node).unwrap();
+        }
+        if let Some(gone) = gone {
+            tx.delete_edge(root, number, Info::Number(gone)).unwrap();
+        }
+        tx.commit().unwrap();
+    };
+    make(0..1, None);
+    // Fills the page that it takes a node out of.
+    make(1..3, Some(0));
+    for seed in 0..10 {
+        let after = Store::open(Box::new(medium.after_power_cut(seed)), &options()).unwrap();
+        for n in 0..3u64 {
+            let node = after.edge(root, number, Info::Number(n)).unwrap();
+            let data = node.map(|node| after.read_node(node, PLAIN).unwrap());
+            assert!(data == (n > 0).then(|| vec![n as u8 + 1; 1_300]), "node {n} of seed {seed}");
+        }
+        assert!(after.check().unwrap().problems.is_empty());
+    }
+}
+
+/// A run of transactions on a medium whose power fails.
+fn run(medium: &Arc<PowerCutStore>, world: &World, marker: &Marker) -> Result<(), Error> {
+    let store = Store::open(Box::new(medium.clone()), &options())?;
+    let World { snode, root, number, .. } = *world;
+    for turn in 0..4u64 {
+        for (at, len) in (0..).zip([40, 40, 700, 3_000, 15_000]) {
+            let mut tx = store.begin();
+            tx.durability(if at % 2 == 0 { Durability::None } else { Durability::Sync });
+            let node = tx.create_node(snode, PLAIN, &marked(marker, len))?;
+            tx.set_edge(root, number, Info::Number(turn * 10 + at), node)?;
+            tx.commit()?;
+        }
+        store.checkpoint()?;
+        let mut tx = store.begin();
+        for at in 0..5 {
+            tx.delete_edge(root, number, Info::Number(turn * 10 + at))?;
+        }
+        tx.commit()?;
+        if turn % 2 == 1 {
+            store.checkpoint()?;
+        }
+    }
+    store.close()
+}
+
+#[test]
+fn a_power_cut_at_any_point_leaves_no_more_than_an_opening_finds() {
+    let marker: Marker = StdRng::seed_from_u64(11).random();
+    let begun = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(begun.clone()), &options()).unwrap();
+    let world = begin(&store, &secret());
+    store.close().unwrap();
+    let image = begun.to_bytes();
+    let medium = Arc::new(PowerCutStore::new(image.clone(), u64::MAX));
+    run(&medium, &world, &marker).unwrap();
+    assert_eq!(found(&medium.after_power_cut(0).to_bytes(), &marker), 0);
+    let operations = medium.operations();
+    let (mut left, mut opened_clean) = (0, 0);
+    for cut_at in 0..operations {
+        let medium = Arc::new(PowerCutStore::new(image.clone(), cut_at));
+        run(&medium, &world, &marker).unwrap_err();
+        let after = medium.after_power_cut(cut_at);
+        left += usize::from(found(&after.to_bytes(), &marker) > 0);
+        // Power fails once more, while the opening erases.
+        let again = Arc::new(PowerCutStore::new(after.to_bytes(), cut_at % 11));
+        drop(Store::open(Box::new(again.clone()), &options()));
+        let after = Arc::new(again.after_power_cut(cut_at));
+        let store = Store::open(Box::new(after.clone()), &options()).unwrap();
+        let edges = store.edges(world.root).unwrap();
+        if edges.is_empty() {
+            // All that there was is given up: the opening has erased it.
+            assert_eq!(found(&after.to_bytes(), &marker), 0, "cut at {cut_at}: opened");
+            opened_clean += 1;
+        }
+        let mut tx = store.begin();
+        for edge in edges {
+            tx.delete_edge(world.root, edge.etype, Info::Number(edge.number.unwrap())).unwrap();
+        }
+        tx.commit().unwrap();
+        store.checkpoint().unwrap();
+        assert_eq!(found(&after.to_bytes(), &marker), 0, "cut at {cut_at}");
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+    assert!(left > 20 && opened_clean > 5, "{operations} cuts: {left} left something, {opened_clean} opened");
+    assert!(medium.blocks() > 0);
+}
