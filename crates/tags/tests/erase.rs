@@ -263,7 +263,7 @@ fn a_whole_s_node_leaves_nothing() {
 }
 
 #[test]
-fn what_a_snapshot_or_a_backup_keeps_goes_with_the_first_checkpoint_after_it() {
+fn what_a_snapshot_keeps_goes_with_the_first_checkpoint_after_it() {
     let marker: Marker = StdRng::seed_from_u64(10).random();
     let medium = Arc::new(MemoryStore::new());
     let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
