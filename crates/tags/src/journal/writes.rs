@@ -2,8 +2,8 @@
 //!
 //! The record of a commit speaks of pages that may still be under way when it goes to the journal: it counts only with
 //! them, so all that has to wait for their arrival is a sync, and who changes the pages again. So a sync waits for all
-//! writes first, the next commit to an s-node for those of the commits before it, and a checkpoint for all. A
-//! page is dirty, and so keeps its frame, until then.
+//! writes first, a commit that changes what was there for those of the commits to its s-node before it, and a checkpoint
+//! for all. A page is dirty, and so keeps its frame, until then.
 
 use crate::error::{Error, Result};
 use crate::ids::SnodeId;

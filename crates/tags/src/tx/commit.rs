@@ -95,8 +95,11 @@ impl Transaction<'_> {
             // What was written before goes with the next opening.
             written.push(done.inspect_err(|_| store.pool.erasure.note_left_over())?);
         }
-        // What follows may change, or give up, pages that earlier commits have filled.
-        store.settle_writes_of(&self.held)?;
+        // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
+        // of these pages is free.
+        if !self.set.only_adds() {
+            store.settle_writes_of(&self.held)?;
+        }
         // Of the pages of this commit, which are full, only updates of nodes that were there before can change something, and
         // what clears the slots of those that go.
         if self.changes_pages() {

@@ -280,6 +280,13 @@ impl WriteSet {
         &self.led
     }
 
+    /// Whether nothing that was there before is changed or goes.
+    pub(crate) fn only_adds(&self) -> bool {
+        self.updates.is_empty()
+            && self.gone_snodes.is_empty()
+            && self.changes.iter().all(|change| change.old == NONE)
+    }
+
     /// Committed nodes with an edge less and no other change, in the order of their places; others than [`WriteSet::nodes`].
     pub(crate) fn lost(&self) -> &[NodeId] {
         &self.lost
