@@ -286,7 +286,10 @@ fn power_that_fails_while_threads_commit_takes_nothing_durable_and_leaves_nothin
     in_all_orders(|| {
         use shuttle::rand::Rng;
         // Where power fails before the store is open there is one thread, which the scheduler takes for a mistake.
-        thread::spawn(thread::yield_now).join().unwrap();
+        let rest = || (0..3).for_each(|_| thread::yield_now());
+        let other = thread::spawn(rest);
+        rest();
+        other.join().unwrap();
         let begin = Arc::new(support::begin());
         let cut = shuttle::rand::thread_rng().gen_range(0..40u64);
         support::cut_at(
