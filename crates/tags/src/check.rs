@@ -92,7 +92,7 @@ impl Store {
 
     fn check_nodes(&self, report: &mut CheckReport, degrees: &mut FxHashMap<NodeId, Degree>) -> Result<()> {
         let end = self.data_numbers.lock().end();
-        for page in 1..end {
+        for page in self.pool.table.known(end) {
             let desc = self.pool.table.describe(page);
             let snode = SnodeId(desc.snode);
             let nodes: Vec<NodeId> = match desc.kind {

@@ -218,7 +218,8 @@ impl Store {
     /// transactions that did not commit.
     pub(crate) fn clear_free_slots(&self) -> Result<()> {
         let table = &self.pool.table;
-        for page in 1..self.data_numbers.lock().end() {
+        let end = self.data_numbers.lock().end();
+        for page in table.known(end) {
             let desc = table.describe(page);
             let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else {
                 continue;

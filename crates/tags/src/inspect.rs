@@ -126,7 +126,7 @@ impl Store {
         mut each: impl FnMut(NodeId) -> std::result::Result<bool, E>,
     ) -> std::result::Result<(), E> {
         let end = self.data_numbers.lock().end();
-        for page in 1..end {
+        for page in self.pool.table.known(end) {
             let desc = self.pool.table.describe(page);
             let snode = SnodeId(desc.snode);
             match desc.kind {

@@ -406,7 +406,7 @@ pub(crate) fn is_run_possible(desc: &Desc, page: u32) -> bool {
 fn check_runs(store: &Store) -> Result<()> {
     let table = &store.pool.table;
     let end = store.data_numbers.lock().end();
-    for head in 1..end {
+    for head in table.known(end) {
         if table.look_up(head, |desc| desc.kind) != Some(PageKind::RunHead) {
             continue;
         }
@@ -425,11 +425,11 @@ fn check_runs(store: &Store) -> Result<()> {
 /// Counts the nodes of each s-node, and lists the pages of slabs that have room.
 fn list_rooms(store: &Store) {
     let (table, end) = (&store.pool.table, store.data_numbers.lock().end());
-    let mut page = 1;
-    while page < end {
+    let mut next = 1;
+    while let Some(mut page) = table.next_known(next).filter(|page| *page < end) {
         let snode = SnodeId(table.desc(page).map_or(0, |slot| slot.lock().snode));
         let Ok(partition) = store.partition(snode) else {
-            page += 1;
+            next = page + 1;
             continue;
         };
         // Pages of an s-node follow each other more often than not.
@@ -450,5 +450,6 @@ fn list_rooms(store: &Store) {
             }
             page += 1;
         }
+        next = page;
     }
 }

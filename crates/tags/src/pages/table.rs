@@ -151,6 +151,32 @@ impl PageTable {
         }
     }
 
+    /// The first page from `page` on whose descriptor was ever made, with others near it. Numbers may be far apart.
+    pub(crate) fn next_known(&self, page: u32) -> Option<u32> {
+        let (first, at) = (page as usize / GROUP_PAGES, page as usize % GROUP_PAGES);
+        for number in first..GROUPS {
+            let Some(group) = self.groups[number].get() else { continue };
+            let at = if number == first { at } else { 0 };
+            let chunk =
+                (at / CHUNK_PAGES..GROUP_PAGES / CHUNK_PAGES).find(|at| group.desc[*at].get().is_some());
+            if let Some(chunk) = chunk {
+                return Some((number * GROUP_PAGES + at.max(chunk * CHUNK_PAGES)) as u32);
+            }
+        }
+        None
+    }
+
+    /// The pages below `end` whose descriptors were ever made, and some near them, in their order. Number 0 is none.
+    pub(crate) fn known(&self, end: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut next = 1;
+        std::iter::from_fn(move || {
+            // Descriptors are made in chunks.
+            let page = if next as usize % CHUNK_PAGES < 2 { self.next_known(next)? } else { next };
+            next = page.checked_add(1)?;
+            (page < end).then_some(page)
+        })
+    }
+
     /// Asks the processor for the descriptor.
     #[inline]
     pub(crate) fn prefetch_desc(&self, page: u32) {
@@ -172,5 +198,29 @@ impl PageTable {
         let mut slot = slot.lock();
         *slot = desc;
         hot.store(Hot::owned_by(desc.snode).0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_are_far_apart_are_found_without_a_look_at_all_between() {
+        let table = PageTable::new();
+        assert_eq!((table.next_known(1), table.known(u32::MAX).next()), (None, None));
+        for page in [7, 1_030, 2_000_000_000, u32::MAX - 1] {
+            table.set(page, Desc { snode: 1, ..Desc::default() });
+        }
+        let found: Vec<_> = table.known(u32::MAX).filter(|page| table.describe(*page).snode == 1).collect();
+        assert_eq!(found, [7, 1_030, 2_000_000_000, u32::MAX - 1]);
+        assert_eq!(
+            table.known(u32::MAX).count(),
+            4 * CHUNK_PAGES - 2,
+            "without the first and the last number"
+        );
+        assert_eq!(table.known(1_031).last(), Some(1_030));
+        assert_eq!(table.next_known(5_000), Some(2_000_000_000 / CHUNK_PAGES as u32 * CHUNK_PAGES as u32));
+        assert_eq!(table.next_known(1_500), Some(1_500));
     }
 }
