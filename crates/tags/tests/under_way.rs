@@ -10,8 +10,8 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use weft_tags::{
-    Durability, Error, Kv, KvChange, MemoryStore, Options, PAGE_BYTES, PageStore, PendingWrite, SnodeTags,
-    Store,
+    Durability, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeType, Options, PAGE_BYTES, PageStore,
+    PendingWrite, SnodeId, SnodeTags, Store,
 };
 
 #[derive(Default)]
@@ -217,4 +217,63 @@ fn a_write_that_fails_after_its_commit_has_returned_stops_the_store_and_nothing_
         assert_eq!((kv.count().unwrap(), kv.get(b"before").unwrap().is_some()), (1, true), "{finds}");
         assert_eq!(again.check().unwrap().problems, Vec::<String>::new());
     }
+}
+
+#[test]
+fn pages_that_a_checkpoint_wrote_before_their_commit_did_stay_too_while_they_are_under_way() {
+    let options = Options { cache_bytes: 1 << 20, ..options() };
+    let medium = Arc::new(Lazy::default());
+    let store = Store::create(Box::new(Medium(medium.clone())), &options).unwrap();
+    let edge = store.edge_type("of", InfoForm::Number).unwrap();
+    let mut tx = store.begin();
+    let other = tx.create_snode(&SnodeTags::default()).unwrap();
+    tx.commit().unwrap();
+    let make = |tx: &mut weft_tags::Transaction<'_>, snode: SnodeId, number: u64| {
+        let node = tx.create_node(snode, NodeType(1), &[number as u8; 4000]).unwrap();
+        tx.create_edge(store.root(snode).unwrap(), edge, Info::Number(number), node).unwrap();
+        node
+    };
+    let mut others = Vec::new();
+    for first in (0..1_000).step_by(100) {
+        let mut tx = store.begin();
+        others.extend((first..first + 100).map(|number| make(&mut tx, other, number)));
+        tx.commit().unwrap();
+    }
+    let mut tx = store.begin();
+    tx.durability(Durability::None);
+    let nodes: Vec<_> = (0..20).map(|number| make(&mut tx, SnodeId::FIRST, number)).collect();
+    store.checkpoint().unwrap();
+    tx.commit().unwrap();
+    for (number, node) in others.iter().enumerate() {
+        assert_eq!(store.read_node(*node, NodeType(1)).unwrap(), [number as u8; 4000]);
+    }
+    for (number, node) in nodes.iter().enumerate() {
+        assert_eq!(store.read_node(*node, NodeType(1)).unwrap(), [number as u8; 4000]);
+    }
+    store.sync().unwrap();
+    let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
+    let store = Store::open(Box::new(image), &options).unwrap();
+    for (number, node) in nodes.iter().enumerate() {
+        assert_eq!(store.read_node(*node, NodeType(1)).unwrap(), [number as u8; 4000]);
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_store_whose_writes_have_failed_waits_for_all_of_them_before_its_frames_go() {
+    let (medium, store) = create();
+    let mut tx = store.begin();
+    let snodes = [(); 4].map(|()| tx.create_snode(&SnodeTags::default()).unwrap());
+    tx.commit().unwrap();
+    let kvs = snodes.map(|snode| Kv::open(&store, snode, "pairs").unwrap());
+    medium.fails.store(true, SeqCst);
+    for mut kv in kvs {
+        kv.durability(Durability::None);
+        let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_le_bytes).collect();
+        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+    }
+    assert!(medium.under_way.load(SeqCst) > 1);
+    // One that is waited for only when it is dropped, behind the frames, panics.
+    drop(store);
+    assert_eq!(medium.under_way.load(SeqCst), 0);
 }

@@ -259,7 +259,8 @@ impl EdgeTable {
         let position = if word & KEYED != 0 { Position::Hash } else { Position::Number(self.secret) };
         let id = self.next_bundle;
         let mut table = Table::<2>::new(id, position);
-        let cells: Vec<_> = Table::<4>::cells(pages.words(page)?)
+        // To be changed: what halts for want of a frame does so here.
+        let cells: Vec<_> = Table::<4>::cells(pages.words_mut(page)?)
             .filter(|cell| (cell[0], cell[1]) == (source, word))
             .collect();
         // A page of the bundle holds twice what a page of the main table does, so only the first insert can halt,
@@ -324,13 +325,17 @@ impl EdgeTable {
                 }
             }
         }
-        table.remove(pages, place)?;
         if !last {
-            return Ok(());
+            return table.remove(pages, place);
         }
         let cell = self.main.find(pages, source.0, |place, cell| {
             Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(place))
         })?;
+        // Both pages are there to be changed before one of them is.
+        if let Some(cell) = cell {
+            pages.words_mut(cell.page)?;
+        }
+        table.remove(pages, place)?;
         if let Some(cell) = cell {
             self.main.remove(pages, cell)?;
         }

@@ -443,8 +443,9 @@ impl<const W: usize> Table<W> {
         new: &mut impl NewPages,
         page: u32,
     ) -> Step<()> {
+        // To be changed: where the medium is mapped this may halt for want of a frame, which it must not do further on.
         let (prefix, depth) = {
-            let words = pages.words(page)?;
+            let words = pages.words_mut(page)?;
             (words[2], words[3] as u8)
         };
         if depth >= DEPTH_MAX {

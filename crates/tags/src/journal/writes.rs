@@ -100,13 +100,18 @@ impl Writes {
         }
     }
 
-    /// Waits until all writes have arrived. Those that failed stay, so that no sync says that they were durable.
+    /// Waits until all writes have arrived, or failed: after this none of them reads a frame. Those that failed stay, so that no sync
+    /// says that they were durable.
     ///
     /// # Errors
     /// As [`Begun::arrive`].
     pub(crate) fn arrive(&self) -> Result<()> {
         let writes = self.list.lock().clone();
-        writes.iter().try_for_each(|write| write.arrive())
+        let mut done = Ok(());
+        for write in writes {
+            done = done.and(write.arrive());
+        }
+        done
     }
 
     /// Waits for the writes of pages of these s-nodes, whose locks the caller holds, and calls `clean` with each page.

@@ -100,6 +100,20 @@ impl<'g> PageReader<'g> {
     }
 }
 
+impl PageReader<'_> {
+    /// The bytes of a page that is about to be written, in a frame of its own that stays until the page is [clean](Pool::clean), and
+    /// whether it was clean until now. The caller has the s-node's lock, so nobody else changes where its pages are.
+    pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {
+        let (mut frame, hot) = locate(self.pool, self.snode, page)?;
+        if self.pool.is_mapped(hot) {
+            frame = self.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrame)?;
+        }
+        let was_clean = self.pool.mark_dirty(hot);
+        // SAFETY: as in `bytes`.
+        Ok((unsafe { &*frame }, was_clean))
+    }
+}
+
 impl<'g> PageWriter<'g> {
     /// Access by an exclusive hold.
     pub(crate) fn new(pool: &'g Pool, token: &'g mut Token) -> PageWriter<'g> {

@@ -131,12 +131,15 @@ impl Pool {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// Notes that a page differs from the medium now.
+    /// Notes that a page differs from the medium now; whether it did not before.
     #[inline]
-    pub(super) fn mark_dirty(&self, hot: &AtomicU64) {
-        if hot.load(Ordering::Relaxed) & DIRTY == 0 && hot.fetch_or(DIRTY, Ordering::Relaxed) & DIRTY == 0 {
+    pub(super) fn mark_dirty(&self, hot: &AtomicU64) -> bool {
+        let was_clean =
+            hot.load(Ordering::Relaxed) & DIRTY == 0 && hot.fetch_or(DIRTY, Ordering::Relaxed) & DIRTY == 0;
+        if was_clean {
             self.dirty.fetch_add(1, Ordering::Relaxed);
         }
+        was_clean
     }
 
     /// Notes where a page was written, with which checksum.
@@ -145,12 +148,18 @@ impl Pool {
         self.clean(page);
     }
 
-    /// Notes where a page is being written, with which checksum. Its frame stays until it is [clean](Self::clean).
+    /// Notes where a page is being written, with which checksum. Its frame stays until it is [clean](Self::clean). The caller holds
+    /// the page's partition alone.
     pub(crate) fn place(&self, page: u32, block: u64, crc: u32) {
-        let Some(desc) = self.table.desc(page) else { return };
+        let (Some(hot), Some(desc)) = (self.table.hot(page), self.table.desc(page)) else { return };
+        // Under the descriptor's lock, under which a read that ends publishes where it has found the page.
         let mut desc = desc.lock();
         desc.block = block;
         desc.crc = crc;
+        if self.is_mapped(hot) {
+            // That is the block before this one, which will be another page's.
+            hot.fetch_and(!0xffff_ffff, Ordering::AcqRel);
+        }
     }
 
     /// Notes that a page is on the medium as it is in memory.
@@ -314,8 +323,8 @@ impl Pool {
         Hot(hot.load(Ordering::Relaxed)).frame().is_some_and(|frame| self.frames.is_mapped(frame))
     }
 
-    /// Copies a page that is read where the medium is mapped into a frame of its own, to be changed; the frame, if one is free. The
-    /// caller holds the page's partition alone, and access to pages.
+    /// Copies a page that is read where the medium is mapped into a frame of its own, to be changed or written; the frame, if one is
+    /// free. The caller has access to pages, and nobody else does this with the page meanwhile.
     #[cold]
     pub(super) fn bring_in(
         &self,

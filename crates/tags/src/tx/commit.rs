@@ -9,7 +9,7 @@ use super::Transaction;
 use super::apply::{drop_table_pages, free_nodes, set_edge, step_edge_in, take_back};
 use super::write_set::{Change, NONE, Touched};
 use crate::edges::RawEdge;
-use crate::error::{Error, Result};
+use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::RecordWriter;
@@ -485,9 +485,11 @@ fn write_filled(
         return Ok(written);
     }
     let partition = store.partition(snode)?;
+    // All pages of a write are in the cache at once.
+    let most = WRITE_PAGES.min(store.pool.capacity() / 16).max(1);
     let mut rest = pages.as_slice();
     while !rest.is_empty() {
-        let run = store.space.lock().take(rest.len().min(WRITE_PAGES) as u64, &*store.medium)?;
+        let run = store.space.lock().take(rest.len().min(most) as u64, &*store.medium)?;
         let (now, later) = rest.split_at(run.blocks as usize);
         written.extend(write_run(store, &partition, now, run, under_way)?);
         rest = later;
@@ -502,37 +504,46 @@ fn write_run(
     run: Run,
     under_way: &mut Vec<Begun>,
 ) -> Result<Vec<Written>> {
+    // Those that a checkpoint has written since they were filled: clean, so that nothing would keep their frames.
+    let mut clean = Vec::new();
     // Shared: readers go on meanwhile, and no other transaction writes this s-node.
     loop {
         let guard = partition.read();
         let reader = PageReader::new(&store.pool, &guard.token);
         let mut written: Vec<Written> = Vec::with_capacity(filled.len());
         let mut pages = Vec::with_capacity(filled.len());
-        let mut missing = None;
+        let (mut missing, mut halted) = (Vec::new(), None);
         for ((page, slots), block) in filled.iter().copied().zip(run.block..) {
-            match reader.bytes(*page) {
-                Ok(bytes) => {
+            match reader.keep(*page) {
+                Ok((bytes, was_clean)) => {
+                    clean.extend(was_clean.then_some(*page));
                     pages.push(std::ptr::from_ref(bytes));
                     written.push(Written { page: *page, block, crc: crc32c(bytes), slots: *slots });
                 }
-                Err(halt) => missing = Some(halt),
+                Err(Halt::Miss(page)) => missing.push(page),
+                Err(halt) => halted = Some(halt),
             }
         }
-        match missing {
-            None => {
-                // SAFETY: the frames stay mapped as long as the store, which waits for its writes when it is dropped.
-                let write = unsafe { store.medium.begin_write(run.block, &pages) };
-                let write =
-                    write.map_err(|source| Error::Io { what: "write nodes", block: run.block, source })?;
-                let pages = written.iter().map(|at| at.page).collect();
-                under_way.push(Begun::new(guard.snode, run.block, pages, write));
-                return Ok(written);
-            }
-            Some(halt) => {
-                drop(reader);
-                drop(guard);
-                store.overcome(halt)?;
-            }
+        let halted = halted.or_else(|| (!missing.is_empty()).then_some(Halt::MissMany(missing)));
+        if let Some(halt) = halted {
+            drop(reader);
+            drop(guard);
+            store.overcome(halt)?;
+            continue;
         }
+        // SAFETY: the frames stay mapped as long as the store, which waits for its writes when it is dropped.
+        let write = unsafe { store.medium.begin_write(run.block, &pages) };
+        let write = write.map_err(|source| Error::Io { what: "write nodes", block: run.block, source })?;
+        let pages = written.iter().map(|at| at.page).collect();
+        let begun = Begun::new(guard.snode, run.block, pages, write);
+        drop(reader);
+        drop(guard);
+        if !clean.is_empty() {
+            // There may be more of them than the cache has room for, so it cannot keep them until the commit is over.
+            begun.arrive()?;
+            clean.iter().for_each(|page| store.pool.clean(*page));
+        }
+        under_way.push(begun);
+        return Ok(written);
     }
 }
