@@ -59,6 +59,11 @@ impl Store {
     /// [`Error::Io`], [`Error::Full`]; the store stops then, since the medium may have any part of it.
     pub fn checkpoint(&self) -> Result<()> {
         let _alone = self.gate.write();
+        self.checkpoint_alone()
+    }
+
+    /// As [`Store::checkpoint`], by who has the gate alone.
+    pub(crate) fn checkpoint_alone(&self) -> Result<()> {
         if self.journal.failed() {
             return Err(self.periodic.reason(Error::Stopped));
         }

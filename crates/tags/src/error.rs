@@ -192,9 +192,9 @@ pub enum Error {
     /// Waiting would be for ever.
     #[error("deadlock over s-node {0}: abort this transaction and run it again")]
     Deadlock(SnodeId),
-    /// The cache holds only changed pages.
+    /// A commit changes more pages than the cache has room for, an eighth of which is kept for reads. Nothing has changed.
     #[error(
-        "the cache of {pages} pages is full of changes; commit in smaller steps or give the store more cache"
+        "the transaction changes more than the cache of {pages} pages has room for; commit in smaller steps or open the store with more cache"
     )]
     CacheFull {
         /// Pages of the cache.

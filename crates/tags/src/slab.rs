@@ -73,7 +73,7 @@ impl Slab {
                     let first = first_clear(&desc.lock().taken, count);
                     if let Some(first) = first {
                         // Not under the descriptor's lock: the page's bytes may be kept for a snapshot.
-                        pages.bytes_mut(page)?;
+                        pages.uncommitted_mut(page)?;
                         let mut desc = desc.lock();
                         let mut end = first;
                         while end < count && end - first < wanted && !slot_is_set(&desc.taken, end) {
@@ -97,7 +97,7 @@ impl Slab {
                 continue;
             }
             let page = take_number(numbers)?;
-            if let Err(halt) = pages.place_new(page, Desc::slab(snode, class)) {
+            if let Err(halt) = pages.place_uncommitted(page, Desc::slab(snode, class)) {
                 numbers.lock().give_back(page, 1);
                 return Err(halt);
             }

@@ -261,7 +261,7 @@ impl Committed for Snapshot<'_> {
         snode: SnodeId,
         mut step: impl FnMut(&SnapshotPages<'_>, &Contents) -> Step<T>,
     ) -> Result<T> {
-        let (store, mut loads) = (self.store, 0);
+        let (store, mut loads, mut halts) = (self.store, 0, 0);
         let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode))?;
         loop {
             let partition = share.read();
@@ -272,7 +272,10 @@ impl Committed for Snapshot<'_> {
             drop(partition);
             match result {
                 Ok(value) => return Ok(value),
-                Err(halt) => self.overcome(halt, &mut loads)?,
+                Err(halt) => {
+                    store.break_circle(&mut halts)?;
+                    self.overcome(halt, &mut loads)?;
+                }
             }
         }
     }

@@ -328,6 +328,7 @@ impl Store {
         mut step: impl FnMut(&PageReader<'_>, &Contents) -> Step<T>,
     ) -> Result<T> {
         let partition = self.partition(snode)?;
+        let mut halts = 0;
         loop {
             let guard = partition.read();
             let pages = PageReader::new(&self.pool, &guard.token);
@@ -336,9 +337,25 @@ impl Store {
             drop(guard);
             match result {
                 Ok(value) => return Ok(value),
-                Err(halt) => self.overcome(halt)?,
+                Err(halt) => {
+                    self.break_circle(&mut halts)?;
+                    self.overcome(halt)?;
+                }
             }
         }
+    }
+
+    /// Counts the halts of a read. One that has had more of them than there are frames needs more pages at once than are left beside
+    /// those that differ from the medium, and reads them in a circle: these are written then, unless a commit is about to.
+    pub(crate) fn break_circle(&self, halts: &mut usize) -> Result<()> {
+        *halts += 1;
+        if halts.is_multiple_of(self.pool.capacity())
+            && self.pool.dirty() > 0
+            && let Some(_alone) = self.gate.try_write()
+        {
+            return self.checkpoint_alone();
+        }
+        Ok(())
     }
 
     /// Runs `step` with exclusive access to a partition that the caller holds, again whenever a page had to be read first.

@@ -1,4 +1,4 @@
-//! Recovery with a cache far smaller than the one that the journal was written with.
+//! A cache far smaller than what is changed: by a journal that was written with a larger one, and by transactions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +6,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use weft_tags::{
-    Durability, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, PowerCutStore, SnodeId, Store,
+    Durability, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options, PowerCutStore,
+    SnodeId, Store, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -139,4 +140,155 @@ fn a_transaction_of_about_the_journals_size_commits_or_is_refused() {
         }
     }
     assert!(committed > 0 && refused > 0, "{committed} committed, {refused} refused");
+}
+
+/// A store with the smallest cache and committed nodes of 3,900 bytes, each in a page of its own.
+fn small_with(nodes: usize) -> (Store, Vec<(NodeId, Vec<u8>)>) {
+    let store = Store::create(Box::new(MemoryStore::new()), &options(1 << 20)).unwrap();
+    let etype = store.edge_type("n", InfoForm::Number).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let mut tx = store.begin();
+    let make = |n: usize| {
+        let data = vec![n as u8; 3_900];
+        let node = tx.create_node(SnodeId::FIRST, PLAIN, &data).unwrap();
+        tx.create_edge(root, etype, Info::Number(n as u64), node).unwrap();
+        (node, data)
+    };
+    let nodes = (0..nodes).map(make).collect();
+    tx.commit().unwrap();
+    (store, nodes)
+}
+
+fn read_all(store: &Store, nodes: &[(NodeId, Vec<u8>)]) {
+    for (node, data) in nodes {
+        assert!(store.read_node(*node, PLAIN).unwrap() == *data, "node {node}");
+    }
+}
+
+#[test]
+fn reads_go_on_while_a_transaction_makes_more_than_the_cache_holds() {
+    let (store, nodes) = small_with(600);
+    let mut tx = store.begin();
+    let mut new = Vec::new();
+    for n in 0..600 {
+        // Data that has outgrown its place is written to pages at once, as that of new nodes is.
+        let data = vec![!n as u8; if n % 2 == 0 { 4_080 } else { 8_000 }];
+        let node = nodes[n].0;
+        let at = if n % 3 == 0 { tx.create_node(SnodeId::FIRST, PLAIN, &data).unwrap() } else { node };
+        tx.update_node(at, PLAIN, &data).unwrap();
+        assert!(tx.read_node(at, PLAIN).unwrap() == data, "the transaction's own");
+        new.push((at, data));
+        if n % 20 == 19 {
+            // Committed nodes, most of which are not in the cache; the s-node's lock is the transaction's.
+            let (node, before) = &nodes[(n * 7) % 600];
+            assert!(store.read_node(*node, PLAIN).unwrap() == *before, "after {n} changes");
+        }
+    }
+    read_all(&store, &nodes);
+    for (node, data) in &new {
+        assert!(tx.read_node(*node, PLAIN).unwrap() == *data, "node {node}");
+    }
+    drop(tx);
+    read_all(&store, &nodes);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_commit_that_changes_more_than_the_cache_holds_is_refused_and_reads_go_on() {
+    let (store, mut nodes) = small_with(600);
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let etype = store.edge_type("n", InfoForm::Number).unwrap();
+    // Other commits have left as many changed pages as they may.
+    let change = |tx: &mut Transaction<'_>, range: std::ops::Range<usize>, value: u8| {
+        range.for_each(|n| tx.update_node(nodes[n].0, PLAIN, &[value; 3_900]).unwrap());
+    };
+    let mut tx = store.begin();
+    change(&mut tx, 0..180, 1);
+    tx.commit().unwrap();
+    let mut tx = store.begin();
+    change(&mut tx, 180..430, 2);
+    // New nodes, too, which take frames at once.
+    for n in 0..250 {
+        let node = tx.create_node(SnodeId::FIRST, PLAIN, &[3; 3_900]).unwrap();
+        tx.create_edge(root, etype, Info::Number(1_000 + n), node).unwrap();
+    }
+    assert_eq!(tx.read_node(nodes[200].0, PLAIN).unwrap(), [2; 3_900]);
+    assert_eq!(tx.read_node(nodes[599].0, PLAIN).unwrap(), nodes[599].1);
+    let refused = tx.commit().unwrap_err();
+    assert!(matches!(refused, Error::CacheFull { .. }), "{refused}");
+    assert!(refused.to_string().contains("smaller steps"), "{refused}");
+    nodes[..180].iter_mut().for_each(|(_, data)| data.fill(1));
+    read_all(&store, &nodes);
+    let mut tx = store.begin();
+    nodes[180..340].iter().for_each(|(node, _)| tx.update_node(*node, PLAIN, &[4; 3_900]).unwrap());
+    tx.commit().unwrap();
+    nodes[180..340].iter_mut().for_each(|(_, data)| data.fill(4));
+    read_all(&store, &nodes);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn many_threads_read_many_pages_each_while_the_cache_is_full_of_changes() {
+    let options = Options { journal_bytes: 2 << 20, ..options(1 << 20) };
+    let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "kv").unwrap();
+    let keys: Vec<[u8; 8]> = (0..2_000u64).map(u64::to_le_bytes).collect();
+    for group in keys.chunks(100) {
+        let changes: Vec<_> = group.iter().map(|key| KvChange::Put(key, &[7; 1_900])).collect();
+        kv.change(&changes).unwrap();
+    }
+    let mut tx = store.begin();
+    std::thread::scope(|threads| {
+        let readers: Vec<_> = (0..6usize)
+            .map(|at| {
+                let (kv, keys) = (&kv, &keys);
+                threads.spawn(move || {
+                    for turn in 0..20 {
+                        let wanted: Vec<_> =
+                            (0..200).map(|n| keys[(n * 331 + turn * 17 + at * 101) % keys.len()]).collect();
+                        let mut found = 0;
+                        kv.get_many(&wanted, |_, value| found += usize::from(value == Some(&[7; 1_900])))
+                            .unwrap();
+                        assert_eq!(found, wanted.len());
+                    }
+                })
+            })
+            .collect();
+        let is_over = || readers.iter().all(|reader| reader.is_finished());
+        for _ in (0..3_000).take_while(|_| !is_over()) {
+            tx.create_node(SnodeId::FIRST, PLAIN, &[9; 3_900]).unwrap();
+        }
+    });
+    drop(tx);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_node_of_many_pages_is_read_while_the_cache_is_nearly_full_of_changes() {
+    let (store, mut nodes) = small_with(180);
+    let etype = store.edge_type("large", InfoForm::Number).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let mut tx = store.begin();
+    let large = vec![5; 100 * 4096];
+    let node = tx.create_node(SnodeId::FIRST, PLAIN, &large).unwrap();
+    tx.create_edge(root, etype, Info::Number(0), node).unwrap();
+    tx.commit().unwrap();
+    store.checkpoint().unwrap();
+    for in_snapshot in [false, true] {
+        let mut tx = store.begin();
+        nodes.iter_mut().for_each(|(node, data)| {
+            let value = !data[0];
+            data.fill(value);
+            tx.update_node(*node, PLAIN, data).unwrap();
+        });
+        tx.commit().unwrap();
+        assert!(store.report().dirty_pages > 156, "fewer frames are left than the node has pages");
+        let snapshot = in_snapshot.then(|| store.snapshot());
+        let found = match &snapshot {
+            Some(snapshot) => snapshot.read_node(node, PLAIN).unwrap(),
+            None => store.read_node(node, PLAIN).unwrap(),
+        };
+        assert!(found == large);
+        read_all(&store, &nodes);
+    }
 }

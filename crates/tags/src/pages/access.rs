@@ -164,6 +164,33 @@ impl<'g> PageWriter<'g> {
         if self.pool.place_new(page, desc) { Ok(()) } else { Err(Halt::NoFrame) }
     }
 
+    /// As [`PageWriter::place_new`], before the commit: a page that leaves enough frames to reads.
+    ///
+    /// # Errors
+    /// [`Error::CacheFull`]: a checkpoint makes room.
+    pub(crate) fn place_uncommitted(&mut self, page: u32, desc: Desc) -> Step<()> {
+        self.may_change()?;
+        self.place_new(page, desc)
+    }
+
+    /// As [`PageWriter::bytes_mut`], before the commit: a page that leaves enough frames to reads.
+    ///
+    /// # Errors
+    /// [`Error::CacheFull`]: a checkpoint makes room.
+    pub(crate) fn uncommitted_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
+        if !self.pool.table.load(page).is_dirty() {
+            self.may_change()?;
+        }
+        self.bytes_mut(page)
+    }
+
+    fn may_change(&self) -> Step<()> {
+        if self.pool.may_change() {
+            return Ok(());
+        }
+        Err(Error::CacheFull { pages: self.pool.capacity() }.into())
+    }
+
     /// The s-node whose pages these are.
     pub(crate) fn snode(&self) -> SnodeId {
         self.snode

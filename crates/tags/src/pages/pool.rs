@@ -17,7 +17,7 @@ use crate::erase::Erasure;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::page_store::PageStore;
-use crate::sync::{Apart, Mutex, RwLock};
+use crate::sync::{Apart, Condvar, Mutex, RwLock};
 use crate::sys::frames::Frames;
 use crate::sys::mapping::Mapping;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub(crate) struct Pool {
     /// The page in each frame.
     holds: Box<[AtomicU32]>,
     free: Apart<Mutex<FreeFrames>>,
+    /// Told when reads end while somebody waits for frames.
+    reads_ended: Condvar,
     pub(super) residency: Apart<RwLock<()>>,
     dirty: Apart<AtomicUsize>,
     /// Pages that commits under way may still change.
@@ -61,6 +63,55 @@ struct FreeFrames {
     /// Frames from here on were never used, so that memory is taken from the kernel only when it is needed.
     unused: u32,
     hand: u32,
+    /// Frames that pages are being read into.
+    reading: usize,
+}
+
+/// What came of the search for frames that can be taken from their pages.
+enum Search {
+    Found,
+    /// Nothing now; frames that pages are being read into can be taken soon.
+    Later,
+    Nothing,
+}
+
+/// Frames that pages are being read into.
+struct Reading<'p> {
+    pool: &'p Pool,
+    frames: usize,
+}
+
+impl FreeFrames {
+    fn take(&mut self, frames: &Frames) -> Option<u32> {
+        self.recycled.pop().or_else(|| {
+            let frame = self.unused;
+            ((frame as usize) < frames.count()).then(|| {
+                self.unused += 1;
+                frames.first_use(frame);
+                frame
+            })
+        })
+    }
+}
+
+impl Reading<'_> {
+    /// A frame that nobody uses, to read a page into.
+    fn take(&mut self) -> Option<u32> {
+        let mut free = self.pool.free.lock();
+        let frame = free.take(&self.pool.frames)?;
+        free.reading += 1;
+        self.frames += 1;
+        Some(frame)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if self.frames > 0 {
+            self.pool.free.lock().reading -= self.frames;
+            self.pool.reads_ended.notify_all();
+        }
+    }
 }
 
 /// Room in the cache for the changes of a commit; given back when it is dropped, when they are counted as they are.
@@ -93,7 +144,8 @@ impl Pool {
         Ok(Pool {
             table: PageTable::new(),
             holds: (0..cache_pages).map(|_| AtomicU32::new(NOBODY)).collect(),
-            free: Apart(Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0 })),
+            free: Apart(Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0, reading: 0 })),
+            reads_ended: Condvar::new(),
             residency: Apart(RwLock::new(())),
             dirty: Apart(AtomicUsize::new(0)),
             promised: Apart(Mutex::new(0)),
@@ -114,7 +166,7 @@ impl Pool {
     /// # Errors
     /// [`NoRoom`].
     pub(crate) fn promise(&self, pages: usize) -> std::result::Result<Promise<'_>, NoRoom> {
-        let most = self.capacity() * 7 / 8;
+        let most = self.dirty_max();
         if pages > most {
             return Err(NoRoom::Ever);
         }
@@ -124,6 +176,18 @@ impl Pool {
         }
         *promised += pages;
         Ok(Promise { pool: self, pages })
+    }
+
+    /// The most pages that may differ from the medium. The frames of the others stay for reads, which so never wait for a
+    /// commit or a checkpoint.
+    fn dirty_max(&self) -> usize {
+        self.capacity() * 7 / 8
+    }
+
+    /// Whether a transaction may change one more page before its commit. Threads that ask at the same time may change a page each
+    /// beyond the bound; the reserve has room for that.
+    pub(crate) fn may_change(&self) -> bool {
+        self.dirty() + *self.promised.lock() < self.dirty_max()
     }
 
     /// Pages in memory that differ from the medium.
@@ -180,15 +244,7 @@ impl Pool {
 
     /// A frame that nobody uses.
     fn take_frame(&self) -> Option<u32> {
-        let mut free = self.free.lock();
-        free.recycled.pop().or_else(|| {
-            let frame = free.unused;
-            ((frame as usize) < self.frames.count()).then(|| {
-                free.unused += 1;
-                self.frames.first_use(frame);
-                frame
-            })
-        })
+        self.free.lock().take(&self.frames)
     }
 
     /// Puts a new page of zeros into a frame, dirty. `false` when no frame is free: make room and try again.
@@ -344,26 +400,32 @@ impl Pool {
         Some(to)
     }
 
-    /// Reads pages; those that were moved meanwhile are returned, to be tried again.
+    /// Reads pages; those that were moved meanwhile, or that there was no room for, are returned, to be tried again.
     fn fault_group(&self, pages: &[u32], store: &dyn PageStore) -> Result<Vec<u32>> {
         let mut faults = Vec::with_capacity(pages.len());
         let mut reads = Vec::with_capacity(pages.len());
-        for page in pages {
+        let mut reading = Reading { pool: self, frames: 0 };
+        let mut again = Vec::new();
+        for (at, page) in pages.iter().enumerate() {
             let Some(slot) = self.table.desc(*page) else { continue };
             let wanted = *slot.lock();
             if self.table.load(*page).frame().is_some() || wanted.block == 0 {
                 continue;
             }
             let frame = loop {
-                match self.take_frame() {
-                    Some(frame) => break frame,
-                    None => {
-                        if let Err(error) = self.make_room() {
-                            self.give_back(faults.iter().map(|fault: &Fault| fault.frame));
-                            return Err(error);
-                        }
-                    }
+                match (reading.take(), faults.is_empty()) {
+                    (Some(frame), _) => break Some(frame),
+                    (None, true) => self.make_room()?,
+                    // Who has frames already does not wait for those of others, who may wait for these.
+                    (None, false) => match self.search() {
+                        Search::Found => {}
+                        Search::Later | Search::Nothing => break None,
+                    },
                 }
+            };
+            let Some(frame) = frame else {
+                again.extend_from_slice(&pages[at..]);
+                break;
             };
             // SAFETY: the frame was free and is not published yet, so this is the only reference into it.
             let bytes = unsafe { &mut *self.frames.frame(frame) };
@@ -372,7 +434,6 @@ impl Pool {
         }
         let read = store.read_many(&mut reads);
         drop(reads);
-        let mut again = Vec::new();
         for (at, fault) in faults.iter().enumerate() {
             let done = self.end_fault(fault, &read);
             match done {
@@ -429,17 +490,34 @@ impl Pool {
         self.free.lock().recycled.extend(frames);
     }
 
-    /// Takes frames from clean pages that were not used lately. Pages of edge tables, which answer for hundreds of
-    /// edges each, are passed over twice as often as pages of nodes.
+    /// Takes frames from clean pages, and waits for those that pages are being read into where there are no others. The caller
+    /// has no such frame.
     ///
     /// # Errors
     /// [`Error::CacheFull`] when every page is dirty.
     pub(crate) fn make_room(&self) -> Result<()> {
+        loop {
+            match self.search() {
+                Search::Found => return Ok(()),
+                Search::Nothing => return Err(Error::CacheFull { pages: self.capacity() }),
+                Search::Later => {
+                    let mut free = self.free.lock();
+                    if free.reading > 0 {
+                        self.reads_ended.wait(&mut free);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes frames from clean pages that were not used lately. Pages of edge tables, which answer for hundreds of
+    /// edges each, are passed over twice as often as pages of nodes.
+    fn search(&self) -> Search {
         let _alone = self.residency.write();
         let mut free = self.free.lock();
         let count = self.frames.count() as u32;
         if !free.recycled.is_empty() || free.unused < count {
-            return Ok(());
+            return Search::Found;
         }
         let wanted = (count as usize / 64).clamp(1, 1024);
         for _ in 0..u64::from(count) * 4 {
@@ -464,7 +542,11 @@ impl Pool {
                 break;
             }
         }
-        if free.recycled.is_empty() { Err(Error::CacheFull { pages: count as usize }) } else { Ok(()) }
+        match (free.recycled.is_empty(), free.reading) {
+            (false, _) => Search::Found,
+            (true, 0) => Search::Nothing,
+            (true, _) => Search::Later,
+        }
     }
 
     /// Clears a frame that a page of `snode` has left and nobody can find any more, where that is erased.

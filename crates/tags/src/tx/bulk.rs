@@ -2,7 +2,7 @@
 
 use super::write_set::{EdgeKey, NONE};
 use super::{Transaction, Use, fill};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
 use crate::kv::KvChange;
 use crate::layout::node::{class_of, slot_bytes};
@@ -55,7 +55,7 @@ impl Transaction<'_> {
         let class_at =
             |at: usize| pairs.get(at).and_then(|(key, value)| class_of(2 + key.len() + value.len()));
         let mut next = 0;
-        let mut attempt = || {
+        self.with_room(|| {
             store.write(&mut partition.write(), |pages, contents| {
                 while let Some(class) = class_at(next) {
                     let bytes = slot_bytes(class).unwrap_or(crate::PAGE_BYTES);
@@ -74,14 +74,7 @@ impl Transaction<'_> {
                 }
                 Ok(())
             })
-        };
-        match attempt() {
-            Err(Error::CacheFull { .. }) => {
-                store.checkpoint()?;
-                attempt()
-            }
-            result => result,
-        }
+        })
     }
 
     /// Leads the edges of `changes` to their new nodes or nowhere. How many keys had a node before.

@@ -205,7 +205,10 @@ impl Transaction<'_> {
         // Each change may touch a page of its own, but no more pages than there are, and those that splits add.
         let updated: u64 =
             self.set.updates.values().map(|update| update.bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
-        (changes.min(tables + changes / 64) + updated + 16) as usize + self.pages_cleared(new)
+        // Pages that a checkpoint has written since they were filled keep their frames while they are written, some at a time.
+        let is_clean = |page: u32| !store.pool.table.load(page).is_dirty();
+        let clean = new.filled.iter().filter(|(page, _)| is_clean(*page)).count().min(pages_at_once(store));
+        (changes.min(tables + changes / 64) + updated + 16) as usize + clean + self.pages_cleared(new)
     }
 
     /// Whether the commit may change pages that it has filled.
@@ -471,6 +474,11 @@ fn record_slots(record: &mut RecordWriter, page: u32, desc: &Desc, slots: &Slots
     }
 }
 
+/// The most pages of one write of filled pages.
+fn pages_at_once(store: &Store) -> usize {
+    WRITE_PAGES.min(store.pool.capacity() / 16).max(1)
+}
+
 /// Begins to write the filled pages of one s-node to new blocks that follow each other.
 fn write_filled(
     store: &Store,
@@ -486,7 +494,7 @@ fn write_filled(
     }
     let partition = store.partition(snode)?;
     // All pages of a write are in the cache at once.
-    let most = WRITE_PAGES.min(store.pool.capacity() / 16).max(1);
+    let most = pages_at_once(store);
     let mut rest = pages.as_slice();
     while !rest.is_empty() {
         let run = store.space.lock().take(rest.len().min(most) as u64, &*store.medium)?;

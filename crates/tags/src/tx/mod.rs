@@ -33,6 +33,8 @@ use write_set::WriteSet;
 
 /// Bytes of a large node that are written by one call.
 const RUN_WRITE_BYTES: usize = 1 << 20;
+/// Checkpoints that one operation asks for, at most: others may fill the room that one has made.
+const CHECKPOINTS_MAX: usize = 16;
 
 /// A transaction. Dropping it aborts it.
 pub struct Transaction<'s> {
@@ -167,22 +169,39 @@ impl<'s> Transaction<'s> {
     ) -> Result<NodeId> {
         let store = self.store;
         let partition = store.partition(snode)?;
-        let attempt = || {
+        self.with_room(|| {
             store.write(&mut partition.write(), |pages, contents| {
                 let node = contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?;
                 let out = &mut pages.bytes_mut(node.page().unwrap_or(0))?[node.offset()..];
                 fill(out, kind, len, pieces);
                 Ok(node)
             })
-        };
-        match attempt() {
-            // The cache is full of pages that this transaction, or others, have filled: they can be written now.
-            Err(Error::CacheFull { .. }) => {
-                store.checkpoint()?;
-                attempt()
+        })
+    }
+
+    /// Runs `attempt`, again after a checkpoint when the cache is full of pages that this transaction, or others, have filled:
+    /// they can be written now.
+    fn with_room<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut result = attempt();
+        for _ in 0..CHECKPOINTS_MAX {
+            if !matches!(result, Err(Error::CacheFull { .. })) {
+                break;
             }
-            result => result,
+            self.store.checkpoint()?;
+            result = attempt();
         }
+        result
+    }
+
+    /// Takes back the room of a node that this transaction has made.
+    fn take_back_node(&self, node: NodeId) -> Result<()> {
+        let store = self.store;
+        if store.pool.erasure.is_of(node.snode().0) && !store.pool.may_change() {
+            // Its bytes are cleared, in a page that may be clean.
+            store.checkpoint()?;
+        }
+        let partition = store.partition(node.snode())?;
+        apply::take_back(store, &mut partition.write(), node)
     }
 
     /// Makes a node with pages of its own. They go to the medium at once, past the cache.
@@ -316,8 +335,7 @@ impl<'s> Transaction<'s> {
         self.forget_permissions();
         let undone = self.set.undo_to(savepoint.mark);
         for node in undone.nodes {
-            let partition = self.store.partition(node.snode())?;
-            apply::take_back(self.store, &mut partition.write(), node)?;
+            self.take_back_node(node)?;
         }
         undone.snodes.into_iter().try_for_each(|snode| self.take_back_snode(snode))
     }
@@ -382,11 +400,7 @@ impl Drop for Transaction<'_> {
         if !self.ended {
             for node in std::mem::take(&mut self.set.created) {
                 // A store that has stopped may have lost track of the node; it is reclaimed when the store is opened.
-                let taken = self
-                    .store
-                    .partition(node.snode())
-                    .and_then(|partition| apply::take_back(self.store, &mut partition.write(), node));
-                if let Err(error) = taken {
+                if let Err(error) = self.take_back_node(node) {
                     tracing::debug!(%node, %error, "a node of an aborted transaction is left to recovery");
                 }
             }
