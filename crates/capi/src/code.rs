@@ -38,7 +38,7 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
         Error::Forbidden { .. } => WEFT_EACCES,
         Error::Open { .. }
         | Error::Io { .. }
-        | Error::Stopped
+        | Error::Stopped { .. }
         | Error::Version { .. }
         | Error::Damaged { .. } => WEFT_EIO,
         _ => WEFT_EINVAL,

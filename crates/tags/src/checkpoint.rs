@@ -64,14 +64,9 @@ impl Store {
 
     /// As [`Store::checkpoint`], by who has the gate alone.
     pub(crate) fn checkpoint_alone(&self) -> Result<()> {
-        if self.journal.failed() {
-            return Err(self.periodic.reason(Error::Stopped));
-        }
+        self.journal.check().map_err(|error| self.periodic.reason(error))?;
         let done = self.settle_writes().and_then(|()| self.write_checkpoint());
-        if done.is_err() {
-            self.journal.stop();
-        }
-        done
+        done.inspect_err(|error| self.journal.stop(error))
     }
 
     fn write_checkpoint(&self) -> Result<()> {

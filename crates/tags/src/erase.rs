@@ -117,15 +117,13 @@ impl Store {
         if superblock.leaves_bytes == leaves_bytes {
             return Ok(());
         }
-        if self.journal.failed() {
-            return Err(Error::Stopped);
-        }
+        self.journal.check()?;
         let erases = superblock.erases || leaves_bytes;
         let next = Superblock { leaves_bytes, erases, ..*superblock };
         let done = self.write_superblocks(&next);
         match &done {
             Ok(()) => *superblock = next,
-            Err(_) => self.journal.stop(),
+            Err(error) => self.journal.stop(error),
         }
         done
     }

@@ -4,6 +4,7 @@ use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
 use crate::snodes::access::Permission;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The result of a store's operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -37,9 +38,12 @@ pub enum Error {
     },
     /// A write failed earlier; what is in memory may not be on the medium.
     #[error(
-        "the store stopped after a failed write; close it and open it again to return to what is durable"
+        "the store stopped after a failed write ({reason}); close it and open it again to return to what is durable"
     )]
-    Stopped,
+    Stopped {
+        /// The error of that write.
+        reason: Arc<str>,
+    },
     /// The medium holds no store.
     #[error("no tag store here ({what}); create one first")]
     NotAStore {
@@ -219,6 +223,14 @@ impl Error {
     /// An error of a structure that does not hold.
     pub(crate) fn damaged(what: impl Into<String>) -> Error {
         Error::Damaged { what: what.into() }
+    }
+
+    /// Why a store stops that fails with this; where it has stopped before, why it did then.
+    pub(crate) fn reason(&self) -> Arc<str> {
+        match self {
+            Error::Stopped { reason } => reason.clone(),
+            error => error.to_string().into(),
+        }
     }
 
     /// A failed type check.

@@ -415,10 +415,7 @@ impl Store {
 
     /// What a commit has written did not arrive, so nothing after it may be durable.
     fn stop_unless(&self, done: Result<()>) -> Result<()> {
-        if done.is_err() {
-            self.journal.stop();
-        }
-        done
+        done.inspect_err(|error| self.journal.stop(error))
     }
 
     /// Lets the numbers of pages be used again that were given up in these s-nodes. Called when that is in the journal, by who

@@ -124,7 +124,7 @@ fn judge(medium: Box<dyn PageStore>, closed: &Closed, outcomes: &mut Outcomes, c
                 Err(error) => panic!("{case}: {error}"),
             }
         }
-        Err(Error::Damaged { .. } | Error::Stopped) => whole = false,
+        Err(Error::Damaged { .. } | Error::Stopped { .. }) => whole = false,
         Err(error) => panic!("{case}: {error}"),
     }
     if whole {

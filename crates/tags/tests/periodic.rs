@@ -146,9 +146,30 @@ fn the_error_of_the_sync_comes_with_the_next_commit_or_the_close() {
     let told = set(&store, node, 8, Durability::Periodic(1));
     assert!(matches!(told, Err(Error::Io { .. })), "{told:?}");
     let again = set(&store, node, 8, Durability::None);
-    assert!(matches!(again, Err(Error::Stopped)), "{again:?}");
+    assert!(matches!(again, Err(Error::Stopped { .. })), "{again:?}");
     let told = failed().close();
     assert!(matches!(told, Err(Error::Io { .. })), "{told:?}");
     let told = failed().sync();
     assert!(matches!(told, Err(Error::Io { .. })), "{told:?}");
+}
+
+#[test]
+fn every_call_after_a_failed_write_says_why_it_failed() {
+    let (image, node) = begin();
+    let (_, store) = open(&image, 0);
+    let first = set(&store, node, 7, Durability::Sync).unwrap_err();
+    let Error::Io { source, .. } = &first else { panic!("{first}") };
+    let refused = [
+        store.edge_type("another", InfoForm::Key).unwrap_err(),
+        store.sync().unwrap_err(),
+        store.checkpoint().unwrap_err(),
+        set(&store, node, 8, Durability::None).unwrap_err(),
+        set(&store, node, 8, Durability::Periodic(1)).unwrap_err(),
+        store.close().unwrap_err(),
+    ];
+    for (at, error) in refused.iter().enumerate() {
+        assert!(matches!(error, Error::Stopped { .. }), "{at}: {error}");
+        let text = error.to_string();
+        assert!(text.contains(&first.to_string()) && text.contains(&source.to_string()), "{at}: {text}");
+    }
 }

@@ -213,7 +213,7 @@ fn work(medium: &Arc<PowerCutStore>, seed: u64, later: Later, log: &mut Log) -> 
 fn is_durable_soon(store: &Store, medium: &PowerCutStore, commit: u64) -> Result<(), Error> {
     while store.report().durable_commit < commit {
         if medium.is_cut() {
-            return Err(Error::Stopped);
+            return Err(Error::Stopped { reason: "the power is cut".into() });
         }
         std::thread::yield_now();
     }
@@ -274,7 +274,7 @@ fn after_a_power_cut_there_is_a_committed_state_and_none_before_the_last_durable
             let medium = Arc::new(PowerCutStore::new(image.clone(), cut_at));
             let mut log = log();
             let failed = work(&medium, seed, Later::WithTheNext, &mut log);
-            assert!(matches!(failed, Err(Error::Io { .. } | Error::Stopped)), "{case}: {failed:?}");
+            assert!(matches!(failed, Err(Error::Io { .. } | Error::Stopped { .. })), "{case}: {failed:?}");
             let left = medium.after_power_cut(seed << 32 | cut_at);
             if cut_at % 2 == 0 {
                 judge(left, &log, &case);
@@ -305,7 +305,10 @@ fn after_a_power_cut_no_commit_is_missing_that_became_durable_by_the_time_it_gav
             let mut log = log();
             // The thread that syncs may have taken fewer operations this time, so that nothing failed.
             let done = work(&medium, seed, Later::Soon, &mut log);
-            assert!(matches!(done, Ok(()) | Err(Error::Io { .. } | Error::Stopped)), "{case}: {done:?}");
+            assert!(
+                matches!(done, Ok(()) | Err(Error::Io { .. } | Error::Stopped { .. })),
+                "{case}: {done:?}"
+            );
             judge(medium.after_power_cut(seed << 32 | cut_at), &log, &case);
         }
     }

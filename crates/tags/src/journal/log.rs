@@ -16,6 +16,7 @@ use crate::space::Run;
 use crate::sync::{Condvar, Mutex};
 use crate::sys::aligned::AlignedBuf;
 use std::io::IoSlice;
+use std::sync::Arc;
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::WriteFields;
 
@@ -50,7 +51,19 @@ struct State {
     last: u64,
     durable: u64,
     syncing: bool,
-    failed: bool,
+    /// Why nothing may be written any more.
+    failed: Option<Arc<str>>,
+}
+
+impl State {
+    /// Stops the journal, unless it has stopped before.
+    fn fail(&mut self, error: &Error) {
+        self.failed.get_or_insert_with(|| error.reason());
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), |reason| Err(Error::Stopped { reason }))
+    }
 }
 
 /// Room in the journal for a record. It is given back when this is dropped, after the record was appended or was not.
@@ -78,7 +91,7 @@ impl Journal {
             last: lsn,
             durable: lsn,
             syncing: false,
-            failed: false,
+            failed: None,
         };
         Journal {
             state: Mutex::new(state),
@@ -130,14 +143,17 @@ impl Journal {
         self.state.lock().durable
     }
 
-    /// Whether a write failed.
-    pub(crate) fn failed(&self) -> bool {
-        self.state.lock().failed
+    /// Refuses what is written after a write that failed.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub(crate) fn check(&self) -> Result<()> {
+        self.state.lock().check()
     }
 
-    /// Nothing may be written any more: what is in memory is not what is on the medium.
-    pub(crate) fn stop(&self) {
-        self.state.lock().failed = true;
+    /// Nothing may be written any more: what is in memory is not what is on the medium, for this reason.
+    pub(crate) fn stop(&self, reason: &Error) {
+        self.state.lock().fail(reason);
     }
 
     /// Appends a record and returns its number. It is durable after [`Journal::sync_to`].
@@ -146,9 +162,7 @@ impl Journal {
     /// [`Error::Full`] when the area is full: a checkpoint empties it. [`Error::Stopped`].
     pub(crate) fn append(&self, entries: &[u8], store: &dyn PageStore) -> Result<u64> {
         let mut state = self.state.lock();
-        if state.failed {
-            return Err(Error::Stopped);
-        }
+        state.check()?;
         let taken = state.at as usize * PAGE_BYTES + state.buffer.len();
         if taken + HEADER_BYTES + entries.len() + 8 + PAGE_BYTES > self.size() {
             return Err(Error::Full { what: "journal" });
@@ -172,7 +186,7 @@ impl Journal {
             && !state.syncing
             && let Err(error) = self.begin_write(&mut state, store)
         {
-            state.failed = true;
+            state.fail(&error);
             return Err(error);
         }
         Ok(lsn)
@@ -201,9 +215,7 @@ impl Journal {
     pub(crate) fn sync_to(&self, lsn: u64, store: &dyn PageStore) -> Result<()> {
         let mut state = self.state.lock();
         loop {
-            if state.failed {
-                return Err(Error::Stopped);
-            }
+            state.check()?;
             if state.durable >= lsn {
                 return Ok(());
             }
@@ -232,7 +244,7 @@ impl Journal {
         state.spare = buffer;
         match &done {
             Ok(()) => state.durable = state.durable.max(target),
-            Err(_) => state.failed = true,
+            Err(error) => state.fail(error),
         }
         self.written.notify_all();
         done

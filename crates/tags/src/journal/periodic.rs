@@ -90,12 +90,12 @@ impl Periodic {
     /// The error to report: for the first who finds the store stopped by a sync of the thread, why that failed.
     pub(crate) fn reason(&self, error: Error) -> Error {
         match error {
-            Error::Stopped => {
+            Error::Stopped { reason } => {
                 let mut state = self.shared.state.lock();
                 while state.syncing {
                     self.shared.changed.wait(&mut state);
                 }
-                state.failure.take().unwrap_or(Error::Stopped)
+                state.failure.take().unwrap_or(Error::Stopped { reason })
             }
             error => error,
         }

@@ -28,7 +28,7 @@ enum State {
     Arrived,
     /// Its pages are said to be as they are on the medium.
     Settled,
-    Failed,
+    Failed(Arc<str>),
 }
 
 impl Begun {
@@ -46,17 +46,16 @@ impl Begun {
     }
 
     fn wait(&self, state: &mut State) -> Result<()> {
-        match std::mem::replace(state, State::Failed) {
-            State::UnderWay(write) => {
-                write.wait().map_err(|source| Error::Io {
-                    what: "write nodes",
-                    block: self.block,
-                    source,
-                })?;
-                *state = State::Arrived;
-                Ok(())
+        match std::mem::replace(state, State::Arrived) {
+            State::UnderWay(write) => write.wait().map_err(|source| {
+                let error = Error::Io { what: "write nodes", block: self.block, source };
+                *state = State::Failed(error.reason());
+                error
+            }),
+            State::Failed(reason) => {
+                *state = State::Failed(reason.clone());
+                Err(Error::Stopped { reason })
             }
-            State::Failed => Err(Error::Stopped),
             other => {
                 *state = other;
                 Ok(())

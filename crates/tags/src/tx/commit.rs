@@ -120,9 +120,9 @@ impl Transaction<'_> {
             store.journal.append(&record.bytes, &*store.medium)
         });
         drop(room);
-        match lsn {
-            Ok(lsn) => self.publish_snodes(lsn),
-            Err(_) => store.journal.stop(),
+        match &lsn {
+            Ok(lsn) => self.publish_snodes(*lsn),
+            Err(error) => store.journal.stop(error),
         }
         lsn
     }

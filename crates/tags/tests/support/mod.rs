@@ -115,7 +115,7 @@ fn work(store: &Store, begin: &Begin, me: usize, turns: u64, progress: &Progress
             match turn(store, begin, me, n, &mut extra) {
                 Ok(()) => break,
                 Err(Error::Deadlock(_)) => rest(),
-                Err(Error::Io { .. } | Error::Stopped) => return,
+                Err(Error::Io { .. } | Error::Stopped { .. }) => return,
                 Err(error) => panic!("thread {me}, turn {n}: {error}"),
             }
         }
