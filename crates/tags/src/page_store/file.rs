@@ -6,7 +6,7 @@
 use super::{Mapping, PageStore, PendingWrite, beyond_end};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
-use crate::sys::uring::{Read, Rings};
+use crate::sys::uring::{Read, Rings, Write};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
@@ -48,6 +48,7 @@ pub enum ReadPath {
 pub struct FileStore {
     write: File,
     read: File,
+    reads: ReadPath,
     blocks: AtomicU64,
     fixed: bool,
     rings: Option<Arc<Rings>>,
@@ -105,6 +106,7 @@ impl FileStore {
         Ok(FileStore {
             write,
             read,
+            reads,
             blocks,
             fixed,
             rings: Rings::new().map(Arc::new),
@@ -113,7 +115,43 @@ impl FileStore {
     }
 }
 
+/// A write under way of blocks that may be mapped. When it ends, waited for or dropped, the mapping is told.
+struct Landing {
+    write: Option<Write>,
+    mapping: Option<Arc<Mapping>>,
+    block: u64,
+    blocks: u64,
+}
+
+impl Landing {
+    /// Waits for the end of the write: the bytes written, or the error's number below 0.
+    fn wait(mut self) -> i32 {
+        self.write.take().map_or(0, Write::wait)
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        drop(self.write.take());
+        if let Some(mapping) = &self.mapping {
+            mapping.forget(self.block, self.blocks);
+        }
+    }
+}
+
 impl FileStore {
+    /// Whether writes may be under way while others read.
+    ///
+    /// The kernel drops what its cache has of a range before a direct write to it, and again when the write has ended: what was read
+    /// ahead meanwhile, of blocks beside those that were asked for, is as it was before the write. For a file the second
+    /// time comes before the completion is told (`iomap_dio_complete`, in a worker), so whoever was told reads what was written. For a
+    /// block device it comes at the end of the call that writes (`blkdev_write_iter`), which a write under way has not waited for:
+    /// there what was read ahead would stay, and be read as damage later. So writes to a device whose reads go through the
+    /// kernel's cache are waited for.
+    fn overlaps(&self) -> bool {
+        !self.fixed || self.reads == ReadPath::Direct
+    }
+
     /// Notes that blocks were written.
     fn forget(&self, block: u64, blocks: u64) {
         if let Some(mapping) = &self.mapping {
@@ -208,7 +246,7 @@ impl PageStore for FileStore {
             // SAFETY: the caller's promise.
             pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect::<Vec<_>>()
         };
-        let Some(rings) = self.rings.as_ref().filter(|_| pages.len() <= PARTS_MAX) else {
+        let Some(rings) = self.rings.as_ref().filter(|_| self.overlaps() && pages.len() <= PARTS_MAX) else {
             return self.write(block, &slices()).map(|()| PendingWrite::done());
         };
         if block + pages.len() as u64 > self.blocks() {
@@ -226,16 +264,11 @@ impl PageStore for FileStore {
         };
         let wanted = pages.len() * PAGE_BYTES;
         let (blocks, mapping) = (pages.len() as u64, self.mapping.clone());
-        Ok(PendingWrite::until(move || {
-            let written = write.wait();
-            if let Some(mapping) = mapping {
-                mapping.forget(block, blocks);
-            }
-            match written {
-                written if written == wanted as i32 => Ok(()),
-                error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
-                _ => Err(io::Error::new(io::ErrorKind::WriteZero, "a write came to the medium in part")),
-            }
+        let write = Landing { write: Some(write), mapping, block, blocks };
+        Ok(PendingWrite::until(move || match write.wait() {
+            written if written == wanted as i32 => Ok(()),
+            error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+            _ => Err(io::Error::new(io::ErrorKind::WriteZero, "a write came to the medium in part")),
         }))
     }
 

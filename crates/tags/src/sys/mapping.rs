@@ -235,4 +235,30 @@ mod tests {
         store.grow(2000).unwrap();
         assert_eq!(look(&mapping, 1999).unwrap(), 0, "it has grown");
     }
+
+    #[test]
+    fn a_write_that_is_dropped_is_forgotten_as_one_that_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::create(&dir.path().join("store"), ReadPath::Mapped).unwrap();
+        let mapping = store.mapping().unwrap();
+        store.grow(4 * WINDOW as u64).unwrap();
+        let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
+        for (value, waits) in [(1, true), (2, false)] {
+            // What is read before lets the window be mapped as a whole.
+            for block in 0..WINDOW as u64 {
+                look(&mapping, block).unwrap();
+            }
+            assert_eq!(mapping.windows[0].load(Ordering::Acquire), WHOLE);
+            raw.fill(value);
+            // SAFETY: the page outlives the write, which is waited for or dropped here.
+            let write = unsafe { store.begin_write(5, &[raw.as_ptr().cast()]) }.unwrap();
+            if waits {
+                write.wait().unwrap()
+            } else {
+                drop(write)
+            }
+            assert_eq!(mapping.windows[0].load(Ordering::Acquire), 0, "waits: {waits}");
+            assert_eq!(look(&mapping, 5).unwrap(), value);
+        }
+    }
 }
