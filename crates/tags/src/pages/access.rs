@@ -75,28 +75,56 @@ fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
     unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() }
 }
 
-/// Shared access to the pages of one s-node.
-pub(crate) struct PageReader<'g> {
+/// What every access to pages has: the pool, whose frames stay, and the s-node whose token is borrowed for as long.
+struct Hold<'g> {
     pool: &'g Pool,
     snode: SnodeId,
-    turns: u64,
     _residency: RwLockReadGuard<'g, ()>,
+}
+
+impl<'g> Hold<'g> {
+    fn new(pool: &'g Pool, snode: SnodeId) -> Hold<'g> {
+        Hold { pool, snode, _residency: pool.residency.read() }
+    }
+}
+
+/// Shared access to the pages of one s-node.
+pub(crate) struct PageReader<'g> {
+    hold: Hold<'g>,
+    turns: u64,
     _token: PhantomData<&'g Token>,
 }
 
 /// Exclusive access to the pages of one s-node.
 pub(crate) struct PageWriter<'g> {
-    pool: &'g Pool,
-    snode: SnodeId,
-    _residency: RwLockReadGuard<'g, ()>,
+    hold: Hold<'g>,
     _token: PhantomData<&'g mut Token>,
+}
+
+/// Access that borrows a token, shared or alone: nobody else writes the s-node's pages meanwhile.
+trait Holds {
+    fn hold(&self) -> &Hold<'_>;
+}
+
+impl Holds for PageReader<'_> {
+    #[inline(always)]
+    fn hold(&self) -> &Hold<'_> {
+        &self.hold
+    }
+}
+
+impl Holds for PageWriter<'_> {
+    #[inline(always)]
+    fn hold(&self) -> &Hold<'_> {
+        &self.hold
+    }
 }
 
 impl<'g> PageReader<'g> {
     /// Access by a shared hold. One at a time in a thread: the residency lock is not taken twice.
     pub(crate) fn new(pool: &'g Pool, token: &'g Token) -> PageReader<'g> {
         let Token { snode, turns } = *token;
-        PageReader { pool, snode, turns, _residency: pool.residency.read(), _token: PhantomData }
+        PageReader { hold: Hold::new(pool, snode), turns, _token: PhantomData }
     }
 }
 
@@ -104,11 +132,11 @@ impl PageReader<'_> {
     /// The bytes of a page that is about to be written, in a frame of its own that stays until the page is [clean](Pool::clean), and
     /// whether it was clean until now. The caller has the s-node's lock, so nobody else changes where its pages are.
     pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {
-        let (mut frame, hot) = locate(self.pool, self.snode, page)?;
-        if self.pool.is_mapped(hot) {
-            frame = self.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrame)?;
+        let (mut frame, hot) = locate(self.hold.pool, self.hold.snode, page)?;
+        if self.hold.pool.is_mapped(hot) {
+            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrame)?;
         }
-        let was_clean = self.pool.mark_dirty(hot);
+        let was_clean = self.hold.pool.mark_dirty(hot);
         // SAFETY: as in `bytes`.
         Ok((unsafe { &*frame }, was_clean))
     }
@@ -118,20 +146,20 @@ impl<'g> PageWriter<'g> {
     /// Access by an exclusive hold.
     pub(crate) fn new(pool: &'g Pool, token: &'g mut Token) -> PageWriter<'g> {
         token.turns += 1;
-        PageWriter { pool, snode: token.snode, _residency: pool.residency.read(), _token: PhantomData }
+        PageWriter { hold: Hold::new(pool, token.snode), _token: PhantomData }
     }
 
     /// The bytes of a page, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
-        let (mut frame, hot) = locate(self.pool, self.snode, page)?;
-        if self.pool.is_mapped(hot) {
-            frame = self.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrame)?;
+        let (mut frame, hot) = locate(self.hold.pool, self.hold.snode, page)?;
+        if self.hold.pool.is_mapped(hot) {
+            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrame)?;
         }
-        self.pool.mark_dirty(hot);
-        if self.pool.versions.newest() > 0 {
+        self.hold.pool.mark_dirty(hot);
+        if self.hold.pool.versions.newest() > 0 {
             // SAFETY: as below; the reference ends before the one that is returned begins.
-            self.pool.versions.note_bytes(page, unsafe { &*frame });
+            self.hold.pool.versions.note_bytes(page, unsafe { &*frame });
         }
         // SAFETY: the page belongs to this s-node, whose token is borrowed alone for 'g, and `self` is borrowed alone;
         // the residency lock keeps the frame.
@@ -149,19 +177,19 @@ impl<'g> PageWriter<'g> {
     /// How many cells of an edge table are in use in a page, where that was noted.
     #[inline]
     pub(crate) fn cells(&self, page: u32) -> Option<usize> {
-        self.pool.table.load(page).cells()
+        self.hold.pool.table.load(page).cells()
     }
 
     /// Notes how many cells of an edge table are in use in a page.
     #[inline]
     pub(crate) fn note_cells(&mut self, page: u32, cells: usize) {
-        self.pool.table.note_cells(page, cells);
+        self.hold.pool.table.note_cells(page, cells);
     }
 
     /// Puts a new page of zeros in memory.
     pub(crate) fn place_new(&mut self, page: u32, desc: Desc) -> Step<()> {
-        debug_assert_eq!(desc.snode, self.snode.0);
-        if self.pool.place_new(page, desc) { Ok(()) } else { Err(Halt::NoFrame) }
+        debug_assert_eq!(desc.snode, self.hold.snode.0);
+        if self.hold.pool.place_new(page, desc) { Ok(()) } else { Err(Halt::NoFrame) }
     }
 
     /// As [`PageWriter::place_new`], before the commit: a page that leaves enough frames to reads.
@@ -178,27 +206,27 @@ impl<'g> PageWriter<'g> {
     /// # Errors
     /// [`Error::CacheFull`]: a checkpoint makes room.
     pub(crate) fn uncommitted_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
-        if !self.pool.table.load(page).is_dirty() {
+        if !self.hold.pool.table.load(page).is_dirty() {
             self.may_change()?;
         }
         self.bytes_mut(page)
     }
 
     fn may_change(&self) -> Step<()> {
-        if self.pool.may_change() {
+        if self.hold.pool.may_change() {
             return Ok(());
         }
-        Err(Error::CacheFull { pages: self.pool.capacity() }.into())
+        Err(Error::CacheFull { pages: self.hold.pool.capacity() }.into())
     }
 
     /// The s-node whose pages these are.
     pub(crate) fn snode(&self) -> SnodeId {
-        self.snode
+        self.hold.snode
     }
 
     /// The pool.
     pub(crate) fn pool(&self) -> &'g Pool {
-        self.pool
+        self.hold.pool
     }
 }
 
@@ -240,7 +268,7 @@ fn prefetch(pool: &Pool, page: u32, offset: usize) -> bool {
 impl Descriptors for PageReader<'_> {
     #[inline]
     fn look_up<T>(&self, page: u32, look: impl FnOnce(&Desc) -> T) -> Option<T> {
-        self.pool.table.look_up(page, look)
+        self.hold.pool.table.look_up(page, look)
     }
 }
 
@@ -251,59 +279,33 @@ impl StatePages for PageReader<'_> {
     }
 }
 
-impl Pages for PageReader<'_> {
+impl<T: Holds> Pages for T {
     #[inline]
     fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
-        // SAFETY: the page belongs to this s-node, whose token is borrowed shared for 'g, so nobody writes it; the
-        // residency lock keeps the frame.
-        Ok(unsafe { &*locate(self.pool, self.snode, page)?.0 })
+        let hold = self.hold();
+        // SAFETY: the page belongs to this s-node, whose token is borrowed by `self`, which is borrowed shared here, so nobody
+        // writes it; the residency lock keeps the frame.
+        Ok(unsafe { &*locate(hold.pool, hold.snode, page)?.0 })
     }
 
     #[inline]
     fn peek(&self, page: u32) -> Option<&[u8; PAGE_BYTES]> {
+        let hold = self.hold();
         // SAFETY: as in `bytes`.
-        peek(self.pool, self.snode, page).map(|frame| unsafe { &*frame })
+        peek(hold.pool, hold.snode, page).map(|frame| unsafe { &*frame })
     }
 
     #[inline]
     fn announce(&self, page: u32) {
-        self.pool.table.prefetch_hot(page);
+        self.hold().pool.table.prefetch_hot(page);
     }
 
     #[inline]
     fn prefetch(&self, page: u32, offset: usize) -> bool {
-        prefetch(self.pool, page, offset)
+        prefetch(self.hold().pool, page, offset)
     }
 
     fn step_pages(&self) -> usize {
-        self.pool.capacity() / 2
-    }
-}
-
-impl Pages for PageWriter<'_> {
-    #[inline]
-    fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
-        // SAFETY: as in `bytes_mut`, with `self` borrowed shared.
-        Ok(unsafe { &*locate(self.pool, self.snode, page)?.0 })
-    }
-
-    #[inline]
-    fn peek(&self, page: u32) -> Option<&[u8; PAGE_BYTES]> {
-        // SAFETY: as in `bytes`.
-        peek(self.pool, self.snode, page).map(|frame| unsafe { &*frame })
-    }
-
-    #[inline]
-    fn announce(&self, page: u32) {
-        self.pool.table.prefetch_hot(page);
-    }
-
-    #[inline]
-    fn prefetch(&self, page: u32, offset: usize) -> bool {
-        prefetch(self.pool, page, offset)
-    }
-
-    fn step_pages(&self) -> usize {
-        self.pool.capacity() / 2
+        self.hold().pool.capacity() / 2
     }
 }
