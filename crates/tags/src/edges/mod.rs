@@ -241,7 +241,8 @@ impl EdgeTable {
         let largest = groups.into_iter().map(|(group, edges)| (edges, group)).max();
         let splits = self.main.splits(pages, page)?;
         match largest {
-            Some((edges, (source, word))) if edges >= BUNDLE_EDGES || !splits => {
+            // A bundle of one edge would make no room.
+            Some((edges, (source, word))) if edges >= BUNDLE_EDGES || !splits && edges > 1 => {
                 self.make_bundle(pages, new, page, source, word)
             }
             _ => self.main.split(pages, new, page),
@@ -349,4 +350,77 @@ impl EdgeTable {
 /// The second word of a cell that names a bundle, without the mark of keys.
 fn bundle_word(etype: EdgeType) -> u64 {
     u64::from(etype.0) | BUNDLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::partition::TableNumbers;
+    use crate::{MemoryStore, Options, SnodeId, Store};
+
+    fn store() -> Store {
+        Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap()
+    }
+
+    #[test]
+    fn a_bundle_whose_hashes_are_all_alike_is_damage_and_its_directory_stays_small() {
+        let store = store();
+        let partition = store.partition(SnodeId::FIRST).unwrap();
+        for alike_bits in [64, 40, 28, 5] {
+            let mut bundle = Table::<2>::new(FIRST_BUNDLE, Position::Hash);
+            let mut next = 0u64;
+            let filled = store.write(&mut partition.write(), |pages, _| {
+                let mut numbers = TableNumbers(&store.table_numbers);
+                while next < 1_000 {
+                    // In the upper bits all alike, in those below all different.
+                    let key = next.reverse_bits().checked_shr(alike_bits).unwrap_or(0);
+                    match bundle.try_insert(pages, [key, next + 1])? {
+                        None => next += 1,
+                        Some(Full::NoPage) => {
+                            bundle.insert(pages, &mut numbers, [key, next + 1])?;
+                            next += 1;
+                        }
+                        Some(Full::Page(page)) => bundle.split(pages, &mut numbers, page)?,
+                    }
+                }
+                Ok(())
+            });
+            assert!(matches!(filled, Err(Error::Damaged { .. })), "{alike_bits}: {filled:?}");
+            assert_eq!((bundle.pages().len(), bundle.walk().count()), (1, 1), "{alike_bits}");
+        }
+    }
+
+    #[test]
+    fn edges_of_nodes_with_nearly_the_same_hash_become_bundles() {
+        let store = store();
+        let partition = store.partition(SnodeId::FIRST).unwrap();
+        let main = Position::Number(store.secret);
+        // Two nodes whose hashes agree in more bits than pages are split by.
+        let mut seen = FxHashMap::default();
+        let found = (1u64..).find_map(|n| {
+            let node = n * 8;
+            seen.insert(main.of(node) >> 46, node).map(|other| [NodeId(node), NodeId(other)])
+        });
+        let [one, other] = found.unwrap();
+        let mut edges = EdgeTable::new(store.secret);
+        for n in 0..120u64 {
+            // Fewer of each type than become a bundle otherwise.
+            let source = if n % 2 == 0 { one } else { other };
+            let edge = RawEdge { etype: EdgeType((n / 2 % 20) as u32), key: n, to: NodeId(8 * (n + 1)) };
+            store
+                .write(&mut partition.write(), |pages, _| {
+                    edges.insert(
+                        pages,
+                        &mut TableNumbers(&store.table_numbers),
+                        source,
+                        InfoForm::Number,
+                        edge,
+                    )
+                })
+                .unwrap();
+        }
+        assert_eq!((edges.main.walk().count(), edges.bundles.is_empty()), (1, false));
+        let all = store.write(&mut partition.write(), |pages, _| edges.all_of(pages, one)).unwrap();
+        assert_eq!(all.len(), 60);
+    }
 }

@@ -27,6 +27,10 @@ const LINE_WORDS: usize = 8;
 const LINES: u64 = 63;
 /// A directory has at most two to this many entries: a page for each.
 const DEPTH_MAX: u8 = 28;
+/// Cells of a full page that agree in more bits than these behind the page's prefix are not split: each bit doubles the directory.
+/// In tables of two words, whose first words differ, that are more than two hundred hashes alike, which is damage. In the main table
+/// it takes three nodes or more with dozens of edge types each; the edges of fewer become bundles.
+const ALIKE_BITS_MAX: [u32; 2] = [4, 16];
 
 /// How a cell's first word becomes a position.
 #[derive(Clone, Copy)]
@@ -436,7 +440,7 @@ impl<const W: usize> Table<W> {
     /// Splits a page in two by the next bit of the positions. Nothing has changed when it halts.
     ///
     /// # Errors
-    /// [`Error::Full`] when the directory has its largest size.
+    /// [`Error::Full`] when the directory has its largest size; [`Error::Damaged`] where the positions are alike.
     pub(crate) fn split(
         &mut self,
         pages: &mut PageWriter<'_>,
@@ -450,6 +454,13 @@ impl<const W: usize> Table<W> {
         };
         if depth >= DEPTH_MAX {
             return Err(Error::Full { what: "edge table" }.into());
+        }
+        if !self.splits(pages, page)? {
+            return Err(Error::damaged(format!(
+                "edge table {}: the hashes of page {page} are all alike",
+                self.id
+            ))
+            .into());
         }
         let upper = self.new_page(pages, new, prefix << 1 | 1, depth + 1)?;
         let mut halves = [[0; PAGE_WORDS]; 2];
@@ -508,11 +519,12 @@ impl<const W: usize> Table<W> {
         Ok(())
     }
 
-    /// Whether a page can be split so that both halves have cells.
+    /// Whether a page can be split, again if need be, so that both halves have cells.
     pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
         let words = pages.words(page)?;
         let depth = words[3] as u8;
-        let left = u32::from(DEPTH_MAX.saturating_sub(depth));
+        let alike_max = ALIKE_BITS_MAX[usize::from(W == 4)];
+        let left = u32::from(DEPTH_MAX.saturating_sub(depth)).min(alike_max + 1);
         let mut cells = Self::cells(words).map(|cell| self.position.of(cell[0]));
         let Some(first) = cells.next() else { return Ok(false) };
         let differ = cells.fold(0, |differ, position| differ | (position ^ first));
