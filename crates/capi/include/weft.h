@@ -64,6 +64,21 @@ extern "C" {
 /* The s-node that every store is made with. */
 #define WEFT_SNODE_FIRST 1
 
+/* Read the store through the kernel's cache, as weft_tags_open does. */
+#define WEFT_READ_KERNEL 0
+
+/* Read past the kernel's cache: memory is bounded by the store's own. */
+#define WEFT_READ_DIRECT 1
+
+/* Read where the kernel's cache is mapped, without a copy. The medium must not fail meanwhile, nor the file be shortened: SIGBUS. */
+#define WEFT_READ_MAPPED 2
+
+/* Added to the type of a node: its data begins with a key, the key's length in two bytes, little-endian, before it. Edges by key lead to such nodes. */
+#define WEFT_KEYED 0x80000000
+
+/* A flag of s-nodes: what is given up of them is overwritten by the next checkpoint. */
+#define WEFT_SECURE_DELETE 1
+
 /* Keys and values of any size. */
 #define WEFT_BTREE_BYTES 0
 
@@ -138,6 +153,20 @@ typedef struct weft_tags weft_tags;
 typedef struct weft_tx {
 } weft_tx;
 
+/* What an s-node says of all its nodes. */
+typedef struct weft_snode_tags {
+    /* The user that controls it. */
+    uint32_t owner;
+    /* Its group. */
+    uint32_t group;
+    /* Who may read and write: 0400 and 0200 for the owner, 0040 and 0020 for the group, 0004 and 0002 for everyone. */
+    uint16_t mode;
+    /* The kind of data: 0 unknown, 1 metadata, 2 log, 3 immutable, 4 overwritten in place, 5 small, 6 temporary. */
+    uint8_t data_class;
+    /* WEFT_SECURE_DELETE or 0. */
+    uint8_t flags;
+} weft_snode_tags;
+
 /* A key-value store in a tag store. */
 typedef struct weft_kv {
 } weft_kv;
@@ -145,6 +174,10 @@ typedef struct weft_kv {
 /* A B+tree in a tag store. */
 typedef struct weft_btree {
 } weft_btree;
+
+/* The state of a tag store between two commits. */
+typedef struct weft_snapshot {
+} weft_snapshot;
 
 /* The text of the calling thread's last error; empty when there was none. Valid until the thread's next error. */
 const char *weft_error_message(void);
@@ -285,12 +318,20 @@ int weft_ftl_flush(const weft_policy *policy);
    Caller: path is a string; out can be written. */
 int weft_tags_create(const char *path, uint64_t cache_bytes, weft_tags **out);
 
+/* As weft_tags_create, with a choice of how the store is read: WEFT_READ_KERNEL, WEFT_READ_DIRECT or WEFT_READ_MAPPED.
+   Caller: path is a string; out can be written. */
+int weft_tags_create_with(const char *path, uint64_t cache_bytes, int reads, weft_tags **out);
+
 /* Opens a tag store in a file. It is open in one process at a time: WEFT_EBUSY while another has it.
    Caller: path is a string; out can be written. */
 int weft_tags_open(const char *path, uint64_t cache_bytes, weft_tags **out);
 
+/* As weft_tags_open, with a choice of how the store is read: WEFT_READ_KERNEL, WEFT_READ_DIRECT or WEFT_READ_MAPPED.
+   Caller: path is a string; out can be written. */
+int weft_tags_open_with(const char *path, uint64_t cache_bytes, int reads, weft_tags **out);
+
 /* Closes a tag store: writes a checkpoint, so that the next opening has nothing to replay. The handle is used up, also on failure; what was committed durably stays in any case.
-   Caller: The handle is null or open, and all transactions and maps on it are closed. */
+   Caller: The handle is null or open, and all transactions, snapshots and maps on it are closed. */
 int weft_tags_close(weft_tags *tags);
 
 /* Checks every page, edge and count. WEFT_EIO when something does not hold; the message has the first of it.
@@ -365,6 +406,46 @@ int weft_delete_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t 
    Caller: The handles are open; out can be written. */
 int weft_get_destination(const weft_tags *tags, weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t *out);
 
+/* The edge type of this name, whose edges carry a key of any bytes; registered if it is new.
+   Caller: The handle is open; name is a string; out can be written. */
+int weft_key_edge_type(const weft_tags *tags, const char *name, uint32_t *out);
+
+/* Makes an edge by key. to is a node in the same s-node of a type with WEFT_KEYED, whose data begins with this key; there is no such edge yet.
+   Caller: The transaction is open; key has so many bytes. */
+int weft_create_key_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, const uint8_t *key, size_t key_bytes, uint64_t to);
+
+/* Leads an edge by key to another node, or makes it. before, unless null, gets the node it led to, or 0.
+   Caller: The transaction is open; key has so many bytes; before is null or can be written. */
+int weft_set_key_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, const uint8_t *key, size_t key_bytes, uint64_t to, uint64_t *before);
+
+/* Deletes an edge by key. to, unless null, gets the node it led to.
+   Caller: The transaction is open; key has so many bytes; to is null or can be written. */
+int weft_delete_key_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, const uint8_t *key, size_t key_bytes, uint64_t *to);
+
+/* Where an edge by key leads; WEFT_ENOENT when there is none. Without a transaction, that is null, the last committed state.
+   Caller: The handles are open; key has so many bytes; out can be written. */
+int weft_get_key_destination(const weft_tags *tags, weft_tx *tx, uint64_t source, uint32_t edge_type, const uint8_t *key, size_t key_bytes, uint64_t *out);
+
+/* Makes an s-node. out gets its id; nodes are made in it from now on, in this transaction, and after the commit in others.
+   Caller: The transaction is open; tags can be read; out can be written. */
+int weft_create_snode(weft_tx *tx, const weft_snode_tags *tags, uint16_t *out);
+
+/* Deletes an s-node that has no nodes but its root, whose root has no edges.
+   Caller: The transaction is open. */
+int weft_delete_snode(weft_tx *tx, uint16_t snode);
+
+/* The root of an s-node, which the transaction itself may have made.
+   Caller: The transaction is open; out can be written. */
+int weft_tx_root(weft_tx *tx, uint16_t snode, uint64_t *out);
+
+/* The tags of an s-node. Without a transaction, that is null, the last committed state.
+   Caller: The handles are open; out can be written. */
+int weft_snode_tags_get(const weft_tags *tags, weft_tx *tx, uint16_t snode, weft_snode_tags *out);
+
+/* Gives an s-node other tags. What is given up of one with WEFT_SECURE_DELETE is overwritten from the commit on.
+   Caller: The transaction is open; tags can be read. */
+int weft_snode_tags_set(weft_tx *tx, uint16_t snode, const weft_snode_tags *tags);
+
 /* Opens the key-value store of this name in the first s-node; makes it if there is none.
    Caller: The handle is open; name is a string; out can be written. */
 int weft_kv_open(const weft_tags *tags, const char *name, weft_kv **out);
@@ -416,6 +497,38 @@ int weft_btree_next(const weft_btree *tree, const uint8_t *key, size_t key_bytes
 /* How many pairs there are.
    Caller: The handle is open; out can be written. */
 int weft_btree_count(const weft_btree *tree, uint64_t *out);
+
+/* Begins a snapshot: the last committed state, to be read while others commit, until weft_snapshot_end. What is changed meanwhile is copied; when that takes more than half of the cache the oldest snapshot is lost, and its reads say so.
+   Caller: The handle is open; out can be written. */
+int weft_snapshot_begin(const weft_tags *tags, weft_snapshot **out);
+
+/* Ends a snapshot.
+   Caller: The handle is null or open, and no call on it is under way. */
+void weft_snapshot_end(weft_snapshot *snapshot);
+
+/* As weft_node_data, in a snapshot.
+   Caller: The handle is open; data has room for capacity bytes; data_bytes can be written. */
+int weft_node_data_at(const weft_snapshot *snapshot, uint64_t node, uint32_t kind, uint8_t *data, size_t capacity, size_t *data_bytes);
+
+/* As weft_kv_get, in a snapshot.
+   Caller: The handles are open; key has so many bytes, value room for capacity; value_bytes can be written. */
+int weft_kv_get_at(const weft_kv *kv, const weft_snapshot *snapshot, const uint8_t *key, size_t key_bytes, uint8_t *value, size_t capacity, size_t *value_bytes);
+
+/* As weft_kv_count, in a snapshot.
+   Caller: The handles are open; out can be written. */
+int weft_kv_count_at(const weft_kv *kv, const weft_snapshot *snapshot, uint64_t *out);
+
+/* As weft_btree_get, in a snapshot.
+   Caller: The handles are open; key has so many bytes, value room for capacity; value_bytes can be written. */
+int weft_btree_get_at(const weft_btree *tree, const weft_snapshot *snapshot, const uint8_t *key, size_t key_bytes, uint8_t *value, size_t capacity, size_t *value_bytes);
+
+/* As weft_btree_next, in a snapshot.
+   Caller: The handles are open; key is null or has so many bytes; the outs have room as said. */
+int weft_btree_next_at(const weft_btree *tree, const weft_snapshot *snapshot, const uint8_t *key, size_t key_bytes, uint32_t down, uint8_t *next, size_t next_capacity, size_t *next_bytes, uint8_t *value, size_t value_capacity, size_t *value_bytes);
+
+/* As weft_btree_count, in a snapshot.
+   Caller: The handles are open; out can be written. */
+int weft_btree_count_at(const weft_btree *tree, const weft_snapshot *snapshot, uint64_t *out);
 
 #ifdef __cplusplus
 }

@@ -17,15 +17,15 @@ pub const WEFT_BTREE_FIXED: i32 = 1;
 /// A key-value store in a tag store.
 pub struct WeftKv {
     // Dropped before the store it borrows from.
-    kv: Kv<'static>,
-    store: Arc<Store>,
+    pub(crate) kv: Kv<'static>,
+    pub(crate) store: Arc<Store>,
 }
 
 /// A B+tree in a tag store.
 pub struct WeftBtree {
     // Dropped before the store it borrows from.
-    tree: BTree<'static>,
-    store: Arc<Store>,
+    pub(crate) tree: BTree<'static>,
+    pub(crate) store: Arc<Store>,
 }
 
 /// Runs a change as part of a transaction, or, when that is null, as one of its own.
@@ -305,18 +305,35 @@ pub unsafe extern "C" fn weft_btree_next(
             0 => tree.tree.range::<&[u8]>((from, Bound::Unbounded), Direction::Up)?.next(),
             _ => tree.tree.range::<&[u8]>((Bound::Unbounded, from), Direction::Down)?.next(),
         };
-        let (key, found) = pair.transpose()?.ok_or(TagsFailure::NoSuchKey)?;
-        let (mut len, mut found_len) = (0, 0);
+        let pair = pair.transpose()?.ok_or(TagsFailure::NoSuchKey)?;
         // SAFETY: the caller's promise.
-        unsafe {
-            copy_out(&key, next, next_capacity, &mut len)?;
-            copy_out(&found, value, value_capacity, &mut found_len)?;
-            put_unless_null(len, next_bytes);
-            put_unless_null(found_len, value_bytes);
-        }
-        Ok(())
+        unsafe { put_pair(&pair, next, next_capacity, next_bytes, value, value_capacity, value_bytes) }
     };
     tags_status(told())
+}
+
+/// Copies a pair as far as there is room, and tells the sizes that are wanted.
+///
+/// # Safety
+/// `next` and `value` have room for their capacities; the sizes are null or can be written.
+pub(crate) unsafe fn put_pair(
+    (key, found): &(Vec<u8>, Vec<u8>),
+    next: *mut u8,
+    next_capacity: usize,
+    next_bytes: *mut usize,
+    value: *mut u8,
+    value_capacity: usize,
+    value_bytes: *mut usize,
+) -> Result<(), TagsFailure> {
+    let (mut len, mut found_len) = (0, 0);
+    // SAFETY: the caller's promise.
+    unsafe {
+        copy_out(key, next, next_capacity, &mut len)?;
+        copy_out(found, value, value_capacity, &mut found_len)?;
+        put_unless_null(len, next_bytes);
+        put_unless_null(found_len, value_bytes);
+    }
+    Ok(())
 }
 
 /// How many pairs there are.

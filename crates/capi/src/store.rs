@@ -5,6 +5,7 @@ use crate::handle::{bytes, bytes_mut, give, handle, put, take, text};
 use std::ffi::c_char;
 use std::path::Path;
 use std::sync::Arc;
+use weft_flash::LevelError;
 use weft_tags::{
     Durability, EdgeType, Error, FileStore, Info, InfoForm, NodeId, NodeType, Options, ReadPath, Savepoint,
     SnodeId, Store, Transaction,
@@ -12,6 +13,12 @@ use weft_tags::{
 
 /// The s-node that every store is made with.
 pub const WEFT_SNODE_FIRST: i32 = 1;
+/// Read the store through the kernel's cache, as weft_tags_open does.
+pub const WEFT_READ_KERNEL: i32 = 0;
+/// Read past the kernel's cache: memory is bounded by the store's own.
+pub const WEFT_READ_DIRECT: i32 = 1;
+/// Read where the kernel's cache is mapped, without a copy. The medium must not fail meanwhile, nor the file be shortened: SIGBUS.
+pub const WEFT_READ_MAPPED: i32 = 2;
 
 /// An open tag store.
 pub struct WeftTags(pub(crate) Arc<Store>);
@@ -41,6 +48,18 @@ fn options(cache_bytes: u64) -> Options {
     }
 }
 
+fn read_path(reads: i32) -> Result<ReadPath, TagsFailure> {
+    match reads {
+        WEFT_READ_KERNEL => Ok(ReadPath::Kernel),
+        WEFT_READ_DIRECT => Ok(ReadPath::Direct),
+        WEFT_READ_MAPPED => Ok(ReadPath::Mapped),
+        _ => {
+            let text = format!("read path {reads}; pass WEFT_READ_KERNEL, _DIRECT or _MAPPED");
+            Err(LevelError::BadRequest(text).into())
+        }
+    }
+}
+
 /// Makes an empty tag store in a new file. `cache_bytes` is the memory for pages; 0 stands for 256 MiB.
 ///
 /// # Safety
@@ -51,10 +70,25 @@ pub unsafe extern "C" fn weft_tags_create(
     cache_bytes: u64,
     out: *mut *mut WeftTags,
 ) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { weft_tags_create_with(path, cache_bytes, WEFT_READ_KERNEL, out) }
+}
+
+/// As weft_tags_create, with a choice of how the store is read: WEFT_READ_KERNEL, WEFT_READ_DIRECT or WEFT_READ_MAPPED.
+///
+/// # Safety
+/// `path` is a string; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tags_create_with(
+    path: *const c_char,
+    cache_bytes: u64,
+    reads: i32,
+    out: *mut *mut WeftTags,
+) -> i32 {
     let made = || {
         // SAFETY: the caller's promise.
         let path = Path::new(unsafe { text(path, "path") }?);
-        let medium = FileStore::create(path, ReadPath::Kernel)?;
+        let medium = FileStore::create(path, read_path(reads)?)?;
         let store = Store::create(Box::new(medium), &options(cache_bytes))?;
         // SAFETY: the caller's promise.
         Ok(unsafe { give(WeftTags(Arc::new(store)), out) }?)
@@ -72,10 +106,25 @@ pub unsafe extern "C" fn weft_tags_open(
     cache_bytes: u64,
     out: *mut *mut WeftTags,
 ) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { weft_tags_open_with(path, cache_bytes, WEFT_READ_KERNEL, out) }
+}
+
+/// As weft_tags_open, with a choice of how the store is read: WEFT_READ_KERNEL, WEFT_READ_DIRECT or WEFT_READ_MAPPED.
+///
+/// # Safety
+/// `path` is a string; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tags_open_with(
+    path: *const c_char,
+    cache_bytes: u64,
+    reads: i32,
+    out: *mut *mut WeftTags,
+) -> i32 {
     let opened = || {
         // SAFETY: the caller's promise.
         let path = Path::new(unsafe { text(path, "path") }?);
-        let medium = FileStore::open(path, ReadPath::Kernel)?;
+        let medium = FileStore::open(path, read_path(reads)?)?;
         let store = Store::open(Box::new(medium), &options(cache_bytes))?;
         // SAFETY: the caller's promise.
         Ok(unsafe { give(WeftTags(Arc::new(store)), out) }?)
@@ -87,14 +136,14 @@ pub unsafe extern "C" fn weft_tags_open(
 /// failure; what was committed durably stays in any case.
 ///
 /// # Safety
-/// The handle is null or open, and all transactions and maps on it are closed.
+/// The handle is null or open, and all transactions, snapshots and maps on it are closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tags_close(tags: *mut WeftTags) -> i32 {
     // SAFETY: the caller's promise.
     let tags = unsafe { take(tags) };
     tags_status(tags.map_or(Ok(()), |tags| match Arc::try_unwrap(tags.0) {
         Ok(store) => Ok(store.close()?),
-        // Somebody still has a transaction or a map.
+        // Somebody still has a transaction, a snapshot or a map.
         Err(shared) => Ok(shared.checkpoint()?),
     }))
 }

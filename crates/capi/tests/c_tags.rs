@@ -62,6 +62,15 @@ fn a_key_value_store_and_a_tree_are_used_from_c() {
 }
 
 #[test]
+fn snapshots_edges_by_key_and_s_nodes_are_used_from_c() {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = Program::compile("snapshots.c", scratch.path());
+    let another = scratch.path().join("another");
+    let ran = program.run(&scratch.path().join("store"), &[another.to_str().unwrap()]);
+    assert_eq!(ran.stdout, b"snapshots from C: ok\n");
+}
+
+#[test]
 fn a_list_from_c_is_there_after_a_restart() {
     let scratch = tempfile::tempdir().unwrap();
     let (program, store) = (Program::compile("list.c", scratch.path()), scratch.path().join("store"));

@@ -5,7 +5,19 @@
 use std::fmt::Write;
 use std::path::Path;
 
-const SOURCES: [&str; 8] = ["code", "error", "monitor", "raw", "function", "policy", "store", "maps"];
+const SOURCES: [&str; 11] = [
+    "code",
+    "error",
+    "monitor",
+    "raw",
+    "function",
+    "policy",
+    "store",
+    "keyed",
+    "snodes",
+    "maps",
+    "snapshots",
+];
 
 /// `WeftMonitor` as C writes it: `weft_monitor`.
 fn snake(name: &str) -> String {

@@ -1,0 +1,129 @@
+//! S-nodes: groups of nodes with an owner, permissions and properties.
+
+use crate::error::{TagsFailure, tags_status};
+use crate::handle::{handle, put};
+use crate::store::{WeftTags, WeftTx, tx_of};
+use weft_core::{DataClass, TagFlags};
+use weft_flash::LevelError;
+use weft_tags::{SnodeId, SnodeTags};
+
+/// A flag of s-nodes: what is given up of them is overwritten by the next checkpoint.
+pub const WEFT_SECURE_DELETE: i32 = 1;
+
+/// What an s-node says of all its nodes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeftSnodeTags {
+    /// The user that controls it.
+    pub owner: u32,
+    /// Its group.
+    pub group: u32,
+    /// Who may read and write: 0400 and 0200 for the owner, 0040 and 0020 for the group, 0004 and 0002 for everyone.
+    pub mode: u16,
+    /// The kind of data: 0 unknown, 1 metadata, 2 log, 3 immutable, 4 overwritten in place, 5 small, 6 temporary.
+    pub data_class: u8,
+    /// WEFT_SECURE_DELETE or 0.
+    pub flags: u8,
+}
+
+/// The tags that C gives.
+///
+/// # Safety
+/// `tags` is null or can be read.
+unsafe fn tags_from(tags: *const WeftSnodeTags) -> Result<SnodeTags, TagsFailure> {
+    // SAFETY: the caller's promise.
+    let tags = unsafe { handle(tags, "tags") }?;
+    let bad = |text: String| TagsFailure::from(LevelError::BadRequest(text));
+    let class = DataClass::from_u8(tags.data_class)
+        .ok_or_else(|| bad(format!("data class {}; pass one of 0 to 6", tags.data_class)))?;
+    let flags = TagFlags::from_bits(tags.flags)
+        .ok_or_else(|| bad(format!("flags {:#x}; pass WEFT_SECURE_DELETE or 0", tags.flags)))?;
+    Ok(SnodeTags { owner: tags.owner, group: tags.group, mode: tags.mode, class, flags })
+}
+
+/// Makes an s-node. `out` gets its id; nodes are made in it from now on, in this transaction, and after the commit in others.
+///
+/// # Safety
+/// The transaction is open; `tags` can be read; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_create_snode(
+    tx: *mut WeftTx,
+    tags: *const WeftSnodeTags,
+    out: *mut u16,
+) -> i32 {
+    let made = || {
+        // SAFETY: the caller's promise.
+        let (tx, tags) = unsafe { (tx_of(tx)?, tags_from(tags)?) };
+        let snode = tx.create_snode(&tags)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(snode.0, out) }?)
+    };
+    tags_status(made())
+}
+
+/// Deletes an s-node that has no nodes but its root, whose root has no edges.
+///
+/// # Safety
+/// The transaction is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u16) -> i32 {
+    // SAFETY: the caller's promise.
+    let deleted = || Ok(unsafe { tx_of(tx) }?.delete_snode(SnodeId(snode))?);
+    tags_status(deleted())
+}
+
+/// The root of an s-node, which the transaction itself may have made.
+///
+/// # Safety
+/// The transaction is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_tx_root(tx: *mut WeftTx, snode: u16, out: *mut u64) -> i32 {
+    let told = || {
+        // SAFETY: the caller's promise.
+        let root = unsafe { tx_of(tx) }?.root(SnodeId(snode))?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(root.0, out) }?)
+    };
+    tags_status(told())
+}
+
+/// The tags of an s-node. Without a transaction, that is null, the last committed state.
+///
+/// # Safety
+/// The handles are open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_snode_tags_get(
+    tags: *const WeftTags,
+    tx: *mut WeftTx,
+    snode: u16,
+    out: *mut WeftSnodeTags,
+) -> i32 {
+    let told = || {
+        let found = if tx.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { handle(tags, "tags") }?.0.snode_tags(SnodeId(snode))?
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { tx_of(tx) }?.snode_tags(SnodeId(snode))?
+        };
+        let SnodeTags { owner, group, mode, class, flags } = found;
+        let found = WeftSnodeTags { owner, group, mode, data_class: class as u8, flags: flags.bits() };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(found, out) }?)
+    };
+    tags_status(told())
+}
+
+/// Gives an s-node other tags. What is given up of one with WEFT_SECURE_DELETE is overwritten from the commit on.
+///
+/// # Safety
+/// The transaction is open; `tags` can be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_snode_tags_set(tx: *mut WeftTx, snode: u16, tags: *const WeftSnodeTags) -> i32 {
+    let changed = || {
+        // SAFETY: the caller's promise.
+        let (tx, tags) = unsafe { (tx_of(tx)?, tags_from(tags)?) };
+        Ok(tx.set_snode_tags(SnodeId(snode), &tags)?)
+    };
+    tags_status(changed())
+}
