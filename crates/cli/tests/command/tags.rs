@@ -1,6 +1,7 @@
 //! Tag stores and the key-value stores in them, from the command line.
 
 use crate::volume::{Bench, status_of, wait_for};
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::{contains, is_empty};
 use weft_tags::{Info, InfoForm, NodeType, RemoteSession};
 
@@ -202,6 +203,12 @@ fn a_store_that_another_process_has_open_is_refused() {
         .weft(&["kv", "get", "a.tags", "apple"])
         .code(1)
         .stderr(contains("weft: a.tags: in use by another process; close the store there first"));
+    bench
+        .weft(&["tags", "backup", "a.tags", "b.tags"])
+        .code(1)
+        .stderr(contains("weft: a.tags: open in another process, which alone can copy it now"))
+        .stderr(contains("Store::backup").and(contains("SIGTERM")));
+    assert!(!bench.path("b.tags").exists());
     drop(other.stdin.take());
     assert!(other.wait().unwrap().success());
     assert_eq!(bench.stdout(&["kv", "get", "a.tags", "apple"]), "red");
@@ -261,4 +268,41 @@ fn a_served_store_has_sessions_and_is_closed_in_order() {
     bench.weft(&["tags", "check", "a.tags"]).success();
     bench.weft(&["tags", "serve", "a.tags", "--socket", "a.tags"]).failure().stderr(contains("no socket"));
     bench.weft(&["tags", "serve", "a.tags", "--root", "s1:0x999000"]).failure().stderr(contains("no node"));
+}
+
+#[test]
+fn what_an_s_node_says_of_its_nodes_is_shown_and_changed() {
+    let bench = with_pairs();
+    let of = |arguments: &[&str]| {
+        let all: Vec<&str> = ["tags", "snode", "--json"].iter().chain(arguments).copied().collect();
+        bench.json(&all)["snodes"].as_array().unwrap().clone()
+    };
+    let [first] = of(&["a.tags"]).try_into().unwrap();
+    assert_eq!(first["snode"], 1);
+    assert_eq!(first["secure_delete"], false);
+    let [now] = of(&["--secure-delete", "on", "--class", "log", "a.tags", "s1"]).try_into().unwrap();
+    assert_eq!((&now["secure_delete"], &now["class"]), (&true.into(), &"log".into()));
+    assert_eq!((&now["owner"], &now["mode"]), (&first["owner"], &first["mode"]), "what was not named stays");
+    let new = ["--new", "--owner", "1000", "--group", "100", "--mode", "0640", "a.tags"];
+    let [made] = of(&new).try_into().unwrap();
+    assert_eq!((&made["owner"], &made["group"], &made["mode"]), (&1000.into(), &100.into(), &"0640".into()));
+    let name = format!("s{}", made["snode"]);
+    let [made] = of(&["--owner", "1001", "a.tags", &name]).try_into().unwrap();
+    assert_eq!((&made["owner"], &made["mode"]), (&1001.into(), &"0640".into()));
+    let [_, _] = of(&["a.tags"]).try_into().unwrap();
+    let text = bench.stdout(&["tags", "snode", "a.tags"]);
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(lines.contains(&vec!["s1", "0", "0", "0000", "log", "on"]), "{text}");
+    bench
+        .weft(&["tags", "snode", "--secure-delete", "off", "a.tags", "s1"])
+        .success()
+        .stdout(contains("off"));
+    assert_eq!(bench.stdout(&["kv", "get", "a.tags", "apple"]), "red");
+    bench.weft(&["tags", "snode", "--owner", "7", "a.tags"]).code(1).stderr(contains("which s-node"));
+    bench.weft(&["tags", "snode", "a.tags", "s77"]).code(1).stderr(contains("no s-node"));
+    bench.weft(&["tags", "snode", "--mode", "0777", "a.tags", "s1"]).code(1).stderr(contains("0666"));
+    bench
+        .weft(&["tags", "snode", "--class", "warm", "a.tags", "s1"])
+        .failure()
+        .stderr(contains("no such class"));
 }

@@ -32,12 +32,24 @@ pub struct BackupArgs {
     target: PathBuf,
 }
 
+/// What to do about a store that is open elsewhere: this process cannot see what is not on the medium yet.
+fn in_use(error: CliError) -> CliError {
+    match error {
+        CliError::Tags { source: weft_tags::Error::InUse { path }, .. } => CliError::said(
+            format!("{}: open in another process, which alone can copy it now", path.display()),
+            "let that program copy it while it goes on (weft_tags::Store::backup), or end it ('weft tags serve' ends with SIGTERM) \
+            and try again",
+        ),
+        error => error,
+    }
+}
+
 /// Copies a store.
 pub fn run(args: &BackupArgs) -> Result<(), CliError> {
     if args.target.exists() && !args.force {
         return Err(CliError::WouldOverwrite { path: args.target.clone() });
     }
-    let store = open(&args.store)?;
+    let store = open(&args.store).map_err(in_use)?;
     let target = if args.target.exists() {
         FileStore::open(&args.target, ReadPath::Kernel)
     } else {

@@ -4,6 +4,7 @@ mod backup;
 mod dump;
 mod scan;
 mod serve;
+mod snode;
 mod store;
 
 pub use store::{StoreArgs, create as create_store, failed, open, write_out};
@@ -39,6 +40,8 @@ pub enum TagsCommand {
     Dump(dump::DumpArgs),
     /// List all nodes.
     Scan(scan::ScanArgs),
+    /// List s-nodes, make one, or change what one says of its nodes.
+    Snode(snode::SnodeArgs),
     /// Serve sessions of a store to other processes on a Unix socket.
     Serve(serve::ServeArgs),
 }
@@ -89,6 +92,7 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
         TagsCommand::Backup(args) => backup::run(args),
         TagsCommand::Dump(args) => dump::run(args),
         TagsCommand::Scan(args) => scan::run(args),
+        TagsCommand::Snode(args) => snode::run(args),
         TagsCommand::Serve(args) => serve::run(args),
     }
 }
