@@ -129,6 +129,14 @@ pub enum CliError {
         /// Why not.
         why: String,
     },
+    /// A tag store of which nothing can be read.
+    #[error("{store}: nothing can be salvaged: {why}")]
+    Unsalvageable {
+        /// The store.
+        store: String,
+        /// Why not.
+        why: String,
+    },
 }
 
 impl CliError {
@@ -179,7 +187,7 @@ impl CliError {
                 "'weft tags create STORE' makes a store, 'weft kv put --create STORE KEY VALUE' one with a pair in it"
             }
             CliError::Tags { source: weft_tags::Error::Damaged { .. }, .. } => {
-                "'weft tags check STORE' tells more"
+                "'weft tags check STORE' tells more, 'weft tags salvage STORE NEW' copies what can be read"
             }
             CliError::Program { remedy, .. } => remedy,
             CliError::Said { remedy, .. } => return (!remedy.is_empty()).then(|| remedy.clone()),
@@ -195,7 +203,7 @@ impl CliError {
     pub fn status(&self) -> u8 {
         match self {
             CliError::Program { status, .. } => *status,
-            CliError::Uncheckable { .. } => 2,
+            CliError::Uncheckable { .. } | CliError::Unsalvageable { .. } => 2,
             _ => 1,
         }
     }

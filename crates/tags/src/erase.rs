@@ -79,6 +79,13 @@ impl Erasure {
         }
     }
 
+    /// What is given up may be of any s-node, until the store [is open](Store::end_opening).
+    pub(crate) fn suspect_all(&self) {
+        for flag in [&self.any, &self.all, &self.in_journal] {
+            flag.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Notes that a record of such an s-node goes to the journal.
     pub(crate) fn note_record(&self) {
         self.in_journal.store(true, Ordering::Relaxed);
@@ -191,10 +198,7 @@ impl Store {
     /// For a store that is being opened and was not closed: erases what is free. The caller has claimed all blocks that the checkpoint
     /// and the journal refer to, and nothing was given out yet.
     pub(crate) fn erase_free(&self) -> Result<()> {
-        let erasure = &self.pool.erasure;
-        for flag in [&erasure.any, &erasure.all, &erasure.in_journal] {
-            flag.store(true, Ordering::Relaxed);
-        }
+        self.pool.erasure.suspect_all();
         let free = self.space.lock().free_runs();
         let mut found = false;
         for run in free {

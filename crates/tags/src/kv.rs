@@ -43,6 +43,15 @@ impl<'a> KvChange<'a> {
     }
 }
 
+/// The edge type by which nodes of these types are joined in a key-value store, and the form of its infos.
+pub(crate) fn edge_type_between(kinds: (NodeType, NodeType)) -> Option<(&'static str, InfoForm)> {
+    match kinds {
+        (NodeType::ROOT, ANCHOR) => Some((NAMES, InfoForm::Key)),
+        (ANCHOR, PAIR) => Some((PAIRS, InfoForm::Key)),
+        _ => None,
+    }
+}
+
 /// A key-value store in a tag store.
 ///
 /// ```

@@ -33,6 +33,7 @@ mod pages;
 mod partition;
 mod recover;
 mod replay;
+mod salvage;
 mod session;
 mod slab;
 mod snapshot;
@@ -54,6 +55,7 @@ pub use kv::{Kv, KvChange, KvScan, KvSnapshot, KvSnapshotScan};
 pub use layout::node::NODE_BYTES_MAX;
 pub use options::{Durability, Options};
 pub use page_store::{FileStore, Mapping, MemoryStore, PageStore, PendingWrite, PowerCutStore, ReadPath};
+pub use salvage::{SalvageReport, salvage};
 pub use session::{
     Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionNode, SessionServer,
     SessionSetup,

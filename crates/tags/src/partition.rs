@@ -119,6 +119,12 @@ impl Contents {
         self.edges.main.pages().into_iter().chain(self.counts.pages()).chain(bundles).collect()
     }
 
+    /// The pages of edge tables without those of counts, first those of the main table.
+    pub(crate) fn edge_pages(&self) -> Vec<u32> {
+        let bundles = self.edges.bundles.values().flat_map(Table::pages);
+        self.edges.main.pages().into_iter().chain(bundles).collect()
+    }
+
     /// The in-edges of a committed node; the root of an s-node counts as held once by the s-node.
     ///
     /// Nearly every node has one in-edge, so only other counts are kept, plus one so that none is a count too.

@@ -40,8 +40,8 @@ fn first_root() -> NodeId {
     NodeId::at(SnodeId::FIRST, 1, 0)
 }
 
-/// Makes an empty store.
-pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+/// Prepares a medium for a new store: its blocks, and the superblock that is written last.
+pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Space, Superblock)> {
     options.check()?;
     let journal_blocks = options.journal_bytes / PAGE_BYTES as u64;
     let head = COPIES + journal_blocks;
@@ -73,6 +73,12 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
         erases: false,
         leaves_bytes: false,
     };
+    Ok((space, superblock))
+}
+
+/// Makes an empty store.
+pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+    let (space, superblock) = prepare(&*medium, options)?;
     let entry = SnodeEntry { id: SnodeId::FIRST, root: first_root() };
     let catalog = Catalog { types: Vec::new(), snodes: vec![entry] };
     let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
@@ -324,7 +330,7 @@ fn restore_page(page: u32, desc: Desc, space: &mut Space, table: &PageTable) -> 
 }
 
 /// Whether a page holds only what transactions had made and not committed at the checkpoint.
-fn is_left_over(desc: &Desc) -> bool {
+pub(crate) fn is_left_over(desc: &Desc) -> bool {
     match desc.kind {
         PageKind::Slab => count_slots(&desc.body) == 0,
         PageKind::RunHead => desc.body[1] != 1,
@@ -332,7 +338,7 @@ fn is_left_over(desc: &Desc) -> bool {
     }
 }
 
-fn restore_numbers(store: &Store, pages: &[u32]) {
+pub(crate) fn restore_numbers(store: &Store, pages: &[u32]) {
     let restore = |numbers: &Mutex<PageNumbers>, first: u32, pages: &[u32]| {
         let mut numbers = numbers.lock();
         let mut next = first;
@@ -423,7 +429,7 @@ fn check_runs(store: &Store) -> Result<()> {
 }
 
 /// Counts the nodes of each s-node, and lists the pages of slabs that have room.
-fn list_rooms(store: &Store) {
+pub(crate) fn list_rooms(store: &Store) {
     let (table, end) = (&store.pool.table, store.data_numbers.lock().end());
     let mut next = 1;
     while let Some(mut page) = table.next_known(next).filter(|page| *page < end) {

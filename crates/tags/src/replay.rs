@@ -196,7 +196,14 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
     Ok(())
 }
 
-fn put_slots(store: &Store, page: u32, snode: SnodeId, class: u8, first: u8, bytes: &[u8]) -> Result<()> {
+pub(crate) fn put_slots(
+    store: &Store,
+    page: u32,
+    snode: SnodeId,
+    class: u8,
+    first: u8,
+    bytes: &[u8],
+) -> Result<()> {
     let slot = slot_bytes(class).ok_or_else(|| strange("slots of an unknown class"))?;
     let (first, count) = (usize::from(first), bytes.len() / slot);
     if !bytes.len().is_multiple_of(slot) || first + count > slots_of(slot) || !is_data_page(page) || page == 0

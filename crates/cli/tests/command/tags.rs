@@ -247,6 +247,50 @@ fn a_damaged_store_is_found_by_its_check() {
 }
 
 #[test]
+fn what_can_be_read_of_a_damaged_store_comes_into_a_new_one() {
+    let bench = with_pairs();
+    let pairs: String = (0..3000).map(|n| format!("key {n}\tvalue {n}\n")).collect();
+    bench.file("pairs.txt", &pairs);
+    bench.weft(&["kv", "load", "--quiet", "a.tags", "pairs.txt"]).success();
+    bench
+        .weft(&["tags", "salvage", "a.tags", "whole.tags"])
+        .success()
+        .stdout(contains("everything was there"))
+        .stdout(contains("nodes copied"));
+    assert_eq!(bench.stdout(&["kv", "count", "whole.tags"]), "3002\n");
+    let mut damaged = std::fs::read(bench.path("a.tags")).unwrap();
+    let at = damaged.windows(10).rposition(|window| window == b"value 1234").unwrap();
+    damaged[at] ^= 1;
+    bench.file("a.tags", &damaged);
+    bench
+        .weft(&["tags", "salvage", "a.tags", "b.tags"])
+        .code(1)
+        .stdout(contains("nodes known to be lost"))
+        .stdout(contains("cannot be read"))
+        .stderr(contains("weft: a.tags: not everything could be salvaged"));
+    assert_eq!(std::fs::read(bench.path("a.tags")).unwrap(), damaged, "the damaged store has changed");
+    bench.weft(&["tags", "check", "b.tags"]).success();
+    bench.weft(&["kv", "get", "b.tags", "key 1234"]).code(1).stderr(contains("no key 'key 1234'"));
+    assert_eq!(bench.stdout(&["kv", "get", "b.tags", "key 2999"]), "value 2999");
+    bench.weft(&["tags", "salvage", "a.tags", "b.tags"]).code(1).stderr(contains("weft: b.tags exists"));
+    let told = bench.weft(&["tags", "salvage", "--json", "a.tags", "c.tags"]).code(1);
+    let told: serde_json::Value = serde_json::from_slice(&told.get_output().stdout).unwrap();
+    assert_eq!(
+        (&told["complete"], &told["lost_pages"], &told["commits_lost"]),
+        (&false.into(), &1.into(), &0.into())
+    );
+    let left: usize = bench.stdout(&["kv", "count", "b.tags"]).trim().parse().unwrap();
+    assert_eq!(told["lost_nodes"], 3002 - left);
+    damaged[..8192].fill(0);
+    bench.file("a.tags", &damaged);
+    bench
+        .weft(&["tags", "salvage", "a.tags", "d.tags"])
+        .code(2)
+        .stderr(contains("weft: a.tags: nothing can be salvaged"));
+    assert!(!bench.path("d.tags").exists(), "what is no store is left");
+}
+
+#[test]
 fn a_served_store_has_sessions_and_is_closed_in_order() {
     let bench = with_pairs();
     let socket = bench.path("a.tags.sock");

@@ -46,6 +46,16 @@ const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6274_0003);
 /// The most bytes of a key.
 const KEY_BYTES_MAX: usize = 16 << 20;
 
+/// The edge type by which nodes of these types are joined in a tree, and the form of its infos.
+pub(crate) fn edge_type_between(kinds: (NodeType, NodeType)) -> Option<(&'static str, InfoForm)> {
+    match kinds {
+        (NodeType::ROOT, ANCHOR) => Some((NAMES, InfoForm::Key)),
+        (ANCHOR | NODE, NODE) => Some((CHILDREN, InfoForm::Number)),
+        (NODE, node::LONG) => Some((LONGS, InfoForm::Number)),
+        _ => None,
+    }
+}
+
 /// A B+tree in a tag store.
 ///
 /// ```

@@ -347,6 +347,16 @@ impl EdgeTable {
     }
 }
 
+/// The bundle that a cell of the main table names, if it names one.
+pub(crate) fn bundle_of(cell: [u64; 4]) -> Option<u64> {
+    (cell[1] & BUNDLE != 0).then_some(cell[2])
+}
+
+/// The form of the infos of a cell's edges, by its second word.
+pub(crate) fn form_of_cell(word: u64) -> InfoForm {
+    if word & KEYED != 0 { InfoForm::Key } else { InfoForm::Number }
+}
+
 /// The second word of a cell that names a bundle, without the mark of keys.
 fn bundle_word(etype: EdgeType) -> u64 {
     u64::from(etype.0) | BUNDLE

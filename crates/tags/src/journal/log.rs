@@ -381,20 +381,7 @@ pub(crate) struct Found {
 /// # Errors
 /// [`Error::Damaged`] when records are missing before one that says that they were durable.
 pub(crate) fn find_records(area: &[u8], epoch: u64, lsn: u64) -> Result<Vec<Found>> {
-    let mut found: Vec<Found> = Vec::new();
-    let (mut at, mut next) = (0, lsn + 1);
-    loop {
-        match record_at(area, at, epoch) {
-            Some(record) if record.lsn == next => {
-                at = record.entries.end.next_multiple_of(8);
-                next += 1;
-                found.push(record);
-            }
-            // The rest of a block that a write did not fill is zero.
-            None if at % PAGE_BYTES != 0 => at = at.next_multiple_of(PAGE_BYTES),
-            _ => break,
-        }
-    }
+    let (found, at, next) = follow_chain(area, 0, epoch, lsn + 1);
     for block in (at.next_multiple_of(PAGE_BYTES)..area.len()).step_by(PAGE_BYTES) {
         let record = record_at(area, block, epoch);
         if let Some(record) = record.filter(|record| record.lsn >= next && record.durable >= next) {
@@ -405,6 +392,25 @@ pub(crate) fn find_records(area: &[u8], epoch: u64, lsn: u64) -> Result<Vec<Foun
         }
     }
     Ok(found)
+}
+
+/// The records of `epoch` that follow each other from `at` on, the first of which has the number `next`; where they end, and the
+/// number that would come then.
+pub(crate) fn follow_chain(area: &[u8], at: usize, epoch: u64, next: u64) -> (Vec<Found>, usize, u64) {
+    let mut found: Vec<Found> = Vec::new();
+    let (mut at, mut next) = (at, next);
+    loop {
+        match record_at(area, at, epoch) {
+            Some(record) if record.lsn == next => {
+                at = record.entries.end.next_multiple_of(8);
+                next += 1;
+                found.push(record);
+            }
+            // The rest of a block that a write did not fill is zero.
+            None if at % PAGE_BYTES != 0 => at = at.next_multiple_of(PAGE_BYTES),
+            _ => return (found, at, next),
+        }
+    }
 }
 
 /// Whether a block may begin with a record of `epoch`.

@@ -75,10 +75,22 @@ impl FileStore {
     /// # Errors
     /// [`Error::Open`]; [`Error::InUse`] while another process has it open.
     pub fn open(path: &Path, reads: ReadPath) -> Result<FileStore> {
+        FileStore::open_for(path, reads, true)
+    }
+
+    /// Opens a file or block device that is only read, as for a salvage: a write fails.
+    ///
+    /// # Errors
+    /// As [`FileStore::open`].
+    pub fn open_read_only(path: &Path) -> Result<FileStore> {
+        FileStore::open_for(path, ReadPath::Kernel, false)
+    }
+
+    fn open_for(path: &Path, reads: ReadPath, writes: bool) -> Result<FileStore> {
         let failed = |source| Error::Open { path: path.to_owned(), source };
         let open = |direct: bool| {
             let flags = if direct { libc::O_DIRECT } else { 0 };
-            OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+            OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path)
         };
         let write = match open(true) {
             Ok(file) => file,

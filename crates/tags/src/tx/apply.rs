@@ -96,7 +96,8 @@ pub(crate) fn drop_table_pages(store: &Store, freed: Vec<u32>) {
     }
 }
 
-fn drop_page(store: &Store, page: u32) {
+/// Gives up a page. Nobody has access to it.
+pub(crate) fn drop_page(store: &Store, page: u32) {
     let desc = store.pool.table.describe(page);
     store.leaves.lock().touch(page);
     if !store.pool.drop_page(page) {

@@ -2,6 +2,7 @@
 
 mod backup;
 mod dump;
+mod salvage;
 mod scan;
 mod serve;
 mod snode;
@@ -36,6 +37,8 @@ pub enum TagsCommand {
     Check(CheckArgs),
     /// Copy a store, checked on the way.
     Backup(backup::BackupArgs),
+    /// Copy what can be read of a damaged store into a new one.
+    Salvage(salvage::SalvageArgs),
     /// Tell of nodes and their edges, from a node on, as text or as a picture.
     Dump(dump::DumpArgs),
     /// List all nodes.
@@ -90,6 +93,7 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
         TagsCommand::Stat(args) => stat(args),
         TagsCommand::Check(args) => check(args),
         TagsCommand::Backup(args) => backup::run(args),
+        TagsCommand::Salvage(args) => salvage::run(args),
         TagsCommand::Dump(args) => dump::run(args),
         TagsCommand::Scan(args) => scan::run(args),
         TagsCommand::Snode(args) => snode::run(args),
@@ -212,7 +216,7 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
     };
     Err(CliError::said(
         format!("{name}: {problems} found"),
-        "restore the store from a backup, or copy what can be read ('weft kv scan') into a new one",
+        "restore the store from a backup, or copy what can be read into a new one ('weft tags salvage STORE NEW')",
     ))
 }
 

@@ -20,7 +20,8 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    fn options(&self) -> Options {
+    /// How the store is opened.
+    pub fn options(&self) -> Options {
         // A command touches most pages once.
         Options { cache_bytes: self.cache, huge_pages: false, ..Options::default() }
     }

@@ -1,0 +1,140 @@
+//! `weft tags salvage`: what can be read of a damaged store, in a new one.
+
+use super::{StoreArgs, failed, write_out};
+use crate::command::stats::json_line;
+use crate::error::CliError;
+use crate::progress;
+use crate::table::{Align, Table};
+use clap::Args;
+use serde_json::json;
+use std::fmt::Write;
+use std::path::PathBuf;
+use weft_core::units::format_size;
+use weft_tags::{FileStore, ReadPath, SalvageReport, salvage};
+
+/// `weft tags salvage`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The damaged store is only read. Nodes keep their ids; what no checksum covers is not copied. Nodes that have lost \
+    what led to them hang under the root of their s-node, by edges 'weft.salvage.found'.\n\nEXIT STATUS\n  0 everything \
+    was there, 1 something is missing, 2 nothing can be salvaged"
+)]
+pub struct SalvageArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    quiet: bool,
+    /// The file to make.
+    #[arg(value_name = "NEW")]
+    target: PathBuf,
+}
+
+/// Salvages a store.
+pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
+    let path = &args.store.path;
+    let name = path.display().to_string();
+    let unsalvageable =
+        |why: weft_tags::Error| CliError::Unsalvageable { store: name.clone(), why: why.to_string() };
+    if args.target.exists() {
+        let what = format!("{} exists", args.target.display());
+        return Err(CliError::said(
+            what,
+            "give the name of a file that does not exist: what is salvaged goes into a new one",
+        ));
+    }
+    let source = FileStore::open_read_only(path).map_err(unsalvageable)?;
+    let target = FileStore::create(&args.target, ReadPath::Kernel).map_err(|e| failed(&args.target, e))?;
+    let bar = progress::bytes("salvage", 0, args.quiet || args.json);
+    let done = salvage(&source, Box::new(target), &args.store.options(), |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let report = done.map_err(|error| {
+        // What is no store would be refused by the next try.
+        let _ = std::fs::remove_file(&args.target);
+        match error {
+            weft_tags::Error::Damaged { .. }
+            | weft_tags::Error::NotAStore { .. }
+            | weft_tags::Error::Version { .. } => unsalvageable(error),
+            error => failed(&args.target, error),
+        }
+    })?;
+    let text = match (args.json, args.quiet) {
+        (true, _) => json_line(&json_of(args, &report))?,
+        (false, true) => String::new(),
+        (false, false) => words_of(args, &report),
+    };
+    write_out(&text)?;
+    if report.complete {
+        return Ok(());
+    }
+    Err(CliError::said(
+        format!("{name}: not everything could be salvaged"),
+        "compare with a backup, if there is one, before the damaged store is given up",
+    ))
+}
+
+/// What is told of, in its order: the field of the JSON, what it is, how much.
+fn rows(report: &SalvageReport) -> [(&'static str, &'static str, u64); 15] {
+    [
+        ("nodes", "nodes copied", report.nodes),
+        ("edges", "edges copied", report.edges),
+        ("commits_applied", "commits of the journal copied", report.commits_applied),
+        ("lost_nodes", "nodes known to be lost", report.lost_nodes),
+        ("dropped_edges", "edges dropped, an end of which is lost", report.dropped_edges),
+        ("commits_lost", "commits known to be lost", report.commits_lost),
+        ("found_edges", "edges found again by keys", report.found_edges),
+        ("held_places", "places of lost nodes held (weft.salvage.lost)", report.held_places),
+        ("found_nodes", "nodes hung under their root (weft.salvage.found)", report.found_nodes),
+        ("made_up_snodes", "roots of s-nodes made up", report.made_up_snodes),
+        ("made_up_types", "names of edge types made up", report.made_up_types),
+        ("lost_pages", "pages of nodes that cannot be read", report.lost_pages),
+        ("lost_table_pages", "pages of edges that cannot be read", report.lost_table_pages),
+        ("lost_leaves", "leaves of descriptors that cannot be read", report.lost_leaves),
+        ("bytes", "bytes of pages read", report.bytes),
+    ]
+}
+
+fn json_of(args: &SalvageArgs, report: &SalvageReport) -> serde_json::Value {
+    let mut value = json!({
+        "version": 1,
+        "store": args.store.path.display().to_string(),
+        "target": args.target.display().to_string(),
+        "complete": report.complete,
+        "last_commit": report.last_commit,
+        "remarks": report.remarks,
+    });
+    for (field, _, count) in rows(report) {
+        value[field] = count.into();
+    }
+    value
+}
+
+fn words_of(args: &SalvageArgs, report: &SalvageReport) -> String {
+    let mut text = String::new();
+    for remark in &report.remarks {
+        let _ = writeln!(text, "  {remark}");
+    }
+    let state = if report.complete { "everything was there" } else { "not everything could be salvaged" };
+    let _ = writeln!(
+        text,
+        "{}: {}, up to commit {}; {state}\n",
+        args.target.display(),
+        format_size(report.bytes),
+        report.last_commit
+    );
+    let mut table = Table::new(&[("what", Align::Left), ("count", Align::Right)]);
+    for (field, what, count) in rows(report) {
+        // Of what was lost only what was.
+        if count > 0 && field != "bytes" || matches!(field, "nodes" | "edges") {
+            table.row([what.to_string(), count.to_string()]);
+        }
+    }
+    let _ = write!(text, "{table}");
+    text
+}

@@ -1,0 +1,279 @@
+//! The new store, and the pages of nodes that it takes over.
+
+use super::find::LostTable;
+use super::hold::whole_page;
+use super::report::SalvageReport;
+use super::source::Source;
+use super::survey::Survey;
+use super::with_room;
+use crate::checkpoint::Leaves;
+use crate::error::Result;
+use crate::ids::{DATA_PAGES_MAX, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::layout::catalog::{Catalog, SnodeEntry};
+use crate::layout::node::{is_body_class, read_header, slot_bytes, slots_of};
+use crate::layout::superblock::Superblock;
+use crate::options::Options;
+use crate::page_store::PageStore;
+use crate::pages::desc::{Desc, PageKind, slot_is_set};
+use crate::pages::numbers::PageNumbers;
+use crate::pages::pool::Pool;
+use crate::partition::run_of;
+use crate::store::{Parts, Store};
+use crate::tx::apply::drop_page;
+use rustc_hash::{FxHashMap, FxHashSet};
+use weft_core::checksum::crc32c;
+
+/// A root that is not known.
+pub(super) const NOWHERE: NodeId = NodeId(0);
+
+/// A salvage under way.
+pub(super) struct Copy<'s> {
+    pub source: &'s Source<'s>,
+    pub store: Store,
+    pub report: SalvageReport,
+    /// Edge types and s-nodes are those that the catalog names.
+    pub has_catalog: bool,
+    /// Nodes that were in pages that cannot be read, and the class of the slots there.
+    pub lost: FxHashMap<NodeId, u8>,
+    /// Leaves of descriptors that cannot be read.
+    pub lost_leaves: Vec<u32>,
+    /// Pages of edge tables that cannot be read.
+    pub lost_tables: Vec<LostTable>,
+    /// Nodes that edges led to which were dropped.
+    pub cut_off: FxHashSet<NodeId>,
+    /// Progress: bytes done, of how many.
+    pub done: (u64, u64),
+}
+
+impl<'s> Copy<'s> {
+    /// Makes the new store, which is none until its superblocks are written at the end.
+    pub(super) fn begin(
+        source: &'s Source<'s>,
+        target: Box<dyn PageStore>,
+        options: &Options,
+        survey: &Survey,
+        mut report: SalvageReport,
+    ) -> Result<Copy<'s>> {
+        let (space, ground) = crate::recover::prepare(&*target, options)?;
+        let Superblock { secret, lsn, .. } = survey.superblock;
+        let superblock = Superblock { secret, lsn, ..ground };
+        let has_catalog = survey.catalog.is_some();
+        let mut catalog = survey.catalog.clone().unwrap_or_else(|| Catalog {
+            types: Vec::new(),
+            snodes: vec![SnodeEntry { id: SnodeId::FIRST, root: NOWHERE }],
+        });
+        let mut seen = FxHashSet::default();
+        catalog.snodes.retain(|entry| entry.id.0 != 0 && seen.insert(entry.id));
+        if !has_catalog {
+            for (_, desc) in &survey.pages {
+                if seen.insert(SnodeId(desc.snode)) {
+                    catalog.snodes.push(SnodeEntry { id: SnodeId(desc.snode), root: NOWHERE });
+                }
+            }
+        }
+        let pool = Pool::new(options.cache_pages(), options.huge_pages, target.mapping())?;
+        let parts = Parts { medium: target, pool, space, superblock, catalog, leaves: Leaves::default() };
+        let store = Store::assemble(parts);
+        if survey.superblock.erases || survey.superblock.leaves_bytes || !has_catalog {
+            store.pool.erasure.suspect_all();
+        }
+        let done = (0, survey.pages.len() as u64 * PAGE_BYTES as u64);
+        report.complete = true;
+        let lost_leaves = survey.lost_leaves.clone();
+        Ok(Copy {
+            source,
+            store,
+            report,
+            has_catalog,
+            lost: FxHashMap::default(),
+            lost_leaves,
+            lost_tables: Vec::new(),
+            cut_off: FxHashSet::default(),
+            done,
+        })
+    }
+
+    /// Takes over the pages of nodes whose checksums hold, each under its number.
+    pub(super) fn take_pages(&mut self, survey: &Survey, progress: &mut impl FnMut(u64, u64)) -> Result<()> {
+        let mut wanted: Vec<(u64, usize)> = Vec::new();
+        for (at, (page, desc)) in survey.pages.iter().enumerate() {
+            if *page < DATA_PAGES_MAX {
+                wanted.push((desc.block, at));
+            }
+        }
+        wanted.sort_unstable();
+        let blocks: Vec<u64> = wanted.iter().map(|(block, _)| *block).collect();
+        let mut unread = Vec::new();
+        self.source.read_each(&blocks, |at, raw| {
+            let (page, desc) = survey.pages[wanted[at].1];
+            self.advance(progress);
+            match raw.filter(|raw| desc.block != 0 && crc32c(*raw) == desc.crc) {
+                Some(raw) => {
+                    self.report.bytes += PAGE_BYTES as u64;
+                    if !self.put_page(page, &desc, raw)? {
+                        unread.push((page, desc));
+                    }
+                }
+                None => unread.push((page, desc)),
+            }
+            Ok::<(), crate::Error>(())
+        })?;
+        unread.sort_unstable_by_key(|(page, _)| *page);
+        for (page, desc) in unread {
+            self.report.lost_pages += 1;
+            self.report.remark(format!("page {page} at block {} cannot be read", desc.block));
+            self.note_lost(page, &desc);
+        }
+        self.drop_torn_runs()?;
+        self.count_numbers();
+        Ok(())
+    }
+
+    /// Tells of one more page that is done.
+    pub(super) fn advance(&mut self, progress: &mut impl FnMut(u64, u64)) {
+        self.done.0 += PAGE_BYTES as u64;
+        if self.done.0.is_multiple_of(1 << 20) || self.done.0 == self.done.1 {
+            progress(self.done.0, self.done.1);
+        }
+    }
+
+    /// Puts a page of nodes into the new store, in place of what is there under its number; `false` when its s-node is not there.
+    pub(super) fn put_page(&mut self, page: u32, desc: &Desc, raw: &[u8; PAGE_BYTES]) -> Result<bool> {
+        let snode = SnodeId(desc.snode);
+        let Ok(partition) = self.store.partition(snode) else { return Ok(false) };
+        self.forget_page(page)?;
+        let store = &self.store;
+        let placed = Desc { block: 0, crc: 0, listed: false, ..*desc };
+        with_room(store, || {
+            store.write(&mut partition.write(), |pages, _| {
+                if store.pool.table.describe(page).kind == PageKind::Free {
+                    pages.place_new(page, placed)?;
+                }
+                let out = pages.bytes_mut(page)?;
+                out.copy_from_slice(raw);
+                clear_free_slots(&placed, out);
+                Ok(())
+            })
+        })?;
+        if !self.has_catalog {
+            self.note_roots(page, desc, raw);
+        }
+        Ok(true)
+    }
+
+    /// Gives up what is under a page's number.
+    pub(super) fn forget_page(&self, page: u32) -> Result<()> {
+        let before = self.store.pool.table.describe(page);
+        if before.kind != PageKind::Free {
+            let partition = self.store.partition(SnodeId(before.snode))?;
+            let _alone = partition.write();
+            drop_page(&self.store, page);
+        }
+        Ok(())
+    }
+
+    /// Roots are the only nodes of their type.
+    fn note_roots(&self, page: u32, desc: &Desc, raw: &[u8; PAGE_BYTES]) {
+        let snode = SnodeId(desc.snode);
+        let root = nodes_of(page, desc).into_iter().find(|node| {
+            let (kind, len) = read_header(&raw[node.offset()..]);
+            kind == NodeType::ROOT.0 && len == crate::snodes::tags::ROOT_BYTES && desc.kind == PageKind::Slab
+        });
+        if let Some(root) = root
+            && let Ok(partition) = self.store.partition(snode)
+        {
+            self.set_root(snode, root);
+            partition.write().root = root;
+        }
+    }
+
+    /// Notes the root of an s-node in the catalog.
+    pub(super) fn set_root(&self, snode: SnodeId, root: NodeId) {
+        let mut catalog = self.store.catalog.write();
+        catalog.snodes.iter_mut().filter(|entry| entry.id == snode).for_each(|entry| entry.root = root);
+    }
+
+    /// Notes the nodes of a page that cannot be read.
+    pub(super) fn note_lost(&mut self, page: u32, desc: &Desc) {
+        match desc.kind {
+            PageKind::RunTail => {
+                if let Some(head) = u64::from(page).checked_sub(desc.body[0]) {
+                    self.lost.insert(NodeId::at(SnodeId(desc.snode), head as u32, 0), whole_page());
+                }
+            }
+            PageKind::RunHead => {
+                self.lost.extend(nodes_of(page, desc).into_iter().map(|node| (node, whole_page())))
+            }
+            _ => self.lost.extend(nodes_of(page, desc).into_iter().map(|node| (node, desc.class))),
+        }
+    }
+
+    /// Gives up nodes with pages of their own that lack some, and pages of such that lack their first.
+    pub(super) fn drop_torn_runs(&mut self) -> Result<()> {
+        let mut torn = Vec::new();
+        let table = &self.store.pool.table;
+        // The pages of the run that was begun last which are still to come, and its s-node.
+        let (mut next, mut end, mut of) = (0, 0, 0);
+        for page in table.known(DATA_PAGES_MAX) {
+            let desc = table.describe(page);
+            match desc.kind {
+                PageKind::RunTail if page >= next && page < end && desc.snode == of => {}
+                PageKind::RunTail => torn.push(page),
+                PageKind::RunHead => {
+                    let is_tail = |at: u32| {
+                        let tail = table.describe(page + at);
+                        tail.kind == PageKind::RunTail
+                            && tail.snode == desc.snode
+                            && tail.body[0] == u64::from(at)
+                    };
+                    if (1..run_of(&desc)).all(is_tail) {
+                        (next, end, of) = (page + 1, page + run_of(&desc), desc.snode);
+                    } else {
+                        torn.push(page);
+                        if desc.body[2] == 0 {
+                            self.lost.insert(NodeId::at(SnodeId(desc.snode), page, 0), whole_page());
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        torn.into_iter().try_for_each(|page| self.forget_page(page))
+    }
+
+    /// Counts which numbers of pages of nodes are in use.
+    pub(super) fn count_numbers(&self) {
+        let table = &self.store.pool.table;
+        let is_used = |page: &u32| table.describe(*page).kind != PageKind::Free;
+        let pages: Vec<u32> = table.known(DATA_PAGES_MAX).filter(is_used).collect();
+        *self.store.data_numbers.lock() = PageNumbers::new(1, DATA_PAGES_MAX);
+        self.store.freed_numbers.lock().clear();
+        crate::recover::restore_numbers(&self.store, &pages);
+    }
+}
+
+/// The committed nodes of a page, without bodies.
+pub(super) fn nodes_of(page: u32, desc: &Desc) -> Vec<NodeId> {
+    let snode = SnodeId(desc.snode);
+    match desc.kind {
+        PageKind::Slab if !is_body_class(desc.class) => slots_in(page, desc).collect(),
+        PageKind::RunHead if desc.body[1..3] == [1, 0] => vec![NodeId::at(snode, page, 0)],
+        _ => Vec::new(),
+    }
+}
+
+/// The committed nodes or bodies of a page of slots.
+pub(super) fn slots_in(page: u32, desc: &Desc) -> impl Iterator<Item = NodeId> + use<> {
+    let (snode, body) = (SnodeId(desc.snode), desc.body);
+    let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
+    let slots = (0..slots_of(bytes)).filter(move |slot| slot_is_set(&body, *slot));
+    slots.map(move |slot| NodeId::at(snode, page, slot * bytes))
+}
+
+/// Fills slots that no committed node is in with zeros: what they have was given up.
+fn clear_free_slots(desc: &Desc, raw: &mut [u8; PAGE_BYTES]) {
+    let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else { return };
+    for slot in (0..slots_of(bytes)).filter(|slot| !slot_is_set(&desc.body, *slot)) {
+        raw[slot * bytes..(slot + 1) * bytes].fill(0);
+    }
+}

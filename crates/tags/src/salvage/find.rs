@@ -1,0 +1,68 @@
+//! Edges by key whose page is lost are found again by the nodes that they led to, which have the key.
+//!
+//! That is no guess: a node that had an edge and has none has lost it with one of the pages that are lost. If all of these are of
+//! tables of edges by key, each with one source and type, the hash of the node's key says which of them it was.
+
+use super::copy::Copy;
+use super::edges::{Bundled, put_edge};
+use super::mend::{Nodes, count};
+use crate::edges::RawEdge;
+use crate::error::Result;
+use crate::ids::{InfoForm, NodeId, NodeType, SnodeId};
+
+/// A page of an edge table that cannot be read.
+#[derive(Clone, Copy)]
+pub(super) struct LostTable {
+    pub snode: SnodeId,
+    /// What its edges go out from; `None` where that is not one node and one type.
+    pub of: Option<Bundled>,
+    pub prefix: u64,
+    pub depth: u64,
+}
+
+impl LostTable {
+    /// Whether a hash belongs to this page.
+    fn covers(&self, hash: u64) -> bool {
+        match self.depth {
+            0 => true,
+            depth @ 1..64 => hash >> (64 - depth) == self.prefix,
+            _ => false,
+        }
+    }
+}
+
+impl Copy<'_> {
+    /// Makes the edges again to nodes that have lost the only one they had.
+    pub(super) fn find_edges(&mut self, nodes: &mut Nodes) -> Result<()> {
+        let is_by_key = |table: &LostTable| table.of.is_some_and(|of| of.form == InfoForm::Key);
+        if self.lost_tables.is_empty()
+            || !self.lost_leaves.is_empty()
+            || !self.lost_tables.iter().all(is_by_key)
+        {
+            return Ok(());
+        }
+        let mut alone: Vec<(NodeId, NodeType)> = Vec::new();
+        for (node, seen) in nodes.iter() {
+            let has_edges = seen.ins > 0 || seen.outs > u32::from(seen.is_moved);
+            if !has_edges && NodeType(seen.kind).is_keyed() && !seen.is_body && !self.cut_off.contains(node) {
+                alone.push((*node, NodeType(seen.kind)));
+            }
+        }
+        alone.sort_unstable_by_key(|(node, _)| *node);
+        for (node, kind) in alone {
+            let data = self.store.read_node(node, kind)?;
+            let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
+            let Some(key) = data.get(2..2 + len) else { continue };
+            let hash = self.store.secret.bytes(key);
+            let mut found =
+                self.lost_tables.iter().filter(|table| table.snode == node.snode() && table.covers(hash));
+            let (Some(LostTable { of: Some(of), .. }), None) = (found.next(), found.next()) else { continue };
+            let edge = RawEdge { etype: of.etype, key: hash, to: node };
+            if nodes.contains_key(&of.source) && put_edge(&self.store, of.source, InfoForm::Key, edge)? {
+                count(nodes, of.source, &edge);
+                self.report.found_edges += 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! The places of lost nodes are held: a program, or a B+tree, may have their ids in its data, and would take whatever
+//! came there next for what was there.
+
+use super::copy::Copy;
+use super::edges::put_edge;
+use super::mend::{Nodes, Seen, count};
+use super::{LOST, with_room};
+use crate::checkpoint::LEAF_PAGES;
+use crate::edges::RawEdge;
+use crate::error::Result;
+use crate::ids::{DATA_PAGES_MAX, InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::layout::node::{class_of, slot_bytes, slots_of, write_header};
+use crate::pages::desc::{Desc, PageKind, set_slot, slot_is_set};
+use crate::partition::Partition;
+use crate::store::Store;
+
+/// The class of slots of a page each.
+pub(super) fn whole_page() -> u8 {
+    class_of(PAGE_BYTES - crate::layout::node::NODE_HEADER).unwrap_or(0)
+}
+
+impl Copy<'_> {
+    /// Puts a node without data where each lost one was, and one in each page of which nothing is known; each under the root of its
+    /// s-node.
+    pub(super) fn hold_places(&mut self, nodes: &mut Nodes) -> Result<()> {
+        let mut places: Vec<(NodeId, u8)> = self.lost.iter().map(|(node, class)| (*node, *class)).collect();
+        // A list of leaves can name more pages than any medium has.
+        let max = places.len() + self.source.blocks() as usize;
+        for leaf in self.lost_leaves.iter().filter(|leaf| **leaf < DATA_PAGES_MAX / LEAF_PAGES) {
+            if places.len() > max {
+                break;
+            }
+            let pages = (leaf * LEAF_PAGES).max(1)..(leaf + 1) * LEAF_PAGES;
+            places.extend(pages.map(|page| (NodeId::at(SnodeId::FIRST, page, 0), whole_page())));
+        }
+        if places.len() > max {
+            self.report
+                .remark(format!("{} pages of lost leaves may be given to new nodes", places.len() - max));
+            places.truncate(max);
+        }
+        places.sort_unstable();
+        let mut etype = None;
+        for (node, class) in places {
+            let Ok(partition) = self.store.partition(node.snode()) else { continue };
+            let root = partition.read().root;
+            let is_held = with_room(&self.store, || hold(&self.store, &mut partition.write(), node, class))?;
+            if !is_held {
+                continue;
+            }
+            let etype = *etype.get_or_insert_with(|| self.etype(super::HELD));
+            nodes.insert(node, Seen { kind: LOST.0, ..Seen::default() });
+            let edge = RawEdge { etype, key: node.0, to: node };
+            if put_edge(&self.store, root, InfoForm::Number, edge)? {
+                count(nodes, root, &edge);
+            }
+            self.report.held_places += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a node without data in a slot; `false` where there is something else.
+fn hold(store: &Store, partition: &mut Partition, node: NodeId, class: u8) -> Result<bool> {
+    let (Some(page), Some(bytes)) = (node.page().filter(|page| *page > 0), slot_bytes(class)) else {
+        return Ok(false);
+    };
+    let (snode, slot) = (partition.snode, node.offset() / bytes);
+    let before = store.pool.table.describe(page);
+    let is_free = before.kind == PageKind::Free
+        || (before.kind, before.snode, before.class) == (PageKind::Slab, snode.0, class)
+            && !slot_is_set(&before.body, slot);
+    if !is_free || !node.offset().is_multiple_of(bytes) || slot >= slots_of(bytes) {
+        return Ok(false);
+    }
+    store.write(partition, |pages, _| {
+        if store.pool.table.describe(page).kind == PageKind::Free {
+            pages.place_new(page, Desc::slab(snode, class))?;
+        }
+        let out = &mut pages.bytes_mut(page)?[node.offset()..node.offset() + bytes];
+        out.fill(0);
+        write_header(out, LOST.0, 0);
+        if let Some(desc) = store.pool.table.desc(page) {
+            let mut desc = desc.lock();
+            set_slot(&mut desc.body, slot);
+            set_slot(&mut desc.taken, slot);
+        }
+        Ok(true)
+    })
+}

@@ -1,0 +1,280 @@
+//! The journal of a damaged store, as far as it can be read.
+//!
+//! Commits are applied in their order up to the first that cannot be read: what came after it may stand on it. Where an entry speaks of
+//! a node that is lost, it is passed over; one that has the whole of something brings that back.
+
+use super::copy::{Copy, NOWHERE, nodes_of};
+use super::edges::{put_edge, take_out};
+use super::with_room;
+use crate::edges::RawEdge;
+use crate::error::{Error, Result};
+use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::journal::log::{Found, HEADER_BYTES, Journal, follow_chain, record_at};
+use crate::journal::record::{Entry, RecordReader};
+use crate::layout::catalog::{SnodeEntry, TypeEntry};
+use crate::layout::node::slot_bytes;
+use crate::layout::superblock::Superblock;
+use crate::pages::desc::{Desc, PageKind};
+use crate::partition::{Which, find_any, is_data_page};
+use crate::recover::is_run_possible;
+use crate::store::Store;
+use crate::sys::aligned::AlignedBuf;
+use crate::tx::apply;
+use crate::tx::write_set::NONE;
+
+const MAGIC: [u8; 4] = *b"WTJ1";
+
+impl Copy<'_> {
+    /// Replays the journal.
+    pub(super) fn replay(&mut self, superblock: &Superblock) -> Result<()> {
+        let Superblock { epoch, lsn, .. } = *superblock;
+        let area = self.read_area(superblock);
+        let (records, _, next) = follow_chain(&area, 0, epoch, lsn + 1);
+        let end = records.last().map_or(0, |record| record.entries.end.next_multiple_of(8));
+        let durable = records.iter().map(|record| record.durable).max().unwrap_or(lsn);
+        let mut last = lsn;
+        for record in &records {
+            let entries = &area[record.entries.clone()];
+            // Its pages may not have arrived before power failed; then the journal ends here. If they had, and were damaged since,
+            // the commit is lost.
+            if record.lsn > durable && !self.is_whole(entries) {
+                let (from, lost) = (record.lsn, next - record.lsn);
+                self.report.remark(format!(
+                    "journal: pages of commit {from} cannot be read; it may not have been durable"
+                ));
+                self.report.commits_lost += lost;
+                break;
+            }
+            let before = self.report.lost_pages;
+            self.apply(entries)?;
+            if self.report.lost_pages > before {
+                self.drop_torn_runs()?;
+            }
+            // Numbers are counted anew at the end.
+            self.store.freed_numbers.lock().clear();
+            last = record.lsn;
+            self.report.commits_applied += 1;
+        }
+        self.look_behind(&area, end, epoch, next);
+        self.count_numbers();
+        self.report.last_commit = last;
+        let ours = *self.store.superblock.lock();
+        self.store.journal = Journal::new(ours.journal_block, ours.journal_blocks, ours.epoch, last).into();
+        Ok(())
+    }
+
+    /// The journal's area, as far as the medium has it.
+    fn read_area(&mut self, superblock: &Superblock) -> AlignedBuf {
+        let here = self.source.blocks().saturating_sub(superblock.journal_block);
+        let blocks = superblock.journal_blocks.min(here);
+        if blocks < superblock.journal_blocks {
+            self.report.complete = false;
+            self.report.remark("journal: the medium ends before it does");
+        }
+        let (area, unread) = self.source.area(superblock.journal_block, blocks);
+        if unread > 0 {
+            self.report.complete = false;
+            self.report.remark(format!("journal: {unread} blocks cannot be read"));
+        }
+        area
+    }
+
+    fn is_whole(&self, entries: &[u8]) -> bool {
+        let mut reader = RecordReader::new(entries);
+        while let Ok(Some(entry)) = reader.next() {
+            if let Entry::Page { desc, .. } = entry
+                && self.source.page(desc.block, desc.crc).is_none()
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Looks whether the journal ends where its records do, or was damaged there: the next commit is known by what is left of its header, or by those
+    /// behind it, or by bytes where a write was filled up with zeros.
+    fn look_behind(&mut self, area: &[u8], end: usize, epoch: u64, next: u64) {
+        let mut lost = 0;
+        let first = end.next_multiple_of(PAGE_BYTES);
+        let rest = &area[end.min(area.len())..first.min(area.len())];
+        if rest.iter().any(|byte| *byte != 0) || is_like_record(area, first, epoch, next) {
+            lost = 1;
+        }
+        let mut at = first;
+        while at < area.len() {
+            if let Some(Found { lsn, .. }) = record_at(area, at, epoch).filter(|record| record.lsn >= next) {
+                let (_, end, behind) = follow_chain(area, at, epoch, lsn);
+                lost = lost.max(behind - next);
+                at = end.next_multiple_of(PAGE_BYTES).max(at + PAGE_BYTES);
+                continue;
+            }
+            if lsn_of(area, at, epoch).is_some_and(|lsn| lsn >= next) {
+                // What number it says may be damaged too.
+                lost = lost.max(1);
+            }
+            at += PAGE_BYTES;
+        }
+        if lost > 0 {
+            self.report.commits_lost += lost;
+            self.report
+                .remark(format!("journal: commit {next} cannot be read, so those from it on are lost"));
+        }
+    }
+
+    /// Applies a record. What it says of things that are lost is passed over.
+    fn apply(&mut self, entries: &[u8]) -> Result<()> {
+        let mut reader = RecordReader::new(entries);
+        loop {
+            let entry = match reader.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    self.report.complete = false;
+                    self.report.remark(super::survey::what_of(&error));
+                    return Ok(());
+                }
+            };
+            match self.apply_entry(entry) {
+                Ok(()) => {}
+                Err(error @ (Error::Damaged { .. } | Error::NoSuchNode(_) | Error::NoSuchSnode(_))) => {
+                    self.report.complete = false;
+                    self.report.remark(super::survey::what_of(&error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn apply_entry(&mut self, entry: Entry<'_>) -> Result<()> {
+        match entry {
+            Entry::Page { page, desc } => self.replay_page(page, desc),
+            Entry::Slots { page, snode, class, first, bytes } => {
+                let store = &self.store;
+                with_room(store, || crate::replay::put_slots(store, page, snode, class, first, bytes))?;
+                let slot = slot_bytes(class).unwrap_or(PAGE_BYTES);
+                for at in 0..bytes.len() / slot {
+                    self.lost.remove(&NodeId::at(snode, page, (usize::from(first) + at) * slot));
+                }
+                Ok(())
+            }
+            Entry::Bytes { node, bytes } => {
+                let partition = self.store.partition(node.snode())?;
+                for (at, piece) in (0..).step_by(16 * PAGE_BYTES).zip(bytes.chunks(16 * PAGE_BYTES)) {
+                    with_room(&self.store, || {
+                        apply::overwrite(&self.store, &mut partition.write(), node, at, piece)
+                    })?;
+                }
+                with_room(&self.store, || apply::clear_rest(&self.store, &mut partition.write(), node, bytes))
+            }
+            Entry::Patches { node, patches } => {
+                let partition = self.store.partition(node.snode())?;
+                with_room(&self.store, || {
+                    crate::tx::patch::apply_to_node(&self.store, &mut partition.write(), node, patches)
+                })
+            }
+            Entry::Edge { source, etype, keyed, key, old, new } => {
+                let form = if keyed { InfoForm::Key } else { InfoForm::Number };
+                if old != NONE {
+                    // One that was in a page that is lost is not there.
+                    let is_out = take_out(&self.store, source, RawEdge { etype, key, to: old })?;
+                    self.report.complete &= is_out;
+                }
+                let edge = RawEdge { etype, key, to: new };
+                if new != NONE && !(self.has_form(etype, form) && put_edge(&self.store, source, form, edge)?)
+                {
+                    return Err(Error::NoSuchNode(source));
+                }
+                Ok(())
+            }
+            // Counted anew at the end.
+            Entry::Count { .. } => Ok(()),
+            Entry::Free { node } => {
+                if self.lost.remove(&node).is_some() {
+                    return Ok(());
+                }
+                if find_any(&self.store.pool.table, node, Which::Committed).is_err() {
+                    self.report.complete = false;
+                    return Ok(());
+                }
+                let partition = self.store.partition(node.snode())?;
+                with_room(&self.store, || apply::free_node(&self.store, &mut partition.write(), node))
+            }
+            Entry::Type { form, name } => {
+                if let (Some(form), Ok(name), true) =
+                    (InfoForm::from_u8(form), std::str::from_utf8(name), self.has_catalog)
+                {
+                    self.store.catalog.write().types.push(TypeEntry { name: name.to_owned(), form });
+                }
+                Ok(())
+            }
+            Entry::Snode { root } => {
+                let id = root.snode();
+                if id.0 != 0 && self.store.snodes.find(id).is_none() {
+                    self.store.snodes.insert(id, root, self.store.secret);
+                    self.store.catalog.write().snodes.push(SnodeEntry { id, root });
+                } else if id.0 != 0 {
+                    self.store.partition(id)?.write().root = root;
+                    self.set_root(id, root);
+                }
+                Ok(())
+            }
+            Entry::SnodeGone { snode } => drop_snode(&self.store, snode),
+        }
+    }
+
+    fn replay_page(&mut self, page: u32, desc: Desc) -> Result<()> {
+        let known = match desc.kind {
+            PageKind::Slab => slot_bytes(desc.class).is_some(),
+            PageKind::RunHead | PageKind::RunTail => true,
+            PageKind::Free | PageKind::Table => false,
+        };
+        if !known || !is_data_page(page) || page == 0 || desc.snode == 0 || !is_run_possible(&desc, page) {
+            return Err(Error::damaged("journal: a page that is none of a node"));
+        }
+        let raw = self.source.page(desc.block, desc.crc);
+        if let Some(raw) = raw.as_ref().and_then(|raw| raw.first_chunk())
+            && self.put_page(page, &desc, raw)?
+        {
+            self.report.bytes += PAGE_BYTES as u64;
+            nodes_of(page, &desc).iter().for_each(|node| _ = self.lost.remove(node));
+            return Ok(());
+        }
+        self.report.lost_pages += 1;
+        self.report.remark(format!("page {page} at block {}, in the journal, cannot be read", desc.block));
+        self.forget_page(page)?;
+        self.note_lost(page, &desc);
+        Ok(())
+    }
+}
+
+/// Gives up an s-node of which nothing is left but what is lost.
+fn drop_snode(store: &Store, snode: SnodeId) -> Result<()> {
+    let Some(share) = store.snodes.find(snode) else { return Ok(()) };
+    with_room(store, || {
+        let mut partition = share.write();
+        let root = partition.root;
+        if root != NOWHERE && find_any(&store.pool.table, root, Which::Committed).is_ok() {
+            apply::free_node(store, &mut partition, root)?;
+        }
+        partition.contents.nodes = 0;
+        apply::clear_snode(store, &mut partition)
+    })?;
+    store.snodes.remove(snode);
+    store.catalog.write().snodes.retain(|entry| entry.id != snode);
+    Ok(())
+}
+
+/// Whether two of three things that tell a record are there.
+fn is_like_record(area: &[u8], at: usize, epoch: u64, next: u64) -> bool {
+    let Some(header) = area.get(at..at + HEADER_BYTES) else { return false };
+    let likenesses =
+        [header[..4] == MAGIC, header[16..24] == epoch.to_le_bytes(), header[24..32] == next.to_le_bytes()];
+    likenesses.iter().filter(|is| **is).count() >= 2
+}
+
+/// The number in what has the magic number and epoch of a record.
+fn lsn_of(area: &[u8], at: usize, epoch: u64) -> Option<u64> {
+    let header = area.get(at..at + HEADER_BYTES)?;
+    let is_one = header[..4] == MAGIC && header[16..24] == epoch.to_le_bytes();
+    is_one.then(|| u64::from_le_bytes(header[24..32].try_into().unwrap_or_default()))
+}

@@ -1,0 +1,398 @@
+//! What is made good at the end: roots, bodies, edges without an end, nodes that nothing leads to, counts of in-edges.
+
+use super::copy::{Copy, nodes_of, slots_in};
+use super::edges::{Bundled, put_edge, take_out};
+use super::hold::whole_page;
+use super::{FOUND, with_room};
+use crate::edges::table::Table;
+use crate::edges::{MAIN, RawEdge, bundle_of, form_of_cell};
+use crate::error::Result;
+use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::layout::catalog::TypeEntry;
+use crate::layout::node::{MOVED, NODE_HEADER, class_of, is_body_class, slot_bytes, write_header};
+use crate::pages::access::Pages;
+use crate::pages::desc::{Desc, PageKind, set_slot};
+use crate::partition::{Partition, TableNumbers, Which, find_any, header_at};
+use crate::snodes::access::grant_of;
+use crate::snodes::tags::{ROOT_BYTES, SnodeTags};
+use crate::store::Store;
+use crate::tx::apply::free_node;
+use rustc_hash::FxHashMap;
+
+/// The beginning of the name of an edge type whose name is lost.
+const NAMELESS: &str = "weft.salvage.type.";
+/// The most edge types whose names are made up.
+const MADE_UP_MAX: u32 = 1 << 16;
+
+/// What is known of a node or body.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    pub kind: u32,
+    pub ins: u32,
+    pub outs: u32,
+    pub is_body: bool,
+    /// It has no data of its own and needs a body.
+    pub is_moved: bool,
+    /// It has a body, or is one.
+    pub is_joined: bool,
+}
+
+pub(super) type Nodes = FxHashMap<NodeId, Seen>;
+
+/// An edge with what it goes out from.
+type Whole = (NodeId, InfoForm, RawEdge);
+
+impl Copy<'_> {
+    /// Makes a sound store of what was copied.
+    pub(super) fn mend(&mut self) -> Result<()> {
+        for snode in self.store.snodes.ids() {
+            self.mend_root(snode)?;
+        }
+        self.store.learn_classes()?;
+        let mut nodes = self.list_nodes()?;
+        if !self.has_catalog {
+            self.make_up_types(&nodes)?;
+        }
+        while self.judge_edges(&mut nodes)? | self.part_bodies(&mut nodes)? {}
+        self.find_edges(&mut nodes)?;
+        let found = self.hang_up(&mut nodes)?;
+        self.lost.retain(|node, _| !nodes.contains_key(node));
+        self.report.lost_nodes = self.lost.len() as u64;
+        self.hold_places(&mut nodes)?;
+        for (node, seen) in &nodes {
+            let is_root = self.store.root(node.snode()).is_ok_and(|root| root == *node);
+            self.keep_count(*node, u64::from(seen.ins) + u64::from(is_root))?;
+        }
+        let bodies = nodes.values().filter(|seen| seen.is_body).count() as u64;
+        let made = bodies + self.report.held_places;
+        self.report.nodes = nodes.len() as u64 - made;
+        self.report.edges = nodes.values().map(|seen| u64::from(seen.outs)).sum::<u64>() - made;
+        self.report.found_nodes = found;
+        self.count_numbers();
+        crate::recover::list_rooms(&self.store);
+        self.store.checkpoint()?;
+        self.store.end_opening()
+    }
+
+    /// Sees to it that an s-node has a root with tags, where the root was.
+    fn mend_root(&mut self, snode: SnodeId) -> Result<()> {
+        let root = self.store.root(snode)?;
+        let is_sound = root.snode() == snode
+            && find_any(&self.store.pool.table, root, Which::Committed).is_ok_and(|(_, is_body)| !is_body)
+            && self.store.read_node(root, NodeType::ROOT).and_then(|data| SnodeTags::decode(&data)).is_ok();
+        if is_sound {
+            return Ok(());
+        }
+        let class = class_of(ROOT_BYTES).unwrap_or(0);
+        let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
+        let store = &self.store;
+        let partition = store.partition(snode)?;
+        let page = root.page().filter(|page| *page > 0 && root.snode() == snode).unwrap_or(0);
+        let desc = store.pool.table.describe(page);
+        let slot = root.offset() / bytes;
+        let fits = page > 0 && root.offset().is_multiple_of(bytes) && (slot + 1) * bytes <= PAGE_BYTES;
+        let is_free = desc.kind == PageKind::Free
+            || (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);
+        let place = (fits && is_free).then_some((page, slot));
+        let root = with_room(store, || make_root(store, &mut partition.write(), class, place))?;
+        self.count_numbers();
+        partition.write().root = root;
+        self.set_root(snode, root);
+        self.report.made_up_snodes += 1;
+        self.report
+            .remark(format!("the root of {snode} is lost: {root} is made up, and gives nobody a permission"));
+        Ok(())
+    }
+
+    /// All nodes and bodies whose headers can be; the others go.
+    fn list_nodes(&mut self) -> Result<Nodes> {
+        let mut nodes = Nodes::default();
+        let mut wrong = Vec::new();
+        for page in self.store.pool.table.known(DATA_PAGES_MAX) {
+            let desc = self.store.pool.table.describe(page);
+            let is_body = match desc.kind {
+                PageKind::Slab => is_body_class(desc.class),
+                PageKind::RunHead => desc.body[2] == 1,
+                _ => continue,
+            };
+            let ids: Vec<NodeId> = match desc.kind {
+                PageKind::Slab => slots_in(page, &desc).collect(),
+                _ => vec![NodeId::at(SnodeId(desc.snode), page, 0)],
+            };
+            let snode = SnodeId(desc.snode);
+            let headers = self.store.read(snode, |pages, _| {
+                ids.iter()
+                    .map(|id| {
+                        let (place, _) = find_any(&self.store.pool.table, *id, Which::Committed)?;
+                        let (kind, len) = header_at(pages, place)?;
+                        Ok((kind, len, place.room))
+                    })
+                    .collect::<crate::error::Step<Vec<_>>>()
+            })?;
+            let root = self.store.root(snode)?;
+            for (id, (kind, len, room)) in ids.into_iter().zip(headers) {
+                let is_moved = len == MOVED && !is_body;
+                let is_sound = is_moved || len + NODE_HEADER <= room;
+                if is_sound && (kind == NodeType::ROOT.0) == (id == root) {
+                    nodes.insert(id, Seen { kind, is_body, is_moved, ..Seen::default() });
+                } else {
+                    wrong.push(id);
+                }
+            }
+        }
+        for node in wrong {
+            self.report.remark(format!("node {node}: its header cannot be"));
+            self.lose(node)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Gives up a node or body.
+    fn lose(&mut self, node: NodeId) -> Result<()> {
+        let page = node.page().unwrap_or(0);
+        let desc = self.store.pool.table.describe(page);
+        if nodes_of(page, &desc).contains(&node) {
+            let class = if desc.kind == PageKind::Slab { desc.class } else { whole_page() };
+            self.lost.insert(node, class);
+        } else {
+            self.report.complete = false;
+        }
+        let partition = self.store.partition(node.snode())?;
+        with_room(&self.store, || free_node(&self.store, &mut partition.write(), node))
+    }
+
+    /// Counts the edges of all nodes, and takes those out that lack an end; whether there were some.
+    fn judge_edges(&mut self, nodes: &mut Nodes) -> Result<bool> {
+        nodes.values_mut().for_each(|seen| (seen.ins, seen.outs, seen.is_joined) = (0, 0, false));
+        let mut bundles: FxHashMap<u64, Bundled> = FxHashMap::default();
+        let mut dropped = 0;
+        for snode in self.store.snodes.ids() {
+            bundles.clear();
+            let mut pages = self.store.partition(snode)?.read().contents.edge_pages();
+            // The main table, which names the others, has come first.
+            pages.dedup();
+            for page in pages {
+                let mut wrong: Vec<Whole> = Vec::new();
+                for (source, form, edge) in self.edges_of(snode, page, &mut bundles)? {
+                    if self.is_sound(nodes, source, form, &edge) {
+                        count(nodes, source, &edge);
+                    } else {
+                        wrong.push((source, form, edge));
+                    }
+                }
+                for (source, _, edge) in wrong {
+                    self.cut_off.insert(edge.to);
+                    let is_out = take_out(&self.store, source, edge)?;
+                    dropped += u64::from(is_out && edge.etype != EdgeType::BODY);
+                    self.report.complete = false;
+                }
+            }
+        }
+        self.report.dropped_edges += dropped;
+        Ok(dropped > 0)
+    }
+
+    /// The edges of a page of an edge table, if it is still one.
+    fn edges_of(
+        &self,
+        snode: SnodeId,
+        page: u32,
+        bundles: &mut FxHashMap<u64, Bundled>,
+    ) -> Result<Vec<Whole>> {
+        let desc = self.store.pool.table.describe(page);
+        if (desc.kind, desc.snode) != (PageKind::Table, snode.0) {
+            return Ok(Vec::new());
+        }
+        let (names, edges) = self.store.read(snode, |pages, _| {
+            let words = pages.words(page)?;
+            let (mut names, mut edges) = (Vec::new(), Vec::new());
+            if desc.body[0] == MAIN {
+                for cell in Table::<4>::cells(words) {
+                    let (source, etype, form) =
+                        (NodeId(cell[0]), EdgeType(cell[1] as u32), form_of_cell(cell[1]));
+                    match bundle_of(cell) {
+                        Some(id) => names.push((id, Bundled { source, etype, form })),
+                        None => {
+                            edges.push((source, form, RawEdge { etype, key: cell[2], to: NodeId(cell[3]) }))
+                        }
+                    }
+                }
+            } else if let Some(Bundled { source, etype, form }) = bundles.get(&desc.body[0]).copied() {
+                let cells = Table::<2>::cells(words);
+                edges.extend(
+                    cells.map(|cell| (source, form, RawEdge { etype, key: cell[0], to: NodeId(cell[1]) })),
+                );
+            }
+            Ok((names, edges))
+        })?;
+        bundles.extend(names);
+        Ok(edges)
+    }
+
+    fn is_sound(&self, nodes: &Nodes, source: NodeId, form: InfoForm, edge: &RawEdge) -> bool {
+        let (Some(from), Some(to)) = (nodes.get(&source), nodes.get(&edge.to)) else { return false };
+        if edge.etype == EdgeType::BODY {
+            return from.is_moved
+                && !from.is_joined
+                && to.is_body
+                && !to.is_joined
+                && from.kind == to.kind
+                && edge.key == 0;
+        }
+        if from.is_body || to.is_body {
+            return false;
+        }
+        if edge.etype == EdgeType::PERMISSION {
+            return source == edge.to && from.kind == NodeType::ROOT.0 && grant_of(edge.key).is_some();
+        }
+        let is_keyed = form == InfoForm::Key;
+        let fits = !is_keyed || (edge.to.snode() == source.snode() && NodeType(to.kind).is_keyed());
+        fits && !edge.etype.is_reserved() && self.store.form_of(edge.etype).is_ok_and(|wanted| wanted == form)
+    }
+
+    /// Takes nodes away that have moved and lost their body, and bodies that are nobody's; whether there were some.
+    fn part_bodies(&mut self, nodes: &mut Nodes) -> Result<bool> {
+        let is_parted = |seen: &Seen| (seen.is_moved || seen.is_body) && !seen.is_joined;
+        let parted: Vec<NodeId> =
+            nodes.iter().filter(|(_, seen)| is_parted(seen)).map(|(id, _)| *id).collect();
+        for node in &parted {
+            nodes.remove(node);
+            self.lose(*node)?;
+        }
+        Ok(!parted.is_empty())
+    }
+
+    /// Hangs nodes that nothing leads to under the root of their s-node, where edges were lost; how many.
+    fn hang_up(&mut self, nodes: &mut Nodes) -> Result<u64> {
+        let may_have_lost = self.report.has_losses() || !self.report.complete || !self.lost.is_empty();
+        let mut alone: Vec<NodeId> = Vec::new();
+        for (node, seen) in nodes.iter().filter(|(_, seen)| seen.ins == 0 && !seen.is_body) {
+            // Without any edge it was not there.
+            if seen.kind != NodeType::ROOT.0 && (may_have_lost || seen.outs == 0) {
+                alone.push(*node);
+            }
+        }
+        if alone.is_empty() {
+            return Ok(0);
+        }
+        alone.sort_unstable();
+        let etype = self.etype(FOUND);
+        for node in &alone {
+            let root = self.store.root(node.snode())?;
+            let edge = RawEdge { etype, key: node.0, to: *node };
+            if put_edge(&self.store, root, InfoForm::Number, edge)? {
+                count(nodes, root, &edge);
+            }
+        }
+        Ok(alone.len() as u64)
+    }
+
+    /// The edge type of this name; made if there is none.
+    pub(super) fn etype(&self, name: &str) -> EdgeType {
+        let mut catalog = self.store.catalog.write();
+        let at = catalog.types.iter().position(|entry| entry.name == name && entry.form == InfoForm::Number);
+        let at = at.unwrap_or_else(|| {
+            catalog.types.push(TypeEntry { name: name.to_owned(), form: InfoForm::Number });
+            catalog.types.len() - 1
+        });
+        EdgeType(at as u32)
+    }
+
+    /// Makes up edge types: forms by the edges there are, names where it is known what kinds of nodes they join.
+    fn make_up_types(&mut self, nodes: &Nodes) -> Result<()> {
+        let mut bundles = FxHashMap::default();
+        let mut known: FxHashMap<u32, (InfoForm, Option<&'static str>)> = FxHashMap::default();
+        for snode in self.store.snodes.ids() {
+            bundles.clear();
+            let pages = self.store.partition(snode)?.read().contents.edge_pages();
+            for page in pages {
+                for (source, form, edge) in self.edges_of(snode, page, &mut bundles)? {
+                    if edge.etype.0 >= MADE_UP_MAX {
+                        continue;
+                    }
+                    let entry = known.entry(edge.etype.0).or_insert((form, None));
+                    if let (None, Some(from), Some(to)) = (entry.1, nodes.get(&source), nodes.get(&edge.to)) {
+                        let kinds = (NodeType(from.kind), NodeType(to.kind));
+                        entry.1 = crate::kv::edge_type_between(kinds)
+                            .or_else(|| crate::btree::edge_type_between(kinds))
+                            .filter(|(_, wanted)| *wanted == form)
+                            .map(|(name, _)| name);
+                    }
+                }
+            }
+        }
+        let end = known.keys().max().map_or(0, |last| last + 1);
+        let mut catalog = self.store.catalog.write();
+        for at in catalog.types.len() as u32..end {
+            let (form, name) = known.get(&at).copied().unwrap_or((InfoForm::Number, None));
+            let name = name.filter(|name| catalog.types.iter().all(|entry| entry.name != *name));
+            let name = name.map_or_else(|| format!("{NAMELESS}{at}"), str::to_owned);
+            catalog.types.push(TypeEntry { name, form });
+            self.report.made_up_types += 1;
+        }
+        drop(catalog);
+        self.report.complete = false;
+        Ok(())
+    }
+
+    /// Keeps how many edges lead to a node, where that is not one.
+    fn keep_count(&self, node: NodeId, ins: u64) -> Result<()> {
+        if ins == 1 {
+            return Ok(());
+        }
+        let partition = self.store.partition(node.snode())?;
+        let mut numbers = TableNumbers(&self.store.table_numbers);
+        with_room(&self.store, || {
+            self.store.write(&mut partition.write(), |pages, contents| {
+                contents.set_count(pages, &mut numbers, node, ins)
+            })
+        })
+    }
+}
+
+/// Counts an edge at both its ends.
+pub(super) fn count(nodes: &mut Nodes, source: NodeId, edge: &RawEdge) {
+    let is_body = edge.etype == EdgeType::BODY;
+    if let Some(from) = nodes.get_mut(&source) {
+        from.outs += 1;
+        from.is_joined |= is_body;
+    }
+    if let Some(to) = nodes.get_mut(&edge.to) {
+        to.ins += 1;
+        to.is_joined |= is_body;
+    }
+}
+
+/// Makes a root, in a slot of a page or where there is room.
+fn make_root(
+    store: &Store,
+    partition: &mut Partition,
+    class: u8,
+    place: Option<(u32, usize)>,
+) -> Result<NodeId> {
+    let snode = partition.snode;
+    let tags = SnodeTags::default().encode();
+    let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
+    store.write(partition, |pages, contents| {
+        let root = match place {
+            Some((page, slot)) => {
+                if store.pool.table.describe(page).kind == PageKind::Free {
+                    pages.place_new(page, Desc::slab(snode, class))?;
+                }
+                NodeId::at(snode, page, slot * bytes)
+            }
+            None => contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?,
+        };
+        let page = root.page().unwrap_or(0);
+        let out = &mut pages.bytes_mut(page)?[root.offset()..];
+        write_header(out, NodeType::ROOT.0, tags.len());
+        out[NODE_HEADER..NODE_HEADER + tags.len()].copy_from_slice(&tags);
+        if let Some(desc) = store.pool.table.desc(page) {
+            let mut desc = desc.lock();
+            let slot = root.offset() / bytes;
+            set_slot(&mut desc.body, slot);
+            set_slot(&mut desc.taken, slot);
+        }
+        Ok(root)
+    })
+}

@@ -1,0 +1,181 @@
+//! What a damaged store says of itself: superblock, catalog, leaves of descriptors, as far as their checksums hold.
+
+use super::report::SalvageReport;
+use super::source::Source;
+use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES};
+use crate::error::{Error, Result};
+use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
+use crate::layout::catalog::Catalog;
+use crate::layout::node::CLASSES;
+use crate::layout::superblock::{Blob, COPIES, Superblock};
+use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
+use crate::recover::{is_left_over, is_run_possible};
+use rustc_hash::FxHashSet;
+use weft_core::checksum::crc32c;
+use weft_core::codec::Reader;
+
+/// The most bytes of a catalog that is looked for elsewhere on the medium: it is read again from each block on.
+const CATALOG_SEARCH_MAX: u64 = 1 << 20;
+
+/// What a store says of itself.
+pub(super) struct Survey {
+    pub superblock: Superblock,
+    /// `None` when it cannot be read.
+    pub catalog: Option<Catalog>,
+    /// Pages of nodes that have committed ones, and pages of edge tables, in the order of their numbers. The block is 0 where it is
+    /// another's or beyond the end.
+    pub pages: Vec<(u32, Desc)>,
+    /// Leaves that cannot be read.
+    pub lost_leaves: Vec<u32>,
+}
+
+/// Looks at the superblocks, and at what the best of them leads to.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Version`]; [`Error::Damaged`] when nothing says where pages are.
+pub(super) fn survey(source: &mut Source<'_>, report: &mut SalvageReport) -> Result<Survey> {
+    let (superblock, list) = read_list(source, report)?;
+    for blob in [superblock.leaves, superblock.catalog] {
+        (blob.block..blob.block.saturating_add(blob.blocks()))
+            .take_while(|block| source.claim(*block))
+            .count();
+    }
+    let journal =
+        superblock.journal_block..superblock.journal_block.saturating_add(superblock.journal_blocks);
+    journal.take_while(|block| source.claim(*block)).count();
+    let catalog = read_catalog(source, superblock.catalog, report);
+    let (pages, lost_leaves) = read_leaves(source, &list, report);
+    report.lost_leaves = lost_leaves.len() as u64;
+    Ok(Survey { superblock, catalog, pages, lost_leaves })
+}
+
+/// The superblock that leads to a list of leaves, and that list. Of copies of two epochs the older leads to the same state:
+/// what it refers to is not given out again before both are written, nor is the journal emptied.
+fn read_list(source: &Source<'_>, report: &mut SalvageReport) -> Result<(Superblock, Vec<u8>)> {
+    if source.blocks() < COPIES {
+        return Err(Error::NotAStore { what: "it is shorter than two blocks".into() });
+    }
+    let (mut found, mut failure) = (Vec::new(), None);
+    for block in 0..COPIES {
+        let raw = source.bytes(block, PAGE_BYTES as u64);
+        match Superblock::decode(raw.as_deref().unwrap_or(&[])) {
+            Ok(superblock) => found.push(superblock),
+            Err(error @ Error::Version { .. }) => return Err(error),
+            Err(error) => {
+                report.remark(format!("copy {block} of the superblock cannot be read: {}", what_of(&error)));
+                match failure {
+                    None | Some(Error::NotAStore { .. }) => failure = Some(error),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    found.sort_by_key(|superblock| std::cmp::Reverse(superblock.epoch));
+    for superblock in &found {
+        if let Some(list) = read_blob(source, superblock.leaves) {
+            return Ok((*superblock, list));
+        }
+        failure = None;
+        report.remark(format!("the list of leaves at block {} cannot be read", superblock.leaves.block));
+    }
+    Err(failure.unwrap_or_else(|| Error::damaged("the list of leaves: nothing says where which page is")))
+}
+
+/// What is damaged, without the advice.
+pub(super) fn what_of(error: &Error) -> String {
+    match error {
+        Error::Damaged { what } | Error::NotAStore { what } => what.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn read_blob(source: &Source<'_>, blob: Blob) -> Option<Vec<u8>> {
+    let raw = source.bytes(blob.block, blob.bytes)?;
+    let bytes = raw.get(..blob.bytes as usize)?;
+    (crc32c(bytes) == blob.crc).then(|| bytes.to_vec())
+}
+
+/// The catalog. It seldom changes from one checkpoint to the next, so a copy from before with the same checksum may still lie
+/// somewhere.
+fn read_catalog(source: &Source<'_>, blob: Blob, report: &mut SalvageReport) -> Option<Catalog> {
+    let here = read_blob(source, blob);
+    if here.is_none() {
+        report.remark(format!("the catalog at block {} cannot be read", blob.block));
+    }
+    let search = || (blob.bytes <= CATALOG_SEARCH_MAX).then(|| source.find(blob.bytes, blob.crc)).flatten();
+    let raw = here.or_else(search)?;
+    Catalog::decode(&raw).ok()
+}
+
+/// The descriptors of all leaves that can be read.
+fn read_leaves(
+    source: &mut Source<'_>,
+    list: &[u8],
+    report: &mut SalvageReport,
+) -> (Vec<(u32, Desc)>, Vec<u32>) {
+    let (mut entries, mut seen, mut lost) = (Vec::new(), FxHashSet::default(), Vec::new());
+    for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
+        let mut r = Reader::new(raw);
+        let (Ok(leaf), Ok(crc), Ok(block)) = (r.u32(), r.u32(), r.u64()) else { continue };
+        if leaf > u32::MAX / LEAF_PAGES || !seen.insert(leaf) || !source.claim(block) {
+            lost.push(leaf);
+            report.remark(format!("leaf {leaf} of descriptors, at block {block}, cannot be"));
+            continue;
+        }
+        entries.push((block, crc, leaf));
+    }
+    entries.sort_unstable();
+    let blocks: Vec<u64> = entries.iter().map(|entry| entry.0).collect();
+    let mut pages = Vec::new();
+    let Ok(()) = source.read_each(&blocks, |at, raw| -> std::result::Result<(), std::convert::Infallible> {
+        let (block, crc, leaf) = entries[at];
+        let Some(raw) = raw.filter(|raw| crc32c(*raw) == crc) else {
+            lost.push(leaf);
+            report.remark(format!("leaf {leaf} of descriptors, at block {block}, cannot be read"));
+            return Ok(());
+        };
+        for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
+            match Desc::decode(raw, page) {
+                Ok(desc) if desc.kind == PageKind::Free || is_left_over(&desc) => {}
+                Ok(desc) if fits(page, &desc) => pages.push((page, desc)),
+                _ => {
+                    report.lost_pages += 1;
+                    report.remark(format!("page {page}: its descriptor does not make sense"));
+                }
+            }
+        }
+        Ok(())
+    });
+    pages.sort_unstable_by_key(|(page, _)| *page);
+    // A node that a transaction was making has further pages and no first one here.
+    let mut run: Option<(u32, Desc)> = None;
+    pages.retain(|(page, desc)| match desc.kind {
+        PageKind::RunHead => {
+            run = Some((*page, *desc));
+            true
+        }
+        PageKind::RunTail => run.is_some_and(|(head, first)| {
+            u64::from(*page - head) == desc.body[0]
+                && desc.body[0] < first.body[0]
+                && desc.snode == first.snode
+        }),
+        _ => true,
+    });
+    for (_, desc) in &mut pages {
+        if !source.claim(desc.block) {
+            desc.block = 0;
+        }
+    }
+    (pages, lost)
+}
+
+fn fits(page: u32, desc: &Desc) -> bool {
+    let is_data = (1..DATA_PAGES_MAX).contains(&page);
+    desc.snode != 0
+        && match desc.kind {
+            PageKind::Free => false,
+            PageKind::Table => page >= DATA_PAGES_MAX,
+            PageKind::Slab => is_data && usize::from(desc.class) < CLASSES,
+            PageKind::RunHead | PageKind::RunTail => is_data && is_run_possible(desc, page),
+        }
+}
