@@ -162,7 +162,8 @@ impl Store {
     fn write_pages(&self, partition: &Partition, pages: &[u32], lifetime: Lifetime) -> Result<()> {
         let mut rest = pages;
         while !rest.is_empty() {
-            let run = self.space.lock().take(rest.len().min(WRITE_PAGES) as u64, &*self.medium)?;
+            let wanted = rest.len().min(WRITE_PAGES) as u64;
+            let run = self.space.lock().take_scattered(wanted, &*self.medium)?;
             let (now, later) = rest.split_at(run.blocks as usize);
             self.write_run(partition, now, run)?;
             if lifetime == Lifetime::Scratch {
@@ -240,7 +241,8 @@ impl Store {
         }
         let mut at = 0;
         while at < written.len() {
-            let run = self.space.lock().take((written.len() - at) as u64, &*self.medium)?;
+            let wanted = (written.len() - at) as u64;
+            let run = self.space.lock().take_scattered(wanted, &*self.medium)?;
             let blocks = run.blocks as usize;
             self.write_raw(run.block, &raw[at * PAGE_BYTES..(at + blocks) * PAGE_BYTES])?;
             for (offset, (leaf, crc)) in written[at..at + blocks].iter().enumerate() {

@@ -35,6 +35,7 @@ mod recover;
 mod replay;
 mod salvage;
 mod session;
+mod shrink;
 mod slab;
 mod snapshot;
 mod snodes;
@@ -60,6 +61,7 @@ pub use session::{
     Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionNode, SessionServer,
     SessionSetup,
 };
+pub use shrink::ShrinkReport;
 pub use snapshot::Snapshot;
 pub use snodes::access::{Credentials, Permission, Principal};
 pub use snodes::tags::SnodeTags;

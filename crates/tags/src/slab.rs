@@ -9,6 +9,7 @@ use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
 use crate::pages::desc::{Desc, clear_slot, count_slots, first_clear, set_slot, slot_is_set};
 use crate::pages::numbers::PageNumbers;
+use crate::pages::table::PageTable;
 use crate::sync::Mutex;
 use std::ops::Range;
 
@@ -41,6 +42,13 @@ impl Slab {
     /// The page that slots are being given out from.
     pub(crate) fn open_page(&self) -> Option<u32> {
         self.open
+    }
+
+    /// Gives up the page that slots are being given out from if none of them is taken; the caller gives up that page.
+    pub(crate) fn close_empty(&mut self, table: &PageTable) -> Option<u32> {
+        let page = self.open.filter(|page| count_slots(&table.describe(*page).taken) == 0)?;
+        self.open = None;
+        Some(page)
     }
 
     /// Reserves a slot of `class`, in memory. Halts before anything has changed.

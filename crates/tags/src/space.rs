@@ -12,6 +12,8 @@ use rustc_hash::FxHashSet;
 const GROW_BLOCKS: u64 = 4096;
 /// Words of the bitmap that one search looks at before it takes the best it has seen.
 const SEARCH_WORDS: usize = 16 * 1024;
+/// Pages of a commit that are written together, at least, while the store is made smaller.
+const RUN_BLOCKS_MIN: u64 = 16;
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(crate) struct Space {
     scratch_to_erase: Vec<u64>,
     /// Backups under way: what they copy is released and not yet free.
     copies: usize,
+    /// While the store is made smaller: blocks from here on are given out only where none before is free.
+    bound: u64,
 }
 
 impl Space {
@@ -52,6 +56,7 @@ impl Space {
             scratch: FxHashSet::default(),
             scratch_to_erase: Vec::new(),
             copies: 0,
+            bound: u64::MAX,
         };
         space.extend(end);
         space
@@ -67,6 +72,37 @@ impl Space {
     pub(crate) fn totals(&self) -> (u64, u64) {
         let given_up = self.released.iter().chain(&self.to_erase);
         (self.end, self.free + given_up.map(|run| run.blocks).sum::<u64>())
+    }
+
+    /// Blocks that are in use, with those that will be free after the next checkpoint.
+    pub(crate) fn used(&self) -> u64 {
+        self.end - self.free
+    }
+
+    /// Blocks that can be given out now.
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Fills the medium from its beginning: blocks from `bound` on are given out only where none before is free. `None` ends that.
+    pub(crate) fn fill_below(&mut self, bound: Option<u64>) {
+        self.bound = bound.unwrap_or(u64::MAX);
+        self.cursor = 0;
+    }
+
+    /// The first block behind all that are in use.
+    pub(crate) fn used_end(&self) -> u64 {
+        let last = self.used.iter().rposition(|word| *word != 0);
+        last.map_or(0, |at| (at as u64 + 1) * 64 - u64::from(self.used[at].leading_zeros()))
+    }
+
+    /// Notes that the medium has `end` blocks only. None behind it is in use.
+    pub(crate) fn cut(&mut self, end: u64) {
+        debug_assert!(self.used_end() <= end && end <= self.end);
+        self.free -= self.end - end;
+        self.end = end;
+        self.used.truncate(end.div_ceil(64) as usize);
+        self.cursor = self.cursor.min(end);
     }
 
     fn is_used(&self, block: u64) -> bool {
@@ -176,17 +212,35 @@ impl Space {
     /// # Errors
     /// [`Error::Full`]; [`Error::Io`] when the medium cannot grow.
     pub(crate) fn take(&mut self, wanted: u64, store: &dyn PageStore) -> Result<Run> {
+        // A commit does not scatter its pages over single blocks for the sake of a store that becomes smaller.
+        self.take_at_least(wanted.min(RUN_BLOCKS_MIN), wanted, store)
+    }
+
+    /// As [`Space::take`], for a checkpoint: while the store is made smaller, it fills single blocks too.
+    ///
+    /// # Errors
+    /// As [`Space::take`].
+    pub(crate) fn take_scattered(&mut self, wanted: u64, store: &dyn PageStore) -> Result<Run> {
+        self.take_at_least(1, wanted, store)
+    }
+
+    fn take_at_least(&mut self, least: u64, wanted: u64, store: &dyn PageStore) -> Result<Run> {
+        let is_bound = self.bound < self.end;
         let mut best = self.search(wanted);
+        if is_bound && best.is_none_or(|run| run.blocks < least) {
+            let behind = self.search_in(wanted, &[(self.bound, self.end)]);
+            best = behind.filter(|run| best.is_none_or(|best| best.blocks < run.blocks)).or(best);
+        }
         if best.is_none_or(|run| run.blocks < wanted) && self.end < self.limit {
             // Growing beats scattering unless a good part of the medium is free already.
-            if best.is_none() || self.free < self.end / 4 {
+            if best.is_none() || !is_bound && self.free < self.end / 4 {
                 let step = wanted.max(GROW_BLOCKS).max(self.end / 16);
                 let end = (self.end + step).min(self.limit);
                 match store.grow(end) {
                     Ok(()) => {
                         self.cursor = self.end;
                         self.extend(end);
-                        best = self.search(wanted);
+                        best = self.search_in(wanted, &[(self.cursor, self.end), (0, self.cursor)]);
                     }
                     Err(source) if source.kind() == std::io::ErrorKind::StorageFull => self.limit = self.end,
                     Err(source) => return Err(Error::Io { what: "grow the store", block: self.end, source }),
@@ -194,12 +248,16 @@ impl Space {
             }
         }
         let Some(run) = best else { return Err(Error::Full { what: "blocks" }) };
+        self.mark_used(run);
+        Ok(run)
+    }
+
+    fn mark_used(&mut self, run: Run) {
         for block in run.block..run.block + run.blocks {
             self.used[(block / 64) as usize] |= 1 << (block % 64);
         }
         self.free -= run.blocks;
         self.cursor = run.block + run.blocks;
-        Ok(run)
     }
 
     /// Takes exactly `wanted` blocks that follow each other.
@@ -207,7 +265,7 @@ impl Space {
     /// # Errors
     /// As [`Space::take`].
     pub(crate) fn take_whole(&mut self, wanted: u64, store: &dyn PageStore) -> Result<Run> {
-        let run = self.take(wanted, store)?;
+        let run = self.take_at_least(wanted, wanted, store)?;
         if run.blocks == wanted {
             return Ok(run);
         }
@@ -218,9 +276,10 @@ impl Space {
             return Err(Error::Full { what: "blocks that follow each other" });
         }
         store.grow(end).map_err(|source| Error::Io { what: "grow the store", block: self.end, source })?;
-        self.cursor = self.end;
+        let run = Run { block: self.end, blocks: wanted };
         self.extend(end);
-        self.take(wanted, store)
+        self.mark_used(run);
+        Ok(run)
     }
 
     /// Gives blocks back that were taken and not written to anything durable.
@@ -233,12 +292,18 @@ impl Space {
 
     /// The first run of `wanted` free blocks from the cursor on, or the longest that was seen.
     fn search(&self, wanted: u64) -> Option<Run> {
+        let end = self.end.min(self.bound);
+        let cursor = if self.cursor < end { self.cursor } else { 0 };
+        self.search_in(wanted, &[(cursor, end), (0, cursor)])
+    }
+
+    fn search_in(&self, wanted: u64, ranges: &[(u64, u64)]) -> Option<Run> {
         if self.free == 0 {
             return None;
         }
         let mut best: Option<Run> = None;
         let mut looked = 0;
-        for (from, to) in [(self.cursor, self.end), (0, self.cursor.min(self.end))] {
+        for (from, to) in ranges.iter().copied() {
             let mut block = from;
             while block < to {
                 looked += 1;
@@ -343,5 +408,43 @@ mod tests {
         let run = space.take(100, &store).unwrap();
         assert_eq!(run.blocks, 100);
         assert!(store.blocks() >= 160);
+    }
+
+    #[test]
+    fn a_store_that_becomes_smaller_is_filled_from_its_beginning_and_cut_behind_its_last_block() {
+        let store = MemoryStore::new();
+        store.grow(200).unwrap();
+        let mut space = Space::new(200, 1 << 20);
+        for block in 0..100 {
+            space.claim(Run { block: block * 2, blocks: 1 }, "every other").unwrap();
+        }
+        assert_eq!((space.used(), space.free(), space.used_end()), (100, 100, 199));
+        space.fill_below(Some(110));
+        for block in 0..55 {
+            assert_eq!(space.take_scattered(40, &store).unwrap(), Run { block: block * 2 + 1, blocks: 1 });
+        }
+        assert_eq!(
+            space.take_scattered(40, &store).unwrap(),
+            Run { block: 111, blocks: 1 },
+            "none before is free"
+        );
+        (112..=198).step_by(2).for_each(|block| space.release(block, 1, false));
+        assert!(space.settle().is_empty());
+        assert_eq!(space.used_end(), 112);
+        space.release(9, 1, false);
+        assert!(space.settle().is_empty());
+        assert_eq!(
+            space.take(40, &store).unwrap(),
+            Run { block: 112, blocks: 40 },
+            "rather than single blocks"
+        );
+        space.put_back(Run { block: 112, blocks: 40 });
+        assert_eq!(space.take_whole(2, &store).unwrap(), Run { block: 112, blocks: 2 });
+        space.put_back(Run { block: 112, blocks: 2 });
+        space.cut(112);
+        assert_eq!((space.totals(), store.blocks()), ((112, 1), 200));
+        space.fill_below(None);
+        assert_eq!(space.take(1, &store).unwrap(), Run { block: 9, blocks: 1 });
+        assert_eq!(space.take(1, &store).unwrap().block, 112, "it grows again");
     }
 }

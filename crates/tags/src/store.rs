@@ -1,7 +1,7 @@
 //! The store: what is open, and how its parts are reached.
 //!
-//! Locks, in the order in which they are taken: s-nodes ([`SnodeLocks`], by transactions), the gate (shared by commits, alone by
-//! a checkpoint), the ids and the map of s-nodes, a partition, the pool's residency, versions of pages, descriptors; then the journal, the allocators and the catalog,
+//! Locks, in the order in which they are taken: that of a shrink, s-nodes ([`SnodeLocks`], by transactions), the gate (shared by commits, alone by
+//! a checkpoint), the ids and the map of s-nodes, a partition, the pool's residency or its extent, versions of pages, descriptors; then the journal, the allocators and the catalog,
 //! of which no two are held at once, but for page numbers under the list of those that were given up. A write under way is
 //! waited for under a lock of its own, in which nothing but hot words is touched.
 
@@ -67,6 +67,8 @@ pub struct Store {
     /// The copy of the superblock that is written first.
     pub(crate) first_copy: u64,
     pub(crate) leaves: Mutex<Leaves>,
+    /// Held by whoever makes the store smaller, before all other locks.
+    pub(crate) shrinking: Mutex<()>,
     next_tx: AtomicU64,
     pub(crate) recovered: u64,
 }
@@ -137,6 +139,7 @@ impl Store {
             superblock: Mutex::new(superblock),
             first_copy: 0,
             leaves: Mutex::new(leaves),
+            shrinking: Mutex::new(()),
             next_tx: AtomicU64::new(1),
             recovered: 0,
         }

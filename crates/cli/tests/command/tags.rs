@@ -3,7 +3,9 @@
 use crate::volume::{Bench, status_of, wait_for};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::{contains, is_empty};
-use weft_tags::{Info, InfoForm, NodeType, RemoteSession};
+use weft_tags::{
+    FileStore, Info, InfoForm, Kv, KvChange, NodeType, Options, ReadPath, RemoteSession, SnodeId, Store,
+};
 
 fn with_pairs() -> Bench {
     let bench = Bench::empty();
@@ -226,6 +228,37 @@ fn a_backup_is_a_store_of_its_own() {
     assert_eq!(bench.stdout(&["kv", "get", "b.tags", "apple"]), "brown");
     bench.weft(&["tags", "backup", "none.tags", "c.tags"]).code(1).stderr(contains("none.tags"));
     assert!(!bench.path("c.tags").exists());
+}
+
+#[test]
+fn a_store_that_has_lost_most_of_its_pairs_gives_back_what_they_took() {
+    let bench = with_pairs();
+    let pairs: String = (0..3000).map(|n| format!("key {n}\t{}\n", "v".repeat(3900))).collect();
+    bench.file("pairs.txt", &pairs);
+    bench.weft(&["kv", "load", "--quiet", "a.tags", "pairs.txt"]).success();
+    let file = FileStore::open(&bench.path("a.tags"), ReadPath::Kernel).unwrap();
+    let store = Store::open(Box::new(file), &Options::default()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "default").unwrap();
+    let keys: Vec<String> = (0..2900).map(|n| format!("key {n}")).collect();
+    let gone: Vec<_> = keys.iter().map(|key| KvChange::Delete(key.as_bytes())).collect();
+    assert_eq!(kv.change(&gone).unwrap(), 2900);
+    store.close().unwrap();
+    let bytes = || std::fs::metadata(bench.path("a.tags")).unwrap().len();
+    let before = bytes();
+    let report = bench.json(&["tags", "shrink", "--json", "a.tags"]);
+    let after = bytes();
+    assert_eq!(
+        (report["bytes_before"].as_u64(), report["bytes_after"].as_u64()),
+        (Some(before), Some(after))
+    );
+    assert!(after + (10 << 20) < before, "{before}, {after}");
+    assert!(report["pages_moved"].as_u64().unwrap() > 0 && report["tables_merged"].as_u64().unwrap() > 0);
+    bench.weft(&["tags", "check", "a.tags"]).success();
+    assert_eq!(bench.stdout(&["kv", "get", "a.tags", "key 2999"]), "v".repeat(3900));
+    bench.weft(&["tags", "shrink", "a.tags"]).success().stdout(contains("0 pages of edges merged"));
+    bench.weft(&["tags", "shrink", "--quiet", "a.tags"]).success().stdout(is_empty());
+    assert_eq!(bytes(), after);
+    bench.weft(&["tags", "shrink", "none.tags"]).code(1).stderr(contains("none.tags"));
 }
 
 #[test]

@@ -119,6 +119,7 @@ impl<const W: usize> Table<W> {
     /// Cells of a line.
     const PER_LINE: usize = LINE_WORDS / W;
     const SPLIT_AT: usize = (Self::CELLS * 7) / 8;
+    const MERGE_AT: usize = (Self::CELLS * 3) / 4;
 
     /// A table without pages.
     pub(crate) fn new(id: u64, position: Position) -> Table<W> {
@@ -489,6 +490,85 @@ impl<const W: usize> Table<W> {
         let first = (prefix << 1 | 1) as usize * share;
         self.directory[first..first + share].fill(upper);
         Ok(())
+    }
+
+    /// Merges the page that answers for `position` with its buddy before it, again and again, where the cells of both fill three
+    /// quarters of a page at most: the page before stays, the others are appended to `freed`. Returns the first position
+    /// behind these pages, if there is one. Halts before anything of a merge has changed.
+    ///
+    /// Called for each page in the order of positions, it leaves no two buddies that could be merged.
+    pub(crate) fn merge_at(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        position: u64,
+        freed: &mut Vec<u32>,
+    ) -> Step<Option<u64>> {
+        let Some(mut page) = self.page_of(position) else { return Ok(None) };
+        let described = |pages: &PageWriter<'_>, page| {
+            let desc = pages.pool().table.describe(page);
+            (desc.body[1], desc.body[2] as u8)
+        };
+        let (mut prefix, mut depth) = described(pages, page);
+        let next = prefix.checked_add(1).filter(|next| depth > 0 && next >> depth == 0);
+        let next = next.map(|next| next << (64 - depth));
+        while depth > 0 && prefix & 1 == 1 {
+            let share = 1usize << (self.depth - depth);
+            let first = (prefix as usize - 1) * share;
+            let before = self.directory[first];
+            if described(pages, before).1 != depth {
+                break;
+            }
+            let cells = Self::counted(pages, before)? + Self::counted(pages, page)?;
+            if cells > Self::MERGE_AT {
+                break;
+            }
+            // To be changed: what halts does so here.
+            pages.words_mut(before)?;
+            let moved: Vec<[u64; W]> = Self::cells(pages.words(page)?).collect();
+            (prefix, depth) = (prefix >> 1, depth - 1);
+            let words = pages.words_mut(before)?;
+            moved.iter().for_each(|cell| Self::put(words, self.position.of(cell[0]), *cell));
+            (words[2], words[3]) = (prefix, u64::from(depth));
+            pages.note_cells(before, cells);
+            if let Some(desc) = pages.pool().table.desc(before) {
+                let mut desc = desc.lock();
+                (desc.body[1], desc.body[2]) = (prefix, desc.body[2] - 1);
+            }
+            self.directory[first + share..first + 2 * share].fill(before);
+            freed.push(page);
+            page = before;
+        }
+        Ok(next)
+    }
+
+    /// Halves the directory while no page needs all of it.
+    pub(crate) fn halve(&mut self) {
+        while self.depth > 0 && self.directory.as_chunks::<2>().0.iter().all(|[lower, upper]| lower == upper)
+        {
+            self.directory = self.directory.iter().step_by(2).copied().collect();
+            self.depth -= 1;
+        }
+    }
+
+    /// Gives up the last page of a table without cells. A bundle, of which a cell says that it is there, keeps it.
+    pub(crate) fn clear_empty(&mut self, pages: &mut PageWriter<'_>, freed: &mut Vec<u32>) -> Step<()> {
+        if let [page] = self.directory[..]
+            && self.id < super::FIRST_BUNDLE
+            && Self::counted(pages, page)? == 0
+        {
+            freed.push(page);
+            (self.directory, self.depth) = (Vec::new(), 0);
+        }
+        Ok(())
+    }
+
+    /// The pages from `position` on whose cells were not counted yet, of the next `max` pages: each of them has to be read.
+    pub(crate) fn uncounted(&self, pages: &PageWriter<'_>, position: u64, max: usize) -> Vec<u32> {
+        let from = if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize };
+        let mut last = None;
+        let next = self.directory.get(from..).unwrap_or(&[]).iter().copied();
+        let next = next.filter(|page| last.replace(*page) != Some(*page)).take(max);
+        next.filter(|page| pages.cells(*page).is_none() && pages.peek(*page).is_none()).collect()
     }
 
     /// Takes the cell at `place` out and closes the gap.

@@ -63,6 +63,16 @@ impl Begun {
         }
     }
 
+    /// The s-node that the pages are of.
+    pub(crate) fn snode(&self) -> SnodeId {
+        self.snode
+    }
+
+    /// The blocks that are written.
+    pub(crate) fn blocks(&self) -> std::ops::Range<u64> {
+        self.block..self.block + self.pages.len() as u64
+    }
+
     /// The pages that are written.
     pub(crate) fn pages(&self) -> &[u32] {
         &self.pages

@@ -338,6 +338,22 @@ impl PageStore for FileStore {
         self.blocks.store(blocks, Ordering::Release);
         Ok(())
     }
+
+    fn cut(&self, blocks: u64) -> io::Result<u64> {
+        let now = self.blocks();
+        if blocks >= now {
+            return Ok(now);
+        }
+        if self.fixed {
+            self.discard(blocks, now - blocks);
+            return Ok(now);
+        }
+        self.write.set_len(blocks * PAGE_BYTES as u64)?;
+        self.blocks.store(blocks, Ordering::Release);
+        // The kernel has taken these blocks out of the mapping.
+        self.forget(blocks, now - blocks);
+        Ok(blocks)
+    }
 }
 
 #[cfg(test)]
@@ -367,6 +383,15 @@ mod tests {
         store.read(0, &mut out).unwrap();
         assert!(out[PAGE_BYTES..3 * PAGE_BYTES].iter().all(|b| *b == 7));
         assert!(store.write(3, &[IoSlice::new(&page)]).is_err(), "beyond the end");
+        assert_eq!((store.cut(2).unwrap(), store.cut(3).unwrap(), store.blocks()), (2, 2, 2));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * PAGE_BYTES as u64);
+        assert!(
+            store.write(2, &[IoSlice::new(&page[..PAGE_BYTES])]).is_err() && store.read(0, &mut out).is_err()
+        );
+        store.grow(4).unwrap();
+        store.read(0, &mut out).unwrap();
+        assert!(out[PAGE_BYTES..2 * PAGE_BYTES].iter().all(|b| *b == 7), "what is before the cut stays");
+        assert!(out[2 * PAGE_BYTES..].iter().all(|b| *b == 0), "what was cut off is gone");
         assert!(matches!(FileStore::open(&path, ReadPath::Direct), Err(Error::InUse { .. })));
     }
 }

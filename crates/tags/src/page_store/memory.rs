@@ -62,4 +62,11 @@ impl PageStore for MemoryStore {
         }
         Ok(())
     }
+
+    fn cut(&self, blocks: u64) -> io::Result<u64> {
+        let mut bytes = self.bytes.write();
+        bytes.truncate(blocks as usize * PAGE_BYTES);
+        bytes.shrink_to_fit();
+        Ok((bytes.len() / PAGE_BYTES) as u64)
+    }
 }

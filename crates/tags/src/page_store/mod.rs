@@ -1,7 +1,7 @@
 //! Where a store's blocks are kept: a file or block device, memory, or a medium that loses power.
 //!
 //! The store asks little of it: blocks of 4096 bytes by number, writes that may stay in a volatile cache and may reach
-//! the medium in any order until the next [`PageStore::sync`], and growth. It never overwrites a block that the last
+//! the medium in any order until the next [`PageStore::sync`], growth, and to be cut off behind what is in use. It never overwrites a block that the last
 //! checkpoint or the journal refers to, so nothing here has to be atomic.
 
 mod file;
@@ -78,6 +78,20 @@ pub trait PageStore: Send + Sync {
     /// # Errors
     /// `StorageFull` where it cannot grow so far.
     fn grow(&self, blocks: u64) -> io::Result<()>;
+
+    /// Gives back what lies from block `blocks` on, of which nothing is needed, written or read meanwhile. Returns how many
+    /// blocks there are afterwards: a medium of fixed size stays as long as it is, and is told that they are not needed. A power
+    /// cut before the next [`PageStore::sync`] may leave the medium as long as it was.
+    ///
+    /// # Errors
+    /// What the medium reports; it is as long as before then.
+    fn cut(&self, blocks: u64) -> io::Result<u64> {
+        let now = self.blocks();
+        if blocks < now {
+            self.discard(blocks, now - blocks);
+        }
+        Ok(now)
+    }
 }
 
 /// A write that may be under way. Dropping it waits, too.
@@ -140,6 +154,10 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
 
     fn grow(&self, blocks: u64) -> io::Result<()> {
         (**self).grow(blocks)
+    }
+
+    fn cut(&self, blocks: u64) -> io::Result<u64> {
+        (**self).cut(blocks)
     }
 }
 

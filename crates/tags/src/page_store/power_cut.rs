@@ -21,10 +21,18 @@ pub struct PowerCutStore {
 struct State {
     seen: Vec<u8>,
     durable: Vec<u8>,
-    /// Blocks written since the last sync, in order.
-    cached: Vec<(u64, Vec<u8>)>,
+    /// What was done since the last sync, in order.
+    cached: Vec<Cached>,
     operations: u64,
     cut_at: u64,
+}
+
+/// What may or may not have reached the medium.
+enum Cached {
+    /// A block was written.
+    Block(u64, Vec<u8>),
+    /// The medium was made so many bytes long.
+    Length(usize),
 }
 
 impl PowerCutStore {
@@ -52,15 +60,25 @@ impl PowerCutStore {
         let mut bytes = state.durable.clone();
         // Half of the outcomes lose or keep nearly everything: the ends of the range are where code forgets a case.
         let kept = *[0.03, 0.5, 0.97].get(rng.random_range(0..3usize)).unwrap_or(&0.5);
-        for (block, data) in &state.cached {
-            let at = *block as usize * PAGE_BYTES;
+        for done in &state.cached {
             let torn = rng.random_bool(0.2);
             let whole = rng.random_bool(kept);
+            let (block, data) = match done {
+                Cached::Block(block, data) => (*block, data),
+                Cached::Length(len) => {
+                    // A medium that was not made longer has lost what was written there.
+                    if whole {
+                        bytes.resize(*len, 0);
+                    }
+                    continue;
+                }
+            };
+            let at = block as usize * PAGE_BYTES;
             for sector in (0..PAGE_BYTES).step_by(SECTOR_BYTES) {
                 let survives = if torn { rng.random_bool(0.5) } else { whole };
-                if survives {
-                    bytes[at + sector..at + sector + SECTOR_BYTES]
-                        .copy_from_slice(&data[sector..sector + SECTOR_BYTES]);
+                let place = bytes.get_mut(at + sector..at + sector + SECTOR_BYTES);
+                if let Some(place) = place.filter(|_| survives) {
+                    place.copy_from_slice(&data[sector..sector + SECTOR_BYTES]);
                 }
             }
         }
@@ -91,7 +109,7 @@ impl State {
         for (at, page) in (block as usize..).zip(pages) {
             let range = at * PAGE_BYTES..(at + 1) * PAGE_BYTES;
             self.seen.get_mut(range).ok_or_else(|| beyond_end(block))?.copy_from_slice(page);
-            self.cached.push((at as u64, page.to_vec()));
+            self.cached.push(Cached::Block(at as u64, page.to_vec()));
         }
         cut
     }
@@ -131,9 +149,14 @@ impl PageStore for PowerCutStore {
         let mut state = self.state.lock();
         state.operate()?;
         let state = &mut *state;
-        for (block, data) in state.cached.drain(..) {
-            let at = block as usize * PAGE_BYTES;
-            state.durable[at..at + PAGE_BYTES].copy_from_slice(&data);
+        for done in state.cached.drain(..) {
+            match done {
+                Cached::Block(block, data) => {
+                    let at = block as usize * PAGE_BYTES;
+                    state.durable[at..at + PAGE_BYTES].copy_from_slice(&data);
+                }
+                Cached::Length(len) => state.durable.resize(len, 0),
+            }
         }
         Ok(())
     }
@@ -147,8 +170,23 @@ impl PageStore for PowerCutStore {
         let bytes = blocks as usize * PAGE_BYTES;
         if state.seen.len() < bytes {
             state.seen.resize(bytes, 0);
-            state.durable.resize(bytes, 0);
+            state.cached.push(Cached::Length(bytes));
         }
         Ok(())
+    }
+
+    fn cut(&self, blocks: u64) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        let (now, bytes) = (state.seen.len(), blocks as usize * PAGE_BYTES);
+        if bytes < now {
+            let cut = state.operate();
+            if state.operations > state.cut_at.saturating_add(1) {
+                return cut.map(|()| blocks);
+            }
+            state.seen.truncate(bytes);
+            state.cached.push(Cached::Length(bytes));
+            cut?;
+        }
+        Ok((state.seen.len() / PAGE_BYTES) as u64)
     }
 }

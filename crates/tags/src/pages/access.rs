@@ -130,7 +130,7 @@ impl<'g> PageReader<'g> {
 
 impl PageReader<'_> {
     /// The bytes of a page that is about to be written, in a frame of its own that stays until the page is [clean](Pool::clean), and
-    /// whether it was clean until now. The caller has the s-node's lock, so nobody else changes where its pages are.
+    /// whether it was clean until now. The caller has the s-node's lock, or its partition alone, so nobody else changes where its pages are.
     pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {
         let (mut frame, hot) = locate(self.hold.pool, self.hold.snode, page)?;
         if self.hold.pool.is_mapped(hot) {

@@ -6,7 +6,8 @@
 //!
 //! Who may touch a frame: see [`super::access`]. Locks: `residency` is held shared by whoever may hold a reference into a
 //! frame, and alone by whoever takes frames away from others; it is never held across I/O. Who gives up a page of its own
-//! holds the page's s-node alone, so nobody has a reference into that frame, and readers of other s-nodes go on.
+//! holds the page's s-node alone, so nobody has a reference into that frame, and readers of other s-nodes go on. `extent` is
+//! held shared by whoever looks at a mapped block that may be another page's by now, and alone by whoever cuts the medium.
 
 use super::access::Words;
 use super::desc::{Desc, PageKind};
@@ -17,7 +18,7 @@ use crate::erase::Erasure;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::page_store::PageStore;
-use crate::sync::{Apart, Condvar, Mutex, RwLock};
+use crate::sync::{Apart, Condvar, Mutex, RwLock, RwLockWriteGuard};
 use crate::sys::frames::Frames;
 use crate::sys::mapping::Mapping;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) struct Pool {
     /// Told when reads end while somebody waits for frames.
     reads_ended: Condvar,
     pub(super) residency: Apart<RwLock<()>>,
+    extent: Apart<RwLock<()>>,
     dirty: Apart<AtomicUsize>,
     /// Pages that commits under way may still change.
     promised: Apart<Mutex<usize>>,
@@ -56,6 +58,16 @@ struct Fault {
     frame: u32,
     /// What its descriptor said when the read began.
     wanted: Desc,
+}
+
+/// What has become of the read of a page.
+enum Ended {
+    /// The page is in memory.
+    There,
+    /// It lies elsewhere by now, and is in memory or not.
+    Moved { is_there: bool },
+    /// What was read is not the page.
+    Unread,
 }
 
 struct FreeFrames {
@@ -147,6 +159,7 @@ impl Pool {
             free: Apart(Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0, reading: 0 })),
             reads_ended: Condvar::new(),
             residency: Apart(RwLock::new(())),
+            extent: Apart(RwLock::new(())),
             dirty: Apart(AtomicUsize::new(0)),
             promised: Apart(Mutex::new(0)),
             versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
@@ -242,6 +255,11 @@ impl Pool {
         pages
     }
 
+    /// Keeps everybody from blocks of a mapped medium that no page is in, so that it can be cut there.
+    pub(crate) fn hold_extent(&self) -> RwLockWriteGuard<'_, ()> {
+        self.extent.write()
+    }
+
     /// A frame that nobody uses.
     fn take_frame(&self) -> Option<u32> {
         self.free.lock().take(&self.frames)
@@ -322,9 +340,14 @@ impl Pool {
 
     /// Makes pages readable where the medium is mapped; those that have to be read are returned.
     fn map_group(&self, pages: &[u32]) -> Result<Vec<u32>> {
+        if !self.frames.maps() {
+            return Ok(pages.to_vec());
+        }
         let mut unmapped = Vec::new();
         let mut faults = Vec::with_capacity(pages.len());
         pages.iter().for_each(|page| self.table.prefetch_desc(*page));
+        // A page may move meanwhile. Its block must not go before it was looked at: that would be the end of the process.
+        let _stays = self.extent.read();
         for page in pages {
             let Some(slot) = self.table.desc(*page) else { continue };
             let wanted = *slot.lock();
@@ -434,43 +457,51 @@ impl Pool {
         }
         let read = store.read_many(&mut reads);
         drop(reads);
+        let (mut unread, mut has_moved) = (None, false);
         for (at, fault) in faults.iter().enumerate() {
             let done = self.end_fault(fault, &read);
             match done {
-                Ok(true) => {}
-                Ok(false) => again.push(fault.page),
+                Ok(Ended::There) => {}
+                Ok(Ended::Moved { is_there }) => {
+                    has_moved = true;
+                    again.extend((!is_there).then_some(fault.page));
+                }
+                Ok(Ended::Unread) => {
+                    unread = unread.or(Some(fault.wanted.block));
+                    again.push(fault.page);
+                }
                 Err(_) => self.give_back(faults[at + 1..].iter().map(|fault| fault.frame)),
             }
             done?;
         }
-        match read {
-            // Pages that moved meanwhile may have been read where there is nothing any more.
-            Err(source) if again.is_empty() && !faults.is_empty() => {
-                Err(Error::Io { what: "read a page", block: faults[0].wanted.block, source })
-            }
+        match (read, unread) {
+            // Where a page has moved meanwhile, there may be nothing to be read where it was.
+            (Err(source), Some(block)) if !has_moved => Err(Error::Io { what: "read a page", block, source }),
             _ => Ok(again),
         }
     }
 
-    /// Publishes a page that was read, if it is still where it was; whether there is nothing left to do for it.
-    fn end_fault(&self, fault: &Fault, read: &std::io::Result<()>) -> Result<bool> {
+    /// Publishes a page that was read, if it is still where it was.
+    fn end_fault(&self, fault: &Fault, read: &std::io::Result<()>) -> Result<Ended> {
         let Fault { page, frame, wanted } = *fault;
-        let Some(slot) = self.table.desc(page) else { return Ok(true) };
+        let Some(slot) = self.table.desc(page) else { return Ok(Ended::There) };
         // SAFETY: the frame is not published yet, and the reads have ended.
         let bytes = unsafe { &*self.frames.frame(frame) };
         let crc = crc32c(bytes);
         let now = slot.lock();
         let hot = self.table.load(page);
-        if hot.frame().is_some() || (now.block, now.crc) != (wanted.block, wanted.crc) {
+        let (is_there, has_moved) =
+            (hot.frame().is_some(), (now.block, now.crc) != (wanted.block, wanted.crc));
+        if is_there || has_moved {
             drop(now);
             self.give_back(std::iter::once(frame));
-            return Ok(hot.frame().is_some());
+            return Ok(if has_moved { Ended::Moved { is_there } } else { Ended::There });
         }
         if crc != wanted.crc {
             self.give_back(std::iter::once(frame));
             if read.is_err() {
                 // One of the reads failed; it may have been this one.
-                return Ok(true);
+                return Ok(Ended::Unread);
             }
             return Err(Error::damaged(format!(
                 "page {page} at block {}: its checksum does not hold",
@@ -483,7 +514,7 @@ impl Pool {
         }
         self.faults.fetch_add(1, Ordering::Relaxed);
         self.publish(page, frame);
-        Ok(true)
+        Ok(Ended::There)
     }
 
     fn give_back(&self, frames: impl Iterator<Item = u32>) {

@@ -307,8 +307,11 @@ impl Versions {
         };
         let Some((_, kept @ Kept { block, crc, .. })) = find(&self.state.read()) else { return Ok(false) };
         let mut raw = crate::sys::aligned::AlignedBuf::zeroed(PAGE_BYTES);
-        store.read(block, &mut raw).map_err(|source| Error::Io { what: "read a page", block, source })?;
-        if crc32c(&raw) != crc {
+        let read = store.read(block, &mut raw);
+        if read.is_err() || crc32c(&raw) != crc {
+            // With the snapshot goes the block: another page is there by now, or the medium's end is before it.
+            drop(self.view(stamp)?);
+            read.map_err(|source| Error::Io { what: "read a page", block, source })?;
             return Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")));
         }
         let mut copy = Box::new(Copied([0; PAGE_BYTES]));

@@ -96,6 +96,12 @@ impl Frames {
         }
     }
 
+    /// Whether the medium is mapped.
+    #[inline]
+    pub(crate) fn maps(&self) -> bool {
+        self.mapped.is_some()
+    }
+
     /// The frame that is a block of the medium where it is mapped.
     pub(crate) fn frame_of(&self, block: u64) -> Option<(u32, &Mapping)> {
         let mapped = self.mapped.as_deref().filter(|mapped| block < mapped.blocks())?;

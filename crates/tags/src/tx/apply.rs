@@ -105,6 +105,17 @@ pub(crate) fn drop_page(store: &Store, page: u32) {
     }
 }
 
+/// Gives up the pages of slabs that slots were to be given out from and that have no node. The caller holds the s-node's lock: what
+/// has freed their nodes is in the journal, so that a replay gives them up, too, before their numbers are another's.
+pub(crate) fn drop_empty_slabs(store: &Store, partition: &mut Partition) {
+    for slab in &mut partition.contents.slabs {
+        if let Some(page) = slab.close_empty(&store.pool.table) {
+            drop_page(store, page);
+            store.data_numbers.lock().give_back(page, 1);
+        }
+    }
+}
+
 /// Takes committed nodes and bodies out of their pages, in the order of their places. The caller holds the partition and no access
 /// to pages.
 pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[NodeId]) -> Result<()> {

@@ -90,21 +90,11 @@ impl Transaction<'_> {
         let mut record = RecordWriter::default();
         let mut written = Vec::with_capacity(self.held.len());
         let mut under_way = Vec::new();
-        for snode in &self.held {
-            let done = write_filled(store, *snode, &nodes.filled, &mut under_way);
-            // What was written before goes with the next opening.
-            written.push(done.inspect_err(|_| store.pool.erasure.note_left_over())?);
+        if let Err(error) = self.begin_filled(&nodes, &mut written, &mut under_way) {
+            self.give_up_written(&under_way);
+            return Err(error);
         }
-        // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
-        // of these pages is free.
-        if !self.set.only_adds() {
-            store.settle_writes_of(&self.held)?;
-        }
-        // Of the pages of this commit, which are full, only updates of nodes that were there before can change something, and
-        // what clears the slots of those that go.
-        if self.changes_pages() {
-            under_way.drain(..).try_for_each(|write| write.arrive())?;
-        }
+        let under_way = if self.changes_pages() { Vec::new() } else { under_way };
         // From here on a failure leaves memory between two states.
         self.record_new_snodes(&mut record);
         let applied = self.apply(&nodes, &written, &mut record);
@@ -125,6 +115,41 @@ impl Transaction<'_> {
             Err(error) => store.journal.stop(error),
         }
         lsn
+    }
+
+    /// Begins to write the pages that the new nodes have filled.
+    fn begin_filled(
+        &self,
+        nodes: &NewNodes,
+        written: &mut Vec<Vec<Written>>,
+        under_way: &mut Vec<Begun>,
+    ) -> Result<()> {
+        let store = self.store;
+        for snode in &self.held {
+            written.push(write_filled(store, *snode, &nodes.filled, under_way)?);
+        }
+        // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
+        // of these pages is free.
+        if !self.set.only_adds() {
+            store.settle_writes_of(&self.held)?;
+        }
+        // Of the pages of this commit, which are full, only updates of nodes that were there before can change something, and
+        // what clears the slots of those that go.
+        if self.changes_pages() {
+            under_way.iter().try_for_each(Begun::arrive)?;
+        }
+        Ok(())
+    }
+
+    /// Gives up blocks that were written and that nothing will lead to.
+    fn give_up_written(&self, under_way: &[Begun]) {
+        // What was written before goes with the next opening.
+        self.store.pool.erasure.note_left_over();
+        for write in under_way {
+            // Whoever is given these blocks must not find this write behind its own. Why it failed does not matter.
+            drop(write.arrive());
+            write.blocks().for_each(|block| self.store.release_block(block, write.snode().0));
+        }
     }
 
     /// Which pages the new nodes have filled. A node without edges is garbage: it was never visible.
@@ -499,7 +524,10 @@ fn write_filled(
     while !rest.is_empty() {
         let run = store.space.lock().take(rest.len().min(most) as u64, &*store.medium)?;
         let (now, later) = rest.split_at(run.blocks as usize);
-        written.extend(write_run(store, &partition, now, run, under_way)?);
+        let begun = write_run(store, &partition, now, run, under_way);
+        // Nothing is under way there.
+        let blocks = run.block..run.block + run.blocks;
+        written.extend(begun.inspect_err(|_| blocks.for_each(|block| store.release_block(block, snode.0)))?);
         rest = later;
     }
     Ok(written)

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::ids::SnodeId;
 use crate::sync::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
+use std::time::Instant;
 
 /// A running transaction.
 pub(crate) type TxId = u64;
@@ -56,6 +57,19 @@ impl SnodeLocks {
         }
         state.held.insert(snode, tx);
         Ok(())
+    }
+
+    /// As [`SnodeLocks::take`], but waits until `until` at most. Whether the lock was taken.
+    pub(crate) fn take_until(&self, tx: TxId, snode: SnodeId, until: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.held.contains_key(&snode) {
+            // Who holds nothing closes no circle.
+            if self.released.wait_until(&mut state, until).timed_out() && state.held.contains_key(&snode) {
+                return false;
+            }
+        }
+        state.held.insert(snode, tx);
+        true
     }
 
     /// Gives locks back.

@@ -27,7 +27,7 @@ use crate::sys::aligned::AlignedBuf;
 use access::Access;
 use locks::TxId;
 use std::io::IoSlice;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_core::checksum::crc32c;
 use write_set::WriteSet;
 
@@ -122,6 +122,17 @@ impl<'s> Transaction<'s> {
         }
         self.held.push(snode);
         Ok(true)
+    }
+
+    /// As [`Transaction::hold`], for a transaction that holds nothing; waits until `until` at most. Whether the s-node is there and is
+    /// held now.
+    pub(crate) fn hold_until(&mut self, snode: SnodeId, until: Instant) -> bool {
+        debug_assert!(self.held.is_empty());
+        if !self.store.locks.take_until(self.id, snode, until) {
+            return false;
+        }
+        self.held.push(snode);
+        self.store.snodes.is_visible(snode)
     }
 
     /// Makes a node in an s-node. It becomes visible with the commit, if an edge leads to it or out of it then.
@@ -226,12 +237,13 @@ impl<'s> Transaction<'s> {
         let mut done = 0;
         while done < pages {
             let wanted = (pages - done).min((RUN_WRITE_BYTES / PAGE_BYTES) as u32);
-            let written = store.space.lock().take(u64::from(wanted), &*store.medium).and_then(|run| {
+            let run = store.space.lock().take(u64::from(wanted), &*store.medium);
+            let written = run.and_then(|run| {
                 let bytes = &out[done as usize * PAGE_BYTES..][..run.blocks as usize * PAGE_BYTES];
-                store.medium.write(run.block, &[IoSlice::new(bytes)]).map_err(|source| Error::Io {
-                    what: "write a node",
-                    block: run.block,
-                    source,
+                store.medium.write(run.block, &[IoSlice::new(bytes)]).map_err(|source| {
+                    let blocks = run.block..run.block + run.blocks;
+                    blocks.for_each(|block| store.release_block(block, snode.0));
+                    Error::Io { what: "write a node", block: run.block, source }
                 })?;
                 Ok((run, bytes))
             });

@@ -5,6 +5,7 @@ mod dump;
 mod salvage;
 mod scan;
 mod serve;
+mod shrink;
 mod snode;
 mod store;
 
@@ -39,6 +40,8 @@ pub enum TagsCommand {
     Backup(backup::BackupArgs),
     /// Copy what can be read of a damaged store into a new one.
     Salvage(salvage::SalvageArgs),
+    /// Give back what a store does not need any more.
+    Shrink(shrink::ShrinkArgs),
     /// Tell of nodes and their edges, from a node on, as text or as a picture.
     Dump(dump::DumpArgs),
     /// List all nodes.
@@ -94,6 +97,7 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
         TagsCommand::Check(args) => check(args),
         TagsCommand::Backup(args) => backup::run(args),
         TagsCommand::Salvage(args) => salvage::run(args),
+        TagsCommand::Shrink(args) => shrink::run(args),
         TagsCommand::Dump(args) => dump::run(args),
         TagsCommand::Scan(args) => scan::run(args),
         TagsCommand::Snode(args) => snode::run(args),

@@ -1,0 +1,408 @@
+//! Making a store smaller that has held more than it does now.
+//!
+//! A page's id says nothing of the block that it is in, so pages can go to other blocks. What lies near the end of the medium
+//! is marked as changed, some pages at a time, and the next checkpoint writes it to free blocks near the beginning, as it
+//! writes all that is changed: crash-safe for the same reasons, with commits going on in between. Then the end of the medium,
+//! where nothing is in use any more, is given back.
+//!
+//! ```text
+//!  | superblocks, journal | pages .. pages ..... pages . pages |          before
+//!                                 ^------<---------'
+//!  | superblocks, journal | pages pages pages .|                          after; '.' is free
+//! ```
+//!
+//! Before that, pages of edge tables that deletions have emptied are merged with their buddies. How cells lie in pages is not
+//! in the journal, so a replay needs nothing of it. Nodes stay where they are in their pages, since that is their id: a slab page
+//! with one node left stays.
+
+use crate::checkpoint::Leaves;
+use crate::edges::table::Table;
+use crate::error::{Error, Halt, Result, Step};
+use crate::ids::{PAGE_BYTES, SnodeId};
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::pages::access::{PageReader, PageWriter};
+use crate::pages::desc::{PageKind, count_slots};
+use crate::pages::pool::{NoRoom, Promise};
+use crate::partition::Contents;
+use crate::store::Store;
+use crate::sync::RwLockReadGuard;
+use crate::tx::Transaction;
+use crate::tx::apply::{drop_empty_slabs, drop_table_pages};
+use std::time::{Duration, Instant};
+
+/// Pages that are moved from one checkpoint to the next, at most.
+const MOVE_PAGES: usize = 2048;
+/// Pages that are read together, and marked under one hold of their s-node.
+const MARK_PAGES: usize = 64;
+/// Pages of edge tables that are looked at under one hold of their s-node.
+const MERGE_PAGES: usize = 32;
+/// How long the lock of an s-node is waited for.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// Times that the store is gone through: what commits put near the end meanwhile is moved by the next.
+const PASSES_MAX: usize = 8;
+/// Blocks that are left free for the next checkpoints beside those of its lists: at least so many, and this part of what is in use.
+const SPARE_BLOCKS_MIN: u64 = 64;
+const SPARE_PART: u64 = 128;
+
+/// What [`Store::shrink`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShrinkReport {
+    /// Bytes of the medium before.
+    pub bytes_before: u64,
+    /// Bytes of the medium now; those of a block device stay.
+    pub bytes_after: u64,
+    /// Of these, bytes that are free or will be after the next checkpoint.
+    pub free_bytes: u64,
+    /// Pages that were moved towards the beginning.
+    pub pages_moved: u64,
+    /// Pages of edge tables that were merged into others, or had no cell.
+    pub tables_merged: u64,
+    /// S-nodes whose edge tables were left as they are, since a transaction held the s-node for longer than a second, or a
+    /// snapshot was open.
+    pub snodes_skipped: u64,
+    /// Bytes of pages of small nodes in which no node is. They cannot be given back, since nodes do not move within pages, and
+    /// are filled with new nodes where a page is half empty.
+    pub slab_free_bytes: u64,
+}
+
+/// The end of the filling from the beginning, however it comes.
+struct Filling<'s>(&'s Store);
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.0.space.lock().fill_below(None);
+    }
+}
+
+/// A page that is to move.
+struct Victim {
+    block: u64,
+    page: u32,
+    snode: u16,
+}
+
+/// A table of an s-node, to be gone through.
+#[derive(Clone, Copy)]
+enum Which {
+    Main,
+    Counts,
+    Bundle(u64),
+}
+
+impl Store {
+    /// Makes the medium as small as what the store holds allows, while others read and commit: merges pages of edge tables
+    /// that deletions have emptied, moves pages from the end of the medium to free blocks before, and gives the end back. Ids
+    /// do not change. (Called "shrink" since it is for what the medium gets back; nodes are not packed closer in their pages,
+    /// which "compact" would promise.) `progress` is told the bytes that were moved and those to be, after each checkpoint.
+    ///
+    /// Commits wait for one checkpoint for each 8 MiB that are moved, at most. A power cut or an error at any point leaves the last
+    /// commit's state, and what was moved stays moved. What a snapshot or a backup keeps is not given back, and while a
+    /// snapshot is open no tables are merged: shrink again after its end. The calling thread has no transaction open: that one's
+    /// s-nodes would be passed over.
+    ///
+    /// Deletions do none of this by themselves, so that they stay fast.
+    ///
+    /// ```
+    /// # use weft_tags::{Kv, MemoryStore, Options, SnodeId, Store};
+    /// # let options = Options { cache_bytes: 4 << 20, journal_bytes: 1 << 20, ..Options::default() };
+    /// # let store = Store::create(Box::new(MemoryStore::new()), &options)?;
+    /// let kv = Kv::open(&store, SnodeId::FIRST, "pages")?;
+    /// (0..5000u32).try_for_each(|key| kv.put(&key.to_le_bytes(), &[7; 4000]))?;
+    /// (0..4900u32).try_for_each(|key| kv.delete(&key.to_le_bytes()).map(drop))?;
+    /// let report = store.shrink(|_moved, _all| ())?;
+    /// assert!(report.bytes_after < report.bytes_before / 4);
+    /// # Ok::<(), weft_tags::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`] for a page that cannot be read, [`Error::CacheFull`], [`Error::Stopped`].
+    pub fn shrink(&self, mut progress: impl FnMut(u64, u64)) -> Result<ShrinkReport> {
+        let _one = self.shrinking.lock();
+        let page_bytes = PAGE_BYTES as u64;
+        let (before, _) = self.space.lock().totals();
+        let mut report = ShrinkReport { bytes_before: before * page_bytes, ..ShrinkReport::default() };
+        for snode in self.snodes.ids() {
+            if !self.merge_tables(snode, &mut report.tables_merged)? {
+                report.snodes_skipped += 1;
+            }
+        }
+        let filling = Filling(self);
+        let bound = self.bound();
+        self.space.lock().fill_below(Some(bound));
+        self.checkpoint()?;
+        for _ in 0..PASSES_MAX {
+            let bound = self.bound();
+            self.space.lock().fill_below(Some(bound));
+            let checkpoints = self.move_behind(bound, &mut report.pages_moved, &mut progress)?;
+            self.cut(bound)?;
+            if checkpoints == 0 {
+                break;
+            }
+        }
+        drop(filling);
+        let (after, free) = self.space.lock().totals();
+        report.bytes_after = after * page_bytes;
+        report.free_bytes = free * page_bytes;
+        report.slab_free_bytes = self.slab_free_bytes();
+        Ok(report)
+    }
+
+    /// Where the medium can end: behind so many blocks as are in use, and some for the next checkpoint.
+    fn bound(&self) -> u64 {
+        let lists = {
+            let superblock = self.superblock.lock();
+            superblock.leaves.blocks() + superblock.catalog.blocks()
+        };
+        let used = self.space.lock().used();
+        used + lists + SPARE_BLOCKS_MIN.max(used / SPARE_PART)
+    }
+
+    /// The pages that lie at block `bound` or behind it, the last ones at the end.
+    fn victims(&self, bound: u64) -> Vec<Victim> {
+        let table = &self.pool.table;
+        let mut victims: Vec<Victim> = Vec::new();
+        for page in table.known(u32::MAX) {
+            let Some(desc) = table.desc(page) else { continue };
+            let desc = desc.lock();
+            if desc.block >= bound && desc.kind != PageKind::Free {
+                victims.push(Victim { block: desc.block, page, snode: desc.snode });
+            }
+        }
+        victims.sort_unstable_by_key(|victim| victim.block);
+        victims
+    }
+
+    /// Moves what lies at block `bound` or behind it, a checkpoint after the other, the last blocks first; how many checkpoints there were.
+    fn move_behind(&self, bound: u64, moved: &mut u64, progress: &mut impl FnMut(u64, u64)) -> Result<usize> {
+        let mut victims = self.victims(bound);
+        let total = victims.len() as u64 * PAGE_BYTES as u64;
+        let mut checkpoints = 0;
+        loop {
+            // A checkpoint that finds no block stops the store. Each page may take a block for itself and one for its leaf.
+            let room = (self.space.lock().free() / 4) as usize;
+            let count = MOVE_PAGES.min(self.pool.capacity() / 8).min(room).min(victims.len());
+            let step = victims.split_off(victims.len() - count);
+            for group in step.chunks(MARK_PAGES) {
+                *moved += self.mark(group, bound)?;
+            }
+            let leaves = self.touch_leaves(bound, MOVE_PAGES.min(room));
+            let lists = checkpoints == 0 && self.lists_end() > bound;
+            if count + leaves == 0 && !lists {
+                return Ok(checkpoints);
+            }
+            self.checkpoint()?;
+            checkpoints += 1;
+            progress(total - victims.len() as u64 * PAGE_BYTES as u64, total);
+        }
+    }
+
+    /// The first block behind the list of leaves and the catalog, which each checkpoint writes.
+    fn lists_end(&self) -> u64 {
+        let superblock = self.superblock.lock();
+        let ends = [superblock.leaves, superblock.catalog].map(|blob| blob.block + blob.blocks());
+        ends[0].max(ends[1])
+    }
+
+    /// Marks pages that are still there as changed, so that the next checkpoint writes them elsewhere; how many.
+    fn mark(&self, victims: &[Victim], bound: u64) -> Result<u64> {
+        let (_gate, _room) = self.promise_pages(victims.len())?;
+        let mut by_snode: Vec<&Victim> = victims.iter().collect();
+        by_snode.sort_unstable_by_key(|victim| (victim.snode, victim.page));
+        let mut marked = 0;
+        for group in by_snode.chunk_by(|a, b| a.snode == b.snode) {
+            // One that is gone has no pages.
+            let Ok(share) = self.partition(SnodeId(group[0].snode)) else { continue };
+            let mut next = 0;
+            loop {
+                let guard = share.write();
+                let pages = PageReader::new(&self.pool, &guard.token);
+                let halt = self.mark_step(&pages, group, bound, &mut next, &mut marked);
+                drop(pages);
+                drop(guard);
+                match halt {
+                    Ok(()) => break,
+                    Err(halt) => self.overcome(halt)?,
+                }
+            }
+        }
+        Ok(marked)
+    }
+
+    /// Marks the pages of one s-node from `next` on, as far as they are in memory.
+    fn mark_step(
+        &self,
+        pages: &PageReader<'_>,
+        group: &[&Victim],
+        bound: u64,
+        next: &mut usize,
+        marked: &mut u64,
+    ) -> Step<()> {
+        let table = &self.pool.table;
+        let stays = |victim: &Victim| {
+            let desc = table.describe(victim.page);
+            desc.snode != victim.snode || desc.block < bound
+        };
+        let rest = group.get(*next..).unwrap_or(&[]).iter();
+        let missing = rest.filter(|victim| !stays(victim) && table.load(victim.page).frame().is_none());
+        let missing: Vec<u32> = missing.map(|victim| victim.page).collect();
+        if missing.len() > 1 {
+            return Err(Halt::MissMany(missing));
+        }
+        while let Some(victim) = group.get(*next) {
+            if !stays(victim) {
+                pages.keep(victim.page)?;
+                *marked += 1;
+            }
+            *next += 1;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the next checkpoint writes up to `max` leaves of descriptors that lie behind; how many.
+    fn touch_leaves(&self, bound: u64, max: usize) -> usize {
+        let mut leaves = self.leaves.lock();
+        let Leaves { at, stale } = &mut *leaves;
+        let behind = at.iter().filter(|(_, (block, _))| *block >= bound).map(|(leaf, _)| *leaf);
+        let behind: Vec<u32> = behind.take(max).collect();
+        stale.extend(&behind);
+        behind.len()
+    }
+
+    /// Gives the end of the medium back, as far as nothing in it is in use, but not below `bound`.
+    fn cut(&self, bound: u64) -> Result<()> {
+        let _still = self.pool.hold_extent();
+        let mut space = self.space.lock();
+        let (now, _) = space.totals();
+        let end = space.used_end().max(bound);
+        if end < now {
+            let left = self.medium.cut(end);
+            let left = left.map_err(|source| Error::Io { what: "cut the store", block: end, source })?;
+            space.cut(left);
+            tracing::debug!(before = now, after = left, "the medium is shorter");
+        }
+        Ok(())
+    }
+
+    /// Room in the cache for changes to so many pages, and the gate.
+    fn promise_pages(&self, pages: usize) -> Result<(RwLockReadGuard<'_, ()>, Promise<'_>)> {
+        loop {
+            self.make_room_for(0)?;
+            let gate = self.gate.read();
+            self.journal.check().map_err(|error| self.periodic.reason(error))?;
+            match self.pool.promise(pages) {
+                Ok(promise) => return Ok((gate, promise)),
+                Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: self.pool.capacity() }),
+                Err(NoRoom::Now) => {
+                    drop(gate);
+                    self.checkpoint()?;
+                }
+            }
+        }
+    }
+
+    /// Merges pages of an s-node's tables, and gives up pages of slabs without nodes; whether all of it was gone through. It is not where
+    /// another held the s-node, or a snapshot is open, which would keep a copy of each page.
+    fn merge_tables(&self, snode: SnodeId, merged: &mut u64) -> Result<bool> {
+        let mut tables = vec![Which::Main, Which::Counts];
+        let mut is_begun = false;
+        while let Some(which) = tables.pop() {
+            let mut position = Some(0);
+            while let Some(from) = position {
+                let mut tx = self.begin();
+                if !tx.hold_until(snode, Instant::now() + LOCK_WAIT) {
+                    // One that was deleted meanwhile has no tables.
+                    return Ok(!self.snodes.is_visible(snode));
+                }
+                if !is_begun {
+                    is_begun = true;
+                    tables.extend(self.bundles(snode)?);
+                }
+                let Some((count, next)) = self.merge_step(&tx, snode, which, from)? else { return Ok(false) };
+                *merged += count;
+                position = next;
+            }
+        }
+        Ok(true)
+    }
+
+    fn bundles(&self, snode: SnodeId) -> Result<Vec<Which>> {
+        let share = self.partition(snode)?;
+        let ids: Vec<Which> =
+            share.read().contents.edges.bundles.keys().map(|id| Which::Bundle(*id)).collect();
+        Ok(ids)
+    }
+
+    /// Goes through some pages of a table, from a position on: how many were merged, and where to go on. The transaction holds
+    /// the s-node, so nobody else is on the way through its tables.
+    fn merge_step(
+        &self,
+        _holder: &Transaction<'_>,
+        snode: SnodeId,
+        which: Which,
+        from: u64,
+    ) -> Result<Option<(u64, Option<u64>)>> {
+        let most = MERGE_PAGES.min(self.pool.capacity() / 16).max(1);
+        let (_gate, _room) = self.promise_pages(most)?;
+        if self.pool.versions.newest() > 0 {
+            return Ok(None);
+        }
+        let share = self.partition(snode)?;
+        let mut partition = share.write();
+        let (mut freed, mut looked, mut position) = (Vec::new(), 0, Some(from));
+        let done = self.write(&mut partition, |pages, contents: &mut Contents| match which {
+            Which::Main => {
+                merge(&mut contents.edges.main, pages, most, &mut looked, &mut position, &mut freed)
+            }
+            Which::Counts => merge(&mut contents.counts, pages, most, &mut looked, &mut position, &mut freed),
+            Which::Bundle(id) => match contents.edges.bundles.get_mut(&id) {
+                Some(table) => merge(table, pages, most, &mut looked, &mut position, &mut freed),
+                None => {
+                    position = None;
+                    Ok(())
+                }
+            },
+        });
+        let count = freed.len() as u64;
+        // Also after a failure: nothing leads to them any more.
+        drop_table_pages(self, freed);
+        done?;
+        drop_empty_slabs(self, &mut partition);
+        Ok(Some((count, position)))
+    }
+
+    /// Bytes of slots that no node is in.
+    fn slab_free_bytes(&self) -> u64 {
+        let table = &self.pool.table;
+        let end = self.data_numbers.lock().end();
+        let free = |page| {
+            let desc = table.describe(page);
+            let bytes = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab)?;
+            Some((bytes * (slots_of(bytes) - count_slots(&desc.taken))) as u64)
+        };
+        table.known(end).filter_map(free).sum()
+    }
+}
+
+/// Merges up to `most` pages of a table from a position on.
+fn merge<const W: usize>(
+    table: &mut Table<W>,
+    pages: &mut PageWriter<'_>,
+    most: usize,
+    looked: &mut usize,
+    position: &mut Option<u64>,
+    freed: &mut Vec<u32>,
+) -> Step<()> {
+    while let Some(at) = position.filter(|_| *looked < most) {
+        let unread = table.uncounted(pages, at, most - *looked);
+        if !unread.is_empty() {
+            return Err(Halt::MissMany(unread));
+        }
+        *position = table.merge_at(pages, at, freed)?;
+        *looked += 1;
+    }
+    if position.is_none() {
+        table.halve();
+        table.clear_empty(pages, freed)?;
+    }
+    Ok(())
+}
