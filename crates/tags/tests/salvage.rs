@@ -488,7 +488,7 @@ fn one_superblock_is_enough_and_none_is_not() {
     image[PAGE + 24] ^= 1;
     let target = MemoryStore::new();
     let error = salvage(&MemoryStore::from_bytes(image), Box::new(target), &options, |_, _| ()).unwrap_err();
-    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("both copies of the superblock"), "{error}");
 }
 
 #[test]

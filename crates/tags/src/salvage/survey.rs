@@ -78,7 +78,14 @@ fn read_list(source: &Source<'_>, report: &mut SalvageReport) -> Result<(Superbl
         failure = None;
         report.remark(format!("the list of leaves at block {} cannot be read", superblock.leaves.block));
     }
-    Err(failure.unwrap_or_else(|| Error::damaged("the list of leaves: nothing says where which page is")))
+    Err(match failure {
+        Some(Error::Damaged { .. }) => Error::damaged(
+            "both copies of the superblock: nothing else says which block is which page, where the journal is, or what the \
+             secret of the hashes was",
+        ),
+        Some(error) => error,
+        None => Error::damaged("the list of leaves: nothing else says which block is which page"),
+    })
 }
 
 /// What is damaged, without the advice.
