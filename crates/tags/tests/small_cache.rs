@@ -171,18 +171,18 @@ fn reads_go_on_while_a_transaction_makes_more_than_the_cache_holds() {
     let mut tx = store.begin();
     let mut new = Vec::new();
     for n in 0..600 {
-        // Data that has outgrown its place is written to pages at once, as that of new nodes is.
-        let data = vec![!n as u8; if n % 2 == 0 { 4_080 } else { 8_000 }];
-        let node = nodes[n].0;
-        let at = if n % 3 == 0 { tx.create_node(SnodeId::FIRST, PLAIN, &data).unwrap() } else { node };
-        tx.update_node(at, PLAIN, &data).unwrap();
+        // New nodes of a page each, which stay in the cache; now and then data that has outgrown its place.
+        let grows = n % 5 == 0;
+        let data = vec![!n as u8; if grows { 8_000 } else { 3_900 }];
+        let at = if grows { nodes[n].0 } else { tx.create_node(SnodeId::FIRST, PLAIN, &data).unwrap() };
+        if grows {
+            tx.update_node(at, PLAIN, &data).unwrap();
+        }
         assert!(tx.read_node(at, PLAIN).unwrap() == data, "the transaction's own");
         new.push((at, data));
-        if n % 20 == 19 {
-            // Committed nodes, most of which are not in the cache; the s-node's lock is the transaction's.
-            let (node, before) = &nodes[(n * 7) % 600];
-            assert!(store.read_node(*node, PLAIN).unwrap() == *before, "after {n} changes");
-        }
+        // Committed nodes, most of which are not in the cache; the s-node's lock is the transaction's.
+        let (node, before) = &nodes[(n * 7) % 600];
+        assert!(store.read_node(*node, PLAIN).unwrap() == *before, "after {n} changes");
     }
     read_all(&store, &nodes);
     for (node, data) in &new {
