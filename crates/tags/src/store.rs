@@ -400,7 +400,7 @@ impl Store {
 
     /// Waits for the writes that commits to these s-nodes have begun; the caller holds their locks.
     pub(crate) fn settle_writes_of(&self, snodes: &[SnodeId]) -> Result<()> {
-        self.stop_unless(self.journal.writes.settle_of(snodes, |page| self.pool.clean(page)))
+        self.stop_unless(self.journal.writes.settle_of(snodes, &*self.medium, |page| self.pool.clean(page)))
     }
 
     /// Waits for the oldest writes that commits have begun, while there are too many.
@@ -412,7 +412,7 @@ impl Store {
 
     /// Waits for all writes that commits have begun, those of the journal included.
     pub(crate) fn settle_writes(&self) -> Result<()> {
-        let settled = self.journal.writes.settle_all(|page| self.pool.clean(page));
+        let settled = self.journal.writes.settle_all(&*self.medium, |page| self.pool.clean(page));
         self.stop_unless(settled.and_then(|()| self.journal.arrive()))
     }
 
@@ -458,7 +458,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         // They read frames, which go with the store. Whether they have arrived, the journal says at the next opening.
-        if let Err(error) = self.journal.writes.arrive() {
+        if let Err(error) = self.journal.writes.arrive(&*self.medium) {
             tracing::debug!(%error, "a write of a store that is dropped failed");
         }
     }

@@ -19,6 +19,7 @@ struct Lazy {
     blocks: MemoryStore,
     under_way: AtomicUsize,
     most: AtomicUsize,
+    begun: AtomicUsize,
     fails: AtomicBool,
 }
 
@@ -76,6 +77,7 @@ impl PageStore for Medium {
         let wanted = pages.iter().map(|page| unsafe { &**page }.to_vec()).collect();
         let most = self.0.under_way.fetch_add(1, SeqCst) + 1;
         self.0.most.fetch_max(most, SeqCst);
+        self.0.begun.fetch_add(1, SeqCst);
         let mut later = Later { medium: self.0.clone(), block, pages: pages.to_vec(), wanted, done: false };
         Ok(PendingWrite::until(move || later.arrive()))
     }
@@ -168,11 +170,13 @@ fn pages_under_way_stay_as_they_are_and_syncs_and_checkpoints_wait_for_them() {
     store.sync().unwrap();
     let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
     holds(&Store::open(Box::new(image), &options()).unwrap());
-    // What is under way when the store goes is read from its frames.
-    let mut kv = Kv::open(&store, snodes[0], "pairs").unwrap();
-    kv.durability(Durability::None);
+    // What is under way, or is to be written, when the store goes is read from its frames.
     let keys: Vec<[u8; 3]> = (0..200u8).map(|n| [n, 0, 0]).collect();
-    kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+    for snode in &snodes[..2] {
+        let mut kv = Kv::open(&store, *snode, "pairs").unwrap();
+        kv.durability(Durability::None);
+        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+    }
     assert!(medium.under_way.load(SeqCst) > 0);
     drop(store);
     assert_eq!(medium.under_way.load(SeqCst), 0);
@@ -276,4 +280,26 @@ fn a_store_whose_writes_have_failed_waits_for_all_of_them_before_its_frames_go()
     // One that is waited for only when it is dropped, behind the frames, panics.
     drop(store);
     assert_eq!(medium.under_way.load(SeqCst), 0);
+}
+
+#[test]
+fn writes_of_commits_that_nobody_waits_for_go_together() {
+    let (medium, store) = create();
+    let put = |durability, turn: u8| {
+        let mut kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        kv.durability(durability);
+        let keys: Vec<[u8; 2]> = (0..200u8).map(|n| [turn, n]).collect();
+        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+    };
+    put(Durability::Sync, 0);
+    let begun = medium.begun.load(SeqCst);
+    (1..=40).for_each(|turn| put(Durability::None, turn));
+    let data = 40 * 200 / 11;
+    let writes = medium.begun.load(SeqCst) - begun;
+    assert!((data / 300..=data / 60).contains(&writes), "{writes} writes of {data} pages and a journal");
+    // What is left goes when somebody waits.
+    store.sync().unwrap();
+    let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
+    let store = Store::open(Box::new(image), &options()).unwrap();
+    assert_eq!(Kv::open(&store, SnodeId::FIRST, "pairs").unwrap().count().unwrap(), 41 * 200);
 }

@@ -232,7 +232,7 @@ impl Journal {
         // The writes of all that was appended were begun before.
         let done = self.write(at, &buffer, store).and_then(|()| {
             before.map_or(Ok(Buffer::default()), UnderWay::wait)?;
-            self.writes.arrive()?;
+            self.writes.arrive(store)?;
             store.sync().map_err(|source| Error::Io {
                 what: "sync the journal",
                 block: self.first_block,

@@ -13,14 +13,16 @@ use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::RecordWriter;
-use crate::journal::writes::Begun;
+use crate::journal::writes::{Begun, Planned};
 use crate::layout::node::{slot_bytes, slots_of};
+use crate::options::Durability;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::NoRoom;
 use crate::partition::{Left, Partition, TableNumbers, run_of};
 use crate::space::Run;
 use crate::store::Store;
+use crate::sys::frames::PageAddresses;
 use rustc_hash::FxHashMap;
 use weft_core::checksum::crc32c;
 
@@ -45,6 +47,15 @@ struct NewNodes {
     open: Vec<(u32, Slots)>,
     runs: Vec<NodeId>,
     garbage: Vec<NodeId>,
+}
+
+/// The writes of a commit.
+#[derive(Default)]
+struct Writing {
+    /// Whether they may begin later.
+    gathers: bool,
+    begun: Vec<Begun>,
+    planned: Vec<Planned>,
 }
 
 /// Where a page was written.
@@ -89,12 +100,15 @@ impl Transaction<'_> {
         }
         let mut record = RecordWriter::default();
         let mut written = Vec::with_capacity(self.held.len());
-        let mut under_way = Vec::new();
-        if let Err(error) = self.begin_filled(&nodes, &mut written, &mut under_way) {
-            self.give_up_written(&under_way);
+        // Nobody waits for them, and nothing of this commit changes them.
+        let gathers = self.durability != Durability::Sync && !self.changes_pages();
+        let mut writing = Writing { gathers, ..Writing::default() };
+        if let Err(error) = self.begin_filled(&nodes, &mut written, &mut writing) {
+            self.give_up_written(&writing);
             return Err(error);
         }
-        let under_way = if self.changes_pages() { Vec::new() } else { under_way };
+        let Writing { begun, planned, .. } = writing;
+        let under_way = if self.changes_pages() { Vec::new() } else { begun };
         // From here on a failure leaves memory between two states.
         self.record_new_snodes(&mut record);
         let applied = self.apply(&nodes, &written, &mut record);
@@ -104,6 +118,13 @@ impl Transaction<'_> {
                 .into_iter()
                 .partition(|write| write.pages().iter().all(|page| is_full(store, *page)));
             change.iter().try_for_each(|write| write.settle(|page| store.pool.clean(page)))?;
+            for write in planned {
+                if write.pages().iter().all(|page| is_full(store, *page)) {
+                    store.journal.writes.gather(write, store.pool.capacity(), &*store.medium)?;
+                } else {
+                    write.begin(&*store.medium)?.settle(|page| store.pool.clean(page))?;
+                }
+            }
             // Before the record is there: a sync that makes it durable waits for them.
             store.journal.writes.keep(stay);
             store.settle_oldest_writes()?;
@@ -117,16 +138,16 @@ impl Transaction<'_> {
         lsn
     }
 
-    /// Begins to write the pages that the new nodes have filled.
+    /// Begins to write the pages that the new nodes have filled, or plans to.
     fn begin_filled(
         &self,
         nodes: &NewNodes,
         written: &mut Vec<Vec<Written>>,
-        under_way: &mut Vec<Begun>,
+        writing: &mut Writing,
     ) -> Result<()> {
         let store = self.store;
         for snode in &self.held {
-            written.push(write_filled(store, *snode, &nodes.filled, under_way)?);
+            written.push(write_filled(store, *snode, &nodes.filled, writing)?);
         }
         // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
         // of these pages is free.
@@ -136,19 +157,23 @@ impl Transaction<'_> {
         // Of the pages of this commit, which are full, only updates of nodes that were there before can change something, and
         // what clears the slots of those that go.
         if self.changes_pages() {
-            under_way.iter().try_for_each(Begun::arrive)?;
+            writing.begun.iter().try_for_each(Begun::arrive)?;
         }
         Ok(())
     }
 
     /// Gives up blocks that were written and that nothing will lead to.
-    fn give_up_written(&self, under_way: &[Begun]) {
+    fn give_up_written(&self, writing: &Writing) {
         // What was written before goes with the next opening.
         self.store.pool.erasure.note_left_over();
-        for write in under_way {
+        for write in &writing.begun {
             // Whoever is given these blocks must not find this write behind its own. Why it failed does not matter.
             drop(write.arrive());
-            write.blocks().for_each(|block| self.store.release_block(block, write.snode().0));
+        }
+        let begun = writing.begun.iter().map(|write| (write.blocks(), write.snode()));
+        let planned = writing.planned.iter().map(|write| (write.blocks(), write.snode()));
+        for (blocks, snode) in begun.chain(planned) {
+            blocks.for_each(|block| self.store.release_block(block, snode.0));
         }
     }
 
@@ -504,12 +529,12 @@ fn pages_at_once(store: &Store) -> usize {
     WRITE_PAGES.min(store.pool.capacity() / 16).max(1)
 }
 
-/// Begins to write the filled pages of one s-node to new blocks that follow each other.
+/// Begins to write the filled pages of one s-node to new blocks that follow each other, or plans to.
 fn write_filled(
     store: &Store,
     snode: SnodeId,
     filled: &[(u32, Slots)],
-    under_way: &mut Vec<Begun>,
+    writing: &mut Writing,
 ) -> Result<Vec<Written>> {
     let pages: Vec<_> =
         filled.iter().filter(|(page, _)| store.pool.table.describe(*page).snode == snode.0).collect();
@@ -524,7 +549,7 @@ fn write_filled(
     while !rest.is_empty() {
         let run = store.space.lock().take(rest.len().min(most) as u64, &*store.medium)?;
         let (now, later) = rest.split_at(run.blocks as usize);
-        let begun = write_run(store, &partition, now, run, under_way);
+        let begun = write_run(store, &partition, now, run, writing);
         // Nothing is under way there.
         let blocks = run.block..run.block + run.blocks;
         written.extend(begun.inspect_err(|_| blocks.for_each(|block| store.release_block(block, snode.0)))?);
@@ -538,7 +563,7 @@ fn write_run(
     partition: &crate::sync::RwLock<Partition>,
     filled: &[&(u32, Slots)],
     run: Run,
-    under_way: &mut Vec<Begun>,
+    writing: &mut Writing,
 ) -> Result<Vec<Written>> {
     // Those that a checkpoint has written since they were filled: clean, so that nothing would keep their frames.
     let mut clean = Vec::new();
@@ -567,11 +592,14 @@ fn write_run(
             store.overcome(halt)?;
             continue;
         }
+        let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses::new(pages));
         // SAFETY: the frames stay mapped as long as the store, which waits for its writes when it is dropped.
-        let write = unsafe { store.medium.begin_write(run.block, &pages) };
-        let write = write.map_err(|source| Error::Io { what: "write nodes", block: run.block, source })?;
-        let pages = written.iter().map(|at| at.page).collect();
-        let begun = Begun::new(guard.snode, run.block, pages, write);
+        let planned = unsafe { Planned::new(guard.snode, run.block, numbers, from) };
+        if writing.gathers && clean.is_empty() {
+            writing.planned.push(planned);
+            return Ok(written);
+        }
+        let begun = planned.begin(&*store.medium)?;
         drop(reader);
         drop(guard);
         if !clean.is_empty() {
@@ -579,7 +607,7 @@ fn write_run(
             begun.arrive()?;
             clean.iter().for_each(|page| store.pool.clean(*page));
         }
-        under_way.push(begun);
+        writing.begun.push(begun);
         return Ok(written);
     }
 }
