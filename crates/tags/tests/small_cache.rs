@@ -292,3 +292,38 @@ fn a_node_of_many_pages_is_read_while_the_cache_is_nearly_full_of_changes() {
         read_all(&store, &nodes);
     }
 }
+
+/// A store with the smallest cache, of 256 pages, whose check must end.
+#[test]
+fn a_check_ends_however_few_pages_of_what_it_looks_at_fit_the_cache() {
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options(64 << 20)).unwrap();
+    let etype = store.edge_type("n", InfoForm::Number).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let mut tx = store.begin();
+    let node = tx.create_node(SnodeId::FIRST, PLAIN, &vec![1; 400 << 10]).unwrap();
+    // One bundle of some four hundred pages; main pages for the sources; a node larger than the cache.
+    for number in 0..70_000 {
+        tx.create_edge(root, etype, Info::Number(number), node).unwrap();
+    }
+    let large = tx.create_node(SnodeId::FIRST, PLAIN, &vec![2; 2 << 20]).unwrap();
+    tx.create_edge(root, etype, Info::Number(1 << 40), large).unwrap();
+    for number in 0..2_000 {
+        let small = tx.create_node(SnodeId::FIRST, PLAIN, &[3; 20]).unwrap();
+        tx.create_edge(small, etype, Info::Number(number), node).unwrap();
+    }
+    tx.commit().unwrap();
+    assert!(store.report().table_pages > 300, "{:?}", store.report());
+    store.close().unwrap();
+    let store = Store::open(Box::new(medium), &options(1 << 20)).unwrap();
+    let clean = store.check().unwrap();
+    assert_eq!((clean.problems.clone(), clean.edges), (Vec::new(), 72_001));
+    // The same while most of the cache differs from the medium: a transaction under way has filled it.
+    let mut tx = store.begin();
+    while store.report().dirty_pages < 200 {
+        tx.create_node(SnodeId::FIRST, PLAIN, &[4; 3_500]).unwrap();
+    }
+    assert_eq!(store.check().unwrap(), clean);
+    drop(tx);
+    assert_eq!(store.check().unwrap(), clean);
+}

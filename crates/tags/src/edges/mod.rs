@@ -64,6 +64,13 @@ pub(crate) struct RawEdge {
     pub to: NodeId,
 }
 
+/// What the main table has of a node.
+pub(crate) struct Heads {
+    pub edges: Vec<RawEdge>,
+    /// Bundles, with the types of their edges.
+    pub bundles: Vec<(EdgeType, u64)>,
+}
+
 impl EdgeTable {
     pub(crate) fn new(secret: Secret) -> EdgeTable {
         EdgeTable {
@@ -174,6 +181,18 @@ impl EdgeTable {
 
     /// All edges out of a node, in no order.
     pub(crate) fn all_of(&self, pages: &impl Pages, source: NodeId) -> Step<Vec<RawEdge>> {
+        let Heads { mut edges, bundles } = self.heads_of(pages, source)?;
+        for (etype, id) in bundles {
+            let Some(table) = self.bundles.get(&id) else { continue };
+            for page in table.pages() {
+                edges.extend(Self::edges_in(pages, etype, page)?);
+            }
+        }
+        Ok(edges)
+    }
+
+    /// What the main table has of a node.
+    pub(crate) fn heads_of(&self, pages: &impl Pages, source: NodeId) -> Step<Heads> {
         let mut edges = Vec::new();
         let mut bundles = Vec::new();
         self.main.find(pages, source.0, |_, cell| {
@@ -185,27 +204,24 @@ impl EdgeTable {
             }
             Ok(None::<()>)
         })?;
-        for (etype, id) in bundles {
-            let Some(table) = self.bundles.get(&id) else { continue };
-            for page in table.pages() {
-                let cells = Table::<2>::cells(pages.words(page)?);
-                edges.extend(cells.map(|cell| RawEdge { etype, key: cell[0], to: NodeId(cell[1]) }));
-            }
-        }
-        Ok(edges)
+        Ok(Heads { edges, bundles })
     }
 
-    /// Edges in all tables.
-    pub(crate) fn count_all(&self, pages: &impl Pages) -> Step<u64> {
-        let mut count = 0;
-        for page in self.main.pages() {
-            count +=
-                Table::<4>::cells(pages.words(page)?).filter(|cell| cell[1] & BUNDLE == 0).count() as u64;
-        }
-        for page in self.bundles.values().flat_map(Table::pages) {
-            count += Table::<2>::cells(pages.words(page)?).count() as u64;
-        }
-        Ok(count)
+    /// The edges in a page of a bundle of this type.
+    pub(crate) fn edges_in(pages: &impl Pages, etype: EdgeType, page: u32) -> Step<Vec<RawEdge>> {
+        let cells = Table::<2>::cells(pages.words(page)?);
+        Ok(cells.map(|cell| RawEdge { etype, key: cell[0], to: NodeId(cell[1]) }).collect())
+    }
+
+    /// Edges in a page, of the main table or of a bundle.
+    pub(crate) fn count_in(pages: &impl Pages, page: u32, is_main: bool) -> Step<u64> {
+        let words = pages.words(page)?;
+        let count = if is_main {
+            Table::<4>::cells(words).filter(|cell| cell[1] & BUNDLE == 0).count()
+        } else {
+            Table::<2>::count(words)
+        };
+        Ok(count as u64)
     }
 
     /// Puts an edge in that is not there.
