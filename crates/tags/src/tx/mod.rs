@@ -20,7 +20,7 @@ use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, body_class_of, class_of, run_pages, write_header};
 use crate::options::Durability;
 use crate::pages::desc::{Desc, PageKind};
-use crate::partition::{NodePlace, Which, find_node, header_at};
+use crate::partition::{NodePlace, Partition, Which, find_node, header_at};
 use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
@@ -228,6 +228,7 @@ impl<'s> Transaction<'s> {
             return Err(Error::TooLarge { what: "a node", bytes: len as u64, max: NODE_BYTES_MAX as u64 });
         }
         let store = self.store;
+        let partition = store.partition(snode)?;
         let pages = run_pages(len);
         let mut out = AlignedBuf::zeroed(pages as usize * PAGE_BYTES);
         fill(&mut out, kind, len, pieces);
@@ -250,7 +251,7 @@ impl<'s> Transaction<'s> {
             let (run, bytes) = match written {
                 Ok(written) => written,
                 Err(error) => {
-                    self.give_up_run(head, pages, done);
+                    self.give_up_run(&mut partition.write(), head, pages, done);
                     store.pool.erasure.note_left_over();
                     return Err(error);
                 }
@@ -273,7 +274,8 @@ impl<'s> Transaction<'s> {
         Ok(NodeId::at(snode, head, 0))
     }
 
-    fn give_up_run(&self, head: u32, pages: u32, written: u32) {
+    /// Gives up what was written of a node. The partition is held, since pages may be moved in it meanwhile.
+    fn give_up_run(&self, _alone: &mut Partition, head: u32, pages: u32, written: u32) {
         for page in head..head + written {
             let desc = self.store.pool.table.describe(page);
             if !self.store.pool.drop_page(page) {
