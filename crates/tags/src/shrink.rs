@@ -15,8 +15,7 @@
 //! in the journal, so a replay needs nothing of it. Nodes stay where they are in their pages, since that is their id: a slab page
 //! with one node left stays.
 
-use crate::checkpoint::Leaves;
-use crate::edges::table::Table;
+use crate::edges::table::{DEPTH_MAX, Table};
 use crate::error::{Error, Halt, Result, Step};
 use crate::ids::{PAGE_BYTES, SnodeId};
 use crate::layout::node::{slot_bytes, slots_of};
@@ -42,6 +41,13 @@ const LOCK_WAIT: Duration = Duration::from_secs(1);
 const PASSES_MAX: usize = 8;
 /// Blocks that are left free for the next checkpoints beside those of its lists: at least so many, and this part of what is in use.
 const SPARE_BLOCKS_MIN: u64 = 64;
+/// Blocks that a checkpoint that moves pages leaves free at least, beside those of its lists and of what commits have changed: fewer than
+/// [`SPARE_BLOCKS_MIN`], which a store that was made smaller has left.
+const MARGIN_BLOCKS: u64 = SPARE_BLOCKS_MIN / 4;
+/// Blocks that moving a page may take until the checkpoint after: for itself, for its leaf, and as much again for commits.
+const BLOCKS_PER_PAGE: u64 = 4;
+/// Pages from which a checkpoint is worth it.
+const MOVE_PAGES_MIN: usize = 8;
 const SPARE_PART: u64 = 128;
 
 /// What [`Store::shrink`] has done.
@@ -60,6 +66,8 @@ pub struct ShrinkReport {
     /// S-nodes whose edge tables were left as they are, since a transaction held the s-node for longer than a second, or a
     /// snapshot was open.
     pub snodes_skipped: u64,
+    /// Whether a backup was under way. It keeps the blocks that pages would leave, so they were not moved, or not all of them.
+    pub backup_under_way: bool,
     /// Bytes of pages of small nodes in which no node is. They cannot be given back, since nodes do not move within pages, and
     /// are filled with new nodes where a page is half empty.
     pub slab_free_bytes: u64,
@@ -96,8 +104,8 @@ impl Store {
     /// which "compact" would promise.) `progress` is told the bytes that were moved and those to be, after each checkpoint.
     ///
     /// Commits wait for one checkpoint for each 8 MiB that are moved, at most. A power cut or an error at any point leaves the last
-    /// commit's state, and what was moved stays moved. What a snapshot or a backup keeps is not given back, and while a
-    /// snapshot is open no tables are merged: shrink again after its end. The calling thread has no transaction open: that one's
+    /// commit's state, and what was moved stays moved. What a snapshot or a backup keeps is not given back; while a
+    /// snapshot is open no tables are merged, and while a backup is under way no pages are moved: shrink again after its end. The calling thread has no transaction open: that one's
     /// s-nodes would be passed over.
     ///
     /// Deletions do none of this by themselves, so that they stay fast.
@@ -133,9 +141,9 @@ impl Store {
         for _ in 0..PASSES_MAX {
             let bound = self.bound();
             self.space.lock().fill_below(Some(bound));
-            let checkpoints = self.move_behind(bound, &mut report.pages_moved, &mut progress)?;
+            let checkpoints = self.move_behind(bound, &mut report, &mut progress)?;
             self.cut(bound)?;
-            if checkpoints == 0 {
+            if checkpoints == 0 || report.backup_under_way {
                 break;
             }
         }
@@ -149,12 +157,14 @@ impl Store {
 
     /// Where the medium can end: behind so many blocks as are in use, and some for the next checkpoint.
     fn bound(&self) -> u64 {
-        let lists = {
-            let superblock = self.superblock.lock();
-            superblock.leaves.blocks() + superblock.catalog.blocks()
-        };
         let used = self.space.lock().used();
-        used + lists + SPARE_BLOCKS_MIN.max(used / SPARE_PART)
+        used + self.lists_blocks() + SPARE_BLOCKS_MIN.max(used / SPARE_PART)
+    }
+
+    /// Blocks of the list of leaves and the catalog, which each checkpoint writes anew.
+    fn lists_blocks(&self) -> u64 {
+        let superblock = self.superblock.lock();
+        superblock.leaves.blocks() + superblock.catalog.blocks()
     }
 
     /// The pages that lie at block `bound` or behind it, the last ones at the end.
@@ -173,27 +183,50 @@ impl Store {
     }
 
     /// Moves what lies at block `bound` or behind it, a checkpoint after the other, the last blocks first; how many checkpoints there were.
-    fn move_behind(&self, bound: u64, moved: &mut u64, progress: &mut impl FnMut(u64, u64)) -> Result<usize> {
+    fn move_behind(
+        &self,
+        bound: u64,
+        report: &mut ShrinkReport,
+        progress: &mut impl FnMut(u64, u64),
+    ) -> Result<usize> {
         let mut victims = self.victims(bound);
         let total = victims.len() as u64 * PAGE_BYTES as u64;
-        let mut checkpoints = 0;
+        let (mut checkpoints, mut leaves_before) = (0, usize::MAX);
         loop {
-            // A checkpoint that finds no block stops the store. Each page may take a block for itself and one for its leaf.
-            let room = (self.space.lock().free() / 4) as usize;
+            if !self.space.lock().settles() {
+                // No checkpoint would free what it has moved.
+                report.backup_under_way = true;
+                return Ok(checkpoints);
+            }
+            let room = self.move_room();
+            if room < MOVE_PAGES_MIN {
+                return Ok(checkpoints);
+            }
             let count = MOVE_PAGES.min(self.pool.capacity() / 8).min(room).min(victims.len());
             let step = victims.split_off(victims.len() - count);
             for group in step.chunks(MARK_PAGES) {
-                *moved += self.mark(group, bound)?;
+                report.pages_moved += self.mark(group, bound)?;
             }
-            let leaves = self.touch_leaves(bound, MOVE_PAGES.min(room));
+            let leaves = self.leaves_behind(bound);
+            // Commits may have filled all before the bound by now: then leaves come to lie behind it again, whoever writes them.
+            let are_stuck = count == 0 && leaves.len() >= leaves_before;
+            leaves_before = leaves.len();
             let lists = checkpoints == 0 && self.lists_end() > bound;
-            if count + leaves == 0 && !lists {
+            if are_stuck || count + leaves.len() == 0 && !lists {
                 return Ok(checkpoints);
             }
+            // The next checkpoint writes these.
+            self.leaves.lock().stale.extend(leaves.iter().take(MOVE_PAGES.min(room)));
             self.checkpoint()?;
             checkpoints += 1;
             progress(total - victims.len() as u64 * PAGE_BYTES as u64, total);
         }
+    }
+
+    /// How many pages may move with the next checkpoint, which would stop the store if it found no block.
+    fn move_room(&self) -> usize {
+        let kept = self.lists_blocks() + self.pool.dirty() as u64 + MARGIN_BLOCKS;
+        (self.space.lock().free().saturating_sub(kept) / BLOCKS_PER_PAGE) as usize
     }
 
     /// The first block behind the list of leaves and the catalog, which each checkpoint writes.
@@ -258,14 +291,11 @@ impl Store {
         Ok(())
     }
 
-    /// Sees to it that the next checkpoint writes up to `max` leaves of descriptors that lie behind; how many.
-    fn touch_leaves(&self, bound: u64, max: usize) -> usize {
-        let mut leaves = self.leaves.lock();
-        let Leaves { at, stale } = &mut *leaves;
-        let behind = at.iter().filter(|(_, (block, _))| *block >= bound).map(|(leaf, _)| *leaf);
-        let behind: Vec<u32> = behind.take(max).collect();
-        stale.extend(&behind);
-        behind.len()
+    /// The leaves of descriptors that lie at block `bound` or behind it.
+    fn leaves_behind(&self, bound: u64) -> Vec<u32> {
+        let leaves = self.leaves.lock();
+        let behind = leaves.at.iter().filter(|(_, (block, _))| *block >= bound);
+        behind.map(|(leaf, _)| *leaf).collect()
     }
 
     /// Gives the end of the medium back, as far as nothing in it is in use, but not below `bound`.
@@ -342,7 +372,8 @@ impl Store {
         from: u64,
     ) -> Result<Option<(u64, Option<u64>)>> {
         let most = MERGE_PAGES.min(self.pool.capacity() / 16).max(1);
-        let (_gate, _room) = self.promise_pages(most)?;
+        // The first of them may be merged with pages before, one a bit of its prefix.
+        let (_gate, _room) = self.promise_pages(most + usize::from(DEPTH_MAX))?;
         if self.pool.versions.newest() > 0 {
             return Ok(None);
         }

@@ -392,6 +392,108 @@ fn what_is_not_to_be_found_any_more_is_not_in_the_blocks_that_were_left() {
     store.close().unwrap();
 }
 
+#[test]
+fn a_shrink_ends_when_a_writer_fills_what_was_free_before_its_bound() {
+    let options = options(4 << 20);
+    let (image, mut world) = emptied(&options, TagFlags::empty(), 3_000, 20_000);
+    let store = Store::open(Box::new(MemoryStore::from_bytes(image)), &options).unwrap();
+    let mut rng = StdRng::seed_from_u64(9);
+    let mut rounds = 0;
+    let report = store
+        .shrink(|_, _| {
+            rounds += 1;
+            assert!(rounds < 500, "it goes on for ever");
+            // More than is left free for the next checkpoints.
+            if rounds <= 6 {
+                world.fill(&store, &mut rng, 300, 0);
+            }
+        })
+        .unwrap();
+    assert!(rounds > 2 && report.pages_moved > 0, "{rounds} rounds, {report:?}");
+    world.judge(&store, "after it");
+    // What the writer left behind the bound is for the next.
+    let again = store.shrink(|_, _| ()).unwrap();
+    assert!(again.bytes_after < report.bytes_before, "{report:?}, {again:?}");
+    world.judge(&store, "after the next");
+}
+
+/// A medium for a backup, which asks what happens while it is written.
+struct Target<'a> {
+    inner: MemoryStore,
+    at_first: std::sync::Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
+}
+
+impl PageStore for Target<'_> {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(block, out)
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let at_first = self.at_first.lock().unwrap().take();
+        at_first.into_iter().for_each(|call| call());
+        self.inner.write(block, parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.inner.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        self.inner.grow(blocks)
+    }
+}
+
+#[test]
+fn a_shrink_beside_a_backup_moves_nothing_and_says_so() {
+    let options = options(4 << 20);
+    let (image, world) = emptied(&options, TagFlags::empty(), 1_000, 10_000);
+    let store = Store::open(Box::new(MemoryStore::from_bytes(image)), &options).unwrap();
+    let mut beside = None;
+    let at_first = || beside = Some(store.shrink(|_, _| panic!("a checkpoint frees nothing now")).unwrap());
+    let target =
+        Target { inner: MemoryStore::new(), at_first: std::sync::Mutex::new(Some(Box::new(at_first))) };
+    store.backup(&target, |_, _| ()).unwrap();
+    let copy = Store::open(Box::new(MemoryStore::from_bytes(target.inner.to_bytes())), &options).unwrap();
+    drop(target);
+    world.judge(&copy, "the backup");
+    let beside = beside.unwrap();
+    assert!(beside.backup_under_way && beside.tables_merged > 0, "{beside:?}");
+    assert_eq!(beside.pages_moved, 0);
+    let report = store.shrink(|_, _| ()).unwrap();
+    assert!(
+        !report.backup_under_way && report.bytes_after < beside.bytes_after / 2,
+        "{beside:?}, {report:?}"
+    );
+    world.judge(&store, "after the backup");
+}
+
+#[test]
+fn a_shrink_of_a_store_that_cannot_grow_and_has_little_room_does_not_stop_it() {
+    let all = options(4 << 20);
+    let (image, mut world) = emptied(&all, TagFlags::empty(), 500, 5_000);
+    let end = image.len() as u64;
+    let options = Options { store_bytes_max: end, ..all };
+    let medium = Arc::new(MemoryStore::from_bytes(image));
+    let store = Store::open(Box::new(Shared(medium)), &options).unwrap();
+    let mut rng = StdRng::seed_from_u64(2);
+    // From much room to next to none.
+    loop {
+        store.checkpoint().unwrap();
+        let free = store.report().free_bytes;
+        let report = store.shrink(|_, _| ()).unwrap();
+        store.checkpoint().unwrap();
+        world.judge(&store, &format!("{free} bytes free, {report:?}"));
+        if free < 150 * 4096 {
+            break;
+        }
+        world.fill(&store, &mut rng, (free / 4096 / 4).clamp(10, 500), 0);
+    }
+}
+
 /// A medium that stays as long as it is.
 struct Shared(Arc<MemoryStore>);
 

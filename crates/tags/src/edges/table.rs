@@ -26,7 +26,7 @@ const LINE_WORDS: usize = 8;
 /// Lines of cells in a page.
 const LINES: u64 = 63;
 /// A directory has at most two to this many entries: a page for each.
-const DEPTH_MAX: u8 = 28;
+pub(crate) const DEPTH_MAX: u8 = 28;
 /// Cells of a full page that agree in more bits than these behind the page's prefix are not split: each bit doubles the directory.
 /// In tables of two words, whose first words differ, that are more than two hundred hashes alike, which is damage. In the main table
 /// it takes three nodes or more with dozens of edge types each; the edges of fewer become bundles.
