@@ -24,6 +24,8 @@ use weft_core::codec::WriteFields;
 
 /// Descriptors of a leaf.
 pub(crate) const LEAF_PAGES: u32 = (PAGE_BYTES / DESC_BYTES) as u32;
+/// Leaves that there can be. The last pages whose numbers have 32 bits are not used.
+pub(crate) const LEAVES_MAX: u32 = u32::MAX / LEAF_PAGES;
 /// Bytes of an entry of the list of leaves.
 pub(crate) const LEAF_ENTRY_BYTES: usize = 16;
 /// Pages written by one call.
@@ -143,19 +145,23 @@ impl Store {
     }
 
     pub(crate) fn write_superblocks(&self, superblock: &Superblock) -> Result<()> {
+        for copy in [self.first_copy, COPIES - 1 - self.first_copy] {
+            self.write_superblock(copy, superblock)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one copy, which is durable afterwards.
+    pub(crate) fn write_superblock(&self, copy: u64, superblock: &Superblock) -> Result<()> {
         let raw = superblock.encode();
         let mut out = AlignedBuf::zeroed(PAGE_BYTES);
         out[..raw.len()].copy_from_slice(&raw);
-        for block in [self.first_copy, COPIES - 1 - self.first_copy] {
-            let part = [IoSlice::new(&out)];
-            self.medium.write(block, &part).map_err(|source| Error::Io {
-                what: "write the superblock",
-                block,
-                source,
-            })?;
-            self.sync_medium()?;
-        }
-        Ok(())
+        self.medium.write(copy, &[IoSlice::new(&out)]).map_err(|source| Error::Io {
+            what: "write the superblock",
+            block: copy,
+            source,
+        })?;
+        self.sync_medium()
     }
 
     /// Writes dirty pages of one s-node to new blocks.

@@ -97,8 +97,8 @@ impl EdgeType {
     pub(crate) const BODY: EdgeType = EdgeType(u32::MAX - 1);
     /// The first of the types that the store keeps for itself.
     const FIRST_RESERVED: u32 = u32::MAX - 15;
-    /// The most types that programs can register.
-    pub(crate) const REGISTERED_MAX: usize = EdgeType::FIRST_RESERVED as usize;
+    /// The most types that programs can register: all with the longest names, they fit the catalog.
+    pub(crate) const REGISTERED_MAX: usize = 1 << 21;
 
     /// Whether edges of this type are the store's own, which programs do not see as edges.
     pub(crate) fn is_reserved(self) -> bool {

@@ -5,6 +5,8 @@ use crate::ids::PAGE_BYTES;
 
 /// Least bytes of a journal.
 pub(crate) const JOURNAL_BYTES_MIN: u64 = 256 << 10;
+/// Most bytes of a journal: it is read whole when a store is opened.
+pub(crate) const JOURNAL_BYTES_MAX: u64 = 4 << 30;
 
 /// Options of a store.
 #[derive(Clone, Debug)]
@@ -12,7 +14,7 @@ pub struct Options {
     /// Bytes of memory for pages. At least 1 MiB.
     pub cache_bytes: u64,
     /// Bytes of the journal of a store that is created. When it is full there is a checkpoint, so it bounds the time
-    /// of recovery. At least 256 KiB.
+    /// of recovery, and the memory that it takes. 256 KiB to 4 GiB.
     pub journal_bytes: u64,
     /// The most bytes that the medium may grow to.
     pub store_bytes_max: u64,
@@ -43,6 +45,10 @@ impl Options {
             if value < least {
                 return Err(Error::BadOption { what, value, range });
             }
+        }
+        if self.journal_bytes > JOURNAL_BYTES_MAX {
+            let (what, value) = ("journal_bytes", self.journal_bytes);
+            return Err(Error::BadOption { what, value, range: "at most 4 GiB" });
         }
         Ok(())
     }

@@ -3,13 +3,13 @@
 //! Opening reads the superblock, the list of leaves, the leaves, the catalog; every block is claimed by whoever refers
 //! to it, and one that is claimed twice is damage. Then the journal is replayed by the same functions that commits use.
 
-use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, Leaves};
+use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX, Leaves};
 use crate::edges::table::{Position, Table};
 use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, NodeId, NodeType, PAGE_BYTES, SnodeId};
-use crate::journal::log::{Journal, find_records, may_begin_record};
+use crate::journal::log::{EPOCHS_APART, Journal, find_records, may_begin_later_record, may_begin_record};
 use crate::layout::catalog::{Catalog, SnodeEntry};
 use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, write_header};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
@@ -63,7 +63,7 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
     space.claim(Run { block: 0, blocks: head }, "superblocks and journal")?;
     let superblock = Superblock {
         // Random, so that records of a store that was here before are never taken for this one's.
-        epoch: u64::from(rand::random::<u32>()) << 24,
+        epoch: u64::from(rand::random::<u32>()) * EPOCHS_APART,
         secret: Secret(rand::random(), rand::random()),
         journal_block: COPIES,
         journal_blocks,
@@ -127,8 +127,24 @@ fn read_into(medium: &dyn PageStore, block: u64, out: &mut [u8]) -> Result<()> {
     medium.read(block, out).map_err(|source| Error::Io { what: "read the store", block, source })
 }
 
-/// The superblock that counts, and which of the copies it is.
-fn read_superblock(medium: &dyn PageStore) -> Result<(Superblock, u64)> {
+/// The superblock that counts.
+struct Best {
+    superblock: Superblock,
+    /// Which of the copies it is.
+    copy: u64,
+    other: Other,
+}
+
+/// What the other copy says.
+#[derive(PartialEq)]
+enum Other {
+    Same,
+    /// It is of the checkpoint before, or nothing was written there yet.
+    Older,
+    Damaged,
+}
+
+fn read_superblock(medium: &dyn PageStore) -> Result<Best> {
     if medium.blocks() < COPIES {
         return Err(Error::NotAStore { what: "it is shorter than two blocks".into() });
     }
@@ -140,6 +156,8 @@ fn read_superblock(medium: &dyn PageStore) -> Result<(Superblock, u64)> {
         match copy {
             Ok(sb) if best.as_ref().is_none_or(|(best, _)| best.epoch < sb.epoch) => best = Some((sb, at)),
             Ok(_) => {}
+            // A copy of another version is not this one's to write over.
+            Err(error @ Error::Version { .. }) => return Err(error),
             // That a copy is damaged says more than that the other is not there.
             Err(error) => match first_error {
                 None | Some(Error::NotAStore { .. }) => first_error = Some(error),
@@ -147,8 +165,14 @@ fn read_superblock(medium: &dyn PageStore) -> Result<(Superblock, u64)> {
             },
         }
     }
+    let is_same = raw[..PAGE_BYTES] == raw[PAGE_BYTES..COPIES as usize * PAGE_BYTES];
+    let other = match &first_error {
+        Some(Error::Damaged { .. }) => Other::Damaged,
+        _ if is_same => Other::Same,
+        _ => Other::Older,
+    };
     match (best, first_error) {
-        (Some(best), _) => Ok(best),
+        (Some((superblock, copy)), _) => Ok(Best { superblock, copy, other }),
         (None, Some(error)) => Err(error),
         (None, None) => Err(Error::NotAStore { what: "there is no superblock".into() }),
     }
@@ -166,7 +190,7 @@ fn read_blob(medium: &dyn PageStore, blob: Blob, what: &'static str) -> Result<V
 /// Opens a store.
 pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
     options.check()?;
-    let (sb, copy) = read_superblock(&*medium)?;
+    let Best { superblock: sb, copy, other } = read_superblock(&*medium)?;
     if sb.journal_block < COPIES || sb.journal_blocks < JOURNAL_BYTES_MIN / PAGE_BYTES as u64 {
         return Err(Error::damaged(format!("superblock: a journal of {} blocks", sb.journal_blocks)));
     }
@@ -185,6 +209,9 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     restore_numbers(&store, &pages);
     restore_tables(&store, &pages)?;
     store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
+    if other == Other::Damaged {
+        check_newest(&*store.medium, &sb)?;
+    }
     let area = read_journal(&*store.medium, &sb)?;
     let records = find_records(&area, sb.epoch, sb.lsn)?;
     let durable = records.iter().map(|record| record.durable).max().unwrap_or(sb.lsn);
@@ -201,7 +228,11 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
         crate::replay::claim_blocks(&store, entries)?;
         replayed += 1;
     }
-    // Only now, with every block known that the journal needs, may the replay write.
+    // Only now, with every block known that the journal needs, may the replay write. The other copy comes first: from here on
+    // blocks of its checkpoint are given out, so if this copy were damaged it would lead to a state that is gone.
+    if other != Other::Same {
+        store.write_superblock(COPIES - 1 - copy, &sb)?;
+    }
     if sb.leaves_bytes {
         store.erase_free()?;
     }
@@ -235,6 +266,23 @@ fn has_record_beyond(area: &[u8], epoch: u64, found: &[crate::journal::log::Foun
     (end..area.len()).step_by(PAGE_BYTES).any(|at| crate::journal::log::record_at(area, at, epoch).is_some())
 }
 
+/// Looks whether the journal has records of a later checkpoint: then the copy that cannot be read was of that.
+fn check_newest(medium: &dyn PageStore, sb: &Superblock) -> Result<()> {
+    check_range(medium, sb.journal_block, sb.journal_blocks, "journal")?;
+    let mut piece = AlignedBuf::zeroed(LOOK_BLOCKS as usize * PAGE_BYTES);
+    for at in (0..sb.journal_blocks).step_by(LOOK_BLOCKS as usize) {
+        let blocks = LOOK_BLOCKS.min(sb.journal_blocks - at);
+        let raw = &mut piece[..blocks as usize * PAGE_BYTES];
+        read_into(medium, sb.journal_block + at, raw)?;
+        if raw.chunks_exact(PAGE_BYTES).any(|block| may_begin_later_record(block, sb.epoch)) {
+            return Err(Error::damaged(
+                "the newer copy of the superblock: the journal goes on from a later checkpoint than the other copy's",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The journal's area; nothing of it where no record of the last checkpoint's epoch can be, as after an orderly close.
 fn read_journal(medium: &dyn PageStore, sb: &Superblock) -> Result<AlignedBuf> {
     check_range(medium, sb.journal_block, sb.journal_blocks, "journal")?;
@@ -262,7 +310,7 @@ fn read_leaves(
     for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
         let mut r = Reader::new(raw);
         let (Ok(leaf), Ok(crc), Ok(block)) = (r.u32(), r.u32(), r.u64()) else { continue };
-        if leaf > u32::MAX / LEAF_PAGES || leaves.at.insert(leaf, (block, crc)).is_some() {
+        if leaf >= LEAVES_MAX || leaves.at.insert(leaf, (block, crc)).is_some() {
             return Err(Error::damaged(format!("list of leaves: leaf {leaf} cannot be")));
         }
         space.claim(Run { block, blocks: 1 }, "leaf of descriptors")?;

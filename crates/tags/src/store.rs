@@ -5,7 +5,7 @@
 //! of which no two are held at once, but for page numbers under the list of those that were given up. A write under way is
 //! waited for under a lock of its own, in which nothing but hot words is touched.
 
-use crate::checkpoint::Leaves;
+use crate::checkpoint::{LEAF_PAGES, LEAVES_MAX, Leaves};
 use crate::committed::Committed;
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
@@ -128,7 +128,7 @@ impl Store {
             // Number 0 is not used: no id is 0.
             data_numbers: Mutex::new(PageNumbers::new(1, DATA_PAGES_MAX)),
             freed_numbers: Mutex::default(),
-            table_numbers: Mutex::new(PageNumbers::new(DATA_PAGES_MAX, u32::MAX)),
+            table_numbers: Mutex::new(PageNumbers::new(DATA_PAGES_MAX, LEAVES_MAX * LEAF_PAGES)),
             journal: Arc::new(Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn)),
             periodic: Periodic::default(),
             catalog: RwLock::new(catalog),

@@ -516,3 +516,139 @@ fn commits_behind_a_damaged_one_are_said_to_be_lost() {
     let (_, report) = salvaged(image, &options());
     assert_eq!((report.complete, report.commits_applied, report.commits_lost), (true, 10, 0));
 }
+
+/// Puts a superblock's or a record's checksum right again.
+fn seal(image: &mut [u8], copy: usize) {
+    let page = &mut image[copy * PAGE..][..PAGE];
+    let crc = weft_core::checksum::crc32c(&page[..PAGE - 4]);
+    page[PAGE - 4..].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A store on which power failed between the two superblocks, and which copy is the newer one.
+fn between_superblocks() -> (Vec<u8>, usize) {
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    kv.put(b"first", b"value").unwrap();
+    store.checkpoint().unwrap();
+    let before = medium.to_bytes();
+    kv.put(b"second", b"value").unwrap();
+    store.checkpoint().unwrap();
+    let mut image = medium.to_bytes();
+    image[PAGE..2 * PAGE].copy_from_slice(&before[PAGE..2 * PAGE]);
+    assert_ne!(image[..PAGE], image[PAGE..2 * PAGE]);
+    (image, 0)
+}
+
+#[test]
+fn after_a_power_cut_between_the_superblocks_one_damaged_copy_loses_nothing() {
+    let (image, newer) = between_superblocks();
+    let medium = Arc::new(MemoryStore::from_bytes(image));
+    let store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+    let kv = Kv::find(&store, SnodeId::FIRST, "pairs").unwrap().unwrap();
+    kv.put(b"third", b"value").unwrap();
+    drop(store);
+    for copy in [newer, 1 - newer] {
+        let mut image = medium.to_bytes();
+        image[copy * PAGE + 30] ^= 1;
+        let store = Store::open(Box::new(MemoryStore::from_bytes(image.clone())), &options()).unwrap();
+        let (salvaged, report) = salvaged(image, &options());
+        assert!(report.complete, "{report:?}");
+        for store in [store, salvaged] {
+            let kv = Kv::find(&store, SnodeId::FIRST, "pairs").unwrap().unwrap();
+            assert_eq!(kv.get(b"third").unwrap(), Some(b"value".to_vec()), "copy {copy}");
+        }
+    }
+}
+
+#[test]
+fn an_older_superblock_does_not_pass_for_the_newest() {
+    let (before, newer) = between_superblocks();
+    let medium = Arc::new(MemoryStore::from_bytes(before.clone()));
+    let store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+    let kv = Kv::find(&store, SnodeId::FIRST, "pairs").unwrap().unwrap();
+    kv.put(b"third", b"value").unwrap();
+    drop(store);
+    // As if the opening had left the older copy.
+    let mut image = medium.to_bytes();
+    image[(1 - newer) * PAGE..][..PAGE].copy_from_slice(&before[(1 - newer) * PAGE..][..PAGE]);
+    let list = word(&image[newer * PAGE..][..PAGE], 8) as usize;
+    for (at, is_refused) in [(newer * PAGE + 30, true), (list * PAGE, true)] {
+        let mut image = image.clone();
+        image[at] ^= 1;
+        let opened = Store::open(Box::new(MemoryStore::from_bytes(image.clone())), &options());
+        assert_eq!(matches!(opened, Err(Error::Damaged { .. })), is_refused, "byte {at}");
+        let source = MemoryStore::from_bytes(image);
+        let report = salvage(&source, Box::new(MemoryStore::new()), &options(), |_, _| ()).unwrap();
+        assert!(!report.complete, "byte {at}: {report:?}");
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_are_damage_though_their_checksum_holds() {
+    let original = original(false);
+    // Epoch, blocks of the journal, the last commit, bytes of the list and of the catalog.
+    for (at, value) in [(16, u64::MAX), (48, 1 << 40), (56, u64::MAX), (72, 1 << 42), (96, 1 << 42)] {
+        let mut image = original.image.clone();
+        for copy in 0..2 {
+            image[copy * PAGE + at..][..8].copy_from_slice(&value.to_le_bytes());
+            seal(&mut image, copy);
+        }
+        let opened = Store::open(Box::new(MemoryStore::from_bytes(image.clone())), &options());
+        assert!(matches!(opened, Err(Error::Damaged { .. })), "at {at}");
+        assert!(judge(image, &original, &mut Outcomes::default(), &format!("at {at}")).is_none());
+    }
+    // A record far ahead, behind the last.
+    let mut image = original.image.clone();
+    let first = image[2 * PAGE..][..PAGE].to_vec();
+    let mut record = first[..40].to_vec();
+    record[8..12].fill(0);
+    record[24..40].fill(0xff);
+    let crc = weft_core::checksum::crc32c(&record[8..]);
+    record[4..8].copy_from_slice(&crc.to_le_bytes());
+    let last = 2 + (options().journal_bytes as usize) / PAGE - 1;
+    image[last * PAGE..][..40].copy_from_slice(&record);
+    let report = judge(image, &original, &mut Outcomes::default(), "record").unwrap();
+    assert_eq!((report.commits_lost, report.complete), (1, false), "{report:?}");
+    // A leaf of pages whose numbers go beyond 32 bits.
+    let mut image = original.image.clone();
+    let (list, len) = (word(&image, 8) as usize, word(&image, 9) as usize);
+    image[list * PAGE..][..4].copy_from_slice(&67_108_863u32.to_le_bytes());
+    let crc = weft_core::checksum::crc32c(&image[list * PAGE..][..len]);
+    for copy in 0..2 {
+        image[copy * PAGE + 80..][..4].copy_from_slice(&crc.to_le_bytes());
+        seal(&mut image, copy);
+    }
+    let opened = Store::open(Box::new(MemoryStore::from_bytes(image.clone())), &options());
+    assert!(matches!(opened, Err(Error::Damaged { .. })));
+    let report = judge(image, &original, &mut Outcomes::default(), "leaf").unwrap();
+    assert!(!report.complete, "{report:?}");
+}
+
+#[test]
+fn a_root_that_is_made_up_erases_where_some_s_node_did() {
+    for erases in [false, true] {
+        let medium = Arc::new(MemoryStore::new());
+        let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+        let flags = if erases { TagFlags::SECURE_DELETE } else { TagFlags::default() };
+        let mut tx = store.begin();
+        let snode = tx.create_snode(&SnodeTags { owner: 3, flags, ..SnodeTags::default() }).unwrap();
+        tx.commit().unwrap();
+        let tags = store.snode_tags(snode).unwrap();
+        let root = store.root(snode).unwrap();
+        store.close().unwrap();
+        let mut image = medium.to_bytes();
+        let mut data = [0; 40];
+        data[4..8].copy_from_slice(&32u32.to_le_bytes());
+        data[8..12].copy_from_slice(&tags.owner.to_le_bytes());
+        data[17] = flags.bits();
+        let at = (2..image.len() / PAGE)
+            .map(|page| page * PAGE)
+            .filter(|at| (0..PAGE - 40).step_by(8).any(|slot| image[at + slot..][..40] == data));
+        at.collect::<Vec<_>>().into_iter().for_each(|at| image[at + 4095] ^= 1);
+        let (copy, report) = salvaged(image, &options());
+        assert!(report.made_up_snodes >= 1 && !report.complete, "{report:?}");
+        let now = copy.snode_tags(snode).unwrap();
+        assert_eq!((now.flags, copy.root(snode).unwrap()), (flags, root), "{report:?}");
+    }
+}

@@ -17,6 +17,8 @@ use crate::hash::Secret;
 use crate::pages::access::{PageWriter, Pages, Words};
 use crate::pages::desc::Desc;
 
+/// What is full when a page of so great a depth is.
+pub(crate) const EDGE_TABLE: &str = "edge table";
 /// Words of a page.
 const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
 /// Words before the first cell.
@@ -454,7 +456,7 @@ impl<const W: usize> Table<W> {
             (words[2], words[3] as u8)
         };
         if depth >= DEPTH_MAX {
-            return Err(Error::Full { what: "edge table" }.into());
+            return Err(Error::Full { what: EDGE_TABLE }.into());
         }
         if !self.splits(pages, page)? {
             return Err(Error::damaged(format!(

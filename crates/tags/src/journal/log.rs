@@ -23,6 +23,8 @@ use weft_core::codec::WriteFields;
 const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");
 /// Bytes before a record's entries.
 pub(crate) const HEADER_BYTES: usize = 40;
+/// Epochs of stores that were on the same medium are multiples of this apart, those of one store never so far.
+pub(crate) const EPOCHS_APART: u64 = 1 << 24;
 /// What is buffered is written at the latest when it is so much, or an eighth of the area, durable or not.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -416,6 +418,13 @@ pub(crate) fn follow_chain(area: &[u8], at: usize, epoch: u64, next: u64) -> (Ve
 /// Whether a block may begin with a record of `epoch`.
 pub(crate) fn may_begin_record(block: &[u8], epoch: u64) -> bool {
     block.get(16..24) == Some(&epoch.to_le_bytes()[..]) && block[..4] == MAGIC.to_le_bytes()
+}
+
+/// Whether a block may begin with a record of a checkpoint of this store that came after `epoch`.
+pub(crate) fn may_begin_later_record(block: &[u8], epoch: u64) -> bool {
+    let Some(found) = block.get(16..24).and_then(|raw| raw.first_chunk()) else { return false };
+    let ahead = u64::from_le_bytes(*found).wrapping_sub(epoch);
+    (1..EPOCHS_APART).contains(&ahead) && block[..4] == MAGIC.to_le_bytes()
 }
 
 pub(crate) fn record_at(area: &[u8], at: usize, epoch: u64) -> Option<Found> {

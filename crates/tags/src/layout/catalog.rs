@@ -7,6 +7,11 @@ use weft_core::codec::{Reader, Truncated, WriteFields};
 /// The most bytes of an edge type's name.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
+/// The least bytes of an edge type: form, length of the name.
+const TYPE_BYTES_MIN: u64 = 5;
+/// Bytes of an s-node: id, root.
+const SNODE_BYTES: u64 = 10;
+
 /// A registered edge type; its number is its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TypeEntry {
@@ -44,6 +49,30 @@ impl Catalog {
         out
     }
 
+    /// Whether a catalog of `bytes` bytes may begin with these.
+    pub(crate) fn may_begin(raw: &[u8], bytes: u64) -> bool {
+        let mut r = Reader::new(raw);
+        let mut read = || -> std::result::Result<bool, Truncated> {
+            let types = r.u32()?;
+            if u64::from(types) * TYPE_BYTES_MIN > bytes {
+                return Ok(false);
+            }
+            for _ in 0..types {
+                if InfoForm::from_u8(r.u8()?).is_none() {
+                    return Ok(false);
+                }
+                let len = r.u32()? as usize;
+                if len > NAME_BYTES_MAX || std::str::from_utf8(r.bytes(len)?).is_err() {
+                    return Ok(false);
+                }
+            }
+            let snodes = u64::from(r.u32()?);
+            Ok(snodes > 0 && r.position() as u64 + snodes * SNODE_BYTES == bytes)
+        };
+        // It goes on in the next block.
+        read().unwrap_or(true)
+    }
+
     pub(crate) fn decode(raw: &[u8]) -> Result<Catalog> {
         let mut r = Reader::new(raw);
         let mut read = || -> std::result::Result<Option<Catalog>, Truncated> {
@@ -57,12 +86,35 @@ impl Catalog {
             for _ in 0..r.u32()? {
                 catalog.snodes.push(SnodeEntry { id: SnodeId(r.u16()?), root: NodeId(r.u64()?) });
             }
-            Ok(Some(catalog))
+            Ok((r.remaining() == 0).then_some(catalog))
         };
         match read() {
             Ok(Some(catalog)) => Ok(catalog),
-            Ok(None) => Err(Error::damaged("catalog: an edge type cannot be read")),
+            Ok(None) => Err(Error::damaged("catalog: it cannot be read")),
             Err(error) => Err(Error::damaged(format!("catalog: {error}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_catalog_is_known_by_its_beginning_and_other_bytes_are_not_one() {
+        for count in [0, 3, 900] {
+            let entry = |n| TypeEntry { name: format!("type {n}"), form: InfoForm::Number };
+            let snodes = vec![SnodeEntry { id: SnodeId::FIRST, root: NodeId(7) }];
+            let catalog = Catalog { types: (0..count).map(entry).collect(), snodes };
+            let mut raw = catalog.encode();
+            let (len, first) = (raw.len() as u64, raw.len().min(4096));
+            assert_eq!(Catalog::decode(&raw).unwrap(), catalog);
+            assert!(Catalog::may_begin(&raw[..first], len), "{count} types");
+            for other in [0, 0xff, b'a'] {
+                assert!(!Catalog::may_begin(&vec![other; first], len), "{count} types, {other}");
+            }
+            raw.push(0);
+            assert!(Catalog::decode(&raw).is_err(), "bytes behind its end");
         }
     }
 }

@@ -7,6 +7,7 @@ use super::FORMAT_VERSION;
 use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::PAGE_BYTES;
+use crate::options::JOURNAL_BYTES_MAX;
 use weft_core::checksum::crc32c;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
@@ -14,6 +15,11 @@ const MAGIC: [u8; 8] = *b"WEFTTAGS";
 
 /// Copies of the superblock, which are the first blocks.
 pub(crate) const COPIES: u64 = 2;
+
+/// The highest epoch and number of a commit: at a thousand million a second they are reached after a century.
+const COUNT_MAX: u64 = 1 << 62;
+/// The most bytes of a list of leaves or of a catalog: as many as the list of all leaves that there can be.
+const BLOB_BYTES_MAX: u64 = 1 << 30;
 
 /// A structure that is written whole at each checkpoint.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -90,7 +96,26 @@ impl Superblock {
         if version != FORMAT_VERSION {
             return Err(Error::Version { found: version, known: FORMAT_VERSION });
         }
-        fields(&raw[16..]).map_err(|error| Error::damaged(format!("superblock: {error}")))
+        let superblock =
+            fields(&raw[16..]).map_err(|error| Error::damaged(format!("superblock: {error}")))?;
+        superblock.check()?;
+        Ok(superblock)
+    }
+
+    /// Whether its numbers can be: what follows from them is added up and has memory taken for it.
+    fn check(&self) -> Result<()> {
+        for (what, value, max) in [
+            ("epoch", self.epoch, COUNT_MAX),
+            ("number of a commit", self.lsn, COUNT_MAX),
+            ("number of blocks of the journal", self.journal_blocks, JOURNAL_BYTES_MAX / PAGE_BYTES as u64),
+            ("length of the list of leaves", self.leaves.bytes, BLOB_BYTES_MAX),
+            ("length of the catalog", self.catalog.bytes, BLOB_BYTES_MAX),
+        ] {
+            if value > max {
+                return Err(Error::damaged(format!("superblock: a {what} of {value}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -143,6 +168,17 @@ mod tests {
         let back = Superblock::decode(&raw).unwrap();
         assert_eq!((back.epoch, back.lsn, back.leaves, back.catalog), (1, 11, leaves, catalog));
         assert_eq!((back.erases, back.leaves_bytes), (true, false));
+        for change in [
+            |sb: &mut Superblock| sb.epoch = u64::MAX,
+            |sb: &mut Superblock| sb.lsn = u64::MAX,
+            |sb: &mut Superblock| sb.journal_blocks = 1 << 31,
+            |sb: &mut Superblock| sb.leaves.bytes = 1 << 43,
+            |sb: &mut Superblock| sb.catalog.bytes = 1 << 43,
+        ] {
+            let mut made_up = sb;
+            change(&mut made_up);
+            assert!(Superblock::decode(&made_up.encode()).is_err());
+        }
         for at in 0..PAGE_BYTES {
             let mut bad = raw.clone();
             bad[at] ^= 4;

@@ -31,6 +31,8 @@ pub(super) struct Copy<'s> {
     pub source: &'s Source<'s>,
     pub store: Store,
     pub report: SalvageReport,
+    /// Some s-node may have been of the class of secure deletion.
+    pub may_erase: bool,
     /// Edge types and s-nodes are those that the catalog names.
     pub has_catalog: bool,
     /// Nodes that were in pages that cannot be read, and the class of the slots there.
@@ -52,7 +54,7 @@ impl<'s> Copy<'s> {
         target: Box<dyn PageStore>,
         options: &Options,
         survey: &Survey,
-        mut report: SalvageReport,
+        report: SalvageReport,
     ) -> Result<Copy<'s>> {
         let (space, ground) = crate::recover::prepare(&*target, options)?;
         let Superblock { secret, lsn, .. } = survey.superblock;
@@ -74,16 +76,17 @@ impl<'s> Copy<'s> {
         let pool = Pool::new(options.cache_pages(), options.huge_pages, target.mapping())?;
         let parts = Parts { medium: target, pool, space, superblock, catalog, leaves: Leaves::default() };
         let store = Store::assemble(parts);
-        if survey.superblock.erases || survey.superblock.leaves_bytes || !has_catalog {
+        let may_erase = survey.superblock.erases || survey.superblock.leaves_bytes;
+        if may_erase || !has_catalog {
             store.pool.erasure.suspect_all();
         }
         let done = (0, survey.pages.len() as u64 * PAGE_BYTES as u64);
-        report.complete = true;
         let lost_leaves = survey.lost_leaves.clone();
         Ok(Copy {
             source,
             store,
             report,
+            may_erase,
             has_catalog,
             lost: FxHashMap::default(),
             lost_leaves,
@@ -165,8 +168,8 @@ impl<'s> Copy<'s> {
     pub(super) fn forget_page(&self, page: u32) -> Result<()> {
         let before = self.store.pool.table.describe(page);
         if before.kind != PageKind::Free {
-            let partition = self.store.partition(SnodeId(before.snode))?;
-            let _alone = partition.write();
+            let share = self.store.snodes.find(SnodeId(before.snode));
+            let _alone = share.as_ref().map(|share| share.write());
             drop_page(&self.store, page);
         }
         Ok(())

@@ -4,9 +4,9 @@ use super::copy::Copy;
 use super::find::LostTable;
 use super::survey::Survey;
 use super::with_room;
-use crate::edges::table::{Table, check_page};
+use crate::edges::table::{EDGE_TABLE, Table, check_page};
 use crate::edges::{COUNTS, MAIN, RawEdge, bundle_of, form_of_cell};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::pages::access::Words;
 use crate::pages::desc::Desc;
@@ -130,15 +130,16 @@ fn words_of(raw: &[u8]) -> Option<Box<Words>> {
     Some(words)
 }
 
-/// Puts an edge in; `false` when there is such an edge already, or its s-node is not there.
+/// Puts an edge in; `false` when there is such an edge already, its s-node is not there, or its table has no room for it: cells of
+/// which a checksum holds may still have been made so that their hashes are all alike.
 pub(super) fn put_edge(store: &Store, source: NodeId, form: InfoForm, edge: RawEdge) -> Result<bool> {
     let Ok(partition) = store.partition(source.snode()) else { return Ok(false) };
     if edge.to.0 == 0 {
         return Ok(false);
     }
-    with_room(store, || {
+    let is_put = with_room(store, || {
         let mut numbers = TableNumbers(&store.table_numbers);
-        store.write(&mut partition.write(), |pages, contents| {
+        Ok(store.write(&mut partition.write(), |pages, contents| {
             // A number tells edges apart, a hash does not.
             let is_it = |to: NodeId| Ok(form == InfoForm::Number || to == edge.to);
             if contents.edges.find(pages, source, edge.etype, edge.key, is_it)?.is_some() {
@@ -146,8 +147,12 @@ pub(super) fn put_edge(store: &Store, source: NodeId, form: InfoForm, edge: RawE
             }
             contents.edges.insert(pages, &mut numbers, source, form, edge)?;
             Ok(true)
-        })
-    })
+        }))
+    })?;
+    match is_put {
+        Err(Error::Damaged { .. } | Error::Full { what: EDGE_TABLE }) => Ok(false),
+        other => other,
+    }
 }
 
 /// Takes an edge out; `false` when it is not there.

@@ -9,6 +9,10 @@ use super::mend::{Nodes, count};
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{InfoForm, NodeId, NodeType, SnodeId};
+use crate::inspect::NodeView;
+
+/// The length of a key, and the longest key.
+const KEY_READ_BYTES: usize = 2 + u16::MAX as usize;
 
 /// A page of an edge table that cannot be read.
 #[derive(Clone, Copy)]
@@ -41,16 +45,17 @@ impl Copy<'_> {
         {
             return Ok(());
         }
-        let mut alone: Vec<(NodeId, NodeType)> = Vec::new();
+        let mut alone: Vec<NodeId> = Vec::new();
         for (node, seen) in nodes.iter() {
             let has_edges = seen.ins > 0 || seen.outs > u32::from(seen.is_moved);
             if !has_edges && NodeType(seen.kind).is_keyed() && !seen.is_body && !self.cut_off.contains(node) {
-                alone.push((*node, NodeType(seen.kind)));
+                alone.push(*node);
             }
         }
-        alone.sort_unstable_by_key(|(node, _)| *node);
-        for (node, kind) in alone {
-            let data = self.store.read_node(node, kind)?;
+        alone.sort_unstable();
+        for node in alone {
+            // No more than a key may have: a node may be larger than the cache.
+            let Ok(NodeView { data, .. }) = self.store.view(node, KEY_READ_BYTES) else { continue };
             let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
             let Some(key) = data.get(2..2 + len) else { continue };
             let hash = self.store.secret.bytes(key);

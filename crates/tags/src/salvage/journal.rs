@@ -5,11 +5,12 @@
 
 use super::copy::{Copy, NOWHERE, nodes_of};
 use super::edges::{put_edge, take_out};
+use super::survey::Survey;
 use super::with_room;
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
 use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
-use crate::journal::log::{Found, HEADER_BYTES, Journal, follow_chain, record_at};
+use crate::journal::log::{Found, HEADER_BYTES, Journal, follow_chain, may_begin_later_record, record_at};
 use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{SnodeEntry, TypeEntry};
 use crate::layout::node::slot_bytes;
@@ -26,9 +27,15 @@ const MAGIC: [u8; 4] = *b"WTJ1";
 
 impl Copy<'_> {
     /// Replays the journal.
-    pub(super) fn replay(&mut self, superblock: &Superblock) -> Result<()> {
-        let Superblock { epoch, lsn, .. } = *superblock;
-        let area = self.read_area(superblock);
+    pub(super) fn replay(&mut self, survey: &Survey) -> Result<()> {
+        let Superblock { epoch, lsn, .. } = survey.superblock;
+        let area = self.read_area(&survey.superblock);
+        if survey.is_alone && area.chunks_exact(PAGE_BYTES).any(|block| may_begin_later_record(block, epoch))
+        {
+            self.report.complete = false;
+            self.report
+                .remark("journal: it has commits since a later checkpoint, whose superblock cannot be read");
+        }
         let (records, _, next) = follow_chain(&area, 0, epoch, lsn + 1);
         let end = records.last().map_or(0, |record| record.entries.end.next_multiple_of(8));
         let durable = records.iter().map(|record| record.durable).max().unwrap_or(lsn);
@@ -100,9 +107,12 @@ impl Copy<'_> {
         if rest.iter().any(|byte| *byte != 0) || is_like_record(area, first, epoch, next) {
             lost = 1;
         }
+        // The area has no room for more records than these.
+        let last = next + (area.len() / HEADER_BYTES) as u64;
         let mut at = first;
         while at < area.len() {
-            if let Some(Found { lsn, .. }) = record_at(area, at, epoch).filter(|record| record.lsn >= next) {
+            let found = record_at(area, at, epoch).filter(|record| (next..last).contains(&record.lsn));
+            if let Some(Found { lsn, .. }) = found {
                 let (_, end, behind) = follow_chain(area, at, epoch, lsn);
                 lost = lost.max(behind - next);
                 at = end.next_multiple_of(PAGE_BYTES).max(at + PAGE_BYTES);

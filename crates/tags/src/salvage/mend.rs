@@ -18,6 +18,7 @@ use crate::snodes::tags::{ROOT_BYTES, SnodeTags};
 use crate::store::Store;
 use crate::tx::apply::free_node;
 use rustc_hash::FxHashMap;
+use weft_core::TagFlags;
 
 /// The beginning of the name of an edge type whose name is lost.
 const NAMELESS: &str = "weft.salvage.type.";
@@ -83,6 +84,9 @@ impl Copy<'_> {
         if is_sound {
             return Ok(());
         }
+        // Whether this s-node had the flag is not known. What was to be overwritten is, though it may not have had to be.
+        let flags = if self.may_erase { TagFlags::SECURE_DELETE } else { TagFlags::default() };
+        let tags = SnodeTags { flags, ..SnodeTags::default() };
         let class = class_of(ROOT_BYTES).unwrap_or(0);
         let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
         let store = &self.store;
@@ -94,20 +98,23 @@ impl Copy<'_> {
         let is_free = desc.kind == PageKind::Free
             || (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);
         let place = (fits && is_free).then_some((page, slot));
-        let root = with_room(store, || make_root(store, &mut partition.write(), class, place))?;
+        let root = with_room(store, || make_root(store, &mut partition.write(), &tags, place))?;
         self.count_numbers();
         partition.write().root = root;
         self.set_root(snode, root);
         self.report.made_up_snodes += 1;
-        self.report
-            .remark(format!("the root of {snode} is lost: {root} is made up, and gives nobody a permission"));
+        let erases = if self.may_erase { ", with secure deletion, which some s-node had" } else { "" };
+        self.report.remark(format!(
+            "the root of {snode} is lost: {root} is made up, with user 0 as owner{erases}; it has the permissions of which the \
+             edges can be read"
+        ));
         Ok(())
     }
 
     /// All nodes and bodies whose headers can be; the others go.
     fn list_nodes(&mut self) -> Result<Nodes> {
         let mut nodes = Nodes::default();
-        let mut wrong = Vec::new();
+        let (mut wrong, mut strays) = (Vec::new(), Vec::new());
         for page in self.store.pool.table.known(DATA_PAGES_MAX) {
             let desc = self.store.pool.table.describe(page);
             let is_body = match desc.kind {
@@ -120,6 +127,11 @@ impl Copy<'_> {
                 _ => vec![NodeId::at(SnodeId(desc.snode), page, 0)],
             };
             let snode = SnodeId(desc.snode);
+            if self.store.snodes.find(snode).is_none() {
+                // What was left of an s-node when the journal said that it went.
+                strays.push(page);
+                continue;
+            }
             let headers = self.store.read(snode, |pages, _| {
                 ids.iter()
                     .map(|id| {
@@ -140,6 +152,7 @@ impl Copy<'_> {
                 }
             }
         }
+        strays.into_iter().try_for_each(|page| self.forget_page(page))?;
         for node in wrong {
             self.report.remark(format!("node {node}: its header cannot be"));
             self.lose(node)?;
@@ -367,11 +380,12 @@ pub(super) fn count(nodes: &mut Nodes, source: NodeId, edge: &RawEdge) {
 fn make_root(
     store: &Store,
     partition: &mut Partition,
-    class: u8,
+    tags: &SnodeTags,
     place: Option<(u32, usize)>,
 ) -> Result<NodeId> {
     let snode = partition.snode;
-    let tags = SnodeTags::default().encode();
+    let tags = tags.encode();
+    let class = class_of(tags.len()).unwrap_or(0);
     let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
     store.write(partition, |pages, contents| {
         let root = match place {

@@ -57,13 +57,13 @@ pub fn salvage(
     mut progress: impl FnMut(u64, u64),
 ) -> Result<SalvageReport> {
     options.check()?;
-    let mut report = SalvageReport::default();
+    let mut report = SalvageReport { complete: true, ..SalvageReport::default() };
     let mut source = Source::new(source);
     let survey = survey::survey(&mut source, &mut report)?;
     let mut copy = Copy::begin(&source, target, options, &survey, report)?;
     copy.take_pages(&survey, &mut progress)?;
     copy.take_edges(&survey, &mut progress)?;
-    copy.replay(&survey.superblock)?;
+    copy.replay(&survey)?;
     copy.mend()?;
     let Copy { store, mut report, .. } = copy;
     store.close()?;

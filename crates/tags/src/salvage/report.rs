@@ -31,7 +31,8 @@ pub struct SalvageReport {
     /// Places of lost nodes, and pages of lost leaves, in which a node without data stands, of type 0x6c6f7374 and with an edge
     /// `weft.salvage.lost` from the root: so that nothing else takes an id that data may hold. They are not counted as nodes.
     pub held_places: u64,
-    /// S-nodes that have a new root, with tags that give nobody a permission.
+    /// S-nodes that have a new root, with user 0 as owner, and with secure deletion if some s-node may have had that. Permissions
+    /// of which the edges can be read are kept where the new root is in the old one's place.
     pub made_up_snodes: u64,
     /// Edge types whose names are lost; they are called `weft.salvage.type.` and their number.
     pub made_up_types: u64,

@@ -3,7 +3,7 @@
 use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;
 use crate::sys::aligned::AlignedBuf;
-use weft_core::checksum::{crc32c, crc32c_append};
+use weft_core::checksum::crc32c;
 
 /// Blocks read by one call.
 const READ_BLOCKS: usize = 64;
@@ -88,19 +88,31 @@ impl<'m> Source<'m> {
         (out, unread)
     }
 
-    /// The first place on the medium where `bytes` bytes with this checksum begin.
-    pub(super) fn find(&self, bytes: u64, crc: u32) -> Option<Vec<u8>> {
+    /// The first place on the medium that may begin it where `bytes` bytes with this checksum lie.
+    pub(super) fn find(
+        &self,
+        bytes: u64,
+        crc: u32,
+        may_begin: impl Fn(&[u8]) -> bool,
+    ) -> Option<(u64, Vec<u8>)> {
         let blocks = bytes.div_ceil(PAGE_BYTES as u64).max(1);
-        let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
-        (0..self.blocks().checked_sub(blocks)? + 1).find_map(|first| {
-            let mut found = 0;
-            for at in 0..blocks {
-                self.medium.read(first + at, &mut raw).ok()?;
-                let end = (bytes - at * PAGE_BYTES as u64).min(PAGE_BYTES as u64) as usize;
-                found = if at == 0 { crc32c(&raw[..end]) } else { crc32c_append(found, &raw[..end]) };
+        let end = self.blocks().checked_sub(blocks)? + 1;
+        let mut piece = AlignedBuf::zeroed(READ_BLOCKS * PAGE_BYTES);
+        for first in (0..end).step_by(READ_BLOCKS) {
+            let count = (end - first).min(READ_BLOCKS as u64) as usize;
+            let is_read = self.medium.read(first, &mut piece[..count * PAGE_BYTES]).is_ok();
+            for (block, raw) in (first..).zip(piece[..count * PAGE_BYTES].chunks_exact_mut(PAGE_BYTES)) {
+                if !is_read && self.medium.read(block, raw).is_err() {
+                    continue;
+                }
+                if may_begin(&raw[..bytes.min(PAGE_BYTES as u64) as usize])
+                    && let Some(found) = self.bytes(block, bytes)
+                    && let Some(found) = found.get(..bytes as usize).filter(|found| crc32c(found) == crc)
+                {
+                    return Some((block, found.to_vec()));
+                }
             }
-            let whole = if found == crc { self.bytes(first, bytes) } else { None };
-            whole.and_then(|whole| whole.get(..bytes as usize).map(<[u8]>::to_vec))
-        })
+        }
+        None
     }
 }

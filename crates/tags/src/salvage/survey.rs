@@ -2,9 +2,9 @@
 
 use super::report::SalvageReport;
 use super::source::Source;
-use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES};
+use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX};
 use crate::error::{Error, Result};
-use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
+use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES, SnodeId};
 use crate::layout::catalog::Catalog;
 use crate::layout::node::CLASSES;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
@@ -20,6 +20,8 @@ const CATALOG_SEARCH_MAX: u64 = 1 << 20;
 /// What a store says of itself.
 pub(super) struct Survey {
     pub superblock: Superblock,
+    /// The other copy cannot be read: it may have been of a later checkpoint.
+    pub is_alone: bool,
     /// `None` when it cannot be read.
     pub catalog: Option<Catalog>,
     /// Pages of nodes that have committed ones, and pages of edge tables, in the order of their numbers. The block is 0 where it is
@@ -34,7 +36,7 @@ pub(super) struct Survey {
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Version`]; [`Error::Damaged`] when nothing says where pages are.
 pub(super) fn survey(source: &mut Source<'_>, report: &mut SalvageReport) -> Result<Survey> {
-    let (superblock, list) = read_list(source, report)?;
+    let (superblock, is_alone, list) = read_list(source, report)?;
     for blob in [superblock.leaves, superblock.catalog] {
         (blob.block..blob.block.saturating_add(blob.blocks()))
             .take_while(|block| source.claim(*block))
@@ -46,12 +48,12 @@ pub(super) fn survey(source: &mut Source<'_>, report: &mut SalvageReport) -> Res
     let catalog = read_catalog(source, superblock.catalog, report);
     let (pages, lost_leaves) = read_leaves(source, &list, report);
     report.lost_leaves = lost_leaves.len() as u64;
-    Ok(Survey { superblock, catalog, pages, lost_leaves })
+    Ok(Survey { superblock, is_alone, catalog, pages, lost_leaves })
 }
 
-/// The superblock that leads to a list of leaves, and that list. Of copies of two epochs the older leads to the same state:
-/// what it refers to is not given out again before both are written, nor is the journal emptied.
-fn read_list(source: &Source<'_>, report: &mut SalvageReport) -> Result<(Superblock, Vec<u8>)> {
+/// The superblock that leads to a list of leaves, whether it is the only copy, and that list. Copies of two epochs lead to the same
+/// state until the store is written again, but nothing says whether it was.
+fn read_list(source: &Source<'_>, report: &mut SalvageReport) -> Result<(Superblock, bool, Vec<u8>)> {
     if source.blocks() < COPIES {
         return Err(Error::NotAStore { what: "it is shorter than two blocks".into() });
     }
@@ -73,7 +75,11 @@ fn read_list(source: &Source<'_>, report: &mut SalvageReport) -> Result<(Superbl
     found.sort_by_key(|superblock| std::cmp::Reverse(superblock.epoch));
     for superblock in &found {
         if let Some(list) = read_blob(source, superblock.leaves) {
-            return Ok((*superblock, list));
+            if found.iter().any(|other| other.epoch > superblock.epoch) {
+                report.complete = false;
+                report.remark("the checkpoint before the last is used: commits since then may be lost");
+            }
+            return Ok((*superblock, found.len() < COPIES as usize, list));
         }
         failure = None;
         report.remark(format!("the list of leaves at block {} cannot be read", superblock.leaves.block));
@@ -109,9 +115,18 @@ fn read_catalog(source: &Source<'_>, blob: Blob, report: &mut SalvageReport) -> 
     if here.is_none() {
         report.remark(format!("the catalog at block {} cannot be read", blob.block));
     }
-    let search = || (blob.bytes <= CATALOG_SEARCH_MAX).then(|| source.find(blob.bytes, blob.crc)).flatten();
-    let raw = here.or_else(search)?;
-    Catalog::decode(&raw).ok()
+    if let Some(raw) = here {
+        return Catalog::decode(&raw).ok();
+    }
+    let may_begin = |raw: &[u8]| Catalog::may_begin(raw, blob.bytes);
+    let is_small = blob.bytes <= CATALOG_SEARCH_MAX;
+    let (block, raw) = is_small.then(|| source.find(blob.bytes, blob.crc, may_begin)).flatten()?;
+    let catalog = Catalog::decode(&raw).ok()?;
+    catalog.snodes.iter().find(|entry| entry.id == SnodeId::FIRST)?;
+    report.remark(format!(
+        "the catalog of an earlier checkpoint, at block {block}, has the same checksum and is used"
+    ));
+    Some(catalog)
 }
 
 /// The descriptors of all leaves that can be read.
@@ -124,7 +139,7 @@ fn read_leaves(
     for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
         let mut r = Reader::new(raw);
         let (Ok(leaf), Ok(crc), Ok(block)) = (r.u32(), r.u32(), r.u64()) else { continue };
-        if leaf > u32::MAX / LEAF_PAGES || !seen.insert(leaf) || !source.claim(block) {
+        if leaf >= LEAVES_MAX || !seen.insert(leaf) || !source.claim(block) {
             lost.push(leaf);
             report.remark(format!("leaf {leaf} of descriptors, at block {block}, cannot be"));
             continue;
