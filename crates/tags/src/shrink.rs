@@ -437,3 +437,45 @@ fn merge<const W: usize>(
     }
     Ok(())
 }
+
+#[cfg(all(test, not(weft_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{FileStore, Info, InfoForm, NodeType, Options, ReadPath};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn who_looks_at_a_mapped_page_for_the_first_time_waits_for_a_cut_and_a_cut_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let options = Options { cache_bytes: 1 << 20, journal_bytes: 1 << 20, ..Options::default() };
+        let file = FileStore::create(&path, ReadPath::Mapped).unwrap();
+        let store = Store::create(Box::new(file), &options).unwrap();
+        let edge = store.edge_type("of", InfoForm::Number).unwrap();
+        let mut tx = store.begin();
+        let node = tx.create_node(SnodeId::FIRST, NodeType(1), &[7; 4000]).unwrap();
+        tx.create_edge(store.root(SnodeId::FIRST).unwrap(), edge, Info::Number(0), node).unwrap();
+        tx.commit().unwrap();
+        store.close().unwrap();
+        let file = FileStore::open(&path, ReadPath::Mapped).unwrap();
+        let store = Store::open(Box::new(file), &options).unwrap();
+        if !store.pool.maps() {
+            return;
+        }
+        let has_looked = AtomicBool::new(false);
+        let held = store.pool.hold_extent();
+        std::thread::scope(|scope| {
+            let (has_looked, store) = (&has_looked, &store);
+            scope.spawn(move || {
+                assert_eq!(store.read_node(node, NodeType(1)).unwrap(), [7; 4000]);
+                has_looked.store(true, Ordering::SeqCst);
+            });
+            // Long enough for a look that does not wait; one that waits does so however long this is.
+            std::thread::sleep(Duration::from_millis(200));
+            let too_early = has_looked.load(Ordering::SeqCst);
+            drop(held);
+            assert!(!too_early, "a page was looked at while the medium was being cut");
+        });
+        assert!(has_looked.into_inner());
+    }
+}

@@ -260,6 +260,12 @@ impl Pool {
         self.extent.write()
     }
 
+    /// Whether pages are read where the medium is mapped.
+    #[cfg(all(test, not(weft_shuttle)))]
+    pub(crate) fn maps(&self) -> bool {
+        self.frames.maps()
+    }
+
     /// A frame that nobody uses.
     fn take_frame(&self) -> Option<u32> {
         self.free.lock().take(&self.frames)
