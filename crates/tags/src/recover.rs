@@ -268,34 +268,35 @@ fn has_record_beyond(area: &[u8], epoch: u64, found: &[crate::journal::log::Foun
 
 /// Looks whether the journal has records of a later checkpoint: then the copy that cannot be read was of that.
 fn check_newest(medium: &dyn PageStore, sb: &Superblock) -> Result<()> {
-    check_range(medium, sb.journal_block, sb.journal_blocks, "journal")?;
-    let mut piece = AlignedBuf::zeroed(LOOK_BLOCKS as usize * PAGE_BYTES);
-    for at in (0..sb.journal_blocks).step_by(LOOK_BLOCKS as usize) {
-        let blocks = LOOK_BLOCKS.min(sb.journal_blocks - at);
-        let raw = &mut piece[..blocks as usize * PAGE_BYTES];
-        read_into(medium, sb.journal_block + at, raw)?;
-        if raw.chunks_exact(PAGE_BYTES).any(|block| may_begin_later_record(block, sb.epoch)) {
-            return Err(Error::damaged(
-                "the newer copy of the superblock: the journal goes on from a later checkpoint than the other copy's",
-            ));
-        }
+    if journal_has(medium, sb, |block| may_begin_later_record(block, sb.epoch))? {
+        return Err(Error::damaged(
+            "the newer copy of the superblock: the journal goes on from a later checkpoint than the other copy's",
+        ));
     }
     Ok(())
 }
 
 /// The journal's area; nothing of it where no record of the last checkpoint's epoch can be, as after an orderly close.
 fn read_journal(medium: &dyn PageStore, sb: &Superblock) -> Result<AlignedBuf> {
+    if journal_has(medium, sb, |block| may_begin_record(block, sb.epoch))? {
+        return read_blocks(medium, sb.journal_block, sb.journal_blocks, "journal");
+    }
+    Ok(AlignedBuf::zeroed(0))
+}
+
+/// Whether any block of the journal's area is such a one. The area is read in pieces, up to the first.
+fn journal_has(medium: &dyn PageStore, sb: &Superblock, is_such: impl Fn(&[u8]) -> bool) -> Result<bool> {
     check_range(medium, sb.journal_block, sb.journal_blocks, "journal")?;
     let mut piece = AlignedBuf::zeroed(LOOK_BLOCKS as usize * PAGE_BYTES);
     for at in (0..sb.journal_blocks).step_by(LOOK_BLOCKS as usize) {
         let blocks = LOOK_BLOCKS.min(sb.journal_blocks - at);
         let raw = &mut piece[..blocks as usize * PAGE_BYTES];
         read_into(medium, sb.journal_block + at, raw)?;
-        if raw.chunks_exact(PAGE_BYTES).any(|block| may_begin_record(block, sb.epoch)) {
-            return read_blocks(medium, sb.journal_block, sb.journal_blocks, "journal");
+        if raw.chunks_exact(PAGE_BYTES).any(&is_such) {
+            return Ok(true);
         }
     }
-    Ok(AlignedBuf::zeroed(0))
+    Ok(false)
 }
 
 /// Reads the descriptors into the page table; the leaves, and the numbers of the pages in their order.
