@@ -265,8 +265,8 @@ pub(crate) fn find_any(table: &impl Descriptors, node: NodeId, which: Which) -> 
             PageKind::Slab => {
                 let bytes = slot_bytes(desc.class).ok_or_else(absent)?;
                 let slot = offset / bytes;
-                let slots = if which == Which::Committed { &desc.body } else { &desc.taken };
-                if !offset.is_multiple_of(bytes) || slot >= slots_of(bytes) || !slot_is_set(slots, slot) {
+                let slots = if which == Which::Committed { desc.body } else { desc.taken() };
+                if !offset.is_multiple_of(bytes) || slot >= slots_of(bytes) || !slot_is_set(&slots, slot) {
                     return Err(absent());
                 }
                 Ok((NodePlace { page, offset, room: bytes, slot: Some(slot) }, is_body_class(desc.class)))

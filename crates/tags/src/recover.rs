@@ -97,7 +97,8 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
         contents.nodes = 1;
         if let Some(desc) = store.pool.table.desc(page) {
             let mut desc = desc.lock();
-            desc.body = desc.taken;
+            let slots = desc.taken();
+            desc.commit(&slots);
         }
         Ok(root)
     })?;
@@ -490,7 +491,7 @@ pub(crate) fn list_rooms(store: &Store) {
         // Pages of an s-node follow each other more often than not.
         let mut partition = partition.write();
         while let Some(slot) = table.desc(page).filter(|_| page < end) {
-            let mut desc = slot.lock();
+            let desc = slot.lock();
             if desc.snode != snode.0 {
                 break;
             }
@@ -501,7 +502,7 @@ pub(crate) fn list_rooms(store: &Store) {
             };
             let slots = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab).map(slots_of);
             if slots.is_some_and(|slots| has_room(&desc, slots)) {
-                partition.contents.slabs[usize::from(desc.class)].list(page, &mut desc);
+                partition.contents.slabs[usize::from(desc.class)].list(page);
             }
             page += 1;
         }

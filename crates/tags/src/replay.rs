@@ -224,11 +224,7 @@ pub(crate) fn put_slots(
         pages.bytes_mut(page)?[first * slot..first * slot + bytes.len()].copy_from_slice(bytes);
         if let Some(desc) = store.pool.table.desc(page) {
             let mut desc = desc.lock();
-            let range = slot_range(first, count);
-            for (word, bits) in range.iter().enumerate() {
-                desc.body[word] |= bits;
-                desc.taken[word] |= bits;
-            }
+            desc.commit(&slot_range(first, count));
         }
         Ok(())
     })?;

@@ -408,7 +408,7 @@ impl Store {
         let free = |page| {
             let desc = table.describe(page);
             let bytes = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab)?;
-            Some((bytes * (slots_of(bytes) - count_slots(&desc.taken))) as u64)
+            Some((bytes * (slots_of(bytes) - count_slots(&desc.taken()))) as u64)
         };
         table.known(end).filter_map(free).sum()
     }

@@ -7,10 +7,11 @@ use crate::error::{Result, Step};
 use crate::ids::NodeId;
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
-use crate::pages::desc::{Desc, clear_slot, count_slots, first_clear, set_slot, slot_is_set};
+use crate::pages::desc::{Desc, PageKind, count_slots, first_clear, slot_is_set};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::PageTable;
 use crate::sync::Mutex;
+use rustc_hash::FxHashSet;
 use std::ops::Range;
 
 /// The pages with room of one class.
@@ -18,18 +19,23 @@ use std::ops::Range;
 pub(crate) struct Slab {
     open: Option<u32>,
     partial: Vec<u32>,
+    /// The pages of `partial`. One may be given up meanwhile, and become another one's.
+    listed: FxHashSet<u32>,
 }
 
 /// Whether a page has so much room that it is worth filling again: each page that is filled is written whole.
 pub(crate) fn has_room(desc: &Desc, slots: usize) -> bool {
-    count_slots(&desc.taken) * 2 <= slots
+    is_worth(count_slots(&desc.taken()), slots)
+}
+
+fn is_worth(taken: usize, slots: usize) -> bool {
+    taken * 2 <= slots
 }
 
 impl Slab {
     /// Notes a page with room.
-    pub(crate) fn list(&mut self, page: u32, desc: &mut Desc) {
-        if !desc.listed && self.open != Some(page) {
-            desc.listed = true;
+    pub(crate) fn list(&mut self, page: u32) {
+        if self.open != Some(page) && self.listed.insert(page) {
             self.partial.push(page);
         }
     }
@@ -46,7 +52,7 @@ impl Slab {
 
     /// Gives up the page that slots are being given out from if none of them is taken; the caller gives up that page.
     pub(crate) fn close_empty(&mut self, table: &PageTable) -> Option<u32> {
-        let page = self.open.filter(|page| count_slots(&table.describe(*page).taken) == 0)?;
+        let page = self.open.filter(|page| count_slots(&table.describe(*page).taken()) == 0)?;
         self.open = None;
         Some(page)
     }
@@ -78,14 +84,15 @@ impl Slab {
             if let Some(page) = self.open {
                 if let Some(desc) = pages.pool().table.desc(page) {
                     let count = slots_of(bytes);
-                    let first = first_clear(&desc.lock().taken, count);
+                    let first = first_clear(&desc.lock().taken(), count);
                     if let Some(first) = first {
                         // Not under the descriptor's lock: the page's bytes may be kept for a snapshot.
                         pages.uncommitted_mut(page)?;
                         let mut desc = desc.lock();
+                        let taken = desc.taken();
                         let mut end = first;
-                        while end < count && end - first < wanted && !slot_is_set(&desc.taken, end) {
-                            set_slot(&mut desc.taken, end);
+                        while end < count && end - first < wanted && !slot_is_set(&taken, end) {
+                            desc.reserve(end);
                             end += 1;
                         }
                         return Ok((page, first..end));
@@ -94,11 +101,11 @@ impl Slab {
                 self.open = None;
             }
             if let Some(page) = self.partial.pop() {
-                // The page may have been given up and become another one's since it was listed.
+                self.listed.remove(&page);
                 if let Some(desc) = pages.pool().table.desc(page) {
-                    let mut desc = desc.lock();
-                    if desc.listed && (desc.snode, desc.class) == (snode.0, class) {
-                        desc.listed = false;
+                    let desc = desc.lock();
+                    let is_mine = (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);
+                    if is_mine && has_room(&desc, slots_of(bytes)) {
                         self.open = Some(page);
                     }
                 }
@@ -116,12 +123,14 @@ impl Slab {
     /// Gives a slot back that was reserved or that no reader can see any more. Whether its page is empty now and was
     /// taken from the slab: the caller gives up the page.
     pub(crate) fn release(&mut self, desc: &mut Desc, page: u32, slot: usize, slots: usize) -> bool {
-        clear_slot(&mut desc.taken, slot);
-        if count_slots(&desc.taken) == 0 && !self.is_open(page) {
+        desc.release(slot);
+        let taken = count_slots(&desc.taken());
+        if taken == 0 && !self.is_open(page) {
             return true;
         }
-        if has_room(desc, slots) {
-            self.list(page, desc);
+        // It was listed before if it had room before.
+        if is_worth(taken, slots) && !is_worth(taken + 1, slots) {
+            self.list(page);
         }
         false
     }

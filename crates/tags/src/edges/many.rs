@@ -1,14 +1,15 @@
 //! Many edges out of one node, looked for together.
 //!
-//! A look-up waits for memory up to four times: for the word that says where the cell's page is, for the cell, for the word that says where the
-//! node is, for the node. A group of look-ups makes a pass for each of these, in which no wait depends on another, so that the processor has many
-//! under way. Passes are short on purpose: what counts is how many of their rounds it has in sight.
+//! A look-up waits for memory up to five times: for the directory's entry, for the word that says where the cell's page is, for the cell, for the
+//! word that says where the node is, for the node. A group of look-ups makes a pass for each of these, in which no wait depends on another, so
+//! that the processor has many under way. Passes are short on purpose: what counts is how many of their rounds it has in sight, for it goes
+//! on behind a line that it was asked for only when it knows where that line is, which in a virtual machine is a wait of its own.
 
 use super::EdgeTable;
 use super::table::{Line, Table};
 use crate::error::Halt;
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
-use crate::pages::access::{Pages, Words};
+use crate::pages::access::{Pages, Words, as_words};
 
 /// Edges of a group.
 pub(crate) const GROUP: usize = 64;
@@ -25,7 +26,8 @@ pub(crate) enum Candidate<'p> {
 }
 
 impl EdgeTable {
-    /// Looks for the edges of up to [`GROUP`] keys out of one node. What is found is asked for from memory.
+    /// Looks for the edges of up to [`GROUP`] keys out of one node. What is found is asked for from memory: the beginning of its
+    /// node, or, where the node is going to be read, its second line too.
     ///
     /// # Errors
     /// Pages that have to be read first: those of cells, or, once these are there, those of nodes. They are an error only for a caller that can read them
@@ -36,22 +38,19 @@ impl EdgeTable {
         source: NodeId,
         etype: EdgeType,
         keys: &[u64],
+        reads: bool,
         found: &mut [Candidate<'p>; GROUP],
     ) -> Result<(), Vec<u32>> {
         found.fill(Candidate::Unknown);
         let Ok(Some(id)) = self.bundle(pages, source, etype) else { return Ok(()) };
         let Some(table) = self.bundles.get(&id) else { return Ok(()) };
+        let keys = &keys[..keys.len().min(GROUP)];
         let mut missing = Vec::new();
-        let mut cells: [Option<(&Words, u64)>; GROUP] = [None; GROUP];
-        for (cell, key) in cells.iter_mut().zip(keys) {
-            let position = table.position.of(*key);
-            let Some(page) = table.page_of(position) else { continue };
-            match pages.peek_words(page) {
-                Some(words) => {
-                    Table::<2>::prefetch_cell(words, position);
-                    *cell = Some((words, position));
-                }
-                None => note_missing(pages, page, &mut missing),
+        let mut cells = Cells::default();
+        table.ask_for(pages, keys.iter().copied(), &mut cells);
+        for (page, words) in cells.of(keys.len()).map(|(_, page, words)| (page, words)) {
+            if words.is_none() && page > 0 {
+                note_missing(pages, page, &mut missing);
             }
         }
         if !missing.is_empty() {
@@ -60,14 +59,11 @@ impl EdgeTable {
         let mut nodes = [NodeId(0); GROUP];
         let mut further = [0; GROUP];
         let mut furthers = 0;
-        for (at, key) in keys.iter().enumerate() {
-            let Some((words, position)) = cells[at] else { continue };
-            match Table::<2>::home_line(words, position, *key) {
+        for (at, (position, _, words)) in cells.of(keys.len()).enumerate() {
+            let Some(words) = words else { continue };
+            match Table::<2>::home_line(words, position, keys[at]) {
                 Line::Absent => found[at] = Candidate::Absent,
-                Line::Cell([_, to]) => {
-                    nodes[at] = NodeId(to);
-                    pages.announce(NodeId(to).page().unwrap_or(0));
-                }
+                Line::Cell([_, to]) => nodes[at] = NodeId(to),
                 Line::Further => {
                     Table::<2>::prefetch_behind(words, position);
                     further[furthers] = at;
@@ -76,29 +72,104 @@ impl EdgeTable {
             }
         }
         for at in &further[..furthers] {
-            let Some((words, position)) = cells[*at] else { continue };
+            let Some((position, words)) = cells.at(*at) else { continue };
             match Table::<2>::first_in(words, position, keys[*at]) {
                 None => found[*at] = Candidate::Absent,
-                Some([_, to]) => {
-                    nodes[*at] = NodeId(to);
-                    pages.announce(NodeId(to).page().unwrap_or(0));
-                }
+                Some([_, to]) => nodes[*at] = NodeId(to),
             }
         }
-        for (found, to) in found.iter_mut().zip(nodes) {
-            let Some(page) = to.page().filter(|page| *page > 0) else { continue };
-            match pages.peek(page) {
-                Some(bytes) => {
-                    let start = bytes.as_ptr().wrapping_add(to.offset()).cast();
-                    crate::sys::prefetch(start);
-                    // Small nodes lie in two lines as often as not.
-                    crate::sys::prefetch(start.wrapping_add(64));
-                    *found = Candidate::Node(to, bytes);
-                }
-                None => note_missing(pages, page, &mut missing),
+        let begins = nodes.map(|node| node.page().unwrap_or(0));
+        let mut frames = [None; GROUP];
+        pages.peek_all(&begins[..keys.len()], &mut frames);
+        for (frame, to) in frames.iter().zip(nodes) {
+            let Some(bytes) = frame else { continue };
+            let start = bytes.as_ptr().wrapping_add(to.offset()).cast();
+            crate::sys::prefetch(start);
+            if reads {
+                // Small nodes lie in two lines as often as not.
+                crate::sys::prefetch(start.wrapping_add(64));
+            }
+        }
+        for (at, (frame, to)) in frames.into_iter().zip(nodes).enumerate() {
+            match frame {
+                Some(bytes) => found[at] = Candidate::Node(to, bytes),
+                None if begins[at] > 0 => note_missing(pages, begins[at], &mut missing),
+                None => {}
             }
         }
         if missing.is_empty() { Ok(()) } else { Err(missing) }
+    }
+
+    /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need: the keys, and whether their edges go, for then it is looked
+    /// further for cells to close the gap with.
+    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = (u64, bool)>) {
+        let Some(table) = self.bundles.get(&id) else { return };
+        let mut cells = Cells::default();
+        let mut go = [false; GROUP];
+        let keys = keys.zip(&mut go).map(|((key, goes), go)| {
+            *go = goes;
+            key
+        });
+        let count = table.ask_for(pages, keys, &mut cells);
+        for ((position, _, words), goes) in cells.of(count).zip(go) {
+            if let Some(words) = words.filter(|_| goes) {
+                Table::<2>::prefetch_behind(words, position);
+            }
+        }
+    }
+}
+
+/// Where the cells of a group of keys are.
+pub(crate) struct Cells<'p> {
+    positions: [u64; GROUP],
+    pages: [u32; GROUP],
+    frames: [Option<&'p [u8; PAGE_BYTES]>; GROUP],
+}
+
+impl Default for Cells<'_> {
+    fn default() -> Self {
+        Cells { positions: [0; GROUP], pages: [0; GROUP], frames: [None; GROUP] }
+    }
+}
+
+impl<'p> Cells<'p> {
+    /// Position, page and, where it is in memory, the page's words, of the first `count` keys.
+    #[inline]
+    fn of(&self, count: usize) -> impl Iterator<Item = (u64, u32, Option<&'p Words>)> {
+        let each = self.positions.iter().zip(&self.pages).zip(&self.frames).take(count);
+        each.map(|((position, page), frame)| (*position, *page, frame.map(as_words)))
+    }
+
+    #[inline]
+    fn at(&self, at: usize) -> Option<(u64, &'p Words)> {
+        Some((self.positions[at], as_words(self.frames[at]?)))
+    }
+}
+
+impl Table<2> {
+    /// Asks the processor for the lines where the cells of up to [`GROUP`] keys are, or would be; how many keys there were.
+    #[inline]
+    pub(crate) fn ask_for<'p>(
+        &self,
+        pages: &'p impl Pages,
+        keys: impl Iterator<Item = u64>,
+        cells: &mut Cells<'p>,
+    ) -> usize {
+        let mut count = 0;
+        for (position, key) in cells.positions.iter_mut().zip(keys) {
+            *position = self.position.of(key);
+            count += 1;
+        }
+        for (page, position) in cells.pages.iter_mut().zip(&cells.positions[..count]) {
+            *page = self.page_of(*position).unwrap_or(0);
+        }
+        pages.peek_all(&cells.pages[..count], &mut cells.frames);
+        for (frame, position) in cells.frames[..count].iter().zip(&cells.positions) {
+            if let Some(bytes) = frame {
+                Table::<2>::prefetch_cell(as_words(bytes), *position);
+            }
+        }
+        count
     }
 }
 

@@ -88,12 +88,6 @@ impl EdgeTable {
             .find(pages, source.0, |_, cell| Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(cell[2])))
     }
 
-    /// Asks the processor for what changes of edges in a bundle need: the keys, and whether their edges go.
-    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = (u64, bool)>) {
-        let Some(table) = self.bundles.get(&id) else { return };
-        keys.for_each(|(key, goes)| table.prefetch(pages, key, goes));
-    }
-
     /// Where the edge of a bundle that leads to `to` is.
     #[inline]
     pub(crate) fn find_in(&self, pages: &impl Pages, id: u64, key: u64, to: NodeId) -> Step<Option<Spot>> {

@@ -357,20 +357,6 @@ impl<const W: usize> Table<W> {
         Ok(None)
     }
 
-    /// Asks the processor for what the insert of `first` needs, or its removal, which looks further for cells to close the gap with.
-    #[inline]
-    pub(crate) fn prefetch(&self, pages: &impl Pages, first: u64, goes: bool) {
-        let position = self.position.of(first);
-        if let Some(page) = self.page_of(position)
-            && let Some(words) = pages.peek_words(page)
-        {
-            Self::prefetch_cell(words, position);
-            if goes {
-                Self::prefetch_behind(words, position);
-            }
-        }
-    }
-
     /// Asks the processor for the line where probing for a position begins.
     #[inline]
     pub(crate) fn prefetch_cell(words: &Words, position: u64) {

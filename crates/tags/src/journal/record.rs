@@ -269,7 +269,6 @@ mod tests {
         let (a, b) = (NodeId::at(SnodeId(1), 5, 128), NodeId::at(SnodeId(2), 900_000, 256));
         let mut desc = Desc::slab(SnodeId(1), 3);
         (desc.block, desc.crc, desc.body[0]) = (77, 8, 5);
-        desc.taken = desc.body;
         let none = NodeId(0);
         let mut w = RecordWriter::default();
         w.edge_type(1, "next");

@@ -99,6 +99,7 @@ impl<'s> Kv<'s> {
                     self.anchor,
                     self.etype,
                     &hashes[next..group.len()],
+                    true,
                     &mut candidates,
                 );
                 if let Err(missing) = asked

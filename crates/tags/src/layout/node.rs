@@ -31,12 +31,28 @@ const SLOT_BYTES: [u16; 28] = [
 pub(crate) const CLASSES: usize = 2 * SLOT_BYTES.len();
 const FIRST_BODY: u8 = SLOT_BYTES.len() as u8;
 
+/// All sizes of slots are multiples of it.
+const STEP_BYTES: usize = 8;
+
+/// The first class with room for so many steps.
+const CLASS_OF_STEPS: [u8; PAGE_BYTES / STEP_BYTES + 1] = {
+    let mut classes = [0; PAGE_BYTES / STEP_BYTES + 1];
+    let (mut steps, mut class) = (0, 0);
+    while steps < classes.len() {
+        if SLOT_BYTES[class] as usize / STEP_BYTES < steps {
+            class += 1;
+        } else {
+            classes[steps] = class as u8;
+            steps += 1;
+        }
+    }
+    classes
+};
+
 /// The class of nodes with `len` bytes of data; `None` for those that have pages of their own.
 #[inline]
 pub(crate) fn class_of(len: usize) -> Option<u8> {
-    let wanted = len + NODE_HEADER;
-    let class = SLOT_BYTES.partition_point(|bytes| usize::from(*bytes) < wanted);
-    (class < SLOT_BYTES.len()).then_some(class as u8)
+    CLASS_OF_STEPS.get((len + NODE_HEADER).div_ceil(STEP_BYTES)).copied()
 }
 
 /// The class of bodies with `len` bytes of data, likewise.
@@ -101,7 +117,10 @@ mod tests {
         }
         assert_eq!(slot_bytes(CLASSES as u8), None);
         const { assert!(NODE_BYTES_MAX < MOVED) };
-        assert!(SLOT_BYTES.iter().all(|bytes| bytes % 8 == 0 && slots_of(usize::from(*bytes)) <= 256));
+        assert!(
+            SLOT_BYTES.iter().all(|bytes| usize::from(*bytes).is_multiple_of(STEP_BYTES)
+                && slots_of(usize::from(*bytes)) <= 256)
+        );
         assert_eq!((run_pages(4088), run_pages(4089)), (1, 2));
     }
 }

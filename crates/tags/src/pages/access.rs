@@ -51,15 +51,13 @@ pub(crate) trait Pages {
         self.bytes(page).ok()
     }
 
-    /// The page as words, if it is in memory.
+    /// [`Pages::peek`] for up to as many pages as there is room for in `found`, whose rest stays as it is. Number 0 is none.
     #[inline]
-    fn peek_words(&self, page: u32) -> Option<&Words> {
-        self.peek(page).map(as_words)
+    fn peek_all<'p>(&'p self, pages: &[u32], found: &mut [Option<&'p [u8; PAGE_BYTES]>]) {
+        for (found, page) in found.iter_mut().zip(pages) {
+            *found = self.peek(*page);
+        }
     }
-
-    /// Asks the processor for what says where a page is.
-    #[inline]
-    fn announce(&self, _page: u32) {}
 
     /// Asks the processor for the line of `offset` of the page, if the page is in memory; whether it is.
     fn prefetch(&self, page: u32, offset: usize) -> bool;
@@ -69,7 +67,7 @@ pub(crate) trait Pages {
 }
 
 #[inline]
-fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
+pub(crate) fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
     // SAFETY: frames are aligned to a page, copies of them for snapshots to 64 bytes, both types have the size of a
     // page, and every bit pattern is a number.
     unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() }
@@ -296,8 +294,13 @@ impl<T: Holds> Pages for T {
     }
 
     #[inline]
-    fn announce(&self, page: u32) {
-        self.hold().pool.table.prefetch_hot(page);
+    fn peek_all<'p>(&'p self, pages: &[u32], found: &mut [Option<&'p [u8; PAGE_BYTES]>]) {
+        let hold = self.hold();
+        pages.iter().for_each(|page| hold.pool.table.prefetch_hot(*page));
+        for (found, page) in found.iter_mut().zip(pages) {
+            // SAFETY: as in `bytes`.
+            *found = peek(hold.pool, hold.snode, *page).map(|frame| unsafe { &*frame });
+        }
     }
 
     #[inline]

@@ -34,8 +34,8 @@ impl PageKind {
 /// A bit for each of up to 256 slots.
 pub(crate) type Slots = [u64; 4];
 
-/// What is known of a page.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+/// What is known of a page. In memory it fills, with its lock, one line of the processor's cache.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Desc {
     pub kind: PageKind,
     /// Slab pages: the class of its slots.
@@ -49,12 +49,13 @@ pub(crate) struct Desc {
     /// Slab: the slots of committed nodes. Run head: pages of the run, then 1 once committed. Run tail: pages since
     /// the head. Table: the table; the prefix; the depth, plus 256 where first words are hashes; 0.
     pub body: Slots,
-    /// Slab, in memory only: the slots that cannot be given out: committed, reserved by a transaction, or freed but
-    /// visible to a snapshot.
-    pub taken: Slots,
-    /// Slab, in memory only: the page is on its slab's list of pages with room.
-    pub listed: bool,
+    /// Slab, in memory only: slots that transactions have reserved, beside the committed ones. Few pages have any.
+    pub reserved: Option<Box<Slots>>,
 }
+
+// A descriptor is fetched from memory for every node that is freed.
+#[cfg(not(weft_shuttle))]
+const _: () = assert!(size_of::<crate::sync::Mutex<Desc>>() == 64);
 
 impl Desc {
     pub(crate) fn slab(snode: SnodeId, class: u8) -> Desc {
@@ -91,8 +92,48 @@ impl Desc {
         let Some(kind) = PageKind::from_u8(kind) else {
             return Err(Error::damaged(format!("page {page} has unknown kind {kind}")));
         };
-        let taken = if kind == PageKind::Slab { body } else { Slots::default() };
-        Ok(Desc { kind, class, snode, crc, block, body, taken, listed: false })
+        Ok(Desc { kind, class, snode, crc, block, body, reserved: None })
+    }
+
+    /// Slab: the slots that cannot be given out, those of committed nodes and those that transactions have reserved.
+    #[inline]
+    pub(crate) fn taken(&self) -> Slots {
+        match &self.reserved {
+            None => self.body,
+            Some(reserved) => std::array::from_fn(|word| self.body[word] | reserved[word]),
+        }
+    }
+
+    /// Slab: reserves a slot.
+    #[inline]
+    pub(crate) fn reserve(&mut self, slot: usize) {
+        set_slot(self.reserved.get_or_insert_default(), slot);
+    }
+
+    /// Slab: makes slots committed, whether they were reserved or not.
+    pub(crate) fn commit(&mut self, slots: &Slots) {
+        self.body.iter_mut().zip(slots).for_each(|(word, bits)| *word |= bits);
+        self.forget_reserved(slots);
+    }
+
+    /// Slab: makes a slot one that can be given out.
+    #[inline]
+    pub(crate) fn release(&mut self, slot: usize) {
+        clear_slot(&mut self.body, slot);
+        if self.reserved.is_some() {
+            let mut slots = Slots::default();
+            set_slot(&mut slots, slot);
+            self.forget_reserved(&slots);
+        }
+    }
+
+    fn forget_reserved(&mut self, slots: &Slots) {
+        if let Some(reserved) = &mut self.reserved {
+            reserved.iter_mut().zip(slots).for_each(|(word, bits)| *word &= !bits);
+            if **reserved == Slots::default() {
+                self.reserved = None;
+            }
+        }
     }
 }
 
@@ -137,7 +178,6 @@ mod tests {
         desc.block = 99;
         desc.crc = 5;
         set_slot(&mut desc.body, 200);
-        desc.taken = desc.body;
         let mut raw = Vec::new();
         desc.encode(&mut raw);
         assert_eq!(raw.len(), DESC_BYTES);
@@ -145,6 +185,22 @@ mod tests {
         raw[0] = 77;
         assert!(Desc::decode(&raw, 1).is_err());
         assert!(Desc::decode(&raw[..20], 1).is_err());
+    }
+
+    #[test]
+    fn slots_are_taken_from_their_reservation_until_they_are_released() {
+        let mut desc = Desc::slab(SnodeId(3), 7);
+        desc.reserve(3);
+        desc.reserve(200);
+        assert_eq!((count_slots(&desc.taken()), count_slots(&desc.body)), (2, 0));
+        let mut slots = Slots::default();
+        set_slot(&mut slots, 200);
+        desc.commit(&slots);
+        assert!(slot_is_set(&desc.body, 200) && slot_is_set(&desc.taken(), 3));
+        desc.release(3);
+        assert_eq!((desc.reserved.is_none(), desc.taken()), (true, slots));
+        desc.release(200);
+        assert_eq!(desc, Desc::slab(SnodeId(3), 7));
     }
 
     #[test]

@@ -57,7 +57,20 @@ struct Fault {
     page: u32,
     frame: u32,
     /// What its descriptor said when the read began.
-    wanted: Desc,
+    wanted: Wanted,
+}
+
+/// Where a page is on the medium, and its checksum there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wanted {
+    block: u64,
+    crc: u32,
+}
+
+impl Wanted {
+    fn by(desc: &Desc) -> Wanted {
+        Wanted { block: desc.block, crc: desc.crc }
+    }
 }
 
 /// What has become of the read of a page.
@@ -301,7 +314,7 @@ impl Pool {
         let (Some(hot), Some(slot)) = (self.table.hot(page), self.table.desc(page)) else { return false };
         // Shared: nobody takes the frame away meanwhile. To wait for the readers of all s-nodes took a fifth of their rate.
         let _stays = self.residency.read();
-        let before = *slot.lock();
+        let before = slot.lock().clone();
         let now = Hot(hot.load(Ordering::Acquire));
         let dirty = now.frame().filter(|_| now.is_dirty());
         // SAFETY: the partition is held alone, so nobody has a reference into the frame.
@@ -356,7 +369,7 @@ impl Pool {
         let _stays = self.extent.read();
         for page in pages {
             let Some(slot) = self.table.desc(*page) else { continue };
-            let wanted = *slot.lock();
+            let wanted = Wanted::by(&slot.lock());
             if self.table.load(*page).frame().is_some() || wanted.block == 0 {
                 continue;
             }
@@ -388,7 +401,7 @@ impl Pool {
             let holds = crc32c(bytes) == wanted.crc;
             let Some(slot) = self.table.desc(page) else { continue };
             let now = slot.lock();
-            if !holds || (now.block, now.crc) != (wanted.block, wanted.crc) {
+            if !holds || Wanted::by(&now) != wanted {
                 unmapped.push(page);
                 continue;
             }
@@ -437,7 +450,7 @@ impl Pool {
         let mut again = Vec::new();
         for (at, page) in pages.iter().enumerate() {
             let Some(slot) = self.table.desc(*page) else { continue };
-            let wanted = *slot.lock();
+            let wanted = Wanted::by(&slot.lock());
             if self.table.load(*page).frame().is_some() || wanted.block == 0 {
                 continue;
             }
@@ -496,8 +509,7 @@ impl Pool {
         let crc = crc32c(bytes);
         let now = slot.lock();
         let hot = self.table.load(page);
-        let (is_there, has_moved) =
-            (hot.frame().is_some(), (now.block, now.crc) != (wanted.block, wanted.crc));
+        let (is_there, has_moved) = (hot.frame().is_some(), Wanted::by(&now) != wanted);
         if is_there || has_moved {
             drop(now);
             self.give_back(std::iter::once(frame));

@@ -64,7 +64,11 @@ struct Group {
     desc: Box<[OnceLock<Chunk>]>,
 }
 
-type Chunk = Box<[Mutex<Desc>]>;
+type Chunk = Box<[Line<Mutex<Desc>>]>;
+
+/// What begins a line of the processor's cache.
+#[repr(align(64))]
+struct Line<T>(T);
 
 /// Where descriptors are looked up: as they are now, or as they were for a snapshot.
 pub(crate) trait Descriptors {
@@ -101,8 +105,8 @@ impl PageTable {
         });
         let at = page as usize % GROUP_PAGES;
         let chunk = group.desc[at / CHUNK_PAGES]
-            .get_or_init(|| (0..CHUNK_PAGES).map(|_| Mutex::new(Desc::default())).collect());
-        (&group.hot[at], &chunk[at % CHUNK_PAGES])
+            .get_or_init(|| (0..CHUNK_PAGES).map(|_| Line(Mutex::new(Desc::default()))).collect());
+        (&group.hot[at], &chunk[at % CHUNK_PAGES].0)
     }
 
     /// The hot word's cell; `None` for a page far from all that ever were.
@@ -139,7 +143,7 @@ impl PageTable {
     #[inline]
     pub(crate) fn desc(&self, page: u32) -> Option<&Mutex<Desc>> {
         let at = page as usize % GROUP_PAGES;
-        self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| &chunk[at % CHUNK_PAGES])
+        self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| &chunk[at % CHUNK_PAGES].0)
     }
 
     /// Asks the processor for the hot word and the descriptor.
@@ -181,23 +185,22 @@ impl PageTable {
     #[inline]
     pub(crate) fn prefetch_desc(&self, page: u32) {
         if let Some(desc) = self.desc(page) {
-            let start = std::ptr::from_ref(desc).cast::<i8>();
-            crate::sys::prefetch(start);
-            crate::sys::prefetch(start.wrapping_add(size_of::<Mutex<Desc>>() - 1));
+            crate::sys::prefetch(std::ptr::from_ref(desc).cast());
         }
     }
 
     /// A copy of the descriptor; that of a free page for one that never was.
     pub(crate) fn describe(&self, page: u32) -> Desc {
-        self.desc(page).map_or_else(Desc::default, |desc| *desc.lock())
+        self.desc(page).map_or_else(Desc::default, |desc| desc.lock().clone())
     }
 
     /// Makes the page one of `desc`, not in memory. The caller has made sure that it is in no frame.
     pub(crate) fn set(&self, page: u32, desc: Desc) {
         let (hot, slot) = self.make(page);
         let mut slot = slot.lock();
+        let snode = desc.snode;
         *slot = desc;
-        hot.store(Hot::owned_by(desc.snode).0, Ordering::Release);
+        hot.store(Hot::owned_by(snode).0, Ordering::Release);
     }
 }
 

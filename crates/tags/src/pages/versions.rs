@@ -136,7 +136,7 @@ impl State {
                     continue;
                 };
                 *bytes -= last.size();
-                last.desc = last.desc.or(version.desc);
+                last.desc = last.desc.take().or(version.desc);
                 if last.has_bytes() {
                     freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
                 } else {
@@ -203,7 +203,7 @@ impl Versions {
     pub(crate) fn note_desc(&self, page: u32, desc: &Mutex<Desc>) {
         let newest = self.newest();
         if newest > 0 {
-            let now = *desc.lock();
+            let now = desc.lock().clone();
             self.state.write().version(page, newest).desc.get_or_insert(now);
         }
     }
@@ -245,7 +245,7 @@ impl Versions {
         }
         let mut state = self.state.write();
         let version = state.version(page, newest);
-        version.desc.get_or_insert(*desc);
+        version.desc.get_or_insert_with(|| desc.clone());
         if version.has_bytes() {
             return false;
         }

@@ -108,12 +108,12 @@ impl<'s> Copy<'s> {
         let blocks: Vec<u64> = wanted.iter().map(|(block, _)| *block).collect();
         let mut unread = Vec::new();
         self.source.read_each(&blocks, |at, raw| {
-            let (page, desc) = survey.pages[wanted[at].1];
+            let (page, desc) = &survey.pages[wanted[at].1];
             self.advance(progress);
             match raw.filter(|raw| desc.block != 0 && crc32c(*raw) == desc.crc) {
                 Some(raw) => {
                     self.report.bytes += PAGE_BYTES as u64;
-                    if !self.put_page(page, &desc, raw)? {
+                    if !self.put_page(*page, desc, raw)? {
                         unread.push((page, desc));
                     }
                 }
@@ -125,7 +125,7 @@ impl<'s> Copy<'s> {
         for (page, desc) in unread {
             self.report.lost_pages += 1;
             self.report.remark(format!("page {page} at block {} cannot be read", desc.block));
-            self.note_lost(page, &desc);
+            self.note_lost(*page, desc);
         }
         self.drop_torn_runs()?;
         self.count_numbers();
@@ -146,11 +146,11 @@ impl<'s> Copy<'s> {
         let Ok(partition) = self.store.partition(snode) else { return Ok(false) };
         self.forget_page(page)?;
         let store = &self.store;
-        let placed = Desc { block: 0, crc: 0, listed: false, ..*desc };
+        let placed = Desc { block: 0, crc: 0, ..desc.clone() };
         with_room(store, || {
             store.write(&mut partition.write(), |pages, _| {
                 if store.pool.table.describe(page).kind == PageKind::Free {
-                    pages.place_new(page, placed)?;
+                    pages.place_new(page, placed.clone())?;
                 }
                 let out = pages.bytes_mut(page)?;
                 out.copy_from_slice(raw);

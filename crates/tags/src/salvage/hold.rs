@@ -82,7 +82,6 @@ fn hold(store: &Store, partition: &mut Partition, node: NodeId, class: u8) -> Re
         if let Some(desc) = store.pool.table.desc(page) {
             let mut desc = desc.lock();
             set_slot(&mut desc.body, slot);
-            set_slot(&mut desc.taken, slot);
         }
         Ok(true)
     })

@@ -405,7 +405,6 @@ fn make_root(
             let mut desc = desc.lock();
             let slot = root.offset() / bytes;
             set_slot(&mut desc.body, slot);
-            set_slot(&mut desc.taken, slot);
         }
         Ok(root)
     })

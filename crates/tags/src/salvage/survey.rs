@@ -173,10 +173,10 @@ fn read_leaves(
     let mut run: Option<(u32, Desc)> = None;
     pages.retain(|(page, desc)| match desc.kind {
         PageKind::RunHead => {
-            run = Some((*page, *desc));
+            run = Some((*page, desc.clone()));
             true
         }
-        PageKind::RunTail => run.is_some_and(|(head, first)| {
+        PageKind::RunTail => run.as_ref().is_some_and(|(head, first)| {
             u64::from(*page - head) == desc.body[0]
                 && desc.body[0] < first.body[0]
                 && desc.snode == first.snode

@@ -5,14 +5,14 @@ use crate::error::{Error, Result, Step};
 use crate::ids::{InfoForm, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{MOVED, NODE_HEADER, read_header, slot_bytes, slots_of};
 use crate::pages::access::{PageWriter, Pages};
-use crate::pages::desc::{PageKind, clear_slot, count_slots, slot_is_set};
+use crate::pages::desc::{PageKind, count_slots, slot_is_set};
 use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_of};
 use crate::slab::Slab;
 use crate::store::Store;
 use crate::tx::write_set::NONE;
 
 /// Descriptors that are asked for before the first of them is changed.
-const DESCS_AHEAD: usize = 16;
+const DESCS_AHEAD: usize = 64;
 
 /// Leads an edge from `old` to `edge.to`; either may be none.
 pub(crate) fn set_edge(
@@ -119,13 +119,13 @@ pub(crate) fn drop_empty_slabs(store: &Store, partition: &mut Partition) {
 /// Takes committed nodes and bodies out of their pages, in the order of their places. The caller holds the partition and no access
 /// to pages.
 pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[NodeId]) -> Result<()> {
-    for (at, node) in nodes.iter().enumerate() {
-        if let Some(page) = nodes.get(at + DESCS_AHEAD).and_then(|node| node.page()) {
-            store.pool.table.prefetch_desc(page);
-        }
-        if !free_in_slab(store, partition, *node) {
-            let place = committed_place(store, *node)?;
-            release(store, partition, *node, place.page, place.slot)?;
+    for group in nodes.chunks(DESCS_AHEAD) {
+        group.iter().filter_map(|node| node.page()).for_each(|page| store.pool.table.prefetch_desc(page));
+        for node in group {
+            if !free_in_slab(store, partition, *node) {
+                let place = committed_place(store, *node)?;
+                release(store, partition, *node, place.page, place.slot)?;
+            }
         }
     }
     partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
@@ -146,11 +146,10 @@ fn free_in_slab(store: &Store, partition: &mut Partition, node: NodeId) -> bool 
     let (slot, slots) = (node.offset() / bytes, slots_of(bytes));
     let is_there = node.offset().is_multiple_of(bytes) && slot < slots && slot_is_set(&desc.body, slot);
     // A page that becomes empty is given up, which is not to be done under the lock.
-    if !is_there || desc.snode != node.snode().0 || count_slots(&desc.taken) <= 1 {
+    if !is_there || desc.snode != node.snode().0 || count_slots(&desc.taken()) <= 1 {
         return false;
     }
     store.sessions.forget(node);
-    clear_slot(&mut desc.body, slot);
     let slab = &mut partition.contents.slabs[usize::from(desc.class)];
     let is_empty = slab.release(&mut desc, page, slot, slots);
     debug_assert!(!is_empty);
@@ -224,7 +223,6 @@ fn release(
     let slots = slots_of(bytes);
     let slab = &mut partition.contents.slabs[usize::from(desc.class)];
     let slot = slot.unwrap_or(0);
-    clear_slot(&mut desc.body, slot);
     let is_empty = slab.release(&mut desc, page, slot, slots);
     drop(desc);
     if is_empty {

@@ -5,7 +5,7 @@ use super::{Transaction, Use, fill};
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
 use crate::kv::KvChange;
-use crate::layout::node::{class_of, slot_bytes};
+use crate::layout::node::{class_of, slot_bytes, slots_of};
 use crate::snodes::access::Permission;
 
 impl Transaction<'_> {
@@ -59,9 +59,10 @@ impl Transaction<'_> {
             store.write(&mut partition.write(), |pages, contents| {
                 while let Some(class) = class_at(next) {
                     let bytes = slot_bytes(class).unwrap_or(crate::PAGE_BYTES);
-                    let alike = (next..).take_while(|at| class_at(*at) == Some(class)).take(256).count();
+                    let alike = (next..).take(slots_of(bytes)).take_while(|at| class_at(*at) == Some(class));
                     let slab = &mut contents.slabs[usize::from(class)];
-                    let (page, slots) = slab.reserve_many(pages, &store.data_numbers, class, alike)?;
+                    let (page, slots) =
+                        slab.reserve_many(pages, &store.data_numbers, class, alike.count())?;
                     let raw = pages.bytes_mut(page)?;
                     for slot in slots {
                         let (key, value) = pairs[next];

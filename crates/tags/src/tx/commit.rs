@@ -493,7 +493,7 @@ impl Transaction<'_> {
 /// Whether no slot of a page can be given out.
 fn is_full(store: &Store, page: u32) -> bool {
     let desc = store.pool.table.describe(page);
-    slot_bytes(desc.class).is_some_and(|bytes| count_slots(&desc.taken) == slots_of(bytes))
+    slot_bytes(desc.class).is_some_and(|bytes| count_slots(&desc.taken()) == slots_of(bytes))
 }
 
 /// Makes slots committed, and returns the descriptor.
@@ -502,10 +502,8 @@ fn commit_slots(store: &Store, partition: &mut Partition, page: u32, slots: &Slo
     let Some(slot) = store.pool.table.desc(page) else { return Desc::default() };
     store.pool.versions.note_desc(page, slot);
     let mut desc = slot.lock();
-    for (word, bits) in slots.iter().enumerate() {
-        desc.body[word] |= bits;
-    }
-    *desc
+    desc.commit(slots);
+    desc.clone()
 }
 
 /// Writes the slots that are set into the record, those that follow each other together.

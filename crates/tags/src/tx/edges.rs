@@ -275,8 +275,8 @@ impl Store {
             self.read(source.snode(), |pages, contents| {
                 found.truncate(start);
                 let mut candidates = [Candidate::Unknown; GROUP];
-                let asked =
-                    contents.edges.find_group(pages, source, etype, &hashes[..group.len()], &mut candidates);
+                let hashes = &hashes[..group.len()];
+                let asked = contents.edges.find_group(pages, source, etype, hashes, false, &mut candidates);
                 if let Err(missing) = asked
                     && rounds < FAULT_ROUNDS
                 {
