@@ -3,11 +3,11 @@
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
 use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
-use crate::journal::record::{Entry, RecordReader, slot_range};
+use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{SnodeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageReader;
-use crate::pages::desc::{Desc, PageKind};
+use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{TableNumbers, is_data_page};
 use crate::recover::is_run_possible;
 use crate::space::Run;

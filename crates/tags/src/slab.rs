@@ -7,7 +7,7 @@ use crate::error::{Result, Step};
 use crate::ids::NodeId;
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
-use crate::pages::desc::{Desc, PageKind, count_slots, first_clear, slot_is_set};
+use crate::pages::desc::{Desc, PageKind, count_slots, first_clear, slot_is_set, slot_range};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::PageTable;
 use crate::sync::Mutex;
@@ -18,9 +18,23 @@ use std::ops::Range;
 #[derive(Default)]
 pub(crate) struct Slab {
     open: Option<u32>,
-    partial: Vec<u32>,
-    /// The pages of `partial`. One may be given up meanwhile, and become another one's.
+    /// Seldom there: an s-node has dozens of slabs.
+    rooms: Option<Box<Rooms>>,
+}
+
+/// The pages that are worth filling again. One may be given up meanwhile, and become another one's.
+#[derive(Default)]
+struct Rooms {
+    pages: Vec<u32>,
     listed: FxHashSet<u32>,
+}
+
+impl Rooms {
+    fn pop(&mut self) -> Option<u32> {
+        let page = self.pages.pop()?;
+        self.listed.remove(&page);
+        Some(page)
+    }
 }
 
 /// Whether a page has so much room that it is worth filling again: each page that is filled is written whole.
@@ -35,8 +49,12 @@ fn is_worth(taken: usize, slots: usize) -> bool {
 impl Slab {
     /// Notes a page with room.
     pub(crate) fn list(&mut self, page: u32) {
-        if self.open != Some(page) && self.listed.insert(page) {
-            self.partial.push(page);
+        if self.open == Some(page) {
+            return;
+        }
+        let rooms = self.rooms.get_or_insert_default();
+        if rooms.listed.insert(page) {
+            rooms.pages.push(page);
         }
     }
 
@@ -90,18 +108,15 @@ impl Slab {
                         pages.uncommitted_mut(page)?;
                         let mut desc = desc.lock();
                         let taken = desc.taken();
-                        let mut end = first;
-                        while end < count && end - first < wanted && !slot_is_set(&taken, end) {
-                            desc.reserve(end);
-                            end += 1;
-                        }
+                        let last = count.min(first + wanted);
+                        let end = (first..last).find(|slot| slot_is_set(&taken, *slot)).unwrap_or(last);
+                        desc.reserve(&slot_range(first, end - first));
                         return Ok((page, first..end));
                     }
                 }
                 self.open = None;
             }
-            if let Some(page) = self.partial.pop() {
-                self.listed.remove(&page);
+            if let Some(page) = self.rooms.as_mut().and_then(|rooms| rooms.pop()) {
                 if let Some(desc) = pages.pool().table.desc(page) {
                     let desc = desc.lock();
                     let is_mine = (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);
@@ -120,7 +135,7 @@ impl Slab {
         }
     }
 
-    /// Gives a slot back that was reserved or that no reader can see any more. Whether its page is empty now and was
+    /// Gives a slot back that was reserved or that no commit has any more. Whether its page is empty now and was
     /// taken from the slab: the caller gives up the page.
     pub(crate) fn release(&mut self, desc: &mut Desc, page: u32, slot: usize, slots: usize) -> bool {
         desc.release(slot);

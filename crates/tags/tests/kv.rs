@@ -143,3 +143,33 @@ fn thousands_of_pairs_come_and_go_in_a_file_with_a_cache_smaller_than_they_are()
         Store::open(Box::new(FileStore::open(&path, ReadPath::Direct).unwrap()), &options).unwrap()
     });
 }
+
+#[test]
+fn pages_that_are_half_empty_are_filled_again_after_deletions_and_after_an_abort() {
+    let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    let put = |range: std::ops::Range<u64>| {
+        let keys: Vec<_> = range.map(key).collect();
+        let puts: Vec<_> = keys.iter().map(|key| KvChange::Put(key, &[1; 100])).collect();
+        kv.change(&puts).unwrap();
+    };
+    put(0..20_000);
+    let full = store.report().data_pages;
+    // Two of three go, of every page some stay.
+    for first in [0, 1] {
+        let keys: Vec<_> = (first..20_000).step_by(3).map(key).collect();
+        let gone: Vec<_> = keys.iter().map(|key| KvChange::Delete(key)).collect();
+        assert_eq!(kv.change(&gone).unwrap(), keys.len() as u64);
+    }
+    assert_eq!(store.report().data_pages, full, "pages with pairs that stay");
+    let keys: Vec<_> = (30_000..40_000).map(key).collect();
+    let puts: Vec<_> = keys.iter().map(|key| KvChange::Put(key, &[2; 100])).collect();
+    let mut tx = store.begin();
+    kv.change_in(&mut tx, &puts).unwrap();
+    tx.abort();
+    put(50_000..63_000);
+    let now = store.report().data_pages;
+    assert!(now <= full + 2, "{now} pages, {full} when as many pairs filled them");
+    assert_eq!(kv.count().unwrap(), 6_666 + 13_000);
+    check(&store);
+}

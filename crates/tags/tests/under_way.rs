@@ -155,7 +155,8 @@ fn pages_under_way_stay_as_they_are_and_syncs_and_checkpoints_wait_for_them() {
         }
     }
     let most = medium.most.load(SeqCst);
-    assert!((2..=11).contains(&most), "{most} at once: writes are not waited for, and they are not many");
+    // Eight that are left, four that were gathered apart and begin with a commit's own, and one of the journal.
+    assert!((2..=14).contains(&most), "{most} at once: writes are not waited for, and they are not many");
     let holds = |store: &Store| {
         for (snode, wanted) in snodes.iter().zip(&wanted) {
             let kv = Kv::open(store, *snode, "pairs").unwrap();
@@ -175,7 +176,7 @@ fn pages_under_way_stay_as_they_are_and_syncs_and_checkpoints_wait_for_them() {
     for snode in &snodes[..2] {
         let mut kv = Kv::open(&store, *snode, "pairs").unwrap();
         kv.durability(Durability::None);
-        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 4000])).collect::<Vec<_>>()).unwrap();
     }
     assert!(medium.under_way.load(SeqCst) > 0);
     drop(store);
@@ -265,7 +266,10 @@ fn pages_that_a_checkpoint_wrote_before_their_commit_did_stay_too_while_they_are
 
 #[test]
 fn a_store_whose_writes_have_failed_waits_for_all_of_them_before_its_frames_go() {
-    let (medium, store) = create();
+    // Room for two large writes under way.
+    let medium = Arc::new(Lazy::default());
+    let options = Options { cache_bytes: 32 << 20, ..options() };
+    let store = Store::create(Box::new(Medium(medium.clone())), &options).unwrap();
     let mut tx = store.begin();
     let snodes = [(); 4].map(|()| tx.create_snode(&SnodeTags::default()).unwrap());
     tx.commit().unwrap();
@@ -274,7 +278,7 @@ fn a_store_whose_writes_have_failed_waits_for_all_of_them_before_its_frames_go()
     for mut kv in kvs {
         kv.durability(Durability::None);
         let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_le_bytes).collect();
-        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
+        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 4000])).collect::<Vec<_>>()).unwrap();
     }
     assert!(medium.under_way.load(SeqCst) > 1);
     // One that is waited for only when it is dropped, behind the frames, panics.

@@ -81,7 +81,7 @@ impl EdgeTable {
         let begins = nodes.map(|node| node.page().unwrap_or(0));
         let mut frames = [None; GROUP];
         pages.peek_all(&begins[..keys.len()], &mut frames);
-        for (frame, to) in frames.iter().zip(nodes) {
+        for (frame, to) in frames.iter().zip(nodes).take(keys.len()) {
             let Some(bytes) = frame else { continue };
             let start = bytes.as_ptr().wrapping_add(to.offset()).cast();
             crate::sys::prefetch(start);
@@ -90,7 +90,7 @@ impl EdgeTable {
                 crate::sys::prefetch(start.wrapping_add(64));
             }
         }
-        for (at, (frame, to)) in frames.into_iter().zip(nodes).enumerate() {
+        for (at, (frame, to)) in frames.into_iter().zip(nodes).take(keys.len()).enumerate() {
             match frame {
                 Some(bytes) => found[at] = Candidate::Node(to, bytes),
                 None if begins[at] > 0 => note_missing(pages, begins[at], &mut missing),

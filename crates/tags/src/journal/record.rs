@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, NodeId, SnodeId};
-use crate::pages::desc::{Desc, PageKind, Slots};
+use crate::pages::desc::{Desc, PageKind};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
 const PAGE: u8 = 1;
@@ -251,13 +251,6 @@ impl<'a> RecordReader<'a> {
             _ => return Ok(None),
         }))
     }
-}
-
-/// The slots that `count` slots from `first` on are.
-pub(crate) fn slot_range(first: usize, count: usize) -> Slots {
-    let mut slots = Slots::default();
-    (first..first + count).for_each(|slot| crate::pages::desc::set_slot(&mut slots, slot));
-    slots
 }
 
 #[cfg(test)]

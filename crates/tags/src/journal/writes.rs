@@ -7,7 +7,8 @@
 //!
 //! A commit that nobody waits for need not even begin its write: its blocks mostly follow those of the commit before, and one write of
 //! many pages costs the kernel, and a virtual machine's host, little more than one of few. So such writes are gathered
-//! until they are large, or somebody waits for them.
+//! until they are large, or somebody waits for them. Threads that commit to different s-nodes are given blocks in turns, and come here in
+//! any order, so writes that lie apart wait for what lies between them, and what follows another at once is joined to it whose ever it is.
 
 use crate::error::{Error, Result};
 use crate::ids::SnodeId;
@@ -22,21 +23,26 @@ const UNDER_WAY_MAX: usize = 8;
 /// Pages that are gathered before their write begins.
 const GATHERED_MAX: usize = 128;
 
-/// A write of pages of one s-node that has not begun.
+/// Writes that are gathered and lie apart.
+const APART_MAX: usize = 4;
+
+/// A write of pages that has not begun.
 pub(crate) struct Planned {
     snode: SnodeId,
+    /// Whose writes were joined to it.
+    others: Vec<SnodeId>,
     block: u64,
     pages: Vec<u32>,
     from: PageAddresses,
 }
 
 impl Planned {
-    /// A write of `pages` to the blocks from `block` on.
+    /// A write of `pages`, all of one s-node, to the blocks from `block` on.
     ///
     /// # Safety
     /// The pages' bytes, `from`, can be read until the write was dropped, and, where it begins, has been waited for.
     pub(crate) unsafe fn new(snode: SnodeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> Planned {
-        Planned { snode, block, pages, from }
+        Planned { snode, others: Vec::new(), block, pages, from }
     }
 
     /// The pages that are to be written.
@@ -44,9 +50,14 @@ impl Planned {
         &self.pages
     }
 
-    /// The s-node whose pages they are.
+    /// The s-node whose pages they are, before others were joined to them.
     pub(crate) fn snode(&self) -> SnodeId {
         self.snode
+    }
+
+    /// Whether pages of one of these s-nodes are written.
+    fn is_of(&self, snodes: &[SnodeId]) -> bool {
+        snodes.contains(&self.snode) || self.others.iter().any(|other| snodes.contains(other))
     }
 
     /// Where they are to be written.
@@ -59,30 +70,33 @@ impl Planned {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn begin(self, medium: &dyn PageStore) -> Result<Begun> {
-        let Planned { snode, block, pages, from } = self;
+        let Planned { snode, others, block, pages, from } = self;
         // SAFETY: the promise of `new`.
         let write = unsafe { medium.begin_write(block, from.as_slice()) };
         let write = write.map_err(|source| Error::Io { what: WHAT, block, source })?;
-        Ok(Begun { snode, block, pages, state: Mutex::new(State::UnderWay(write)) })
+        Ok(Begun { snode, others, block, pages, state: Mutex::new(State::UnderWay(write)) })
     }
 
-    /// Takes `next` on, where it follows at once; otherwise gives it back.
-    fn join(&mut self, next: Planned) -> Option<Planned> {
-        if self.snode != next.snode || self.block + self.pages.len() as u64 != next.block {
-            return Some(next);
+    /// Takes `next` on, which follows at once.
+    fn join(&mut self, next: Planned) {
+        debug_assert_eq!(self.blocks().end, next.block);
+        for snode in std::iter::once(next.snode).chain(next.others) {
+            if !self.is_of(&[snode]) {
+                self.others.push(snode);
+            }
         }
         self.pages.extend(next.pages);
         self.from.extend(next.from);
-        None
     }
 }
 
 /// What is done, for errors.
 const WHAT: &str = "write nodes";
 
-/// A write of pages of one s-node.
+/// A write of pages.
 pub(crate) struct Begun {
     snode: SnodeId,
+    others: Vec<SnodeId>,
     block: u64,
     pages: Vec<u32>,
     state: Mutex<State>,
@@ -124,9 +138,13 @@ impl Begun {
         }
     }
 
-    /// The s-node that the pages are of.
+    /// The s-node that the pages are of, where none were joined to them.
     pub(crate) fn snode(&self) -> SnodeId {
         self.snode
+    }
+
+    fn is_of(&self, snodes: &[SnodeId]) -> bool {
+        snodes.contains(&self.snode) || self.others.iter().any(|other| snodes.contains(other))
     }
 
     /// The blocks that are written.
@@ -159,7 +177,7 @@ impl Begun {
 #[derive(Default)]
 pub(crate) struct Writes {
     /// What has not begun. Its lock is taken before that of the list, and held until what begins is there.
-    gathered: Mutex<Option<Planned>>,
+    gathered: Mutex<Vec<Planned>>,
     /// In the order in which they were begun.
     list: Mutex<Vec<Arc<Begun>>>,
 }
@@ -172,33 +190,51 @@ impl Writes {
         }
     }
 
-    /// As [`Writes::keep`], for a write that can begin later; at once where it is of more than an eighth of `pages_max`, or with
-    /// those gathered before.
+    /// As [`Writes::keep`], for a write that can begin later; what is gathered is never more than an eighth of `pages_max`.
     ///
     /// # Errors
     /// [`Error::Io`] for this write or one before.
     pub(crate) fn gather(&self, write: Planned, pages_max: usize, medium: &dyn PageStore) -> Result<()> {
         let mut gathered = self.gathered.lock();
-        let apart = match gathered.as_mut() {
-            Some(before) => before.join(write),
-            None => Some(write),
-        };
-        if let Some(write) = apart {
-            self.begin(&mut gathered, medium)?;
-            *gathered = Some(write);
+        let mut write = write;
+        if let Some(before) = gathered.iter().position(|before| before.blocks().end == write.block) {
+            let mut joined = gathered.remove(before);
+            joined.join(write);
+            write = joined;
         }
-        let is_large = |planned: &Planned| planned.pages.len() >= GATHERED_MAX.min(pages_max / 8);
-        if gathered.as_ref().is_some_and(is_large) { self.begin(&mut gathered, medium) } else { Ok(()) }
+        if let Some(behind) = gathered.iter().position(|behind| behind.block == write.blocks().end) {
+            write.join(gathered.remove(behind));
+        }
+        let is_large = write.pages.len() >= GATHERED_MAX;
+        gathered.push(write);
+        if is_large {
+            return gathered.pop().map_or(Ok(()), |write| self.begin(write, medium));
+        }
+        // Those that have waited longest first.
+        let pages = |gathered: &[Planned]| gathered.iter().map(|write| write.pages.len()).sum::<usize>();
+        while gathered.len() > APART_MAX || pages(&gathered) > pages_max / 8 {
+            self.begin(gathered.remove(0), medium)?;
+        }
+        Ok(())
+    }
+
+    fn begin_all(&self, gathered: &mut Vec<Planned>, medium: &dyn PageStore) -> Result<()> {
+        // Also those behind one that failed: nobody plans them again.
+        gathered.drain(..).fold(Ok(()), |done, write| done.and(self.begin(write, medium)))
     }
 
     /// Begins what was gathered.
-    fn begin(&self, gathered: &mut Option<Planned>, medium: &dyn PageStore) -> Result<()> {
-        let Some(write) = gathered.take() else { return Ok(()) };
-        let (snode, block) = (write.snode, write.block);
+    fn begin(&self, write: Planned, medium: &dyn PageStore) -> Result<()> {
+        let (snode, others, block) = (write.snode, write.others.clone(), write.block);
         let begun = write.begin(medium);
         // One that failed stays in the list, as it would when it is waited for.
-        let failed =
-            |reason| Begun { snode, block, pages: Vec::new(), state: Mutex::new(State::Failed(reason)) };
+        let failed = |reason| Begun {
+            snode,
+            others,
+            block,
+            pages: Vec::new(),
+            state: Mutex::new(State::Failed(reason)),
+        };
         let (begun, done) = match begun {
             Ok(begun) => (begun, Ok(())),
             Err(error) => (failed(error.reason()), Err(error)),
@@ -213,7 +249,7 @@ impl Writes {
     /// # Errors
     /// As [`Begun::arrive`].
     pub(crate) fn arrive(&self, medium: &dyn PageStore) -> Result<()> {
-        let mut done = self.begin(&mut self.gathered.lock(), medium);
+        let mut done = self.begin_all(&mut self.gathered.lock(), medium);
         let writes = self.list.lock().clone();
         for write in writes {
             done = done.and(write.arrive());
@@ -232,11 +268,11 @@ impl Writes {
         clean: impl FnMut(u32),
     ) -> Result<()> {
         let mut gathered = self.gathered.lock();
-        if gathered.as_ref().is_some_and(|write| snodes.contains(&write.snode)) {
-            self.begin(&mut gathered, medium)?;
+        while let Some(mine) = gathered.iter().position(|write| write.is_of(snodes)) {
+            self.begin(gathered.remove(mine), medium)?;
         }
         drop(gathered);
-        let mine = |write: &&Arc<Begun>| snodes.contains(&write.snode);
+        let mine = |write: &&Arc<Begun>| write.is_of(snodes);
         let writes: Vec<_> = self.list.lock().iter().filter(mine).cloned().collect();
         self.settle(&writes, clean)
     }
@@ -263,7 +299,7 @@ impl Writes {
     /// # Errors
     /// As [`Begun::arrive`].
     pub(crate) fn settle_all(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
-        self.begin(&mut self.gathered.lock(), medium)?;
+        self.begin_all(&mut self.gathered.lock(), medium)?;
         let writes = self.list.lock().clone();
         self.settle(&writes, clean)
     }
@@ -276,5 +312,49 @@ impl Writes {
         let is_settled = |kept: &Arc<Begun>| writes.iter().any(|write| Arc::ptr_eq(kept, write));
         self.list.lock().retain(|kept| !is_settled(kept));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+    use crate::ids::PAGE_BYTES;
+
+    #[test]
+    fn writes_that_come_in_any_order_are_joined_and_known_by_each_of_their_s_nodes() {
+        let medium = MemoryStore::new();
+        medium.grow(1000).unwrap();
+        let page = Box::new([7; PAGE_BYTES]);
+        let plan = |snode, block, count: u32| {
+            let from = PageAddresses::new(vec![std::ptr::from_ref(&*page); count as usize]);
+            // SAFETY: the page outlives all writes.
+            unsafe { Planned::new(SnodeId(snode), block, (0..count).collect(), from) }
+        };
+        let apart =
+            |writes: &Writes| writes.gathered.lock().iter().map(|write| write.blocks()).collect::<Vec<_>>();
+        let writes = Writes::default();
+        for (snode, block) in [(1, 100), (3, 160), (2, 130)] {
+            writes.gather(plan(snode, block, 30), 10_000, &medium).unwrap();
+        }
+        assert_eq!((apart(&writes), writes.list.lock().len()), (vec![100..190], 0));
+        // Large: it begins.
+        writes.gather(plan(1, 60, 40), 10_000, &medium).unwrap();
+        assert_eq!((apart(&writes), writes.list.lock().len()), (vec![], 1));
+        // Too many apart, or too many pages for the cache: the oldest begin.
+        for block in [300, 320, 340, 360, 380] {
+            writes.gather(plan(4, block, 10), 10_000, &medium).unwrap();
+        }
+        assert_eq!((apart(&writes).len(), writes.list.lock().len()), (APART_MAX, 2));
+        writes.gather(plan(4, 400, 10), 200, &medium).unwrap();
+        assert_eq!((apart(&writes), writes.list.lock().len()), (vec![380..390, 400..410], 5));
+        // Each s-node waits for what has pages of it, joined or not, and for no other.
+        let mut cleaned = 0;
+        writes.settle_of(&[SnodeId(9)], &medium, |_| cleaned += 1).unwrap();
+        assert_eq!((cleaned, writes.list.lock().len()), (0, 5));
+        writes.settle_of(&[SnodeId(2)], &medium, |_| cleaned += 1).unwrap();
+        assert_eq!((cleaned, writes.list.lock().len()), (130, 4));
+        writes.settle_of(&[SnodeId(4)], &medium, |_| cleaned += 1).unwrap();
+        assert_eq!((cleaned, writes.list.lock().len(), apart(&writes).len()), (190, 0, 0));
     }
 }

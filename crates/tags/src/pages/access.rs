@@ -55,7 +55,7 @@ pub(crate) trait Pages {
     #[inline]
     fn peek_all<'p>(&'p self, pages: &[u32], found: &mut [Option<&'p [u8; PAGE_BYTES]>]) {
         for (found, page) in found.iter_mut().zip(pages) {
-            *found = self.peek(*page);
+            *found = if *page > 0 { self.peek(*page) } else { None };
         }
     }
 

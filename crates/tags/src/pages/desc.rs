@@ -54,7 +54,7 @@ pub(crate) struct Desc {
 }
 
 // A descriptor is fetched from memory for every node that is freed.
-#[cfg(not(weft_shuttle))]
+#[cfg(all(not(weft_shuttle), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<crate::sync::Mutex<Desc>>() == 64);
 
 impl Desc {
@@ -104,10 +104,12 @@ impl Desc {
         }
     }
 
-    /// Slab: reserves a slot.
-    #[inline]
-    pub(crate) fn reserve(&mut self, slot: usize) {
-        set_slot(self.reserved.get_or_insert_default(), slot);
+    /// Slab: reserves slots.
+    pub(crate) fn reserve(&mut self, slots: &Slots) {
+        match &mut self.reserved {
+            None => self.reserved = Some(Box::new(*slots)),
+            Some(reserved) => reserved.iter_mut().zip(slots).for_each(|(word, bits)| *word |= bits),
+        }
     }
 
     /// Slab: makes slots committed, whether they were reserved or not.
@@ -121,9 +123,7 @@ impl Desc {
     pub(crate) fn release(&mut self, slot: usize) {
         clear_slot(&mut self.body, slot);
         if self.reserved.is_some() {
-            let mut slots = Slots::default();
-            set_slot(&mut slots, slot);
-            self.forget_reserved(&slots);
+            self.forget_reserved(&slot_range(slot, 1));
         }
     }
 
@@ -135,6 +135,14 @@ impl Desc {
             }
         }
     }
+}
+
+/// The slots that `count` slots from `first` on are.
+#[inline]
+pub(crate) fn slot_range(first: usize, count: usize) -> Slots {
+    let mut slots = Slots::default();
+    (first..first + count).for_each(|slot| set_slot(&mut slots, slot));
+    slots
 }
 
 /// Whether slot `slot` is set.
@@ -190,11 +198,10 @@ mod tests {
     #[test]
     fn slots_are_taken_from_their_reservation_until_they_are_released() {
         let mut desc = Desc::slab(SnodeId(3), 7);
-        desc.reserve(3);
-        desc.reserve(200);
+        desc.reserve(&slot_range(3, 1));
+        desc.reserve(&slot_range(200, 1));
         assert_eq!((count_slots(&desc.taken()), count_slots(&desc.body)), (2, 0));
-        let mut slots = Slots::default();
-        set_slot(&mut slots, 200);
+        let slots = slot_range(200, 1);
         desc.commit(&slots);
         assert!(slot_is_set(&desc.body, 200) && slot_is_set(&desc.taken(), 3));
         desc.release(3);

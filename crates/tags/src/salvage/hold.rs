@@ -10,7 +10,7 @@ use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::layout::node::{class_of, slot_bytes, slots_of, write_header};
-use crate::pages::desc::{Desc, PageKind, set_slot, slot_is_set};
+use crate::pages::desc::{Desc, PageKind, slot_is_set, slot_range};
 use crate::partition::Partition;
 use crate::store::Store;
 
@@ -81,7 +81,7 @@ fn hold(store: &Store, partition: &mut Partition, node: NodeId, class: u8) -> Re
         write_header(out, LOST.0, 0);
         if let Some(desc) = store.pool.table.desc(page) {
             let mut desc = desc.lock();
-            set_slot(&mut desc.body, slot);
+            desc.commit(&slot_range(slot, 1));
         }
         Ok(true)
     })

@@ -11,7 +11,7 @@ use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, PAGE_BYTE
 use crate::layout::catalog::TypeEntry;
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, is_body_class, slot_bytes, write_header};
 use crate::pages::access::Pages;
-use crate::pages::desc::{Desc, PageKind, set_slot};
+use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{Partition, TableNumbers, Which, find_any, header_at};
 use crate::snodes::access::grant_of;
 use crate::snodes::tags::{ROOT_BYTES, SnodeTags};
@@ -404,7 +404,7 @@ fn make_root(
         if let Some(desc) = store.pool.table.desc(page) {
             let mut desc = desc.lock();
             let slot = root.offset() / bytes;
-            set_slot(&mut desc.body, slot);
+            desc.commit(&slot_range(slot, 1));
         }
         Ok(root)
     })
