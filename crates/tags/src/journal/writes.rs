@@ -220,7 +220,11 @@ impl Writes {
 
     fn begin_all(&self, gathered: &mut Vec<Planned>, medium: &dyn PageStore) -> Result<()> {
         // Also those behind one that failed: nobody plans them again.
-        gathered.drain(..).fold(Ok(()), |done, write| done.and(self.begin(write, medium)))
+        let mut done = Ok(());
+        for write in gathered.drain(..) {
+            done = done.and(self.begin(write, medium));
+        }
+        done
     }
 
     /// Begins what was gathered.
@@ -331,13 +335,14 @@ mod tests {
             // SAFETY: the page outlives all writes.
             unsafe { Planned::new(SnodeId(snode), block, (0..count).collect(), from) }
         };
-        let apart =
-            |writes: &Writes| writes.gathered.lock().iter().map(|write| write.blocks()).collect::<Vec<_>>();
+        let apart = |writes: &Writes| {
+            writes.gathered.lock().iter().map(|write| (write.block, write.blocks().end)).collect::<Vec<_>>()
+        };
         let writes = Writes::default();
         for (snode, block) in [(1, 100), (3, 160), (2, 130)] {
             writes.gather(plan(snode, block, 30), 10_000, &medium).unwrap();
         }
-        assert_eq!((apart(&writes), writes.list.lock().len()), (vec![100..190], 0));
+        assert_eq!((apart(&writes), writes.list.lock().len()), (vec![(100, 190)], 0));
         // Large: it begins.
         writes.gather(plan(1, 60, 40), 10_000, &medium).unwrap();
         assert_eq!((apart(&writes), writes.list.lock().len()), (vec![], 1));
@@ -347,7 +352,7 @@ mod tests {
         }
         assert_eq!((apart(&writes).len(), writes.list.lock().len()), (APART_MAX, 2));
         writes.gather(plan(4, 400, 10), 200, &medium).unwrap();
-        assert_eq!((apart(&writes), writes.list.lock().len()), (vec![380..390, 400..410], 5));
+        assert_eq!((apart(&writes), writes.list.lock().len()), (vec![(380, 390), (400, 410)], 5));
         // Each s-node waits for what has pages of it, joined or not, and for no other.
         let mut cleaned = 0;
         writes.settle_of(&[SnodeId(9)], &medium, |_| cleaned += 1).unwrap();
