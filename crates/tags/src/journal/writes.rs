@@ -26,11 +26,35 @@ const GATHERED_MAX: usize = 128;
 /// Writes that are gathered and lie apart.
 const APART_MAX: usize = 4;
 
+/// The s-nodes whose pages are written.
+#[derive(Clone)]
+struct Owners {
+    first: SnodeId,
+    /// Whose writes were joined to those of the first.
+    others: Vec<SnodeId>,
+}
+
+impl Owners {
+    fn one(first: SnodeId) -> Owners {
+        Owners { first, others: Vec::new() }
+    }
+
+    fn any_of(&self, snodes: &[SnodeId]) -> bool {
+        snodes.contains(&self.first) || self.others.iter().any(|other| snodes.contains(other))
+    }
+
+    fn join(&mut self, next: Owners) {
+        for snode in std::iter::once(next.first).chain(next.others) {
+            if !self.any_of(&[snode]) {
+                self.others.push(snode);
+            }
+        }
+    }
+}
+
 /// A write of pages that has not begun.
 pub(crate) struct Planned {
-    snode: SnodeId,
-    /// Whose writes were joined to it.
-    others: Vec<SnodeId>,
+    owners: Owners,
     block: u64,
     pages: Vec<u32>,
     from: PageAddresses,
@@ -42,7 +66,7 @@ impl Planned {
     /// # Safety
     /// The pages' bytes, `from`, can be read until the write was dropped, and, where it begins, has been waited for.
     pub(crate) unsafe fn new(snode: SnodeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> Planned {
-        Planned { snode, others: Vec::new(), block, pages, from }
+        Planned { owners: Owners::one(snode), block, pages, from }
     }
 
     /// The pages that are to be written.
@@ -52,12 +76,7 @@ impl Planned {
 
     /// The s-node whose pages they are, before others were joined to them.
     pub(crate) fn snode(&self) -> SnodeId {
-        self.snode
-    }
-
-    /// Whether pages of one of these s-nodes are written.
-    fn is_of(&self, snodes: &[SnodeId]) -> bool {
-        snodes.contains(&self.snode) || self.others.iter().any(|other| snodes.contains(other))
+        self.owners.first
     }
 
     /// Where they are to be written.
@@ -70,21 +89,17 @@ impl Planned {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn begin(self, medium: &dyn PageStore) -> Result<Begun> {
-        let Planned { snode, others, block, pages, from } = self;
+        let Planned { owners, block, pages, from } = self;
         // SAFETY: the promise of `new`.
         let write = unsafe { medium.begin_write(block, from.as_slice()) };
         let write = write.map_err(|source| Error::Io { what: WHAT, block, source })?;
-        Ok(Begun { snode, others, block, pages, state: Mutex::new(State::UnderWay(write)) })
+        Ok(Begun { owners, block, pages, state: Mutex::new(State::UnderWay(write)) })
     }
 
     /// Takes `next` on, which follows at once.
     fn join(&mut self, next: Planned) {
         debug_assert_eq!(self.blocks().end, next.block);
-        for snode in std::iter::once(next.snode).chain(next.others) {
-            if !self.is_of(&[snode]) {
-                self.others.push(snode);
-            }
-        }
+        self.owners.join(next.owners);
         self.pages.extend(next.pages);
         self.from.extend(next.from);
     }
@@ -95,8 +110,7 @@ const WHAT: &str = "write nodes";
 
 /// A write of pages.
 pub(crate) struct Begun {
-    snode: SnodeId,
-    others: Vec<SnodeId>,
+    owners: Owners,
     block: u64,
     pages: Vec<u32>,
     state: Mutex<State>,
@@ -140,11 +154,7 @@ impl Begun {
 
     /// The s-node that the pages are of, where none were joined to them.
     pub(crate) fn snode(&self) -> SnodeId {
-        self.snode
-    }
-
-    fn is_of(&self, snodes: &[SnodeId]) -> bool {
-        snodes.contains(&self.snode) || self.others.iter().any(|other| snodes.contains(other))
+        self.owners.first
     }
 
     /// The blocks that are written.
@@ -229,16 +239,11 @@ impl Writes {
 
     /// Begins what was gathered.
     fn begin(&self, write: Planned, medium: &dyn PageStore) -> Result<()> {
-        let (snode, others, block) = (write.snode, write.others.clone(), write.block);
+        let (owners, block) = (write.owners.clone(), write.block);
         let begun = write.begin(medium);
         // One that failed stays in the list, as it would when it is waited for.
-        let failed = |reason| Begun {
-            snode,
-            others,
-            block,
-            pages: Vec::new(),
-            state: Mutex::new(State::Failed(reason)),
-        };
+        let failed =
+            |reason| Begun { owners, block, pages: Vec::new(), state: Mutex::new(State::Failed(reason)) };
         let (begun, done) = match begun {
             Ok(begun) => (begun, Ok(())),
             Err(error) => (failed(error.reason()), Err(error)),
@@ -272,11 +277,11 @@ impl Writes {
         clean: impl FnMut(u32),
     ) -> Result<()> {
         let mut gathered = self.gathered.lock();
-        while let Some(mine) = gathered.iter().position(|write| write.is_of(snodes)) {
+        while let Some(mine) = gathered.iter().position(|write| write.owners.any_of(snodes)) {
             self.begin(gathered.remove(mine), medium)?;
         }
         drop(gathered);
-        let mine = |write: &&Arc<Begun>| write.is_of(snodes);
+        let mine = |write: &&Arc<Begun>| write.owners.any_of(snodes);
         let writes: Vec<_> = self.list.lock().iter().filter(mine).cloned().collect();
         self.settle(&writes, clean)
     }
