@@ -14,6 +14,7 @@ use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::store::Store;
 use crate::tx::Transaction;
+use crate::tx::buffers::Pairs;
 
 /// The edge type from a root to the anchors, by name.
 const NAMES: &str = "weft.kv.name";
@@ -36,7 +37,7 @@ pub enum KvChange<'a> {
 }
 
 impl<'a> KvChange<'a> {
-    fn key(&self) -> &'a [u8] {
+    pub(crate) fn key(&self) -> &'a [u8] {
         match self {
             KvChange::Put(key, _) | KvChange::Delete(key) => key,
         }
@@ -135,10 +136,22 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// As [`Kv::change`]; [`Error::Deadlock`].
     pub fn change_in(&self, tx: &mut Transaction<'_>, changes: &[KvChange<'_>]) -> Result<u64> {
-        let keys = changes.iter().map(|change| self.hash(change.key())).collect::<Result<Vec<_>>>()?;
-        let before = tx.look_up_keys(self.anchor, self.etype, &keys)?;
-        let nodes = tx.create_pairs(self.snode, PAIR, changes)?;
-        Ok(tx.lead_pairs(self.anchor, self.etype, &keys, &before, changes, &nodes))
+        let mut pairs = tx.take_pairs();
+        let found = self.change_pairs(tx, changes, &mut pairs);
+        tx.keep_pairs(pairs);
+        found
+    }
+
+    fn change_pairs(&self, tx: &mut Transaction<'_>, changes: &[KvChange<'_>], pairs: &mut Pairs) -> Result<u64> {
+        let Pairs { hashes, before, nodes } = pairs;
+        hashes.clear();
+        hashes.reserve(changes.len());
+        for change in changes {
+            hashes.push(self.hash(change.key())?);
+        }
+        tx.look_up_keys(self.anchor, self.etype, hashes, |at| changes[at].key(), before)?;
+        tx.create_pairs(self.snode, PAIR, changes, nodes)?;
+        Ok(tx.lead_pairs(self.anchor, self.etype, changes, pairs))
     }
 
     /// Gives a key the value `new`, or takes it away, if its value is `expected` (`None`: it has none); whether it did.
@@ -162,7 +175,7 @@ impl<'s> Kv<'s> {
         Ok(true)
     }
 
-    fn hash<'k>(&self, key: &'k [u8]) -> Result<(u64, &'k [u8])> {
+    fn hash(&self, key: &[u8]) -> Result<u64> {
         if key.len() > KEY_BYTES_MAX {
             return Err(Error::TooLarge {
                 what: "a key",
@@ -170,6 +183,6 @@ impl<'s> Kv<'s> {
                 max: KEY_BYTES_MAX as u64,
             });
         }
-        Ok((self.store.secret.bytes(key), key))
+        Ok(self.store.secret.bytes(key))
     }
 }

@@ -169,6 +169,9 @@ impl Contents {
     /// body is never in one, since only the type with the most edges becomes one.
     pub(crate) fn left_of(&self, pages: &impl Pages, node: NodeId) -> Step<Left> {
         let mut left = Left::Nothing;
+        if self.edges.main.is_absent(pages, node.0) {
+            return Ok(left);
+        }
         self.edges.main.find(pages, node.0, |_, cell| {
             let is_body = cell[1] == u64::from(EdgeType::BODY.0);
             left = if is_body { Left::Body(NodeId(cell[3])) } else { Left::Edges };

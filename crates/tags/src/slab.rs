@@ -143,11 +143,17 @@ impl Slab {
         if taken == 0 && !self.is_open(page) {
             return true;
         }
+        self.note_release(page, taken, slots);
+        false
+    }
+
+    /// Notes that a slot of a page was given back, of whose `slots` so many are still taken.
+    #[inline]
+    pub(crate) fn note_release(&mut self, page: u32, taken: usize, slots: usize) {
         // It was listed before if it had room before.
         if is_worth(taken, slots) && !is_worth(taken + 1, slots) {
             self.list(page);
         }
-        false
     }
 }
 

@@ -28,6 +28,7 @@ use crate::snodes::tags::SnodeTags;
 use crate::space::Space;
 use crate::sync::{Mutex, RwLock};
 use crate::tx::Transaction;
+use crate::tx::buffers::Kept;
 use crate::tx::locks::SnodeLocks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,6 +70,8 @@ pub struct Store {
     pub(crate) leaves: Mutex<Leaves>,
     /// Held by whoever makes the store smaller, before all other locks.
     pub(crate) shrinking: Mutex<()>,
+    /// Memory of transactions that have ended.
+    pub(crate) kept: Kept,
     next_tx: AtomicU64,
     pub(crate) recovered: u64,
 }
@@ -140,6 +143,7 @@ impl Store {
             first_copy: 0,
             leaves: Mutex::new(leaves),
             shrinking: Mutex::new(()),
+            kept: Kept::default(),
             next_tx: AtomicU64::new(1),
             recovered: 0,
         }

@@ -95,6 +95,12 @@ impl EdgeTable {
         table.find(pages, key, |place, cell| Ok((cell[1] == to.0).then_some(Spot::Bundle(id, place))))
     }
 
+    /// Takes the edge of a bundle that leads to `to` out, unless it may be the last of its page; whether it did.
+    #[inline]
+    pub(crate) fn take_in(&self, pages: &mut PageWriter<'_>, id: u64, key: u64, to: NodeId) -> Step<bool> {
+        self.bundles.get(&id).map_or(Ok(false), |table| table.take(pages, [key, to.0]))
+    }
+
     /// Puts an edge that is not there into a bundle.
     #[inline]
     pub(crate) fn insert_in(

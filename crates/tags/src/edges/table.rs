@@ -14,8 +14,9 @@
 
 use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
-use crate::pages::access::{PageWriter, Pages, Words};
+use crate::pages::access::{PageWriter, Pages, Words, as_words};
 use crate::pages::desc::Desc;
+use crate::pages::table::CellCount;
 
 /// What is full when a page of so great a depth is.
 pub(crate) const EDGE_TABLE: &str = "edge table";
@@ -215,7 +216,8 @@ impl<const W: usize> Table<W> {
         let position = self.position.of(first);
         let Some(page) = self.page_of(position) else { return Ok(None) };
         let words = pages.words(page)?;
-        for number in Self::lines_from(position) {
+        let mut number = Self::home_line_of(position);
+        for _ in 0..LINES {
             let line = Self::line(words, number);
             let free = Self::free_in(line);
             let mut alike = Self::alike_in(line, first) & below(free);
@@ -230,6 +232,7 @@ impl<const W: usize> Table<W> {
             if free != 0 {
                 break;
             }
+            number = Self::line_behind(number);
         }
         Ok(None)
     }
@@ -238,7 +241,8 @@ impl<const W: usize> Table<W> {
     /// answers for it.
     #[inline]
     pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<[u64; W]> {
-        for number in Self::lines_from(position) {
+        let mut number = Self::home_line_of(position);
+        for _ in 0..LINES {
             let line = Self::line(words, number);
             let free = Self::free_in(line);
             let alike = Self::alike_in(line, first) & below(free);
@@ -249,14 +253,24 @@ impl<const W: usize> Table<W> {
             if free != 0 {
                 break;
             }
+            number = Self::line_behind(number);
         }
         None
+    }
+
+    /// Whether it is seen at once, without reading a page, that no cell's first word is `first`.
+    #[inline]
+    pub(crate) fn is_absent(&self, pages: &impl Pages, first: u64) -> bool {
+        let position = self.position.of(first);
+        let Some(page) = self.page_of(position) else { return true };
+        let words = pages.peek(page).map(as_words);
+        words.is_some_and(|words| Self::home_line(words, position, first) == Line::Absent)
     }
 
     /// As [`Table::first_in`], in the line alone where probing begins.
     #[inline]
     pub(crate) fn home_line(words: &Words, position: u64, first: u64) -> Line<W> {
-        let number = Self::home(position) / Self::PER_LINE;
+        let number = Self::home_line_of(position);
         let line = Self::line(words, number);
         let free = Self::free_in(line);
         let alike = Self::alike_in(line, first) & below(free);
@@ -270,11 +284,16 @@ impl<const W: usize> Table<W> {
         }
     }
 
-    /// The lines in which a position is looked for, in their order.
+    /// The line where probing for a position begins.
     #[inline]
-    fn lines_from(position: u64) -> impl Iterator<Item = usize> {
-        let home = Self::home(position) / Self::PER_LINE;
-        (home..LINES as usize).chain(0..home)
+    fn home_line_of(position: u64) -> usize {
+        Self::home(position) / Self::PER_LINE
+    }
+
+    /// The line where probing goes on.
+    #[inline]
+    fn line_behind(number: usize) -> usize {
+        if number + 1 == LINES as usize { 0 } else { number + 1 }
     }
 
     #[inline]
@@ -326,6 +345,14 @@ impl<const W: usize> Table<W> {
         }
     }
 
+    /// As [`Table::counted`], of a page at hand. The caller sets the count.
+    #[inline]
+    fn count_or(words: &Words, count: CellCount<'_>) -> usize {
+        let cells = count.get();
+        debug_assert!(cells.is_none_or(|cells| Self::count(words) == cells));
+        cells.unwrap_or_else(|| Self::count(words))
+    }
+
     /// Whether the cell at `place` is the only one of its page.
     pub(crate) fn is_last(pages: &mut PageWriter<'_>, place: Place) -> Step<bool> {
         Ok(Self::counted(pages, place.page)? <= 1 && Self::count(pages.words(place.page)?) <= 1)
@@ -348,12 +375,13 @@ impl<const W: usize> Table<W> {
     pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<Option<Full>> {
         let position = self.position.of(cell[0]);
         let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
-        let cells = Self::counted(pages, page)?;
+        let (words, count) = pages.words_counted(page)?;
+        let cells = Self::count_or(words, count);
         if cells >= Self::SPLIT_AT {
             return Ok(Some(Full::Page(page)));
         }
-        Self::put(pages.words_mut(page)?, position, cell);
-        pages.note_cells(page, cells + 1);
+        Self::put(words, position, cell);
+        count.set(cells + 1);
         Ok(None)
     }
 
@@ -397,12 +425,14 @@ impl<const W: usize> Table<W> {
     #[inline]
     fn put(words: &mut Words, position: u64, cell: [u64; W]) {
         debug_assert!(cell[W - 1] != 0);
-        for number in Self::lines_from(position) {
+        let mut number = Self::home_line_of(position);
+        for _ in 0..LINES {
             let free = Self::free_in(Self::line(words, number));
             if free != 0 {
                 let index = number * Self::PER_LINE + free.trailing_zeros() as usize;
                 return Self::set_cell(words, index, cell);
             }
+            number = Self::line_behind(number);
         }
         debug_assert!(false, "a page without room");
     }
@@ -444,7 +474,12 @@ impl<const W: usize> Table<W> {
         if depth >= DEPTH_MAX {
             return Err(Error::Full { what: EDGE_TABLE }.into());
         }
-        if !self.splits(pages, page)? {
+        let mut halves = [Filled::<W>::EMPTY; 2];
+        for cell in Self::cells(pages.words(page)?) {
+            let position = self.position.of(cell[0]);
+            halves[(position >> (63 - depth) & 1) as usize].put(position, cell);
+        }
+        if halves.iter().any(|half| half.count == 0) && !self.splits(pages, page)? {
             return Err(Error::damaged(format!(
                 "edge table {}: the hashes of page {page} are all alike",
                 self.id
@@ -452,19 +487,11 @@ impl<const W: usize> Table<W> {
             .into());
         }
         let upper = self.new_page(pages, new, prefix << 1 | 1, depth + 1)?;
-        let mut halves = [[0; PAGE_WORDS]; 2];
-        let mut counts = [0; 2];
-        for cell in Self::cells(pages.words(page)?) {
-            let position = self.position.of(cell[0]);
-            let half = (position >> (63 - depth) & 1) as usize;
-            Self::put(&mut halves[half], position, cell);
-            counts[half] += 1;
-        }
         for (half, page) in [page, upper].into_iter().enumerate() {
             let words = pages.words_mut(page)?;
-            words[HEADER_WORDS..].copy_from_slice(&halves[half][HEADER_WORDS..]);
+            words[HEADER_WORDS..].copy_from_slice(&halves[half].words[HEADER_WORDS..]);
             (words[2], words[3]) = (prefix << 1 | half as u64, u64::from(depth + 1));
-            pages.note_cells(page, counts[half]);
+            pages.note_cells(page, halves[half].count);
         }
         if let Some(desc) = pages.pool().table.desc(page) {
             let mut desc = desc.lock();
@@ -562,13 +589,20 @@ impl<const W: usize> Table<W> {
     /// Takes the cell at `place` out and closes the gap.
     pub(crate) fn remove(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<()> {
         let cells = pages.cells(place.page);
-        let words = pages.words_mut(place.page)?;
-        let mut hole = place.index;
+        self.close_gap(pages.words_mut(place.page)?, place.index);
+        if let Some(cells) = cells {
+            pages.note_cells(place.page, cells.saturating_sub(1));
+        }
+        Ok(())
+    }
+
+    fn close_gap(&self, words: &mut Words, place: usize) {
+        let mut hole = place;
         let mut index = hole;
         loop {
             index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
             let cell = Self::cell(words, index);
-            if cell[W - 1] == 0 || index == place.index {
+            if cell[W - 1] == 0 || index == place {
                 break;
             }
             let home = Self::home(self.position.of(cell[0]));
@@ -581,12 +615,70 @@ impl<const W: usize> Table<W> {
             }
         }
         Self::set_cell(words, hole, [0; W]);
-        if let Some(cells) = cells {
-            pages.note_cells(place.page, cells.saturating_sub(1));
-        }
-        Ok(())
     }
 
+}
+
+/// Cells of a page that is put together from nothing.
+struct Filled<const W: usize> {
+    words: Words,
+    count: usize,
+    /// Cells of each line.
+    lines: [u8; LINES as usize],
+}
+
+impl<const W: usize> Filled<W> {
+    const EMPTY: Filled<W> = Filled { words: [0; PAGE_WORDS], count: 0, lines: [0; LINES as usize] };
+
+    /// Puts a cell where [`Table::put`] would.
+    #[inline]
+    fn put(&mut self, position: u64, cell: [u64; W]) {
+        let mut number = Table::<W>::home_line_of(position);
+        while usize::from(self.lines[number]) == Table::<W>::PER_LINE {
+            number = Table::<W>::line_behind(number);
+        }
+        let index = number * Table::<W>::PER_LINE + usize::from(self.lines[number]);
+        Table::<W>::set_cell(&mut self.words, index, cell);
+        self.lines[number] += 1;
+        self.count += 1;
+    }
+}
+
+impl Table<2> {
+    /// Takes out the cell of two words that are known, unless it may be the last of its page; whether it did.
+    #[inline]
+    pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; 2]) -> Step<bool> {
+        let position = self.position.of(cell[0]);
+        let Some(page) = self.page_of(position) else { return Ok(false) };
+        let (words, count) = pages.words_counted(page)?;
+        let cells = Self::count_or(words, count);
+        if cells <= 1 {
+            return Ok(false);
+        }
+        let mut number = Self::home_line_of(position);
+        for _ in 0..LINES {
+            let line = Self::line(words, number);
+            let free = Self::free_in(line);
+            let mut alike = Self::alike_in(line, cell[0]) & below(free);
+            while alike != 0 {
+                let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
+                if Self::cell(words, index) == cell {
+                    self.close_gap(words, index);
+                    count.set(cells - 1);
+                    return Ok(true);
+                }
+                alike &= alike - 1;
+            }
+            if free != 0 {
+                break;
+            }
+            number = Self::line_behind(number);
+        }
+        Ok(false)
+    }
+}
+
+impl<const W: usize> Table<W> {
     /// Whether a page can be split, again if need be, so that both halves have cells.
     pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
         let words = pages.words(page)?;

@@ -55,12 +55,48 @@ pub(crate) struct RecordWriter {
     last: u64,
 }
 
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
+/// The most bytes of a number of variable length.
+const VARINT_BYTES: usize = 10;
+
+fn put_varint(out: &mut Vec<u8>, value: u64) {
+    let mut piece = Piece::default();
+    piece.varint(value);
+    out.extend_from_slice(piece.bytes());
+}
+
+/// An entry without a byte string, put together before it is appended: one look at the room that a record has left.
+#[derive(Default)]
+struct Piece {
+    bytes: [u8; 1 + 8 + 2 * VARINT_BYTES],
+    len: usize,
+}
+
+impl Piece {
+    #[inline(always)]
+    fn u8(&mut self, value: u8) {
+        self.bytes[self.len] = value;
+        self.len += 1;
     }
-    out.push(value as u8);
+
+    #[inline(always)]
+    fn u64(&mut self, value: u64) {
+        self.bytes[self.len..self.len + 8].copy_from_slice(&value.to_le_bytes());
+        self.len += 8;
+    }
+
+    #[inline(always)]
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.u8(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.u8(value as u8);
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 fn varint(r: &mut Reader<'_>) -> std::result::Result<u64, Truncated> {
@@ -84,11 +120,23 @@ fn unzigzag(value: u64) -> i64 {
 }
 
 impl RecordWriter {
-    fn put_node(&mut self, node: NodeId) {
+    /// A record without entries, in a buffer that need not be new.
+    pub(crate) fn in_buffer(mut bytes: Vec<u8>) -> RecordWriter {
+        bytes.clear();
+        RecordWriter { bytes, ..RecordWriter::default() }
+    }
+
+    #[inline(always)]
+    fn difference(&mut self, node: NodeId) -> u64 {
         // Ids are multiples of 8, but for none, so three bits of the difference need not be written.
         let difference = (node.0 / 8).wrapping_sub(self.last) as i64;
-        put_varint(&mut self.bytes, zigzag(difference));
         self.last = node.0 / 8;
+        zigzag(difference)
+    }
+
+    fn put_node(&mut self, node: NodeId) {
+        let difference = self.difference(node);
+        put_varint(&mut self.bytes, difference);
     }
 
     pub(crate) fn page(&mut self, page: u32, desc: &Desc) {
@@ -137,18 +185,20 @@ impl RecordWriter {
             self.bytes.put_u8(u8::from(keyed));
             self.source = Some((source, etype, keyed));
         }
-        self.bytes.put_u8(match (old.0, new.0) {
+        let mut piece = Piece::default();
+        piece.u8(match (old.0, new.0) {
             (0, _) => PUT,
             (_, 0) => REMOVE,
             _ => REPLACE,
         });
-        self.bytes.put_u64(key);
+        piece.u64(key);
         if old.0 != 0 {
-            self.put_node(old);
+            piece.varint(self.difference(old));
         }
         if new.0 != 0 {
-            self.put_node(new);
+            piece.varint(self.difference(new));
         }
+        self.bytes.extend_from_slice(piece.bytes());
     }
 
     pub(crate) fn count(&mut self, node: NodeId, count: u64) {
@@ -157,9 +207,12 @@ impl RecordWriter {
         put_varint(&mut self.bytes, count);
     }
 
+    #[inline]
     pub(crate) fn free(&mut self, node: NodeId) {
-        self.bytes.put_u8(FREE);
-        self.put_node(node);
+        let mut piece = Piece::default();
+        piece.u8(FREE);
+        piece.varint(self.difference(node));
+        self.bytes.extend_from_slice(piece.bytes());
     }
 
     pub(crate) fn edge_type(&mut self, form: u8, name: &str) {

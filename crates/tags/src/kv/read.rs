@@ -89,7 +89,7 @@ impl<'s> Kv<'s> {
         let mut spilt = Vec::new();
         for (group_at, group) in keys.chunks(GROUP).enumerate() {
             for (hash, key) in hashes.iter_mut().zip(group) {
-                *hash = self.hash(key.as_ref())?.0;
+                *hash = self.hash(key.as_ref())?;
             }
             let (mut next, mut rounds) = (0, 0);
             state.step(self.snode, |pages, contents| {

@@ -72,6 +72,7 @@ pub(crate) fn step_edge_in(
         };
     }
     let spot = match bundle {
+        Some(id) if edge.to == NONE && contents.edges.take_in(pages, id, edge.key, old)? => return Ok(()),
         Some(id) => contents.edges.find_in(pages, id, edge.key, old)?,
         None => {
             let found = contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == old))?;
@@ -130,7 +131,10 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
     }
     partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
     let mut leaves = store.leaves.lock();
-    nodes.iter().filter_map(|node| node.page()).for_each(|page| leaves.touch(page));
+    let mut last = None;
+    // Nodes of one page follow each other.
+    let pages = nodes.iter().filter_map(|node| node.page()).filter(|page| last.replace(*page) != Some(*page));
+    pages.for_each(|page| leaves.touch(page));
     Ok(())
 }
 
@@ -146,13 +150,14 @@ fn free_in_slab(store: &Store, partition: &mut Partition, node: NodeId) -> bool 
     let (slot, slots) = (node.offset() / bytes, slots_of(bytes));
     let is_there = node.offset().is_multiple_of(bytes) && slot < slots && slot_is_set(&desc.body, slot);
     // A page that becomes empty is given up, which is not to be done under the lock.
-    if !is_there || desc.snode != node.snode().0 || count_slots(&desc.taken()) <= 1 {
+    let taken = count_slots(&desc.taken());
+    if !is_there || desc.snode != node.snode().0 || taken <= 1 {
         return false;
     }
     store.sessions.forget(node);
     let slab = &mut partition.contents.slabs[usize::from(desc.class)];
-    let is_empty = slab.release(&mut desc, page, slot, slots);
-    debug_assert!(!is_empty);
+    desc.release(slot);
+    slab.note_release(page, taken - 1, slots);
     true
 }
 

@@ -1,5 +1,6 @@
 //! Many pairs at once: their nodes under one hold of the s-node's pages, their edges with one look at the write set each.
 
+use super::buffers::Pairs;
 use super::write_set::{EdgeKey, NONE};
 use super::{Transaction, Use, fill};
 use crate::error::Result;
@@ -8,69 +9,88 @@ use crate::kv::KvChange;
 use crate::layout::node::{class_of, slot_bytes, slots_of};
 use crate::snodes::access::Permission;
 
+impl<'c> KvChange<'c> {
+    fn put(&self) -> Option<(&'c [u8], &'c [u8])> {
+        match *self {
+            KvChange::Put(key, value) => Some((key, value)),
+            KvChange::Delete(_) => None,
+        }
+    }
+}
+
+/// The class of slabs that the node of a put goes to; `None` for one with pages of its own, or no put.
+fn class_of_put(change: &KvChange<'_>) -> Option<u8> {
+    change.put().and_then(|(key, value)| class_of(2 + key.len() + value.len()))
+}
+
 impl Transaction<'_> {
+    /// Lists for changes of many pairs, to be [kept](Transaction::keep_pairs) afterwards.
+    pub(crate) fn take_pairs(&mut self) -> Pairs {
+        std::mem::take(&mut self.buffers.pairs)
+    }
+
+    pub(crate) fn keep_pairs(&mut self, pairs: Pairs) {
+        self.buffers.pairs = pairs;
+    }
+
     /// Makes a node for each put of `changes`, in their order: the key's length, the key, the value.
     pub(crate) fn create_pairs(
         &mut self,
         snode: SnodeId,
         kind: NodeType,
         changes: &[KvChange<'_>],
-    ) -> Result<Vec<NodeId>> {
-        let puts: Vec<_> = changes
-            .iter()
-            .filter_map(|change| match change {
-                KvChange::Put(key, value) => Some((*key, *value)),
-                KvChange::Delete(_) => None,
-            })
-            .collect();
-        let mut nodes = Vec::with_capacity(puts.len());
-        if puts.is_empty() {
-            return Ok(nodes);
+        nodes: &mut Vec<NodeId>,
+    ) -> Result<()> {
+        nodes.clear();
+        let mut next = next_put(changes, 0);
+        if next == changes.len() {
+            return Ok(());
         }
         self.enter(snode, Permission::Write)?;
-        while nodes.len() < puts.len() {
+        while let Some(change) = changes.get(next) {
             let start = nodes.len();
-            let made = self.create_small_pairs(snode, kind, &puts[start..], &mut nodes);
+            if let (None, Some((key, value))) = (class_of_put(change), change.put()) {
+                let len = (key.len() as u16).to_le_bytes();
+                nodes.push(self.make_node(snode, kind, &[&len, key, value], Use::Node)?);
+                next = next_put(changes, next + 1);
+                continue;
+            }
+            let made = self.create_small_pairs(snode, kind, changes, &mut next, nodes);
             // Also after a failure: the abort takes them back.
             self.set.create_many(&nodes[start..]);
             made?;
-            if let Some((key, value)) = puts.get(nodes.len()) {
-                let len = (key.len() as u16).to_le_bytes();
-                nodes.push(self.make_node(snode, kind, &[&len, key, value], Use::Node)?);
-            }
         }
-        Ok(nodes)
+        Ok(())
     }
 
-    /// Makes the nodes of the pairs up to the first that is too large for a slab.
+    /// Makes the nodes of the puts from `next` on, up to the first that is too large for a slab.
     fn create_small_pairs(
         &self,
         snode: SnodeId,
         kind: NodeType,
-        pairs: &[(&[u8], &[u8])],
+        changes: &[KvChange<'_>],
+        next: &mut usize,
         nodes: &mut Vec<NodeId>,
     ) -> Result<()> {
         let store = self.store;
         let partition = store.partition(snode)?;
-        let class_at =
-            |at: usize| pairs.get(at).and_then(|(key, value)| class_of(2 + key.len() + value.len()));
-        let mut next = 0;
         self.with_room(|| {
             store.write(&mut partition.write(), |pages, contents| {
-                while let Some(class) = class_at(next) {
+                while let Some(class) = changes.get(*next).and_then(class_of_put) {
                     let bytes = slot_bytes(class).unwrap_or(crate::PAGE_BYTES);
-                    let alike = (next..).take(slots_of(bytes)).take_while(|at| class_at(*at) == Some(class));
+                    let puts = changes[*next..].iter().filter(|change| change.put().is_some());
+                    let alike = puts.take(slots_of(bytes)).take_while(|put| class_of_put(put) == Some(class));
                     let slab = &mut contents.slabs[usize::from(class)];
                     let (page, slots) =
                         slab.reserve_many(pages, &store.data_numbers, class, alike.count())?;
                     let raw = pages.bytes_mut(page)?;
                     for slot in slots {
-                        let (key, value) = pairs[next];
+                        let Some((key, value)) = changes.get(*next).and_then(KvChange::put) else { break };
                         let len = (key.len() as u16).to_le_bytes();
                         let out = &mut raw[slot * bytes..(slot + 1) * bytes];
                         fill(out, kind, 2 + key.len() + value.len(), &[&len, key, value]);
                         nodes.push(NodeId::at(snode, page, slot * bytes));
-                        next += 1;
+                        *next = next_put(changes, *next + 1);
                     }
                 }
                 Ok(())
@@ -83,16 +103,14 @@ impl Transaction<'_> {
         &mut self,
         source: NodeId,
         etype: EdgeType,
-        keys: &[(u64, &[u8])],
-        before: &[NodeId],
         changes: &[KvChange<'_>],
-        nodes: &[NodeId],
+        pairs: &Pairs,
     ) -> u64 {
         self.set.reserve(changes.len());
-        let mut nodes = nodes.iter();
+        let mut nodes = pairs.nodes.iter();
         let (mut found, mut outs) = (0, 0);
-        for ((change, (key, bytes)), old) in changes.iter().zip(keys).zip(before) {
-            let edge = EdgeKey { source, etype, key: *key, info: Info::Key(bytes) };
+        for ((change, key), old) in changes.iter().zip(&pairs.hashes).zip(&pairs.before) {
+            let edge = EdgeKey { source, etype, key: *key, info: Info::Key(change.key()) };
             let new = match change {
                 KvChange::Put(..) => nodes.next().copied().unwrap_or(NONE),
                 KvChange::Delete(_) => NONE,
@@ -104,4 +122,10 @@ impl Transaction<'_> {
         self.set.touch_source(source, outs);
         found
     }
+}
+
+/// The place of the first put from `from` on; behind the last change when there is none.
+fn next_put(changes: &[KvChange<'_>], from: usize) -> usize {
+    let rest = changes.get(from..).unwrap_or(&[]);
+    rest.iter().position(|change| change.put().is_some()).map_or(changes.len(), |ahead| from + ahead)
 }

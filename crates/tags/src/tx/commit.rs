@@ -98,7 +98,7 @@ impl Transaction<'_> {
         if self.held.iter().any(|snode| store.pool.erasure.is_of(snode.0)) {
             store.pool.erasure.note_record();
         }
-        let mut record = RecordWriter::default();
+        let mut record = RecordWriter::in_buffer(std::mem::take(&mut self.buffers.record));
         let mut written = Vec::with_capacity(self.held.len());
         // Nobody waits for them, and nothing of this commit changes them.
         let gathers = self.durability != Durability::Sync && !self.changes_pages();
@@ -131,6 +131,7 @@ impl Transaction<'_> {
             store.journal.append(&record.bytes, &*store.medium)
         });
         drop(room);
+        self.buffers.record = record.bytes;
         match &lsn {
             Ok(lsn) => self.publish_snodes(*lsn),
             Err(error) => store.journal.stop(error),
@@ -445,15 +446,24 @@ impl Transaction<'_> {
             is_garbage || keeps
         };
         let others = self.set.nodes().iter().map(|(node, touched)| (*node, *touched));
-        let lost = Touched { created: false, ins: -1, outs: 0 };
-        let lost = self.set.lost().iter().map(|node| (*node, lost));
         let mine = |(node, touched): &(NodeId, Touched)| node.snode() == snode && !is_plain(touched);
-        let nodes: Vec<_> = lost.chain(others).filter(mine).collect();
-        let (mut gone, mut bodies) = (Vec::new(), Vec::new());
+        let others: Vec<_> = others.filter(mine).collect();
+        let lost = self.set.lost();
+        let nth = |at: usize| match lost.get(at) {
+            Some(node) => Some((*node, Touched { created: false, ins: -1, outs: 0 })),
+            None => others.get(at - lost.len()).copied(),
+        };
+        let mut gone = std::mem::take(&mut self.buffers.gone);
+        gone.clear();
+        let mut bodies = Vec::new();
         let mut numbers = TableNumbers(&store.table_numbers);
         let mut next = 0;
         store.write(partition, |pages, contents| {
-            while let Some((node, touched)) = nodes.get(next).copied() {
+            while let Some((node, touched)) = nth(next) {
+                if node.snode() != snode {
+                    next += 1;
+                    continue;
+                }
                 let before = if touched.created { 0 } else { contents.count_of(pages, node)? };
                 let count = before.checked_add_signed(touched.ins).ok_or_else(|| {
                     Error::damaged(format!("node {node}: {} in-edges and {before} known", -touched.ins))
@@ -486,7 +496,9 @@ impl Transaction<'_> {
         // In the order of their places: pages and leaves are touched one after the other, and differences are short.
         gone.sort_unstable();
         gone.iter().for_each(|node| record.free(*node));
-        free_nodes(store, partition, &gone)
+        let freed = free_nodes(store, partition, &gone);
+        self.buffers.gone = gone;
+        freed
     }
 }
 

@@ -238,14 +238,16 @@ impl Transaction<'_> {
     }
 
     /// The nodes that edges of one type lead to now, to be changed: for many keys of one source at once. [`NONE`] where there is no edge.
-    pub(crate) fn look_up_keys(
+    pub(crate) fn look_up_keys<'k>(
         &mut self,
         source: NodeId,
         etype: EdgeType,
-        keys: &[(u64, &[u8])],
-    ) -> Result<Vec<NodeId>> {
+        hashes: &[u64],
+        keys: impl Fn(usize) -> &'k [u8],
+        found: &mut Vec<NodeId>,
+    ) -> Result<()> {
         self.place(source, Permission::Write)?;
-        self.store.committed_keys(source, etype, keys)
+        self.store.committed_keys(source, etype, hashes, keys, found)
     }
 }
 
@@ -257,33 +259,32 @@ pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
 pub(crate) const FAULT_ROUNDS: usize = 2;
 
 impl Store {
-    /// The committed destinations of edges by key out of one node: [`NONE`] where there is none.
-    ///
-    pub(crate) fn committed_keys(
+    /// Fills `found` with the committed destinations of edges by key out of one node: [`NONE`] where there is none.
+    fn committed_keys<'k>(
         &self,
         source: NodeId,
         etype: EdgeType,
-        keys: &[(u64, &[u8])],
-    ) -> Result<Vec<NodeId>> {
+        hashes: &[u64],
+        keys: impl Fn(usize) -> &'k [u8],
+        found: &mut Vec<NodeId>,
+    ) -> Result<()> {
         let table = &self.pool.table;
-        let mut found = Vec::with_capacity(keys.len());
-        let mut hashes = [0; GROUP];
-        for group in keys.chunks(GROUP) {
-            hashes.iter_mut().zip(group).for_each(|(hash, (key, _))| *hash = *key);
+        found.clear();
+        for group in hashes.chunks(GROUP) {
             let start = found.len();
             let mut rounds = 0;
             self.read(source.snode(), |pages, contents| {
                 found.truncate(start);
                 let mut candidates = [Candidate::Unknown; GROUP];
-                let hashes = &hashes[..group.len()];
-                let asked = contents.edges.find_group(pages, source, etype, hashes, false, &mut candidates);
+                let asked = contents.edges.find_group(pages, source, etype, group, false, &mut candidates);
                 if let Err(missing) = asked
                     && rounds < FAULT_ROUNDS
                 {
                     rounds += 1;
                     return Err(Halt::MissMany(missing));
                 }
-                for ((key, bytes), candidate) in group.iter().zip(candidates) {
+                for ((at, key), candidate) in (start..).zip(group).zip(candidates) {
+                    let bytes = keys(at);
                     let to = match candidate {
                         Candidate::Absent => Some(NONE),
                         Candidate::Node(to, raw) => value_in(raw, to, bytes).map(|_| to),
@@ -302,6 +303,6 @@ impl Store {
                 Ok(())
             })?;
         }
-        Ok(found)
+        Ok(())
     }
 }

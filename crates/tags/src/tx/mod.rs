@@ -7,6 +7,7 @@
 mod access;
 pub(crate) mod apply;
 mod bodies;
+pub(crate) mod buffers;
 mod bulk;
 mod commit;
 pub(crate) mod edges;
@@ -25,6 +26,7 @@ use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use access::Access;
+use buffers::Buffers;
 use locks::TxId;
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
@@ -42,6 +44,7 @@ pub struct Transaction<'s> {
     id: TxId,
     held: Vec<SnodeId>,
     set: WriteSet,
+    buffers: Buffers,
     durability: Durability,
     savepoints: Vec<usize>,
     known_types: edges::KnownTypes,
@@ -85,11 +88,13 @@ impl<'s> Transaction<'s> {
         let access = credentials.map(|credentials| Box::new(Access::new(credentials)));
         let (held, savepoints) = (Vec::new(), Vec::new());
         let known_types = edges::KnownTypes::default();
+        let (set, buffers) = store.kept.take();
         Transaction {
             store,
             id,
             held,
-            set: WriteSet::default(),
+            set,
+            buffers,
             durability,
             savepoints,
             known_types,
@@ -426,6 +431,7 @@ impl Drop for Transaction<'_> {
         }
         self.release();
         self.store.snodes.leave(self.era);
+        self.store.kept.keep(std::mem::take(&mut self.set), std::mem::take(&mut self.buffers));
     }
 }
 

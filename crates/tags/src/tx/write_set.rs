@@ -140,6 +140,37 @@ impl WriteSet {
             && self.gone_snodes.is_empty()
     }
 
+    /// Forgets all changes and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        let WriteSet { changes, index, infos, nodes, created, led, lost, updates, moved, .. } = self;
+        changes.clear();
+        index.clear();
+        infos.clear();
+        nodes.clear();
+        created.clear();
+        led.clear();
+        lost.clear();
+        updates.clear();
+        moved.clear();
+        self.new_snodes.clear();
+        self.gone_snodes.clear();
+        self.undo.clear();
+        self.savepoints = 0;
+    }
+
+    /// Bytes of memory for what may be much, about.
+    pub(crate) fn capacity_bytes(&self) -> usize {
+        let nodes = self.created.capacity() + self.led.capacity() + self.lost.capacity();
+        self.changes.capacity() * size_of::<Change>()
+            + self.index.capacity() * size_of::<u32>()
+            + self.infos.capacity()
+            + nodes * size_of::<NodeId>()
+            + self.nodes.capacity() * size_of::<(NodeId, Touched)>()
+            + self.updates.capacity() * size_of::<(NodeId, Update)>()
+            + self.moved.capacity() * size_of::<(NodeId, Option<NodeId>)>()
+            + self.undo.capacity() * size_of::<Undo>()
+    }
+
     /// Makes room for so many edges at once.
     pub(crate) fn reserve(&mut self, edges: usize) {
         self.changes.reserve(edges);
