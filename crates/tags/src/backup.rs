@@ -10,6 +10,7 @@ use crate::ids::PAGE_BYTES;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
+use crate::recover::is_left_over;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use std::collections::BTreeMap;
@@ -135,7 +136,8 @@ impl Store {
             blocks.insert(*block, Some(*crc));
             for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
                 let desc = Desc::decode(raw, page)?;
-                if desc.kind != PageKind::Free {
+                // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
+                if desc.kind != PageKind::Free && !is_left_over(&desc) {
                     blocks.insert(desc.block, Some(desc.crc));
                 }
             }
@@ -153,6 +155,30 @@ mod tests {
 
     fn options() -> Options {
         Options { cache_bytes: 2 << 20, journal_bytes: 256 << 10, ..Options::default() }
+    }
+
+    #[test]
+    fn nodes_that_a_transaction_is_making_do_not_fail_a_backup() {
+        use crate::NodeType;
+
+        let store = Store::create(Box::new(MemoryStore::new()), &options()).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _ending = Ending(&ended);
+            scope.spawn(|| {
+                while !ended.load(Ordering::SeqCst) {
+                    let mut tx = store.begin();
+                    for _ in 0..200 {
+                        tx.create_node(SnodeId::FIRST, NodeType(1), &[1; 3000]).unwrap();
+                    }
+                    tx.abort();
+                }
+            });
+            for n in 0..400 {
+                let done = store.backup(&MemoryStore::new(), |_, _| ());
+                assert!(done.is_ok(), "backup {n}: {done:?}");
+            }
+        });
     }
 
     /// Ends the writer, also when the test fails: else its scope would wait for ever.

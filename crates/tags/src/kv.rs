@@ -142,7 +142,12 @@ impl<'s> Kv<'s> {
         found
     }
 
-    fn change_pairs(&self, tx: &mut Transaction<'_>, changes: &[KvChange<'_>], pairs: &mut Pairs) -> Result<u64> {
+    fn change_pairs(
+        &self,
+        tx: &mut Transaction<'_>,
+        changes: &[KvChange<'_>],
+        pairs: &mut Pairs,
+    ) -> Result<u64> {
         let Pairs { hashes, before, nodes } = pairs;
         hashes.clear();
         hashes.reserve(changes.len());

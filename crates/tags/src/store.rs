@@ -28,7 +28,6 @@ use crate::snodes::tags::SnodeTags;
 use crate::space::Space;
 use crate::sync::{Mutex, RwLock};
 use crate::tx::Transaction;
-use crate::tx::buffers::Kept;
 use crate::tx::locks::SnodeLocks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,8 +69,6 @@ pub struct Store {
     pub(crate) leaves: Mutex<Leaves>,
     /// Held by whoever makes the store smaller, before all other locks.
     pub(crate) shrinking: Mutex<()>,
-    /// Memory of transactions that have ended.
-    pub(crate) kept: Kept,
     next_tx: AtomicU64,
     pub(crate) recovered: u64,
 }
@@ -143,7 +140,6 @@ impl Store {
             first_copy: 0,
             leaves: Mutex::new(leaves),
             shrinking: Mutex::new(()),
-            kept: Kept::default(),
             next_tx: AtomicU64::new(1),
             recovered: 0,
         }
@@ -410,14 +406,16 @@ impl Store {
     /// Waits for the oldest writes that commits have begun, while there are too many.
     pub(crate) fn settle_oldest_writes(&self) -> Result<()> {
         self.stop_unless(
-            self.journal.writes.settle_oldest(self.pool.capacity() / 8, |page| self.pool.clean(page)),
+            self.journal
+                .writes
+                .settle_oldest(self.pool.capacity() / 8, &*self.medium, |page| self.pool.clean(page)),
         )
     }
 
     /// Waits for all writes that commits have begun, those of the journal included.
     pub(crate) fn settle_writes(&self) -> Result<()> {
         let settled = self.journal.writes.settle_all(&*self.medium, |page| self.pool.clean(page));
-        self.stop_unless(settled.and_then(|()| self.journal.arrive()))
+        self.stop_unless(settled.and_then(|()| self.journal.arrive(&*self.medium)))
     }
 
     /// What a commit has written did not arrive, so nothing after it may be durable.

@@ -616,7 +616,6 @@ impl<const W: usize> Table<W> {
         }
         Self::set_cell(words, hole, [0; W]);
     }
-
 }
 
 /// Cells of a page that is put together from nothing.

@@ -42,8 +42,8 @@ struct State {
     epoch: u64,
     /// Records that are not written yet, from block `at` on.
     buffer: Buffer,
-    /// What was written last before a sync asked for it.
-    under_way: Option<UnderWay>,
+    /// What was written last before a sync asked for it, or is about to be.
+    under_way: Option<Arc<UnderWay>>,
     /// A buffer to be used again: its memory was touched.
     spare: Buffer,
     /// The block, counted from the area's start, that the buffer goes to.
@@ -184,28 +184,28 @@ impl Journal {
         state.buffer.put(entries);
         state.buffer.put(&[0; 7][..entries.len().next_multiple_of(8) - entries.len()]);
         state.last = lsn;
-        if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8)
-            && !state.syncing
-            && let Err(error) = self.begin_write(&mut state, store)
-        {
-            state.fail(&error);
-            return Err(error);
+        if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8) && !state.syncing {
+            let (at, buffer) = take_buffer(&mut state);
+            let due = Arc::new(UnderWay::due(self.first_block + at, buffer));
+            let before = state.under_way.replace(due.clone());
+            drop(state);
+            self.begin_write(&due, before, store).inspect_err(|error| self.stop(error))?;
         }
         Ok(lsn)
     }
 
-    /// Begins to write the buffer, and waits for the write before this one. Which of them arrives first does not matter: the
-    /// records of both count when a sync has followed, and until then as far as they are a chain.
-    fn begin_write(&self, state: &mut State, store: &dyn PageStore) -> Result<()> {
-        let before = state.under_way.take();
-        let (at, buffer) = take_buffer(state);
-        let block = self.first_block + at;
-        // SAFETY: the buffer lies beside the write, which is dropped, and so waited for, before it.
-        let write = unsafe { store.begin_write(block, &buffer.pages()) };
-        let write = write.map_err(|source| write_error(block, source))?;
-        state.under_way = Some(UnderWay { write, block, buffer });
+    /// Begins a write, which takes too long for others to be in want of the journal, and waits for the one before it. Which of
+    /// them arrives first does not matter: the records of both count when a sync has followed, and until then as far as they are a chain.
+    fn begin_write(
+        &self,
+        due: &UnderWay,
+        before: Option<Arc<UnderWay>>,
+        store: &dyn PageStore,
+    ) -> Result<()> {
+        due.begin(store)?;
         if let Some(before) = before {
-            state.spare = before.wait()?;
+            let spare = before.wait(store)?;
+            self.state.lock().spare = spare;
         }
         Ok(())
     }
@@ -233,7 +233,7 @@ impl Journal {
         drop(state);
         // The writes of all that was appended were begun before.
         let done = self.write(at, &buffer, store).and_then(|()| {
-            before.map_or(Ok(Buffer::default()), UnderWay::wait)?;
+            before.map_or(Ok(Buffer::default()), |before| before.wait(store))?;
             self.writes.arrive(store)?;
             store.sync().map_err(|source| Error::Io {
                 what: "sync the journal",
@@ -264,9 +264,9 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn arrive(&self) -> Result<()> {
+    pub(crate) fn arrive(&self, store: &dyn PageStore) -> Result<()> {
         let before = self.state.lock().under_way.take();
-        before.map_or(Ok(()), |before| before.wait().map(drop))
+        before.map_or(Ok(()), |before| before.wait(store).map(drop))
     }
 
     /// A checkpoint with all records so far is durable: the area is empty again. Nothing of it [is being written](Self::arrive).
@@ -306,18 +306,67 @@ fn take_buffer(state: &mut State) -> (u64, Buffer) {
     (at, buffer)
 }
 
-/// A write of a part of the journal. The buffer outlives the write: fields are dropped in their order.
+/// A write of a part of the journal.
 struct UnderWay {
-    write: PendingWrite,
     block: u64,
-    buffer: Buffer,
+    state: Mutex<Writing>,
+}
+
+enum Writing {
+    /// Nobody has begun it yet.
+    Due(Buffer),
+    /// The buffer outlives the write: fields are dropped in their order.
+    Begun(PendingWrite, Buffer),
+    Arrived,
+    Failed(Arc<str>),
 }
 
 impl UnderWay {
-    /// Waits for the end of the write; returns the buffer.
-    fn wait(self) -> Result<Buffer> {
-        self.write.wait().map_err(|source| write_error(self.block, source))?;
-        Ok(self.buffer)
+    fn due(block: u64, buffer: Buffer) -> UnderWay {
+        UnderWay { block, state: Mutex::new(Writing::Due(buffer)) }
+    }
+
+    /// Begins the write, if nobody has.
+    fn begin(&self, store: &dyn PageStore) -> Result<()> {
+        self.begin_in(&mut self.state.lock(), store)
+    }
+
+    fn begin_in(&self, state: &mut Writing, store: &dyn PageStore) -> Result<()> {
+        let buffer = match std::mem::replace(state, Writing::Arrived) {
+            Writing::Due(buffer) => buffer,
+            other => {
+                *state = other;
+                return Ok(());
+            }
+        };
+        // SAFETY: the buffer lies beside the write, which is dropped, and so waited for, before it.
+        let write = unsafe { store.begin_write(self.block, &buffer.pages()) };
+        *state = Writing::Begun(write.map_err(|source| self.fail(state, source))?, buffer);
+        Ok(())
+    }
+
+    /// Who comes later, for a sync, must not take it for one that arrived.
+    fn fail(&self, state: &mut Writing, source: std::io::Error) -> Error {
+        let error = write_error(self.block, source);
+        *state = Writing::Failed(error.reason());
+        error
+    }
+
+    /// Waits for the end of the write, and begins it first if nobody has; returns the buffer to the first who waits.
+    fn wait(&self, store: &dyn PageStore) -> Result<Buffer> {
+        let mut state = self.state.lock();
+        self.begin_in(&mut state, store)?;
+        match std::mem::replace(&mut *state, Writing::Arrived) {
+            Writing::Begun(write, buffer) => {
+                write.wait().map_err(|source| self.fail(&mut state, source))?;
+                Ok(buffer)
+            }
+            Writing::Failed(reason) => {
+                *state = Writing::Failed(reason.clone());
+                Err(Error::Stopped { reason })
+            }
+            Writing::Due(_) | Writing::Arrived => Ok(Buffer::default()),
+        }
     }
 }
 
@@ -494,7 +543,7 @@ mod tests {
         let journal = Journal::new(2, 4, 1, 0);
         journal.append(&[1; 8000], &store).unwrap();
         assert!(matches!(journal.append(&[1; 8000], &store), Err(Error::Full { .. })));
-        journal.arrive().unwrap();
+        journal.arrive(&store).unwrap();
         journal.restart(2);
         assert_eq!(journal.append(&[1; 8000], &store).unwrap(), 2);
     }

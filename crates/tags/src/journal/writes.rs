@@ -89,11 +89,15 @@ impl Planned {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn begin(self, medium: &dyn PageStore) -> Result<Begun> {
+        let begun = self.due();
+        begun.begin(medium)?;
+        Ok(begun)
+    }
+
+    /// A write that is to begin now, by its first [`Begun::begin`] or by who waits for it.
+    fn due(self) -> Begun {
         let Planned { owners, block, pages, from } = self;
-        // SAFETY: the promise of `new`.
-        let write = unsafe { medium.begin_write(block, from.as_slice()) };
-        let write = write.map_err(|source| Error::Io { what: WHAT, block, source })?;
-        Ok(Begun { owners, block, pages, state: Mutex::new(State::UnderWay(write)) })
+        Begun { owners, block, pages, state: Mutex::new(State::Due(from)) }
     }
 
     /// Takes `next` on, which follows at once.
@@ -117,6 +121,8 @@ pub(crate) struct Begun {
 }
 
 enum State {
+    /// Nobody has begun it yet. The pages are those of [`Planned::new`].
+    Due(PageAddresses),
     UnderWay(PendingWrite),
     /// On the medium, or in its cache.
     Arrived,
@@ -126,21 +132,46 @@ enum State {
 }
 
 impl Begun {
+    /// Begins the write, if nobody has. To begin one takes long enough for others to be in want of any lock but its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for who begins it.
+    fn begin(&self, medium: &dyn PageStore) -> Result<()> {
+        self.begin_in(&mut self.state.lock(), medium)
+    }
+
+    fn begin_in(&self, state: &mut State, medium: &dyn PageStore) -> Result<()> {
+        let State::Due(from) = state else { return Ok(()) };
+        // SAFETY: the promise of `Planned::new`, whose write this is.
+        let write = unsafe { medium.begin_write(self.block, from.as_slice()) };
+        match write {
+            Ok(write) => {
+                *state = State::UnderWay(write);
+                Ok(())
+            }
+            Err(source) => Err(self.fail(state, source)),
+        }
+    }
+
+    /// It stays in the list, so that no sync says that it was durable.
+    fn fail(&self, state: &mut State, source: std::io::Error) -> Error {
+        let error = Error::Io { what: WHAT, block: self.block, source };
+        *state = State::Failed(error.reason());
+        error
+    }
+
     /// Waits until the write has arrived.
     ///
     /// # Errors
     /// [`Error::Io`] for the first who waits, [`Error::Stopped`] for the others.
-    pub(crate) fn arrive(&self) -> Result<()> {
-        self.wait(&mut self.state.lock())
+    pub(crate) fn arrive(&self, medium: &dyn PageStore) -> Result<()> {
+        self.wait(&mut self.state.lock(), medium)
     }
 
-    fn wait(&self, state: &mut State) -> Result<()> {
+    fn wait(&self, state: &mut State, medium: &dyn PageStore) -> Result<()> {
+        self.begin_in(state, medium)?;
         match std::mem::replace(state, State::Arrived) {
-            State::UnderWay(write) => write.wait().map_err(|source| {
-                let error = Error::Io { what: WHAT, block: self.block, source };
-                *state = State::Failed(error.reason());
-                error
-            }),
+            State::UnderWay(write) => write.wait().map_err(|source| self.fail(state, source)),
             State::Failed(reason) => {
                 *state = State::Failed(reason.clone());
                 Err(Error::Stopped { reason })
@@ -172,9 +203,9 @@ impl Begun {
     ///
     /// # Errors
     /// As [`Begun::arrive`].
-    pub(crate) fn settle(&self, clean: impl FnMut(u32)) -> Result<()> {
+    pub(crate) fn settle(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
         let mut state = self.state.lock();
-        self.wait(&mut state)?;
+        self.wait(&mut state, medium)?;
         if let State::Arrived = *state {
             self.pages.iter().copied().for_each(clean);
             *state = State::Settled;
@@ -186,9 +217,9 @@ impl Begun {
 /// The writes of a store.
 #[derive(Default)]
 pub(crate) struct Writes {
-    /// What has not begun. Its lock is taken before that of the list, and held until what begins is there.
+    /// What is not due. Its lock is taken before that of the list, and held until what becomes due is there.
     gathered: Mutex<Vec<Planned>>,
-    /// In the order in which they were begun.
+    /// In the order in which they became due.
     list: Mutex<Vec<Arc<Begun>>>,
 }
 
@@ -217,39 +248,29 @@ impl Writes {
         }
         let is_large = write.pages.len() >= GATHERED_MAX;
         gathered.push(write);
+        let mut due = Vec::new();
         if is_large {
-            return gathered.pop().map_or(Ok(()), |write| self.begin(write, medium));
+            due.extend(gathered.pop().map(|write| self.due(write)));
         }
         // Those that have waited longest first.
         let pages = |gathered: &[Planned]| gathered.iter().map(|write| write.pages.len()).sum::<usize>();
         while gathered.len() > APART_MAX || pages(&gathered) > pages_max / 8 {
-            self.begin(gathered.remove(0), medium)?;
+            due.push(self.due(gathered.remove(0)));
         }
-        Ok(())
+        drop(gathered);
+        begin_all(&due, medium)
     }
 
-    fn begin_all(&self, gathered: &mut Vec<Planned>, medium: &dyn PageStore) -> Result<()> {
-        // Also those behind one that failed: nobody plans them again.
-        let mut done = Ok(());
-        for write in gathered.drain(..) {
-            done = done.and(self.begin(write, medium));
-        }
-        done
+    /// Lets what was gathered be due.
+    fn due(&self, write: Planned) -> Arc<Begun> {
+        let due = Arc::new(write.due());
+        self.list.lock().push(due.clone());
+        due
     }
 
-    /// Begins what was gathered.
-    fn begin(&self, write: Planned, medium: &dyn PageStore) -> Result<()> {
-        let (owners, block) = (write.owners.clone(), write.block);
-        let begun = write.begin(medium);
-        // One that failed stays in the list, as it would when it is waited for.
-        let failed =
-            |reason| Begun { owners, block, pages: Vec::new(), state: Mutex::new(State::Failed(reason)) };
-        let (begun, done) = match begun {
-            Ok(begun) => (begun, Ok(())),
-            Err(error) => (failed(error.reason()), Err(error)),
-        };
-        self.list.lock().push(Arc::new(begun));
-        done
+    fn all_due(&self) {
+        let mut gathered = self.gathered.lock();
+        gathered.drain(..).for_each(|write| drop(self.due(write)));
     }
 
     /// Waits until all writes have arrived, or failed: after this none of them reads a frame. Those that failed stay, so that no sync
@@ -258,10 +279,11 @@ impl Writes {
     /// # Errors
     /// As [`Begun::arrive`].
     pub(crate) fn arrive(&self, medium: &dyn PageStore) -> Result<()> {
-        let mut done = self.begin_all(&mut self.gathered.lock(), medium);
+        self.all_due();
         let writes = self.list.lock().clone();
+        let mut done = begin_all(&writes, medium);
         for write in writes {
-            done = done.and(write.arrive());
+            done = done.and(write.arrive(medium));
         }
         done
     }
@@ -278,12 +300,12 @@ impl Writes {
     ) -> Result<()> {
         let mut gathered = self.gathered.lock();
         while let Some(mine) = gathered.iter().position(|write| write.owners.any_of(snodes)) {
-            self.begin(gathered.remove(mine), medium)?;
+            self.due(gathered.remove(mine));
         }
         drop(gathered);
         let mine = |write: &&Arc<Begun>| write.owners.any_of(snodes);
         let writes: Vec<_> = self.list.lock().iter().filter(mine).cloned().collect();
-        self.settle(&writes, clean)
+        self.settle(&writes, medium, clean)
     }
 
     /// Waits for the oldest writes until few are left, of at most so many pages, and calls `clean` with each page. What is gathered does
@@ -291,7 +313,12 @@ impl Writes {
     ///
     /// # Errors
     /// As [`Begun::arrive`].
-    pub(crate) fn settle_oldest(&self, pages_max: usize, clean: impl FnMut(u32)) -> Result<()> {
+    pub(crate) fn settle_oldest(
+        &self,
+        pages_max: usize,
+        medium: &dyn PageStore,
+        clean: impl FnMut(u32),
+    ) -> Result<()> {
         let list = self.list.lock();
         let mut pages = 0;
         let newest = list.iter().rev().take(UNDER_WAY_MAX).take_while(|write| {
@@ -300,7 +327,7 @@ impl Writes {
         });
         let writes = list[..list.len() - newest.count()].to_vec();
         drop(list);
-        self.settle(&writes, clean)
+        self.settle(&writes, medium, clean)
     }
 
     /// Waits for all writes and calls `clean` with each page.
@@ -308,20 +335,35 @@ impl Writes {
     /// # Errors
     /// As [`Begun::arrive`].
     pub(crate) fn settle_all(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
-        self.begin_all(&mut self.gathered.lock(), medium)?;
+        self.all_due();
         let writes = self.list.lock().clone();
-        self.settle(&writes, clean)
+        self.settle(&writes, medium, clean)
     }
 
-    fn settle(&self, writes: &[Arc<Begun>], mut clean: impl FnMut(u32)) -> Result<()> {
+    fn settle(
+        &self,
+        writes: &[Arc<Begun>],
+        medium: &dyn PageStore,
+        mut clean: impl FnMut(u32),
+    ) -> Result<()> {
         if writes.is_empty() {
             return Ok(());
         }
-        writes.iter().try_for_each(|write| write.settle(&mut clean))?;
+        begin_all(writes, medium)?;
+        writes.iter().try_for_each(|write| write.settle(medium, &mut clean))?;
         let is_settled = |kept: &Arc<Begun>| writes.iter().any(|write| Arc::ptr_eq(kept, write));
         self.list.lock().retain(|kept| !is_settled(kept));
         Ok(())
     }
+}
+
+/// Begins writes that are due, also those behind one that fails: nobody plans them again.
+fn begin_all(writes: &[Arc<Begun>], medium: &dyn PageStore) -> Result<()> {
+    let mut done = Ok(());
+    for write in writes {
+        done = done.and(write.begin(medium));
+    }
+    done
 }
 
 #[cfg(test)]

@@ -86,6 +86,8 @@ impl Transaction<'_> {
                 store.checkpoint()?;
                 continue;
             };
+            // Nothing is applied to a store that has stopped: it would be read, and never be durable.
+            store.journal.check()?;
             match store.pool.promise(self.pages_touched(&nodes)) {
                 Ok(promise) => break (gate, (room, promise)),
                 Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
@@ -117,12 +119,15 @@ impl Transaction<'_> {
             let (stay, change): (Vec<_>, Vec<_>) = under_way
                 .into_iter()
                 .partition(|write| write.pages().iter().all(|page| is_full(store, *page)));
-            change.iter().try_for_each(|write| write.settle(|page| store.pool.clean(page)))?;
+            change
+                .iter()
+                .try_for_each(|write| write.settle(&*store.medium, |page| store.pool.clean(page)))?;
             for write in planned {
                 if write.pages().iter().all(|page| is_full(store, *page)) {
                     store.journal.writes.gather(write, store.pool.capacity(), &*store.medium)?;
                 } else {
-                    write.begin(&*store.medium)?.settle(|page| store.pool.clean(page))?;
+                    let begun = write.begin(&*store.medium)?;
+                    begun.settle(&*store.medium, |page| store.pool.clean(page))?;
                 }
             }
             // Before the record is there: a sync that makes it durable waits for them.
@@ -134,7 +139,11 @@ impl Transaction<'_> {
         self.buffers.record = record.bytes;
         match &lsn {
             Ok(lsn) => self.publish_snodes(*lsn),
-            Err(error) => store.journal.stop(error),
+            Err(error) => {
+                store.journal.stop(error);
+                // Its nodes are not taken back: they may be committed in memory, and their frames are read by writes under way.
+                self.ended = true;
+            }
         }
         lsn
     }
@@ -158,7 +167,7 @@ impl Transaction<'_> {
         // Of the pages of this commit, which are full, only updates of nodes that were there before can change something, and
         // what clears the slots of those that go.
         if self.changes_pages() {
-            writing.begun.iter().try_for_each(Begun::arrive)?;
+            writing.begun.iter().try_for_each(|write| write.arrive(&*self.store.medium))?;
         }
         Ok(())
     }
@@ -169,7 +178,7 @@ impl Transaction<'_> {
         self.store.pool.erasure.note_left_over();
         for write in &writing.begun {
             // Whoever is given these blocks must not find this write behind its own. Why it failed does not matter.
-            drop(write.arrive());
+            drop(write.arrive(&*self.store.medium));
         }
         let begun = writing.begun.iter().map(|write| (write.blocks(), write.snode()));
         let planned = writing.planned.iter().map(|write| (write.blocks(), write.snode()));
@@ -614,7 +623,7 @@ fn write_run(
         drop(guard);
         if !clean.is_empty() {
             // There may be more of them than the cache has room for, so it cannot keep them until the commit is over.
-            begun.arrive()?;
+            begun.arrive(&*store.medium)?;
             clean.iter().for_each(|page| store.pool.clean(*page));
         }
         writing.begun.push(begun);

@@ -88,7 +88,7 @@ impl<'s> Transaction<'s> {
         let access = credentials.map(|credentials| Box::new(Access::new(credentials)));
         let (held, savepoints) = (Vec::new(), Vec::new());
         let known_types = edges::KnownTypes::default();
-        let (set, buffers) = store.kept.take();
+        let (set, buffers) = buffers::take();
         Transaction {
             store,
             id,
@@ -431,7 +431,7 @@ impl Drop for Transaction<'_> {
         }
         self.release();
         self.store.snodes.leave(self.era);
-        self.store.kept.keep(std::mem::take(&mut self.set), std::mem::take(&mut self.buffers));
+        buffers::keep(std::mem::take(&mut self.set), std::mem::take(&mut self.buffers));
     }
 }
 

@@ -286,12 +286,13 @@ impl WriteSet {
 
     /// Tells `nodes` of what it does not know yet.
     fn settle(&mut self) {
-        for node in std::mem::take(&mut self.led) {
-            let touched = self.nodes.entry(node).or_default();
+        let WriteSet { nodes, led, lost, .. } = self;
+        for node in led.drain(..) {
+            let touched = nodes.entry(node).or_default();
             (touched.created, touched.ins) = (true, touched.ins + 1);
         }
-        for node in std::mem::take(&mut self.lost) {
-            self.nodes.entry(node).or_default().ins -= 1;
+        for node in lost.drain(..) {
+            nodes.entry(node).or_default().ins -= 1;
         }
     }
 

@@ -19,12 +19,14 @@ pub fn options() -> Options {
     Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20, ..Options::default() }
 }
 
-/// A thread's own s-node: a counter, with edges to items, and an account.
+/// A thread's own s-node: a counter, with edges to items, and an account. And another one, with a shelf, to which commits that nobody
+/// waits for only add: the writes of both threads' shelves are gathered.
 #[derive(Clone, Copy)]
 struct Place {
     snode: SnodeId,
     counter: NodeId,
     account: NodeId,
+    shelf: NodeId,
 }
 
 /// How far a thread has come.
@@ -57,7 +59,12 @@ pub fn begin() -> Begin {
             tx.create_edge(root, etype, Info::Number(at), node).unwrap();
             node
         };
-        Place { snode, counter: number(0, 0), account: number(1, START) }
+        let (counter, account) = (number(0, 0), number(1, START));
+        let plain = tx.create_snode(&SnodeTags::default()).unwrap();
+        let shelf = tx.create_node(plain, NUMBER, &0u64.to_le_bytes()).unwrap();
+        let root = tx.root(plain).unwrap();
+        tx.create_edge(root, etype, Info::Number(0), shelf).unwrap();
+        Place { snode, counter, account, shelf }
     });
     tx.commit().unwrap();
     store.close().unwrap();
@@ -71,6 +78,32 @@ fn number(raw: &[u8]) -> u64 {
 fn item(n: u64) -> Vec<u8> {
     // Now and then one with pages of its own.
     vec![n as u8; if n.is_multiple_of(6) { 9_000 } else { 40 + n as usize * 30 }]
+}
+
+/// What is on a shelf after turn `n`: two books of each turn, but those that were cleared away.
+fn books(n: u64) -> std::ops::RangeInclusive<u64> {
+    let cleared = (n / 8 * 8).saturating_sub(6);
+    2 * cleared + 2..=2 * n + 1
+}
+
+/// A book fills a page.
+fn book(number: u64) -> Vec<u8> {
+    vec![number as u8; 4_000]
+}
+
+/// Puts the books of turn `n` on a thread's shelf.
+fn shelve(store: &Store, begin: &Begin, me: usize, n: u64) -> Result<(), Error> {
+    let shelf = begin.places[me].shelf;
+    let mut tx = store.begin();
+    tx.durability(Durability::None);
+    for number in [2 * n, 2 * n + 1] {
+        let book = tx.create_node(shelf.snode(), ITEM, &book(number))?;
+        tx.create_edge(shelf, begin.etype, Info::Number(number), book)?;
+    }
+    for number in *books(n - 1).start()..*books(n).start() {
+        tx.delete_edge(shelf, begin.etype, Info::Number(number))?;
+    }
+    tx.commit().map(drop)
 }
 
 /// Transaction `n` of a thread.
@@ -112,7 +145,7 @@ fn work(store: &Store, begin: &Begin, me: usize, turns: u64, progress: &Progress
     for n in 1..=turns {
         progress.begun.store(n, SeqCst);
         loop {
-            match turn(store, begin, me, n, &mut extra) {
+            match turn(store, begin, me, n, &mut extra).and_then(|()| shelve(store, begin, me, n)) {
                 Ok(()) => break,
                 Err(Error::Deadlock(_)) => rest(),
                 Err(Error::Io { .. } | Error::Stopped { .. }) => return,
@@ -163,11 +196,21 @@ pub fn cut_at(
             let read = store.read_node(edge.to, ITEM).unwrap();
             assert!(read == item(edge.number.unwrap()), "cut at {cut_at}: item {:?}", edge.number);
         }
+        let shelf = store.edges(place.shelf).unwrap();
+        let mut numbers: Vec<u64> = shelf.iter().map(|edge| edge.number.unwrap()).collect();
+        numbers.sort_unstable();
+        let may_be = [found.saturating_sub(1), found].map(|n| books(n).filter(|_| n > 0).collect::<Vec<_>>());
+        assert!(may_be.contains(&numbers), "cut at {cut_at}: turn {found}, books {numbers:?}");
+        items += numbers.len();
+        for edge in shelf {
+            let read = store.read_node(edge.to, ITEM).unwrap();
+            assert!(read == book(edge.number.unwrap()), "cut at {cut_at}: book {:?}", edge.number);
+        }
     }
     let accounts = begin.places.map(|place| number(&store.read_node(place.account, NUMBER).unwrap()));
     assert_eq!(accounts.iter().sum::<u64>(), 2 * START, "cut at {cut_at}: half a transfer");
     let report = store.check().unwrap();
     assert_eq!(report.problems, Vec::<String>::new(), "cut at {cut_at}");
-    assert_eq!(report.nodes as usize, store.snodes().len() + 4 + items, "cut at {cut_at}: garbage");
+    assert_eq!(report.nodes as usize, store.snodes().len() + 6 + items, "cut at {cut_at}: garbage");
     operations
 }
