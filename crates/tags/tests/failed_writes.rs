@@ -121,8 +121,8 @@ impl PageStore for LazyMedium {
     }
 
     unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
-        // SAFETY: the caller promises that the pages can be read until the write was waited for.
         let copies = |pages: &[usize]| -> Vec<[u8; PAGE_BYTES]> {
+            // SAFETY: the caller promises that the pages can be read until the write was waited for.
             pages.iter().map(|page| unsafe { *(*page as *const [u8; PAGE_BYTES]) }).collect()
         };
         let pages: Vec<usize> = pages.iter().map(|page| *page as usize).collect();
