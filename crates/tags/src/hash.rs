@@ -60,9 +60,9 @@ impl Secret {
         for word in words {
             state.word(u64::from_le_bytes(*word));
         }
-        let mut last = [0u8; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        state.word(u64::from_le_bytes(last) | ((bytes.len() as u64) << 56));
+        // Seven bytes at most, often none: no call for a copy.
+        let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        state.word(last | ((bytes.len() as u64) << 56));
         state.finish()
     }
 
@@ -86,6 +86,22 @@ mod tests {
         assert_eq!(secret.number(77), secret.bytes(&77u64.to_le_bytes()));
         assert_ne!(secret.number(77), Secret(1, 3).number(77));
         assert_ne!(secret.bytes(b"a"), secret.bytes(b"a\0"));
+    }
+
+    #[test]
+    fn what_is_behind_the_last_word_counts_as_a_word_filled_with_zeros() {
+        let (secret, bytes): (_, Vec<u8>) = (Secret(3, 4), (1..=40).collect());
+        for len in 0..bytes.len() {
+            let mut padded = bytes[..len].to_vec();
+            padded.resize(len / 8 * 8 + 8, 0);
+            let mut state = State::new(secret);
+            let words = padded.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+            let last = len / 8;
+            words.enumerate().for_each(|(at, word)| {
+                state.word(if at == last { word | (len as u64) << 56 } else { word });
+            });
+            assert_eq!(secret.bytes(&bytes[..len]), state.finish(), "{len}");
+        }
     }
 
     #[test]

@@ -42,8 +42,9 @@ struct State {
     epoch: u64,
     /// Records that are not written yet, from block `at` on.
     buffer: Buffer,
-    /// What was written last before a sync asked for it, or is about to be.
-    under_way: Option<Arc<UnderWay>>,
+    /// What is being written before a sync has asked for it, or is about to be, and what of it has failed: each stays until somebody has
+    /// found that it arrived.
+    under_way: Vec<Arc<UnderWay>>,
     /// A buffer to be used again: its memory was touched.
     spare: Buffer,
     /// The block, counted from the area's start, that the buffer goes to.
@@ -86,7 +87,7 @@ impl Journal {
         let state = State {
             epoch,
             buffer: Buffer::default(),
-            under_way: None,
+            under_way: Vec::new(),
             spare: Buffer::default(),
             at: 0,
             reserved: 0,
@@ -185,27 +186,35 @@ impl Journal {
         state.buffer.put(&[0; 7][..entries.len().next_multiple_of(8) - entries.len()]);
         state.last = lsn;
         if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8) && !state.syncing {
-            let (at, buffer) = take_buffer(&mut state);
-            let due = Arc::new(UnderWay::due(self.first_block + at, buffer));
-            let before = state.under_way.replace(due.clone());
+            let before = state.under_way.clone();
+            let due = self.due(&mut state);
             drop(state);
-            self.begin_write(&due, before, store).inspect_err(|error| self.stop(error))?;
+            // To begin a write takes too long for others to be in want of the journal. Which of them arrives first does not matter: the
+            // records of all count when a sync has followed, and until then as far as they are a chain.
+            let begun = due.begin(store).and_then(|()| self.wait_for(&before, store));
+            begun.inspect_err(|error| self.stop(error))?;
         }
         Ok(lsn)
     }
 
-    /// Begins a write, which takes too long for others to be in want of the journal, and waits for the one before it. Which of
-    /// them arrives first does not matter: the records of both count when a sync has followed, and until then as far as they are a chain.
-    fn begin_write(
-        &self,
-        due: &UnderWay,
-        before: Option<Arc<UnderWay>>,
-        store: &dyn PageStore,
-    ) -> Result<()> {
-        due.begin(store)?;
-        if let Some(before) = before {
-            let spare = before.wait(store)?;
-            self.state.lock().spare = spare;
+    /// Lets what is buffered be written next: by who asked for this, or who waits for it first.
+    fn due(&self, state: &mut State) -> Arc<UnderWay> {
+        let (at, buffer) = take_buffer(state);
+        let due = Arc::new(UnderWay::due(self.first_block + at, buffer));
+        state.under_way.push(due.clone());
+        due
+    }
+
+    /// Waits for writes of the journal, and forgets them when all have arrived.
+    fn wait_for(&self, writes: &[Arc<UnderWay>], store: &dyn PageStore) -> Result<()> {
+        let mut spare = None;
+        for write in writes {
+            spare = write.wait(store)?.or(spare);
+        }
+        let mut state = self.state.lock();
+        state.under_way.retain(|kept| !writes.iter().any(|write| Arc::ptr_eq(kept, write)));
+        if let Some(spare) = spare {
+            state.spare = spare;
         }
         Ok(())
     }
@@ -228,12 +237,12 @@ impl Journal {
         }
         state.syncing = true;
         let target = state.last;
-        let before = state.under_way.take();
+        let before = state.under_way.clone();
         let (at, buffer) = take_buffer(&mut state);
         drop(state);
-        // The writes of all that was appended were begun before.
+        // The writes of all pages that records up to here speak of were begun, or are due, before.
         let done = self.write(at, &buffer, store).and_then(|()| {
-            before.map_or(Ok(Buffer::default()), |before| before.wait(store))?;
+            self.wait_for(&before, store)?;
             self.writes.arrive(store)?;
             store.sync().map_err(|source| Error::Io {
                 what: "sync the journal",
@@ -265,15 +274,15 @@ impl Journal {
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn arrive(&self, store: &dyn PageStore) -> Result<()> {
-        let before = self.state.lock().under_way.take();
-        before.map_or(Ok(()), |before| before.wait(store).map(drop))
+        let before = self.state.lock().under_way.clone();
+        self.wait_for(&before, store)
     }
 
     /// A checkpoint with all records so far is durable: the area is empty again. Nothing of it [is being written](Self::arrive).
     /// Returns how many of its blocks were used.
     pub(crate) fn restart(&self, epoch: u64) -> u64 {
         let mut state = self.state.lock();
-        debug_assert!(state.under_way.is_none());
+        debug_assert!(state.under_way.is_empty());
         let used = state.at;
         state.buffer.clear();
         (state.epoch, state.at) = (epoch, 0);
@@ -352,20 +361,20 @@ impl UnderWay {
         error
     }
 
-    /// Waits for the end of the write, and begins it first if nobody has; returns the buffer to the first who waits.
-    fn wait(&self, store: &dyn PageStore) -> Result<Buffer> {
+    /// Waits for the end of the write, and begins it first if nobody has; gives its buffer to the first who waits.
+    fn wait(&self, store: &dyn PageStore) -> Result<Option<Buffer>> {
         let mut state = self.state.lock();
         self.begin_in(&mut state, store)?;
         match std::mem::replace(&mut *state, Writing::Arrived) {
             Writing::Begun(write, buffer) => {
                 write.wait().map_err(|source| self.fail(&mut state, source))?;
-                Ok(buffer)
+                Ok(Some(buffer))
             }
             Writing::Failed(reason) => {
                 *state = Writing::Failed(reason.clone());
                 Err(Error::Stopped { reason })
             }
-            Writing::Due(_) | Writing::Arrived => Ok(Buffer::default()),
+            Writing::Due(_) | Writing::Arrived => Ok(None),
         }
     }
 }
@@ -546,5 +555,85 @@ mod tests {
         journal.arrive(&store).unwrap();
         journal.restart(2);
         assert_eq!(journal.append(&[1; 8000], &store).unwrap(), 2);
+    }
+
+    /// The first asynchronous write arrives when it is waited for, or fails then.
+    struct Lazy {
+        blocks: Arc<MemoryStore>,
+        fails: bool,
+        begun: Mutex<u32>,
+    }
+
+    impl PageStore for Lazy {
+        fn read(&self, block: u64, out: &mut [u8]) -> std::io::Result<()> {
+            self.blocks.read(block, out)
+        }
+
+        fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> std::io::Result<()> {
+            self.blocks.write(block, parts)
+        }
+
+        unsafe fn begin_write(
+            &self,
+            block: u64,
+            pages: &[*const [u8; PAGE_BYTES]],
+        ) -> std::io::Result<PendingWrite> {
+            // SAFETY: the caller's promise.
+            let pages: Vec<_> = pages.iter().map(|page| unsafe { **page }).collect();
+            let (blocks, fails) = (self.blocks.clone(), self.fails && *self.begun.lock() == 0);
+            *self.begun.lock() += 1;
+            Ok(PendingWrite::until(move || {
+                if fails {
+                    return Err(std::io::Error::other("a bad block"));
+                }
+                blocks.write(block, &pages.iter().map(|page| IoSlice::new(page)).collect::<Vec<_>>())
+            }))
+        }
+
+        fn sync(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn blocks(&self) -> u64 {
+            self.blocks.blocks()
+        }
+
+        fn grow(&self, blocks: u64) -> std::io::Result<()> {
+            self.blocks.grow(blocks)
+        }
+    }
+
+    /// A journal with two records, whose writes two threads have let be due; the first has got as far as to begin its own.
+    fn two_due(fails: bool) -> (Lazy, Journal) {
+        let store = Lazy { blocks: Arc::new(MemoryStore::new()), fails, begun: Mutex::new(0) };
+        store.grow(66).unwrap();
+        let journal = Journal::new(2, 64, 7, 0);
+        for n in 1..=2u8 {
+            journal.append(&[n; 1_000], &store).unwrap();
+            let due = journal.due(&mut journal.state.lock());
+            if n == 1 {
+                due.begin(&store).unwrap();
+            }
+        }
+        (store, journal)
+    }
+
+    #[test]
+    fn a_sync_waits_for_all_writes_that_others_have_begun_or_are_about_to() {
+        let (store, journal) = two_due(false);
+        journal.append(&[3; 1_000], &store).unwrap();
+        journal.sync_to(3, &store).unwrap();
+        assert_eq!(find_records(&area(&store.blocks), 7, 0).unwrap().len(), 3);
+        assert!(journal.state.lock().under_way.is_empty());
+    }
+
+    #[test]
+    fn no_sync_says_that_a_record_is_durable_whose_write_has_failed() {
+        let (store, journal) = two_due(true);
+        // The thread of the second write waits for the first, and finds that it failed before it can say so.
+        let before = journal.state.lock().under_way.clone();
+        assert!(matches!(before[0].wait(&store), Err(Error::Io { .. })));
+        assert!(matches!(journal.sync_to(1, &store), Err(Error::Stopped { .. })));
+        assert_eq!(journal.durable(), 0);
     }
 }

@@ -86,7 +86,7 @@ impl Transaction<'_> {
                 store.checkpoint()?;
                 continue;
             };
-            // Nothing is applied to a store that has stopped: it would be read, and never be durable.
+            // A store that has stopped applies nothing any more: it would be read, and never be durable.
             store.journal.check()?;
             match store.pool.promise(self.pages_touched(&nodes)) {
                 Ok(promise) => break (gate, (room, promise)),
@@ -456,7 +456,9 @@ impl Transaction<'_> {
         };
         let others = self.set.nodes().iter().map(|(node, touched)| (*node, *touched));
         let mine = |(node, touched): &(NodeId, Touched)| node.snode() == snode && !is_plain(touched);
-        let others: Vec<_> = others.filter(mine).collect();
+        let mut others: Vec<_> = others.filter(mine).collect();
+        // Not in an order that transactions before this one have a part in: their maps are used again.
+        others.sort_unstable_by_key(|(node, _)| *node);
         let lost = self.set.lost();
         let nth = |at: usize| match lost.get(at) {
             Some(node) => Some((*node, Touched { created: false, ins: -1, outs: 0 })),
