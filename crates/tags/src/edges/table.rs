@@ -216,6 +216,18 @@ impl<const W: usize> Table<W> {
         let position = self.position.of(first);
         let Some(page) = self.page_of(position) else { return Ok(None) };
         let words = pages.words(page)?;
+        Self::probe(words, position, first, |index, cell| visit(Place { page, index }, cell))
+    }
+
+    /// Calls `visit` with each cell of a page whose first word is `first`, and where it is, until it returns `Some`. `position` is that of the
+    /// word, and the page the one that answers for it.
+    #[inline(always)]
+    fn probe<T>(
+        words: &Words,
+        position: u64,
+        first: u64,
+        mut visit: impl FnMut(usize, [u64; W]) -> Step<Option<T>>,
+    ) -> Step<Option<T>> {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
             let line = Self::line(words, number);
@@ -223,7 +235,7 @@ impl<const W: usize> Table<W> {
             let mut alike = Self::alike_in(line, first) & below(free);
             while alike != 0 {
                 let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
-                let found = visit(Place { page, index }, Self::cell(words, index))?;
+                let found = visit(index, Self::cell(words, index))?;
                 if found.is_some() {
                     return Ok(found);
                 }
@@ -616,6 +628,35 @@ impl<const W: usize> Table<W> {
         }
         Self::set_cell(words, hole, [0; W]);
     }
+    /// Takes out a cell whose words are all known, unless it may be the last of its page; whether it did.
+    #[inline]
+    pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {
+        let position = self.position.of(cell[0]);
+        let Some(page) = self.page_of(position) else { return Ok(false) };
+        let (words, count) = pages.words_counted(page)?;
+        let cells = Self::count_or(words, count);
+        if cells <= 1 {
+            return Ok(false);
+        }
+        let place =
+            Self::probe(words, position, cell[0], |index, found| Ok((found == cell).then_some(index)))?;
+        let Some(place) = place else { return Ok(false) };
+        self.close_gap(words, place);
+        count.set(cells - 1);
+        Ok(true)
+    }
+
+    /// Whether a page can be split, again if need be, so that both halves have cells.
+    pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
+        let words = pages.words(page)?;
+        let depth = words[3] as u8;
+        let alike_max = ALIKE_BITS_MAX[usize::from(W == 4)];
+        let left = u32::from(DEPTH_MAX.saturating_sub(depth)).min(alike_max + 1);
+        let mut cells = Self::cells(words).map(|cell| self.position.of(cell[0]));
+        let Some(first) = cells.next() else { return Ok(false) };
+        let differ = cells.fold(0, |differ, position| differ | (position ^ first));
+        Ok((differ << depth).leading_zeros() < left)
+    }
 }
 
 /// Cells of a page that is put together from nothing.
@@ -640,53 +681,5 @@ impl<const W: usize> Filled<W> {
         Table::<W>::set_cell(&mut self.words, index, cell);
         self.lines[number] += 1;
         self.count += 1;
-    }
-}
-
-impl Table<2> {
-    /// Takes out the cell of two words that are known, unless it may be the last of its page; whether it did.
-    #[inline]
-    pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; 2]) -> Step<bool> {
-        let position = self.position.of(cell[0]);
-        let Some(page) = self.page_of(position) else { return Ok(false) };
-        let (words, count) = pages.words_counted(page)?;
-        let cells = Self::count_or(words, count);
-        if cells <= 1 {
-            return Ok(false);
-        }
-        let mut number = Self::home_line_of(position);
-        for _ in 0..LINES {
-            let line = Self::line(words, number);
-            let free = Self::free_in(line);
-            let mut alike = Self::alike_in(line, cell[0]) & below(free);
-            while alike != 0 {
-                let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
-                if Self::cell(words, index) == cell {
-                    self.close_gap(words, index);
-                    count.set(cells - 1);
-                    return Ok(true);
-                }
-                alike &= alike - 1;
-            }
-            if free != 0 {
-                break;
-            }
-            number = Self::line_behind(number);
-        }
-        Ok(false)
-    }
-}
-
-impl<const W: usize> Table<W> {
-    /// Whether a page can be split, again if need be, so that both halves have cells.
-    pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
-        let words = pages.words(page)?;
-        let depth = words[3] as u8;
-        let alike_max = ALIKE_BITS_MAX[usize::from(W == 4)];
-        let left = u32::from(DEPTH_MAX.saturating_sub(depth)).min(alike_max + 1);
-        let mut cells = Self::cells(words).map(|cell| self.position.of(cell[0]));
-        let Some(first) = cells.next() else { return Ok(false) };
-        let differ = cells.fold(0, |differ, position| differ | (position ^ first));
-        Ok((differ << depth).leading_zeros() < left)
     }
 }
