@@ -9,6 +9,7 @@
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
+use crate::marks::Marks;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{DESC_BYTES, PageKind};
 use crate::partition::Partition;
@@ -16,7 +17,7 @@ use crate::space::Run;
 use crate::store::Store;
 use crate::sync::RwLockWriteGuard;
 use crate::sys::aligned::AlignedBuf;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use weft_core::checksum::crc32c;
@@ -35,7 +36,7 @@ const WRITE_PAGES: usize = 512;
 #[derive(Default)]
 pub(crate) struct Leaves {
     pub at: BTreeMap<u32, (u64, u32)>,
-    pub stale: FxHashSet<u32>,
+    pub stale: Marks,
 }
 
 /// How long blocks are needed.
@@ -50,7 +51,7 @@ enum Lifetime {
 impl Leaves {
     /// Notes that the descriptor of `page` has changed.
     pub(crate) fn touch(&mut self, page: u32) {
-        self.stale.insert(page / LEAF_PAGES);
+        self.stale.mark(page / LEAF_PAGES);
     }
 }
 
@@ -210,8 +211,7 @@ impl Store {
 
     /// Writes the leaves that are stale, and the list of all.
     fn write_leaves(&self, leaves: &mut Leaves) -> Result<Blob> {
-        let mut stale: Vec<u32> = leaves.stale.drain().collect();
-        stale.sort_unstable();
+        let stale = leaves.stale.take();
         for group in stale.chunks(WRITE_PAGES) {
             self.write_leaf_group(leaves, group)?;
         }

@@ -9,12 +9,14 @@ mod scan;
 pub use read::KvSnapshot;
 pub use scan::{KvScan, KvSnapshotScan};
 
+use crate::edges::many::Purpose;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::store::Store;
 use crate::tx::Transaction;
 use crate::tx::buffers::Pairs;
+use crate::tx::edges::Keys;
 
 /// The edge type from a root to the anchors, by name.
 const NAMES: &str = "weft.kv.name";
@@ -148,14 +150,16 @@ impl<'s> Kv<'s> {
         changes: &[KvChange<'_>],
         pairs: &mut Pairs,
     ) -> Result<u64> {
-        let Pairs { hashes, before, nodes } = pairs;
-        hashes.clear();
-        hashes.reserve(changes.len());
+        let mut purpose = Purpose::Lead;
         for change in changes {
-            hashes.push(self.hash(change.key())?);
+            check_length(change.key())?;
+            if matches!(change, KvChange::Delete(_)) {
+                purpose = Purpose::TakeOut;
+            }
         }
-        tx.look_up_keys(self.anchor, self.etype, hashes, |at| changes[at].key(), before)?;
-        tx.create_pairs(self.snode, PAIR, changes, nodes)?;
+        let keys = Keys { count: changes.len(), at: |at: usize| changes[at].key() };
+        tx.look_up_keys(self.anchor, self.etype, purpose, &keys, pairs)?;
+        tx.create_pairs(self.snode, PAIR, changes, &mut pairs.nodes)?;
         Ok(tx.lead_pairs(self.anchor, self.etype, changes, pairs))
     }
 
@@ -181,13 +185,16 @@ impl<'s> Kv<'s> {
     }
 
     fn hash(&self, key: &[u8]) -> Result<u64> {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(Error::TooLarge {
-                what: "a key",
-                bytes: key.len() as u64,
-                max: KEY_BYTES_MAX as u64,
-            });
-        }
+        check_length(key)?;
         Ok(self.store.secret.bytes(key))
     }
+}
+
+#[inline]
+fn check_length(key: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        let (bytes, max) = (key.len() as u64, KEY_BYTES_MAX as u64);
+        return Err(Error::TooLarge { what: "a key", bytes, max });
+    }
+    Ok(())
 }

@@ -27,6 +27,7 @@ mod inspect;
 mod journal;
 mod kv;
 mod layout;
+mod marks;
 mod options;
 mod page_store;
 mod pages;

@@ -38,6 +38,9 @@ pub(crate) struct Contents {
     pub(crate) nodes: u64,
 }
 
+/// Sources of edges that are looked for among the nodes that lose theirs, instead of each of these among the sources.
+const SOURCES_MAX: usize = 32;
+
 /// Where numbers for pages of edge tables come from.
 pub(crate) struct TableNumbers<'a>(pub(crate) &'a Mutex<PageNumbers>);
 
@@ -178,6 +181,15 @@ impl Contents {
             Ok((!is_body).then_some(()))
         })?;
         Ok(left)
+    }
+
+    /// Whether it is seen at once that each of `nodes`, which are in order, has one in-edge and no edges out of it. The s-node of a key-value
+    /// store has a handful of edges beside bundles, and none of them is a pair's.
+    pub(crate) fn are_leaves(&self, pages: &impl Pages, nodes: &[NodeId]) -> bool {
+        let Some(sources) = self.edges.main.few(pages, SOURCES_MAX).filter(|_| self.counts.is_empty()) else {
+            return false;
+        };
+        sources.iter().all(|source| nodes.binary_search(&NodeId(*source)).is_err())
     }
 
     /// How many edges of programs go out from a node.

@@ -7,12 +7,23 @@
 
 use super::EdgeTable;
 use super::table::{Line, Table};
-use crate::error::Halt;
+use crate::error::{Halt, Step};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
-use crate::pages::access::{Pages, Words, as_words};
+use crate::pages::access::{PageWriter, Pages, Words, as_words};
 
 /// Edges of a group.
 pub(crate) const GROUP: usize = 64;
+
+/// What edges are looked for to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Their nodes are going to be read.
+    Read,
+    /// They are going to be led elsewhere.
+    Lead,
+    /// Some of them are going to be taken out.
+    TakeOut,
+}
 
 /// What a look-up has found.
 #[derive(Clone, Copy)]
@@ -26,8 +37,10 @@ pub(crate) enum Candidate<'p> {
 }
 
 impl EdgeTable {
-    /// Looks for the edges of up to [`GROUP`] keys out of one node. What is found is asked for from memory: the beginning of its
-    /// node, or, where the node is going to be read, its second line too.
+    /// Looks for the edges of up to [`GROUP`] keys and one type out of one node. What is found is asked for from memory: the beginning of its
+    /// node; where the node is going to be read, its second line too; where the edge goes, the cells behind it.
+    ///
+    /// `meanwhile` is called once for each key where the processor would only wait for memory, for work that needs none.
     ///
     /// # Errors
     /// Pages that have to be read first: those of cells, or, once these are there, those of nodes. They are an error only for a caller that can read them
@@ -35,19 +48,26 @@ impl EdgeTable {
     pub(crate) fn find_group<'p>(
         &self,
         pages: &'p impl Pages,
-        source: NodeId,
-        etype: EdgeType,
+        of: (NodeId, EdgeType),
         keys: &[u64],
-        reads: bool,
+        purpose: Purpose,
+        mut meanwhile: impl FnMut(),
         found: &mut [Candidate<'p>; GROUP],
     ) -> Result<(), Vec<u32>> {
         found.fill(Candidate::Unknown);
-        let Ok(Some(id)) = self.bundle(pages, source, etype) else { return Ok(()) };
+        let Ok(Some(id)) = self.bundle(pages, of.0, of.1) else { return Ok(()) };
         let Some(table) = self.bundles.get(&id) else { return Ok(()) };
         let keys = &keys[..keys.len().min(GROUP)];
         let mut missing = Vec::new();
         let mut cells = Cells::default();
-        table.ask_for(pages, keys.iter().copied(), &mut cells);
+        // Where there are nodes, they are what is waited for most.
+        let has_nodes = purpose == Purpose::TakeOut;
+        let with_cells = || {
+            if !has_nodes {
+                meanwhile();
+            }
+        };
+        table.ask_for(pages, keys.iter().copied(), with_cells, &mut cells);
         for (page, words) in cells.of(keys.len()).map(|(_, page, words)| (page, words)) {
             if words.is_none() && page > 0 {
                 note_missing(pages, page, &mut missing);
@@ -63,7 +83,12 @@ impl EdgeTable {
             let Some(words) = words else { continue };
             match Table::<2>::home_line(words, position, keys[at]) {
                 Line::Absent => found[at] = Candidate::Absent,
-                Line::Cell([_, to]) => nodes[at] = NodeId(to),
+                Line::Cell([_, to]) => {
+                    nodes[at] = NodeId(to);
+                    if purpose == Purpose::TakeOut {
+                        Table::<2>::prefetch_behind(words, position);
+                    }
+                }
                 Line::Further => {
                     Table::<2>::prefetch_behind(words, position);
                     further[furthers] = at;
@@ -78,14 +103,20 @@ impl EdgeTable {
                 Some([_, to]) => nodes[*at] = NodeId(to),
             }
         }
+        if nodes == [NodeId(0); GROUP] {
+            return Ok(());
+        }
         let begins = nodes.map(|node| node.page().unwrap_or(0));
         let mut frames = [None; GROUP];
         pages.peek_all(&begins[..keys.len()], &mut frames);
         for (frame, to) in frames.iter().zip(nodes).take(keys.len()) {
+            if has_nodes {
+                meanwhile();
+            }
             let Some(bytes) = frame else { continue };
             let start = bytes.as_ptr().wrapping_add(to.offset()).cast();
             crate::sys::prefetch(start);
-            if reads {
+            if purpose == Purpose::Read {
                 // Small nodes lie in two lines as often as not.
                 crate::sys::prefetch(start.wrapping_add(64));
             }
@@ -100,6 +131,36 @@ impl EdgeTable {
         if missing.is_empty() { Ok(()) } else { Err(missing) }
     }
 
+    /// Makes changes of a bundle's edges, in their order, up to the first that takes more than a change in the page of its cell: a split, or
+    /// the end of a page or of the bundle. A change is the key's hash, where its edge leads and where it is to lead, 0 for nowhere. `made` is
+    /// advanced by one for each change that is made, also before an error, and `each` is called with it unless it changes nothing.
+    #[inline]
+    pub(crate) fn change_in(
+        &self,
+        pages: &mut PageWriter<'_>,
+        id: u64,
+        changes: impl Iterator<Item = (u64, NodeId, NodeId)>,
+        made: &mut usize,
+        mut each: impl FnMut(u64, NodeId, NodeId),
+    ) -> Step<()> {
+        let Some(table) = self.bundles.get(&id) else { return Ok(()) };
+        for (key, old, new) in changes {
+            if old != new {
+                let is_made = match (old.0, new.0) {
+                    (0, to) => table.try_insert(pages, [key, to])?.is_none(),
+                    (from, 0) => table.take(pages, [key, from])?,
+                    (from, to) => table.exchange(pages, [key, from], [key, to])?,
+                };
+                if !is_made {
+                    break;
+                }
+                each(key, old, new);
+            }
+            *made += 1;
+        }
+        Ok(())
+    }
+
     /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need: the keys, and whether their edges go, for then it is looked
     /// further for cells to close the gap with.
     pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = (u64, bool)>) {
@@ -110,7 +171,7 @@ impl EdgeTable {
             *go = goes;
             key
         });
-        let count = table.ask_for(pages, keys, &mut cells);
+        let count = table.ask_for(pages, keys, || {}, &mut cells);
         for ((position, _, words), goes) in cells.of(count).zip(go) {
             if let Some(words) = words.filter(|_| goes) {
                 Table::<2>::prefetch_behind(words, position);
@@ -148,11 +209,12 @@ impl<'p> Cells<'p> {
 
 impl Table<2> {
     /// Asks the processor for the lines where the cells of up to [`GROUP`] keys are, or would be; how many keys there were.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ask_for<'p>(
         &self,
         pages: &'p impl Pages,
         keys: impl Iterator<Item = u64>,
+        mut meanwhile: impl FnMut(),
         cells: &mut Cells<'p>,
     ) -> usize {
         let mut count = 0;
@@ -168,6 +230,7 @@ impl Table<2> {
             if let Some(bytes) = frame {
                 Table::<2>::prefetch_cell(as_words(bytes), *position);
             }
+            meanwhile();
         }
         count
     }

@@ -336,7 +336,7 @@ impl EdgeTable {
         let mut last = Table::<2>::is_last(pages, place)?;
         if last {
             for page in table.walk() {
-                if page != place.page && Table::<2>::cells(pages.words(page)?).next().is_some() {
+                if page != place.page && Table::<2>::counted(pages, page)? > 0 {
                     last = false;
                     break;
                 }

@@ -279,6 +279,19 @@ impl<const W: usize> Table<W> {
         words.is_some_and(|words| Self::home_line(words, position, first) == Line::Absent)
     }
 
+    /// The first words of the cells of a table that has no more than `most`, in one page that is in memory.
+    pub(crate) fn few(&self, pages: &impl Pages, most: usize) -> Option<Vec<u64>> {
+        let [page] = self.directory[..] else { return self.is_empty().then(Vec::new) };
+        let words = pages.peek(page).map(as_words)?;
+        let firsts: Vec<_> = Self::cells(words).map(|cell| cell[0]).take(most + 1).collect();
+        (firsts.len() <= most).then_some(firsts)
+    }
+
+    /// Whether the table has no page.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.directory.is_empty()
+    }
+
     /// As [`Table::first_in`], in the line alone where probing begins.
     #[inline]
     pub(crate) fn home_line(words: &Words, position: u64, first: u64) -> Line<W> {
@@ -343,7 +356,7 @@ impl<const W: usize> Table<W> {
 
     /// The cells of a page, counted now if they were not before.
     #[inline]
-    fn counted(pages: &mut PageWriter<'_>, page: u32) -> Step<usize> {
+    pub(crate) fn counted(pages: &mut PageWriter<'_>, page: u32) -> Step<usize> {
         match pages.cells(page) {
             Some(cells) => {
                 debug_assert!(pages.words(page).map_or(true, |words| Self::count(words) == cells));
@@ -628,6 +641,26 @@ impl<const W: usize> Table<W> {
         }
         Self::set_cell(words, hole, [0; W]);
     }
+
+    /// Puts a cell in the place of one whose words are all known; whether that was there. Their first words are the same.
+    #[inline]
+    pub(crate) fn exchange(
+        &self,
+        pages: &mut PageWriter<'_>,
+        before: [u64; W],
+        cell: [u64; W],
+    ) -> Step<bool> {
+        debug_assert_eq!(before[0], cell[0]);
+        let position = self.position.of(cell[0]);
+        let Some(page) = self.page_of(position) else { return Ok(false) };
+        let words = pages.words_mut(page)?;
+        let place =
+            Self::probe(words, position, cell[0], |index, found| Ok((found == before).then_some(index)))?;
+        let Some(place) = place else { return Ok(false) };
+        Self::set_cell(words, place, cell);
+        Ok(true)
+    }
+
     /// Takes out a cell whose words are all known, unless it may be the last of its page; whether it did.
     #[inline]
     pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {

@@ -55,48 +55,27 @@ pub(crate) struct RecordWriter {
     last: u64,
 }
 
-/// The most bytes of a number of variable length.
-const VARINT_BYTES: usize = 10;
+/// The most bytes of an entry without a byte string.
+const SMALL_ENTRY_BYTES: usize = 32;
 
-fn put_varint(out: &mut Vec<u8>, value: u64) {
-    let mut piece = Piece::default();
-    piece.varint(value);
-    out.extend_from_slice(piece.bytes());
-}
-
-/// An entry without a byte string, put together before it is appended: one look at the room that a record has left.
-#[derive(Default)]
-struct Piece {
-    bytes: [u8; 1 + 8 + 2 * VARINT_BYTES],
-    len: usize,
-}
-
-impl Piece {
-    #[inline(always)]
-    fn u8(&mut self, value: u8) {
-        self.bytes[self.len] = value;
-        self.len += 1;
+/// Appends a number of variable length: seven bits a byte, those behind which more follow with their upper bit set.
+///
+/// It is put together in a register and appended as a word. A list of bytes that is copied right after it was written waits for each of
+/// its writes: that was a fifteenth of what it takes to delete a pair.
+#[inline]
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >> 56 != 0 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
     }
-
-    #[inline(always)]
-    fn u64(&mut self, value: u64) {
-        self.bytes[self.len..self.len + 8].copy_from_slice(&value.to_le_bytes());
-        self.len += 8;
-    }
-
-    #[inline(always)]
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.u8(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.u8(value as u8);
-    }
-
-    #[inline(always)]
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
+    let spread = value & 0x0fff_ffff | (value & 0xff_ffff_f000_0000) << 4;
+    let spread = spread & 0x0000_3fff_0000_3fff | (spread & 0x0fff_c000_0fff_c000) << 2;
+    let spread = spread & 0x007f_007f_007f_007f | (spread & 0x3f80_3f80_3f80_3f80) << 1;
+    let len = (70 - (value | 1).leading_zeros()) / 7;
+    let more = 0x0080_8080_8080_8080 & ((1 << (8 * (len - 1))) - 1);
+    let end = out.len() + len as usize;
+    out.extend_from_slice(&(spread | more).to_le_bytes());
+    out.truncate(end);
 }
 
 fn varint(r: &mut Reader<'_>) -> std::result::Result<u64, Truncated> {
@@ -134,6 +113,7 @@ impl RecordWriter {
         zigzag(difference)
     }
 
+    #[inline]
     fn put_node(&mut self, node: NodeId) {
         let difference = self.difference(node);
         put_varint(&mut self.bytes, difference);
@@ -185,20 +165,19 @@ impl RecordWriter {
             self.bytes.put_u8(u8::from(keyed));
             self.source = Some((source, etype, keyed));
         }
-        let mut piece = Piece::default();
-        piece.u8(match (old.0, new.0) {
+        self.bytes.reserve(SMALL_ENTRY_BYTES);
+        self.bytes.put_u8(match (old.0, new.0) {
             (0, _) => PUT,
             (_, 0) => REMOVE,
             _ => REPLACE,
         });
-        piece.u64(key);
+        self.bytes.put_u64(key);
         if old.0 != 0 {
-            piece.varint(self.difference(old));
+            self.put_node(old);
         }
         if new.0 != 0 {
-            piece.varint(self.difference(new));
+            self.put_node(new);
         }
-        self.bytes.extend_from_slice(piece.bytes());
     }
 
     pub(crate) fn count(&mut self, node: NodeId, count: u64) {
@@ -209,10 +188,8 @@ impl RecordWriter {
 
     #[inline]
     pub(crate) fn free(&mut self, node: NodeId) {
-        let mut piece = Piece::default();
-        piece.u8(FREE);
-        piece.varint(self.difference(node));
-        self.bytes.extend_from_slice(piece.bytes());
+        self.bytes.put_u8(FREE);
+        self.put_node(node);
     }
 
     pub(crate) fn edge_type(&mut self, form: u8, name: &str) {
@@ -309,6 +286,23 @@ impl<'a> RecordReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_variable_length_has_seven_bits_a_byte() {
+        let edges = (0..64).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1]);
+        for value in edges.chain([u64::MAX, 0x0123_4567_89ab_cdef, 0xdead_beef]) {
+            let (mut wanted, mut rest) = (vec![7], value);
+            while rest >= 0x80 {
+                wanted.push(rest as u8 | 0x80);
+                rest >>= 7;
+            }
+            wanted.push(rest as u8);
+            let mut found = vec![7];
+            put_varint(&mut found, value);
+            assert_eq!(found, wanted, "{value:#x}");
+            assert_eq!(varint(&mut Reader::new(&found[1..])).unwrap(), value);
+        }
+    }
 
     #[test]
     fn entries_come_back_in_order_and_a_cut_record_is_an_error() {

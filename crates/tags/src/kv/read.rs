@@ -3,7 +3,7 @@
 use super::Kv;
 use super::scan::{KvSnapshotScan, Scan};
 use crate::committed::Committed;
-use crate::edges::many::{Candidate, GROUP};
+use crate::edges::many::{Candidate, GROUP, Purpose};
 use crate::error::{Halt, Result};
 use crate::pages::access::Pages;
 use crate::partition::{Which, begins_with_key, find_node, value_in, visit_data};
@@ -96,10 +96,10 @@ impl<'s> Kv<'s> {
                 let mut candidates = [Candidate::Unknown; GROUP];
                 let asked = contents.edges.find_group(
                     pages,
-                    self.anchor,
-                    self.etype,
+                    (self.anchor, self.etype),
                     &hashes[next..group.len()],
-                    true,
+                    Purpose::Read,
+                    || {},
                     &mut candidates,
                 );
                 if let Err(missing) = asked

@@ -78,6 +78,28 @@ pub(crate) fn slots_of(bytes: usize) -> usize {
     PAGE_BYTES / bytes
 }
 
+/// 2^32 divided by the bytes of the slots of each class, rounded up: what a division by them is as a multiplication.
+const PARTS: [u32; SLOT_BYTES.len()] = {
+    let mut parts = [0; SLOT_BYTES.len()];
+    let mut class = 0;
+    while class < parts.len() {
+        parts[class] = (1u64 << 32).div_ceil(SLOT_BYTES[class] as u64) as u32;
+        class += 1;
+    }
+    parts
+};
+
+/// The slot that begins at byte `offset` of a page of slots of `class`, and how many slots such a page has; `None` where none begins.
+#[inline]
+pub(crate) fn slot_at(class: u8, offset: usize) -> Option<(usize, usize)> {
+    let class = usize::from(if is_body_class(class) { class - FIRST_BODY } else { class });
+    let (bytes, part) = (usize::from(*SLOT_BYTES.get(class)?), u64::from(*PARTS.get(class)?));
+    // Exact: rounding up adds less than 2^12 * 2^12 / 2^32 to the quotient of what is at most a page.
+    let divide = |dividend: usize| ((dividend as u64 * part) >> 32) as usize;
+    let (slot, slots) = (divide(offset), divide(PAGE_BYTES));
+    (slot < slots && slot * bytes == offset).then_some((slot, slots))
+}
+
 /// Pages of a node with `len` bytes of data in pages of its own.
 pub(crate) fn run_pages(len: usize) -> u32 {
     (len + NODE_HEADER).div_ceil(PAGE_BYTES) as u32
@@ -100,6 +122,19 @@ pub(crate) fn read_header(raw: &[u8]) -> (u32, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slot_is_found_where_it_begins_and_nowhere_else() {
+        for class in 0..CLASSES as u8 {
+            let bytes = slot_bytes(class).unwrap();
+            for offset in 0..PAGE_BYTES {
+                let is_there = offset.is_multiple_of(bytes) && offset / bytes < slots_of(bytes);
+                let wanted = is_there.then(|| (offset / bytes, slots_of(bytes)));
+                assert_eq!(slot_at(class, offset), wanted, "class {class}, byte {offset}");
+            }
+        }
+        assert_eq!(slot_at(CLASSES as u8, 0), None);
+    }
 
     #[test]
     fn every_length_has_the_smallest_slot_that_holds_it() {

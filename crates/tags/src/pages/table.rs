@@ -11,8 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Pages of a group, whose hot words lie together: 8 MiB of addresses, of which the kernel gives what is used.
 const GROUP_PAGES: usize = 1 << 20;
 const GROUPS: usize = 1 << 12;
-/// Pages of a chunk, whose descriptors are made together.
+/// Pages of a small chunk, whose descriptors are made together.
 const CHUNK_PAGES: usize = 1024;
+/// A group begins with so many small chunks.
+const SMALL_CHUNKS: usize = 16;
+/// Pages of the other chunks. That memory is asked for seldom matters beyond its price: whoever asks the kernel for more waits for the
+/// thread that populates frames, milliseconds each time.
+const LARGE_CHUNK_PAGES: usize = 16 * CHUNK_PAGES;
+/// Pages of a group's small chunks.
+const SMALL_PAGES: usize = SMALL_CHUNKS * CHUNK_PAGES;
+/// Chunks of a group.
+const CHUNKS: usize = SMALL_CHUNKS + (GROUP_PAGES - SMALL_PAGES) / LARGE_CHUNK_PAGES;
 
 /// The page in memory differs from the medium.
 pub(crate) const DIRTY: u64 = 1 << 48;
@@ -87,6 +96,23 @@ struct Group {
 
 type Chunk = Box<[Line<Mutex<Desc>>]>;
 
+/// The chunk of a group that a page is in, and its place there.
+#[inline]
+fn chunk_of(at: usize) -> (usize, usize) {
+    match at.checked_sub(SMALL_PAGES) {
+        None => (at / CHUNK_PAGES, at % CHUNK_PAGES),
+        Some(at) => (SMALL_CHUNKS + at / LARGE_CHUNK_PAGES, at % LARGE_CHUNK_PAGES),
+    }
+}
+
+/// The first page of a chunk of a group, and how many it has.
+fn pages_of(chunk: usize) -> (usize, usize) {
+    match chunk.checked_sub(SMALL_CHUNKS) {
+        None => (chunk * CHUNK_PAGES, CHUNK_PAGES),
+        Some(chunk) => (SMALL_PAGES + chunk * LARGE_CHUNK_PAGES, LARGE_CHUNK_PAGES),
+    }
+}
+
 /// What begins a line of the processor's cache.
 #[repr(align(64))]
 struct Line<T>(T);
@@ -122,12 +148,13 @@ impl PageTable {
     fn make(&self, page: u32) -> (&AtomicU64, &Mutex<Desc>) {
         let group = self.groups[page as usize / GROUP_PAGES].get_or_init(|| Group {
             hot: crate::sys::zeroed_words(GROUP_PAGES),
-            desc: (0..GROUP_PAGES / CHUNK_PAGES).map(|_| OnceLock::new()).collect(),
+            desc: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
         });
         let at = page as usize % GROUP_PAGES;
-        let chunk = group.desc[at / CHUNK_PAGES]
-            .get_or_init(|| (0..CHUNK_PAGES).map(|_| Line(Mutex::new(Desc::default()))).collect());
-        (&group.hot[at], &chunk[at % CHUNK_PAGES].0)
+        let (number, place) = chunk_of(at);
+        let chunk = group.desc[number]
+            .get_or_init(|| (0..pages_of(number).1).map(|_| Line(Mutex::new(Desc::default()))).collect());
+        (&group.hot[at], &chunk[place].0)
     }
 
     /// The hot word's cell; `None` for a page far from all that ever were.
@@ -161,8 +188,8 @@ impl PageTable {
     /// The descriptor; `None` for a page that never was.
     #[inline]
     pub(crate) fn desc(&self, page: u32) -> Option<&Mutex<Desc>> {
-        let at = page as usize % GROUP_PAGES;
-        self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| &chunk[at % CHUNK_PAGES].0)
+        let (number, place) = chunk_of(page as usize % GROUP_PAGES);
+        self.group(page)?.desc[number].get().map(|chunk| &chunk[place].0)
     }
 
     /// Asks the processor for the hot word and the descriptor.
@@ -180,10 +207,9 @@ impl PageTable {
         for number in first..GROUPS {
             let Some(group) = self.groups[number].get() else { continue };
             let at = if number == first { at } else { 0 };
-            let chunk =
-                (at / CHUNK_PAGES..GROUP_PAGES / CHUNK_PAGES).find(|at| group.desc[*at].get().is_some());
+            let chunk = (chunk_of(at).0..CHUNKS).find(|chunk| group.desc[*chunk].get().is_some());
             if let Some(chunk) = chunk {
-                return Some((number * GROUP_PAGES + at.max(chunk * CHUNK_PAGES)) as u32);
+                return Some((number * GROUP_PAGES + at.max(pages_of(chunk).0)) as u32);
             }
         }
         None
@@ -193,7 +219,7 @@ impl PageTable {
     pub(crate) fn known(&self, end: u32) -> impl Iterator<Item = u32> + '_ {
         let mut next = 1;
         std::iter::from_fn(move || {
-            // Descriptors are made in chunks.
+            // Descriptors are made in chunks, of which large ones begin where small ones could.
             let page = if next as usize % CHUNK_PAGES < 2 { self.next_known(next)? } else { next };
             next = page.checked_add(1)?;
             (page < end).then_some(page)
@@ -228,6 +254,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_page_of_a_group_is_in_one_chunk() {
+        let mut next = 0;
+        for chunk in 0..CHUNKS {
+            let (first, pages) = pages_of(chunk);
+            assert_eq!(first, next);
+            for place in [0, 1, pages - 1] {
+                assert_eq!(chunk_of(first + place), (chunk, place));
+            }
+            next = first + pages;
+        }
+        assert_eq!(next, GROUP_PAGES);
+    }
+
+    #[test]
     fn pages_that_are_far_apart_are_found_without_a_look_at_all_between() {
         let table = PageTable::new();
         assert_eq!((table.next_known(1), table.known(u32::MAX).next()), (None, None));
@@ -238,11 +278,13 @@ mod tests {
         assert_eq!(found, [7, 1_030, 2_000_000_000, u32::MAX - 1]);
         assert_eq!(
             table.known(u32::MAX).count(),
-            4 * CHUNK_PAGES - 2,
+            2 * (CHUNK_PAGES + LARGE_CHUNK_PAGES) - 2,
             "without the first and the last number"
         );
         assert_eq!(table.known(1_031).last(), Some(1_030));
-        assert_eq!(table.next_known(5_000), Some(2_000_000_000 / CHUNK_PAGES as u32 * CHUNK_PAGES as u32));
+        let large =
+            (2_000_000_000 - SMALL_PAGES as u32) / LARGE_CHUNK_PAGES as u32 * LARGE_CHUNK_PAGES as u32;
+        assert_eq!(table.next_known(5_000), Some(large + SMALL_PAGES as u32));
         assert_eq!(table.next_known(1_500), Some(1_500));
     }
 }

@@ -3,7 +3,7 @@
 use crate::edges::RawEdge;
 use crate::error::{Error, Result, Step};
 use crate::ids::{InfoForm, NodeId, NodeType, PAGE_BYTES};
-use crate::layout::node::{MOVED, NODE_HEADER, read_header, slot_bytes, slots_of};
+use crate::layout::node::{MOVED, NODE_HEADER, read_header, slot_at, slot_bytes, slots_of};
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{PageKind, count_slots, slot_is_set};
 use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_of};
@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::tx::write_set::NONE;
 
 /// Descriptors that are asked for before the first of them is changed.
-const DESCS_AHEAD: usize = 64;
+const DESCS_AHEAD: usize = 16;
 
 /// Leads an edge from `old` to `edge.to`; either may be none.
 pub(crate) fn set_edge(
@@ -120,13 +120,15 @@ pub(crate) fn drop_empty_slabs(store: &Store, partition: &mut Partition) {
 /// Takes committed nodes and bodies out of their pages, in the order of their places. The caller holds the partition and no access
 /// to pages.
 pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[NodeId]) -> Result<()> {
-    for group in nodes.chunks(DESCS_AHEAD) {
-        group.iter().filter_map(|node| node.page()).for_each(|page| store.pool.table.prefetch_desc(page));
-        for node in group {
-            if !free_in_slab(store, partition, *node) {
-                let place = committed_place(store, *node)?;
-                release(store, partition, *node, place.page, place.slot)?;
-            }
+    let ask_for =
+        |node: &NodeId| node.page().into_iter().for_each(|page| store.pool.table.prefetch_desc(page));
+    nodes.iter().take(DESCS_AHEAD).for_each(ask_for);
+    for (at, node) in nodes.iter().enumerate() {
+        // One at a time: many at once are waited for before anything else is done.
+        nodes.get(at + DESCS_AHEAD).into_iter().for_each(ask_for);
+        if !free_in_slab(store, partition, *node) {
+            let place = committed_place(store, *node)?;
+            release(store, partition, *node, place.page, place.slot)?;
         }
     }
     partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
@@ -146,12 +148,14 @@ fn free_in_slab(store: &Store, partition: &mut Partition, node: NodeId) -> bool 
     let Some(page) = node.page().filter(|_| is_plain) else { return false };
     let Some(cell) = store.pool.table.desc(page) else { return false };
     let mut desc = cell.lock();
-    let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else { return false };
-    let (slot, slots) = (node.offset() / bytes, slots_of(bytes));
-    let is_there = node.offset().is_multiple_of(bytes) && slot < slots && slot_is_set(&desc.body, slot);
+    if desc.kind != PageKind::Slab || desc.snode != node.snode().0 {
+        return false;
+    }
+    let at = slot_at(desc.class, node.offset()).filter(|(slot, _)| slot_is_set(&desc.body, *slot));
+    let Some((slot, slots)) = at else { return false };
     // A page that becomes empty is given up, which is not to be done under the lock.
     let taken = count_slots(&desc.taken());
-    if !is_there || desc.snode != node.snode().0 || taken <= 1 {
+    if taken <= 1 {
         return false;
     }
     store.sessions.forget(node);

@@ -14,7 +14,7 @@ use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::RecordWriter;
 use crate::journal::writes::{Begun, Planned};
-use crate::layout::node::{slot_bytes, slots_of};
+use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::options::Durability;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
@@ -191,7 +191,7 @@ impl Transaction<'_> {
     fn sort_nodes(&mut self) -> NewNodes {
         let mut nodes = NewNodes::default();
         let mut pages: FxHashMap<u32, Slots> = FxHashMap::default();
-        let mut last: Option<(u32, usize, Slots)> = None;
+        let mut last: Option<(u32, u8, Slots)> = None;
         let mut led = self.set.led().iter().peekable();
         for node in &self.set.created {
             let is_garbage = || {
@@ -203,8 +203,8 @@ impl Transaction<'_> {
                 continue;
             }
             let Some(page) = node.page() else { continue };
-            let slot = match &last {
-                Some((at, bytes, _)) if *at == page => node.offset() / bytes,
+            let class = match &last {
+                Some((at, class, _)) if *at == page => *class,
                 _ => {
                     if let Some((page, _, slots)) = last.take() {
                         pages.insert(page, slots);
@@ -214,12 +214,11 @@ impl Transaction<'_> {
                         nodes.runs.push(*node);
                         continue;
                     }
-                    let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
-                    last = Some((page, bytes, pages.get(&page).copied().unwrap_or_default()));
-                    node.offset() / bytes
+                    last = Some((page, desc.class, pages.get(&page).copied().unwrap_or_default()));
+                    desc.class
                 }
             };
-            if let Some((_, _, slots)) = &mut last {
+            if let (Some((_, _, slots)), Some((slot, _))) = (&mut last, slot_at(class, node.offset())) {
                 set_slot(slots, slot);
             }
         }
@@ -399,7 +398,6 @@ impl Transaction<'_> {
         store.write(partition, |pages, contents| {
             // Changes of one source follow each other: its bundle is looked for once.
             let mut run: Option<((NodeId, EdgeType), Option<u64>)> = None;
-            let mut asked_to = 0;
             while next < changes.len() {
                 let Change { source, etype, keyed, key, old, new, .. } = changes[next];
                 if source.snode() != snode || old == new {
@@ -411,26 +409,29 @@ impl Transaction<'_> {
                     _ => {
                         let id = contents.edges.bundle(pages, source, etype)?;
                         run = Some(((source, etype), id));
-                        asked_to = next;
                         id
                     }
                 };
-                if let Some(id) = bundle.filter(|_| asked_to <= next) {
+                if let Some(id) = bundle {
                     let ahead = &changes[next..changes.len().min(next + PREFETCH_EDGES)];
-                    asked_to = next + ahead.len();
-                    let alike =
-                        ahead.iter().filter(|change| (change.source, change.etype) == (source, etype));
-                    let keys = alike.map(|change| (change.key, change.new == NONE));
+                    let is_alike = |change: &&Change| (change.source, change.etype) == (source, etype);
+                    let alike = ahead.iter().take_while(is_alike);
+                    let keys = alike.clone().map(|change| (change.key, change.new == NONE));
                     contents.edges.prefetch_in(pages, id, keys);
+                    let alike = alike.map(|change| (change.key, change.old, change.new));
+                    let before = next;
+                    contents.edges.change_in(pages, id, alike, &mut next, |key, old, new| {
+                        record.edge(source, etype, keyed, key, old, new);
+                    })?;
+                    if next > before {
+                        continue;
+                    }
                 }
                 let form = if keyed { InfoForm::Key } else { InfoForm::Number };
                 let edge = RawEdge { etype, key, to: new };
-                let gone = freed.len();
                 step_edge_in(store, pages, contents, bundle, source, form, edge, old, &mut freed)?;
-                if bundle.is_none() || freed.len() > gone {
-                    // A bundle may have been made, or this one has gone with its last edge.
-                    run = None;
-                }
+                // A bundle may have been made, or this one has gone with its last edge.
+                run = None;
                 record.edge(source, etype, keyed, key, old, new);
                 next += 1;
             }
@@ -469,7 +470,14 @@ impl Transaction<'_> {
         let mut bodies = Vec::new();
         let mut numbers = TableNumbers(&store.table_numbers);
         let mut next = 0;
+        let is_mine = |node: Option<&NodeId>| node.is_some_and(|node| node.snode() == snode);
         store.write(partition, |pages, contents| {
+            // They are in the order of their s-nodes.
+            let are_mine = next == 0 && is_mine(lost.first()) && is_mine(lost.last());
+            if are_mine && contents.are_leaves(pages, lost) {
+                gone.extend_from_slice(lost);
+                next = lost.len();
+            }
             while let Some((node, touched)) = nth(next) {
                 if node.snode() != snode {
                     next += 1;

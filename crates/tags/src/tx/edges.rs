@@ -1,8 +1,9 @@
 //! Edges in a transaction: what is committed, with the transaction's own changes over it.
 
+use super::buffers::Pairs;
 use super::write_set::{EdgeKey, NONE};
 use super::{Edge, Transaction};
-use crate::edges::many::{Candidate, GROUP};
+use crate::edges::many::{Candidate, GROUP, Purpose};
 use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
@@ -242,13 +243,20 @@ impl Transaction<'_> {
         &mut self,
         source: NodeId,
         etype: EdgeType,
-        hashes: &[u64],
-        keys: impl Fn(usize) -> &'k [u8],
-        found: &mut Vec<NodeId>,
+        purpose: Purpose,
+        keys: &Keys<impl Fn(usize) -> &'k [u8]>,
+        pairs: &mut Pairs,
     ) -> Result<()> {
         self.place(source, Permission::Write)?;
-        self.store.committed_keys(source, etype, hashes, keys, found)
+        self.store.committed_keys(source, etype, purpose, keys, pairs)
     }
+}
+
+/// Keys that are looked for together, none of which is longer than a key can be.
+pub(crate) struct Keys<K> {
+    pub count: usize,
+    /// The key at a place.
+    pub at: K,
 }
 
 /// Edge types that a transaction knows to go out from a node.
@@ -259,24 +267,47 @@ pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
 pub(crate) const FAULT_ROUNDS: usize = 2;
 
 impl Store {
-    /// Fills `found` with the committed destinations of edges by key out of one node: [`NONE`] where there is none.
+    /// Fills `pairs` with the hashes of keys and the committed destinations of their edges out of one node: [`NONE`] where there is none.
     fn committed_keys<'k>(
         &self,
         source: NodeId,
         etype: EdgeType,
-        hashes: &[u64],
-        keys: impl Fn(usize) -> &'k [u8],
-        found: &mut Vec<NodeId>,
+        purpose: Purpose,
+        keys: &Keys<impl Fn(usize) -> &'k [u8]>,
+        pairs: &mut Pairs,
     ) -> Result<()> {
         let table = &self.pool.table;
+        let Pairs { hashes, before: found, .. } = pairs;
+        hashes.clear();
         found.clear();
-        for group in hashes.chunks(GROUP) {
-            let start = found.len();
+        hashes.reserve(keys.count);
+        found.reserve(keys.count);
+        let hash_to = |hashes: &mut Vec<u64>, end: usize| {
+            while hashes.len() < end {
+                hashes.push(self.secret.bytes((keys.at)(hashes.len())));
+            }
+        };
+        for start in (0..keys.count).step_by(GROUP) {
+            let end = keys.count.min(start + GROUP);
+            hash_to(hashes, end);
+            let mut group = [0; GROUP];
+            group[..end - start].copy_from_slice(&hashes[start..end]);
             let mut rounds = 0;
             self.read(source.snode(), |pages, contents| {
                 found.truncate(start);
                 let mut candidates = [Candidate::Unknown; GROUP];
-                let asked = contents.edges.find_group(pages, source, etype, group, false, &mut candidates);
+                let next = keys.count.min(end + GROUP);
+                // The next group's keys are hashed while the cells of this one arrive.
+                let hash_one = || hash_to(hashes, next.min(hashes.len() + 1));
+                let group = &group[..end - start];
+                let asked = contents.edges.find_group(
+                    pages,
+                    (source, etype),
+                    group,
+                    purpose,
+                    hash_one,
+                    &mut candidates,
+                );
                 if let Err(missing) = asked
                     && rounds < FAULT_ROUNDS
                 {
@@ -284,7 +315,7 @@ impl Store {
                     return Err(Halt::MissMany(missing));
                 }
                 for ((at, key), candidate) in (start..).zip(group).zip(candidates) {
-                    let bytes = keys(at);
+                    let bytes = (keys.at)(at);
                     let to = match candidate {
                         Candidate::Absent => Some(NONE),
                         Candidate::Node(to, raw) => value_in(raw, to, bytes).map(|_| to),
