@@ -2,11 +2,10 @@
 
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
-use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{SnodeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
-use crate::pages::access::PageReader;
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{TableNumbers, is_data_page};
 use crate::recover::is_run_possible;
@@ -19,25 +18,37 @@ use weft_core::checksum::crc32c;
 
 /// Entries of a record that are looked at before the first of them is applied.
 const ENTRIES_AHEAD: usize = 64;
+/// Pages that are read together to be checked.
+const READ_PAGES: usize = 64;
 /// Bytes of a node that are changed before the cache is looked at again.
 const PIECE_BYTES: usize = 16 * PAGE_BYTES;
 
 /// Whether all pages that a record speaks of are on the medium.
 pub(crate) fn is_whole(store: &Store, entries: &[u8]) -> Result<bool> {
     let mut reader = RecordReader::new(entries);
-    let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
+    let mut pages = Vec::new();
     while let Some(entry) = reader.next()? {
         let Entry::Page { desc, .. } = entry else { continue };
         if desc.block >= store.medium.blocks() {
             return Ok(false);
         }
-        store.medium.read(desc.block, &mut raw).map_err(|source| Error::Io {
-            what: "read a page",
-            block: desc.block,
-            source,
-        })?;
-        if crc32c(&raw) != desc.crc {
-            return Ok(false);
+        pages.push((desc.block, desc.crc));
+    }
+    let mut raw = AlignedBuf::zeroed(PAGE_BYTES * pages.len().min(READ_PAGES));
+    // A commit has written its pages one behind the other.
+    for run in pages.chunk_by(|one, next| one.0.checked_add(1) == Some(next.0)) {
+        for group in run.chunks(READ_PAGES) {
+            let block = group[0].0;
+            let raw = &mut raw[..group.len() * PAGE_BYTES];
+            store.medium.read(block, raw).map_err(|source| Error::Io {
+                what: "read pages",
+                block,
+                source,
+            })?;
+            let mut found = raw.chunks_exact(PAGE_BYTES).zip(group);
+            if !found.all(|(page, (_, crc))| crc32c(page) == *crc) {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
@@ -69,11 +80,20 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
         if group.is_empty() {
             break;
         }
-        ask_for_edges(store, &group);
-        for entry in group.drain(..) {
+        let mut rest = group.as_slice();
+        while let Some(entry) = rest.first() {
             keep_room(store)?;
-            apply_entry(store, entry)?;
+            let is_alike =
+                |a: &Entry<'_>, b: &Entry<'_>| bundle_of(a).is_some() && bundle_of(a) == bundle_of(b);
+            let run = rest.chunk_by(is_alike).next().unwrap_or_default();
+            // Fewer than what the cache is kept free for.
+            let made = change_edges(store, &run[..run.len().min(store.pool.capacity() / 8)])?;
+            if made == 0 {
+                apply_entry(store, entry)?;
+            }
+            rest = &rest[made.max(1)..];
         }
+        group.clear();
     }
     let mut freed = store.freed_numbers.lock();
     let mut numbers = store.data_numbers.lock();
@@ -81,25 +101,31 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Asks the processor for the cells of edges that are about to change, those of one source and type that follow each other.
-fn ask_for_edges(store: &Store, entries: &[Entry<'_>]) {
-    let edge = |entry: &Entry<'_>| match entry {
-        Entry::Edge { source, etype, key, new, .. } => Some(((*source, *etype), (*key, *new == NONE))),
+/// The source and type of an edge that changes.
+fn bundle_of(entry: &Entry<'_>) -> Option<(NodeId, EdgeType)> {
+    match entry {
+        Entry::Edge { source, etype, .. } => Some((*source, *etype)),
         _ => None,
-    };
-    for run in entries.chunk_by(|a, b| edge(a).map(|(of, _)| of) == edge(b).map(|(of, _)| of)) {
-        let Some(((source, etype), _)) = run.first().and_then(edge).filter(|_| run.len() > 1) else {
-            continue;
-        };
-        // The s-node may begin in this group.
-        let Some(share) = store.snodes.find(source.snode()) else { continue };
-        let guard = share.read();
-        let pages = PageReader::new(&store.pool, &guard.token);
-        let keys = run.iter().filter_map(edge).map(|(_, key)| key);
-        if let Ok(Some(id)) = guard.contents.edges.bundle(&pages, source, etype) {
-            guard.contents.edges.prefetch_in(&pages, id, keys);
-        }
     }
+}
+
+/// Changes edges of one source and type as far as that takes no more than changes of cells in a bundle; how many.
+fn change_edges(store: &Store, run: &[Entry<'_>]) -> Result<usize> {
+    let mut made = 0;
+    let Some((source, etype)) = run.first().and_then(bundle_of).filter(|_| run.len() > 1) else {
+        return Ok(made);
+    };
+    let partition = store.partition(source.snode())?;
+    store.write(&mut partition.write(), |pages, contents| {
+        let Some(id) = contents.edges.bundle(pages, source, etype)? else { return Ok(()) };
+        let changes = run[made..].iter().filter_map(|entry| match entry {
+            Entry::Edge { key, old, new, .. } => Some((*key, *old, *new)),
+            _ => None,
+        });
+        contents.edges.prefetch_in(pages, id, changes.clone().map(|(key, _, new)| (key, new == NONE)));
+        contents.edges.change_in(pages, id, changes, &mut made, |_, _, _| {})
+    })?;
+    Ok(made)
 }
 
 /// Keeps half of the cache free of changes: it may be smaller than the one that the journal was written with.
@@ -111,9 +137,9 @@ fn strange(what: &str) -> Error {
     Error::damaged(format!("journal: {what}"))
 }
 
-fn apply_entry(store: &Store, entry: Entry<'_>) -> Result<()> {
-    match entry {
-        Entry::Page { page, desc } => put_page(store, page, desc),
+fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
+    match *entry {
+        Entry::Page { page, ref desc } => put_page(store, page, desc.clone()),
         Entry::Slots { page, snode, class, first, bytes } => {
             put_slots(store, page, snode, class, first, bytes)
         }
