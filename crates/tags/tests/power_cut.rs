@@ -61,14 +61,23 @@ fn data(rng: &mut StdRng) -> Vec<u8> {
     vec![rng.random(); bytes]
 }
 
-/// A store with an empty state 0.
-fn created() -> Vec<u8> {
+/// A store with a state 0 of so many pairs beside the mark: with many, the edges to them are a table of their own.
+fn created(pairs: u8) -> (Vec<u8>, State) {
     let medium = Arc::new(MemoryStore::new());
     let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
     store.edge_type("n", InfoForm::Number).unwrap();
-    Kv::open(&store, SnodeId::FIRST, "pairs").unwrap().put(MARK, &0u64.to_le_bytes()).unwrap();
+    let mut state = State::default();
+    state.pairs.insert(MARK.to_vec(), 0u64.to_le_bytes().to_vec());
+    state.pairs.extend((0..pairs).map(|n| (vec![n, n], vec![n; usize::from(n % 40)])));
+    let puts: Vec<_> = state.pairs.iter().map(|(key, value)| KvChange::Put(key, value)).collect();
+    Kv::open(&store, SnodeId::FIRST, "pairs").unwrap().change(&puts).unwrap();
     store.close().unwrap();
-    medium.to_bytes()
+    (medium.to_bytes(), state)
+}
+
+/// Few pairs and many, in turns.
+fn images() -> [(Vec<u8>, State); 2] {
+    [created(0), created(150)]
 }
 
 /// When commits are durable that need not be so at once.
@@ -168,7 +177,29 @@ fn work(medium: &Arc<PowerCutStore>, seed: u64, later: Later, log: &mut Log) -> 
                         }
                     }
                 }
-                17 => saved = Some((tx.savepoint(), now.clone())),
+                17 => {
+                    let key = |n: u8| vec![n, n];
+                    let from = rng.random_range(0..150u8);
+                    let keys: Vec<_> =
+                        (from..from.saturating_add(rng.random_range(1..60))).map(key).collect();
+                    let goes: Vec<bool> = keys.iter().map(|_| rng.random_bool(0.5)).collect();
+                    let value = vec![rng.random(); rng.random_range(0..60)];
+                    let changes: Vec<_> = keys
+                        .iter()
+                        .zip(&goes)
+                        .map(
+                            |(key, goes)| {
+                                if *goes { KvChange::Delete(key) } else { KvChange::Put(key, &value) }
+                            },
+                        )
+                        .collect();
+                    kv.change_in(&mut tx, &changes)?;
+                    for (key, goes) in keys.into_iter().zip(goes) {
+                        now.pairs.remove(&key);
+                        now.pairs.extend((!goes).then(|| (key, value.clone())));
+                    }
+                }
+                18 => saved = Some((tx.savepoint(), now.clone())),
                 _ => {
                     if let Some((savepoint, then)) = &saved {
                         tx.undo_to(*savepoint)?;
@@ -251,20 +282,19 @@ fn judge(medium: impl PageStore + 'static, log: &Log, case: &str) {
     assert_eq!((report.nodes as usize, report.edges as usize), wanted, "{case}: more than was committed");
 }
 
-fn log() -> Log {
-    let mut first = State::default();
-    first.pairs.insert(MARK.to_vec(), 0u64.to_le_bytes().to_vec());
-    Log { states: vec![first], durable: 0 }
+fn log(first: &State) -> Log {
+    Log { states: vec![first.clone()], durable: 0 }
 }
 
 #[test]
 fn after_a_power_cut_there_is_a_committed_state_and_none_before_the_last_durable_one() {
-    let image = created();
+    let images = images();
     let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
     let (seeds, step) = if campaign { (200, 1) } else { (6, 3) };
     for seed in 0..seeds {
+        let (image, first) = &images[seed as usize % 2];
         let medium = Arc::new(PowerCutStore::new(image.clone(), u64::MAX));
-        let mut all = log();
+        let mut all = log(first);
         work(&medium, seed, Later::WithTheNext, &mut all).unwrap();
         let operations = medium.operations();
         assert!(operations > 60, "{operations}");
@@ -272,7 +302,7 @@ fn after_a_power_cut_there_is_a_committed_state_and_none_before_the_last_durable
         for cut_at in (seed % step..operations).step_by(step as usize) {
             let case = format!("seed {seed}, cut at {cut_at}");
             let medium = Arc::new(PowerCutStore::new(image.clone(), cut_at));
-            let mut log = log();
+            let mut log = log(first);
             let failed = work(&medium, seed, Later::WithTheNext, &mut log);
             assert!(matches!(failed, Err(Error::Io { .. } | Error::Stopped { .. })), "{case}: {failed:?}");
             let left = medium.after_power_cut(seed << 32 | cut_at);
@@ -290,19 +320,20 @@ fn after_a_power_cut_there_is_a_committed_state_and_none_before_the_last_durable
 
 #[test]
 fn after_a_power_cut_no_commit_is_missing_that_became_durable_by_the_time_it_gave_itself() {
-    let image = created();
+    let images = images();
     let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
     let (seeds, step) = if campaign { (200, 1) } else { (6, 5) };
     for seed in 100..100 + seeds {
+        let (image, first) = &images[seed as usize % 2];
         let medium = Arc::new(PowerCutStore::new(image.clone(), u64::MAX));
-        let mut all = log();
+        let mut all = log(first);
         work(&medium, seed, Later::Soon, &mut all).unwrap();
         let operations = medium.operations();
         judge(medium, &all, "no cut");
         for cut_at in (seed % step..operations).step_by(step as usize) {
             let case = format!("seed {seed}, cut at {cut_at}");
             let medium = Arc::new(PowerCutStore::new(image.clone(), cut_at));
-            let mut log = log();
+            let mut log = log(first);
             // The thread that syncs may have taken fewer operations this time, so that nothing failed.
             let done = work(&medium, seed, Later::Soon, &mut log);
             assert!(
