@@ -40,7 +40,7 @@ impl EdgeTable {
     /// Looks for the edges of up to [`GROUP`] keys and one type out of one node. What is found is asked for from memory: the beginning of its
     /// node; where the node is going to be read, its second line too; where the edge goes, the cells behind it.
     ///
-    /// `meanwhile` is called once for each key where the processor would only wait for memory, for work that needs none.
+    /// `meanwhile` is called up to once for each key where the processor would only wait for memory, for work that needs none.
     ///
     /// # Errors
     /// Pages that have to be read first: those of cells, or, once these are there, those of nodes. They are an error only for a caller that can read them

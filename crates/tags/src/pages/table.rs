@@ -5,23 +5,17 @@
 
 use super::desc::Desc;
 use crate::sync::Mutex;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Pages of a group, whose hot words lie together: 8 MiB of addresses, of which the kernel gives what is used.
 const GROUP_PAGES: usize = 1 << 20;
 const GROUPS: usize = 1 << 12;
-/// Pages of a small chunk, whose descriptors are made together.
+/// Pages of a chunk, whose descriptors are made together.
 const CHUNK_PAGES: usize = 1024;
-/// A group begins with so many small chunks.
-const SMALL_CHUNKS: usize = 16;
-/// Pages of the other chunks. That memory is asked for seldom matters beyond its price: whoever asks the kernel for more waits for the
-/// thread that populates frames, milliseconds each time.
-const LARGE_CHUNK_PAGES: usize = 16 * CHUNK_PAGES;
-/// Pages of a group's small chunks.
-const SMALL_PAGES: usize = SMALL_CHUNKS * CHUNK_PAGES;
-/// Chunks of a group.
-const CHUNKS: usize = SMALL_CHUNKS + (GROUP_PAGES - SMALL_PAGES) / LARGE_CHUNK_PAGES;
+/// Chunks that memory is asked for at once, in groups that have as many. That it is asked for seldom matters beyond its price: whoever asks
+/// the kernel for more waits for the thread that populates frames, milliseconds each time.
+const PIECE_CHUNKS: usize = 16;
 
 /// The page in memory differs from the medium.
 pub(crate) const DIRTY: u64 = 1 << 48;
@@ -92,24 +86,57 @@ impl CellCount<'_> {
 struct Group {
     hot: Box<[AtomicU64]>,
     desc: Box<[OnceLock<Chunk>]>,
+    /// Not a lock that a scheduler of threads knows: it is taken while a chunk is made, which must not wait for another thread.
+    pieces: parking_lot::Mutex<Pieces>,
 }
 
-type Chunk = Box<[Line<Mutex<Desc>>]>;
-
-/// The chunk of a group that a page is in, and its place there.
-#[inline]
-fn chunk_of(at: usize) -> (usize, usize) {
-    match at.checked_sub(SMALL_PAGES) {
-        None => (at / CHUNK_PAGES, at % CHUNK_PAGES),
-        Some(at) => (SMALL_CHUNKS + at / LARGE_CHUNK_PAGES, at % LARGE_CHUNK_PAGES),
+impl Group {
+    fn new() -> Group {
+        Group {
+            hot: crate::sys::zeroed_words(GROUP_PAGES),
+            desc: (0..GROUP_PAGES / CHUNK_PAGES).map(|_| OnceLock::new()).collect(),
+            pieces: parking_lot::Mutex::default(),
+        }
     }
 }
 
-/// The first page of a chunk of a group, and how many it has.
-fn pages_of(chunk: usize) -> (usize, usize) {
-    match chunk.checked_sub(SMALL_CHUNKS) {
-        None => (chunk * CHUNK_PAGES, CHUNK_PAGES),
-        Some(chunk) => (SMALL_PAGES + chunk * LARGE_CHUNK_PAGES, LARGE_CHUNK_PAGES),
+/// Memory for descriptors of several chunks, in the order in which these were made.
+type Piece = Arc<[Line<Mutex<Desc>>]>;
+
+/// Where chunks come from.
+#[derive(Default)]
+struct Pieces {
+    /// Chunks that were made.
+    made: usize,
+    /// The last piece, and how much of it is taken.
+    open: Option<(Piece, usize)>,
+}
+
+impl Pieces {
+    /// Numbers may be far apart, so a chunk is no part of what its neighbours are in, and a few chunks are pieces of their own.
+    fn chunk(&mut self) -> Chunk {
+        let chunks = if self.made < PIECE_CHUNKS { 1 } else { PIECE_CHUNKS };
+        self.made += 1;
+        let descriptors = || (0..chunks * CHUNK_PAGES).map(|_| Line(Mutex::new(Desc::default()))).collect();
+        let (piece, first) = self.open.take().unwrap_or_else(|| (descriptors(), 0));
+        let taken = first + CHUNK_PAGES;
+        if taken < piece.len() {
+            self.open = Some((piece.clone(), taken));
+        }
+        Chunk { piece, first }
+    }
+}
+
+/// The descriptors of pages that follow each other.
+struct Chunk {
+    piece: Piece,
+    first: usize,
+}
+
+impl Chunk {
+    #[inline]
+    fn desc(&self, at: usize) -> &Mutex<Desc> {
+        &self.piece[self.first + at % CHUNK_PAGES].0
     }
 }
 
@@ -146,15 +173,10 @@ impl PageTable {
     }
 
     fn make(&self, page: u32) -> (&AtomicU64, &Mutex<Desc>) {
-        let group = self.groups[page as usize / GROUP_PAGES].get_or_init(|| Group {
-            hot: crate::sys::zeroed_words(GROUP_PAGES),
-            desc: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
-        });
+        let group = self.groups[page as usize / GROUP_PAGES].get_or_init(Group::new);
         let at = page as usize % GROUP_PAGES;
-        let (number, place) = chunk_of(at);
-        let chunk = group.desc[number]
-            .get_or_init(|| (0..pages_of(number).1).map(|_| Line(Mutex::new(Desc::default()))).collect());
-        (&group.hot[at], &chunk[place].0)
+        let chunk = group.desc[at / CHUNK_PAGES].get_or_init(|| group.pieces.lock().chunk());
+        (&group.hot[at], chunk.desc(at))
     }
 
     /// The hot word's cell; `None` for a page far from all that ever were.
@@ -188,8 +210,8 @@ impl PageTable {
     /// The descriptor; `None` for a page that never was.
     #[inline]
     pub(crate) fn desc(&self, page: u32) -> Option<&Mutex<Desc>> {
-        let (number, place) = chunk_of(page as usize % GROUP_PAGES);
-        self.group(page)?.desc[number].get().map(|chunk| &chunk[place].0)
+        let at = page as usize % GROUP_PAGES;
+        self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| chunk.desc(at))
     }
 
     /// Asks the processor for the hot word and the descriptor.
@@ -207,9 +229,10 @@ impl PageTable {
         for number in first..GROUPS {
             let Some(group) = self.groups[number].get() else { continue };
             let at = if number == first { at } else { 0 };
-            let chunk = (chunk_of(at).0..CHUNKS).find(|chunk| group.desc[*chunk].get().is_some());
+            let chunk =
+                (at / CHUNK_PAGES..GROUP_PAGES / CHUNK_PAGES).find(|at| group.desc[*at].get().is_some());
             if let Some(chunk) = chunk {
-                return Some((number * GROUP_PAGES + at.max(pages_of(chunk).0)) as u32);
+                return Some((number * GROUP_PAGES + at.max(chunk * CHUNK_PAGES)) as u32);
             }
         }
         None
@@ -219,7 +242,7 @@ impl PageTable {
     pub(crate) fn known(&self, end: u32) -> impl Iterator<Item = u32> + '_ {
         let mut next = 1;
         std::iter::from_fn(move || {
-            // Descriptors are made in chunks, of which large ones begin where small ones could.
+            // Descriptors are made in chunks.
             let page = if next as usize % CHUNK_PAGES < 2 { self.next_known(next)? } else { next };
             next = page.checked_add(1)?;
             (page < end).then_some(page)
@@ -254,17 +277,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_page_of_a_group_is_in_one_chunk() {
-        let mut next = 0;
-        for chunk in 0..CHUNKS {
-            let (first, pages) = pages_of(chunk);
-            assert_eq!(first, next);
-            for place in [0, 1, pages - 1] {
-                assert_eq!(chunk_of(first + place), (chunk, place));
-            }
-            next = first + pages;
+    fn each_page_has_a_descriptor_of_its_own_wherever_its_chunk_lies() {
+        let table = PageTable::new();
+        // More chunks than come one by one, made in an order that is not theirs.
+        let chunks = (0..3 * PIECE_CHUNKS as u32).map(|n| n * 7 % 48 * CHUNK_PAGES as u32);
+        let pages: Vec<u32> =
+            chunks.flat_map(|first| [first, first + 1, first + CHUNK_PAGES as u32 - 1]).collect();
+        for page in &pages {
+            table.set(*page, Desc { block: u64::from(*page) + 1, ..Desc::default() });
         }
-        assert_eq!(next, GROUP_PAGES);
+        for page in &pages {
+            assert_eq!(table.describe(*page).block, u64::from(*page) + 1);
+        }
+        let known = table.known(u32::MAX).filter(|page| table.describe(*page).block > 0);
+        assert_eq!(known.count(), pages.len() - 1, "number 0 is none");
+    }
+
+    #[test]
+    fn a_page_far_from_others_takes_no_more_than_a_chunk() {
+        let table = PageTable::new();
+        for n in 0..8 {
+            table.set(n * 100_000, Desc::default());
+        }
+        let group = table.group(0).unwrap();
+        let bytes: usize = group.desc.iter().filter_map(OnceLock::get).map(|chunk| chunk.piece.len()).sum();
+        assert_eq!(bytes, 8 * CHUNK_PAGES);
     }
 
     #[test]
@@ -278,13 +315,11 @@ mod tests {
         assert_eq!(found, [7, 1_030, 2_000_000_000, u32::MAX - 1]);
         assert_eq!(
             table.known(u32::MAX).count(),
-            2 * (CHUNK_PAGES + LARGE_CHUNK_PAGES) - 2,
+            4 * CHUNK_PAGES - 2,
             "without the first and the last number"
         );
         assert_eq!(table.known(1_031).last(), Some(1_030));
-        let large =
-            (2_000_000_000 - SMALL_PAGES as u32) / LARGE_CHUNK_PAGES as u32 * LARGE_CHUNK_PAGES as u32;
-        assert_eq!(table.next_known(5_000), Some(large + SMALL_PAGES as u32));
+        assert_eq!(table.next_known(5_000), Some(2_000_000_000 / CHUNK_PAGES as u32 * CHUNK_PAGES as u32));
         assert_eq!(table.next_known(1_500), Some(1_500));
     }
 }

@@ -28,6 +28,8 @@ use weft_core::checksum::crc32c;
 
 /// Edges whose cells are asked for before the first of them is changed.
 const PREFETCH_EDGES: usize = 32;
+/// Nodes that lose their edge for which it is worth a look at all sources of edges.
+const LEAVES_MIN: usize = 16;
 /// Nodes that are asked for before the first of them is changed, and how many of these are asked for with their data.
 const PREFETCH_NODES: (usize, usize) = (16, 8);
 /// Pages written by one call.
@@ -474,7 +476,7 @@ impl Transaction<'_> {
         store.write(partition, |pages, contents| {
             // They are in the order of their s-nodes.
             let are_mine = next == 0 && is_mine(lost.first()) && is_mine(lost.last());
-            if are_mine && contents.are_leaves(pages, lost) {
+            if are_mine && lost.len() >= LEAVES_MIN && contents.are_leaves(pages, lost) {
                 gone.extend_from_slice(lost);
                 next = lost.len();
             }

@@ -259,6 +259,9 @@ pub(crate) struct Keys<K> {
     pub at: K,
 }
 
+/// The most bytes of a key that is hashed while an s-node is held.
+const SHORT_KEY_BYTES: usize = 256;
+
 /// Edge types that a transaction knows to go out from a node.
 pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
 
@@ -297,8 +300,13 @@ impl Store {
                 found.truncate(start);
                 let mut candidates = [Candidate::Unknown; GROUP];
                 let next = keys.count.min(end + GROUP);
-                // The next group's keys are hashed while the cells of this one arrive.
-                let hash_one = || hash_to(hashes, next.min(hashes.len() + 1));
+                // The next group's keys are hashed while the cells of this one arrive. Long ones are not: others may wait for the s-node.
+                let hash_one = || {
+                    let at = hashes.len();
+                    if at < next && (keys.at)(at).len() <= SHORT_KEY_BYTES {
+                        hash_to(hashes, at + 1);
+                    }
+                };
                 let group = &group[..end - start];
                 let asked = contents.edges.find_group(
                     pages,
