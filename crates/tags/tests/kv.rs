@@ -4,7 +4,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use weft_tags::{Durability, FileStore, Kv, KvChange, MemoryStore, Options, ReadPath, SnodeId, Store};
+use weft_tags::{
+    Durability, FileStore, Info, InfoForm, Kv, KvChange, MemoryStore, NodeType, Options, ReadPath, SnodeId,
+    Store,
+};
 
 fn key(n: u64) -> [u8; 16] {
     let mut key = [0; 16];
@@ -172,4 +175,31 @@ fn pages_that_are_half_empty_are_filled_again_after_deletions_and_after_an_abort
     assert!(now <= full + 2, "{now} pages, {full} when as many pairs filled them");
     assert_eq!(kv.count().unwrap(), 6_666 + 13_000);
     check(&store);
+}
+
+#[test]
+fn a_pair_with_an_edge_out_of_its_node_stays_a_node_when_its_batch_is_deleted() {
+    let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    let keys: Vec<[u8; 1]> = (0..60).map(|n| [n]).collect();
+    let puts: Vec<_> = keys.iter().map(|key| KvChange::Put(key, b"value")).collect();
+    kv.change(&puts).unwrap();
+    let names = store.edge_type("weft.kv.name", InfoForm::Key).unwrap();
+    let pairs = store.edge_type("weft.kv", InfoForm::Key).unwrap();
+    let other = store.edge_type("other", InfoForm::Number).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let anchor = store.edge(root, names, Info::Key(b"pairs")).unwrap().unwrap();
+    let from = store.edge(anchor, pairs, Info::Key(&[7])).unwrap().unwrap();
+    let mut tx = store.begin();
+    let to = tx.create_node(SnodeId::FIRST, NodeType(9), b"held by a pair").unwrap();
+    tx.create_edge(from, other, Info::Number(0), to).unwrap();
+    tx.commit().unwrap();
+    let deletes: Vec<_> = keys.iter().map(|key| KvChange::Delete(key)).collect();
+    assert_eq!(kv.change(&deletes).unwrap(), 60);
+    assert_eq!(kv.count().unwrap(), 0);
+    assert_eq!(store.edge(from, other, Info::Number(0)).unwrap(), Some(to));
+    let report = store.check().unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    // The root, the anchor, and these two.
+    assert_eq!(report.nodes, 4);
 }
