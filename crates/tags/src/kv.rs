@@ -10,13 +10,13 @@ pub use read::KvSnapshot;
 pub use scan::{KvScan, KvSnapshotScan};
 
 use crate::edges::many::Purpose;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::store::Store;
 use crate::tx::Transaction;
 use crate::tx::buffers::Pairs;
-use crate::tx::edges::Keys;
+use crate::tx::edges::{Keys, check_key};
 
 /// The edge type from a root to the anchors, by name.
 const NAMES: &str = "weft.kv.name";
@@ -26,8 +26,6 @@ const PAIRS: &str = "weft.kv";
 const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0001);
 /// The type of pairs.
 const PAIR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0002);
-/// The most bytes of a key.
-const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
 /// A change of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +78,7 @@ impl<'s> Kv<'s> {
     /// The key-value store of this name in an s-node, made if there is none.
     ///
     /// # Errors
-    /// [`Error::NoSuchSnode`], [`Error::TooLarge`] for the name, and those of a commit.
+    /// [`Error::NoSuchSnode`](crate::Error::NoSuchSnode), [`Error::TooLarge`](crate::Error::TooLarge) for the name, and those of a commit.
     pub fn open(store: &'s Store, snode: SnodeId, name: &str) -> Result<Kv<'s>> {
         let names = store.edge_type(NAMES, InfoForm::Key)?;
         let etype = store.edge_type(PAIRS, InfoForm::Key)?;
@@ -124,7 +122,7 @@ impl<'s> Kv<'s> {
     /// Makes changes, in their order, all or none. How many keys had a value before.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for a key, a value or the batch, and those of a commit.
+    /// [`Error::TooLarge`](crate::Error::TooLarge) for a key, a value or the batch, and those of a commit.
     pub fn change(&self, changes: &[KvChange<'_>]) -> Result<u64> {
         let mut tx = self.store.begin();
         tx.durability(self.durability);
@@ -136,7 +134,7 @@ impl<'s> Kv<'s> {
     /// Makes changes as part of a transaction. How many keys had a value before.
     ///
     /// # Errors
-    /// As [`Kv::change`]; [`Error::Deadlock`].
+    /// As [`Kv::change`]; [`Error::Deadlock`](crate::Error::Deadlock).
     pub fn change_in(&self, tx: &mut Transaction<'_>, changes: &[KvChange<'_>]) -> Result<u64> {
         let mut pairs = tx.take_pairs();
         let found = self.change_pairs(tx, changes, &mut pairs);
@@ -152,7 +150,7 @@ impl<'s> Kv<'s> {
     ) -> Result<u64> {
         let mut purpose = Purpose::Lead;
         for change in changes {
-            check_length(change.key())?;
+            check_key(change.key())?;
             if matches!(change, KvChange::Delete(_)) {
                 purpose = Purpose::TakeOut;
             }
@@ -185,16 +183,7 @@ impl<'s> Kv<'s> {
     }
 
     fn hash(&self, key: &[u8]) -> Result<u64> {
-        check_length(key)?;
+        check_key(key)?;
         Ok(self.store.secret.bytes(key))
     }
-}
-
-#[inline]
-fn check_length(key: &[u8]) -> Result<()> {
-    if key.len() > KEY_BYTES_MAX {
-        let (bytes, max) = (key.len() as u64, KEY_BYTES_MAX as u64);
-        return Err(Error::TooLarge { what: "a key", bytes, max });
-    }
-    Ok(())
 }

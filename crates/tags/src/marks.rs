@@ -38,6 +38,12 @@ impl Marks {
     }
 }
 
+impl Extend<u32> for Marks {
+    fn extend<T: IntoIterator<Item = u32>>(&mut self, numbers: T) {
+        numbers.into_iter().for_each(|number| self.mark(number));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,7 +58,7 @@ mod tests {
         ) {
             let mut marks = Marks::default();
             let numbers = || near.iter().chain(&far).copied().chain([u32::MAX, 32_767, 32_768]);
-            numbers().for_each(|number| marks.mark(number));
+            marks.extend(numbers());
             let wanted: Vec<u32> = numbers().collect::<BTreeSet<_>>().into_iter().collect();
             prop_assert_eq!(marks.take(), wanted);
             prop_assert_eq!(marks.take(), Vec::new());

@@ -8,7 +8,7 @@ use crate::edges::{COUNTS, EdgeTable};
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, NodeId, PAGE_BYTES, SnodeId};
-use crate::layout::node::{CLASSES, MOVED, NODE_HEADER, is_body_class, read_header, slot_bytes, slots_of};
+use crate::layout::node::{CLASSES, MOVED, NODE_HEADER, is_body_class, read_header, slot_at, slot_bytes};
 use crate::pages::access::{PageWriter, Pages, Token};
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::numbers::PageNumbers;
@@ -279,9 +279,9 @@ pub(crate) fn find_any(table: &impl Descriptors, node: NodeId, which: Which) -> 
         match desc.kind {
             PageKind::Slab => {
                 let bytes = slot_bytes(desc.class).ok_or_else(absent)?;
-                let slot = offset / bytes;
+                let (slot, _) = slot_at(desc.class, offset).ok_or_else(absent)?;
                 let slots = if which == Which::Committed { desc.body } else { desc.taken() };
-                if !offset.is_multiple_of(bytes) || slot >= slots_of(bytes) || !slot_is_set(&slots, slot) {
+                if !slot_is_set(&slots, slot) {
                     return Err(absent());
                 }
                 Ok((NodePlace { page, offset, room: bytes, slot: Some(slot) }, is_body_class(desc.class)))

@@ -216,9 +216,7 @@ impl Store {
                 return Ok(checkpoints);
             }
             // The next checkpoint writes these.
-            let mut stale = self.leaves.lock();
-            leaves.iter().take(MOVE_PAGES.min(room)).for_each(|leaf| stale.stale.mark(*leaf));
-            drop(stale);
+            self.leaves.lock().stale.extend(leaves.iter().copied().take(MOVE_PAGES.min(room)));
             self.checkpoint()?;
             checkpoints += 1;
             progress(total - victims.len() as u64 * PAGE_BYTES as u64, total);

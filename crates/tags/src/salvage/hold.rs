@@ -9,7 +9,7 @@ use crate::checkpoint::LEAF_PAGES;
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, InfoForm, NodeId, PAGE_BYTES, SnodeId};
-use crate::layout::node::{class_of, slot_bytes, slots_of, write_header};
+use crate::layout::node::{class_of, slot_at, slot_bytes, write_header};
 use crate::pages::desc::{Desc, PageKind, slot_is_set, slot_range};
 use crate::partition::Partition;
 use crate::store::Store;
@@ -64,12 +64,13 @@ fn hold(store: &Store, partition: &mut Partition, node: NodeId, class: u8) -> Re
     let (Some(page), Some(bytes)) = (node.page().filter(|page| *page > 0), slot_bytes(class)) else {
         return Ok(false);
     };
-    let (snode, slot) = (partition.snode, node.offset() / bytes);
+    let Some((slot, _)) = slot_at(class, node.offset()) else { return Ok(false) };
+    let snode = partition.snode;
     let before = store.pool.table.describe(page);
     let is_free = before.kind == PageKind::Free
         || (before.kind, before.snode, before.class) == (PageKind::Slab, snode.0, class)
             && !slot_is_set(&before.body, slot);
-    if !is_free || !node.offset().is_multiple_of(bytes) || slot >= slots_of(bytes) {
+    if !is_free {
         return Ok(false);
     }
     store.write(partition, |pages, _| {

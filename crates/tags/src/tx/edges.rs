@@ -23,10 +23,7 @@ impl Store {
         let key = match (self.form_of(etype)?, info) {
             (InfoForm::Number, Info::Number(number)) => number,
             (InfoForm::Key, Info::Key(key)) => {
-                if key.len() > usize::from(u16::MAX) {
-                    let (bytes, max) = (key.len() as u64, u64::from(u16::MAX));
-                    return Err(Error::TooLarge { what: "a key", bytes, max });
-                }
+                check_key(key)?;
                 self.secret.bytes(key)
             }
             (InfoForm::Number, _) => return Err(Error::WrongInfo { etype, wanted: "a number" }),
@@ -250,6 +247,19 @@ impl Transaction<'_> {
         self.place(source, Permission::Write)?;
         self.store.committed_keys(source, etype, purpose, keys, pairs)
     }
+}
+
+/// Refuses a key that is longer than keys can be.
+///
+/// # Errors
+/// [`Error::TooLarge`].
+#[inline]
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > usize::from(u16::MAX) {
+        let (bytes, max) = (key.len() as u64, u64::from(u16::MAX));
+        return Err(Error::TooLarge { what: "a key", bytes, max });
+    }
+    Ok(())
 }
 
 /// Keys that are looked for together, none of which is longer than a key can be.
