@@ -14,9 +14,6 @@ use crate::pages::access::{PageWriter, Pages, Words, as_words};
 /// Edges of a group.
 pub(crate) const GROUP: usize = 64;
 
-/// Changes whose cells are asked for before the first of them is made.
-const CHANGES_AHEAD: usize = 32;
-
 /// What edges are looked for to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -142,20 +139,12 @@ impl EdgeTable {
         &self,
         pages: &mut PageWriter<'_>,
         id: u64,
-        mut changes: impl Iterator<Item = (u64, NodeId, NodeId)> + Clone,
+        changes: impl Iterator<Item = (u64, NodeId, NodeId)>,
         made: &mut usize,
         mut each: impl FnMut(u64, NodeId, NodeId),
     ) -> Step<()> {
         let Some(table) = self.bundles.get(&id) else { return Ok(()) };
-        let mut asked = 0;
-        loop {
-            if asked == 0 {
-                let ahead = changes.clone().take(CHANGES_AHEAD);
-                table.ask_for_changes(pages, ahead.map(|(key, _, new)| (key, new.0 == 0)));
-                asked = CHANGES_AHEAD;
-            }
-            asked -= 1;
-            let Some((key, old, new)) = changes.next() else { break };
+        for (key, old, new) in changes {
             if old != new {
                 let is_made = match (old.0, new.0) {
                     (0, to) => table.try_insert(pages, [key, to])?.is_none(),
@@ -170,6 +159,24 @@ impl EdgeTable {
             *made += 1;
         }
         Ok(())
+    }
+
+    /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need: the keys, and whether their edges go, for then it is looked
+    /// further for cells to close the gap with.
+    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = (u64, bool)>) {
+        let Some(table) = self.bundles.get(&id) else { return };
+        let mut cells = Cells::default();
+        let mut go = [false; GROUP];
+        let keys = keys.zip(&mut go).map(|((key, goes), go)| {
+            *go = goes;
+            key
+        });
+        let count = table.ask_for(pages, keys, || {}, &mut cells);
+        for ((position, _, words), goes) in cells.of(count).zip(go) {
+            if let Some(words) = words.filter(|_| goes) {
+                Table::<2>::prefetch_behind(words, position);
+            }
+        }
     }
 }
 
@@ -201,24 +208,6 @@ impl<'p> Cells<'p> {
 }
 
 impl Table<2> {
-    /// Asks the processor for what changes of up to [`GROUP`] cells need: their keys, and whether they go, for then it is looked further for
-    /// cells to close the gap with.
-    #[inline]
-    fn ask_for_changes(&self, pages: &impl Pages, keys: impl Iterator<Item = (u64, bool)>) {
-        let mut cells = Cells::default();
-        let mut go = [false; GROUP];
-        let keys = keys.zip(&mut go).map(|((key, goes), go)| {
-            *go = goes;
-            key
-        });
-        let count = self.ask_for(pages, keys, || {}, &mut cells);
-        for ((position, _, words), goes) in cells.of(count).zip(go) {
-            if let Some(words) = words.filter(|_| goes) {
-                Table::<2>::prefetch_behind(words, position);
-            }
-        }
-    }
-
     /// Asks the processor for the lines where the cells of up to [`GROUP`] keys are, or would be; how many keys there were.
     #[inline(always)]
     pub(crate) fn ask_for<'p>(

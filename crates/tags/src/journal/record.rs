@@ -55,6 +55,9 @@ pub(crate) struct RecordWriter {
     last: u64,
 }
 
+/// The most bytes of an entry without a byte string.
+const SMALL_ENTRY_BYTES: usize = 32;
+
 /// Appends a number of variable length: seven bits a byte, those behind which more follow with their upper bit set.
 ///
 /// It is put together in a register and appended as a word. A list of bytes that is copied right after it was written waits for each of
@@ -162,6 +165,7 @@ impl RecordWriter {
             self.bytes.put_u8(u8::from(keyed));
             self.source = Some((source, etype, keyed));
         }
+        self.bytes.reserve(SMALL_ENTRY_BYTES);
         self.bytes.put_u8(match (old.0, new.0) {
             (0, _) => PUT,
             (_, 0) => REMOVE,

@@ -26,6 +26,8 @@ use crate::sys::frames::PageAddresses;
 use rustc_hash::FxHashMap;
 use weft_core::checksum::crc32c;
 
+/// Edges whose cells are asked for before the first of them is changed.
+const PREFETCH_EDGES: usize = 32;
 /// Nodes that lose their edge for which it is worth a look at all sources of edges.
 const LEAVES_MIN: usize = 16;
 /// Nodes that are asked for before the first of them is changed, and how many of these are asked for with their data.
@@ -413,8 +415,11 @@ impl Transaction<'_> {
                     }
                 };
                 if let Some(id) = bundle {
+                    let ahead = &changes[next..changes.len().min(next + PREFETCH_EDGES)];
                     let is_alike = |change: &&Change| (change.source, change.etype) == (source, etype);
-                    let alike = changes[next..].iter().take_while(is_alike);
+                    let alike = ahead.iter().take_while(is_alike);
+                    let keys = alike.clone().map(|change| (change.key, change.new == NONE));
+                    contents.edges.prefetch_in(pages, id, keys);
                     let alike = alike.map(|change| (change.key, change.old, change.new));
                     let before = next;
                     contents.edges.change_in(pages, id, alike, &mut next, |key, old, new| {
