@@ -91,6 +91,7 @@ impl EdgeTable {
                 }
                 Line::Further => {
                     Table::<2>::prefetch_behind(words, position);
+                    Table::<2>::prefetch_further(words, position);
                     further[furthers] = at;
                     furthers += 1;
                 }
@@ -110,9 +111,6 @@ impl EdgeTable {
         let mut frames = [None; GROUP];
         pages.peek_all(&begins[..keys.len()], &mut frames);
         for (frame, to) in frames.iter().zip(nodes).take(keys.len()) {
-            if has_nodes {
-                meanwhile();
-            }
             let Some(bytes) = frame else { continue };
             let start = bytes.as_ptr().wrapping_add(to.offset()).cast();
             crate::sys::prefetch(start);
@@ -120,6 +118,9 @@ impl EdgeTable {
                 // Small nodes lie in two lines as often as not.
                 crate::sys::prefetch(start.wrapping_add(64));
             }
+        }
+        if has_nodes {
+            (0..keys.len()).for_each(|_| meanwhile());
         }
         for (at, (frame, to)) in frames.into_iter().zip(nodes).take(keys.len()).enumerate() {
             match frame {
@@ -173,8 +174,13 @@ impl EdgeTable {
         });
         let count = table.ask_for(pages, keys, || {}, &mut cells);
         for ((position, _, words), goes) in cells.of(count).zip(go) {
-            if let Some(words) = words.filter(|_| goes) {
+            let Some(words) = words else { continue };
+            let is_full = Table::<2>::home_is_full(words, position);
+            if goes || is_full {
                 Table::<2>::prefetch_behind(words, position);
+            }
+            if is_full {
+                Table::<2>::prefetch_further(words, position);
             }
         }
     }
@@ -230,8 +236,8 @@ impl Table<2> {
             if let Some(bytes) = frame {
                 Table::<2>::prefetch_cell(as_words(bytes), *position);
             }
-            meanwhile();
         }
+        (0..count).for_each(|_| meanwhile());
         count
     }
 }

@@ -424,6 +424,19 @@ impl<const W: usize> Table<W> {
         crate::sys::prefetch(home.wrapping_add(LINE_WORDS).cast());
     }
 
+    /// Asks the processor for the line behind that one, which half of these probes go on to.
+    #[inline]
+    pub(crate) fn prefetch_further(words: &Words, position: u64) {
+        let home = std::ptr::from_ref(&words[HEADER_WORDS + Self::home(position) * W]);
+        crate::sys::prefetch(home.wrapping_add(2 * LINE_WORDS).cast());
+    }
+
+    /// Whether the line where probing for a position begins has no cell that is free.
+    #[inline]
+    pub(crate) fn home_is_full(words: &Words, position: u64) -> bool {
+        Self::free_in(Self::line(words, Self::home_line_of(position))) == 0
+    }
+
     /// Puts a cell in. The page has room: [`Table::is_full`] said so.
     pub(crate) fn insert(
         &mut self,

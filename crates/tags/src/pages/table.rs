@@ -5,6 +5,7 @@
 
 use super::desc::Desc;
 use crate::sync::Mutex;
+use crate::sys::huge::{HUGE_BYTES, HugeSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -13,9 +14,12 @@ const GROUP_PAGES: usize = 1 << 20;
 const GROUPS: usize = 1 << 12;
 /// Pages of a chunk, whose descriptors are made together.
 const CHUNK_PAGES: usize = 1024;
-/// Chunks that memory is asked for at once, in groups that have as many. That it is asked for seldom matters beyond its price: whoever asks
-/// the kernel for more waits for the thread that populates frames, milliseconds each time.
-const PIECE_CHUNKS: usize = 16;
+/// Chunks of a group that are made one by one.
+const SINGLE_CHUNKS: usize = 16;
+/// Chunks whose descriptors fill a huge page.
+const HUGE_CHUNKS: usize = HUGE_BYTES / (CHUNK_PAGES * size_of::<Line<Mutex<Desc>>>());
+/// The most huge pages of descriptors that are taken at once.
+const HUGE_PAGES_MAX: usize = 4;
 
 /// The page in memory differs from the medium.
 pub(crate) const DIRTY: u64 = 1 << 48;
@@ -101,7 +105,7 @@ impl Group {
 }
 
 /// Memory for descriptors of several chunks, in the order in which these were made.
-type Piece = Arc<[Line<Mutex<Desc>>]>;
+type Piece = Arc<HugeSlice<Line<Mutex<Desc>>>>;
 
 /// Where chunks come from.
 #[derive(Default)]
@@ -113,11 +117,15 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Numbers may be far apart, so a chunk is no part of what its neighbours are in, and a few chunks are pieces of their own.
+    /// Numbers may be far apart, so a chunk is no part of what its neighbours are in, and a few chunks are pieces of their own. Then huge pages
+    /// are filled, about as much as there is already: that memory is asked for seldom matters beyond its price, for whoever asks the kernel
+    /// waits for the thread that populates frames, milliseconds each time.
     fn chunk(&mut self) -> Chunk {
-        let chunks = if self.made < PIECE_CHUNKS { 1 } else { PIECE_CHUNKS };
+        let huge_pages = (self.made / HUGE_CHUNKS).clamp(1, HUGE_PAGES_MAX);
+        let chunks = if self.made < SINGLE_CHUNKS { 1 } else { huge_pages * HUGE_CHUNKS };
         self.made += 1;
-        let descriptors = || (0..chunks * CHUNK_PAGES).map(|_| Line(Mutex::new(Desc::default()))).collect();
+        let descriptor = || Line(Mutex::new(Desc::default()));
+        let descriptors = || Arc::new(HugeSlice::from_fn(chunks * CHUNK_PAGES, descriptor));
         let (piece, first) = self.open.take().unwrap_or_else(|| (descriptors(), 0));
         let taken = first + CHUNK_PAGES;
         if taken < piece.len() {
@@ -280,7 +288,8 @@ mod tests {
     fn each_page_has_a_descriptor_of_its_own_wherever_its_chunk_lies() {
         let table = PageTable::new();
         // More chunks than come one by one, made in an order that is not theirs.
-        let chunks = (0..3 * PIECE_CHUNKS as u32).map(|n| n * 7 % 48 * CHUNK_PAGES as u32);
+        let count = (SINGLE_CHUNKS + 4 * HUGE_CHUNKS) as u32;
+        let chunks = (0..count).map(|n| n * 7 % count * CHUNK_PAGES as u32);
         let pages: Vec<u32> =
             chunks.flat_map(|first| [first, first + 1, first + CHUNK_PAGES as u32 - 1]).collect();
         for page in &pages {

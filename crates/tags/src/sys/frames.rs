@@ -5,6 +5,7 @@
 //! the read of a page that the kernel has cached.
 
 use super::ahead::Ahead;
+use super::huge::HUGE_BYTES;
 use super::mapping::Mapping;
 use crate::ids::PAGE_BYTES;
 use std::io;
@@ -13,8 +14,6 @@ use std::sync::Arc;
 
 /// Regions of so many bytes are populated ahead.
 const AHEAD_MIN_BYTES: usize = 64 << 20;
-/// Bytes of a huge page.
-const HUGE_BYTES: usize = 2 << 20;
 
 /// Where pages can be read, in any thread: who makes the list says until when.
 pub(crate) struct PageAddresses(Vec<*const [u8; PAGE_BYTES]>);

@@ -3,6 +3,7 @@
 mod ahead;
 pub(crate) mod aligned;
 pub(crate) mod frames;
+pub(crate) mod huge;
 pub(crate) mod mapping;
 pub(crate) mod peer;
 pub(crate) mod uring;
