@@ -163,7 +163,7 @@ impl EdgeTable {
     }
 
     /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need: the keys, and whether their edges go, for then it is looked
-    /// further for cells to close the gap with.
+    /// further for cells to close the gap with. The lines where probing begins are waited for, to see whether it goes on.
     pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = (u64, bool)>) {
         let Some(table) = self.bundles.get(&id) else { return };
         let mut cells = Cells::default();

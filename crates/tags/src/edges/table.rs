@@ -420,15 +420,15 @@ impl<const W: usize> Table<W> {
     /// Asks the processor for the line behind it, which one probe in four goes on to.
     #[inline]
     pub(crate) fn prefetch_behind(words: &Words, position: u64) {
-        let home = std::ptr::from_ref(&words[HEADER_WORDS + Self::home(position) * W]);
-        crate::sys::prefetch(home.wrapping_add(LINE_WORDS).cast());
+        let behind = Self::line_behind(Self::home_line_of(position));
+        crate::sys::prefetch(Self::line(words, behind).as_ptr().cast());
     }
 
     /// Asks the processor for the line behind that one, which half of these probes go on to.
     #[inline]
     pub(crate) fn prefetch_further(words: &Words, position: u64) {
-        let home = std::ptr::from_ref(&words[HEADER_WORDS + Self::home(position) * W]);
-        crate::sys::prefetch(home.wrapping_add(2 * LINE_WORDS).cast());
+        let behind = Self::line_behind(Self::line_behind(Self::home_line_of(position)));
+        crate::sys::prefetch(Self::line(words, behind).as_ptr().cast());
     }
 
     /// Whether the line where probing for a position begins has no cell that is free.

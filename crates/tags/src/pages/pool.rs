@@ -167,7 +167,7 @@ impl Pool {
             source,
         })?;
         Ok(Pool {
-            table: PageTable::new(),
+            table: PageTable::new(huge_pages),
             holds: (0..cache_pages).map(|_| AtomicU32::new(NOBODY)).collect(),
             free: Apart(Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0, reading: 0 })),
             reads_ended: Condvar::new(),

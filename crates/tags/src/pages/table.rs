@@ -19,7 +19,7 @@ const SINGLE_CHUNKS: usize = 16;
 /// Chunks whose descriptors fill a huge page.
 const HUGE_CHUNKS: usize = HUGE_BYTES / (CHUNK_PAGES * size_of::<Line<Mutex<Desc>>>());
 /// The most huge pages of descriptors that are taken at once.
-const HUGE_PAGES_MAX: usize = 4;
+const HUGE_PAGES_MAX: usize = 2;
 
 /// The page in memory differs from the medium.
 pub(crate) const DIRTY: u64 = 1 << 48;
@@ -118,14 +118,14 @@ struct Pieces {
 
 impl Pieces {
     /// Numbers may be far apart, so a chunk is no part of what its neighbours are in, and a few chunks are pieces of their own. Then huge pages
-    /// are filled, about as much as there is already: that memory is asked for seldom matters beyond its price, for whoever asks the kernel
+    /// are filled, one at a time and later two: that memory is asked for seldom matters beyond its price, for whoever asks the kernel
     /// waits for the thread that populates frames, milliseconds each time.
-    fn chunk(&mut self) -> Chunk {
-        let huge_pages = (self.made / HUGE_CHUNKS).clamp(1, HUGE_PAGES_MAX);
-        let chunks = if self.made < SINGLE_CHUNKS { 1 } else { huge_pages * HUGE_CHUNKS };
+    fn chunk(&mut self, huge_pages: bool) -> Chunk {
+        let full = (self.made / HUGE_CHUNKS).clamp(1, HUGE_PAGES_MAX);
+        let chunks = if self.made < SINGLE_CHUNKS { 1 } else { full * HUGE_CHUNKS };
         self.made += 1;
         let descriptor = || Line(Mutex::new(Desc::default()));
-        let descriptors = || Arc::new(HugeSlice::from_fn(chunks * CHUNK_PAGES, descriptor));
+        let descriptors = || Arc::new(HugeSlice::from_fn(chunks * CHUNK_PAGES, huge_pages, descriptor));
         let (piece, first) = self.open.take().unwrap_or_else(|| (descriptors(), 0));
         let taken = first + CHUNK_PAGES;
         if taken < piece.len() {
@@ -168,11 +168,13 @@ impl Descriptors for PageTable {
 /// What is known of every page.
 pub(crate) struct PageTable {
     groups: Box<[OnceLock<Group>]>,
+    /// Whether the kernel is asked for huge pages.
+    huge_pages: bool,
 }
 
 impl PageTable {
-    pub(crate) fn new() -> PageTable {
-        PageTable { groups: (0..GROUPS).map(|_| OnceLock::new()).collect() }
+    pub(crate) fn new(huge_pages: bool) -> PageTable {
+        PageTable { groups: (0..GROUPS).map(|_| OnceLock::new()).collect(), huge_pages }
     }
 
     #[inline]
@@ -183,7 +185,7 @@ impl PageTable {
     fn make(&self, page: u32) -> (&AtomicU64, &Mutex<Desc>) {
         let group = self.groups[page as usize / GROUP_PAGES].get_or_init(Group::new);
         let at = page as usize % GROUP_PAGES;
-        let chunk = group.desc[at / CHUNK_PAGES].get_or_init(|| group.pieces.lock().chunk());
+        let chunk = group.desc[at / CHUNK_PAGES].get_or_init(|| group.pieces.lock().chunk(self.huge_pages));
         (&group.hot[at], chunk.desc(at))
     }
 
@@ -286,9 +288,11 @@ mod tests {
 
     #[test]
     fn each_page_has_a_descriptor_of_its_own_wherever_its_chunk_lies() {
-        let table = PageTable::new();
+        let table = PageTable::new(true);
         // More chunks than come one by one, made in an order that is not theirs.
-        let count = (SINGLE_CHUNKS + 4 * HUGE_CHUNKS) as u32;
+        // One chunk is in a piece of the largest size.
+        let count = (SINGLE_CHUNKS + 4 * HUGE_CHUNKS + 1) as u32;
+        assert!(!count.is_multiple_of(7), "else the order below names chunks twice");
         let chunks = (0..count).map(|n| n * 7 % count * CHUNK_PAGES as u32);
         let pages: Vec<u32> =
             chunks.flat_map(|first| [first, first + 1, first + CHUNK_PAGES as u32 - 1]).collect();
@@ -304,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_page_far_from_others_takes_no_more_than_a_chunk() {
-        let table = PageTable::new();
+        let table = PageTable::new(true);
         for n in 0..8 {
             table.set(n * 100_000, Desc::default());
         }
@@ -315,7 +319,7 @@ mod tests {
 
     #[test]
     fn pages_that_are_far_apart_are_found_without_a_look_at_all_between() {
-        let table = PageTable::new();
+        let table = PageTable::new(true);
         assert_eq!((table.next_known(1), table.known(u32::MAX).next()), (None, None));
         for page in [7, 1_030, 2_000_000_000, u32::MAX - 1] {
             table.set(page, Desc { snode: 1, ..Desc::default() });

@@ -10,10 +10,12 @@ use std::ptr::NonNull;
 /// Bytes of a huge page.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
-/// Values side by side, on huge pages as far as they fill them.
+/// Values side by side; in a mapping of their own, on huge pages, where they fill one.
 pub(crate) struct HugeSlice<T> {
     first: NonNull<T>,
     count: usize,
+    /// The mapping and its bytes; `None` for values that the allocator has room for.
+    map: Option<(NonNull<u8>, usize)>,
 }
 
 // SAFETY: it owns its values, as a `Box<[T]>` does.
@@ -22,42 +24,61 @@ unsafe impl<T: Send> Send for HugeSlice<T> {}
 unsafe impl<T: Sync> Sync for HugeSlice<T> {}
 
 impl<T> HugeSlice<T> {
-    /// `count` values, at least one, that `make` makes.
-    pub(crate) fn from_fn(count: usize, mut make: impl FnMut() -> T) -> HugeSlice<T> {
-        const { assert!(size_of::<T>() > 0) };
+    /// `count` values, at least one, that `make` makes. `huge_pages` says whether the kernel is asked for these.
+    pub(crate) fn from_fn(count: usize, huge_pages: bool, mut make: impl FnMut() -> T) -> HugeSlice<T> {
+        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= HUGE_BYTES) };
         let count = count.max(1);
         let layout = Self::layout(count);
-        // SAFETY: the layout has a size above zero.
-        let Some(first) = NonNull::new(unsafe { alloc(layout) }.cast::<T>()) else {
-            handle_alloc_error(layout)
+        let (first, map) = if layout.size() < HUGE_BYTES {
+            // SAFETY: the layout has a size above zero.
+            (unsafe { alloc(layout) }, None)
+        } else {
+            // Not the allocator's, which may give memory that is on small pages already.
+            let (map, bytes, first) = map(layout, huge_pages);
+            (first, Some((map, bytes)))
         };
-        if layout.align() == HUGE_BYTES {
-            // SAFETY: advice on memory of our own, whole huge pages of it; a refusal costs speed only.
-            unsafe {
-                libc::madvise(
-                    first.as_ptr().cast(),
-                    layout.size() / HUGE_BYTES * HUGE_BYTES,
-                    libc::MADV_HUGEPAGE,
-                )
-            };
-        }
+        let Some(first) = NonNull::new(first.cast::<T>()) else { handle_alloc_error(layout) };
         for at in 0..count {
-            // SAFETY: the layout has room for `count` values, none of which is there yet. If `make` panics, memory is lost and nothing else.
+            // SAFETY: there is room for `count` values, none of which is there yet. If `make` panics they and their memory are lost.
             unsafe { first.as_ptr().add(at).write(make()) };
         }
-        HugeSlice { first, count }
+        HugeSlice { first, count, map }
     }
 
     fn layout(count: usize) -> Layout {
-        let fits = Layout::array::<T>(count);
-        let aligned =
-            fits.and_then(|fits| fits.align_to(if fits.size() < HUGE_BYTES { 1 } else { HUGE_BYTES }));
-        match aligned {
+        match Layout::array::<T>(count) {
             Ok(layout) => layout,
             // Only sizes beyond the address space fail, which no caller can hold.
             Err(_) => handle_alloc_error(Layout::new::<T>()),
         }
     }
+}
+
+/// A new mapping with room for `layout` from a multiple of [`HUGE_BYTES`] on: its start, its bytes and that place.
+fn map(layout: Layout, huge_pages: bool) -> (NonNull<u8>, usize, *mut u8) {
+    let bytes = layout.size() + HUGE_BYTES;
+    // SAFETY: a new private mapping at a place of the kernel's choice touches nothing that exists.
+    let map = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    let Some(map) = NonNull::new(map.cast::<u8>()).filter(|map| map.as_ptr().cast() != libc::MAP_FAILED)
+    else {
+        handle_alloc_error(layout)
+    };
+    // SAFETY: what is skipped is below HUGE_BYTES, which the mapping has beyond the values.
+    let first = unsafe { map.add(map.as_ptr().align_offset(HUGE_BYTES)) }.as_ptr();
+    if huge_pages {
+        // SAFETY: advice on memory of our own, the whole huge pages of it; a refusal costs speed only.
+        unsafe { libc::madvise(first.cast(), layout.size() / HUGE_BYTES * HUGE_BYTES, libc::MADV_HUGEPAGE) };
+    }
+    (map, bytes, first)
 }
 
 impl<T> Deref for HugeSlice<T> {
@@ -72,10 +93,15 @@ impl<T> Deref for HugeSlice<T> {
 
 impl<T> Drop for HugeSlice<T> {
     fn drop(&mut self) {
-        // SAFETY: the values and their memory are this slice's own, and gone once.
-        unsafe {
-            std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.count).drop_in_place();
-            dealloc(self.first.as_ptr().cast(), Self::layout(self.count));
+        // SAFETY: the values are this slice's own, and gone once.
+        unsafe { std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.count).drop_in_place() };
+        match self.map {
+            // SAFETY: the mapping is this slice's own; nothing leads into it any more.
+            Some((map, bytes)) => unsafe {
+                libc::munmap(map.as_ptr().cast(), bytes);
+            },
+            // SAFETY: allocated in `from_fn` with the same layout, freed once.
+            None => unsafe { dealloc(self.first.as_ptr().cast(), Self::layout(self.count)) },
         }
     }
 }
@@ -90,7 +116,7 @@ mod tests {
         for count in [1, 1000, HUGE_BYTES / 8 + 1] {
             let kept = Arc::new(());
             let mut made = 0;
-            let slice = HugeSlice::from_fn(count, || {
+            let slice = HugeSlice::from_fn(count, true, || {
                 made += 1;
                 (made, kept.clone())
             });
@@ -99,7 +125,7 @@ mod tests {
             drop(slice);
             assert_eq!(Arc::strong_count(&kept), 1);
         }
-        let large = HugeSlice::from_fn(HUGE_BYTES, || 0_u8);
+        let large = HugeSlice::from_fn(HUGE_BYTES, false, || 0_u8);
         assert_eq!(large.as_ptr().align_offset(HUGE_BYTES), 0);
     }
 }

@@ -27,7 +27,7 @@ use rustc_hash::FxHashMap;
 use weft_core::checksum::crc32c;
 
 /// Edges whose cells are asked for before the first of them is changed.
-const PREFETCH_EDGES: usize = 64;
+const PREFETCH_EDGES: usize = crate::edges::many::GROUP;
 /// Nodes that lose their edge for which it is worth a look at all sources of edges.
 const LEAVES_MIN: usize = 16;
 /// Nodes that are asked for before the first of them is changed, and how many of these are asked for with their data.
