@@ -62,12 +62,10 @@ impl EdgeTable {
         let mut cells = Cells::default();
         // Where there are nodes, they are what is waited for most.
         let has_nodes = purpose == Purpose::TakeOut;
-        let with_cells = || {
-            if !has_nodes {
-                meanwhile();
-            }
-        };
-        table.ask_for(pages, keys.iter().copied(), with_cells, &mut cells);
+        table.ask_for(pages, keys.iter().copied(), &mut cells);
+        if !has_nodes {
+            keys.iter().for_each(|_| meanwhile());
+        }
         for (page, words) in cells.of(keys.len()).map(|(_, page, words)| (page, words)) {
             if words.is_none() && page > 0 {
                 note_missing(pages, page, &mut missing);
@@ -120,7 +118,7 @@ impl EdgeTable {
             }
         }
         if has_nodes {
-            (0..keys.len()).for_each(|_| meanwhile());
+            keys.iter().for_each(|_| meanwhile());
         }
         for (at, (frame, to)) in frames.into_iter().zip(nodes).take(keys.len()).enumerate() {
             match frame {
@@ -172,7 +170,7 @@ impl EdgeTable {
             *go = goes;
             key
         });
-        let count = table.ask_for(pages, keys, || {}, &mut cells);
+        let count = table.ask_for(pages, keys, &mut cells);
         for ((position, _, words), goes) in cells.of(count).zip(go) {
             let Some(words) = words else { continue };
             let is_full = Table::<2>::home_is_full(words, position);
@@ -220,7 +218,6 @@ impl Table<2> {
         &self,
         pages: &'p impl Pages,
         keys: impl Iterator<Item = u64>,
-        mut meanwhile: impl FnMut(),
         cells: &mut Cells<'p>,
     ) -> usize {
         let mut count = 0;
@@ -237,7 +234,6 @@ impl Table<2> {
                 Table::<2>::prefetch_cell(as_words(bytes), *position);
             }
         }
-        (0..count).for_each(|_| meanwhile());
         count
     }
 }

@@ -5,7 +5,7 @@
 //! the read of a page that the kernel has cached.
 
 use super::ahead::Ahead;
-use super::huge::HUGE_BYTES;
+use super::huge::Room;
 use super::mapping::Mapping;
 use crate::ids::PAGE_BYTES;
 use std::io;
@@ -57,31 +57,7 @@ impl Frames {
         huge_pages: bool,
         mapped: Option<Arc<Mapping>>,
     ) -> io::Result<Frames> {
-        let map_bytes = count * PAGE_BYTES + HUGE_BYTES;
-        // SAFETY: a new private mapping at a place of the kernel's choice touches nothing that exists.
-        let map = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                map_bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if map == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let Some(map) = NonNull::new(map.cast::<u8>()) else {
-            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
-        };
-        let skip = map.as_ptr().align_offset(HUGE_BYTES);
-        // SAFETY: `skip` is below HUGE_BYTES, which the mapping has beyond the frames.
-        let first = unsafe { map.add(skip) };
-        if huge_pages && count * PAGE_BYTES >= HUGE_BYTES {
-            // SAFETY: advice on memory of our own; a refusal costs speed only.
-            unsafe { libc::madvise(first.as_ptr().cast(), count * PAGE_BYTES, libc::MADV_HUGEPAGE) };
-        }
+        let Room { map, map_bytes, first } = super::huge::reserve(count * PAGE_BYTES, huge_pages)?;
         // Small caches are filled before a thread would have begun.
         let large = count * PAGE_BYTES >= AHEAD_MIN_BYTES;
         let ahead = large.then(|| Ahead::of(first.as_ptr() as usize, count * PAGE_BYTES).ok()).flatten();

@@ -4,6 +4,7 @@
 //! among 23 MB of them, and 14 on huge pages, although it had been asked for ahead.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::io;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
@@ -34,8 +35,10 @@ impl<T> HugeSlice<T> {
             (unsafe { alloc(layout) }, None)
         } else {
             // Not the allocator's, which may give memory that is on small pages already.
-            let (map, bytes, first) = map(layout, huge_pages);
-            (first, Some((map, bytes)))
+            match reserve(layout.size(), huge_pages) {
+                Ok(room) => (room.first.as_ptr(), Some((room.map, room.map_bytes))),
+                Err(_) => handle_alloc_error(layout),
+            }
         };
         let Some(first) = NonNull::new(first.cast::<T>()) else { handle_alloc_error(layout) };
         for at in 0..count {
@@ -54,31 +57,41 @@ impl<T> HugeSlice<T> {
     }
 }
 
-/// A new mapping with room for `layout` from a multiple of [`HUGE_BYTES`] on: its start, its bytes and that place.
-fn map(layout: Layout, huge_pages: bool) -> (NonNull<u8>, usize, *mut u8) {
-    let bytes = layout.size() + HUGE_BYTES;
+/// A private mapping of the caller's, with room for some bytes from a multiple of [`HUGE_BYTES`] on.
+pub(super) struct Room {
+    pub map: NonNull<u8>,
+    pub map_bytes: usize,
+    pub first: NonNull<u8>,
+}
+
+/// Reserves room for `bytes`; memory is taken as it is first written, on huge pages where these are wanted.
+pub(super) fn reserve(bytes: usize, huge_pages: bool) -> io::Result<Room> {
+    let map_bytes = bytes + HUGE_BYTES;
     // SAFETY: a new private mapping at a place of the kernel's choice touches nothing that exists.
     let map = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            bytes,
+            map_bytes,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
             0,
         )
     };
-    let Some(map) = NonNull::new(map.cast::<u8>()).filter(|map| map.as_ptr().cast() != libc::MAP_FAILED)
-    else {
-        handle_alloc_error(layout)
-    };
-    // SAFETY: what is skipped is below HUGE_BYTES, which the mapping has beyond the values.
-    let first = unsafe { map.add(map.as_ptr().align_offset(HUGE_BYTES)) }.as_ptr();
-    if huge_pages {
-        // SAFETY: advice on memory of our own, the whole huge pages of it; a refusal costs speed only.
-        unsafe { libc::madvise(first.cast(), layout.size() / HUGE_BYTES * HUGE_BYTES, libc::MADV_HUGEPAGE) };
+    if map == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
     }
-    (map, bytes, first)
+    let Some(map) = NonNull::new(map.cast::<u8>()) else {
+        return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+    };
+    let skip = map.as_ptr().align_offset(HUGE_BYTES);
+    // SAFETY: `skip` is below HUGE_BYTES, which the mapping has beyond the bytes.
+    let first = unsafe { map.add(skip) };
+    if huge_pages && bytes >= HUGE_BYTES {
+        // SAFETY: advice on memory of our own; a refusal costs speed only.
+        unsafe { libc::madvise(first.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+    }
+    Ok(Room { map, map_bytes, first })
 }
 
 impl<T> Deref for HugeSlice<T> {
