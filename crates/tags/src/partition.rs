@@ -150,7 +150,7 @@ impl Contents {
             (Some(place), _) => self.counts.replace(pages, place, [node.0, count + 1]),
             (None, _) => {
                 while let Some(page) = self.counts.is_full(pages, node.0)? {
-                    self.counts.split(pages, new, page)?;
+                    self.counts.grow(pages, new, page)?;
                 }
                 self.counts.insert(pages, new, [node.0, count + 1])
             }

@@ -4,6 +4,7 @@
 //! to it, and one that is claimed twice is damage. Then the journal is replayed by the same functions that commits use.
 
 use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX, Leaves};
+use crate::edges::share::Share;
 use crate::edges::table::{Position, Table};
 use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, 
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::options::{JOURNAL_BYTES_MIN, Options};
 use crate::page_store::PageStore;
-use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
+use crate::pages::desc::{DESC_BYTES, Desc, PageKind, TABLE_HASHED, count_slots};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::pages::table::{Descriptors, PageTable};
@@ -403,8 +404,8 @@ pub(crate) fn restore_numbers(store: &Store, pages: &[u32]) {
     restore(&store.table_numbers, DATA_PAGES_MAX, tables);
 }
 
-/// Pages of a table: number, prefix, depth.
-type TablePages = Vec<(u32, u64, u8)>;
+/// Pages of a table, and what each answers for.
+type TablePages = Vec<(u32, Share)>;
 
 /// The pages of each table of each s-node.
 fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
@@ -413,8 +414,8 @@ fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
     for page in &pages[pages.partition_point(|page| *page < DATA_PAGES_MAX)..] {
         let desc = store.pool.table.describe(*page);
         let key = (SnodeId(desc.snode), desc.body[0]);
-        tables.entry(key).or_default().push((*page, desc.body[1], desc.body[2] as u8));
-        hashed.insert(key, desc.body[2] >> 8 & 1 == 1);
+        tables.entry(key).or_default().push((*page, desc.share()?));
+        hashed.insert(key, desc.body[2] & TABLE_HASHED != 0);
     }
     for ((snode, id), pages) in tables {
         let partition = store

@@ -13,7 +13,6 @@ use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
-use crate::tx::write_set::NONE;
 use weft_core::checksum::crc32c;
 
 /// Entries of a record that are looked at before the first of them is applied.
@@ -122,7 +121,7 @@ fn change_edges(store: &Store, run: &[Entry<'_>]) -> Result<usize> {
             Entry::Edge { key, old, new, .. } => Some((*key, *old, *new)),
             _ => None,
         });
-        contents.edges.prefetch_in(pages, id, changes.clone().map(|(key, _, new)| (key, new == NONE)));
+        contents.edges.prefetch_in(pages, id, changes.clone().map(|(key, _, _)| key));
         contents.edges.change_in(pages, id, changes, &mut made, |_, _, _| {})
     })?;
     Ok(made)

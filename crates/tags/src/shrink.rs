@@ -15,7 +15,8 @@
 //! in the journal, so a replay needs nothing of it. Nodes stay where they are in their pages, since that is their id: a slab page
 //! with one node left stays.
 
-use crate::edges::table::{DEPTH_MAX, Table};
+use crate::edges::share::PARTS_MAX;
+use crate::edges::table::Table;
 use crate::error::{Error, Halt, Result, Step};
 use crate::ids::{PAGE_BYTES, SnodeId};
 use crate::layout::node::{slot_bytes, slots_of};
@@ -372,8 +373,8 @@ impl Store {
         from: u64,
     ) -> Result<Option<(u64, Option<u64>)>> {
         let most = MERGE_PAGES.min(self.pool.capacity() / 16).max(1);
-        // The first of them may be merged with pages before, one a bit of its prefix.
-        let (_gate, _room) = self.promise_pages(most + usize::from(DEPTH_MAX))?;
+        // Each look changes the pages of one group at most.
+        let (_gate, _room) = self.promise_pages(most * usize::from(PARTS_MAX))?;
         if self.pool.versions.newest() > 0 {
             return Ok(None);
         }

@@ -83,7 +83,7 @@ impl EdgeTable {
                 Line::Absent => found[at] = Candidate::Absent,
                 Line::Cell([_, to]) => {
                     nodes[at] = NodeId(to);
-                    if purpose == Purpose::TakeOut {
+                    if purpose == Purpose::TakeOut && Table::<2>::home_is_full(words, position) {
                         Table::<2>::prefetch_behind(words, position);
                     }
                 }
@@ -160,24 +160,16 @@ impl EdgeTable {
         Ok(())
     }
 
-    /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need: the keys, and whether their edges go, for then it is looked
-    /// further for cells to close the gap with. The lines where probing begins are waited for, to see whether it goes on.
-    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = (u64, bool)>) {
+    /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need. The lines where probing begins are waited for, to see
+    /// whether it goes on.
+    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = u64>) {
         let Some(table) = self.bundles.get(&id) else { return };
         let mut cells = Cells::default();
-        let mut go = [false; GROUP];
-        let keys = keys.zip(&mut go).map(|((key, goes), go)| {
-            *go = goes;
-            key
-        });
         let count = table.ask_for(pages, keys, &mut cells);
-        for ((position, _, words), goes) in cells.of(count).zip(go) {
+        for (position, _, words) in cells.of(count) {
             let Some(words) = words else { continue };
-            let is_full = Table::<2>::home_is_full(words, position);
-            if goes || is_full {
+            if Table::<2>::home_is_full(words, position) {
                 Table::<2>::prefetch_behind(words, position);
-            }
-            if is_full {
                 Table::<2>::prefetch_further(words, position);
             }
         }

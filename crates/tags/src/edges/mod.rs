@@ -13,7 +13,9 @@
 //!
 //! A hash that is equal proves nothing: for infos that are keys the whole key is compared, in the destination.
 
+pub(crate) mod grow;
 pub(crate) mod many;
+pub(crate) mod share;
 pub(crate) mod table;
 
 use crate::error::{Error, Step};
@@ -117,7 +119,7 @@ impl EdgeTable {
         loop {
             match table.try_insert(pages, [key, to.0])? {
                 None => return Ok(()),
-                Some(Full::Page(page)) => table.split(pages, new, page)?,
+                Some(Full::Page(page)) => table.grow(pages, new, page)?,
                 Some(Full::NoPage) => return table.insert(pages, new, [key, to.0]),
             }
         }
@@ -261,7 +263,7 @@ impl EdgeTable {
             Some((edges, (source, word))) if edges >= BUNDLE_EDGES || !splits && edges > 1 => {
                 self.make_bundle(pages, new, page, source, word)
             }
-            _ => self.main.split(pages, new, page),
+            _ => self.main.grow(pages, new, page),
         }
     }
 
@@ -406,7 +408,7 @@ mod tests {
                             bundle.insert(pages, &mut numbers, [key, next + 1])?;
                             next += 1;
                         }
-                        Some(Full::Page(page)) => bundle.split(pages, &mut numbers, page)?,
+                        Some(Full::Page(page)) => bundle.grow(pages, &mut numbers, page)?,
                     }
                 }
                 Ok(())

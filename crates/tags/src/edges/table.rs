@@ -1,40 +1,34 @@
-//! A table of cells: extendible hashing over pages, linear probing within a page.
+//! A table of cells: extendible hashing over pages, linear probing by lines of the processor's cache within a page.
 //!
 //! A cell is `W` words; its first word decides its position, its last word is never 0 in a cell that is in use. The
-//! upper bits of the position choose the page through a directory in memory; the lower bits choose the line of the
-//! processor's cache within the page where probing begins. So a lookup touches one line, seldom two, beside the directory
-//! (4 bytes for 4 KiB of cells). A page that is seven eighths full is split. How full it is is not in the page, which would be
-//! one more line to fetch and to change for each edge, but beside the word that says where the page is.
+//! upper bits of the position choose the page through a directory of [groups](super::share) in memory; the lower bits choose the line
+//! of the processor's cache within the page where probing begins. So a lookup touches one line, seldom two, beside the directory
+//! (16 bytes for two or three pages). A page that is nearly full makes its group [grow](super::grow). How full it is is not in the page,
+//! which would be one more line to fetch and to change for each edge, but beside the word that says where the page is.
 //!
 //! ```text
-//! page:  | 0, table, prefix, depth, 0.. (64 bytes) | 63 lines of cells |
+//! page:  | 0, table, its share (16), 0.. (64 bytes) | 63 lines of cells |
 //! ```
 //!
-//! The directory is not stored: each page's descriptor says which prefix it answers for.
+//! The directory is not stored: each page's descriptor says which share it answers for.
 
+use super::share::{Group, Share};
 use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
 use crate::pages::access::{PageWriter, Pages, Words, as_words};
-use crate::pages::desc::Desc;
+use crate::pages::desc::{Desc, TABLE_HASHED};
 use crate::pages::table::CellCount;
 
 /// What is full when a page of so great a depth is.
 pub(crate) const EDGE_TABLE: &str = "edge table";
 /// Words of a page.
-const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
+pub(super) const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
 /// Words before the first cell.
-const HEADER_WORDS: usize = 8;
+pub(super) const HEADER_WORDS: usize = 8;
 /// Words of a line of the processor's cache.
 const LINE_WORDS: usize = 8;
 /// Lines of cells in a page.
-const LINES: u64 = 63;
-/// A directory has at most two to this many entries: a page for each.
-pub(crate) const DEPTH_MAX: u8 = 28;
-/// Cells of a full page that agree in more bits than these behind the page's prefix are not split: each bit doubles the directory.
-/// In tables of two words, whose first words differ, that are more than two hundred hashes alike, which is damage. In the main table
-/// it takes three nodes or more with dozens of edge types each; the edges of fewer become bundles.
-const ALIKE_BITS_MAX: [u32; 2] = [4, 16];
-
+pub(super) const LINES: u64 = 63;
 /// How a cell's first word becomes a position.
 #[derive(Clone, Copy)]
 pub(crate) enum Position {
@@ -59,8 +53,8 @@ impl Position {
 pub(crate) struct Table<const W: usize> {
     pub(crate) id: u64,
     pub(crate) position: Position,
-    depth: u8,
-    directory: Vec<u32>,
+    pub(super) depth: u8,
+    pub(super) directory: Vec<Group>,
 }
 
 /// Where a cell is.
@@ -98,18 +92,12 @@ pub(crate) trait NewPages {
     fn give_back(&mut self, page: u32);
 }
 
-/// The bits below the lowest that is set; all of them when none is.
-#[inline]
-fn below(bits: u32) -> u32 {
-    (bits & bits.wrapping_neg()).wrapping_sub(1)
-}
-
 /// Refuses a page of a table, just read, whose checksum holds and whose contents cannot be.
 ///
 /// # Errors
 /// [`Error::Damaged`].
 pub(crate) fn check_page(words: &Words, desc: &Desc, page: u32) -> Result<()> {
-    if [words[1], words[2], words[3]] == [desc.body[0], desc.body[1], desc.body[2] & 0xff] {
+    if [words[1], words[2], words[3]] == [desc.body[0], desc.body[1], desc.body[2] & !TABLE_HASHED] {
         Ok(())
     } else {
         Err(Error::damaged(format!("page {page}: no edge table wrote this")))
@@ -120,69 +108,70 @@ impl<const W: usize> Table<W> {
     /// Cells of a page.
     pub(crate) const CELLS: usize = LINES as usize * LINE_WORDS / W;
     /// Cells of a line.
-    const PER_LINE: usize = LINE_WORDS / W;
-    const SPLIT_AT: usize = (Self::CELLS * 7) / 8;
-    const MERGE_AT: usize = (Self::CELLS * 3) / 4;
+    pub(super) const PER_LINE: usize = LINE_WORDS / W;
+    /// Cells of a page that is full.
+    pub(super) const FULL: usize = (Self::CELLS * 15) / 16;
 
     /// A table without pages.
     pub(crate) fn new(id: u64, position: Position) -> Table<W> {
         Table { id, position, depth: 0, directory: Vec::new() }
     }
 
-    /// Puts the directory together from the descriptors of the table's pages: `(page, prefix, depth)`.
+    /// Puts the directory together from the shares of the table's pages.
     ///
     /// # Errors
     /// [`Error::Damaged`] when the pages do not cover every position exactly once.
-    pub(crate) fn restore(id: u64, position: Position, pages: &[(u32, u64, u8)]) -> Result<Table<W>> {
+    pub(crate) fn restore(id: u64, position: Position, pages: &[(u32, Share)]) -> Result<Table<W>> {
         let mut table = Table::new(id, position);
         if pages.is_empty() {
             return Ok(table);
         }
-        table.depth = pages.iter().map(|(_, _, depth)| *depth).max().unwrap_or(0);
-        if table.depth > DEPTH_MAX || pages.len() < usize::from(table.depth) {
+        table.depth = pages.iter().map(|(_, share)| share.depth).max().unwrap_or(0);
+        if pages.len() < usize::from(table.depth) {
             return Err(Error::damaged(format!("edge table {id}: depth {}", table.depth)));
         }
-        table.directory = vec![u32::MAX; 1 << table.depth];
-        for (page, prefix, depth) in pages {
-            let share = 1usize << (table.depth - depth);
-            let range =
-                (*prefix as usize).checked_mul(share).filter(|first| first + share <= table.directory.len());
-            let Some(first) = range else {
-                return Err(Error::damaged(format!(
-                    "edge table {id}: page {page} has prefix {prefix:#x} of {depth}"
-                )));
-            };
-            for entry in &mut table.directory[first..first + share] {
-                if *entry != u32::MAX {
-                    return Err(Error::damaged(format!("edge table {id}: pages {page} and {entry} overlap")));
-                }
-                *entry = *page;
+        table.directory = vec![Group::EMPTY; 1 << table.depth];
+        for (page, share) in pages {
+            let entries = table.entries_of(*share);
+            if !table.directory[entries].iter_mut().all(|group| group.put(*page, *share)) {
+                return Err(Error::damaged(format!("edge table {id}: page {page} overlaps another")));
             }
         }
-        if table.directory.contains(&u32::MAX) {
+        if !table.directory.iter().all(Group::is_whole) {
             return Err(Error::damaged(format!("edge table {id}: a page is missing")));
         }
         Ok(table)
     }
 
+    /// The entries of the directory that are the group's of this share.
+    pub(super) fn entries_of(&self, share: Share) -> std::ops::Range<usize> {
+        let entries = 1usize << (self.depth - share.depth);
+        let first = share.prefix as usize * entries;
+        first..first + entries
+    }
+
+    /// The group that a position is in; `None` while the table is empty.
+    #[inline]
+    pub(super) fn group_of(&self, position: u64) -> Option<&Group> {
+        self.directory.get(if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize })
+    }
+
     /// The page that answers for a position; `None` while the table is empty.
     #[inline]
     pub(crate) fn page_of(&self, position: u64) -> Option<u32> {
-        self.directory
-            .get(if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize })
-            .copied()
+        self.group_of(position).map(|group| group.page_of(position))
     }
 
-    /// The table's pages, one after the other without a list of them; one may come twice.
+    /// The table's pages, one after the other without a list of them; those of a group may come again behind them.
     pub(crate) fn walk(&self) -> impl Iterator<Item = u32> + '_ {
-        self.directory.iter().copied()
+        self.directory.iter().flat_map(Group::pages).copied()
     }
 
     /// The table's pages, each once.
     pub(crate) fn pages(&self) -> Vec<u32> {
-        let mut pages = self.directory.clone();
-        pages.dedup();
-        pages
+        let mut groups = self.directory.clone();
+        groups.dedup();
+        groups.iter().flat_map(Group::pages).copied().collect()
     }
 
     #[inline]
@@ -197,7 +186,7 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    fn set_cell(words: &mut Words, index: usize, cell: [u64; W]) {
+    pub(super) fn set_cell(words: &mut Words, index: usize, cell: [u64; W]) {
         let at = HEADER_WORDS + index * W;
         words[at..at + W].copy_from_slice(&cell);
     }
@@ -232,7 +221,7 @@ impl<const W: usize> Table<W> {
         for _ in 0..LINES {
             let line = Self::line(words, number);
             let free = Self::free_in(line);
-            let mut alike = Self::alike_in(line, first) & below(free);
+            let mut alike = Self::alike_in(line, first) & !free;
             while alike != 0 {
                 let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
                 let found = visit(index, Self::cell(words, index))?;
@@ -257,7 +246,7 @@ impl<const W: usize> Table<W> {
         for _ in 0..LINES {
             let line = Self::line(words, number);
             let free = Self::free_in(line);
-            let alike = Self::alike_in(line, first) & below(free);
+            let alike = Self::alike_in(line, first) & !free;
             if alike != 0 {
                 let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
                 return Some(Self::cell(words, index));
@@ -281,10 +270,18 @@ impl<const W: usize> Table<W> {
 
     /// The first words of the cells of a table that has no more than `most`, in one page that is in memory.
     pub(crate) fn few(&self, pages: &impl Pages, most: usize) -> Option<Vec<u64>> {
-        let [page] = self.directory[..] else { return self.is_empty().then(Vec::new) };
+        let Some(page) = self.only_page() else { return self.is_empty().then(Vec::new) };
         let words = pages.peek(page).map(as_words)?;
         let firsts: Vec<_> = Self::cells(words).map(|cell| cell[0]).take(most + 1).collect();
         (firsts.len() <= most).then_some(firsts)
+    }
+
+    /// The table's page where it has one.
+    pub(super) fn only_page(&self) -> Option<u32> {
+        match self.directory[..] {
+            [Group { pages: [page, ..], parts: 1, .. }] => Some(page),
+            _ => None,
+        }
     }
 
     /// Whether the table has no page.
@@ -298,7 +295,7 @@ impl<const W: usize> Table<W> {
         let number = Self::home_line_of(position);
         let line = Self::line(words, number);
         let free = Self::free_in(line);
-        let alike = Self::alike_in(line, first) & below(free);
+        let alike = Self::alike_in(line, first) & !free;
         if alike != 0 {
             let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
             Line::Cell(Self::cell(words, index))
@@ -311,13 +308,13 @@ impl<const W: usize> Table<W> {
 
     /// The line where probing for a position begins.
     #[inline]
-    fn home_line_of(position: u64) -> usize {
+    pub(super) fn home_line_of(position: u64) -> usize {
         Self::home(position) / Self::PER_LINE
     }
 
     /// The line where probing goes on.
     #[inline]
-    fn line_behind(number: usize) -> usize {
+    pub(super) fn line_behind(number: usize) -> usize {
         if number + 1 == LINES as usize { 0 } else { number + 1 }
     }
 
@@ -392,7 +389,7 @@ impl<const W: usize> Table<W> {
     /// Whether the page for `first` is to be split before a cell goes in. Cells then keep short ways.
     pub(crate) fn is_full(&self, pages: &mut PageWriter<'_>, first: u64) -> Step<Option<u32>> {
         let Some(page) = self.page_of(self.position.of(first)) else { return Ok(None) };
-        Ok((Self::counted(pages, page)? >= Self::SPLIT_AT).then_some(page))
+        Ok((Self::counted(pages, page)? >= Self::FULL).then_some(page))
     }
 
     /// Puts a cell in if its page has room, else returns the page, to be split first.
@@ -402,7 +399,7 @@ impl<const W: usize> Table<W> {
         let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
         let (words, count) = pages.words_counted(page)?;
         let cells = Self::count_or(words, count);
-        if cells >= Self::SPLIT_AT {
+        if cells >= Self::FULL {
             return Ok(Some(Full::Page(page)));
         }
         Self::put(words, position, cell);
@@ -447,12 +444,7 @@ impl<const W: usize> Table<W> {
         let position = self.position.of(cell[0]);
         let page = match self.page_of(position) {
             Some(page) => page,
-            None => {
-                let page = self.new_page(pages, new, 0, 0)?;
-                self.directory = vec![page];
-                self.depth = 0;
-                page
-            }
+            None => self.begin(pages, new)?,
         };
         let cells = Self::counted(pages, page)?;
         Self::put(pages.words_mut(page)?, position, cell);
@@ -475,155 +467,6 @@ impl<const W: usize> Table<W> {
         debug_assert!(false, "a page without room");
     }
 
-    fn new_page(
-        &self,
-        pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
-        prefix: u64,
-        depth: u8,
-    ) -> Step<u32> {
-        let page = new.take_number()?;
-        let desc =
-            Desc::table(pages.snode(), self.id, prefix, depth, matches!(self.position, Position::Hash));
-        if let Err(halt) = pages.place_new(page, desc) {
-            new.give_back(page);
-            return Err(halt);
-        }
-        let words = pages.words_mut(page)?;
-        (words[1], words[2], words[3]) = (self.id, prefix, u64::from(depth));
-        Ok(page)
-    }
-
-    /// Splits a page in two by the next bit of the positions. Nothing has changed when it halts.
-    ///
-    /// # Errors
-    /// [`Error::Full`] when the directory has its largest size; [`Error::Damaged`] where the positions are alike.
-    pub(crate) fn split(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
-        page: u32,
-    ) -> Step<()> {
-        // To be changed: where the medium is mapped this may halt for want of a frame, which it must not do further on.
-        let (prefix, depth) = {
-            let words = pages.words_mut(page)?;
-            (words[2], words[3] as u8)
-        };
-        if depth >= DEPTH_MAX {
-            return Err(Error::Full { what: EDGE_TABLE }.into());
-        }
-        let mut halves = [Filled::<W>::EMPTY; 2];
-        for cell in Self::cells(pages.words(page)?) {
-            let position = self.position.of(cell[0]);
-            halves[(position >> (63 - depth) & 1) as usize].put(position, cell);
-        }
-        if halves.iter().any(|half| half.count == 0) && !self.splits(pages, page)? {
-            return Err(Error::damaged(format!(
-                "edge table {}: the hashes of page {page} are all alike",
-                self.id
-            ))
-            .into());
-        }
-        let upper = self.new_page(pages, new, prefix << 1 | 1, depth + 1)?;
-        for (half, page) in [page, upper].into_iter().enumerate() {
-            let words = pages.words_mut(page)?;
-            words[HEADER_WORDS..].copy_from_slice(&halves[half].words[HEADER_WORDS..]);
-            (words[2], words[3]) = (prefix << 1 | half as u64, u64::from(depth + 1));
-            pages.note_cells(page, halves[half].count);
-        }
-        if let Some(desc) = pages.pool().table.desc(page) {
-            let mut desc = desc.lock();
-            (desc.body[1], desc.body[2]) = (prefix << 1, desc.body[2] + 1);
-        }
-        if depth == self.depth {
-            self.directory = self.directory.iter().flat_map(|page| [*page, *page]).collect();
-            self.depth += 1;
-        }
-        let share = 1usize << (self.depth - depth - 1);
-        let first = (prefix << 1 | 1) as usize * share;
-        self.directory[first..first + share].fill(upper);
-        Ok(())
-    }
-
-    /// Merges the page that answers for `position` with its buddy before it, again and again, where the cells of both fill three
-    /// quarters of a page at most: the page before stays, the others are appended to `freed`. Returns the first position
-    /// behind these pages, if there is one. Halts before anything of a merge has changed.
-    ///
-    /// Called for each page in the order of positions, it leaves no two buddies that could be merged.
-    pub(crate) fn merge_at(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        position: u64,
-        freed: &mut Vec<u32>,
-    ) -> Step<Option<u64>> {
-        let Some(mut page) = self.page_of(position) else { return Ok(None) };
-        let described = |pages: &PageWriter<'_>, page| {
-            let desc = pages.pool().table.describe(page);
-            (desc.body[1], desc.body[2] as u8)
-        };
-        let (mut prefix, mut depth) = described(pages, page);
-        let next = prefix.checked_add(1).filter(|next| depth > 0 && next >> depth == 0);
-        let next = next.map(|next| next << (64 - depth));
-        while depth > 0 && prefix & 1 == 1 {
-            let share = 1usize << (self.depth - depth);
-            let first = (prefix as usize - 1) * share;
-            let before = self.directory[first];
-            if described(pages, before).1 != depth {
-                break;
-            }
-            let cells = Self::counted(pages, before)? + Self::counted(pages, page)?;
-            if cells > Self::MERGE_AT {
-                break;
-            }
-            // To be changed: what halts does so here.
-            pages.words_mut(before)?;
-            let moved: Vec<[u64; W]> = Self::cells(pages.words(page)?).collect();
-            (prefix, depth) = (prefix >> 1, depth - 1);
-            let words = pages.words_mut(before)?;
-            moved.iter().for_each(|cell| Self::put(words, self.position.of(cell[0]), *cell));
-            (words[2], words[3]) = (prefix, u64::from(depth));
-            pages.note_cells(before, cells);
-            if let Some(desc) = pages.pool().table.desc(before) {
-                let mut desc = desc.lock();
-                (desc.body[1], desc.body[2]) = (prefix, desc.body[2] - 1);
-            }
-            self.directory[first + share..first + 2 * share].fill(before);
-            freed.push(page);
-            page = before;
-        }
-        Ok(next)
-    }
-
-    /// Halves the directory while no page needs all of it.
-    pub(crate) fn halve(&mut self) {
-        while self.depth > 0 && self.directory.as_chunks::<2>().0.iter().all(|[lower, upper]| lower == upper)
-        {
-            self.directory = self.directory.iter().step_by(2).copied().collect();
-            self.depth -= 1;
-        }
-    }
-
-    /// Gives up the last page of a table without cells. A bundle, of which a cell says that it is there, keeps it.
-    pub(crate) fn clear_empty(&mut self, pages: &mut PageWriter<'_>, freed: &mut Vec<u32>) -> Step<()> {
-        if let [page] = self.directory[..]
-            && self.id < super::FIRST_BUNDLE
-            && Self::counted(pages, page)? == 0
-        {
-            freed.push(page);
-            (self.directory, self.depth) = (Vec::new(), 0);
-        }
-        Ok(())
-    }
-
-    /// The pages from `position` on whose cells were not counted yet, of the next `max` pages: each of them has to be read.
-    pub(crate) fn uncounted(&self, pages: &PageWriter<'_>, position: u64, max: usize) -> Vec<u32> {
-        let from = if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize };
-        let mut last = None;
-        let next = self.directory.get(from..).unwrap_or(&[]).iter().copied();
-        let next = next.filter(|page| last.replace(*page) != Some(*page)).take(max);
-        next.filter(|page| pages.cells(*page).is_none() && pages.peek(*page).is_none()).collect()
-    }
-
     /// Takes the cell at `place` out and closes the gap.
     pub(crate) fn remove(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<()> {
         let cells = pages.cells(place.page);
@@ -634,25 +477,35 @@ impl<const W: usize> Table<W> {
         Ok(())
     }
 
+    /// Takes out the cell at `place`. What had passed its line because that was full is looked for behind it, up to the first line that
+    /// is not.
+    #[inline]
     fn close_gap(&self, words: &mut Words, place: usize) {
-        let mut hole = place;
-        let mut index = hole;
-        loop {
-            index = if index + 1 == Self::CELLS { 0 } else { index + 1 };
-            let cell = Self::cell(words, index);
-            if cell[W - 1] == 0 || index == place {
+        let (mut hole, mut hole_line) = (place, place / Self::PER_LINE);
+        let mut number = hole_line;
+        for _ in 1..LINES {
+            if Self::free_in(Self::line(words, number)) != 0 {
                 break;
             }
-            let home = Self::home(self.position.of(cell[0]));
-            // The cell may move to the hole unless its home lies behind the hole, seen from the cell backwards.
-            let stays =
-                if hole <= index { hole < home && home <= index } else { hole < home || home <= index };
-            if !stays {
-                Self::set_cell(words, hole, cell);
-                hole = index;
+            number = Self::line_behind(number);
+            let way = Self::way(hole_line, number);
+            let first = number * Self::PER_LINE;
+            let passed = (first..first + Self::PER_LINE).find(|index| {
+                let cell = Self::cell(words, *index);
+                cell[W - 1] != 0 && Self::way(Self::home_line_of(self.position.of(cell[0])), number) >= way
+            });
+            if let Some(index) = passed {
+                Self::set_cell(words, hole, Self::cell(words, index));
+                (hole, hole_line) = (index, number);
             }
         }
         Self::set_cell(words, hole, [0; W]);
+    }
+
+    /// Lines from one to another that lies behind it, round the page.
+    #[inline]
+    fn way(from: usize, to: usize) -> usize {
+        if from <= to { to - from } else { to + LINES as usize - from }
     }
 
     /// Puts a cell in the place of one whose words are all known; whether that was there. Their first words are the same.
@@ -690,42 +543,5 @@ impl<const W: usize> Table<W> {
         self.close_gap(words, place);
         count.set(cells - 1);
         Ok(true)
-    }
-
-    /// Whether a page can be split, again if need be, so that both halves have cells.
-    pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
-        let words = pages.words(page)?;
-        let depth = words[3] as u8;
-        let alike_max = ALIKE_BITS_MAX[usize::from(W == 4)];
-        let left = u32::from(DEPTH_MAX.saturating_sub(depth)).min(alike_max + 1);
-        let mut cells = Self::cells(words).map(|cell| self.position.of(cell[0]));
-        let Some(first) = cells.next() else { return Ok(false) };
-        let differ = cells.fold(0, |differ, position| differ | (position ^ first));
-        Ok((differ << depth).leading_zeros() < left)
-    }
-}
-
-/// Cells of a page that is put together from nothing.
-struct Filled<const W: usize> {
-    words: Words,
-    count: usize,
-    /// Cells of each line.
-    lines: [u8; LINES as usize],
-}
-
-impl<const W: usize> Filled<W> {
-    const EMPTY: Filled<W> = Filled { words: [0; PAGE_WORDS], count: 0, lines: [0; LINES as usize] };
-
-    /// Puts a cell where [`Table::put`] would.
-    #[inline]
-    fn put(&mut self, position: u64, cell: [u64; W]) {
-        let mut number = Table::<W>::home_line_of(position);
-        while usize::from(self.lines[number]) == Table::<W>::PER_LINE {
-            number = Table::<W>::line_behind(number);
-        }
-        let index = number * Table::<W>::PER_LINE + usize::from(self.lines[number]);
-        Table::<W>::set_cell(&mut self.words, index, cell);
-        self.lines[number] += 1;
-        self.count += 1;
     }
 }

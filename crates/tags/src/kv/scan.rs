@@ -7,6 +7,7 @@
 
 use super::{ANCHOR, Kv, PAIR};
 use crate::committed::Committed;
+use crate::edges::share::Share;
 use crate::edges::table::Table;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, SnodeId};
@@ -135,10 +136,9 @@ impl Scan {
             };
             let Some(page) = table.page_of(from) else { return Ok((Vec::new(), None)) };
             let words = pages.words(page)?;
-            let (prefix, depth) = (words[2], words[3] as u32);
+            let share = Share::from_words([words[2], words[3]])?;
             let cells: Vec<_> = Table::<2>::cells(words).map(|cell| (cell[0], NodeId(cell[1]))).collect();
-            let next = prefix.checked_add(1).filter(|next| depth > 0 && *next < 1 << depth);
-            Ok((cells, next.map(|next| next << (64 - depth))))
+            Ok((cells, share.end()))
         })?;
         cells.sort_unstable();
         self.nodes = cells.into_iter().map(|(_, node)| node).collect::<Vec<_>>().into_iter();

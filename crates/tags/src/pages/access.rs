@@ -205,6 +205,12 @@ impl<'g> PageWriter<'g> {
         if self.hold.pool.place_new(page, desc) { Ok(()) } else { Err(Halt::NoFrame) }
     }
 
+    /// Puts new pages of zeros in memory, all of them or none.
+    pub(crate) fn place_all_new(&mut self, new: Vec<(u32, Desc)>) -> Step<()> {
+        debug_assert!(new.iter().all(|(_, desc)| desc.snode == self.hold.snode.0));
+        if self.hold.pool.place_all_new(new) { Ok(()) } else { Err(Halt::NoFrame) }
+    }
+
     /// As [`PageWriter::place_new`], before the commit: a page that leaves enough frames to reads.
     ///
     /// # Errors

@@ -287,6 +287,31 @@ impl Pool {
     /// Puts a new page of zeros into a frame, dirty. `false` when no frame is free: make room and try again.
     pub(super) fn place_new(&self, page: u32, desc: Desc) -> bool {
         let Some(frame) = self.take_frame() else { return false };
+        self.place_in(frame, page, desc);
+        true
+    }
+
+    /// As [`Pool::place_new`], for all of these pages or none.
+    pub(super) fn place_all_new(&self, new: Vec<(u32, Desc)>) -> bool {
+        let mut frames = Vec::with_capacity(new.len());
+        {
+            let mut free = self.free.lock();
+            while frames.len() < new.len() {
+                match free.take(&self.frames) {
+                    Some(frame) => frames.push(frame),
+                    None => {
+                        free.recycled.append(&mut frames);
+                        return false;
+                    }
+                }
+            }
+        }
+        frames.into_iter().zip(new).for_each(|(frame, (page, desc))| self.place_in(frame, page, desc));
+        true
+    }
+
+    /// Puts a new page of zeros, dirty, into a frame that was free.
+    fn place_in(&self, frame: u32, page: u32, desc: Desc) {
         // SAFETY: the frame was free, so nobody else has a reference into it.
         unsafe { self.frames.frame(frame).write([0; PAGE_BYTES]) };
         self.versions.note_new(page);
@@ -295,7 +320,6 @@ impl Pool {
         if let Some(hot) = self.table.hot(page) {
             self.mark_dirty(hot);
         }
-        true
     }
 
     fn publish(&self, page: u32, frame: u32) {

@@ -4,6 +4,7 @@ use super::copy::Copy;
 use super::find::LostTable;
 use super::survey::Survey;
 use super::with_room;
+use crate::edges::share::Share;
 use crate::edges::table::{EDGE_TABLE, Table, check_page};
 use crate::edges::{COUNTS, MAIN, RawEdge, bundle_of, form_of_cell};
 use crate::error::{Error, Result};
@@ -29,10 +30,10 @@ impl Copy<'_> {
     pub(super) fn take_edges(&mut self, survey: &Survey, progress: &mut impl FnMut(u64, u64)) -> Result<()> {
         let first = survey.pages.partition_point(|(page, _)| *page < DATA_PAGES_MAX);
         let mut tables: Vec<&(u32, Desc)> = survey.pages[first..].iter().collect();
-        // By s-node, table and prefix, so that cells that go to the same page come together.
+        // By s-node, table and positions, so that cells that go to the same page come together.
         tables.sort_unstable_by_key(|(_, desc)| {
-            let prefix = desc.body[1].unbounded_shl(64u32.saturating_sub(desc.body[2] as u8 as u32));
-            (desc.body[0] != MAIN, desc.snode, desc.body[0], prefix)
+            let first = desc.share().map_or(0, Share::first);
+            (desc.body[0] != MAIN, desc.snode, desc.body[0], first)
         });
         let mut bundles = FxHashMap::default();
         for (page, desc) in tables {
@@ -46,8 +47,7 @@ impl Copy<'_> {
                     self.lost_tables.push(LostTable {
                         snode: SnodeId(desc.snode),
                         of: bundles.get(&(desc.snode, desc.body[0])).copied(),
-                        prefix: desc.body[1],
-                        depth: desc.body[2] & 0xff,
+                        share: desc.share().ok(),
                     });
                     self.report.lost_table_pages += 1;
                     self.report.remark(format!(

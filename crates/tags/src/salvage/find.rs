@@ -7,6 +7,7 @@ use super::copy::Copy;
 use super::edges::{Bundled, put_edge};
 use super::mend::{Nodes, count};
 use crate::edges::RawEdge;
+use crate::edges::share::Share;
 use crate::error::Result;
 use crate::ids::{InfoForm, NodeId, NodeType, SnodeId};
 use crate::inspect::NodeView;
@@ -20,18 +21,14 @@ pub(super) struct LostTable {
     pub snode: SnodeId,
     /// What its edges go out from; `None` where that is not one node and one type.
     pub of: Option<Bundled>,
-    pub prefix: u64,
-    pub depth: u64,
+    /// `None` where its descriptor makes no sense.
+    pub share: Option<Share>,
 }
 
 impl LostTable {
     /// Whether a hash belongs to this page.
     fn covers(&self, hash: u64) -> bool {
-        match self.depth {
-            0 => true,
-            depth @ 1..64 => hash >> (64 - depth) == self.prefix,
-            _ => false,
-        }
+        self.share.is_some_and(|share| share.covers(hash))
     }
 }
 

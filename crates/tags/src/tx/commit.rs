@@ -418,7 +418,7 @@ impl Transaction<'_> {
                     let ahead = &changes[next..changes.len().min(next + PREFETCH_EDGES)];
                     let is_alike = |change: &&Change| (change.source, change.etype) == (source, etype);
                     let alike = ahead.iter().take_while(is_alike);
-                    let keys = alike.clone().map(|change| (change.key, change.new == NONE));
+                    let keys = alike.clone().map(|change| change.key);
                     contents.edges.prefetch_in(pages, id, keys);
                     let alike = alike.map(|change| (change.key, change.old, change.new));
                     let before = next;

@@ -1,0 +1,304 @@
+//! How a table gets pages, and gives them up again.
+//!
+//! A group whose page is full gets one page more, and its cells are shared out anew; three pages become two groups of two. Where
+//! cells lie so unevenly that this would overfill a page, each part is halved instead. The other way round, pages whose cells fit
+//! fewer pages by three quarters are merged.
+
+use super::FIRST_BUNDLE;
+use super::share::{DEPTH_MAX, Group, PARTS_MAX, Share};
+use super::table::{EDGE_TABLE, HEADER_WORDS, LINES, NewPages, PAGE_WORDS, Position, Table};
+use crate::error::{Error, Halt, Result, Step};
+use crate::pages::access::{PageWriter, Pages, Words};
+use crate::pages::desc::Desc;
+
+/// Cells of a full page that agree in more bits than these behind the group's prefix are not parted: each bit doubles the directory.
+/// In tables of two words, whose first words differ, that are more than two hundred hashes alike, which is damage. In the main table
+/// it takes three nodes or more with dozens of edge types each; the edges of fewer become bundles.
+const ALIKE_BITS_MAX: [u32; 2] = [4, 16];
+
+/// How the positions of a group are shared out: among the parts of one group, or of two that follow each other.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Of the first group.
+    prefix: u64,
+    depth: u8,
+    parts: u8,
+    groups: u8,
+}
+
+impl Shape {
+    /// With one page more.
+    fn grown(share: Share) -> Shape {
+        let Share { prefix, depth, parts, .. } = share;
+        if parts < PARTS_MAX {
+            Shape { prefix, depth, parts: parts + 1, groups: 1 }
+        } else {
+            Shape { parts: 2, ..Shape::doubled(share) }
+        }
+    }
+
+    /// With each part halved.
+    fn doubled(Share { prefix, depth, parts, .. }: Share) -> Shape {
+        Shape { prefix: prefix << 1, depth: depth + 1, parts, groups: 2 }
+    }
+
+    fn pages(self) -> usize {
+        usize::from(self.parts) * usize::from(self.groups)
+    }
+
+    fn shares(self) -> impl Iterator<Item = Share> {
+        let Shape { prefix, depth, parts, groups } = self;
+        (0..u64::from(groups)).flat_map(move |group| {
+            (0..parts).map(move |part| Share { prefix: prefix + group, depth, part, parts })
+        })
+    }
+
+    /// The place of a position's share among them.
+    #[inline]
+    fn place_of(self, position: u64) -> usize {
+        let group = if self.groups > 1 { (position >> (64 - self.depth) & 1) as usize } else { 0 };
+        group * usize::from(self.parts) + Share::part_of(position, self.depth, self.parts)
+    }
+}
+
+impl<const W: usize> Table<W> {
+    /// The most cells of a page that others were merged into.
+    const MERGED: usize = (Self::CELLS * 3) / 4;
+
+    /// The first page of a table without any.
+    pub(super) fn begin(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages) -> Step<u32> {
+        let Share { prefix, depth, parts, .. } = Share::ALL;
+        let shape = Shape { prefix, depth, parts, groups: 1 };
+        let page = self.place_new(pages, new, shape.shares())?[0];
+        (self.directory, self.depth) = (vec![Group::EMPTY], 0);
+        self.settle(pages, &[page], shape, &[Filled::EMPTY])?;
+        Ok(page)
+    }
+
+    /// Places empty pages, all of them or none.
+    fn place_new(
+        &self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        shares: impl Iterator<Item = Share>,
+    ) -> Step<Vec<u32>> {
+        let is_hashed = matches!(self.position, Position::Hash);
+        let (mut numbers, mut placed) = (Vec::new(), Vec::new());
+        let done = shares.map(|share| {
+            let page = new.take_number()?;
+            numbers.push(page);
+            placed.push((page, Desc::table(pages.snode(), self.id, share, is_hashed)));
+            Ok(())
+        });
+        let done =
+            done.collect::<Result<()>>().map_err(Halt::from).and_then(|()| pages.place_all_new(placed));
+        match done {
+            Ok(()) => Ok(numbers),
+            Err(halt) => {
+                numbers.into_iter().for_each(|page| new.give_back(page));
+                Err(halt)
+            }
+        }
+    }
+
+    /// Adds pages to the group of a page that is full. Nothing has changed when it halts.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the directory has its largest size; [`Error::Damaged`] where the positions are alike.
+    pub(crate) fn grow(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        page: u32,
+    ) -> Step<()> {
+        let words = pages.words(page)?;
+        let share = Share::from_words([words[2], words[3]])?;
+        let group = self.directory[self.entries_of(share).start];
+        let old = group.pages();
+        // To be changed: where the medium is mapped this may halt for want of a frame, which it must not do further on.
+        old.iter().try_for_each(|page| pages.words_mut(*page).map(drop))?;
+        let mut shape = Shape::grown(share);
+        let mut filled = self.lay_out(pages, old, shape)?;
+        if filled.iter().any(|part| part.count > Self::FULL) {
+            shape = Shape::doubled(share);
+            filled = self.lay_out(pages, old, shape)?;
+        }
+        if shape.depth > DEPTH_MAX {
+            return Err(Error::Full { what: EDGE_TABLE }.into());
+        }
+        if filled.iter().any(|part| part.count >= Self::FULL) && !self.splits(pages, page)? {
+            let alike = format!("edge table {}: the hashes of page {page} are all alike", self.id);
+            return Err(Error::damaged(alike).into());
+        }
+        let added = self.place_new(pages, new, shape.shares().skip(old.len()))?;
+        let numbers: Vec<u32> = old.iter().copied().chain(added).collect();
+        self.settle(pages, &numbers, shape, &filled)
+    }
+
+    /// The cells of a group's pages, or of two groups', as they lie in pages of another shape. Of those for which a page has no room none
+    /// lies anywhere: they are only counted.
+    fn lay_out(&self, pages: &PageWriter<'_>, old: &[u32], shape: Shape) -> Step<Vec<Filled<W>>> {
+        let mut filled = vec![Filled::EMPTY; shape.pages()];
+        for page in old {
+            for cell in Self::cells(pages.words(*page)?) {
+                let position = self.position.of(cell[0]);
+                filled[shape.place_of(position)].put(position, cell);
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Makes pages those of a shape. All of them are in memory and to be changed already.
+    fn settle(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        numbers: &[u32],
+        shape: Shape,
+        filled: &[Filled<W>],
+    ) -> Step<()> {
+        while self.depth < shape.depth {
+            self.directory = self.directory.iter().flat_map(|group| [*group, *group]).collect();
+            self.depth += 1;
+        }
+        let mut groups = [Group::EMPTY; 2];
+        for ((share, page), filled) in shape.shares().zip(numbers).zip(filled) {
+            let words = pages.words_mut(*page)?;
+            words[HEADER_WORDS..].copy_from_slice(&filled.words[HEADER_WORDS..]);
+            words[1] = self.id;
+            [words[2], words[3]] = share.words();
+            pages.note_cells(*page, filled.count);
+            if let Some(desc) = pages.pool().table.desc(*page) {
+                desc.lock().set_share(share);
+            }
+            groups[(share.prefix - shape.prefix) as usize].put(*page, share);
+        }
+        for (at, group) in groups.iter().enumerate().take(usize::from(shape.groups)) {
+            let share =
+                Share { prefix: shape.prefix + at as u64, depth: shape.depth, part: 0, parts: shape.parts };
+            let entries = self.entries_of(share);
+            self.directory[entries].fill(*group);
+        }
+        Ok(())
+    }
+
+    /// Merges the group of `position`, or it and its buddy before it, into one page less or more where the cells fill three quarters
+    /// of what stays at most: the first pages stay, the others are appended to `freed`. Returns the first position of what has to be
+    /// looked at next: of the group that it has become, or behind it. Halts before anything has changed.
+    ///
+    /// Called for each group in the order of positions, it leaves nothing that could be merged.
+    pub(crate) fn merge_at(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        position: u64,
+        freed: &mut Vec<u32>,
+    ) -> Step<Option<u64>> {
+        let Some(group) = self.group_of(position).copied() else { return Ok(None) };
+        let Group { depth, parts, .. } = group;
+        let prefix = if depth == 0 { 0 } else { position >> (64 - depth) };
+        let next = Share { prefix, depth, part: parts - 1, parts }.end();
+        let mut old = group.pages().to_vec();
+        let mut shape = Shape { prefix, depth, parts: parts - 1, groups: 1 };
+        // A group of one page is what its buddy's half of a group of two would be.
+        let fewest = if depth == 0 { 1 } else { 2 };
+        if shape.parts < fewest || !self.fits(pages, &old, shape)? {
+            let Some(before) = prefix.checked_sub(1).filter(|_| prefix & 1 == 1) else { return Ok(next) };
+            let entries = self.entries_of(Share { prefix: before, depth, part: 0, parts });
+            let buddy = self.directory[entries.start];
+            old.splice(0..0, buddy.pages().iter().copied());
+            shape = Shape { prefix: prefix >> 1, depth: depth - 1, parts: PARTS_MAX, groups: 1 };
+            if buddy.depth != depth || old.len() <= shape.pages() || !self.fits(pages, &old, shape)? {
+                return Ok(next);
+            }
+        }
+        let (stay, go) = old.split_at(shape.pages());
+        // To be changed: what halts does so here.
+        stay.iter().try_for_each(|page| pages.words_mut(*page).map(drop))?;
+        let filled = self.lay_out(pages, &old, shape)?;
+        if filled.iter().any(|part| part.count > Self::FULL) {
+            return Ok(next);
+        }
+        self.settle(pages, stay, shape, &filled)?;
+        freed.extend_from_slice(go);
+        Ok(shape.shares().next().map(Share::first))
+    }
+
+    /// Whether the cells of pages fit those of a shape.
+    fn fits(&self, pages: &mut PageWriter<'_>, old: &[u32], shape: Shape) -> Step<bool> {
+        let mut cells = 0;
+        for page in old {
+            cells += Self::counted(pages, *page)?;
+        }
+        Ok(cells <= shape.pages() * Self::MERGED)
+    }
+
+    /// Halves the directory while no group needs all of it.
+    pub(crate) fn halve(&mut self) {
+        while self.depth > 0 && self.directory.iter().all(|group| group.depth < self.depth) {
+            self.directory = self.directory.iter().step_by(2).copied().collect();
+            self.depth -= 1;
+        }
+    }
+
+    /// Gives up the last page of a table without cells. A bundle, of which a cell says that it is there, keeps it.
+    pub(crate) fn clear_empty(&mut self, pages: &mut PageWriter<'_>, freed: &mut Vec<u32>) -> Step<()> {
+        if let Some(page) = self.only_page()
+            && self.id < FIRST_BUNDLE
+            && Self::counted(pages, page)? == 0
+        {
+            freed.push(page);
+            (self.directory, self.depth) = (Vec::new(), 0);
+        }
+        Ok(())
+    }
+
+    /// The pages from `position` on whose cells were not counted yet, of the next `max` pages: each of them has to be read.
+    pub(crate) fn uncounted(&self, pages: &PageWriter<'_>, position: u64, max: usize) -> Vec<u32> {
+        let from = if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize };
+        let mut last = None;
+        let groups = self.directory.get(from..).unwrap_or(&[]).iter();
+        let groups = groups.filter(|group| last.replace(**group) != Some(**group));
+        let next = groups.flat_map(Group::pages).copied().take(max);
+        next.filter(|page| pages.cells(*page).is_none() && pages.peek(*page).is_none()).collect()
+    }
+
+    /// Whether the cells of a page can be parted, by more steps than one if need be.
+    pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
+        let words = pages.words(page)?;
+        let depth = Share::from_words([words[2], words[3]])?.depth;
+        let alike_max = ALIKE_BITS_MAX[usize::from(W == 4)];
+        let left = u32::from(DEPTH_MAX.saturating_sub(depth)).min(alike_max + 1);
+        let mut cells = Self::cells(words).map(|cell| self.position.of(cell[0]));
+        let Some(first) = cells.next() else { return Ok(false) };
+        let differ = cells.fold(0, |differ, position| differ | (position ^ first));
+        Ok((differ << depth).leading_zeros() < left)
+    }
+}
+
+/// Cells of a page that is put together from nothing.
+#[derive(Clone)]
+struct Filled<const W: usize> {
+    words: Words,
+    count: usize,
+    /// Cells of each line.
+    lines: [u8; LINES as usize],
+}
+
+impl<const W: usize> Filled<W> {
+    const EMPTY: Filled<W> = Filled { words: [0; PAGE_WORDS], count: 0, lines: [0; LINES as usize] };
+
+    /// Puts a cell where [`Table::put`] would.
+    #[inline]
+    fn put(&mut self, position: u64, cell: [u64; W]) {
+        self.count += 1;
+        if self.count > Table::<W>::CELLS {
+            return;
+        }
+        let mut number = Table::<W>::home_line_of(position);
+        while usize::from(self.lines[number]) == Table::<W>::PER_LINE {
+            number = Table::<W>::line_behind(number);
+        }
+        let index = number * Table::<W>::PER_LINE + usize::from(self.lines[number]);
+        Table::<W>::set_cell(&mut self.words, index, cell);
+        self.lines[number] += 1;
+    }
+}
