@@ -1,7 +1,6 @@
 //! The integrity check: every page against its checksum, every edge against its ends, every count against the edges.
 
-use crate::edges::table::Table;
-use crate::edges::{EdgeTable, Heads, RawEdge};
+use crate::edges::{Bundle, EdgeTable, Heads, RawEdge};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::layout::node::{MOVED, NODE_HEADER, slot_bytes, slots_of};
@@ -193,14 +192,14 @@ impl Store {
 
     fn bundle_pages(&self, snode: SnodeId, id: u64) -> Result<Vec<u32>> {
         self.read(snode, |_, contents| {
-            Ok(contents.edges.bundles.get(&id).map(Table::pages).unwrap_or_default())
+            Ok(contents.edges.bundles.get(&id).map(Bundle::pages).unwrap_or_default())
         })
     }
 
     /// Edges in all tables of an s-node; `None` where a page of them is damaged.
     fn count_cells(&self, snode: SnodeId, report: &mut CheckReport) -> Result<Option<u64>> {
         let (main, bundles) = self.read(snode, |_, contents| {
-            let bundles: Vec<u32> = contents.edges.bundles.values().flat_map(Table::pages).collect();
+            let bundles: Vec<u32> = contents.edges.bundles.values().flat_map(Bundle::pages).collect();
             Ok((contents.edges.main.pages(), bundles))
         })?;
         let mut cells = Some(0);
@@ -249,7 +248,7 @@ impl Store {
                 visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
                 let key = data.first_chunk::<2>().map(|len| usize::from(u16::from_le_bytes(*len)));
                 let key = key.and_then(|len| data.get(2..2 + len));
-                Ok(key.is_some_and(|key| self.secret.bytes(key) == edge.key))
+                Ok(key.is_some_and(|key| self.secret.key(key) == edge.key))
             })
         })?;
         if found == Some(false) {

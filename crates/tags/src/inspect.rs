@@ -2,7 +2,7 @@
 //!
 //! Everything here reads the last committed state and takes bounded memory: what can be long is given in parts.
 
-use crate::edges::table::Table;
+use crate::edges::Bundle;
 use crate::error::{Result, Step};
 use crate::ids::{EdgeType, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of};
@@ -102,8 +102,8 @@ impl Store {
                     if found.len() >= max {
                         break;
                     }
-                    let cells = Table::<2>::cells(pages.words(page)?);
-                    found.extend(cells.map(|cell| (etype, cell[0], NodeId(cell[1]))));
+                    let cells = Bundle::cells(pages.words(page)?).into_iter();
+                    found.extend(cells.map(|[key, to]| (etype, key, NodeId(to))));
                 }
             }
             found.truncate(max);

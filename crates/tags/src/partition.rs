@@ -3,8 +3,8 @@
 //! Everything of it is under one lock, and its pages are touched by nobody else, so transactions on different s-nodes
 //! have nothing in common but the allocators of blocks and numbers and the journal.
 
-use crate::edges::table::{NewPages, Place, Position, Table};
-use crate::edges::{COUNTS, EdgeTable};
+use crate::edges::table::{NewPages, Place, Table};
+use crate::edges::{Bundle, COUNTS, EdgeTable, Numbered};
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, NodeId, PAGE_BYTES, SnodeId};
@@ -32,7 +32,7 @@ pub(crate) struct Partition {
 /// What of it is in memory beside pages.
 pub(crate) struct Contents {
     pub(crate) edges: EdgeTable,
-    pub(crate) counts: Table<2>,
+    pub(crate) counts: Numbered,
     pub(crate) slabs: [Slab; CLASSES],
     /// Committed nodes, the root included.
     pub(crate) nodes: u64,
@@ -110,7 +110,7 @@ impl Contents {
     pub(crate) fn new(secret: Secret) -> Contents {
         Contents {
             edges: EdgeTable::new(secret),
-            counts: Table::new(COUNTS, Position::Number(secret)),
+            counts: Table::new(COUNTS, secret),
             slabs: std::array::from_fn(|_| Slab::default()),
             nodes: 0,
         }
@@ -118,13 +118,13 @@ impl Contents {
 
     /// All pages of edge tables.
     pub(crate) fn table_pages(&self) -> Vec<u32> {
-        let bundles = self.edges.bundles.values().flat_map(Table::pages);
+        let bundles = self.edges.bundles.values().flat_map(Bundle::pages);
         self.edges.main.pages().into_iter().chain(self.counts.pages()).chain(bundles).collect()
     }
 
     /// The pages of edge tables without those of counts, first those of the main table.
     pub(crate) fn edge_pages(&self) -> Vec<u32> {
-        let bundles = self.edges.bundles.values().flat_map(Table::pages);
+        let bundles = self.edges.bundles.values().flat_map(Bundle::pages);
         self.edges.main.pages().into_iter().chain(bundles).collect()
     }
 

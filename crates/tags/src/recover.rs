@@ -5,8 +5,8 @@
 
 use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX, Leaves};
 use crate::edges::share::Share;
-use crate::edges::table::{Position, Table};
-use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
+use crate::edges::table::Table;
+use crate::edges::{Bundle, COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, NodeId, NodeType, PAGE_BYTES, SnodeId};
@@ -16,7 +16,7 @@ use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, 
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::options::{JOURNAL_BYTES_MIN, Options};
 use crate::page_store::PageStore;
-use crate::pages::desc::{DESC_BYTES, Desc, PageKind, TABLE_HASHED, count_slots};
+use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::pages::table::{Descriptors, PageTable};
@@ -404,34 +404,33 @@ pub(crate) fn restore_numbers(store: &Store, pages: &[u32]) {
     restore(&store.table_numbers, DATA_PAGES_MAX, tables);
 }
 
-/// Pages of a table, and what each answers for.
-type TablePages = Vec<(u32, Share)>;
+/// Pages of a table, what each answers for, and whether first words of cells are hashes.
+type TablePages = (Vec<(u32, Share)>, bool);
 
 /// The pages of each table of each s-node.
 fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
     let mut tables: FxHashMap<(SnodeId, u64), TablePages> = FxHashMap::default();
-    let mut hashed: FxHashMap<(SnodeId, u64), bool> = FxHashMap::default();
     for page in &pages[pages.partition_point(|page| *page < DATA_PAGES_MAX)..] {
         let desc = store.pool.table.describe(*page);
-        let key = (SnodeId(desc.snode), desc.body[0]);
-        tables.entry(key).or_default().push((*page, desc.share()?));
-        hashed.insert(key, desc.body[2] & TABLE_HASHED != 0);
+        let id = desc.body[0];
+        let (pages, is_hashed) =
+            tables.entry((SnodeId(desc.snode), id)).or_insert_with(|| (Vec::new(), desc.is_hashed()));
+        if *is_hashed != desc.is_hashed() || *is_hashed && id < FIRST_BUNDLE {
+            return Err(Error::damaged(format!("edge table {id}: page {page} is not of its form")));
+        }
+        pages.push((*page, desc.share()?));
     }
-    for ((snode, id), pages) in tables {
+    for ((snode, id), (pages, is_hashed)) in tables {
         let partition = store
             .partition(snode)
             .map_err(|_| Error::damaged(format!("pages of {snode}, which is not there")))?;
         let contents = &mut partition.write().contents;
-        let position = if hashed.get(&(snode, id)) == Some(&true) {
-            Position::Hash
-        } else {
-            Position::Number(store.secret)
-        };
         match id {
-            MAIN => contents.edges.main = Table::restore(id, position, &pages)?,
-            COUNTS => contents.counts = Table::restore(id, position, &pages)?,
+            MAIN => contents.edges.main = Table::restore(id, store.secret, &pages)?,
+            COUNTS => contents.counts = Table::restore(id, store.secret, &pages)?,
             _ => {
-                contents.edges.bundles.insert(id, Table::restore(id, position, &pages)?);
+                let bundle = Bundle::restore(id, store.secret, is_hashed, &pages)?;
+                contents.edges.bundles.insert(id, bundle);
                 contents.edges.next_bundle = contents.edges.next_bundle.max(id + 1).max(FIRST_BUNDLE);
             }
         }

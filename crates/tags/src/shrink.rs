@@ -15,6 +15,8 @@
 //! in the journal, so a replay needs nothing of it. Nodes stay where they are in their pages, since that is their id: a slab page
 //! with one node left stays.
 
+use crate::edges::form::Form;
+use crate::edges::of_bundle;
 use crate::edges::share::PARTS_MAX;
 use crate::edges::table::Table;
 use crate::error::{Error, Halt, Result, Step};
@@ -387,7 +389,7 @@ impl Store {
             }
             Which::Counts => merge(&mut contents.counts, pages, most, &mut looked, &mut position, &mut freed),
             Which::Bundle(id) => match contents.edges.bundles.get_mut(&id) {
-                Some(table) => merge(table, pages, most, &mut looked, &mut position, &mut freed),
+                Some(bundle) => of_bundle!(bundle, table => merge(table, pages, most, &mut looked, &mut position, &mut freed)),
                 None => {
                     position = None;
                     Ok(())
@@ -416,8 +418,8 @@ impl Store {
 }
 
 /// Merges up to `most` pages of a table from a position on.
-fn merge<const W: usize>(
-    table: &mut Table<W>,
+fn merge<F: Form>(
+    table: &mut Table<F>,
     pages: &mut PageWriter<'_>,
     most: usize,
     looked: &mut usize,

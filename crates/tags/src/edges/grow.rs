@@ -5,16 +5,13 @@
 //! fewer pages by three quarters are merged.
 
 use super::FIRST_BUNDLE;
+use super::form::Form;
 use super::share::{DEPTH_MAX, Group, PARTS_MAX, Share};
-use super::table::{EDGE_TABLE, HEADER_WORDS, LINES, NewPages, PAGE_WORDS, Position, Table};
+use super::table::{EDGE_TABLE, HEADER_WORDS, LINES, NewPages, PAGE_WORDS, Table, share_of};
 use crate::error::{Error, Halt, Result, Step};
 use crate::pages::access::{PageWriter, Pages, Words};
 use crate::pages::desc::Desc;
-
-/// Cells of a full page that agree in more bits than these behind the group's prefix are not parted: each bit doubles the directory.
-/// In tables of two words, whose first words differ, that are more than two hundred hashes alike, which is damage. In the main table
-/// it takes three nodes or more with dozens of edge types each; the edges of fewer become bundles.
-const ALIKE_BITS_MAX: [u32; 2] = [4, 16];
+use std::marker::PhantomData;
 
 /// How the positions of a group are shared out: among the parts of one group, or of two that follow each other.
 #[derive(Clone, Copy)]
@@ -61,7 +58,7 @@ impl Shape {
     }
 }
 
-impl<const W: usize> Table<W> {
+impl<F: Form> Table<F> {
     /// The most cells of a page that others were merged into.
     const MERGED: usize = (Self::CELLS * 3) / 4;
 
@@ -82,12 +79,11 @@ impl<const W: usize> Table<W> {
         new: &mut impl NewPages,
         shares: impl Iterator<Item = Share>,
     ) -> Step<Vec<u32>> {
-        let is_hashed = matches!(self.position, Position::Hash);
         let (mut numbers, mut placed) = (Vec::new(), Vec::new());
         let done = shares.map(|share| {
             let page = new.take_number()?;
             numbers.push(page);
-            placed.push((page, Desc::table(pages.snode(), self.id, share, is_hashed)));
+            placed.push((page, Desc::table(pages.snode(), self.id, share, F::IS_HASHED)));
             Ok(())
         });
         let done =
@@ -112,7 +108,7 @@ impl<const W: usize> Table<W> {
         page: u32,
     ) -> Step<()> {
         let words = pages.words(page)?;
-        let share = Share::from_words([words[2], words[3]])?;
+        let share = share_of(words)?;
         let group = self.directory[self.entries_of(share).start];
         let old = group.pages();
         // To be changed: where the medium is mapped this may halt for want of a frame, which it must not do further on.
@@ -137,12 +133,12 @@ impl<const W: usize> Table<W> {
 
     /// The cells of a group's pages, or of two groups', as they lie in pages of another shape. Of those for which a page has no room none
     /// lies anywhere: they are only counted.
-    fn lay_out(&self, pages: &PageWriter<'_>, old: &[u32], shape: Shape) -> Step<Vec<Filled<W>>> {
+    fn lay_out(&self, pages: &PageWriter<'_>, old: &[u32], shape: Shape) -> Step<Vec<Filled<F>>> {
         let mut filled = vec![Filled::EMPTY; shape.pages()];
         for page in old {
             for cell in Self::cells(pages.words(*page)?) {
-                let position = self.position.of(cell[0]);
-                filled[shape.place_of(position)].put(position, cell);
+                let position = self.position(&cell);
+                filled[shape.place_of(position)].put(position, &cell);
             }
         }
         Ok(filled)
@@ -154,18 +150,17 @@ impl<const W: usize> Table<W> {
         pages: &mut PageWriter<'_>,
         numbers: &[u32],
         shape: Shape,
-        filled: &[Filled<W>],
+        filled: &[Filled<F>],
     ) -> Step<()> {
         while self.depth < shape.depth {
             self.directory = self.directory.iter().flat_map(|group| [*group, *group]).collect();
             self.depth += 1;
         }
-        let mut groups = [Group::EMPTY; 2];
+        let (mut groups, snode) = ([Group::EMPTY; 2], pages.snode());
         for ((share, page), filled) in shape.shares().zip(numbers).zip(filled) {
             let words = pages.words_mut(*page)?;
             words[HEADER_WORDS..].copy_from_slice(&filled.words[HEADER_WORDS..]);
-            words[1] = self.id;
-            [words[2], words[3]] = share.words();
+            words[1..4].copy_from_slice(&Desc::table(snode, self.id, share, F::IS_HASHED).body[..3]);
             pages.note_cells(*page, filled.count);
             if let Some(desc) = pages.pool().table.desc(*page) {
                 desc.lock().set_share(share);
@@ -264,10 +259,9 @@ impl<const W: usize> Table<W> {
     /// Whether the cells of a page can be parted, by more steps than one if need be.
     pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
         let words = pages.words(page)?;
-        let depth = Share::from_words([words[2], words[3]])?.depth;
-        let alike_max = ALIKE_BITS_MAX[usize::from(W == 4)];
-        let left = u32::from(DEPTH_MAX.saturating_sub(depth)).min(alike_max + 1);
-        let mut cells = Self::cells(words).map(|cell| self.position.of(cell[0]));
+        let depth = share_of(words)?.depth;
+        let left = u32::from(DEPTH_MAX.saturating_sub(depth)).min(F::ALIKE_BITS_MAX + 1);
+        let mut cells = Self::cells(words).map(|cell| self.position(&cell));
         let Some(first) = cells.next() else { return Ok(false) };
         let differ = cells.fold(0, |differ, position| differ | (position ^ first));
         Ok((differ << depth).leading_zeros() < left)
@@ -276,29 +270,30 @@ impl<const W: usize> Table<W> {
 
 /// Cells of a page that is put together from nothing.
 #[derive(Clone)]
-struct Filled<const W: usize> {
+struct Filled<F> {
     words: Words,
     count: usize,
     /// Cells of each line.
     lines: [u8; LINES as usize],
+    form: PhantomData<F>,
 }
 
-impl<const W: usize> Filled<W> {
-    const EMPTY: Filled<W> = Filled { words: [0; PAGE_WORDS], count: 0, lines: [0; LINES as usize] };
+impl<F: Form> Filled<F> {
+    const EMPTY: Filled<F> =
+        Filled { words: [0; PAGE_WORDS], count: 0, lines: [0; LINES as usize], form: PhantomData };
 
     /// Puts a cell where [`Table::put`] would.
     #[inline]
-    fn put(&mut self, position: u64, cell: [u64; W]) {
+    fn put(&mut self, position: u64, cell: &F::Cell) {
         self.count += 1;
-        if self.count > Table::<W>::CELLS {
+        if self.count > Table::<F>::CELLS {
             return;
         }
-        let mut number = Table::<W>::home_line_of(position);
-        while usize::from(self.lines[number]) == Table::<W>::PER_LINE {
-            number = Table::<W>::line_behind(number);
+        let mut number = Table::<F>::home_line_of(position);
+        while usize::from(self.lines[number]) == F::PER_LINE {
+            number = Table::<F>::line_behind(number);
         }
-        let index = number * Table::<W>::PER_LINE + usize::from(self.lines[number]);
-        Table::<W>::set_cell(&mut self.words, index, cell);
+        F::set(Table::<F>::line_mut(&mut self.words, number), usize::from(self.lines[number]), cell);
         self.lines[number] += 1;
     }
 }

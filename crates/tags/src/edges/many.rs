@@ -5,8 +5,9 @@
 //! that the processor has many under way. Passes are short on purpose: what counts is how many of their rounds it has in sight, for it goes
 //! on behind a line that it was asked for only when it knows where that line is, which in a virtual machine is a wait of its own.
 
-use super::EdgeTable;
+use super::form::Form;
 use super::table::{Line, Table};
+use super::{Bundle, EdgeTable, of_bundle};
 use crate::error::{Halt, Step};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages, Words, as_words};
@@ -51,18 +52,114 @@ impl EdgeTable {
         of: (NodeId, EdgeType),
         keys: &[u64],
         purpose: Purpose,
-        mut meanwhile: impl FnMut(),
+        meanwhile: impl FnMut(),
         found: &mut [Candidate<'p>; GROUP],
     ) -> Result<(), Vec<u32>> {
         found.fill(Candidate::Unknown);
-        let Ok(Some(id)) = self.bundle(pages, of.0, of.1) else { return Ok(()) };
-        let Some(table) = self.bundles.get(&id) else { return Ok(()) };
+        match self.bundle(pages, of.0, of.1) {
+            Ok(Some(id)) => match self.bundles.get(&id) {
+                Some(Bundle::Keyed(table)) => table.find_group(pages, keys, purpose, meanwhile, found),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes changes of a bundle's edges, in their order, up to the first that takes more than a change in the page of its cell: a split, or
+    /// the end of a page or of the bundle. A change is the key's hash, where its edge leads and where it is to lead, 0 for nowhere. `made` is
+    /// advanced by one for each change that is made, also before an error, and `each` is called with it unless it changes nothing.
+    #[inline]
+    pub(crate) fn change_in(
+        &self,
+        pages: &mut PageWriter<'_>,
+        id: u64,
+        changes: impl Iterator<Item = (u64, NodeId, NodeId)>,
+        made: &mut usize,
+        mut each: impl FnMut(u64, NodeId, NodeId),
+    ) -> Step<()> {
+        let Some(bundle) = self.bundles.get(&id) else { return Ok(()) };
+        of_bundle!(bundle, table => for (key, old, new) in changes {
+            if old != new {
+                let is_made = match (old.0, new.0) {
+                    (0, to) => table.try_insert(pages, [key, to])?.is_none(),
+                    (from, 0) => table.take(pages, [key, from])?,
+                    (from, to) => table.exchange(pages, [key, from], [key, to])?,
+                };
+                if !is_made {
+                    break;
+                }
+                each(key, old, new);
+            }
+            *made += 1;
+        });
+        Ok(())
+    }
+
+    /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need. The lines where probing begins are waited for, to see
+    /// whether it goes on.
+    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = u64>) {
+        if let Some(bundle) = self.bundles.get(&id) {
+            of_bundle!(bundle, table => table.prefetch(pages, keys));
+        }
+    }
+}
+
+/// Where the cells of a group of keys are.
+pub(crate) struct Cells<'p> {
+    positions: [u64; GROUP],
+    pages: [u32; GROUP],
+    frames: [Option<&'p [u8; PAGE_BYTES]>; GROUP],
+}
+
+impl Default for Cells<'_> {
+    fn default() -> Self {
+        Cells { positions: [0; GROUP], pages: [0; GROUP], frames: [None; GROUP] }
+    }
+}
+
+impl<'p> Cells<'p> {
+    /// Position, page and, where it is in memory, the page's words, of the first `count` keys.
+    #[inline]
+    fn of(&self, count: usize) -> impl Iterator<Item = (u64, u32, Option<&'p Words>)> {
+        let each = self.positions.iter().zip(&self.pages).zip(&self.frames).take(count);
+        each.map(|((position, page), frame)| (*position, *page, frame.map(as_words)))
+    }
+
+    #[inline]
+    fn at(&self, at: usize) -> Option<(u64, &'p Words)> {
+        Some((self.positions[at], as_words(self.frames[at]?)))
+    }
+}
+
+impl<F: Form<Cell = [u64; 2]>> Table<F> {
+    /// What [`EdgeTable::prefetch_in`] says, in a bundle's table.
+    fn prefetch(&self, pages: &impl Pages, keys: impl Iterator<Item = u64>) {
+        let mut cells = Cells::default();
+        let count = self.ask_for(pages, keys, &mut cells);
+        for (position, _, words) in cells.of(count) {
+            let Some(words) = words else { continue };
+            if Self::home_is_full(words, position) {
+                Self::prefetch_behind(words, position);
+                Self::prefetch_further(words, position);
+            }
+        }
+    }
+
+    /// What [`EdgeTable::find_group`] says, in a bundle's table.
+    fn find_group<'p>(
+        &self,
+        pages: &'p impl Pages,
+        keys: &[u64],
+        purpose: Purpose,
+        mut meanwhile: impl FnMut(),
+        found: &mut [Candidate<'p>; GROUP],
+    ) -> Result<(), Vec<u32>> {
         let keys = &keys[..keys.len().min(GROUP)];
         let mut missing = Vec::new();
         let mut cells = Cells::default();
         // Where there are nodes, they are what is waited for most.
         let has_nodes = purpose == Purpose::TakeOut;
-        table.ask_for(pages, keys.iter().copied(), &mut cells);
+        self.ask_for(pages, keys.iter().copied(), &mut cells);
         if !has_nodes {
             keys.iter().for_each(|_| meanwhile());
         }
@@ -79,17 +176,17 @@ impl EdgeTable {
         let mut furthers = 0;
         for (at, (position, _, words)) in cells.of(keys.len()).enumerate() {
             let Some(words) = words else { continue };
-            match Table::<2>::home_line(words, position, keys[at]) {
+            match Self::home_line(words, position, keys[at]) {
                 Line::Absent => found[at] = Candidate::Absent,
                 Line::Cell([_, to]) => {
                     nodes[at] = NodeId(to);
-                    if purpose == Purpose::TakeOut && Table::<2>::home_is_full(words, position) {
-                        Table::<2>::prefetch_behind(words, position);
+                    if purpose == Purpose::TakeOut && Self::home_is_full(words, position) {
+                        Self::prefetch_behind(words, position);
                     }
                 }
                 Line::Further => {
-                    Table::<2>::prefetch_behind(words, position);
-                    Table::<2>::prefetch_further(words, position);
+                    Self::prefetch_behind(words, position);
+                    Self::prefetch_further(words, position);
                     further[furthers] = at;
                     furthers += 1;
                 }
@@ -97,7 +194,7 @@ impl EdgeTable {
         }
         for at in &further[..furthers] {
             let Some((position, words)) = cells.at(*at) else { continue };
-            match Table::<2>::first_in(words, position, keys[*at]) {
+            match Self::first_in(words, position, keys[*at]) {
                 None => found[*at] = Candidate::Absent,
                 Some([_, to]) => nodes[*at] = NodeId(to),
             }
@@ -130,80 +227,6 @@ impl EdgeTable {
         if missing.is_empty() { Ok(()) } else { Err(missing) }
     }
 
-    /// Makes changes of a bundle's edges, in their order, up to the first that takes more than a change in the page of its cell: a split, or
-    /// the end of a page or of the bundle. A change is the key's hash, where its edge leads and where it is to lead, 0 for nowhere. `made` is
-    /// advanced by one for each change that is made, also before an error, and `each` is called with it unless it changes nothing.
-    #[inline]
-    pub(crate) fn change_in(
-        &self,
-        pages: &mut PageWriter<'_>,
-        id: u64,
-        changes: impl Iterator<Item = (u64, NodeId, NodeId)>,
-        made: &mut usize,
-        mut each: impl FnMut(u64, NodeId, NodeId),
-    ) -> Step<()> {
-        let Some(table) = self.bundles.get(&id) else { return Ok(()) };
-        for (key, old, new) in changes {
-            if old != new {
-                let is_made = match (old.0, new.0) {
-                    (0, to) => table.try_insert(pages, [key, to])?.is_none(),
-                    (from, 0) => table.take(pages, [key, from])?,
-                    (from, to) => table.exchange(pages, [key, from], [key, to])?,
-                };
-                if !is_made {
-                    break;
-                }
-                each(key, old, new);
-            }
-            *made += 1;
-        }
-        Ok(())
-    }
-
-    /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need. The lines where probing begins are waited for, to see
-    /// whether it goes on.
-    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = u64>) {
-        let Some(table) = self.bundles.get(&id) else { return };
-        let mut cells = Cells::default();
-        let count = table.ask_for(pages, keys, &mut cells);
-        for (position, _, words) in cells.of(count) {
-            let Some(words) = words else { continue };
-            if Table::<2>::home_is_full(words, position) {
-                Table::<2>::prefetch_behind(words, position);
-                Table::<2>::prefetch_further(words, position);
-            }
-        }
-    }
-}
-
-/// Where the cells of a group of keys are.
-pub(crate) struct Cells<'p> {
-    positions: [u64; GROUP],
-    pages: [u32; GROUP],
-    frames: [Option<&'p [u8; PAGE_BYTES]>; GROUP],
-}
-
-impl Default for Cells<'_> {
-    fn default() -> Self {
-        Cells { positions: [0; GROUP], pages: [0; GROUP], frames: [None; GROUP] }
-    }
-}
-
-impl<'p> Cells<'p> {
-    /// Position, page and, where it is in memory, the page's words, of the first `count` keys.
-    #[inline]
-    fn of(&self, count: usize) -> impl Iterator<Item = (u64, u32, Option<&'p Words>)> {
-        let each = self.positions.iter().zip(&self.pages).zip(&self.frames).take(count);
-        each.map(|((position, page), frame)| (*position, *page, frame.map(as_words)))
-    }
-
-    #[inline]
-    fn at(&self, at: usize) -> Option<(u64, &'p Words)> {
-        Some((self.positions[at], as_words(self.frames[at]?)))
-    }
-}
-
-impl Table<2> {
     /// Asks the processor for the lines where the cells of up to [`GROUP`] keys are, or would be; how many keys there were.
     #[inline(always)]
     pub(crate) fn ask_for<'p>(
@@ -214,7 +237,7 @@ impl Table<2> {
     ) -> usize {
         let mut count = 0;
         for (position, key) in cells.positions.iter_mut().zip(keys) {
-            *position = self.position.of(key);
+            *position = self.position_of(key);
             count += 1;
         }
         for (page, position) in cells.pages.iter_mut().zip(&cells.positions[..count]) {
@@ -223,7 +246,7 @@ impl Table<2> {
         pages.peek_all(&cells.pages[..count], &mut cells.frames);
         for (frame, position) in cells.frames[..count].iter().zip(&cells.positions) {
             if let Some(bytes) = frame {
-                Table::<2>::prefetch_cell(as_words(bytes), *position);
+                Self::prefetch_cell(as_words(bytes), *position);
             }
         }
         count

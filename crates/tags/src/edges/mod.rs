@@ -2,28 +2,31 @@
 //!
 //! The main table has a cell of four words for an edge, and its position is the hash of the source alone, so that all
 //! edges of a node lie together. Where a node has so many edges of one type that they would crowd a page, these move to
-//! a table of their own, a *bundle*: two words an edge, by the hash of its info. The main table then has one cell that
+//! a table of their own, a *bundle*: two words an edge, or 12 bytes, by the hash of its info. The main table then has one cell that
 //! names the bundle. So a list or a tree node finds its edges in one line of memory, and a key-value store with ten million
 //! edges out of one node is a plain hash table.
 //!
 //! ```text
 //! main:    | source | type | info or its hash | destination |       type + 2^32: | source | type | bundle | 1 |
-//! bundle:  | info or its hash | destination |
+//! bundle:  | info | destination |, or where infos are keys | its hash 40 bits, destination 56 bits |
 //! ```
 //!
 //! A hash that is equal proves nothing: for infos that are keys the whole key is compared, in the destination.
 
+pub(crate) mod form;
 pub(crate) mod grow;
 pub(crate) mod many;
 pub(crate) mod share;
 pub(crate) mod table;
 
-use crate::error::{Error, Step};
+use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, InfoForm, NodeId};
-use crate::pages::access::{PageWriter, Pages};
+use crate::pages::access::{PageWriter, Pages, Words};
+use form::{Packed, Whole};
 use rustc_hash::FxHashMap;
-use table::{Full, NewPages, Place, Position, Table};
+use share::Share;
+use table::{Full, NewPages, Place, Table};
 
 /// Marks a cell that names a bundle.
 const BUNDLE: u64 = 1 << 32;
@@ -39,13 +42,37 @@ pub(crate) const COUNTS: u64 = 1;
 pub(crate) const FIRST_BUNDLE: u64 = 2;
 /// Edge types out of one node, at most: that many cells fit a page whatever else happens.
 pub(crate) const TYPES_PER_NODE_MAX: usize = 48;
-const _: () = assert!(TYPES_PER_NODE_MAX < Table::<4>::CELLS / 2);
+const _: () = assert!(TYPES_PER_NODE_MAX < Main::CELLS / 2);
+
+/// A table of all edges: source, type, info or its hash, destination.
+pub(crate) type Main = Table<Whole<4>>;
+/// A table of numbers: by info, or of counts.
+pub(crate) type Numbered = Table<Whole<2>>;
+
+/// A table of the edges of one type out of one node.
+#[derive(Clone)]
+pub(crate) enum Bundle {
+    /// By keys.
+    Keyed(Table<Packed>),
+    Numbered(Numbered),
+}
+
+/// What is done with the table of a bundle, of either form.
+macro_rules! of_bundle {
+    ($bundle:expr, $table:ident => $done:expr) => {
+        match $bundle {
+            $crate::edges::Bundle::Keyed($table) => $done,
+            $crate::edges::Bundle::Numbered($table) => $done,
+        }
+    };
+}
+pub(crate) use of_bundle;
 
 /// The out-edges of an s-node's nodes.
 #[derive(Clone)]
 pub(crate) struct EdgeTable {
-    pub(crate) main: Table<4>,
-    pub(crate) bundles: FxHashMap<u64, Table<2>>,
+    pub(crate) main: Main,
+    pub(crate) bundles: FxHashMap<u64, Bundle>,
     pub(crate) next_bundle: u64,
     secret: Secret,
 }
@@ -76,7 +103,7 @@ pub(crate) struct Heads {
 impl EdgeTable {
     pub(crate) fn new(secret: Secret) -> EdgeTable {
         EdgeTable {
-            main: Table::new(MAIN, Position::Number(secret)),
+            main: Table::new(MAIN, secret),
             bundles: FxHashMap::default(),
             next_bundle: FIRST_BUNDLE,
             secret,
@@ -93,14 +120,18 @@ impl EdgeTable {
     /// Where the edge of a bundle that leads to `to` is.
     #[inline]
     pub(crate) fn find_in(&self, pages: &impl Pages, id: u64, key: u64, to: NodeId) -> Step<Option<Spot>> {
-        let Some(table) = self.bundles.get(&id) else { return Ok(None) };
-        table.find(pages, key, |place, cell| Ok((cell[1] == to.0).then_some(Spot::Bundle(id, place))))
+        let Some(bundle) = self.bundles.get(&id) else { return Ok(None) };
+        of_bundle!(bundle, table => {
+            table.find(pages, key, |place, cell| Ok((cell[1] == to.0).then_some(Spot::Bundle(id, place))))
+        })
     }
 
     /// Takes the edge of a bundle that leads to `to` out, unless it may be the last of its page; whether it did.
     #[inline]
     pub(crate) fn take_in(&self, pages: &mut PageWriter<'_>, id: u64, key: u64, to: NodeId) -> Step<bool> {
-        self.bundles.get(&id).map_or(Ok(false), |table| table.take(pages, [key, to.0]))
+        self.bundles
+            .get(&id)
+            .map_or(Ok(false), |bundle| of_bundle!(bundle, table => table.take(pages, [key, to.0])))
     }
 
     /// Puts an edge that is not there into a bundle.
@@ -113,24 +144,24 @@ impl EdgeTable {
         key: u64,
         to: NodeId,
     ) -> Step<()> {
-        let Some(table) = self.bundles.get_mut(&id) else {
+        let Some(bundle) = self.bundles.get_mut(&id) else {
             return Err(Error::damaged(format!("bundle {id} is not there")).into());
         };
-        loop {
+        of_bundle!(bundle, table => loop {
             match table.try_insert(pages, [key, to.0])? {
                 None => return Ok(()),
                 Some(Full::Page(page)) => table.grow(pages, new, page)?,
                 Some(Full::NoPage) => return table.insert(pages, new, [key, to.0]),
             }
-        }
+        })
     }
 
     /// Edges of one type out of a node.
     pub(crate) fn count_of(&self, pages: &impl Pages, source: NodeId, etype: EdgeType) -> Step<u64> {
         let mut count = 0;
-        if let Some(table) = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id)) {
-            for page in table.pages() {
-                count += Table::<2>::count(pages.words(page)?) as u64;
+        if let Some(bundle) = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id)) {
+            for page in bundle.pages() {
+                count += Bundle::count(pages.words(page)?) as u64;
             }
             return Ok(count);
         }
@@ -162,11 +193,11 @@ impl EdgeTable {
             let to = NodeId(cell[3]);
             Ok((word == light && cell[2] == key && is_it(to)?).then_some(Some((Spot::Main(place), to))))
         })?;
-        let Some(table) = bundle.and_then(|id| self.bundles.get(&id)) else { return Ok(found.flatten()) };
-        table.find(pages, key, |place, cell| {
+        let Some(bundle) = bundle.and_then(|id| self.bundles.get(&id)) else { return Ok(found.flatten()) };
+        of_bundle!(bundle, table => table.find(pages, key, |place, cell| {
             let to = NodeId(cell[1]);
             Ok(is_it(to)?.then_some((Spot::Bundle(table.id, place), to)))
-        })
+        }))
     }
 
     /// How many edge types go out from a node, bundles counted once.
@@ -211,17 +242,17 @@ impl EdgeTable {
 
     /// The edges in a page of a bundle of this type.
     pub(crate) fn edges_in(pages: &impl Pages, etype: EdgeType, page: u32) -> Step<Vec<RawEdge>> {
-        let cells = Table::<2>::cells(pages.words(page)?);
-        Ok(cells.map(|cell| RawEdge { etype, key: cell[0], to: NodeId(cell[1]) }).collect())
+        let cells = Bundle::cells(pages.words(page)?);
+        Ok(cells.into_iter().map(|[key, to]| RawEdge { etype, key, to: NodeId(to) }).collect())
     }
 
     /// Edges in a page, of the main table or of a bundle.
     pub(crate) fn count_in(pages: &impl Pages, page: u32, is_main: bool) -> Step<u64> {
         let words = pages.words(page)?;
         let count = if is_main {
-            Table::<4>::cells(words).filter(|cell| cell[1] & BUNDLE == 0).count()
+            Main::cells(words).filter(|cell| cell[1] & BUNDLE == 0).count()
         } else {
-            Table::<2>::count(words)
+            Bundle::count(words)
         };
         Ok(count as u64)
     }
@@ -253,7 +284,7 @@ impl EdgeTable {
     /// Makes room in a page of the main table: by a bundle where one node fills it, else by a split.
     fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages, page: u32) -> Step<()> {
         let mut groups: FxHashMap<(u64, u64), usize> = FxHashMap::default();
-        for cell in Table::<4>::cells(pages.words(page)?).filter(|cell| cell[1] & BUNDLE == 0) {
+        for cell in Main::cells(pages.words(page)?).filter(|cell| cell[1] & BUNDLE == 0) {
             *groups.entry((cell[0], cell[1])).or_default() += 1;
         }
         let largest = groups.into_iter().map(|(group, edges)| (edges, group)).max();
@@ -275,20 +306,18 @@ impl EdgeTable {
         source: u64,
         word: u64,
     ) -> Step<()> {
-        let position = if word & KEYED != 0 { Position::Hash } else { Position::Number(self.secret) };
         let id = self.next_bundle;
-        let mut table = Table::<2>::new(id, position);
+        let mut bundle = Bundle::new(id, self.secret, form_of_cell(word));
         // To be changed: what halts for want of a frame does so here.
-        let cells: Vec<_> = Table::<4>::cells(pages.words_mut(page)?)
-            .filter(|cell| (cell[0], cell[1]) == (source, word))
-            .collect();
+        let cells: Vec<_> =
+            Main::cells(pages.words_mut(page)?).filter(|cell| (cell[0], cell[1]) == (source, word)).collect();
         // A page of the bundle holds twice what a page of the main table does, so only the first insert can halt,
         // and then nothing has changed.
         for cell in &cells {
-            table.insert(pages, new, [cell[2], cell[3]])?;
+            of_bundle!(&mut bundle, table => table.insert(pages, new, [cell[2], cell[3]]))?;
         }
         self.next_bundle += 1;
-        self.bundles.insert(id, table);
+        self.bundles.insert(id, bundle);
         for _ in &cells {
             let place =
                 self.main.find(pages, source, |place, cell| Ok((cell[1] == word).then_some(place)))?;
@@ -314,7 +343,9 @@ impl EdgeTable {
                 self.main.replace(pages, place, [source.0, cell[1], edge.key, edge.to.0])
             }
             Spot::Bundle(id, place) => match self.bundles.get(&id) {
-                Some(table) => table.replace(pages, place, [edge.key, edge.to.0]),
+                Some(bundle) => {
+                    of_bundle!(bundle, table => table.replace(pages, place, [edge.key, edge.to.0]))
+                }
                 None => Ok(()),
             },
         }
@@ -333,19 +364,9 @@ impl EdgeTable {
             Spot::Main(place) => return self.main.remove(pages, place),
             Spot::Bundle(id, place) => (id, place),
         };
-        let Some(table) = self.bundles.get(&id) else { return Ok(()) };
-        // All pages are looked at only when this one becomes empty, and that ends at the first that is not.
-        let mut last = Table::<2>::is_last(pages, place)?;
-        if last {
-            for page in table.walk() {
-                if page != place.page && Table::<2>::counted(pages, page)? > 0 {
-                    last = false;
-                    break;
-                }
-            }
-        }
-        if !last {
-            return table.remove(pages, place);
+        let Some(bundle) = self.bundles.get(&id) else { return Ok(()) };
+        if !of_bundle!(bundle, table => table.is_last(pages, place))? {
+            return of_bundle!(bundle, table => table.remove(pages, place));
         }
         let cell = self.main.find(pages, source.0, |place, cell| {
             Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(place))
@@ -354,14 +375,64 @@ impl EdgeTable {
         if let Some(cell) = cell {
             pages.words_mut(cell.page)?;
         }
-        table.remove(pages, place)?;
+        of_bundle!(bundle, table => table.remove(pages, place))?;
         if let Some(cell) = cell {
             self.main.remove(pages, cell)?;
         }
-        if let Some(table) = self.bundles.remove(&id) {
-            freed.extend(table.pages());
+        if let Some(bundle) = self.bundles.remove(&id) {
+            freed.extend(bundle.pages());
         }
         Ok(())
+    }
+}
+
+impl Bundle {
+    fn new(id: u64, secret: Secret, form: InfoForm) -> Bundle {
+        match form {
+            InfoForm::Key => Bundle::Keyed(Table::new(id, secret)),
+            InfoForm::Number => Bundle::Numbered(Table::new(id, secret)),
+        }
+    }
+
+    /// Puts the directory together from the shares of the pages.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the pages do not cover every position exactly once.
+    pub(crate) fn restore(
+        id: u64,
+        secret: Secret,
+        is_hashed: bool,
+        pages: &[(u32, Share)],
+    ) -> Result<Bundle> {
+        Ok(if is_hashed {
+            Bundle::Keyed(Table::restore(id, secret, pages)?)
+        } else {
+            Bundle::Numbered(Table::restore(id, secret, pages)?)
+        })
+    }
+
+    /// The pages, each once.
+    pub(crate) fn pages(&self) -> Vec<u32> {
+        of_bundle!(self, table => table.pages())
+    }
+
+    /// The page that answers for a position.
+    pub(crate) fn page_of(&self, position: u64) -> Option<u32> {
+        of_bundle!(self, table => table.page_of(position))
+    }
+
+    /// The infos, or their hashes, and destinations of the edges in a page.
+    pub(crate) fn cells(words: &Words) -> Vec<[u64; 2]> {
+        if table::is_hashed(words) {
+            Table::<Packed>::cells(words).collect()
+        } else {
+            Numbered::cells(words).collect()
+        }
+    }
+
+    /// Edges in a page.
+    pub(crate) fn count(words: &Words) -> usize {
+        if table::is_hashed(words) { Table::<Packed>::count(words) } else { Numbered::count(words) }
     }
 }
 
@@ -383,6 +454,7 @@ fn bundle_word(etype: EdgeType) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::KEY_HASH_BITS;
     use crate::partition::TableNumbers;
     use crate::{MemoryStore, Options, SnodeId, Store};
 
@@ -395,17 +467,18 @@ mod tests {
         let store = store();
         let partition = store.partition(SnodeId::FIRST).unwrap();
         for alike_bits in [64, 40, 28, 5] {
-            let mut bundle = Table::<2>::new(FIRST_BUNDLE, Position::Hash);
+            let mut bundle = Table::<Packed>::new(FIRST_BUNDLE, store.secret);
             let mut next = 0u64;
             let filled = store.write(&mut partition.write(), |pages, _| {
                 let mut numbers = TableNumbers(&store.table_numbers);
                 while next < 1_000 {
                     // In the upper bits all alike, in those below all different.
-                    let key = next.reverse_bits().checked_shr(alike_bits).unwrap_or(0);
-                    match bundle.try_insert(pages, [key, next + 1])? {
+                    let key = next.reverse_bits().checked_shr(alike_bits).unwrap_or(0) & KEY_HASH_BITS;
+                    let cell = [key, NodeId::at(SnodeId::FIRST, 1 + next as u32, 0).0];
+                    match bundle.try_insert(pages, cell)? {
                         None => next += 1,
                         Some(Full::NoPage) => {
-                            bundle.insert(pages, &mut numbers, [key, next + 1])?;
+                            bundle.insert(pages, &mut numbers, cell)?;
                             next += 1;
                         }
                         Some(Full::Page(page)) => bundle.grow(pages, &mut numbers, page)?,
@@ -422,12 +495,11 @@ mod tests {
     fn edges_of_nodes_with_nearly_the_same_hash_become_bundles() {
         let store = store();
         let partition = store.partition(SnodeId::FIRST).unwrap();
-        let main = Position::Number(store.secret);
         // Two nodes whose hashes agree in more bits than pages are split by.
         let mut seen = FxHashMap::default();
         let found = (1u64..).find_map(|n| {
             let node = n * 8;
-            seen.insert(main.of(node) >> 46, node).map(|other| [NodeId(node), NodeId(other)])
+            seen.insert(store.secret.number(node) >> 46, node).map(|other| [NodeId(node), NodeId(other)])
         });
         let [one, other] = found.unwrap();
         let mut edges = EdgeTable::new(store.secret);

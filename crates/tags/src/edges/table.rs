@@ -1,6 +1,6 @@
 //! A table of cells: extendible hashing over pages, linear probing by lines of the processor's cache within a page.
 //!
-//! A cell is `W` words; its first word decides its position, its last word is never 0 in a cell that is in use. The
+//! The first word of a cell decides its position, how it lies in its line is its [form](super::form). The
 //! upper bits of the position choose the page through a directory of [groups](super::share) in memory; the lower bits choose the line
 //! of the processor's cache within the page where probing begins. So a lookup touches one line, seldom two, beside the directory
 //! (16 bytes for two or three pages). A page that is nearly full makes its group [grow](super::grow). How full it is is not in the page,
@@ -12,12 +12,14 @@
 //!
 //! The directory is not stored: each page's descriptor says which share it answers for.
 
-use super::share::{Group, Share};
+use super::form::{Form, LINE_WORDS, LineWords};
+use super::share::{DEPTH_MAX, Group, Share};
 use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
 use crate::pages::access::{PageWriter, Pages, Words, as_words};
 use crate::pages::desc::{Desc, TABLE_HASHED};
 use crate::pages::table::CellCount;
+use std::marker::PhantomData;
 
 /// What is full when a page of so great a depth is.
 pub(crate) const EDGE_TABLE: &str = "edge table";
@@ -25,52 +27,41 @@ pub(crate) const EDGE_TABLE: &str = "edge table";
 pub(super) const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
 /// Words before the first cell.
 pub(super) const HEADER_WORDS: usize = 8;
-/// Words of a line of the processor's cache.
-const LINE_WORDS: usize = 8;
 /// Lines of cells in a page.
 pub(super) const LINES: u64 = 63;
-/// How a cell's first word becomes a position.
-#[derive(Clone, Copy)]
-pub(crate) enum Position {
-    /// The word is a keyed hash already.
-    Hash,
-    /// The word is a number or an id, to be hashed with the store's secret.
-    Number(Secret),
-}
+/// The bits of a position that choose the line: below all that can choose the page, and in hashes of keys too.
+const LINE_SHIFT: u32 = 24;
+const LINE_BITS: u32 = 14;
+const LINE_MASK: u64 = (1 << LINE_BITS) - 1;
+const _: () = assert!(LINE_SHIFT + LINE_BITS + DEPTH_MAX as u32 <= 64);
 
-impl Position {
-    #[inline]
-    pub(crate) fn of(self, word: u64) -> u64 {
-        match self {
-            Position::Hash => word,
-            Position::Number(secret) => secret.number(word),
-        }
-    }
-}
-
-/// A table of cells of `W` words.
+/// A table of cells of a form.
 #[derive(Clone)]
-pub(crate) struct Table<const W: usize> {
+pub(crate) struct Table<F> {
     pub(crate) id: u64,
-    pub(crate) position: Position,
+    pub(super) secret: Secret,
     pub(super) depth: u8,
     pub(super) directory: Vec<Group>,
+    form: PhantomData<F>,
 }
 
 /// Where a cell is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub page: u32,
-    index: usize,
+    at: At,
 }
+
+/// The line of a cell, and which of its cells it is.
+type At = (usize, usize);
 
 /// What the line where probing begins says of a first word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Line<const W: usize> {
+pub(crate) enum Line<C> {
     /// No cell of the table has it.
     Absent,
     /// The first cell that has it.
-    Cell([u64; W]),
+    Cell(C),
     /// Further lines have to be looked at.
     Further,
 }
@@ -97,32 +88,43 @@ pub(crate) trait NewPages {
 /// # Errors
 /// [`Error::Damaged`].
 pub(crate) fn check_page(words: &Words, desc: &Desc, page: u32) -> Result<()> {
-    if [words[1], words[2], words[3]] == [desc.body[0], desc.body[1], desc.body[2] & !TABLE_HASHED] {
+    if [words[1], words[2], words[3]] == [desc.body[0], desc.body[1], desc.body[2]] {
         Ok(())
     } else {
         Err(Error::damaged(format!("page {page}: no edge table wrote this")))
     }
 }
 
-impl<const W: usize> Table<W> {
+/// The positions that a page of a table answers for.
+///
+/// # Errors
+/// [`Error::Damaged`] for a share that cannot be.
+pub(crate) fn share_of(words: &Words) -> Result<Share> {
+    Share::from_words([words[2], words[3] & !TABLE_HASHED])
+}
+
+/// Whether the first words of the cells of a page are hashes of keys.
+pub(crate) fn is_hashed(words: &Words) -> bool {
+    words[3] & TABLE_HASHED != 0
+}
+
+impl<F: Form> Table<F> {
     /// Cells of a page.
-    pub(crate) const CELLS: usize = LINES as usize * LINE_WORDS / W;
-    /// Cells of a line.
-    pub(super) const PER_LINE: usize = LINE_WORDS / W;
+    pub(crate) const CELLS: usize = LINES as usize * F::PER_LINE;
     /// Cells of a page that is full.
     pub(super) const FULL: usize = (Self::CELLS * 15) / 16;
 
     /// A table without pages.
-    pub(crate) fn new(id: u64, position: Position) -> Table<W> {
-        Table { id, position, depth: 0, directory: Vec::new() }
+    pub(crate) fn new(id: u64, secret: Secret) -> Table<F> {
+        Table { id, secret, depth: 0, directory: Vec::new(), form: PhantomData }
     }
 
     /// Puts the directory together from the shares of the table's pages.
     ///
     /// # Errors
     /// [`Error::Damaged`] when the pages do not cover every position exactly once.
-    pub(crate) fn restore(id: u64, position: Position, pages: &[(u32, Share)]) -> Result<Table<W>> {
-        let mut table = Table::new(id, position);
+    pub(crate) fn restore(id: u64, secret: Secret, pages: &[(u32, Share)]) -> Result<Table<F>> {
+        let mut table = Table::new(id, secret);
         if pages.is_empty() {
             return Ok(table);
         }
@@ -174,21 +176,16 @@ impl<const W: usize> Table<W> {
         groups.iter().flat_map(Group::pages).copied().collect()
     }
 
+    /// The position of a cell.
     #[inline]
-    fn home(position: u64) -> usize {
-        (((position & 0xffff_ffff) * LINES) >> 32) as usize * Self::PER_LINE
+    pub(super) fn position(&self, cell: &F::Cell) -> u64 {
+        F::position(self.secret, cell.as_ref()[0])
     }
 
+    /// The position of a first word.
     #[inline]
-    fn cell(words: &Words, index: usize) -> [u64; W] {
-        let at = HEADER_WORDS + index * W;
-        std::array::from_fn(|word| words[at + word])
-    }
-
-    #[inline]
-    pub(super) fn set_cell(words: &mut Words, index: usize, cell: [u64; W]) {
-        let at = HEADER_WORDS + index * W;
-        words[at..at + W].copy_from_slice(&cell);
+    pub(crate) fn position_of(&self, first: u64) -> u64 {
+        F::position(self.secret, first)
     }
 
     /// Calls `visit` with each cell whose first word is `first` until it returns `Some`.
@@ -197,15 +194,15 @@ impl<const W: usize> Table<W> {
         &self,
         pages: &impl Pages,
         first: u64,
-        mut visit: impl FnMut(Place, [u64; W]) -> Step<Option<T>>,
+        mut visit: impl FnMut(Place, F::Cell) -> Step<Option<T>>,
     ) -> Step<Option<T>> {
         if self.directory.is_empty() {
             return Ok(None);
         }
-        let position = self.position.of(first);
+        let position = self.position_of(first);
         let Some(page) = self.page_of(position) else { return Ok(None) };
         let words = pages.words(page)?;
-        Self::probe(words, position, first, |index, cell| visit(Place { page, index }, cell))
+        Self::probe(words, position, first, |at, cell| visit(Place { page, at }, cell))
     }
 
     /// Calls `visit` with each cell of a page whose first word is `first`, and where it is, until it returns `Some`. `position` is that of the
@@ -215,16 +212,16 @@ impl<const W: usize> Table<W> {
         words: &Words,
         position: u64,
         first: u64,
-        mut visit: impl FnMut(usize, [u64; W]) -> Step<Option<T>>,
+        mut visit: impl FnMut(At, F::Cell) -> Step<Option<T>>,
     ) -> Step<Option<T>> {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
             let line = Self::line(words, number);
-            let free = Self::free_in(line);
-            let mut alike = Self::alike_in(line, first) & !free;
+            let free = F::free_in(line);
+            let mut alike = F::alike_in(line, first) & !free;
             while alike != 0 {
-                let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
-                let found = visit(index, Self::cell(words, index))?;
+                let at = alike.trailing_zeros() as usize;
+                let found = visit((number, at), F::cell(line, at))?;
                 if found.is_some() {
                     return Ok(found);
                 }
@@ -241,15 +238,14 @@ impl<const W: usize> Table<W> {
     /// The first of the cells of a page whose first word is `first`. `position` is that of the word, and the page the one that
     /// answers for it.
     #[inline]
-    pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<[u64; W]> {
+    pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<F::Cell> {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
             let line = Self::line(words, number);
-            let free = Self::free_in(line);
-            let alike = Self::alike_in(line, first) & !free;
+            let free = F::free_in(line);
+            let alike = F::alike_in(line, first) & !free;
             if alike != 0 {
-                let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
-                return Some(Self::cell(words, index));
+                return Some(F::cell(line, alike.trailing_zeros() as usize));
             }
             if free != 0 {
                 break;
@@ -262,7 +258,7 @@ impl<const W: usize> Table<W> {
     /// Whether it is seen at once, without reading a page, that no cell's first word is `first`.
     #[inline]
     pub(crate) fn is_absent(&self, pages: &impl Pages, first: u64) -> bool {
-        let position = self.position.of(first);
+        let position = self.position_of(first);
         let Some(page) = self.page_of(position) else { return true };
         let words = pages.peek(page).map(as_words);
         words.is_some_and(|words| Self::home_line(words, position, first) == Line::Absent)
@@ -272,7 +268,7 @@ impl<const W: usize> Table<W> {
     pub(crate) fn few(&self, pages: &impl Pages, most: usize) -> Option<Vec<u64>> {
         let Some(page) = self.only_page() else { return self.is_empty().then(Vec::new) };
         let words = pages.peek(page).map(as_words)?;
-        let firsts: Vec<_> = Self::cells(words).map(|cell| cell[0]).take(most + 1).collect();
+        let firsts: Vec<_> = Self::cells(words).map(|cell| cell.as_ref()[0]).take(most + 1).collect();
         (firsts.len() <= most).then_some(firsts)
     }
 
@@ -291,14 +287,13 @@ impl<const W: usize> Table<W> {
 
     /// As [`Table::first_in`], in the line alone where probing begins.
     #[inline]
-    pub(crate) fn home_line(words: &Words, position: u64, first: u64) -> Line<W> {
+    pub(crate) fn home_line(words: &Words, position: u64, first: u64) -> Line<F::Cell> {
         let number = Self::home_line_of(position);
         let line = Self::line(words, number);
-        let free = Self::free_in(line);
-        let alike = Self::alike_in(line, first) & !free;
+        let free = F::free_in(line);
+        let alike = F::alike_in(line, first) & !free;
         if alike != 0 {
-            let index = number * Self::PER_LINE + alike.trailing_zeros() as usize;
-            Line::Cell(Self::cell(words, index))
+            Line::Cell(F::cell(line, alike.trailing_zeros() as usize))
         } else if free != 0 {
             Line::Absent
         } else {
@@ -309,7 +304,7 @@ impl<const W: usize> Table<W> {
     /// The line where probing for a position begins.
     #[inline]
     pub(super) fn home_line_of(position: u64) -> usize {
-        Self::home(position) / Self::PER_LINE
+        (((position >> LINE_SHIFT & LINE_MASK) * LINES) >> LINE_BITS) as usize
     }
 
     /// The line where probing goes on.
@@ -319,36 +314,39 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    fn line(words: &Words, number: usize) -> &[u64; LINE_WORDS] {
+    fn line(words: &Words, number: usize) -> &LineWords {
         &words.as_chunks().0[HEADER_WORDS / LINE_WORDS + number]
     }
 
-    /// A bit for each cell of a line that is free. All cells of a line are looked at together: which of them it is cannot be
-    /// guessed, and a branch on it would be wrong every other time.
     #[inline]
-    fn free_in(line: &[u64; LINE_WORDS]) -> u32 {
-        (0..Self::PER_LINE).fold(0, |bits, at| bits | u32::from(line[at * W + W - 1] == 0) << at)
-    }
-
-    /// A bit for each cell of a line whose first word is `first`.
-    #[inline]
-    fn alike_in(line: &[u64; LINE_WORDS], first: u64) -> u32 {
-        (0..Self::PER_LINE).fold(0, |bits, at| bits | u32::from(line[at * W] == first) << at)
+    pub(super) fn line_mut(words: &mut Words, number: usize) -> &mut LineWords {
+        &mut words.as_chunks_mut().0[HEADER_WORDS / LINE_WORDS + number]
     }
 
     /// The cell at `place`, in its page's words.
-    pub(crate) fn cell_at(&self, words: &Words, place: Place) -> [u64; W] {
-        Self::cell(words, place.index)
+    pub(crate) fn cell_at(&self, words: &Words, place: Place) -> F::Cell {
+        F::cell(Self::line(words, place.at.0), place.at.1)
+    }
+
+    /// A bit for each cell of a line that is in use.
+    #[inline]
+    fn used_in(line: &LineWords) -> u32 {
+        !F::free_in(line) & ((1 << F::PER_LINE) - 1)
     }
 
     /// All cells of a page.
-    pub(crate) fn cells(words: &Words) -> impl Iterator<Item = [u64; W]> + '_ {
-        (0..Self::CELLS).map(|index| Self::cell(words, index)).filter(|cell| cell[W - 1] != 0)
+    pub(crate) fn cells(words: &Words) -> impl Iterator<Item = F::Cell> + '_ {
+        let lines = words.as_chunks().0[HEADER_WORDS / LINE_WORDS..].iter();
+        lines.flat_map(|line| {
+            let used = Self::used_in(line);
+            (0..F::PER_LINE).filter(move |at| used >> at & 1 == 1).map(|at| F::cell(line, at))
+        })
     }
 
     /// Cells in a page.
     pub(crate) fn count(words: &Words) -> usize {
-        Self::cells(words).count()
+        let lines = words.as_chunks().0[HEADER_WORDS / LINE_WORDS..].iter();
+        lines.map(|line| Self::used_in(line).count_ones() as usize).sum()
     }
 
     /// The cells of a page, counted now if they were not before.
@@ -375,28 +373,48 @@ impl<const W: usize> Table<W> {
         cells.unwrap_or_else(|| Self::count(words))
     }
 
-    /// Whether the cell at `place` is the only one of its page.
-    pub(crate) fn is_last(pages: &mut PageWriter<'_>, place: Place) -> Step<bool> {
-        Ok(Self::counted(pages, place.page)? <= 1 && Self::count(pages.words(place.page)?) <= 1)
+    /// Whether the cell at `place` is the only one. All pages are looked at only when it is that of its page, and that ends at the first
+    /// that has one.
+    pub(crate) fn is_last(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<bool> {
+        if Self::counted(pages, place.page)? > 1 || Self::count(pages.words(place.page)?) > 1 {
+            return Ok(false);
+        }
+        for page in self.walk() {
+            if page != place.page && Self::counted(pages, page)? > 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Replaces the cell at `place`.
-    pub(crate) fn replace(&self, pages: &mut PageWriter<'_>, place: Place, cell: [u64; W]) -> Step<()> {
-        Self::set_cell(pages.words_mut(place.page)?, place.index, cell);
+    pub(crate) fn replace(&self, pages: &mut PageWriter<'_>, place: Place, cell: F::Cell) -> Step<()> {
+        self.check_room(&cell)?;
+        F::set(Self::line_mut(pages.words_mut(place.page)?, place.at.0), place.at.1, &cell);
         Ok(())
+    }
+
+    #[inline]
+    fn check_room(&self, cell: &F::Cell) -> Result<()> {
+        if F::has_room(cell) {
+            Ok(())
+        } else {
+            Err(Error::damaged(format!("edge table {}: cell {cell:x?}", self.id)))
+        }
     }
 
     /// Whether the page for `first` is to be split before a cell goes in. Cells then keep short ways.
     pub(crate) fn is_full(&self, pages: &mut PageWriter<'_>, first: u64) -> Step<Option<u32>> {
-        let Some(page) = self.page_of(self.position.of(first)) else { return Ok(None) };
+        let Some(page) = self.page_of(self.position_of(first)) else { return Ok(None) };
         Ok((Self::counted(pages, page)? >= Self::FULL).then_some(page))
     }
 
     /// Puts a cell in if its page has room, else returns the page, to be split first.
     #[inline]
-    pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<Option<Full>> {
-        let position = self.position.of(cell[0]);
+    pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: F::Cell) -> Step<Option<Full>> {
+        let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
+        self.check_room(&cell)?;
         let (words, count) = pages.words_counted(page)?;
         let cells = Self::count_or(words, count);
         if cells >= Self::FULL {
@@ -410,8 +428,7 @@ impl<const W: usize> Table<W> {
     /// Asks the processor for the line where probing for a position begins.
     #[inline]
     pub(crate) fn prefetch_cell(words: &Words, position: u64) {
-        let home = &words[HEADER_WORDS + Self::home(position) * W];
-        crate::sys::prefetch(std::ptr::from_ref(home).cast());
+        crate::sys::prefetch(Self::line(words, Self::home_line_of(position)).as_ptr().cast());
     }
 
     /// Asks the processor for the line behind it, which one probe in four goes on to.
@@ -431,7 +448,7 @@ impl<const W: usize> Table<W> {
     /// Whether the line where probing for a position begins has no cell that is free.
     #[inline]
     pub(crate) fn home_is_full(words: &Words, position: u64) -> bool {
-        Self::free_in(Self::line(words, Self::home_line_of(position))) == 0
+        F::free_in(Self::line(words, Self::home_line_of(position))) == 0
     }
 
     /// Puts a cell in. The page has room: [`Table::is_full`] said so.
@@ -439,9 +456,10 @@ impl<const W: usize> Table<W> {
         &mut self,
         pages: &mut PageWriter<'_>,
         new: &mut impl NewPages,
-        cell: [u64; W],
+        cell: F::Cell,
     ) -> Step<()> {
-        let position = self.position.of(cell[0]);
+        self.check_room(&cell)?;
+        let position = self.position(&cell);
         let page = match self.page_of(position) {
             Some(page) => page,
             None => self.begin(pages, new)?,
@@ -453,14 +471,13 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    fn put(words: &mut Words, position: u64, cell: [u64; W]) {
-        debug_assert!(cell[W - 1] != 0);
+    fn put(words: &mut Words, position: u64, cell: F::Cell) {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
-            let free = Self::free_in(Self::line(words, number));
+            let line = Self::line_mut(words, number);
+            let free = F::free_in(line);
             if free != 0 {
-                let index = number * Self::PER_LINE + free.trailing_zeros() as usize;
-                return Self::set_cell(words, index, cell);
+                return F::set(line, free.trailing_zeros() as usize, &cell);
             }
             number = Self::line_behind(number);
         }
@@ -470,7 +487,7 @@ impl<const W: usize> Table<W> {
     /// Takes the cell at `place` out and closes the gap.
     pub(crate) fn remove(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<()> {
         let cells = pages.cells(place.page);
-        self.close_gap(pages.words_mut(place.page)?, place.index);
+        self.close_gap(pages.words_mut(place.page)?, place.at);
         if let Some(cells) = cells {
             pages.note_cells(place.page, cells.saturating_sub(1));
         }
@@ -480,26 +497,29 @@ impl<const W: usize> Table<W> {
     /// Takes out the cell at `place`. What had passed its line because that was full is looked for behind it, up to the first line that
     /// is not.
     #[inline]
-    fn close_gap(&self, words: &mut Words, place: usize) {
-        let (mut hole, mut hole_line) = (place, place / Self::PER_LINE);
-        let mut number = hole_line;
+    fn close_gap(&self, words: &mut Words, place: At) {
+        let mut hole = place;
+        let mut number = hole.0;
         for _ in 1..LINES {
-            if Self::free_in(Self::line(words, number)) != 0 {
+            if F::free_in(Self::line(words, number)) != 0 {
                 break;
             }
             number = Self::line_behind(number);
-            let way = Self::way(hole_line, number);
-            let first = number * Self::PER_LINE;
-            let passed = (first..first + Self::PER_LINE).find(|index| {
-                let cell = Self::cell(words, *index);
-                cell[W - 1] != 0 && Self::way(Self::home_line_of(self.position.of(cell[0])), number) >= way
-            });
-            if let Some(index) = passed {
-                Self::set_cell(words, hole, Self::cell(words, index));
-                (hole, hole_line) = (index, number);
+            let way = Self::way(hole.0, number);
+            let line = Self::line(words, number);
+            let mut used = Self::used_in(line);
+            while used != 0 {
+                let at = used.trailing_zeros() as usize;
+                let cell = F::cell(line, at);
+                if Self::way(Self::home_line_of(self.position(&cell)), number) >= way {
+                    F::set(Self::line_mut(words, hole.0), hole.1, &cell);
+                    hole = (number, at);
+                    break;
+                }
+                used &= used - 1;
             }
         }
-        Self::set_cell(words, hole, [0; W]);
+        F::clear(Self::line_mut(words, hole.0), hole.1);
     }
 
     /// Lines from one to another that lies behind it, round the page.
@@ -510,27 +530,23 @@ impl<const W: usize> Table<W> {
 
     /// Puts a cell in the place of one whose words are all known; whether that was there. Their first words are the same.
     #[inline]
-    pub(crate) fn exchange(
-        &self,
-        pages: &mut PageWriter<'_>,
-        before: [u64; W],
-        cell: [u64; W],
-    ) -> Step<bool> {
-        debug_assert_eq!(before[0], cell[0]);
-        let position = self.position.of(cell[0]);
+    pub(crate) fn exchange(&self, pages: &mut PageWriter<'_>, before: F::Cell, cell: F::Cell) -> Step<bool> {
+        debug_assert_eq!(before.as_ref()[0], cell.as_ref()[0]);
+        let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(false) };
+        self.check_room(&cell)?;
         let words = pages.words_mut(page)?;
         let place =
-            Self::probe(words, position, cell[0], |index, found| Ok((found == before).then_some(index)))?;
+            Self::probe(words, position, cell.as_ref()[0], |at, found| Ok((found == before).then_some(at)))?;
         let Some(place) = place else { return Ok(false) };
-        Self::set_cell(words, place, cell);
+        F::set(Self::line_mut(words, place.0), place.1, &cell);
         Ok(true)
     }
 
     /// Takes out a cell whose words are all known, unless it may be the last of its page; whether it did.
     #[inline]
-    pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {
-        let position = self.position.of(cell[0]);
+    pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: F::Cell) -> Step<bool> {
+        let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(false) };
         let (words, count) = pages.words_counted(page)?;
         let cells = Self::count_or(words, count);
@@ -538,7 +554,7 @@ impl<const W: usize> Table<W> {
             return Ok(false);
         }
         let place =
-            Self::probe(words, position, cell[0], |index, found| Ok((found == cell).then_some(index)))?;
+            Self::probe(words, position, cell.as_ref()[0], |at, found| Ok((found == cell).then_some(at)))?;
         let Some(place) = place else { return Ok(false) };
         self.close_gap(words, place);
         count.set(cells - 1);

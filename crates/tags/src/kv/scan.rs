@@ -7,8 +7,8 @@
 
 use super::{ANCHOR, Kv, PAIR};
 use crate::committed::Committed;
-use crate::edges::share::Share;
-use crate::edges::table::Table;
+use crate::edges::Bundle;
+use crate::edges::table::share_of;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, SnodeId};
 use crate::options::Durability;
@@ -136,8 +136,8 @@ impl Scan {
             };
             let Some(page) = table.page_of(from) else { return Ok((Vec::new(), None)) };
             let words = pages.words(page)?;
-            let share = Share::from_words([words[2], words[3]])?;
-            let cells: Vec<_> = Table::<2>::cells(words).map(|cell| (cell[0], NodeId(cell[1]))).collect();
+            let share = share_of(words)?;
+            let cells = Bundle::cells(words).into_iter().map(|[key, to]| (key, NodeId(to))).collect();
             Ok((cells, share.end()))
         })?;
         cells.sort_unstable();

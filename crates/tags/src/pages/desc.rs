@@ -80,6 +80,11 @@ impl Desc {
         Share::from_words([self.body[1], self.body[2] & !TABLE_HASHED])
     }
 
+    /// Table: whether first words of cells are hashes.
+    pub(crate) fn is_hashed(&self) -> bool {
+        self.body[2] & TABLE_HASHED != 0
+    }
+
     /// Table: notes that the page answers for other positions now.
     pub(crate) fn set_share(&mut self, share: Share) {
         let [prefix, word] = share.words();

@@ -30,7 +30,7 @@ pub(crate) const USE_MASK: u64 = 3 << 49;
 const OWNER_SHIFT: u32 = 32;
 /// Where the cells of a page of an edge table are counted; only whoever holds the partition alone changes these bits.
 const CELLS_SHIFT: u32 = 51;
-const CELLS_MASK: u64 = 0xff << CELLS_SHIFT;
+const CELLS_MASK: u64 = 0x1ff << CELLS_SHIFT;
 
 /// A hot word.
 #[derive(Clone, Copy)]

@@ -5,8 +5,8 @@ use super::find::LostTable;
 use super::survey::Survey;
 use super::with_room;
 use crate::edges::share::Share;
-use crate::edges::table::{EDGE_TABLE, Table, check_page};
-use crate::edges::{COUNTS, MAIN, RawEdge, bundle_of, form_of_cell};
+use crate::edges::table::{EDGE_TABLE, check_page};
+use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::pages::access::Words;
@@ -72,7 +72,7 @@ impl Copy<'_> {
         match desc.body[0] {
             COUNTS => {}
             MAIN => {
-                for cell in Table::<4>::cells(words) {
+                for cell in Main::cells(words) {
                     let (source, etype, form) =
                         (NodeId(cell[0]), EdgeType(cell[1] as u32), form_of_cell(cell[1]));
                     if let Some(id) = bundle_of(cell) {
@@ -89,12 +89,12 @@ impl Copy<'_> {
             }
             id => {
                 let Some(Bundled { source, etype, form }) = bundles.get(&(desc.snode, id)).copied() else {
-                    let edges = Table::<2>::count(words) as u64;
+                    let edges = Bundle::count(words) as u64;
                     self.report.dropped_edges += edges;
                     self.report.remark(format!("{edges} edges of which nothing says what they go out from"));
                     return Ok(());
                 };
-                for cell in Table::<2>::cells(words) {
+                for cell in Bundle::cells(words) {
                     self.take_edge(
                         desc.snode,
                         source,

@@ -55,7 +55,7 @@ impl Copy<'_> {
             let Ok(NodeView { data, .. }) = self.store.view(node, KEY_READ_BYTES) else { continue };
             let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
             let Some(key) = data.get(2..2 + len) else { continue };
-            let hash = self.store.secret.bytes(key);
+            let hash = self.store.secret.key(key);
             let mut found =
                 self.lost_tables.iter().filter(|table| table.snode == node.snode() && table.covers(hash));
             let (Some(LostTable { of: Some(of), .. }), None) = (found.next(), found.next()) else { continue };

@@ -4,8 +4,8 @@ use super::copy::{Copy, nodes_of, slots_in};
 use super::edges::{Bundled, put_edge, take_out};
 use super::hold::whole_page;
 use super::{FOUND, with_room};
-use crate::edges::table::Table;
-use crate::edges::{MAIN, RawEdge, bundle_of, form_of_cell};
+
+use crate::edges::{Bundle, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::layout::catalog::TypeEntry;
@@ -220,7 +220,7 @@ impl Copy<'_> {
             let words = pages.words(page)?;
             let (mut names, mut edges) = (Vec::new(), Vec::new());
             if desc.body[0] == MAIN {
-                for cell in Table::<4>::cells(words) {
+                for cell in Main::cells(words) {
                     let (source, etype, form) =
                         (NodeId(cell[0]), EdgeType(cell[1] as u32), form_of_cell(cell[1]));
                     match bundle_of(cell) {
@@ -231,7 +231,7 @@ impl Copy<'_> {
                     }
                 }
             } else if let Some(Bundled { source, etype, form }) = bundles.get(&desc.body[0]).copied() {
-                let cells = Table::<2>::cells(words);
+                let cells = Bundle::cells(words).into_iter();
                 edges.extend(
                     cells.map(|cell| (source, form, RawEdge { etype, key: cell[0], to: NodeId(cell[1]) })),
                 );
