@@ -450,10 +450,10 @@ fn no_pair_is_lost_with_a_page_of_edges_by_key() {
     let (mut image, options) = with_pairs(3_000);
     // Pages of bundles, of which there is one: the number of the table, a prefix, a depth, the first of two parts or more.
     let is_first = |page: &[u8]| {
-        let [depth, zero, part, parts, ..] = word(page, 3).to_le_bytes();
+        let [depth, hashed, part, parts, ..] = word(page, 3).to_le_bytes();
         [word(page, 0), word(page, 1), word(page, 2)] == [0, 2, 0]
             && depth < 9
-            && [zero, part] == [0; 2]
+            && [hashed, part] == [1, 0]
             && (2..4).contains(&parts)
     };
     let pages: Vec<usize> =

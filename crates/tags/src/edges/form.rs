@@ -11,7 +11,7 @@ pub(crate) const LINE_WORDS: usize = 8;
 pub(crate) type LineWords = [u64; LINE_WORDS];
 
 /// The form of a table's cells. A cell is free while what its last word is taken from is 0.
-pub(crate) trait Form: Copy {
+pub(crate) trait Form: Copy + 'static {
     /// The words of a cell. The first of them decides its position.
     type Cell: Copy + PartialEq + Debug + AsRef<[u64]>;
     /// Cells of a line.

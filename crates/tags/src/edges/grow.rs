@@ -136,10 +136,10 @@ impl<F: Form> Table<F> {
     fn lay_out(&self, pages: &PageWriter<'_>, old: &[u32], shape: Shape) -> Step<Vec<Filled<F>>> {
         let mut filled = vec![Filled::EMPTY; shape.pages()];
         for page in old {
-            for cell in Self::cells(pages.words(*page)?) {
+            Self::each_cell(pages.words(*page)?, |cell| {
                 let position = self.position(&cell);
                 filled[shape.place_of(position)].put(position, &cell);
-            }
+            });
         }
         Ok(filled)
     }

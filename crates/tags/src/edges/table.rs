@@ -112,7 +112,7 @@ impl<F: Form> Table<F> {
     /// Cells of a page.
     pub(crate) const CELLS: usize = LINES as usize * F::PER_LINE;
     /// Cells of a page that is full.
-    pub(super) const FULL: usize = (Self::CELLS * 15) / 16;
+    pub(super) const FULL: usize = (Self::CELLS * 13) / 16;
 
     /// A table without pages.
     pub(crate) fn new(id: u64, secret: Secret) -> Table<F> {
@@ -334,10 +334,25 @@ impl<F: Form> Table<F> {
         !F::free_in(line) & ((1 << F::PER_LINE) - 1)
     }
 
+    fn lines(words: &Words) -> impl Iterator<Item = &LineWords> {
+        words.as_chunks().0[HEADER_WORDS / LINE_WORDS..].iter()
+    }
+
+    /// Calls `each` with all cells of a page.
+    #[inline]
+    pub(super) fn each_cell(words: &Words, mut each: impl FnMut(F::Cell)) {
+        for line in Self::lines(words) {
+            let mut used = Self::used_in(line);
+            while used != 0 {
+                each(F::cell(line, used.trailing_zeros() as usize));
+                used &= used - 1;
+            }
+        }
+    }
+
     /// All cells of a page.
     pub(crate) fn cells(words: &Words) -> impl Iterator<Item = F::Cell> + '_ {
-        let lines = words.as_chunks().0[HEADER_WORDS / LINE_WORDS..].iter();
-        lines.flat_map(|line| {
+        Self::lines(words).flat_map(|line| {
             let used = Self::used_in(line);
             (0..F::PER_LINE).filter(move |at| used >> at & 1 == 1).map(|at| F::cell(line, at))
         })
@@ -345,8 +360,7 @@ impl<F: Form> Table<F> {
 
     /// Cells in a page.
     pub(crate) fn count(words: &Words) -> usize {
-        let lines = words.as_chunks().0[HEADER_WORDS / LINE_WORDS..].iter();
-        lines.map(|line| Self::used_in(line).count_ones() as usize).sum()
+        Self::lines(words).map(|line| Self::used_in(line).count_ones() as usize).sum()
     }
 
     /// The cells of a page, counted now if they were not before.

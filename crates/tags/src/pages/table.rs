@@ -18,8 +18,6 @@ const CHUNK_PAGES: usize = 1024;
 const SINGLE_CHUNKS: usize = 16;
 /// Chunks whose descriptors fill a huge page.
 const HUGE_CHUNKS: usize = HUGE_BYTES / (CHUNK_PAGES * size_of::<Line<Mutex<Desc>>>());
-/// The most huge pages of descriptors that are taken at once.
-const HUGE_PAGES_MAX: usize = 2;
 
 /// The page in memory differs from the medium.
 pub(crate) const DIRTY: u64 = 1 << 48;
@@ -118,11 +116,10 @@ struct Pieces {
 
 impl Pieces {
     /// Numbers may be far apart, so a chunk is no part of what its neighbours are in, and a few chunks are pieces of their own. Then huge pages
-    /// are filled, one at a time and later two: that memory is asked for seldom matters beyond its price, for whoever asks the kernel
+    /// are filled, one after the other: that memory is asked for seldom matters beyond its price, for whoever asks the kernel
     /// waits for the thread that populates frames, milliseconds each time.
     fn chunk(&mut self, huge_pages: bool) -> Chunk {
-        let full = (self.made / HUGE_CHUNKS).clamp(1, HUGE_PAGES_MAX);
-        let chunks = if self.made < SINGLE_CHUNKS { 1 } else { full * HUGE_CHUNKS };
+        let chunks = if self.made < SINGLE_CHUNKS { 1 } else { HUGE_CHUNKS };
         self.made += 1;
         let descriptor = || Line(Mutex::new(Desc::default()));
         let descriptors = || Arc::new(HugeSlice::from_fn(chunks * CHUNK_PAGES, huge_pages, descriptor));
