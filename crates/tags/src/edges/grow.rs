@@ -118,6 +118,11 @@ impl<F: Form> Table<F> {
         if filled.iter().any(|part| part.count > Self::FULL) {
             shape = Shape::doubled(share);
             filled = self.lay_out(pages, old, shape)?;
+            if filled.iter().any(|part| part.count > Self::CELLS) {
+                let strange =
+                    format!("edge table {}: cells near page {page} are not in their pages", self.id);
+                return Err(Error::damaged(strange).into());
+            }
         }
         if shape.depth > DEPTH_MAX {
             return Err(Error::Full { what: EDGE_TABLE }.into());
@@ -295,5 +300,162 @@ impl<F: Form> Filled<F> {
         }
         F::set(Table::<F>::line_mut(&mut self.words, number), usize::from(self.lines[number]), cell);
         self.lines[number] += 1;
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(weft_shuttle))]
+mod tests {
+    use super::*;
+    use crate::edges::form::{Packed, Whole};
+    use crate::edges::table::Full;
+    use crate::hash::KEY_HASH_BITS;
+    use crate::ids::NodeId;
+    use crate::partition::TableNumbers;
+    use crate::tx::apply::drop_table_pages;
+    use crate::{MemoryStore, Options, SnodeId, Store};
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    /// A table, and the cells that it has to have.
+    struct Beside<'s, F: Form> {
+        store: &'s Store,
+        table: Table<F>,
+        cells: Vec<F::Cell>,
+    }
+
+    impl<F: Form> Beside<'_, F> {
+        fn step<T>(
+            &mut self,
+            mut step: impl FnMut(&mut Table<F>, &mut PageWriter<'_>, &mut TableNumbers<'_>) -> Step<T>,
+        ) -> T {
+            let partition = self.store.partition(SnodeId::FIRST).unwrap();
+            let table = &mut self.table;
+            let done = self.store.write(&mut partition.write(), |pages, _| {
+                step(table, pages, &mut TableNumbers(&self.store.table_numbers))
+            });
+            done.unwrap()
+        }
+
+        fn insert(&mut self, cell: F::Cell) {
+            self.cells.push(cell);
+            self.step(|table, pages, new| {
+                loop {
+                    match table.try_insert(pages, cell)? {
+                        None => return Ok(()),
+                        Some(Full::NoPage) => return table.insert(pages, new, cell),
+                        Some(Full::Page(page)) => table.grow(pages, new, page)?,
+                    }
+                }
+            });
+        }
+
+        fn remove(&mut self, at: usize) {
+            let cell = self.cells.swap_remove(at);
+            self.step(|table, pages, _| {
+                if table.take(pages, cell)? {
+                    return Ok(());
+                }
+                let first = cell.as_ref()[0];
+                let place = table.find(pages, first, |place, found| Ok((found == cell).then_some(place)))?;
+                table.remove(pages, place.expect("the cell is there"))
+            });
+        }
+
+        /// As `shrink` does: how many pages went.
+        fn merge(&mut self) -> usize {
+            let mut gone = 0;
+            let mut position = Some(0);
+            while let Some(at) = position {
+                let mut freed = Vec::new();
+                position = self.step(|table, pages, _| table.merge_at(pages, at, &mut freed));
+                gone += freed.len();
+                drop_table_pages(self.store, freed);
+            }
+            self.table.halve();
+            gone
+        }
+
+        /// Whether each cell is found, nothing else is there, and every page says rightly what it answers for.
+        fn check(&mut self) {
+            let cells = self.cells.clone();
+            let all = self.step(|table, pages, _| {
+                for cell in &cells {
+                    let mut times = 0;
+                    table.find(pages, cell.as_ref()[0], |_, found| {
+                        times += usize::from(found == *cell);
+                        Ok(None::<()>)
+                    })?;
+                    assert_eq!(times, 1, "{cell:x?}");
+                }
+                let mut all = 0;
+                for page in table.pages() {
+                    let words = pages.words(page)?;
+                    let share = share_of(words)?;
+                    all += Table::<F>::count(words);
+                    Table::<F>::each_cell(words, |cell| assert!(share.covers(table.position(&cell))));
+                    assert_eq!(pages.cells(page), Some(Table::<F>::count(words)));
+                    assert_eq!(pages.pool().table.describe(page).share()?, share);
+                }
+                Ok(all)
+            });
+            assert_eq!(all, self.cells.len());
+            let shares = self.table.pages().into_iter().map(|page| {
+                let desc = self.store.pool.table.describe(page);
+                (page, desc.share().unwrap())
+            });
+            let again =
+                Table::<F>::restore(self.table.id, self.table.secret, &shares.collect::<Vec<_>>()).unwrap();
+            assert_eq!((again.depth, again.directory), (self.table.depth, self.table.directory.clone()));
+        }
+    }
+
+    /// Tables that grow and shrink, of cells that `of` makes of numbers that are all different.
+    fn grow_and_shrink<F: Form>(seed: u64, id: u64, of: impl Fn(&mut StdRng, u64) -> F::Cell) {
+        let options = Options { cache_bytes: 16 << 20, ..Options::default() };
+        let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+        let mut beside =
+            Beside::<F> { store: &store, table: Table::new(id, store.secret), cells: Vec::new() };
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut next = 0;
+        for most in [8_000, 300, 3_000, 0, 2_000] {
+            while beside.cells.len() != most {
+                if beside.cells.len() < most || rng.random_ratio(1, 4) {
+                    next += 1;
+                    let cell = of(&mut rng, next);
+                    beside.insert(cell);
+                } else if !beside.cells.is_empty() {
+                    let at = rng.random_range(0..beside.cells.len());
+                    beside.remove(at);
+                }
+            }
+            beside.check();
+            let (before, cells) = (beside.table.pages().len(), beside.cells.len());
+            let gone = beside.merge();
+            beside.check();
+            let left = beside.table.pages().len();
+            assert_eq!(before - gone, left);
+            // What is left is full enough, but for the last two of a group.
+            assert!(left <= 2 + cells * 5 / Table::<F>::CELLS, "{left} pages for {cells} cells");
+            assert_eq!(beside.merge(), 0);
+        }
+    }
+
+    #[test]
+    fn tables_that_grow_and_shrink_have_what_was_put_into_them() {
+        let to =
+            |number: u64| NodeId::at(SnodeId::FIRST, 1 + (number >> 9) as u32, (number % 512 * 8) as usize).0;
+        for seed in 0..4 {
+            // With hashes that are alike in a few bits more often than hashes are.
+            let key = |rng: &mut StdRng| {
+                let key = rng.random::<u64>() & KEY_HASH_BITS;
+                if rng.random_ratio(1, 3) { key >> seed & KEY_HASH_BITS } else { key }
+            };
+            grow_and_shrink::<Packed>(seed, 2, |rng, number| [key(rng), to(number)]);
+            grow_and_shrink::<Whole<2>>(seed, 2, |_, number| [number, number]);
+            grow_and_shrink::<Whole<4>>(seed, 0, |rng, number| {
+                [rng.random_range(0..number), 1, number, number]
+            });
+        }
     }
 }
