@@ -246,8 +246,8 @@ pub(crate) enum Halt {
     Miss(u32),
     /// These pages have to be read first, best together.
     MissMany(Vec<u32>),
-    /// A free frame is needed first.
-    NoFrame,
+    /// So many free frames are needed first.
+    NoFrames(usize),
     /// The step failed.
     Failed(Error),
 }

@@ -384,7 +384,7 @@ impl Store {
         match halt {
             Halt::Miss(page) => self.pool.fault(&[page], &*self.medium),
             Halt::MissMany(pages) => self.pool.fault(&pages, &*self.medium),
-            Halt::NoFrame => self.pool.make_room(),
+            Halt::NoFrames(frames) => self.pool.make_room(frames),
             Halt::Failed(error) => Err(error),
         }
     }

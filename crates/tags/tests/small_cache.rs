@@ -327,3 +327,23 @@ fn a_check_ends_however_few_pages_of_what_it_looks_at_fit_the_cache() {
     drop(tx);
     assert_eq!(store.check().unwrap(), clean);
 }
+
+#[test]
+fn tables_that_need_several_pages_at_once_get_them_in_a_full_cache() {
+    let options = Options { cache_bytes: 1 << 20, journal_bytes: 1 << 20, ..Options::default() };
+    let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+    let under = store.edge_type("under", InfoForm::Number).unwrap();
+    let of = store.edge_type("of", InfoForm::Number).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    for n in 0..3_000 {
+        let mut tx = store.begin();
+        let node = tx.create_node(SnodeId::FIRST, NodeType(1), &[7; 40]).unwrap();
+        tx.create_edge(root, under, Info::Number(n), node).unwrap();
+        // So many that the cells of a page lie unevenly.
+        for at in 0..25 {
+            tx.create_edge(node, of, Info::Number(at), root).unwrap();
+        }
+        tx.commit().unwrap();
+    }
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}

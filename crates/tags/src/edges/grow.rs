@@ -1,7 +1,7 @@
 //! How a table gets pages, and gives them up again.
 //!
 //! A group whose page is full gets one page more, and its cells are shared out anew; three pages become two groups of two. Where
-//! cells lie so unevenly that this would overfill a page, each part is halved instead. The other way round, pages whose cells fit
+//! cells lie so unevenly that this would overfill a page, each part is halved instead (its ends are the same but for 2^-32 of the group). The other way round, pages whose cells fit
 //! fewer pages by three quarters are merged.
 
 use super::FIRST_BUNDLE;
@@ -119,8 +119,10 @@ impl<F: Form> Table<F> {
             shape = Shape::doubled(share);
             filled = self.lay_out(pages, old, shape)?;
             if filled.iter().any(|part| part.count > Self::CELLS) {
-                let strange =
-                    format!("edge table {}: cells near page {page} are not in their pages", self.id);
+                let strange = format!(
+                    "edge table {}: cells are not in the pages that they belong to, near page {page}",
+                    self.id
+                );
                 return Err(Error::damaged(strange).into());
             }
         }

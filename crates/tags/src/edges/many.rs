@@ -65,7 +65,7 @@ impl EdgeTable {
         }
     }
 
-    /// Makes changes of a bundle's edges, in their order, up to the first that takes more than a change in the page of its cell: a split, or
+    /// Makes changes of a bundle's edges, in their order, up to the first that takes more than a change in the page of its cell: a new page, or
     /// the end of a page or of the bundle. A change is the key's hash, where its edge leads and where it is to lead, 0 for nowhere. `made` is
     /// advanced by one for each change that is made, also before an error, and `each` is called with it unless it changes nothing.
     #[inline]

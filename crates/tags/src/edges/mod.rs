@@ -23,7 +23,7 @@ use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages, Words};
-use form::{Packed, Whole};
+use form::{Form, Packed, Whole};
 use rustc_hash::FxHashMap;
 use share::Share;
 use table::{Full, NewPages, Place, Table};
@@ -266,6 +266,10 @@ impl EdgeTable {
         form: InfoForm,
         edge: RawEdge,
     ) -> Step<()> {
+        // It may be a bundle's later.
+        if form == InfoForm::Key && !Packed::has_room(&[edge.key, edge.to.0]) {
+            return Err(Error::damaged(format!("an edge of node {source}: {edge:x?}")).into());
+        }
         loop {
             if let Some(id) = self.bundle(pages, source, edge.etype)? {
                 return self.insert_in(pages, new, id, edge.key, edge.to);
@@ -281,7 +285,7 @@ impl EdgeTable {
         }
     }
 
-    /// Makes room in a page of the main table: by a bundle where one node fills it, else by a split.
+    /// Makes room in a page of the main table: by a bundle where one node fills it, else by one more.
     fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages, page: u32) -> Step<()> {
         let mut groups: FxHashMap<(u64, u64), usize> = FxHashMap::default();
         for cell in Main::cells(pages.words(page)?).filter(|cell| cell[1] & BUNDLE == 0) {
@@ -311,6 +315,9 @@ impl EdgeTable {
         // To be changed: what halts for want of a frame does so here.
         let cells: Vec<_> =
             Main::cells(pages.words_mut(page)?).filter(|cell| (cell[0], cell[1]) == (source, word)).collect();
+        if let Some(cell) = cells.iter().find(|cell| !bundle.has_room(cell[2], cell[3])) {
+            return Err(Error::damaged(format!("an edge of node {source:#x}: {cell:x?}")).into());
+        }
         // A page of the bundle holds twice what a page of the main table does, so only the first insert can halt,
         // and then nothing has changed.
         for cell in &cells {
@@ -409,6 +416,14 @@ impl Bundle {
         } else {
             Bundle::Numbered(Table::restore(id, secret, pages)?)
         })
+    }
+
+    /// Whether an edge can be written: each that a store makes can.
+    fn has_room(&self, key: u64, to: u64) -> bool {
+        match self {
+            Bundle::Keyed(_) => Packed::has_room(&[key, to]),
+            Bundle::Numbered(_) => to != 0,
+        }
     }
 
     /// The pages, each once.
@@ -522,5 +537,27 @@ mod tests {
         assert_eq!((edges.main.walk().count(), edges.bundles.is_empty()), (1, false));
         let all = store.write(&mut partition.write(), |pages, _| edges.all_of(pages, one)).unwrap();
         assert_eq!(all.len(), 60);
+    }
+
+    #[test]
+    fn an_edge_by_key_that_a_bundle_has_no_room_for_is_refused_before_there_is_one() {
+        let store = store();
+        let partition = store.partition(SnodeId::FIRST).unwrap();
+        let (source, to) = (NodeId::at(SnodeId::FIRST, 1, 0), NodeId::at(SnodeId::FIRST, 2, 0));
+        for (key, to) in [(77, to), (1 << 24, NodeId(to.0 + 1)), (1 << 24, NodeId(to.0 | 1 << 45))] {
+            let mut edges = EdgeTable::new(store.secret);
+            let put = store.write(&mut partition.write(), |pages, _| {
+                let mut numbers = TableNumbers(&store.table_numbers);
+                edges.insert(
+                    pages,
+                    &mut numbers,
+                    source,
+                    InfoForm::Key,
+                    RawEdge { etype: EdgeType(3), key, to },
+                )
+            });
+            assert!(matches!(put, Err(Error::Damaged { .. })), "{key:x} {to}: {put:?}");
+            assert!(edges.main.is_empty());
+        }
     }
 }

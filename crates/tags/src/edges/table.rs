@@ -71,7 +71,7 @@ pub(crate) enum Line<C> {
 pub(crate) enum Full {
     /// The table has no page yet.
     NoPage,
-    /// This page is to be split first.
+    /// The group of this page is to grow first.
     Page(u32),
 }
 
@@ -417,13 +417,13 @@ impl<F: Form> Table<F> {
         }
     }
 
-    /// Whether the page for `first` is to be split before a cell goes in. Cells then keep short ways.
+    /// The page for `first` if its group is to grow before a cell goes in. Cells then keep short ways.
     pub(crate) fn is_full(&self, pages: &mut PageWriter<'_>, first: u64) -> Step<Option<u32>> {
         let Some(page) = self.page_of(self.position_of(first)) else { return Ok(None) };
         Ok((Self::counted(pages, page)? >= Self::FULL).then_some(page))
     }
 
-    /// Puts a cell in if its page has room, else returns the page, to be split first.
+    /// Puts a cell in if its page has room, else returns the page, whose group is to grow first.
     #[inline]
     pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: F::Cell) -> Step<Option<Full>> {
         let position = self.position(&cell);

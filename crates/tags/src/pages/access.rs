@@ -132,7 +132,7 @@ impl PageReader<'_> {
     pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {
         let (mut frame, hot) = locate(self.hold.pool, self.hold.snode, page)?;
         if self.hold.pool.is_mapped(hot) {
-            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrame)?;
+            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrames(1))?;
         }
         let was_clean = self.hold.pool.mark_dirty(hot);
         // SAFETY: as in `bytes`.
@@ -161,7 +161,7 @@ impl<'g> PageWriter<'g> {
     fn frame_mut(&mut self, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &'g AtomicU64)> {
         let (mut frame, hot) = locate(self.hold.pool, self.hold.snode, page)?;
         if self.hold.pool.is_mapped(hot) {
-            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrame)?;
+            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrames(1))?;
         }
         self.hold.pool.mark_dirty(hot);
         if self.hold.pool.versions.newest() > 0 {
@@ -202,13 +202,14 @@ impl<'g> PageWriter<'g> {
     /// Puts a new page of zeros in memory.
     pub(crate) fn place_new(&mut self, page: u32, desc: Desc) -> Step<()> {
         debug_assert_eq!(desc.snode, self.hold.snode.0);
-        if self.hold.pool.place_new(page, desc) { Ok(()) } else { Err(Halt::NoFrame) }
+        if self.hold.pool.place_new(page, desc) { Ok(()) } else { Err(Halt::NoFrames(1)) }
     }
 
     /// Puts new pages of zeros in memory, all of them or none.
     pub(crate) fn place_all_new(&mut self, new: Vec<(u32, Desc)>) -> Step<()> {
         debug_assert!(new.iter().all(|(_, desc)| desc.snode == self.hold.snode.0));
-        if self.hold.pool.place_all_new(new) { Ok(()) } else { Err(Halt::NoFrame) }
+        let frames = new.len();
+        if self.hold.pool.place_all_new(new) { Ok(()) } else { Err(Halt::NoFrames(frames)) }
     }
 
     /// As [`PageWriter::place_new`], before the commit: a page that leaves enough frames to reads.

@@ -481,9 +481,9 @@ impl Pool {
             let frame = loop {
                 match (reading.take(), faults.is_empty()) {
                     (Some(frame), _) => break Some(frame),
-                    (None, true) => self.make_room()?,
+                    (None, true) => self.make_room(1)?,
                     // Who has frames already does not wait for those of others, who may wait for these.
-                    (None, false) => match self.search() {
+                    (None, false) => match self.search(1) {
                         Search::Found => {}
                         Search::Later | Search::Nothing => break None,
                     },
@@ -563,14 +563,14 @@ impl Pool {
         self.free.lock().recycled.extend(frames);
     }
 
-    /// Takes frames from clean pages, and waits for those that pages are being read into where there are no others. The caller
-    /// has no such frame.
+    /// Takes frames from clean pages until so many are free, and waits for those that pages are being read into where there are no
+    /// others. The caller has no such frame.
     ///
     /// # Errors
-    /// [`Error::CacheFull`] when every page is dirty.
-    pub(crate) fn make_room(&self) -> Result<()> {
+    /// [`Error::CacheFull`] when the pages are dirty.
+    pub(crate) fn make_room(&self, frames: usize) -> Result<()> {
         loop {
-            match self.search() {
+            match self.search(frames) {
                 Search::Found => return Ok(()),
                 Search::Nothing => return Err(Error::CacheFull { pages: self.capacity() }),
                 Search::Later => {
@@ -585,14 +585,15 @@ impl Pool {
 
     /// Takes frames from clean pages that were not used lately. Pages of edge tables, which answer for hundreds of
     /// edges each, are passed over twice as often as pages of nodes.
-    fn search(&self) -> Search {
+    fn search(&self, frames: usize) -> Search {
         let _alone = self.residency.write();
         let mut free = self.free.lock();
         let count = self.frames.count() as u32;
-        if !free.recycled.is_empty() || free.unused < count {
+        let is_found = |free: &FreeFrames| free.recycled.len() + (count - free.unused) as usize >= frames;
+        if is_found(&free) {
             return Search::Found;
         }
-        let wanted = (count as usize / 64).clamp(1, 1024);
+        let wanted = (count as usize / 64).clamp(frames, frames.max(1024));
         for _ in 0..u64::from(count) * 4 {
             let frame = free.hand;
             free.hand = (frame + 1) % count;
@@ -615,10 +616,10 @@ impl Pool {
                 break;
             }
         }
-        match (free.recycled.is_empty(), free.reading) {
-            (false, _) => Search::Found,
-            (true, 0) => Search::Nothing,
-            (true, _) => Search::Later,
+        match (is_found(&free), free.reading) {
+            (true, _) => Search::Found,
+            (false, 0) => Search::Nothing,
+            (false, _) => Search::Later,
         }
     }
 

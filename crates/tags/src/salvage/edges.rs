@@ -5,7 +5,7 @@ use super::find::LostTable;
 use super::survey::Survey;
 use super::with_room;
 use crate::edges::share::Share;
-use crate::edges::table::{EDGE_TABLE, check_page};
+use crate::edges::table::{EDGE_TABLE, check_page, is_hashed};
 use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
@@ -94,6 +94,12 @@ impl Copy<'_> {
                     self.report.remark(format!("{edges} edges of which nothing says what they go out from"));
                     return Ok(());
                 };
+                if is_hashed(words) != (form == InfoForm::Key) {
+                    let edges = Bundle::count(words) as u64;
+                    self.report.dropped_edges += edges;
+                    self.report.remark(format!("{edges} edges of another form than their type's"));
+                    return Ok(());
+                }
                 for cell in Bundle::cells(words) {
                     self.take_edge(
                         desc.snode,

@@ -21,14 +21,14 @@ pub(super) struct LostTable {
     pub snode: SnodeId,
     /// What its edges go out from; `None` where that is not one node and one type.
     pub of: Option<Bundled>,
-    /// `None` where its descriptor makes no sense.
+    /// `None` where its descriptor makes no sense: it may be any.
     pub share: Option<Share>,
 }
 
 impl LostTable {
     /// Whether a hash belongs to this page.
     fn covers(&self, hash: u64) -> bool {
-        self.share.is_some_and(|share| share.covers(hash))
+        self.share.is_none_or(|share| share.covers(hash))
     }
 }
 

@@ -4,7 +4,6 @@ use super::copy::{Copy, nodes_of, slots_in};
 use super::edges::{Bundled, put_edge, take_out};
 use super::hold::whole_page;
 use super::{FOUND, with_room};
-
 use crate::edges::{Bundle, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};

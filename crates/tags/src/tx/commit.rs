@@ -263,14 +263,16 @@ impl Transaction<'_> {
             u64::from(numbers.end() - crate::ids::DATA_PAGES_MAX) - numbers.free_count()
         };
         let changes = (self.set.changes.len() + self.set.nodes_touched()) as u64;
-        // Each change may touch a page of its own, but no more pages than there are. Of those that make a group of pages grow, which
-        // changes four pages, there is one in forty at most where all groups are equally full.
+        // Each change may touch a page of its own, but no more pages than there are. Now and then one makes a group of pages grow, which
+        // changes those beside its own and adds some; what is counted of nodes, which mostly have no page there, makes up for more.
         let updated: u64 =
             self.set.updates.values().map(|update| update.bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
         // Pages that a checkpoint has written since they were filled keep their frames while they are written, some at a time.
         let is_clean = |page: u32| !store.pool.table.load(page).is_dirty();
         let clean = new.filled.iter().filter(|(page, _)| is_clean(*page)).count().min(pages_at_once(store));
-        (changes.min(tables) + changes / 8 + updated + 16) as usize + clean + self.pages_cleared(new)
+        (changes.min(tables) + self.set.changes.len() as u64 / 16 + updated + 16) as usize
+            + clean
+            + self.pages_cleared(new)
     }
 
     /// Whether the commit may change pages that it has filled.
