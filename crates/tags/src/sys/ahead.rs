@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 /// Bytes populated by one call.
 const STEP_BYTES: usize = 2 << 20;
 /// Bytes kept ready beyond what is used.
-const AHEAD_BYTES: usize = 4 << 20;
+const AHEAD_BYTES: usize = 16 << 20;
 /// The kernel's number for populating writable pages (Linux 5.14).
 const MADV_POPULATE_WRITE: libc::c_int = 23;
 
