@@ -32,11 +32,8 @@ pub(crate) trait Form: Copy + 'static {
     /// A bit for each cell of a line whose first word is `first`, if it is in use.
     fn alike_in(line: &LineWords, first: u64) -> u32;
 
-    /// Whether a cell can be written in this form. Those that a store makes can.
-    #[inline]
-    fn has_room(_cell: &Self::Cell) -> bool {
-        true
-    }
+    /// Whether a cell can be written in this form, and is none that is free. Those that a store makes can.
+    fn has_room(cell: &Self::Cell) -> bool;
 
     /// The position of a first word.
     #[inline]
@@ -70,6 +67,11 @@ where
     // In tables of two words, whose first words differ, a page of these is damage. In the main table it takes three nodes or more with
     // dozens of edge types each; the edges of fewer become bundles.
     const ALIKE_BITS_MAX: u32 = if W == 4 { 16 } else { 4 };
+
+    #[inline]
+    fn has_room(cell: &[u64; W]) -> bool {
+        cell[W - 1] != 0
+    }
 
     #[inline]
     fn cell(line: &LineWords, at: usize) -> [u64; W] {

@@ -1,8 +1,8 @@
 //! How a table gets pages, and gives them up again.
 //!
 //! A group whose page is full gets one page more, and its cells are shared out anew; three pages become two groups of two. Where
-//! cells lie so unevenly that this would overfill a page, each part is halved instead (its ends are the same but for 2^-32 of the group). The other way round, pages whose cells fit
-//! fewer pages by three quarters are merged.
+//! cells lie so unevenly that this would overfill a page, each part is halved instead (its ends are the same but for 2^-32 of the
+//! group). The other way round, pages whose cells fit fewer pages by three quarters are merged.
 
 use super::FIRST_BUNDLE;
 use super::form::Form;

@@ -315,9 +315,7 @@ impl EdgeTable {
         // To be changed: what halts for want of a frame does so here.
         let cells: Vec<_> =
             Main::cells(pages.words_mut(page)?).filter(|cell| (cell[0], cell[1]) == (source, word)).collect();
-        if let Some(cell) = cells.iter().find(|cell| !bundle.has_room(cell[2], cell[3])) {
-            return Err(Error::damaged(format!("an edge of node {source:#x}: {cell:x?}")).into());
-        }
+        of_bundle!(&bundle, table => cells.iter().try_for_each(|cell| table.check_room(&[cell[2], cell[3]])))?;
         // A page of the bundle holds twice what a page of the main table does, so only the first insert can halt,
         // and then nothing has changed.
         for cell in &cells {
@@ -416,14 +414,6 @@ impl Bundle {
         } else {
             Bundle::Numbered(Table::restore(id, secret, pages)?)
         })
-    }
-
-    /// Whether an edge can be written: each that a store makes can.
-    fn has_room(&self, key: u64, to: u64) -> bool {
-        match self {
-            Bundle::Keyed(_) => Packed::has_room(&[key, to]),
-            Bundle::Numbered(_) => to != 0,
-        }
     }
 
     /// The pages, each once.

@@ -408,8 +408,12 @@ impl<F: Form> Table<F> {
         Ok(())
     }
 
+    /// Refuses a cell that has no room in a line.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
     #[inline]
-    fn check_room(&self, cell: &F::Cell) -> Result<()> {
+    pub(super) fn check_room(&self, cell: &F::Cell) -> Result<()> {
         if F::has_room(cell) {
             Ok(())
         } else {
