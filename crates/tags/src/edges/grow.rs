@@ -1,12 +1,12 @@
 //! How a table gets pages, and gives them up again.
 //!
-//! A group whose page is full gets one page more, and its cells are shared out anew; three pages become two groups of two. Where
+//! A group whose page is full gets one page more, and its cells are shared out anew; five pages become two groups of three. Where
 //! cells lie so unevenly that this would overfill a page, each part is halved instead (its ends are the same but for 2^-32 of the
 //! group). The other way round, pages whose cells fit fewer pages by three quarters are merged.
 
 use super::FIRST_BUNDLE;
 use super::form::Form;
-use super::share::{DEPTH_MAX, Group, PARTS_MAX, Share};
+use super::share::{DEPTH_MAX, Group, PARTS_HALF, PARTS_MAX, Share};
 use super::table::{EDGE_TABLE, HEADER_WORDS, LINES, NewPages, PAGE_WORDS, Table, share_of};
 use crate::error::{Error, Halt, Result, Step};
 use crate::pages::access::{PageWriter, Pages, Words};
@@ -30,7 +30,7 @@ impl Shape {
         if parts < PARTS_MAX {
             Shape { prefix, depth, parts: parts + 1, groups: 1 }
         } else {
-            Shape { parts: 2, ..Shape::doubled(share) }
+            Shape { parts: PARTS_HALF, ..Shape::doubled(share) }
         }
     }
 
@@ -200,15 +200,16 @@ impl<F: Form> Table<F> {
         let next = Share { prefix, depth, part: parts - 1, parts }.end();
         let mut old = group.pages().to_vec();
         let mut shape = Shape { prefix, depth, parts: parts - 1, groups: 1 };
-        // A group of one page is what its buddy's half of a group of two would be.
-        let fewest = if depth == 0 { 1 } else { 2 };
+        // One that has fewer is its buddy's to be merged with.
+        let fewest = if depth == 0 { 1 } else { PARTS_HALF };
         if shape.parts < fewest || !self.fits(pages, &old, shape)? {
             let Some(before) = prefix.checked_sub(1).filter(|_| prefix & 1 == 1) else { return Ok(next) };
             let entries = self.entries_of(Share { prefix: before, depth, part: 0, parts });
             let buddy = self.directory[entries.start];
             old.splice(0..0, buddy.pages().iter().copied());
-            shape = Shape { prefix: prefix >> 1, depth: depth - 1, parts: PARTS_MAX, groups: 1 };
-            if buddy.depth != depth || old.len() <= shape.pages() || !self.fits(pages, &old, shape)? {
+            let parts = PARTS_MAX.min(old.len() as u8 - 1);
+            shape = Shape { prefix: prefix >> 1, depth: depth - 1, parts, groups: 1 };
+            if buddy.depth != depth || !self.fits(pages, &old, shape)? {
                 return Ok(next);
             }
         }
@@ -459,5 +460,27 @@ mod tests {
                 [rng.random_range(0..number), 1, number, number]
             });
         }
+    }
+
+    #[test]
+    fn groups_that_were_halved_merge_again() {
+        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+        let mut beside =
+            Beside::<Packed> { store: &store, table: Table::new(2, store.secret), cells: Vec::new() };
+        // Half of them in each half, those of the second so near to the first that three parts would be too few.
+        let unit = u64::MAX / 6000;
+        for number in 1..560 {
+            let at = if number % 2 == 0 { 600 + 4 * number } else { 3000 + number };
+            beside.insert([(at * unit) & KEY_HASH_BITS, NodeId::at(SnodeId::FIRST, number as u32, 8).0]);
+        }
+        beside.check();
+        let halved = |group: &Group| group.depth > 0 && group.parts < PARTS_HALF;
+        assert!(beside.table.directory.iter().any(halved));
+        while beside.cells.len() > 50 {
+            beside.remove(0);
+        }
+        beside.merge();
+        beside.check();
+        assert_eq!(beside.table.pages().len(), 1);
     }
 }

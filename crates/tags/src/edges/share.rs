@@ -1,15 +1,17 @@
 //! Which positions a page of a table answers for.
 //!
-//! Positions that agree in their upper bits are a group's, which has one to three pages: each answers for an equal part of them, in
-//! order. A group grows page by page. Three pages become two groups of two, so pages are two thirds to three quarters as full
+//! Positions that agree in their upper bits are a group's, which has one to five pages: each answers for an equal part of them, in
+//! order. A group grows page by page. Five pages become two groups of three, so pages are three quarters to five sixths as full
 //! after a step as before it, where halving them would leave them half as full.
 
 use crate::error::{Error, Result};
 
 /// Pages of a group, at most.
-pub(crate) const PARTS_MAX: u8 = 3;
+pub(crate) const PARTS_MAX: u8 = 5;
+/// Pages of each of the two groups that a group with one page more becomes.
+pub(crate) const PARTS_HALF: u8 = PARTS_MAX.div_ceil(2);
 /// A directory has at most two to this many entries: a group for each.
-pub(crate) const DEPTH_MAX: u8 = 26;
+pub(crate) const DEPTH_MAX: u8 = 25;
 
 /// The positions of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,8 +84,9 @@ impl Share {
     }
 }
 
-/// The pages of a group.
+/// The pages of a group. An entry of a directory lies in one line of the processor's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(align(32))]
 pub(crate) struct Group {
     pub pages: [u32; PARTS_MAX as usize],
     pub depth: u8,
@@ -130,7 +133,8 @@ mod tests {
     #[test]
     fn the_shares_of_a_group_follow_each_other_and_cover_each_position_once() {
         for parts in 1..=PARTS_MAX {
-            for (prefix, depth) in [(0, 0), (0, 1), (1, 1), (5, 3), (7, 3), ((1 << 26) - 1, DEPTH_MAX)] {
+            for (prefix, depth) in [(0, 0), (0, 1), (1, 1), (5, 3), (7, 3), ((1 << DEPTH_MAX) - 1, DEPTH_MAX)]
+            {
                 let shares: Vec<_> = (0..parts).map(|part| Share { prefix, depth, part, parts }).collect();
                 for (at, share) in shares.iter().enumerate() {
                     assert_eq!(Share::from_words(share.words()).unwrap(), *share);
@@ -158,8 +162,8 @@ mod tests {
             [2, word],
             [1, word | 1 << 8],
             [1, word | 1 << 32],
+            [1, 1 | (u64::from(PARTS_MAX) + 1) << 24],
             [1, 1 | 3 << 16 | 3 << 24],
-            [1, 1 | 4 << 24],
             [1, 1],
             [0, (u64::from(DEPTH_MAX) + 1) | (1 << 24)],
         ] {

@@ -106,14 +106,23 @@ struct Reading<'p> {
     frames: usize,
 }
 
+/// A frame that nobody uses.
+#[derive(Clone, Copy)]
+struct FreeFrame {
+    frame: u32,
+    /// Nobody ever did: it is as the kernel gave it, all zeros.
+    is_new: bool,
+}
+
 impl FreeFrames {
-    fn take(&mut self, frames: &Frames) -> Option<u32> {
-        self.recycled.pop().or_else(|| {
+    fn take(&mut self, frames: &Frames) -> Option<FreeFrame> {
+        let recycled = self.recycled.pop().map(|frame| FreeFrame { frame, is_new: false });
+        recycled.or_else(|| {
             let frame = self.unused;
             ((frame as usize) < frames.count()).then(|| {
                 self.unused += 1;
                 frames.first_use(frame);
-                frame
+                FreeFrame { frame, is_new: true }
             })
         })
     }
@@ -123,7 +132,7 @@ impl Reading<'_> {
     /// A frame that nobody uses, to read a page into.
     fn take(&mut self) -> Option<u32> {
         let mut free = self.pool.free.lock();
-        let frame = free.take(&self.pool.frames)?;
+        let frame = free.take(&self.pool.frames)?.frame;
         free.reading += 1;
         self.frames += 1;
         Some(frame)
@@ -280,7 +289,7 @@ impl Pool {
     }
 
     /// A frame that nobody uses.
-    fn take_frame(&self) -> Option<u32> {
+    fn take_frame(&self) -> Option<FreeFrame> {
         self.free.lock().take(&self.frames)
     }
 
@@ -293,14 +302,14 @@ impl Pool {
 
     /// As [`Pool::place_new`], for all of these pages or none.
     pub(super) fn place_all_new(&self, new: Vec<(u32, Desc)>) -> bool {
-        let mut frames = Vec::with_capacity(new.len());
+        let mut frames: Vec<FreeFrame> = Vec::with_capacity(new.len());
         {
             let mut free = self.free.lock();
             while frames.len() < new.len() {
                 match free.take(&self.frames) {
                     Some(frame) => frames.push(frame),
                     None => {
-                        free.recycled.append(&mut frames);
+                        free.recycled.extend(frames.into_iter().map(|free| free.frame));
                         return false;
                     }
                 }
@@ -311,9 +320,11 @@ impl Pool {
     }
 
     /// Puts a new page of zeros, dirty, into a frame that was free.
-    fn place_in(&self, frame: u32, page: u32, desc: Desc) {
-        // SAFETY: the frame was free, so nobody else has a reference into it.
-        unsafe { self.frames.frame(frame).write([0; PAGE_BYTES]) };
+    fn place_in(&self, FreeFrame { frame, is_new }: FreeFrame, page: u32, desc: Desc) {
+        if !is_new {
+            // SAFETY: the frame was free, so nobody else has a reference into it.
+            unsafe { self.frames.frame(frame).write([0; PAGE_BYTES]) };
+        }
         self.versions.note_new(page);
         self.table.set(page, desc);
         self.publish(page, frame);
@@ -454,7 +465,7 @@ impl Pool {
         hot: &AtomicU64,
         from: *const [u8; PAGE_BYTES],
     ) -> Option<*mut [u8; PAGE_BYTES]> {
-        let frame = self.take_frame()?;
+        let frame = self.take_frame()?.frame;
         let to = self.frames.frame(frame);
         // SAFETY: the frame was free, so nobody else has a reference into it; the mapped block is not written while the page is
         // in it.
