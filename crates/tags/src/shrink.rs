@@ -36,8 +36,8 @@ use std::time::{Duration, Instant};
 const MOVE_PAGES: usize = 2048;
 /// Pages that are read together, and marked under one hold of their s-node.
 const MARK_PAGES: usize = 64;
-/// Pages of edge tables that are looked at under one hold of their s-node.
-const MERGE_PAGES: usize = 32;
+/// Groups of pages of edge tables that are looked at under one hold of their s-node.
+const MERGE_GROUPS: usize = 8;
 /// How long the lock of an s-node is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// Times that the store is gone through: what commits put near the end meanwhile is moved by the next.
@@ -365,7 +365,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// Goes through some pages of a table, from a position on: how many were merged, and where to go on. The transaction holds
+    /// Goes through some groups of a table, from a position on: how many were merged, and where to go on. The transaction holds
     /// the s-node, so nobody else is on the way through its tables.
     fn merge_step(
         &self,
@@ -374,7 +374,7 @@ impl Store {
         which: Which,
         from: u64,
     ) -> Result<Option<(u64, Option<u64>)>> {
-        let most = MERGE_PAGES.min(self.pool.capacity() / 16).max(1);
+        let most = MERGE_GROUPS.min(self.pool.capacity() / 64).max(1);
         // Each look changes the pages of one group at most.
         let (_gate, _room) = self.promise_pages(most * usize::from(PARTS_MAX))?;
         if self.pool.versions.newest() > 0 {
@@ -417,7 +417,7 @@ impl Store {
     }
 }
 
-/// Merges up to `most` pages of a table from a position on.
+/// Merges up to `most` groups of a table from a position on.
 fn merge<F: Form>(
     table: &mut Table<F>,
     pages: &mut PageWriter<'_>,
@@ -427,7 +427,7 @@ fn merge<F: Form>(
     freed: &mut Vec<u32>,
 ) -> Step<()> {
     while let Some(at) = position.filter(|_| *looked < most) {
-        let unread = table.uncounted(pages, at, most - *looked);
+        let unread = table.uncounted(pages, at, (most - *looked) * usize::from(PARTS_MAX));
         if !unread.is_empty() {
             return Err(Halt::MissMany(unread));
         }

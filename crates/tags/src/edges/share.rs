@@ -1,7 +1,7 @@
 //! Which positions a page of a table answers for.
 //!
 //! Positions that agree in their upper bits are a group's, which has one to five pages: each answers for an equal part of them, in
-//! order. A group grows page by page. Five pages become two groups of three, so pages are three quarters to five sixths as full
+//! order. A group grows page by page. Five pages become two groups of three, so pages of a table with more are three quarters to five sixths as full
 //! after a step as before it, where halving them would leave them half as full.
 
 use crate::error::{Error, Result};

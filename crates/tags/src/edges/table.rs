@@ -3,7 +3,7 @@
 //! The first word of a cell decides its position, how it lies in its line is its [form](super::form). The
 //! upper bits of the position choose the page through a directory of [groups](super::share) in memory; the lower bits choose the line
 //! of the processor's cache within the page where probing begins. So a lookup touches one line, seldom two, beside the directory
-//! (32 bytes for three to five pages). A page that is nearly full makes its group [grow](super::grow). How full it is is not in the page,
+//! (32 bytes for up to five pages). A page that is nearly full makes its group [grow](super::grow). How full it is is not in the page,
 //! which would be one more line to fetch and to change for each edge, but beside the word that says where the page is.
 //!
 //! ```text
