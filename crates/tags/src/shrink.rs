@@ -11,7 +11,7 @@
 //!  | superblocks, journal | pages pages pages .|                          after; '.' is free
 //! ```
 //!
-//! Before that, pages of edge tables that deletions have emptied are merged with their buddies. How cells lie in pages is not
+//! Before that, pages of edge tables that deletions have emptied are merged with others. How cells lie in pages is not
 //! in the journal, so a replay needs nothing of it. Nodes stay where they are in their pages, since that is their id: a slab page
 //! with one node left stays.
 
