@@ -86,18 +86,23 @@ pub trait WriteFields {
 }
 
 impl WriteFields for Vec<u8> {
+    #[inline]
     fn put_u8(&mut self, v: u8) {
         self.push(v);
     }
+    #[inline]
     fn put_u16(&mut self, v: u16) {
         self.extend_from_slice(&v.to_le_bytes());
     }
+    #[inline]
     fn put_u32(&mut self, v: u32) {
         self.extend_from_slice(&v.to_le_bytes());
     }
+    #[inline]
     fn put_u64(&mut self, v: u64) {
         self.extend_from_slice(&v.to_le_bytes());
     }
+    #[inline]
     fn put_i64(&mut self, v: i64) {
         self.extend_from_slice(&v.to_le_bytes());
     }

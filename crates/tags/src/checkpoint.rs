@@ -9,7 +9,7 @@
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
-use crate::marks::Marks;
+use crate::number_set::NumberSet;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{DESC_BYTES, PageKind};
 use crate::partition::Partition;
@@ -36,7 +36,7 @@ const WRITE_PAGES: usize = 512;
 #[derive(Default)]
 pub(crate) struct Leaves {
     pub at: BTreeMap<u32, (u64, u32)>,
-    pub stale: Marks,
+    pub stale: NumberSet,
 }
 
 /// How long blocks are needed.
@@ -51,7 +51,7 @@ enum Lifetime {
 impl Leaves {
     /// Notes that the descriptor of `page` has changed.
     pub(crate) fn touch(&mut self, page: u32) {
-        self.stale.mark(page / LEAF_PAGES);
+        self.stale.insert(page / LEAF_PAGES);
     }
 }
 

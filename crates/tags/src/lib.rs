@@ -27,7 +27,7 @@ mod inspect;
 mod journal;
 mod kv;
 mod layout;
-mod marks;
+mod number_set;
 mod options;
 mod page_store;
 mod pages;

@@ -21,7 +21,7 @@ use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::pages::table::{Descriptors, PageTable};
 use crate::partition::Which;
-use crate::slab::has_room;
+use crate::slab::{Slab, has_room};
 use crate::snodes::tags::SnodeTags;
 use crate::space::{Run, Space};
 use crate::store::{Parts, Store};
@@ -480,6 +480,10 @@ fn check_runs(store: &Store) -> Result<()> {
 
 /// Counts the nodes of each s-node, and lists the pages of slabs that have room.
 pub(crate) fn list_rooms(store: &Store) {
+    // A replay frees nodes, and fills slots again.
+    for partition in store.snodes.all() {
+        partition.write().contents.slabs.iter_mut().for_each(Slab::forget_rooms);
+    }
     let (table, end) = (&store.pool.table, store.data_numbers.lock().end());
     let mut next = 1;
     while let Some(mut page) = table.next_known(next).filter(|page| *page < end) {

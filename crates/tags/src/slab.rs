@@ -11,7 +11,6 @@ use crate::pages::desc::{Desc, PageKind, count_slots, first_clear, slot_is_set, 
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::PageTable;
 use crate::sync::Mutex;
-use rustc_hash::FxHashSet;
 use std::ops::Range;
 
 /// The pages with room of one class.
@@ -22,20 +21,11 @@ pub(crate) struct Slab {
     rooms: Option<Box<Rooms>>,
 }
 
-/// The pages that are worth filling again. One may be given up meanwhile, and become another one's.
+/// The pages that are worth filling again. One may be given up meanwhile, and become another one's, so each is looked at again before it is
+/// filled. None is listed twice: it is listed when half of its slots have become free, and its slots are given out again only after it was taken
+/// off the list.
 #[derive(Default)]
-struct Rooms {
-    pages: Vec<u32>,
-    listed: FxHashSet<u32>,
-}
-
-impl Rooms {
-    fn pop(&mut self) -> Option<u32> {
-        let page = self.pages.pop()?;
-        self.listed.remove(&page);
-        Some(page)
-    }
-}
+struct Rooms(Vec<u32>);
 
 /// Whether a page has so much room that it is worth filling again: each page that is filled is written whole.
 pub(crate) fn has_room(desc: &Desc, slots: usize) -> bool {
@@ -47,15 +37,17 @@ fn is_worth(taken: usize, slots: usize) -> bool {
 }
 
 impl Slab {
+    /// Forgets which pages have room.
+    pub(crate) fn forget_rooms(&mut self) {
+        self.rooms = None;
+    }
+
     /// Notes a page with room.
     pub(crate) fn list(&mut self, page: u32) {
         if self.open == Some(page) {
             return;
         }
-        let rooms = self.rooms.get_or_insert_default();
-        if rooms.listed.insert(page) {
-            rooms.pages.push(page);
-        }
+        self.rooms.get_or_insert_default().0.push(page);
     }
 
     /// Whether slots are being given out from this page.
@@ -116,7 +108,7 @@ impl Slab {
                 }
                 self.open = None;
             }
-            if let Some(page) = self.rooms.as_mut().and_then(|rooms| rooms.pop()) {
+            if let Some(page) = self.rooms.as_mut().and_then(|rooms| rooms.0.pop()) {
                 if let Some(desc) = pages.pool().table.desc(page) {
                     let desc = desc.lock();
                     let is_mine = (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);

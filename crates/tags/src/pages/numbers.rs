@@ -4,13 +4,14 @@
 //! the smallest block that holds it and gives the rest back. Nothing of this is kept on the medium: it follows from
 //! the descriptors.
 
-use std::collections::BTreeSet;
+use crate::number_set::NumberSet;
 
 const ORDERS: usize = 32;
 
 /// Which page numbers of a range are free.
 pub(crate) struct PageNumbers {
-    free: [BTreeSet<u32>; ORDERS],
+    /// By order: the first numbers of blocks, divided by their size.
+    free: [NumberSet; ORDERS],
     /// Numbers from here on were never given out.
     end: u32,
     limit: u32,
@@ -19,7 +20,7 @@ pub(crate) struct PageNumbers {
 impl PageNumbers {
     /// Numbers from `first`, below `limit`, all free.
     pub(crate) fn new(first: u32, limit: u32) -> PageNumbers {
-        PageNumbers { free: std::array::from_fn(|_| BTreeSet::new()), end: first, limit }
+        PageNumbers { free: std::array::from_fn(|_| NumberSet::default()), end: first, limit }
     }
 
     /// Numbers below this may be in use.
@@ -33,7 +34,7 @@ impl PageNumbers {
         let size = 1u32 << order;
         let found = (order..ORDERS).find_map(|at| Some((at, self.free[at].pop_first()?)));
         let (start, spare) = match found {
-            Some((at, start)) => (start, 1u32 << at),
+            Some((at, block)) => (block << at, 1u32 << at),
             None => {
                 let start = self.end.checked_next_multiple_of(size)?;
                 let end = start.checked_add(size).filter(|end| *end <= self.limit)?;
@@ -52,9 +53,10 @@ impl PageNumbers {
         while count > 0 {
             let aligned = if start == 0 { ORDERS as u32 - 1 } else { start.trailing_zeros() };
             let mut order = aligned.min(count.ilog2()) as usize;
-            let (mut block, taken) = (start, 1u32 << order);
-            while order + 1 < ORDERS && self.free[order].remove(&(block ^ (1 << order))) {
-                block &= !(1 << order);
+            let taken = 1u32 << order;
+            let mut block = start >> order;
+            while order + 1 < ORDERS && self.free[order].remove(block ^ 1) {
+                block >>= 1;
                 order += 1;
             }
             self.free[order].insert(block);
@@ -76,11 +78,9 @@ impl PageNumbers {
             self.give_back(before, self.end - before);
         }
         for page in start..start + count {
-            let found =
-                (0..ORDERS).find(|order| self.free[*order].contains(&(page & !((1u32 << order) - 1))));
+            let found = (0..ORDERS).find(|order| self.free[*order].remove(page >> order));
             if let Some(order) = found {
-                let block = page & !((1u32 << order) - 1);
-                self.free[order].remove(&block);
+                let block = page >> order << order;
                 self.give_back(block, page - block);
                 self.give_back(page + 1, block + (1 << order) - page - 1);
             }
@@ -124,7 +124,7 @@ mod tests {
             numbers.give_back(start, count);
         }
         assert_eq!(numbers.free_count(), u64::from(numbers.end() - 5));
-        let blocks: usize = numbers.free.iter().map(BTreeSet::len).sum();
+        let blocks: usize = numbers.free.iter().map(NumberSet::len).sum();
         assert!(blocks <= 40, "free space is in few blocks, not {blocks}");
     }
 
