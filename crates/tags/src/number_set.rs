@@ -16,11 +16,19 @@ struct Chunk {
     words: [u64; WORDS],
 }
 
+impl Default for Chunk {
+    fn default() -> Chunk {
+        Chunk { used: 0, words: [0; WORDS] }
+    }
+}
+
 /// A set of numbers.
 #[derive(Default)]
 pub(crate) struct NumberSet {
     /// By the numbers in them, divided by [`NUMBERS`]. None is empty.
     chunks: BTreeMap<u32, Box<Chunk>>,
+    /// One that has become empty, for the next that is needed: a set may have a number and none in turns.
+    spare: Option<Box<Chunk>>,
     len: usize,
 }
 
@@ -55,8 +63,7 @@ impl NumberSet {
     /// Puts a number in; whether it was not there.
     pub(crate) fn insert(&mut self, number: u32) -> bool {
         let (chunk, word, bit) = place(number);
-        let chunk =
-            self.chunks.entry(chunk).or_insert_with(|| Box::new(Chunk { used: 0, words: [0; WORDS] }));
+        let chunk = self.chunks.entry(chunk).or_insert_with(|| self.spare.take().unwrap_or_default());
         let is_new = chunk.words[word] & bit == 0;
         chunk.words[word] |= bit;
         chunk.used |= 1 << word;
@@ -71,7 +78,7 @@ impl NumberSet {
             return false;
         };
         if chunk.clear(word, bit) {
-            self.chunks.remove(&at);
+            self.spare = self.chunks.remove(&at);
         }
         self.len -= 1;
         true
@@ -83,7 +90,7 @@ impl NumberSet {
         let number = entry.key() * NUMBERS + entry.get().first();
         let (_, word, bit) = place(number);
         if entry.get_mut().clear(word, bit) {
-            entry.remove();
+            self.spare = Some(entry.remove());
         }
         self.len -= 1;
         Some(number)

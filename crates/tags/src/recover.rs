@@ -478,9 +478,9 @@ fn check_runs(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Counts the nodes of each s-node, and lists the pages of slabs that have room.
+/// Counts the nodes of each s-node, and lists the pages of slabs that have room, and no others.
 pub(crate) fn list_rooms(store: &Store) {
-    // A replay frees nodes, and fills slots again.
+    // A replay frees nodes and fills slots again, so pages that it has listed may be full, or listed twice.
     for partition in store.snodes.all() {
         partition.write().contents.slabs.iter_mut().for_each(Slab::forget_rooms);
     }

@@ -22,8 +22,8 @@ pub(crate) struct Slab {
 }
 
 /// The pages that are worth filling again. One may be given up meanwhile, and become another one's, so each is looked at again before it is
-/// filled. None is listed twice: it is listed when half of its slots have become free, and its slots are given out again only after it was taken
-/// off the list.
+/// filled. None is listed twice: it is listed when half of its slots have become free, its slots are given out again only after it was taken
+/// off the list, and a number that was given up comes back as a new page only when the list is empty. Before a replay has ended this does not hold.
 #[derive(Default)]
 struct Rooms(Vec<u32>);
 
@@ -37,12 +37,12 @@ fn is_worth(taken: usize, slots: usize) -> bool {
 }
 
 impl Slab {
-    /// Forgets which pages have room.
+    /// Forgets which pages were listed.
     pub(crate) fn forget_rooms(&mut self) {
         self.rooms = None;
     }
 
-    /// Notes a page with room.
+    /// Notes a page that has come to have room.
     pub(crate) fn list(&mut self, page: u32) {
         if self.open == Some(page) {
             return;
@@ -151,4 +151,74 @@ impl Slab {
 
 fn take_number(numbers: &Mutex<PageNumbers>) -> Result<u32> {
     numbers.lock().take(1).ok_or(crate::Error::Full { what: "page numbers" })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store};
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    const SIZES: [usize; 3] = [24, 200, 1_500];
+
+    /// How many pages are listed, none of which may be twice in a slab's list, or be the one that slots are given out from.
+    fn listed(store: &Store) -> usize {
+        let mut count = 0;
+        for partition in store.snodes.all() {
+            let partition = partition.read();
+            for slab in &partition.contents.slabs {
+                let pages = slab.rooms.as_ref().map_or(&[][..], |rooms| &rooms.0);
+                let different: HashSet<u32> = pages.iter().copied().chain(slab.open).collect();
+                assert_eq!(different.len(), pages.len() + usize::from(slab.open.is_some()), "{pages:?}");
+                count += pages.len();
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn no_page_is_listed_twice_whatever_is_made_freed_aborted_and_replayed() {
+        let options =
+            Options { cache_bytes: 4 << 20, journal_bytes: 4 << 20, huge_pages: false, ..Options::default() };
+        let most = std::cell::Cell::new(0);
+        // How many nodes are made or freed at once, of which size, from which on, and what becomes of the transaction.
+        let step = (any::<bool>(), 1usize..200, 0usize..SIZES.len(), any::<prop::sample::Index>(), 0..10);
+        proptest!(ProptestConfig::with_cases(64), |(steps in prop::collection::vec(step, 1..40))| {
+            let medium = Arc::new(MemoryStore::new());
+            let mut store = Store::create(Box::new(medium.clone()), &options).unwrap();
+            let root = store.root(SnodeId::FIRST).unwrap();
+            let etype = store.edge_type("n", InfoForm::Number).unwrap();
+            let mut nodes = Vec::new();
+            let mut next = 0;
+            for (makes, count, size, from, end) in steps {
+                let mut tx = store.begin();
+                let before = nodes.clone();
+                for _ in 0..count {
+                    if makes {
+                        let node = tx.create_node(SnodeId::FIRST, NodeType(1), &vec![1; SIZES[size]]).unwrap();
+                        tx.create_edge(root, etype, Info::Number(next), node).unwrap();
+                        nodes.push(next);
+                        next += 1;
+                    } else if !nodes.is_empty() {
+                        let number = nodes.swap_remove(from.index(nodes.len()));
+                        tx.delete_edge(root, etype, Info::Number(number)).unwrap();
+                    }
+                }
+                if end == 0 {
+                    tx.abort();
+                    nodes = before;
+                } else {
+                    tx.commit().unwrap();
+                }
+                if end == 1 {
+                    // Without a checkpoint, so that what was committed is replayed.
+                    drop(store);
+                    store = Store::open(Box::new(medium.clone()), &options).unwrap();
+                }
+                most.set(most.get().max(listed(&store)));
+            }
+        });
+        assert!(most.get() > 2, "pages are listed, {}", most.get());
+    }
 }
