@@ -6,7 +6,8 @@
 
 mod support;
 
-use shuttle::thread;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Runner, thread};
 use std::sync::Arc;
 use weft_tags::{
     Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
@@ -25,8 +26,11 @@ fn options() -> Options {
 
 /// Half of the orders are random, half change the running thread seldom and at the worst places (PCT).
 fn in_all_orders(body: impl Fn() + Send + Sync + Clone + 'static) {
-    shuttle::check_random(body.clone(), orders());
-    shuttle::check_pct(body, orders(), 3);
+    // A store is made on the stack of a thread, for which 32 KiB, as many as there are unless said, are not always enough.
+    let mut config = shuttle::Config::new();
+    config.stack_size = 256 << 10;
+    Runner::new(RandomScheduler::new(orders()), config.clone()).run(body.clone());
+    Runner::new(PctScheduler::new(3, orders()), config).run(body);
 }
 
 struct Bank {
