@@ -50,6 +50,7 @@ pub fn in_child(ticket: Ticket) {
     process::open_locks();
     crate::hooks::spawn::open_locks();
     crate::mapping::copies::open_locks();
+    crate::requests::in_child();
     match ticket.connection {
         None => {}
         // Nor with pages that others may take for given up.

@@ -40,6 +40,7 @@ pub mod program;
 pub mod pump;
 pub mod real;
 pub mod report;
+pub mod requests;
 pub mod route;
 pub mod shadow;
 pub mod sockets;

@@ -34,10 +34,26 @@ impl Symbol {
         // SAFETY: the name is a C string.
         let mut address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if address.is_null() {
-            address = missing as *mut c_void;
+            address = self.look_aside().unwrap_or(missing as *mut c_void);
         }
         self.address.store(address, Relaxed);
         address
+    }
+
+    /// Looks into libraries which the program may have loaded for itself alone, out of sight of a search by name.
+    fn look_aside(&self) -> Option<*mut c_void> {
+        const LIBRARIES: [&CStr; 3] = [c"liburing.so.2", c"liburing-ffi.so.2", c"liburing.so.1"];
+        LIBRARIES.iter().find_map(|library| {
+            // SAFETY: C strings; what is not loaded is not loaded by this, and what is stays, as its caller uses it.
+            let found = unsafe {
+                let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+                if library.is_null() {
+                    return None;
+                }
+                libc::dlsym(library, self.name.as_ptr())
+            };
+            (!found.is_null()).then_some(found)
+        })
     }
 
     /// Whether the lookup has been made.
@@ -50,7 +66,7 @@ impl Symbol {
 /// only by a program for another libc.
 extern "C" fn missing() -> isize {
     sys::set_errno(libc::ENOSYS);
-    report::complain(&[b"the program calls a libc function that this system does not have"]);
+    report::complain(&[b"the program calls a library function that this system does not have"]);
     -1
 }
 

@@ -48,8 +48,6 @@ refusals! {
     TakeDescriptor = (EOPNOTSUPP, "pidfd_getfd: a weft file cannot be taken from another process"),
     /// `io_uring`.
     IoUring = (ENOSYS, "io_uring: the kernel cannot read weft files; refused so that the program falls back to read and write"),
-    /// Kernel asynchronous I/O.
-    KernelAio = (ENOSYS, "io_setup: the kernel cannot read weft files; refused so that the program falls back to read and write"),
     /// `chroot`.
     Chroot = (EPERM, "chroot: not into a weft volume"),
     /// `inotify_add_watch`, `fanotify`.
@@ -91,10 +89,14 @@ static TOLD: AtomicU64 = AtomicU64::new(0);
 pub fn refuse(refusal: Refusal) -> Errno {
     let (errno, text) = refusal.parts();
     let bit = 1u64 << (refusal as u32 % 64);
-    if TOLD.fetch_or(bit, Relaxed) & bit == 0
-        && let Ok(client) = process::client()
-    {
-        let _ = client.note(text.as_bytes());
+    if TOLD.fetch_or(bit, Relaxed) & bit == 0 {
+        if let Ok(client) = process::client() {
+            let _ = client.note(text.as_bytes());
+        }
+        // What a whole program may not get over is told where its user looks.
+        if refusal == Refusal::IoUring {
+            complain(&[text.as_bytes()]);
+        }
     }
     errno
 }

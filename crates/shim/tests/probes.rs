@@ -7,9 +7,12 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use support::{Served, clear, difference, library, native, probe, run, said};
+use support::{Served, can_build, clear, difference, library, native, probe, run, said};
 
 fn without_a_server(name: &str) {
+    if !can_build(name) {
+        return;
+    }
     let program = probe(name);
     let dir = native();
     let plain = said(&run(Command::new(&program).arg(dir.path())));
@@ -25,6 +28,9 @@ fn without_a_server(name: &str) {
 }
 
 fn on_a_volume(name: &str, leases: bool) {
+    if !can_build(name) {
+        return;
+    }
     let program = probe(name);
     let dir = native();
     let plain = native_run(&program, dir.path());
@@ -75,6 +81,7 @@ probes! {
     fifo: named_pipes_join_processes,
     found: what_random_sequences_found_stays_fixed,
     lock_waits: whoever_waits_for_a_lock_can_be_interrupted,
+    libaio: requests_of_the_kernels_asynchronous_io_are_done,
     locks: locks_exclude_whom_they_should,
     map: files_are_mapped,
     moved: open_files_and_directories_know_their_paths_after_renames,
@@ -89,4 +96,20 @@ probes! {
     wide: wide_characters_are_read_and_written,
     walk: trees_are_walked_by_libc_as_elsewhere,
     vectored: all_forms_of_reading_and_writing_agree,
+}
+
+#[test]
+fn requests_of_the_kernels_asynchronous_io_are_done_where_calls_are_intercepted() {
+    for name in ["libaio", "libaio-static"] {
+        if !can_build(name) {
+            continue;
+        }
+        let program = probe(name);
+        let dir = native();
+        let plain = native_run(&program, dir.path());
+        let served = Served::new(true);
+        let mut command = served.command(&program);
+        let weft = said(&run(command.arg("/weft").env("WEFT_INTERCEPT", "sud"))).replace("/weft", "ROOT");
+        assert_eq!(difference(&plain, &weft), None, "{name}");
+    }
 }

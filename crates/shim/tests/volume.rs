@@ -7,7 +7,42 @@ mod support;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use support::{Served, difference, library, native, probe, run, said};
+use support::{Served, can_build, difference, library, native, probe, run, said};
+
+#[test]
+fn a_ring_is_refused_with_one_line_and_the_program_falls_back() {
+    for (name, intercept) in [("liburing", ""), ("liburing", "sud"), ("liburing-static", "sud")] {
+        if !can_build(name) {
+            continue;
+        }
+        let (program, dir) = (probe(name), native());
+        let plain = run(Command::new(&program).arg(dir.path()));
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let served = Served::new(true);
+        let weft = run(served.command(&program).arg("/weft").env("WEFT_INTERCEPT", intercept));
+        assert!(weft.status.success(), "{}", said(&weft));
+        let difference = difference(&text(&plain.stdout), &text(&weft.stdout));
+        assert_eq!(difference, None, "{name}, intercept: {intercept:?}");
+        let errors = text(&weft.stderr);
+        assert!(errors.starts_with("weft: io_uring: ") && errors.lines().count() == 1, "{errors:?}");
+        let notes = served.notes();
+        assert_eq!(notes.iter().filter(|note| note.contains(": io_uring: ")).count(), 1, "{notes:?}");
+    }
+}
+
+#[test]
+fn a_ring_is_the_kernels_as_long_as_weft_is_off() {
+    if !can_build("liburing") {
+        return;
+    }
+    let (program, dir) = (probe("liburing"), native());
+    let ring = || std::fs::read_to_string(dir.path().join("ring")).unwrap();
+    let plain = (said(&run(Command::new(&program).arg(dir.path()))), ring());
+    support::clear(dir.path());
+    let mut preloaded = Command::new(&program);
+    let preloaded = (said(&run(preloaded.arg(dir.path()).env("LD_PRELOAD", library()))), ring());
+    assert_eq!(plain, preloaded);
+}
 
 #[test]
 fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
@@ -20,7 +55,6 @@ fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
         ("fcntl(fd, F_SETLEASE, F_RDLCK)", "EINVAL"),
         ("fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE)", "EINVAL"),
         ("syscall(SYS_io_uring_setup, 8, NULL)", "ENOSYS"),
-        ("syscall(SYS_io_setup, 8, &context)", "ENOSYS"),
         ("chroot(root)", "EPERM"),
         ("inotify_add_watch(watcher, at(\"f\"), IN_MODIFY)", "ENOSYS"),
         ("name_to_handle_at", "EOPNOTSUPP"),
@@ -42,7 +76,6 @@ fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
         "fcntl: an unknown",
         "fcntl: leases",
         "io_uring:",
-        "io_setup:",
         "chroot:",
         "inotify:",
         "name_to_handle_at:",

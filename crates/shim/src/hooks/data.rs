@@ -138,6 +138,29 @@ fn v2(offset: off_t, flags: c_int) -> Result<(Option<u64>, bool), Errno> {
     Ok((offset, flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0))
 }
 
+/// Reads or writes pieces at an offset, with the flags of `preadv2`.
+///
+/// # Safety
+/// The pieces are the program's, for reading or writing.
+pub unsafe fn transfer(
+    file: FileRef,
+    writes: bool,
+    parts: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    let (offset, sync) = v2(offset, flags)?;
+    if !writes {
+        return readv_weft(file, parts, count, offset);
+    }
+    let n = writev_weft(file, parts, count, offset)?;
+    if sync {
+        fsync_weft(file)?;
+    }
+    Ok(n)
+}
+
 fn fallocate_weft(file: FileRef, mode: c_int, offset: off_t, len: off_t) -> Result<c_int, Errno> {
     if process::client()?.flags(file)? & libc::O_PATH != 0 {
         return Err(libc::EBADF);
@@ -232,20 +255,14 @@ hooks! {
     fn preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match table::get(fd) {
             None => real::preadv2(fd, parts, count, offset, flags),
-            Some(file) => signed(v2(offset, flags).and_then(|(offset, _)| readv_weft(file, parts, count, offset))),
+            Some(file) => signed(transfer(file, false, parts, count, offset, flags)),
         }
     }
 
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match table::get(fd) {
             None => real::pwritev2(fd, parts, count, offset, flags),
-            Some(file) => signed(v2(offset, flags).and_then(|(offset, sync)| {
-                let n = writev_weft(file, parts, count, offset)?;
-                if sync {
-                    fsync_weft(file)?;
-                }
-                Ok(n)
-            })),
+            Some(file) => signed(transfer(file, true, parts, count, offset, flags)),
         }
     }
 

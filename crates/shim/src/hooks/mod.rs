@@ -63,6 +63,7 @@ pub mod exit;
 pub mod fork;
 pub mod fts;
 pub mod kernel;
+pub mod libaio;
 pub mod library;
 pub mod meta;
 pub mod mmap;
@@ -75,12 +76,14 @@ pub mod socket;
 pub mod spawn;
 pub mod stdio;
 pub mod temp;
+pub mod uring;
 pub mod walk;
 pub mod wide;
 
 macro_rules! groups {
     ($($group:ident),* $(,)?) => {
-        /// The functions of libc that the hooks call, to be looked up.
+        /// The functions of libc that the hooks call, to be looked up. Those of other libraries, which few programs load, are
+        /// looked up when they are called.
         pub static SYMBOLS: &[&[&Symbol]] = &[
             $($group::real::SYMBOLS,)*
             #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,8 @@
 //! System calls that programs make by number, with libc's `syscall`: each does what the function of its name does.
 
-use crate::hooks::{control, cwd, data, dir, exec, exit, fork, kernel, meta, mmap, names, open, socket};
+use crate::hooks::{
+    control, cwd, data, dir, exec, exit, fork, kernel, libaio, meta, mmap, names, open, socket,
+};
 use crate::process;
 use crate::report::{Refusal, refuse};
 use crate::route::fail;
@@ -42,6 +44,11 @@ impl Arguments {
         }
         self.0
     }
+}
+
+/// What the kernel returns, as `syscall` gives it.
+fn returned(result: c_long) -> c_long {
+    if result < 0 { fail(result.wrapping_neg() as c_int) } else { result }
 }
 
 /// Data: descriptors that are read, written, sized and synced.
@@ -103,7 +110,19 @@ unsafe fn data_call(number: c_long, a: Arguments) -> Option<c_long> {
             }
             libc::SYS_msync => mmap::body::msync(a.to(0), a.size(1), a.int(2)).into(),
             libc::SYS_io_uring_setup => fail(refuse(Refusal::IoUring)),
-            libc::SYS_io_setup => fail(refuse(Refusal::KernelAio)),
+            libc::SYS_io_submit => returned(libaio::submit(a.long(0) as u64, a.long(1), a.of(2))),
+            libc::SYS_io_getevents => {
+                returned(libaio::events(a.long(0) as u64, a.long(1), a.long(2), a.to(3), a.of(4)))
+            }
+            libaio::SYS_IO_PGETEVENTS => returned(libaio::events_with_mask(
+                a.long(0) as u64,
+                a.long(1),
+                a.long(2),
+                a.to(3),
+                a.of(4),
+                a.of(5),
+            )),
+            libc::SYS_io_destroy => returned(libaio::destroy(a.long(0) as u64)),
             _ => return None,
         })
     }

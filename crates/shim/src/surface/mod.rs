@@ -1,4 +1,5 @@
-//! The surface: every function of libc by which a program reaches files, and what becomes of it.
+//! The surface: every function of libc by which a program reaches files, and what becomes of it; also those of other libraries
+//! that make such system calls by themselves.
 //!
 //! [`TABLE`] is the one list. Each name in it is *served* by a hook, *refused* by a hook on the volume's files, or *passes*
 //! to libc unhooked, for a reason that is written beside it. The hooks export the names that the table gives them
@@ -37,6 +38,8 @@ pub struct Group {
 pub struct Area {
     /// Its heading.
     pub title: &'static str,
+    /// The library that has the functions, when it is not libc.
+    pub library: Option<&'static str>,
     /// Its names by treatment.
     pub groups: &'static [Group],
 }

@@ -7,8 +7,10 @@ use super::{Area, Group, Treatment};
 use crate::report::Refusal;
 
 macro_rules! surface {
+    (@library) => { None };
+    (@library $library:literal) => { Some($library) };
     ($(
-        $title:literal {
+        $title:literal $(of $library:literal)? {
             served { $($hook:ident: $($name:ident)+;)* }
             $(refused $refusal:ident { $($refused_hook:ident: $($refused_name:ident)+;)* })*
             $(passes $why:literal { $($passing:ident)* })*
@@ -23,6 +25,7 @@ macro_rules! surface {
         /// The surface.
         pub static TABLE: &[Area] = &[$(Area {
             title: $title,
+            library: surface!(@library $($library)?),
             groups: &[
                 Group { treatment: Treatment::Served, names: &[$($(stringify!($name),)+)*] },
                 $(Group {
@@ -437,5 +440,47 @@ surface! {
             mq_open __mq_open_2 mq_close mq_unlink mq_getattr mq_setattr mq_notify mq_receive mq_send mq_timedreceive mq_timedsend
         }
         passes "frees memory" { wordfree }
+    }
+
+    "Asynchronous I/O of the kernel" of "libaio.so.1" {
+        served {
+            io_submit: io_submit;
+            io_getevents: io_getevents;
+            io_pgetevents: io_pgetevents;
+            io_queue_run: io_queue_run;
+            io_queue_wait: io_queue_wait;
+            io_destroy: io_destroy io_queue_release;
+        }
+        passes "makes a context, which is the kernel's, or asks for a request that the kernel has under way" {
+            io_setup io_queue_init io_cancel
+        }
+    }
+
+    "Rings of the kernel" of "liburing.so.2" {
+        served {}
+        refused IoUring {
+            io_uring_queue_init: io_uring_queue_init;
+            io_uring_queue_init_params: io_uring_queue_init_params;
+            io_uring_queue_init_mem: io_uring_queue_init_mem;
+            io_uring_queue_init_try_nosqarr: io_uring_queue_init_try_nosqarr;
+            io_uring_setup: io_uring_setup;
+            io_uring_get_probe: io_uring_get_probe;
+        }
+        passes "asks the kernel about memory, or works on a ring, which no program gets" {
+            io_uring_mlock_size io_uring_mlock_size_params io_uring_free_probe io_uring_get_probe_ring
+            io_uring_queue_mmap io_uring_ring_dontfork io_uring_queue_exit io_uring_get_sqe
+            io_uring_submit io_uring_submit_and_wait io_uring_submit_and_wait_timeout io_uring_submit_and_get_events
+            io_uring_get_events io_uring_wait_cqes io_uring_wait_cqe_timeout io_uring_peek_batch_cqe __io_uring_get_cqe
+            __io_uring_sqring_wait io_uring_enter io_uring_enter2 io_uring_register
+            io_uring_register_buffers io_uring_register_buffers_tags io_uring_register_buffers_sparse
+            io_uring_register_buffers_update_tag io_uring_unregister_buffers
+            io_uring_register_files io_uring_register_files_tags io_uring_register_files_sparse
+            io_uring_register_files_update io_uring_register_files_update_tag io_uring_unregister_files
+            io_uring_register_file_alloc_range io_uring_register_eventfd io_uring_register_eventfd_async
+            io_uring_unregister_eventfd io_uring_register_probe io_uring_register_personality
+            io_uring_unregister_personality io_uring_register_iowq_aff io_uring_unregister_iowq_aff
+            io_uring_register_iowq_max_workers io_uring_register_ring_fd io_uring_unregister_ring_fd
+            io_uring_register_buf_ring io_uring_unregister_buf_ring io_uring_register_sync_cancel
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The table against this system's libc and against the documentation.
 
+#![allow(clippy::print_stderr)]
+
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,14 +12,34 @@ const REST: &str = include_str!("rest.txt");
 /// Set to write the documentation instead of comparing it.
 const WRITE: &str = "WEFT_WRITE_DOCS";
 
-/// Names that programs can link against: versions that libc calls private are left out.
+/// Functions of liburing that came after version 2.3.
+const NEWER: &[&str] = &["io_uring_queue_init_mem", "io_uring_queue_init_try_nosqarr"];
+
 fn exported_by_libc() -> BTreeSet<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps
         .lines()
         .filter_map(|line| line.split_whitespace().nth(5))
         .find(|path| path.contains("/libc.so.6"));
-    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(libc.unwrap()).output().unwrap();
+    exported_by(libc.unwrap())
+}
+
+/// Names of another library, when this system has it.
+fn exported_by_other(library: &str) -> Option<BTreeSet<String>> {
+    let output = Command::new("cc").arg(format!("-print-file-name={library}")).output().unwrap();
+    let path = String::from_utf8(output.stdout).unwrap();
+    // The compiler prints the bare name when it finds none.
+    if path.contains('/') {
+        Some(exported_by(path.trim()))
+    } else {
+        eprintln!("skipped: no {library} on this system");
+        None
+    }
+}
+
+/// Names that programs can link against: versions that libc calls private are left out.
+fn exported_by(library: &str) -> BTreeSet<String> {
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     let symbols = text.lines().filter_map(|line| {
@@ -39,6 +61,11 @@ fn is_rest(name: &str) -> bool {
         Some(start) => name.starts_with(start),
         None => name == word,
     })
+}
+
+fn names_of(library: Option<&str>) -> impl Iterator<Item = &'static str> {
+    let areas = TABLE.iter().filter(move |area| area.library == library);
+    areas.flat_map(|area| area.groups).flat_map(|group| group.names.iter().copied())
 }
 
 fn all_names() -> Vec<&'static str> {
@@ -70,8 +97,22 @@ fn no_name_stands_twice() {
 fn every_name_is_one_that_libc_has() {
     // A misspelt name would be a hook that nobody calls.
     let exported = exported_by_libc();
-    let missing: Vec<_> = all_names().into_iter().filter(|name| !exported.contains(*name)).collect();
+    let names: Vec<_> = names_of(None).collect();
+    let missing: Vec<_> = names.into_iter().filter(|name| !exported.contains(*name)).collect();
     assert!(missing.is_empty(), "not exported by this libc: {missing:?}");
+}
+
+#[test]
+fn the_names_of_other_libraries_are_theirs_and_all() {
+    for library in TABLE.iter().filter_map(|area| area.library) {
+        let Some(exported) = exported_by_other(library) else { continue };
+        let names: BTreeSet<_> = names_of(Some(library)).collect();
+        let missing: Vec<_> =
+            names.iter().filter(|name| !exported.contains(**name) && !NEWER.contains(name)).collect();
+        assert!(missing.is_empty(), "not exported by {library}: {missing:?}");
+        let unknown: Vec<_> = exported.iter().filter(|name| !names.contains(name.as_str())).collect();
+        assert!(unknown.is_empty(), "{library} has what is not in surface/table.rs: {unknown:?}");
+    }
 }
 
 fn errno_name(errno: i32) -> &'static str {
@@ -95,7 +136,8 @@ fn page() -> String {
     let mut page = String::from(
         "# Functions of libc\n\nWhat becomes of each function by which a program reaches files, for files on a volume. On all other \
          files every function is libc's own. The list is that of `crates/shim/src/surface/table.rs`, from which the library's exports are \
-         made; a test compares both with the functions that libc exports.\n",
+         made; a test compares both with the functions that libc exports. At the end stand those of libaio and liburing, which make their system \
+         calls by themselves.\n",
     );
     let count = |wanted: fn(&Treatment) -> bool| -> usize {
         let groups = TABLE.iter().flat_map(|area| area.groups);
@@ -107,7 +149,8 @@ fn page() -> String {
     writeln!(page, "\n{served} names are served, {refused} refused, {passing} pass to libc unchanged.")
         .unwrap();
     for area in TABLE {
-        writeln!(page, "\n## {}\n\n| names | on a volume |\n|---|---|", area.title).unwrap();
+        let library = area.library.map_or(String::new(), |library| format!(" ({library})"));
+        writeln!(page, "\n## {}{library}\n\n| names | on a volume |\n|---|---|", area.title).unwrap();
         for group in area.groups.iter().filter(|group| !group.names.is_empty()) {
             let names: Vec<_> = group.names.iter().map(|name| format!("`{name}`")).collect();
             let treatment = match group.treatment {
@@ -115,7 +158,10 @@ fn page() -> String {
                 Treatment::Refused(refusal) => {
                     format!("refused: `{}`, {}", errno_name(refusal.errno()), refusal.text())
                 }
-                Treatment::Passes(why) => format!("libc's own: {why}"),
+                Treatment::Passes(why) => format!(
+                    "{}: {why}",
+                    if area.library.is_some() { "the library's own" } else { "libc's own" }
+                ),
             };
             writeln!(page, "| {} | {treatment} |", names.join(", ")).unwrap();
         }

@@ -155,7 +155,6 @@ static void probe(void) {
     SAY(RAW(write, null, "x", 1, 0));
     SAY(RAW(dup2, fd, null, 0, 0) == null);
     SAY(RAW(pread64, null, text, 2, 1));
-    SAY(RAW(io_uring_setup, 0, 0, 0, 0) < 0);
     SAY(RAW(close_range, 3, ~0u, 0, 0));
     SAY(RAW(read, fd, text, 1, 0));
 }

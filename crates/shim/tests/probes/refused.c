@@ -15,8 +15,6 @@ static void probe(void) {
     TRY(fcntl(fd, F_SETLEASE, F_RDLCK));
     TRY(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
     TRY(syscall(SYS_io_uring_setup, 8, NULL));
-    unsigned long context = 0;
-    TRY(syscall(SYS_io_setup, 8, &context));
     TRY(chroot(root));
     int watcher = inotify_init();
     TRY(inotify_add_watch(watcher, at("f"), IN_MODIFY));

@@ -1,6 +1,6 @@
 //! What the tests share: the library, compiled probes, a served volume.
 
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
 
 use std::fs;
 use std::io::Read;
@@ -28,15 +28,39 @@ pub fn library() -> PathBuf {
     library
 }
 
+/// The library that a probe needs besides libc; `-static` at the end of its name: as a part of the program.
+fn library_of(probe: &str) -> Option<&'static str> {
+    match probe {
+        "libaio" => Some("libaio.so"),
+        "libaio-static" => Some("libaio.a"),
+        "liburing" => Some("liburing.so"),
+        "liburing-static" => Some("liburing.a"),
+        _ => None,
+    }
+}
+
+/// Whether this system has what a probe needs besides libc; says so when it has not.
+pub fn can_build(name: &str) -> bool {
+    let Some(library) = library_of(name) else { return true };
+    let found = Command::new("cc").arg(format!("-print-file-name={library}")).output().unwrap();
+    // The compiler prints the bare name when it finds none.
+    let can = found.stdout.contains(&b'/');
+    if !can {
+        eprintln!("skipped: the probe {name} needs {library} (Debian: libaio-dev, liburing-dev)");
+    }
+    can
+}
+
 /// Compiles a probe; its program.
 pub fn probe(name: &str) -> PathBuf {
     static PROBES: OnceLock<TempDir> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
     let dir = PROBES.get_or_init(|| tempfile::tempdir().unwrap()).path();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probes");
-    let (source, compiler) = match sources.join(format!("{name}.cc")) {
+    let stem = name.trim_end_matches("-static");
+    let (source, compiler) = match sources.join(format!("{stem}.cc")) {
         source if source.exists() => (source, "c++"),
-        _ => (sources.join(format!("{name}.c")), "cc"),
+        _ => (sources.join(format!("{stem}.c")), "cc"),
     };
     let program = dir.join(format!("{name}-{}", MADE.fetch_add(1, Ordering::Relaxed)));
     let compiled = Command::new(compiler)
@@ -53,6 +77,7 @@ pub fn probe(name: &str) -> PathBuf {
         .arg("-o")
         .arg(&program)
         .args(["-lpthread", "-lutil"])
+        .args(library_of(name).map(|library| format!("-l:{library}")))
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
