@@ -11,7 +11,7 @@ new_volume 2G
 job() {
   local engine=$1; shift
   weft_run fio --name="$engine" --directory=/weft --ioengine="$engine" --rw=randrw --bsrange=512-64k --size="$SIZE" \
-    --verify=crc32c --verify_fatal=1 --verify_dump=0 --fsync=64 --unlink=1 --minimal --output=/dev/null "$@"
+    --aux-path="$SCRATCH" --verify=crc32c --verify_fatal=1 --verify_dump=0 --fsync=64 --unlink=1 --minimal --output=/dev/null "$@"
 }
 for engine in sync psync vsync pvsync pvsync2 mmap posixaio; do
   check "$engine" job "$engine" --iodepth=8 --bsrange=4k-64k
