@@ -2,6 +2,7 @@
 
 use crate::client::{Client, Leases, Place};
 use crate::proto::{FileRef, is_writable};
+use crate::scratch::Room;
 use crate::shared::volume::{self, Inode, RING_BYTES};
 use crate::sys::{self, Errno};
 use std::ptr;
@@ -313,9 +314,9 @@ impl Client {
         let got = match leases.sum_in_memory(place, device_block) {
             Some(sum) => sum,
             None => {
-                let mut block = [0; BLOCK_BYTES];
-                leases.read_image(place, device_block * BLOCK_BYTES as u64, &mut block)?;
-                checksum::crc32c(&block)
+                let mut block = Room::<[u8; BLOCK_BYTES]>::any()?;
+                leases.read_image(place, device_block * BLOCK_BYTES as u64, block.as_mut_slice())?;
+                checksum::crc32c(block.as_slice())
             }
         };
         if got != wanted {

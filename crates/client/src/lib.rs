@@ -9,6 +9,7 @@
 
 pub mod advice;
 pub mod proto;
+pub mod scratch;
 pub mod shared;
 pub mod sys;
 

@@ -8,6 +8,7 @@ use libc::c_int;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use weft_client::advice::{self, MAGIC, Question};
+use weft_client::scratch::Room;
 use weft_client::sys::{gettid, thread_name};
 
 /// The adviser's socket.
@@ -60,9 +61,9 @@ pub fn opened(fd: c_int, flags: c_int) -> c_int {
 fn advise(fd: c_int, flags: c_int) {
     let before = sys::errno();
     let Ok(stat) = sys::fstat(fd) else { return sys::set_errno(before) };
-    let mut path = [0; advice::PATH_MAX];
+    let Ok(mut path) = Room::<[u8; advice::PATH_MAX]>::any() else { return sys::set_errno(before) };
     if stat.st_mode & libc::S_IFMT == libc::S_IFREG
-        && let Some(path) = process::descriptor_name(fd, &mut path)
+        && let Some(path) = process::descriptor_name(fd, path.as_mut_slice())
     {
         let mut thread = [0; 16];
         thread_name(&mut thread);

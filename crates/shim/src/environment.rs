@@ -7,6 +7,7 @@
 use crate::{dispatch, process, report, sys, table};
 use libc::c_char;
 use std::ptr;
+use weft_client::scratch::Room;
 use weft_client::{Child, Client, Errno, ForkTicket};
 
 /// Room for the strings that are composed: preload list, socket, prefix, connection, directory.
@@ -174,8 +175,8 @@ impl Environment {
             return Ok(());
         }
         if let Some((file, path)) = process::cwd() {
-            let mut room = [0; weft_client::RESOLVED_MAX];
-            let now = process::client().and_then(|client| client.path_of(file, &mut room));
+            let mut room = Room::<[u8; weft_client::RESOLVED_MAX]>::any()?;
+            let now = process::client().and_then(|client| client.path_of(file, room.as_mut_slice()));
             let path = now.map_or(path, |now| room.get(..now.len).unwrap_or(path));
             let mut digits = [0; 20];
             builder.add(process::ENV_CWD, &[report::decimal(file.0, &mut digits), b":", path])?;

@@ -3,7 +3,7 @@
 use crate::mapping::pages::{self, Held};
 use crate::{process, sys};
 use libc::{c_int, c_void, pid_t};
-use weft_client::{Child, Client, Errno, ForkTicket};
+use weft_client::{Child, Client, Errno, ForkTicket, scratch};
 
 /// What a child that is about to be forked gets.
 pub struct Ticket {
@@ -11,13 +11,19 @@ pub struct Ticket {
     connection: Option<(&'static Client, Result<ForkTicket, Errno>)>,
     /// Its hold on the pages of maps.
     held: Result<Option<Held>, Errno>,
+    /// The thread that forks.
+    thread: usize,
 }
 
 /// Before a fork.
 pub fn prepare() -> Ticket {
     let held = pages::before_fork();
     let client = if process::is_connected() { process::client().ok() } else { None };
-    Ticket { connection: client.map(|client| (client, client.prepare_child(Child::Forked))), held }
+    Ticket {
+        connection: client.map(|client| (client, client.prepare_child(Child::Forked))),
+        held,
+        thread: scratch::thread(),
+    }
 }
 
 /// Forks by `make`; parent and child each go on with a connection of their own.
@@ -64,6 +70,7 @@ pub fn in_child(ticket: Ticket) {
         Some((_, Err(_))) => process::orphan(),
     }
     pages::after_fork(ticket.held.ok().flatten());
+    scratch::forget_other_threads(ticket.thread);
 }
 
 /// What a child that `clone` starts on a stack of its own runs.

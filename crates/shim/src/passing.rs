@@ -19,6 +19,7 @@ use crate::{descriptor, placeholder, process, report, sys};
 use libc::c_int;
 use std::ffi::CStr;
 use std::ptr;
+use weft_client::scratch::{AnyBytes, Room};
 use weft_client::{Client, Errno, FileRef};
 
 /// Bytes of control data that can hold weft descriptors; Linux takes 253 descriptors in a message.
@@ -66,12 +67,28 @@ pub unsafe fn carries_weft(message: *const libc::msghdr) -> bool {
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
+/// A descriptor that is sent for a weft file, the file, and the secret.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Passed {
+    secret: u64,
+    file: FileRef,
+    fd: c_int,
+}
+
+/// What is too large for the stack.
+struct Parts {
+    control: Control,
+    passed: [Passed; PASSED_MAX],
+}
+// SAFETY: bytes and numbers.
+unsafe impl AnyBytes for Parts {}
+
 /// A message whose weft descriptors have been replaced by what is sent for them.
 pub struct Outgoing {
     message: libc::msghdr,
-    control: Control,
+    parts: Room<Parts>,
     client: &'static Client,
-    passed: [(c_int, FileRef, u64); PASSED_MAX],
     count: usize,
 }
 
@@ -95,20 +112,14 @@ impl Outgoing {
         if message.msg_controllen > CONTROL_BYTES {
             return Err(libc::ETOOMANYREFS);
         }
-        let mut outgoing = Outgoing {
-            message,
-            control: Control([0; CONTROL_BYTES]),
-            client: process::client()?,
-            passed: [(-1, FileRef(0), 0); PASSED_MAX],
-            count: 0,
-        };
+        let mut outgoing = Outgoing { message, parts: Room::zeroed()?, client: process::client()?, count: 0 };
         // SAFETY: the program's control data, which fits.
         unsafe {
             let from = message.msg_control.cast::<u8>();
-            ptr::copy_nonoverlapping(from, outgoing.control.0.as_mut_ptr(), message.msg_controllen);
+            ptr::copy_nonoverlapping(from, outgoing.parts.control.0.as_mut_ptr(), message.msg_controllen);
         }
         let mut copy = message;
-        copy.msg_control = outgoing.control.0.as_mut_ptr().cast();
+        copy.msg_control = outgoing.parts.control.0.as_mut_ptr().cast();
         let mut result = Ok(());
         // SAFETY: the control data just copied.
         unsafe {
@@ -131,11 +142,11 @@ impl Outgoing {
     }
 
     fn pass(&mut self, file: FileRef) -> Result<c_int, Errno> {
-        let Some(place) = self.passed.get_mut(self.count) else { return Err(libc::ETOOMANYREFS) };
+        let Some(place) = self.parts.passed.get_mut(self.count) else { return Err(libc::ETOOMANYREFS) };
         let secret = self.client.pass(file)?;
         match placeholder::create_to_pass(self.client.session(), file, secret) {
             Ok(fd) => {
-                *place = (fd, file, secret);
+                *place = Passed { secret, file, fd };
                 self.count += 1;
                 Ok(fd)
             }
@@ -148,18 +159,17 @@ impl Outgoing {
 
     /// The message to send.
     pub fn message(&mut self) -> *const libc::msghdr {
-        // Only now: the control data lies in this very structure, which may have moved since it was filled.
-        self.message.msg_control = self.control.0.as_mut_ptr().cast();
+        self.message.msg_control = self.parts.control.0.as_mut_ptr().cast();
         &raw const self.message
     }
 
     /// After sending: the message holds what it needs, or nothing was sent.
     pub fn finish(self, sent: bool) {
         let error = sys::errno();
-        for (fd, file, secret) in self.passed.iter().take(self.count) {
-            let _ = weft_client::sys::close(*fd);
+        for Passed { secret, file, fd } in self.parts.passed.iter().take(self.count).copied() {
+            let _ = weft_client::sys::close(fd);
             if !sent {
-                take_back(self.client, *file, *secret);
+                take_back(self.client, file, secret);
             }
         }
         sys::set_errno(error);
@@ -252,7 +262,13 @@ fn maps_this_library(pid: u32) -> Option<bool> {
         *to = *from;
     }
     let fd = sys::open(CStr::from_bytes_until_nul(&path).ok()?, libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
-    let mut buffer = [0; 4096];
+    let mut buffer = match Room::<[u8; 4096]>::any() {
+        Ok(buffer) => buffer,
+        Err(_) => {
+            let _ = weft_client::sys::close(fd);
+            return None;
+        }
+    };
     let (mut kept, mut found) = (0, None);
     while found.is_none() {
         let n = match sys::read(fd, buffer.get_mut(kept..).unwrap_or(&mut [])) {

@@ -12,6 +12,7 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use weft_client::proto::MOUNT_POINT_MAX;
+use weft_client::scratch::Room;
 use weft_client::{Client, ConnectOptions, Errno, FileRef};
 
 /// The server's socket.
@@ -386,7 +387,7 @@ fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool
     let client = inherited
         .and_then(|fd| connect(Some(fd)).ok())
         .filter(|client| client.socket() == inherited.unwrap_or(-1));
-    let mut kept = [FileRef(0); INHERITED_MAX];
+    let Ok(mut kept) = Room::<[FileRef; INHERITED_MAX]>::any() else { return false };
     let mut count = 0;
     // The directory first, so that it has a place however many descriptors there are.
     if let (Some(cwd), [place, ..]) = (cwd, kept.as_mut_slice()) {
@@ -428,8 +429,11 @@ pub fn each_descriptor(mut each: impl FnMut(c_int)) {
     let Ok(dir) = sys::open(c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) else {
         return;
     };
-    let mut buffer = [0u8; 4096];
-    while let Ok(filled @ 1..) = sys::getdents64(dir, &mut buffer) {
+    let Ok(mut buffer) = Room::<[u8; 4096]>::any() else {
+        let _ = weft_client::sys::close(dir);
+        return;
+    };
+    while let Ok(filled @ 1..) = sys::getdents64(dir, buffer.as_mut_slice()) {
         let mut rest = buffer.get(..filled).unwrap_or(&[]);
         // linux_dirent64: u64 inode, u64 offset, u16 length, u8 type, name.
         while let Some((&[low, high], name)) =
@@ -464,8 +468,8 @@ fn inherit_cwd(path: &[u8]) {
 
 /// When the kernel's working directory lies below the prefix (which then exists outside too), it means the volume's.
 fn notice_cwd() {
-    let mut buffer = [0; PATH_BYTES];
-    if let Ok(path) = sys::getcwd(&mut buffer)
+    let Ok(mut buffer) = Room::<[u8; PATH_BYTES]>::any() else { return };
+    if let Ok(path) = sys::getcwd(buffer.as_mut_slice())
         && let Some(inside) = crate::route::below(path, mount())
     {
         inherit_cwd(inside);

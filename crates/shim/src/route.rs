@@ -10,7 +10,7 @@
 use crate::process::{self, PATH_BYTES};
 use crate::{report, sys, table};
 use libc::{c_char, c_int};
-use std::mem::MaybeUninit;
+use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 /// What a libc function returns when it fails.
@@ -56,9 +56,9 @@ pub fn below<'a>(path: &'a [u8], mount: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Room for a path that had to be composed.
+/// A path that had to be composed. Most never are: the room is taken when its first byte comes.
 pub struct PathBuffer {
-    bytes: [MaybeUninit<u8>; PATH_BYTES],
+    room: Option<Room<[u8; PATH_BYTES]>>,
     len: usize,
 }
 
@@ -67,37 +67,46 @@ impl PathBuffer {
     #[allow(clippy::new_without_default)]
     #[inline(always)]
     pub fn new() -> Self {
-        PathBuffer { bytes: [const { MaybeUninit::uninit() }; PATH_BYTES], len: 0 }
+        PathBuffer { room: None, len: 0 }
     }
 
-    fn push(&mut self, byte: u8) -> Result<(), Errno> {
-        // One byte is kept for the NUL.
-        match self.bytes.get_mut(self.len) {
-            Some(place) if self.len < PATH_BYTES - 1 => {
-                place.write(byte);
-                self.len += 1;
-                Ok(())
-            }
-            _ => Err(libc::ENAMETOOLONG),
+    fn room(&mut self) -> Result<&mut [u8; PATH_BYTES], Errno> {
+        match &mut self.room {
+            Some(room) => Ok(room),
+            none => Ok(none.insert(Room::any()?)),
         }
     }
 
+    fn push(&mut self, byte: u8) -> Result<(), Errno> {
+        self.extend(&[byte])
+    }
+
     fn extend(&mut self, bytes: &[u8]) -> Result<(), Errno> {
-        bytes.iter().try_for_each(|&byte| self.push(byte))
+        let (start, end) = (self.len, self.len + bytes.len());
+        // One byte is kept for the NUL.
+        let room = self.room()?.get_mut(..PATH_BYTES - 1).unwrap_or(&mut []);
+        room.get_mut(start..end).ok_or(libc::ENAMETOOLONG)?.copy_from_slice(bytes);
+        self.len = end;
+        Ok(())
     }
 
     /// The bytes so far.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes were written by `push`.
-        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
+        self.room.as_ref().and_then(|room| room.get(..self.len)).unwrap_or(&[])
     }
 
     /// The path as a C string.
     pub fn c_str(&mut self) -> *const c_char {
-        if let Some(end) = self.bytes.get_mut(self.len) {
-            end.write(0);
+        let len = self.len;
+        match &mut self.room {
+            Some(room) => {
+                if let Some(end) = room.get_mut(len) {
+                    *end = 0;
+                }
+                room.as_ptr().cast()
+            }
+            None => c"".as_ptr(),
         }
-        self.bytes.as_ptr().cast()
     }
 
     /// Goes one component further, by text.
@@ -292,16 +301,12 @@ fn route<'a>(
     match base {
         Some((file, _)) if !has_dot_dot(path) => Ok(Route::Volume(file, path)),
         Some((file, base_path)) => {
-            let mut room = [0; RESOLVED_MAX];
-            let base_path = match base_path {
-                Some(path) => path,
-                None => path_now(file, &mut room)?,
-            };
-            if !climbs_out(path, depth_of(base_path)) {
+            let known = base_path.is_some_and(|base_path| !climbs_out(path, depth_of(base_path)));
+            if known {
                 return Ok(Route::Volume(file, path));
             }
             // The working directory may have been moved since the process entered it.
-            let mut room = [0; RESOLVED_MAX];
+            let mut room = Room::any()?;
             let base_path = path_now(file, &mut room)?;
             if !climbs_out(path, depth_of(base_path)) {
                 return Ok(Route::Volume(file, path));
@@ -310,11 +315,11 @@ fn route<'a>(
         }
         None => {
             // From a directory outside, which only its path can connect with the volume.
-            let mut room = [0; PATH_BYTES];
+            let mut room = Room::<[u8; PATH_BYTES]>::any()?;
             let base_path = if dirfd == libc::AT_FDCWD {
-                sys::getcwd(&mut room).ok()
+                sys::getcwd(room.as_mut_slice()).ok()
             } else {
-                process::descriptor_name(dirfd, &mut room)
+                process::descriptor_name(dirfd, room.as_mut_slice())
             };
             match base_path.filter(|path| path.first() == Some(&b'/')) {
                 Some(base_path) if !path.is_empty() => match follow(buffer, &[base_path], path)? {
@@ -343,7 +348,7 @@ fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) ->
         && may_be_descriptor(path)
         && let Some(file) = descriptor_of(path).and_then(table::get)
     {
-        let mut room = [0; RESOLVED_MAX];
+        let mut room = Room::any()?;
         buffer.len = 0;
         buffer.extend(path_now(file, &mut room)?)?;
         return Ok(Route::Volume(FileRef::ROOT, buffer.bytes()));
@@ -419,8 +424,8 @@ fn resolve_outside(
     last: Last,
     buffer: &mut PathBuffer,
 ) -> Result<*const c_char, Errno> {
-    let mut room = [0; RESOLVED_MAX];
-    match client.resolve(at, path, last.at_flags(), &mut room)? {
+    let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
+    match client.resolve(at, path, last.at_flags(), room.as_mut_slice())? {
         Resolution::Outside(len) => {
             buffer.len = 0;
             buffer.extend(room.get(..len).unwrap_or(&[]))?;

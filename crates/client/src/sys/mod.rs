@@ -101,7 +101,14 @@ pub fn map_shared(fd: i32, offset: u64, len: usize, writable: bool) -> Result<*m
     call!(mmap, 0usize, len, prot, libc::MAP_SHARED, fd, offset).map(|at| at as *mut u8)
 }
 
-/// Unmaps what [`map_shared`] mapped.
+/// Maps zeroed private memory.
+pub fn map_anonymous(len: usize) -> Result<*mut u8, Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    call!(mmap, 0usize, len, libc::PROT_READ | libc::PROT_WRITE, flags, usize::MAX, 0usize)
+        .map(|at| at as *mut u8)
+}
+
+/// Unmaps what [`map_shared`] or [`map_anonymous`] mapped.
 ///
 /// # Safety
 /// Nothing may refer to the range any more.

@@ -6,20 +6,21 @@
 use crate::route::{Last, fail, finish, on_path};
 use crate::{descriptor, process, sys, table};
 use libc::{c_char, c_int, size_t};
+use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 /// Makes an open directory (whose reference is taken over) the working directory.
 fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_int, Errno> {
-    let mut room = [0; RESOLVED_MAX];
     let result = client.access(at, path, libc::X_OK, libc::AT_EACCESS).and_then(|()| {
-        match client.resolve(at, path, 0, &mut room)? {
-            Resolution::Inside(len) if len < process::PATH_BYTES => Ok(len),
+        let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
+        match client.resolve(at, path, 0, room.as_mut_slice())? {
+            Resolution::Inside(len) if len < process::PATH_BYTES => Ok((room, len)),
             Resolution::Inside(_) => Err(libc::ENAMETOOLONG),
             Resolution::Outside(_) => Err(OUTSIDE),
         }
     });
     match result {
-        Ok(len) => {
+        Ok((room, len)) => {
             let _ = sys::chdir(c"/");
             let before = process::set_cwd(Some((file, room.get(..len).unwrap_or(b"/"))));
             descriptor::release(before);
@@ -35,8 +36,8 @@ fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_i
 /// The same of an open directory, which may have been removed: it has the path then that it had.
 fn enter_open(client: &Client, dir: FileRef) -> Result<c_int, Errno> {
     let file = client.open(dir, b".", libc::O_PATH | libc::O_DIRECTORY, 0)?.file;
-    let mut room = [0; RESOLVED_MAX];
-    match client.path_of(dir, &mut room) {
+    let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
+    match client.path_of(dir, room.as_mut_slice()) {
         Ok(now) if now.deleted && now.len < process::PATH_BYTES => {
             let _ = sys::chdir(c"/");
             descriptor::release(process::set_cwd(Some((file, room.get(..now.len).unwrap_or(b"/")))));
@@ -79,14 +80,23 @@ unsafe fn put_cwd(path: &[u8], out: *mut c_char, room: size_t) -> Result<*mut c_
 }
 
 /// Path of the working directory on the volume.
-struct Cwd {
-    bytes: [u8; RESOLVED_MAX],
-    path: Result<usize, Errno>,
-}
+struct Cwd(Result<(Room<[u8; RESOLVED_MAX]>, usize), Errno>);
 
 impl Cwd {
     fn path(&self) -> Result<&[u8], Errno> {
-        self.path.map(|len| self.bytes.get(..len).unwrap_or(b"/"))
+        match &self.0 {
+            Ok((bytes, len)) => Ok(bytes.get(..*len).unwrap_or(b"/")),
+            Err(error) => Err(*error),
+        }
+    }
+}
+
+#[inline(never)]
+fn path_now(file: FileRef) -> Result<(Room<[u8; RESOLVED_MAX]>, usize), Errno> {
+    let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
+    match process::client()?.path_of(file, room.as_mut_slice())? {
+        now if now.deleted => Err(libc::ENOENT),
+        now => Ok((room, now.len)),
     }
 }
 
@@ -97,12 +107,7 @@ fn cwd() -> Option<Cwd> {
         return None;
     }
     let (file, _) = process::cwd()?;
-    let mut bytes = [0; RESOLVED_MAX];
-    let path = process::client().and_then(|client| match client.path_of(file, &mut bytes)? {
-        now if now.deleted => Err(libc::ENOENT),
-        now => Ok(now.len),
-    });
-    Some(Cwd { bytes, path })
+    Some(Cwd(path_now(file)))
 }
 
 hooks! {

@@ -4,7 +4,9 @@ use crate::route::{Last, fail, finish, on_path};
 use crate::{file as weft_file, process, sys, table};
 use crate::{pump, splicing};
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use std::mem::MaybeUninit;
 use weft_client::proto::{is_readable, is_writable};
+use weft_client::scratch::{AnyBytes, Room};
 use weft_client::{Errno, FileRef};
 
 /// Most parts of a vectored call, as in Linux.
@@ -108,14 +110,30 @@ fn writev_weft(
 ) -> Result<usize, Errno> {
     let parts = memory(parts_of(parts, count), file, is_writable)?;
     if parts.len() <= PARTS_FEW {
-        writev_by::<PARTS_FEW>(file, parts, offset)
-    } else {
-        writev_by::<PARTS_MAX>(file, parts, offset)
+        let mut few: [&[u8]; PARTS_FEW] = [&[]; PARTS_FEW];
+        return writev_by(file, parts, offset, &mut few);
     }
+    let mut many = Room::<ManyParts>::any()?;
+    for place in &mut many.0 {
+        place.write(&[]);
+    }
+    // SAFETY: as many slices, each just written.
+    let slices = unsafe { &mut *(&raw mut many.0).cast::<[&[u8]; PARTS_MAX]>() };
+    writev_by(file, parts, offset, slices)
 }
 
-fn writev_by<const N: usize>(file: FileRef, parts: &[iovec], offset: Option<u64>) -> Result<usize, Errno> {
-    let mut slices: [&[u8]; N] = [&[]; N];
+/// The parts of a long call, which are too many for the stack.
+struct ManyParts([MaybeUninit<&'static [u8]>; PARTS_MAX]);
+// SAFETY: uninitialised ones are any bytes.
+unsafe impl AnyBytes for ManyParts {}
+
+/// Writes the parts by way of as many slices, which are empty.
+fn writev_by<'a>(
+    file: FileRef,
+    parts: &'a [iovec],
+    offset: Option<u64>,
+    slices: &mut [&'a [u8]],
+) -> Result<usize, Errno> {
     let mut whole = 0;
     for (slice, part) in slices.iter_mut().zip(parts) {
         match given(part.iov_base, part.iov_len) {

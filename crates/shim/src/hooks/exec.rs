@@ -7,6 +7,7 @@ use crate::route::{Last, fail, finish, on_path};
 use crate::{process, sys, table};
 use libc::{c_char, c_int};
 use weft_client::Errno;
+use weft_client::scratch::Room;
 
 /// Array of C strings, ended by null.
 pub type Strings = *const *const c_char;
@@ -193,7 +194,10 @@ pub unsafe fn search(file: *const c_char, arguments: Strings, given: Strings) ->
             }
         }
     });
-    fail(ended.unwrap_or(if denied { libc::EACCES } else { libc::ENOENT }))
+    match ended {
+        Ok(ended) => fail(ended.unwrap_or(if denied { libc::EACCES } else { libc::ENOENT })),
+        Err(error) => fail(error),
+    }
 }
 
 /// Whether the search for a program goes on after this error.
@@ -205,24 +209,26 @@ pub fn goes_on(error: Errno) -> bool {
 }
 
 /// Calls `attempt` with each path at which `PATH` says that a program may lie, until it gives a result.
-pub fn in_path<R>(name: &[u8], mut attempt: impl FnMut(*const c_char) -> Option<R>) -> Option<R> {
+pub fn in_path<R>(
+    name: &[u8],
+    mut attempt: impl FnMut(*const c_char) -> Option<R>,
+) -> Result<Option<R>, Errno> {
+    let mut candidate = Room::<[u8; process::PATH_BYTES]>::any()?;
     // SAFETY: the process's own environment.
     let path = unsafe { process::variable(environ, b"PATH") }.unwrap_or(b"/bin:/usr/bin");
     for directory in path.split(|&byte| byte == b':') {
-        let mut candidate = [0u8; process::PATH_BYTES];
         let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
         if directory.len() + slash.len() + name.len() >= process::PATH_BYTES {
             continue;
         }
-        for (to, from) in candidate.iter_mut().zip(directory.iter().chain(slash).chain(name)) {
+        for (to, from) in candidate.iter_mut().zip(directory.iter().chain(slash).chain(name).chain(b"\0")) {
             *to = *from;
         }
-        // It ends with NUL: it is shorter than its place.
         if let Some(result) = attempt(candidate.as_ptr().cast()) {
-            return Some(result);
+            return Ok(Some(result));
         }
     }
-    None
+    Ok(None)
 }
 
 hooks! {

@@ -3,6 +3,7 @@
 use crate::route::{Given, Last, descriptor_of, fail, finish, on_path, on_two_paths};
 use crate::{process, sys, table};
 use libc::{c_char, c_int, c_uint, key_t, mode_t, size_t, ssize_t};
+use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 const CWD: c_int = libc::AT_FDCWD;
@@ -81,10 +82,17 @@ unsafe fn symlink_weft(
 }
 
 unsafe fn read_descriptor_link(file: FileRef, out: *mut c_char, room: size_t) -> Result<ssize_t, Errno> {
-    let mut shown = [0; RESOLVED_MAX + 256];
+    let mut shown = Room::any()?;
     let path = shown_path(file, &mut shown)?;
     // SAFETY: the caller's promise.
     unsafe { put_link(path, out, room) }
+}
+
+unsafe fn resolve_descriptor(file: FileRef, out: *mut c_char) -> Result<*mut c_char, Errno> {
+    let mut shown = Room::any()?;
+    let path = shown_path(file, &mut shown)?;
+    // SAFETY: the caller's promise.
+    unsafe { put_resolved(path, out) }
 }
 
 /// Puts a canonical path where `realpath` wants it: at `out`, or in fresh memory.
@@ -126,18 +134,18 @@ fn without_leading_dots<'a>(base: &[u8], mut path: &'a [u8]) -> (usize, &'a [u8]
 }
 
 unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -> Result<*mut c_char, Errno> {
-    let mut whole = [0; RESOLVED_MAX + process::PATH_BYTES];
+    let mut whole = Room::<[u8; RESOLVED_MAX + process::PATH_BYTES]>::any()?;
     let (at, path) = if path.first().is_none_or(|byte| *byte == b'/') {
         (at, path)
     } else {
         // As libc: by way of the working directory's path, which may lead through what cannot be searched.
-        let now = client.path_of(at, &mut whole)?;
+        let now = client.path_of(at, whole.as_mut_slice())?;
         if now.deleted {
             return Err(libc::ENOENT);
         }
         let (len, path) = without_leading_dots(whole.get(..now.len).unwrap_or(b"/"), path);
         if path.is_empty() {
-            let mut room = [0; RESOLVED_MAX + 256];
+            let mut room = Room::<[u8; RESOLVED_MAX + 256]>::any()?;
             let parts = process::mount().iter().chain(whole.get(..len).unwrap_or(b"/"));
             let len = room.iter_mut().zip(parts).map(|(place, byte)| *place = *byte).count();
             let path = room.get(..len).unwrap_or(&[]);
@@ -148,7 +156,7 @@ unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -
         whole.iter_mut().skip(len).zip(tail).for_each(|(place, byte)| *place = *byte);
         (FileRef::ROOT, whole.get(..len + 1 + path.len()).ok_or(libc::ENAMETOOLONG)?)
     };
-    let mut room = [0; RESOLVED_MAX + 256];
+    let mut room = Room::<[u8; RESOLVED_MAX + 256]>::any()?;
     let mount = process::mount();
     let (head, tail) = room.split_at_mut(mount.len());
     head.copy_from_slice(mount);
@@ -332,8 +340,7 @@ hooks! {
 
     fn realpath(path: *const c_char, out: *mut c_char) -> *mut c_char {
         if let Some(file) = descriptor_path(path) {
-            let mut shown = [0; RESOLVED_MAX + 256];
-            return finish(shown_path(file, &mut shown).and_then(|path| put_resolved(path, out)));
+            return finish(resolve_descriptor(file, out));
         }
         on_path(CWD, path, Last::Follow, |_, path| real::realpath(path, out), |client, at, path| {
             resolve(client, at, path, out)

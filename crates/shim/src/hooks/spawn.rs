@@ -189,8 +189,12 @@ unsafe fn spawn(
         if name.is_empty() {
             return libc::ENOENT;
         }
-        if exec::in_path(name, |path| is_on_volume(libc::AT_FDCWD, path).then_some(())).is_none() {
-            return real::posix_spawnp(pid, file, actions, attributes, arguments, environment.array());
+        match exec::in_path(name, |path| is_on_volume(libc::AT_FDCWD, path).then_some(())) {
+            Ok(Some(())) => {}
+            Ok(None) => {
+                return real::posix_spawnp(pid, file, actions, attributes, arguments, environment.array());
+            }
+            Err(error) => return error,
         }
         let mut denied = false;
         let ended = exec::in_path(name, |path| match place.spawn(path, sys::bytes(path).contains(&b'/')) {
@@ -200,7 +204,10 @@ unsafe fn spawn(
             }
             result => Some(result),
         });
-        ended.unwrap_or(if denied { libc::EACCES } else { libc::ENOENT })
+        match ended {
+            Ok(ended) => ended.unwrap_or(if denied { libc::EACCES } else { libc::ENOENT }),
+            Err(error) => error,
+        }
     }
 }
 

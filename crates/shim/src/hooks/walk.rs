@@ -9,6 +9,7 @@ use crate::{process, sys};
 use libc::{DIR, c_char, c_int, c_void, dirent, size_t};
 use std::ptr;
 use weft_client::Errno;
+use weft_client::scratch::Room;
 
 type Filter = Option<unsafe extern "C" fn(*const dirent) -> c_int>;
 type Compare = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
@@ -219,7 +220,7 @@ impl Drop for Seen {
 
 struct Walk {
     seen: Seen,
-    path: [u8; process::PATH_BYTES],
+    path: Room<[u8; process::PATH_BYTES]>,
     len: usize,
     visitor: Visitor,
     flags: c_int,
@@ -276,7 +277,12 @@ impl Walk {
     fn reach(&self) -> *const c_char {
         let from = if self.flags & FTW_CHDIR != 0 { self.base() } else { 0 };
         // The root is a name of its own.
-        self.path.get(from..).filter(|name| name.first() != Some(&0)).unwrap_or(&self.path).as_ptr().cast()
+        self.path
+            .get(from..)
+            .filter(|name| name.first() != Some(&0))
+            .unwrap_or(self.path.as_slice())
+            .as_ptr()
+            .cast()
     }
 
     /// Walks from the path so far; what the visitor said last, or -1 with errno. `parent` is the directory in which it
@@ -380,7 +386,11 @@ impl Walk {
 
 unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
     let seen = Seen { places: ptr::null_mut(), count: 0, room: 0 };
-    let mut walk = Walk { seen, path: [0; process::PATH_BYTES], len: 0, visitor, flags, device: 0 };
+    let path_room = match Room::any() {
+        Ok(room) => room,
+        Err(error) => return fail(error),
+    };
+    let mut walk = Walk { seen, path: path_room, len: 0, visitor, flags, device: 0 };
     // SAFETY: the program's own path.
     unsafe {
         match walk.push(sys::bytes(path)) {
@@ -395,9 +405,12 @@ unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
 unsafe fn walk_following(walk: &mut Walk) -> c_int {
     use crate::hooks::cwd::body::{chdir, fchdir};
     use crate::hooks::open::body::{close, open};
-    let mut above = [0; process::PATH_BYTES];
+    let mut above = match Room::<[u8; process::PATH_BYTES]>::any() {
+        Ok(above) => above,
+        Err(error) => return fail(error),
+    };
     let base = walk.base();
-    for (to, from) in above.iter_mut().zip(walk.path.get(..base).unwrap_or(&[])) {
+    for (to, from) in above.iter_mut().zip(walk.path.get(..base).unwrap_or(&[]).iter().chain(b"\0")) {
         *to = *from;
     }
     // SAFETY: C strings and descriptors of this function.

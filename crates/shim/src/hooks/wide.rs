@@ -7,8 +7,8 @@
 use crate::route::fail;
 use crate::{process, streams, sys};
 use libc::{FILE, c_char, c_int, c_void, size_t, wchar_t};
-use std::mem::MaybeUninit;
 use std::ptr;
+use weft_client::scratch::Room;
 
 /// `wint_t`, and its end of file.
 type Wint = u32;
@@ -216,14 +216,16 @@ struct Copied {
 impl Copied {
     unsafe fn new(from: *mut FILE, wanted: usize) -> Result<Copied, weft_client::Errno> {
         let fd = sys::memfd_create(c"weft-scan", libc::MFD_CLOEXEC)?;
-        let mut chunk = [MaybeUninit::<u8>::uninit(); 4096];
+        let mut chunk = Room::<[u8; 4096]>::any().inspect_err(|_| {
+            let _ = weft_client::sys::close(fd);
+        })?;
         let mut bytes = 0;
         // SAFETY: own descriptor and buffer.
         unsafe {
             while bytes < wanted {
                 let room = chunk.len().min(wanted - bytes);
                 let got = libc::fread(chunk.as_mut_ptr().cast(), 1, room, from);
-                let filled = std::slice::from_raw_parts(chunk.as_ptr().cast::<u8>(), got);
+                let filled = chunk.get(..got).unwrap_or(&[]);
                 if got == 0 || sys::pwrite_all(fd, filled, bytes as u64).is_err() {
                     break;
                 }

@@ -19,6 +19,7 @@ use super::{PAGE_BYTES, keep, let_go, page_up};
 use crate::shadow::{Path, path_of};
 use crate::{program, shadow, sys};
 use libc::c_int;
+use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
 /// Bytes compared and moved at once.
@@ -216,7 +217,7 @@ impl Object {
     /// Loads bytes `from..to` of the volume into pages and base. Nobody has written these from `fresh` on: zeros need not be
     /// put there and take no memory.
     fn load(&self, client: &Client, from: u64, to: u64, fresh: u64) -> Result<(), Errno> {
-        let mut chunk = [0; CHUNK_BYTES];
+        let mut chunk = Room::<[u8; CHUNK_BYTES]>::any()?;
         let mut at = from;
         while at < to {
             let wanted = (to - at).min(CHUNK_BYTES as u64) as usize;
@@ -278,7 +279,7 @@ impl Object {
         to: u64,
         mut each: impl FnMut(u64, &[u8], &[u8]) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let (mut pages, mut base) = ([0; CHUNK_BYTES], [0; CHUNK_BYTES]);
+        let (mut pages, mut base) = (Room::<[u8; CHUNK_BYTES]>::any()?, Room::<[u8; CHUNK_BYTES]>::any()?);
         let page = PAGE_BYTES as usize;
         let mut at = self.data_from(from);
         while at < to {
@@ -355,7 +356,7 @@ impl Object {
         let same_server = header.session == client.session();
         let unit = if same_server { size_of::<u64>() } else { PAGE_BYTES as usize };
         let (from, to) = if same_server { header.at_work } else { (0, 0) };
-        let mut there = [0; CHUNK_BYTES];
+        let mut there = Room::<[u8; CHUNK_BYTES]>::any()?;
         self.each_change(0, size, |offset, new, old| {
             let there = there.get_mut(..new.len()).unwrap_or(&mut []);
             let n = client.peek(self.file, there, offset)?;

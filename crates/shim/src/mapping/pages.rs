@@ -16,6 +16,7 @@ use crate::report::{Refusal, refuse};
 use crate::{process, sys};
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
+use weft_client::scratch::{AnyBytes, Room};
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
 /// Inodes mapped at once.
@@ -333,7 +334,7 @@ pub fn release_all() {
             for object in state.objects.iter_mut().filter(|object| object.maps > 0) {
                 object.release(client);
             }
-            state.maps = [NO_MAP; MAPS_MAX];
+            state.maps.fill(NO_MAP);
             MAPS.store(0, Release);
         });
     }
@@ -341,9 +342,14 @@ pub fn release_all() {
 
 /// What a child that is about to be forked holds its pages by: of each inode, two descriptors.
 pub struct Held {
-    of: [(u64, (c_int, c_int)); OBJECTS_MAX],
+    of: Room<HeldPages>,
     count: usize,
 }
+
+/// An inode and its two descriptors each.
+struct HeldPages([(u64, (c_int, c_int)); OBJECTS_MAX]);
+// SAFETY: numbers.
+unsafe impl AnyBytes for HeldPages {}
 
 /// Before a fork: the child will count as a process of its own, and does so from before its parent can let go. `None` when
 /// nothing is mapped. `EMFILE` and the like when there are no descriptors for it.
@@ -352,8 +358,8 @@ pub fn before_fork() -> Result<Option<Held>, Errno> {
         return Ok(None);
     }
     STATE.with(|state| {
-        let mut held = Held { of: [(0, (-1, -1)); OBJECTS_MAX], count: 0 };
-        for (object, place) in state.objects.iter().filter(|object| object.maps > 0).zip(&mut held.of) {
+        let mut held = Held { of: Room::any()?, count: 0 };
+        for (object, place) in state.objects.iter().filter(|object| object.maps > 0).zip(&mut held.of.0) {
             match object.held_anew() {
                 Ok(pair) => *place = (object.ino, pair),
                 Err(error) => {
@@ -370,7 +376,7 @@ pub fn before_fork() -> Result<Option<Held>, Errno> {
 impl Held {
     /// In the parent, or when there is no child.
     pub fn let_go(&self) {
-        self.of.iter().take(self.count).for_each(|(_, pair)| close_pair(*pair));
+        self.of.0.iter().take(self.count).for_each(|(_, pair)| close_pair(*pair));
     }
 }
 
@@ -379,7 +385,7 @@ pub fn after_fork(held: Option<Held>) {
     STATE.force_open();
     let Some(held) = held else { return };
     STATE.with(|state| {
-        for (ino, pair) in held.of.iter().take(held.count) {
+        for (ino, pair) in held.of.0.iter().take(held.count) {
             match state.object_of(*ino) {
                 Some((_, object)) => object.adopt(*pair),
                 // Another thread unmapped it before the fork.

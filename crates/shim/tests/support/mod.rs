@@ -76,7 +76,8 @@ pub fn probe(name: &str) -> PathBuf {
         .arg(&source)
         .arg("-o")
         .arg(&program)
-        .args(["-lpthread", "-lutil"])
+        // Bound at once: what the loader needs for a first call is not the library's.
+        .args(["-Wl,-z,now", "-lpthread", "-lutil"])
         .args(library_of(name).map(|library| format!("-l:{library}")))
         .output()
         .unwrap();
