@@ -6,6 +6,8 @@ SIZE=${1:-32m}
 need fio fio
 version "$(fio --version)"
 new_volume 2G
+# fio leaves the state of what it verified where it runs.
+cd "$SCRATCH"
 
 # job ENGINE [OPTION...]: writes at random, reads, and verifies what it wrote; fsync now and then, requests of several sizes.
 job() {
