@@ -191,11 +191,8 @@ pub unsafe fn received(message: *const libc::msghdr, flags: c_int) {
     unsafe {
         each_descriptor(message, |place| {
             let fd = place.read_unaligned();
-            let mut shown = [0; 128];
-            let Some(shown) = process::descriptor_name(fd, &mut shown) else { return };
-            if let Some((server, file)) = placeholder::parse(shown) {
+            if let Some((server, file, secret)) = placeholder::identify(fd) {
                 let cloexec = flags & libc::MSG_CMSG_CLOEXEC != 0;
-                let secret = placeholder::secret(shown);
                 let entered =
                     secret.ok_or(libc::EBADF).and_then(|secret| enter(fd, server, file, secret, cloexec));
                 if entered.is_err() {
@@ -233,10 +230,7 @@ fn enter(fd: c_int, server: u64, file: FileRef, secret: u64, cloexec: bool) -> R
 
 /// A descriptor that was taken from another process (`pidfd_getfd`): one of a weft file would be empty, so it is refused.
 pub fn taken(fd: c_int) -> Result<c_int, Errno> {
-    let mut shown = [0; 128];
-    let is_placeholder =
-        process::descriptor_name(fd, &mut shown).is_some_and(|shown| placeholder::parse(shown).is_some());
-    if !is_placeholder {
+    if placeholder::identify(fd).is_none() {
         return Ok(fd);
     }
     let _ = descriptor::close_any(fd);

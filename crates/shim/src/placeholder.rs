@@ -1,18 +1,33 @@
-//! Placeholder descriptors: each open weft file is a real kernel descriptor, an empty memory file named
-//! `weft:<server>:<file>` (both hexadecimal). So `dup`, `fork`, `select`, `poll` and close-on-exec are the kernel's, and
-//! a program that was executed finds out by the names which of its descriptors are weft files.
+//! Placeholder descriptors: each open weft file is a real kernel descriptor. So `dup`, `fork`, `select`, `poll` and
+//! close-on-exec are the kernel's, and a program that was executed finds out which of its descriptors are weft files.
 //!
-//! The memory file is sealed: a write that slipped past the hooks fails (`EPERM`) instead of vanishing.
+//! What slips past the hooks has to fail. So the descriptor is a file of *secret memory* (`memfd_secret`), for which the kernel
+//! has no `read`, no `write`, no `fsync` (all `EINVAL`) and, as it has a size already, no `ftruncate`. Its times are free: that of
+//! access tells the server, that of change the file, their nanoseconds that it is a placeholder.
+//!
+//! Where the kernel has no secret memory (before Linux 5.14, or switched off) it is an empty memory file named
+//! `weft:<server>:<file>` (both hexadecimal), sealed: a write fails (`EPERM`), but a read ends at once and `fsync` does
+//! nothing. A descriptor that is on its way to another process is one of these, too: its name has room for a secret.
 
-use crate::sys;
-use libc::c_int;
+use crate::{process, sys};
+use libc::{c_int, timespec};
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weft_client::{Errno, FileRef};
 
 const PREFIX: &[u8] = b"weft:";
 /// What `readlink` shows in front of a memory file's name.
 const SHOWN: &[u8] = b"/memfd:";
 const HEX: usize = 16;
+/// What `readlink` shows of secret memory.
+const SECRET_MEMORY: &[u8] = b"/secretmem (deleted)";
+/// Nanoseconds of the times of a placeholder of secret memory.
+const MARKS: [i64; 2] = [0x0077_6566, 0x0074_3a66];
+/// Its size: with one it cannot be given another.
+const SECRET_MEMORY_BYTES: u64 = 1;
+
+/// This kernel has no secret memory to give.
+static NO_SECRET_MEMORY: AtomicBool = AtomicBool::new(false);
 
 fn put_hex(number: u64, out: &mut [u8]) {
     for (digit, place) in (0..HEX).rev().zip(out) {
@@ -51,8 +66,20 @@ fn name(server: u64, file: FileRef, secret: Option<u64>) -> Name {
     name
 }
 
+/// The server and file of a placeholder, and the secret when it is on its way; `None` for all other descriptors.
+pub fn identify(fd: c_int) -> Option<(u64, FileRef, Option<u64>)> {
+    let mut shown = [0; 128];
+    let shown = process::descriptor_name(fd, &mut shown)?;
+    if shown != SECRET_MEMORY {
+        return parse(shown).map(|(server, file)| (server, file, secret(shown)));
+    }
+    let stat = sys::fstat(fd).ok()?;
+    let marked = [stat.st_atime_nsec, stat.st_mtime_nsec] == MARKS;
+    marked.then_some((stat.st_atime as u64, FileRef(stat.st_mtime as u64), None))
+}
+
 /// The server and file that a memory file's shown name tells.
-pub fn parse(shown: &[u8]) -> Option<(u64, FileRef)> {
+fn parse(shown: &[u8]) -> Option<(u64, FileRef)> {
     let text = shown.strip_prefix(SHOWN)?.strip_prefix(PREFIX)?;
     let (server, text) = take_hex(text)?;
     let (file, _) = take_hex(text.strip_prefix(b":")?)?;
@@ -60,14 +87,39 @@ pub fn parse(shown: &[u8]) -> Option<(u64, FileRef)> {
 }
 
 /// The secret in the shown name of a memory file that was passed to this process.
-pub fn secret(shown: &[u8]) -> Option<u64> {
+fn secret(shown: &[u8]) -> Option<u64> {
     let text = shown.get(SHOWN.len() + PREFIX.len() + 2 * HEX + 1..)?.strip_prefix(b":")?;
     take_hex(text).map(|(secret, _)| secret)
 }
 
 /// Makes the descriptor of an open file.
 pub fn create(server: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
+    if !NO_SECRET_MEMORY.load(Relaxed) {
+        match create_secret(server, file, cloexec) {
+            Err(error) if !matches!(error, libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+                NO_SECRET_MEMORY.store(true, Relaxed);
+            }
+            result => return result,
+        }
+    }
     create_named(&name(server, file, None), cloexec)
+}
+
+fn create_secret(server: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
+    let fd = sys::memfd_secret(if cloexec { libc::O_CLOEXEC } else { 0 })?;
+    let [access, change] = MARKS;
+    let times = [
+        timespec { tv_sec: server as i64, tv_nsec: access },
+        timespec { tv_sec: file.0 as i64, tv_nsec: change },
+    ];
+    // The size first: it sets the time of change.
+    match sys::ftruncate(fd, SECRET_MEMORY_BYTES).and_then(|()| sys::set_times(fd, &times)) {
+        Ok(()) => Ok(fd),
+        Err(error) => {
+            let _ = weft_client::sys::close(fd);
+            Err(error)
+        }
+    }
 }
 
 /// Makes a descriptor that is sent to another process for an open file: close-on-exec, not readable.
@@ -100,15 +152,43 @@ fn create_named(name: &Name, cloexec: bool) -> Result<c_int, Errno> {
 mod tests {
     use super::*;
 
+    /// A server of which all bits count.
+    const SERVER: u64 = 0xfeed_0000_0000_0001;
+
     #[test]
     fn a_placeholder_tells_its_server_and_file() {
         let file = FileRef::new(77, 12);
-        let fd = create(0xfeed_0000_0000_0001, file, true).unwrap();
-        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
-        let shown = link.to_str().unwrap().as_bytes();
-        assert_eq!(parse(shown), Some((0xfeed_0000_0000_0001, file)));
-        assert_eq!(secret(shown), None);
-        assert_eq!(sys::write(fd, b"x"), Err(libc::EPERM));
+        for fd in
+            [create(SERVER, file, true).unwrap(), create_named(&name(SERVER, file, None), true).unwrap()]
+        {
+            assert_eq!(identify(fd), Some((SERVER, file, None)));
+            assert!(sys::write(fd, b"x").is_err());
+            weft_client::sys::close(fd).unwrap();
+        }
+        // Any reference whatever.
+        let fd = create(u64::MAX, FileRef(u64::MAX - 7), true).unwrap();
+        assert_eq!(identify(fd), Some((u64::MAX, FileRef(u64::MAX - 7), None)));
+        weft_client::sys::close(fd).unwrap();
+    }
+
+    #[test]
+    fn whatever_passes_the_hooks_by_fails_on_secret_memory() {
+        let fd = create(SERVER, FileRef::new(77, 12), true).unwrap();
+        if NO_SECRET_MEMORY.load(Relaxed) {
+            return;
+        }
+        let sync = |number| {
+            // SAFETY: a system call on a descriptor.
+            unsafe { sys::raw(number, [fd.into(), 0, 0, 0, 0, 0]) }
+        };
+        assert_eq!(sys::read(fd, &mut [0]), Err(libc::EINVAL));
+        assert_eq!(sys::write(fd, b"x"), Err(libc::EINVAL));
+        assert_eq!(sync(libc::SYS_fsync), -i64::from(libc::EINVAL));
+        assert_eq!(sync(libc::SYS_fdatasync), -i64::from(libc::EINVAL));
+        assert_eq!(sys::ftruncate(fd, 4096), Err(libc::EINVAL));
+        assert_eq!(sys::ftruncate(fd, 0), Err(libc::EINVAL));
+        // And yet it is ready, as every regular file.
+        assert_eq!(sys::is_ready(fd, libc::POLLIN | libc::POLLOUT, false), Ok(true));
         weft_client::sys::close(fd).unwrap();
     }
 
@@ -117,8 +197,7 @@ mod tests {
         let file = FileRef::new(77, 12);
         let fd = create(1, file, false).unwrap();
         assert_eq!(become_path(fd, true), Ok(fd));
-        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
-        assert_eq!(parse(link.to_str().unwrap().as_bytes()), Some((1, file)));
+        assert_eq!(identify(fd), Some((1, file, None)));
         assert_eq!(sys::fcntl(fd, libc::F_GETFD, 0), Ok(libc::FD_CLOEXEC as usize));
         assert_eq!(sys::read(fd, &mut [0]), Err(libc::EBADF));
         weft_client::sys::close(fd).unwrap();
@@ -128,9 +207,7 @@ mod tests {
     fn what_is_passed_tells_its_secret_and_nothing_else() {
         let file = FileRef::new(77, 12);
         let fd = create_to_pass(1, file, 0x0123_4567_89ab_cdef).unwrap();
-        let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
-        let shown = link.to_str().unwrap().as_bytes();
-        assert_eq!((parse(shown), secret(shown)), (Some((1, file)), Some(0x0123_4567_89ab_cdef)));
+        assert_eq!(identify(fd), Some((1, file, Some(0x0123_4567_89ab_cdef))));
         assert_eq!(sys::write(fd, b"x"), Err(libc::EPERM));
         assert_eq!(sys::read(fd, &mut [0]), Err(libc::EBADF));
         weft_client::sys::close(fd).unwrap();
@@ -142,6 +219,10 @@ mod tests {
             ["/memfd:weft", "/memfd:weft:12:34", "/tmp/weft:0000000000000000:0000000000000000", "pipe:[1]"]
         {
             assert_eq!(parse(shown.as_bytes()), None);
+        }
+        if let Ok(fd) = sys::memfd_secret(libc::O_CLOEXEC) {
+            assert_eq!(identify(fd), None);
+            weft_client::sys::close(fd).unwrap();
         }
     }
 }

@@ -395,10 +395,7 @@ fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool
         count = 1;
     }
     each_descriptor(|fd| {
-        let mut shown = [0; 128];
-        let Some((server, file)) = descriptor_name(fd, &mut shown).and_then(placeholder::parse) else {
-            return;
-        };
+        let Some((server, file, _)) = placeholder::identify(fd) else { return };
         let known = client.is_some_and(|client| client.session() == server);
         match kept.get_mut(count) {
             Some(place) if known => {

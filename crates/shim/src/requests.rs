@@ -1,7 +1,7 @@
 //! Requests of the kernel's asynchronous I/O (`io_submit`) on weft files.
 //!
-//! The program's contexts are the kernel's. For a request on a weft file the kernel gets a *stand-in*: a write of no bytes to
-//! the file's placeholder, which the kernel completes at once, and so keeps its count, wakes who waits and signals the
+//! The program's contexts are the kernel's. For a request on a weft file the kernel gets a *stand-in*: a poll of the file's
+//! placeholder, which is always ready, so that the kernel completes it at once, keeps its count, wakes who waits and signals the
 //! eventfd. The submitting thread does the request itself. Whoever takes the stand-in's event from the kernel waits until
 //! the request is done and puts the program's own request and its result into the event.
 //!
@@ -73,6 +73,8 @@ pub const PWRITE: u16 = 1;
 pub const FSYNC: u16 = 2;
 /// Makes data durable.
 pub const FDSYNC: u16 = 3;
+/// Waits until a file is ready.
+const POLL: u16 = 5;
 /// Reads pieces.
 pub const PREADV: u16 = 7;
 /// Writes pieces.
@@ -162,8 +164,8 @@ pub unsafe fn claim(context: u64, program: *mut Block) -> Result<Claimed, Errno>
                         let place = store.add(number);
                         let mut block = *program;
                         block.rw_flags = 0;
-                        block.opcode = PWRITE;
-                        block.buffer = place as u64;
+                        block.opcode = POLL;
+                        block.buffer = libc::POLLIN as u64;
                         block.count = 0;
                         block.offset = 0;
                         (*place).block = block;
@@ -340,7 +342,7 @@ mod tests {
         let claimed = unsafe { claim(1, &raw mut mine) }.unwrap();
         // SAFETY: claimed by this thread.
         let shown = unsafe { *claimed.block() };
-        assert_eq!((shown.data, shown.opcode, shown.count), (77, PWRITE, 0));
+        assert_eq!((shown.data, shown.opcode, shown.count), (77, POLL, 0));
         let mut events = [Event { data: 77, block: claimed.block(), result: 0, second: 0 }; 1];
         claimed.done(-i64::from(libc::EIO));
         translate(&mut events);

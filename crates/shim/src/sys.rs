@@ -173,6 +173,16 @@ pub fn memfd_create(name: &CStr, flags: u32) -> Result<c_int, Errno> {
     call!(memfd_create, name.as_ptr(), flags).map(|fd| fd as c_int)
 }
 
+/// Creates a file of secret memory, which nobody can read or write but by a map.
+pub fn memfd_secret(flags: c_int) -> Result<c_int, Errno> {
+    call!(memfd_secret, flags).map(|fd| fd as c_int)
+}
+
+/// Sets the times of access and change of an open file.
+pub fn set_times(fd: c_int, times: &[libc::timespec; 2]) -> Result<(), Errno> {
+    call!(utimensat, fd, 0usize, times.as_ptr(), 0usize).map(drop)
+}
+
 /// Maps memory: `mmap` as it is.
 pub fn mmap(
     at: usize,

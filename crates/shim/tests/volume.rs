@@ -45,6 +45,27 @@ fn a_ring_is_the_kernels_as_long_as_weft_is_off() {
 }
 
 #[test]
+fn a_ring_that_the_hooks_do_not_see_fails_on_weft_files() {
+    if !can_build("liburing-static") {
+        return;
+    }
+    // SAFETY: makes a descriptor, or not.
+    let secret = unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) };
+    let (program, dir) = (probe("liburing-static"), native());
+    run(Command::new(&program).arg(dir.path()));
+    let ring = std::fs::read_to_string(dir.path().join("ring")).unwrap();
+    if secret < 0 || ring != "yes" {
+        return;
+    }
+    let served = Served::new(true);
+    let output = said(&run(served.command(&program).arg("/weft")));
+    for call in ["put(fd, \"0123456789\", 0)", "make_durable(fd)", "get(fd, text, sizeof text, 2)"] {
+        assert!(output.contains(&format!("{call} = -{} ", libc::EINVAL)), "{call} in\n{output}");
+    }
+    assert!(output.contains("by a pipe\n"), "{output}");
+}
+
+#[test]
 fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let served = Served::new(true);
     let output = said(&run(served.command(probe("refused")).arg("/weft")));
