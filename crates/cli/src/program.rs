@@ -5,7 +5,7 @@
 
 use crate::error::CliError;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -47,14 +47,20 @@ fn search(name: &OsStr) -> Result<PathBuf, CliError> {
         .ok_or_else(|| refused(Path::new(name), "not found in PATH", "give its path, or install it", 127))
 }
 
+/// Whether a program runs as somebody else than its caller when it starts. One that makes root of root does not.
+fn gains_rights(meta: &Metadata) -> bool {
+    // SAFETY: system calls without arguments.
+    let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
+    let set_group = meta.mode() & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
+    meta.mode() & libc::S_ISUID != 0 && meta.uid() != user || set_group && meta.gid() != group
+}
+
 fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
     let meta = path.metadata().map_err(|e| refused(path, e.to_string(), "is the path right?", 127))?;
     if !meta.is_file() || meta.mode() & 0o111 == 0 {
         return Err(refused(path, "not an executable file", "is the path right?", 126));
     }
-    if meta.mode() & libc::S_ISUID != 0
-        || meta.mode() & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP
-    {
+    if gains_rights(&meta) {
         let why = "it gains rights when it starts (setuid or setgid), so the system preloads nothing into it";
         return Err(refused(
             path,
@@ -164,7 +170,15 @@ mod tests {
             ("loop", b"#!/", 0o755, "not an executable"),
         ];
         for (name, content, mode, says) in cases {
-            let error = check(&file(&dir, name, content, mode), SCRIPTS_MAX).unwrap_err();
+            let path = file(&dir, name, content, mode);
+            // SAFETY: plain system call without arguments.
+            if name == "setuid" && unsafe { libc::getuid() } == 0 {
+                // What makes root of root gains nothing.
+                assert_eq!(status(check(&path, SCRIPTS_MAX)), 0);
+                std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            }
+            let error = check(&path, SCRIPTS_MAX).unwrap_err();
             assert!(error.to_string().contains(says), "{error}");
             assert!(error.remedy().is_some() && error.status() == 126);
         }

@@ -1,7 +1,8 @@
 //! A call through a slot: claim, fill, submit, wait.
 
 use crate::client::Client;
-use crate::proto::Op;
+use crate::identity::IDENTITY_TRIES;
+use crate::proto::{IDENTITY_UNKNOWN, Op};
 use crate::shared::channel::{CLAIMED, DONE, FREE, PAYLOAD_BYTES, Request, Response, SLOTS, SUBMITTED, Slot};
 use crate::sys::{self, Errno};
 use std::cell::Cell;
@@ -35,6 +36,7 @@ pub(crate) struct Answer<'a> {
 impl Client {
     /// Claims a slot for a request.
     pub(crate) fn call(&self, op: Op, args: &[u64]) -> Result<Call<'_>, Errno> {
+        let thread = self.thread_to_name()?;
         let start = LAST_SLOT.with(Cell::get) as usize;
         let index = loop {
             let claimed = (0..SLOTS).map(|i| (start + i) % SLOTS).find(|&i| {
@@ -51,7 +53,7 @@ impl Client {
             sys::futex_wait(&self.slot(start).state, self.slot(start).state.load(Relaxed), 1_000_000);
         };
         LAST_SLOT.with(|last| last.set(index as u32));
-        let mut request = Request { op: op as u32, cpu: sys::current_cpu(), ..Request::default() };
+        let mut request = Request { op: op as u32, cpu: sys::current_cpu(), thread, ..Request::default() };
         request.args[..args.len()].copy_from_slice(args);
         Ok(Call { client: self, slot: self.slot(index), index, used: 0, request })
     }
@@ -87,7 +89,21 @@ impl<'a> Call<'a> {
     }
 
     /// Submits and waits.
-    pub fn run(self) -> Result<Answer<'a>, Errno> {
+    pub fn run(mut self) -> Result<Answer<'a>, Errno> {
+        for _ in 0..IDENTITY_TRIES {
+            let answer = self.run_once()?;
+            if answer.response.ret != -i64::from(IDENTITY_UNKNOWN) {
+                return answer.judge();
+            }
+            // Another thread has changed who all are, or this one has a number that another had.
+            self = answer.call;
+            self.client.forget_told();
+            self.request.thread = self.client.thread_to_name()?;
+        }
+        Err(libc::EIO)
+    }
+
+    fn run_once(self) -> Result<Answer<'a>, Errno> {
         let slot = self.slot;
         // SAFETY: the request is the client's until the state says SUBMITTED.
         unsafe { *slot.request.get() = self.request };
@@ -128,17 +144,22 @@ impl<'a> Call<'a> {
         // SAFETY: the response is the client's once the state says DONE.
         let response = unsafe { *self.slot.response.get() };
         self.client.measured().calls.fetch_add(1, Relaxed);
-        if response.ret < 0 {
-            return Err((-response.ret) as i32);
-        }
-        if response.len as usize > PAYLOAD_BYTES {
-            return Err(libc::EIO);
-        }
         Ok(Answer { call: self, response })
     }
 }
 
 impl Answer<'_> {
+    /// A refusal is an error.
+    fn judge(self) -> Result<Self, Errno> {
+        if self.response.ret < 0 {
+            return Err((-self.response.ret) as i32);
+        }
+        if self.response.len as usize > PAYLOAD_BYTES {
+            return Err(libc::EIO);
+        }
+        Ok(self)
+    }
+
     /// The result.
     pub fn ret(&self) -> i64 {
         self.response.ret

@@ -32,6 +32,9 @@ pub struct Client {
     /// Looked at by way of [`Client::leases`].
     pub(crate) leases: Option<Leases>,
     pub(crate) leases_given_up: AtomicBool,
+    pub(crate) leases_unmapped: AtomicBool,
+    /// 0 while all threads are one user; else threads tell who they are when they have not since this number came.
+    pub(crate) identities: AtomicU64,
 }
 
 /// Shared memory that only clients of the server's own user get.
@@ -110,33 +113,6 @@ impl Client {
         self.connection.load(Relaxed) + 1
     }
 
-    /// What allows to do things without the server, when the process may.
-    #[inline]
-    pub(crate) fn leases(&self) -> Option<&Leases> {
-        if self.leases_given_up.load(Relaxed) { None } else { self.leases.as_ref() }
-    }
-
-    /// Tells the server that the process has another identity (user, group, further groups) and waits until it goes by it.
-    ///
-    /// What the new identity may not have is given up: the memory of leases is unmapped when the process has but this
-    /// thread; otherwise others may be in the middle of reading it, and it is only not used any more. When the server
-    /// cannot tell who the process is, the connection ends: better `EIO` than somebody else's rights.
-    pub fn renew_identity(&self) -> Result<(), Errno> {
-        let told = crate::connect::tell_identity(self);
-        if told != Ok(true)
-            && !self.leases_given_up.swap(true, SeqCst)
-            && sys::thread_count() == Some(1)
-            && let Some(leases) = &self.leases
-        {
-            // SAFETY: no other thread runs, and this one is in no lease.
-            unsafe { leases.unmap() };
-        }
-        if told.is_err() {
-            sys::shut_down(self.socket());
-        }
-        told.map(drop)
-    }
-
     pub(crate) fn channel(&self) -> &Channel {
         // SAFETY: the pointer was mapped by `connect` and stays mapped until the process ends (a forked child maps its
         // own before it replaces the pointer). All-zero memory is a valid Channel.
@@ -159,8 +135,8 @@ impl Client {
 
     /// The connection's own descriptors, which a program must neither close nor use; -1 for one that is not open.
     pub fn own_descriptors(&self) -> [i32; 2] {
-        let image = match self.leases() {
-            Some(Leases { image: Image::File { fd, .. }, .. }) => *fd,
+        let image = match self.leases().map(|leases| leases.image) {
+            Some(Image::File { fd, .. }) => fd,
             _ => -1,
         };
         [self.socket(), image]
@@ -200,6 +176,9 @@ impl Client {
         let _ = sys::close(self.socket.swap(ticket.socket, Relaxed));
         self.channel.store(ticket.channel, Release);
         self.connection.store(ticket.connection, Relaxed);
+        // The ticket is of who the forking thread was, which is all that there is now.
+        self.identities.store(0, Relaxed);
+        crate::lease_use::forget_place();
     }
 
     /// In the parent, or when the fork or exec failed: the ticket is the child's alone.
@@ -216,8 +195,8 @@ impl Drop for Client {
         let _ = sys::close(self.socket());
         // SAFETY: mapped by `connect`, and whoever borrowed from it borrowed the client.
         unsafe { sys::unmap(self.channel.load(Acquire).cast(), size_of::<Channel>()) };
-        if let Some(leases) = self.leases() {
-            // SAFETY: likewise; they were not given up, so they are still mapped.
+        if let (Some(leases), false) = (&self.leases, self.leases_are_gone()) {
+            // SAFETY: likewise.
             unsafe { leases.unmap() };
         }
     }
@@ -228,7 +207,7 @@ impl Leases {
     ///
     /// # Safety
     /// Nobody uses the leases any more, nor will.
-    unsafe fn unmap(&self) {
+    pub(crate) unsafe fn unmap(&self) {
         let device_bytes = self.device_blocks as usize * BLOCK_BYTES;
         // SAFETY: the ranges are those that `connect` mapped; the rest is the caller's promise.
         unsafe {

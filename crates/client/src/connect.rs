@@ -1,16 +1,17 @@
 //! Making a connection: the hello, and mapping what comes with its answer.
 
 use crate::client::{Child, Client, ForkTicket, Image, Leases};
+use crate::identity::IDENTITY_TRIES;
 use crate::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, IMAGE_IS_CACHE,
-    IMAGE_MAPPABLE, MOUNT_POINT_MAX,
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
+    IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
 };
 use crate::shared::VERSION;
 use crate::shared::channel::Channel;
 use crate::shared::volume::{self, Control, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
 use crate::sys::{self, Errno};
 use bytemuck::Zeroable;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use weft_core::BLOCK_BYTES;
 use weft_core::cached::{CHUNK_BYTES, table_bytes};
 
@@ -41,20 +42,16 @@ impl Client {
     ///
     /// `EPROTO` means a server of another version, `ECONNREFUSED` or `ENOENT` that there is none.
     pub fn connect(options: &ConnectOptions<'_>) -> Result<Client, Errno> {
-        let (socket, flags) = match options.inherited_socket {
+        let (socket, accepted) = match options.inherited_socket {
             Some(fd) => {
                 sys::set_cloexec(fd, true)?;
-                (fd, HELLO_RESUME)
+                (fd, resume(fd)?)
             }
-            None => (lift(sys::connect_unix(options.socket_path)?, true)?, 0),
+            None => {
+                let socket = lift(sys::connect_unix(options.socket_path)?, true)?;
+                (socket, say_hello(socket, options.mount_point)?)
+            }
         };
-        let mut hello = hello(flags);
-        if options.mount_point.len() > MOUNT_POINT_MAX {
-            return Err(libc::ENAMETOOLONG);
-        }
-        hello.mount_point[..options.mount_point.len()].copy_from_slice(options.mount_point);
-        hello.mount_point_len = options.mount_point.len() as u32;
-        let accepted = say_hello(socket, &hello)?;
         let leases = map_leases(&accepted)?;
         sys::calibrate_ticks();
         Ok(Client {
@@ -65,17 +62,19 @@ impl Client {
             session: accepted.reply.session,
             leases,
             leases_given_up: AtomicBool::new(false),
+            leases_unmapped: AtomicBool::new(false),
+            identities: AtomicU64::new(0),
         })
     }
 }
 
-/// Says hello on the connection's own socket: nobody else can speak for it, and the server's path need not be reachable any
+/// Says hello on a connection's own socket: nobody else can speak for it, and the server's path need not be reachable any
 /// more. The answer comes on the socket that is returned.
-fn hello_beside(client: &Client, flags: u32) -> Result<i32, Errno> {
+fn hello_beside(socket: i32, flags: u32, thread: u32) -> Result<i32, Errno> {
     let [ours, theirs] = sys::socket_pair()?;
-    let hello = hello(flags);
-    let identity = flags & HELLO_IDENTITY != 0;
-    let sent = sys::send_with_fd(client.socket(), bytemuck::bytes_of(&hello), theirs, identity);
+    let hello = Hello { thread, ..hello(flags) };
+    let identity = flags & (HELLO_IDENTITY | HELLO_RESUME) != 0;
+    let sent = sys::send_with_fd(socket, bytemuck::bytes_of(&hello), Some(theirs), identity);
     let _ = sys::close(theirs);
     if sent.is_err() {
         let _ = sys::close(ours);
@@ -83,9 +82,11 @@ fn hello_beside(client: &Client, flags: u32) -> Result<i32, Errno> {
     sent.map(|()| ours)
 }
 
-/// Tells the server who the process is by now; returns whether it may keep what leases share.
-pub(crate) fn tell_identity(client: &Client) -> Result<bool, Errno> {
-    let socket = hello_beside(client, HELLO_IDENTITY)?;
+/// Tells the server who the calling thread is by now, and the whole process with it unless `alone`; returns whether the process
+/// may keep what leases share.
+pub(crate) fn tell_identity(client: &Client, alone: bool) -> Result<bool, Errno> {
+    let (flags, thread) = if alone { (HELLO_THREAD, sys::gettid()) } else { (0, thread_number()) };
+    let socket = hello_beside(client.socket(), HELLO_IDENTITY | flags, thread)?;
     let mut reply = HelloReply::zeroed();
     let result = sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut []);
     let _ = sys::close(socket);
@@ -98,12 +99,20 @@ pub(crate) fn tell_identity(client: &Client) -> Result<bool, Errno> {
 /// A connection that shares the open files of `parent`'s.
 pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket, Errno> {
     let flags = if child == Child::Executed { HELLO_CLONE | HELLO_HEIR } else { HELLO_CLONE };
-    let socket = lift(hello_beside(parent, flags)?, child == Child::Forked)?;
-    let accepted = match hear_reply(socket) {
-        Ok(accepted) => accepted,
-        Err(error) => {
-            let _ = sys::close(socket);
-            return Err(error);
+    let mut tries = IDENTITY_TRIES;
+    let (socket, accepted) = loop {
+        let thread = parent.thread_to_name()?;
+        let socket = lift(hello_beside(parent.socket(), flags, thread)?, child == Child::Forked)?;
+        match hear_reply(socket) {
+            Ok(accepted) => break (socket, accepted),
+            Err(error) => {
+                let _ = sys::close(socket);
+                if error != IDENTITY_UNKNOWN || tries == 0 {
+                    return Err(if error == IDENTITY_UNKNOWN { libc::EIO } else { error });
+                }
+                tries -= 1;
+                parent.forget_told();
+            }
         }
     };
     // The parent's mappings serve the child too.
@@ -141,9 +150,27 @@ fn hello(flags: u32) -> Hello {
     hello
 }
 
-fn say_hello(socket: i32, hello: &Hello) -> Result<Accepted, Errno> {
-    sys::send_all(socket, bytemuck::bytes_of(hello))?;
+/// The calling thread as the server looks for it; 0 for the process's first one.
+fn thread_number() -> u32 {
+    let thread = sys::gettid();
+    if thread == sys::getpid() { 0 } else { thread }
+}
+
+fn say_hello(socket: i32, mount_point: &[u8]) -> Result<Accepted, Errno> {
+    let mut hello = Hello { thread: thread_number(), ..hello(0) };
+    let place = hello.mount_point.get_mut(..mount_point.len()).ok_or(libc::ENAMETOOLONG)?;
+    place.copy_from_slice(mount_point);
+    hello.mount_point_len = mount_point.len() as u32;
+    sys::send_with_fd(socket, bytemuck::bytes_of(&hello), None, true)?;
     hear_reply(socket)
+}
+
+/// Takes over a connection that was made for this program.
+fn resume(socket: i32) -> Result<Accepted, Errno> {
+    let answer = hello_beside(socket, HELLO_RESUME, 0)?;
+    let accepted = hear_reply(answer);
+    let _ = sys::close(answer);
+    accepted
 }
 
 fn hear_reply(socket: i32) -> Result<Accepted, Errno> {

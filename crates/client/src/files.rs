@@ -122,7 +122,7 @@ impl Client {
         while done < out.len() {
             let part = &mut out[done..];
             let at = offset + done as u64;
-            let here = match self.leases() {
+            let here = match &self.leases() {
                 None => ReadHere::NotHere { want_map: false },
                 Some(leases) => {
                     let (open, inode, _) = leases.open_file(file)?;
@@ -233,12 +233,11 @@ impl Client {
         }
         if len == 0 {
             // Nothing to write, but the file has to be one that could be written.
-            let open = &self.leases().map(|leases| leases.open_file(file)).transpose()?;
-            if let Some((open, inode, _)) = open
-                && inode.kind.load(Relaxed) == libc::S_IFREG
-                && is_writable(open.flags.load(Relaxed) as i32)
-            {
-                return Ok(0);
+            if let Some(leases) = self.leases() {
+                let (open, inode, _) = leases.open_file(file)?;
+                if inode.kind.load(Relaxed) == libc::S_IFREG && is_writable(open.flags.load(Relaxed) as i32) {
+                    return Ok(0);
+                }
             }
             let args = [file.0, offset.unwrap_or(AT_FILE_OFFSET)];
             return self.call(Op::Write, &args)?.run().map(|_| 0);
@@ -293,7 +292,7 @@ impl Client {
         let Some(leases) = self.leases() else { return Ok(false) };
         let mut asked = false;
         loop {
-            match self.append_here(leases, file, offset, parts, len)? {
+            match self.append_here(&leases, file, offset, parts, len)? {
                 Appended::Done => return Ok(true),
                 Appended::NotHere => return Ok(false),
                 Appended::Full => drop(self.call(Op::Drain, &[file.0])?.run()?),
@@ -457,7 +456,8 @@ impl Client {
 
     /// Inode number of an open file without asking the server, when a lease allows.
     pub fn ino_here(&self, file: FileRef) -> Option<u64> {
-        let (_, inode, _) = self.leases()?.open_file(file).ok()?;
+        let leases = self.leases()?;
+        let (_, inode, _) = leases.open_file(file).ok()?;
         Some(inode.ino.load(Relaxed))
     }
 }

@@ -426,6 +426,8 @@ mod tests {
                 session: NEXT_SESSION.fetch_add(1, Relaxed),
                 leases: Some(leases),
                 leases_given_up: AtomicBool::new(false),
+                leases_unmapped: AtomicBool::new(false),
+                identities: AtomicU64::new(0),
             };
             let rig = Rig {
                 client: Box::leak(Box::new(client)),

@@ -17,11 +17,14 @@ mod call;
 mod client;
 mod connect;
 mod files;
+mod identity;
 mod lease;
+mod lease_use;
 mod names;
 
 pub use client::{Child, Client, ForkTicket, OpenFile};
 pub use connect::ConnectOptions;
+pub use identity::Changed;
 pub use names::{AttrChange, LockRange, OpenPath, RESOLVED_MAX, Resolution};
 pub use proto::{FileRef, OUTSIDE, WireAttr, WireDirent, WireStatfs};
 pub use sys::Errno;

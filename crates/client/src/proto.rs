@@ -23,6 +23,8 @@ pub const HELLO_HEIR: u32 = 4;
 /// [`Hello::flags`], on a connection's socket: the process has another identity, which the kernel vouches for
 /// (`SCM_CREDENTIALS`). The answer comes on the socket that comes with the hello.
 pub const HELLO_IDENTITY: u32 = 8;
+/// [`Hello::flags`], beside [`HELLO_IDENTITY`]: only [`Hello::thread`] has it, and names itself in its requests from then on.
+pub const HELLO_THREAD: u32 = 16;
 
 /// A client's first message.
 #[repr(C)]
@@ -32,12 +34,13 @@ pub struct Hello {
     pub magic: u64,
     /// [`crate::shared::VERSION`].
     pub version: u32,
-    /// [`HELLO_RESUME`] and its kin; 0 in the first hello on a new socket.
+    /// [`HELLO_RESUME`] and its kin; 0 in the first hello on a new socket. All others come with a socket for the answer.
     pub flags: u32,
     /// Bytes of `mount_point` in use.
     pub mount_point_len: u32,
-    /// 0.
-    pub reserved: u32,
+    /// The thread whose identity counts; 0 for the process's first one, and with [`HELLO_CLONE`] for those that have not said
+    /// that theirs is another than the process's.
+    pub thread: u32,
     /// Process name.
     pub comm: [u8; 16],
     /// Where the volume appears to the client.
@@ -112,6 +115,9 @@ pub const OUTSIDE: i32 = 0x1_0000;
 /// The negated `ret` of a lock that others hold: the client sleeps on [`crate::shared::channel::Events::locks`], as it was
 /// before it asked, and asks again.
 pub const ASK_AGAIN: i32 = 0x1_0001;
+/// The negated `ret` of a request by a thread whose identity the server does not know (any more): the client tells it
+/// ([`HELLO_THREAD`]) and asks again.
+pub const IDENTITY_UNKNOWN: i32 = 0x1_0002;
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {

@@ -4,7 +4,7 @@
 //! other thread of the program. The thread that reads the socket notices the process's end, by whatever cause, and
 //! gives back everything it held.
 
-use crate::identity::Identity;
+use crate::identity::{self, Identity, Standing};
 use crate::memory::SharedMemory;
 use crate::open_files::OpenFile;
 use crate::places::Places;
@@ -24,8 +24,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::FileRef;
 use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, IMAGE_IS_CACHE,
-    IMAGE_MAPPABLE, MOUNT_POINT_MAX,
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
+    IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{
@@ -47,7 +47,9 @@ pub struct Connection {
     /// Its number; its locks in shared memory carry it plus 1.
     pub id: u32,
     /// Who it runs as.
-    identity: RwLock<Arc<Identity>>,
+    identities: RwLock<Identities>,
+    /// Whether it has the memory of leases: it may have been given, and has not been given up.
+    leased: AtomicBool,
     /// Its process id, or that of the process that made the connection for it.
     pub pid: u32,
     /// Its name.
@@ -66,15 +68,48 @@ pub struct Connection {
     all: Weak<Connections>,
 }
 
+/// Who the threads of a process are.
+struct Identities {
+    /// Those that have not said that they are somebody else.
+    process: Arc<Identity>,
+    /// Those that have. The number is the process's own.
+    threads: FxHashMap<u32, Arc<Identity>>,
+    /// With so many it is looked which have ended.
+    threads_max: usize,
+}
+
+/// So many threads may end at least before it is looked which have.
+const ENDED_THREADS: usize = 64;
+
+impl Identities {
+    fn new(process: Arc<Identity>) -> Identities {
+        Identities { process, threads: FxHashMap::default(), threads_max: ENDED_THREADS }
+    }
+
+    fn of(&self, thread: u32) -> Option<&Arc<Identity>> {
+        if thread == 0 { Some(&self.process) } else { self.threads.get(&thread) }
+    }
+}
+
 impl Connection {
     fn channel(&self) -> &Channel {
         // SAFETY: the channel memory holds a `Channel`; its cells are accessed only by the side whose turn it is.
         unsafe { self.channel.view() }
     }
 
+    /// Who a thread of the process runs as; 0 is one that is as the process. `None`: it has to say so first.
+    pub fn identity(&self, thread: u32) -> Option<Arc<Identity>> {
+        self.identities.read().of(thread).cloned()
+    }
+
     /// Who the process runs as.
-    pub fn identity(&self) -> Arc<Identity> {
-        self.identity.read().clone()
+    fn process_identity(&self) -> Arc<Identity> {
+        self.identities.read().process.clone()
+    }
+
+    /// Whether the process has the memory of leases.
+    pub fn is_leased(&self) -> bool {
+        self.leased.load(Relaxed)
     }
 
     /// A thread of the process that waits for locks.
@@ -253,10 +288,13 @@ fn refuse(socket: &UnixStream, errno: i32) -> io::Result<()> {
     send_reply(socket, &HelloReply { status: errno, ..HelloReply::zeroed() }, &[])
 }
 
-fn read_hello(socket: &mut UnixStream) -> io::Result<Hello> {
+/// A hello and who sent it.
+fn read_hello(socket: &UnixStream) -> io::Result<(Hello, Option<Sender>)> {
     let mut hello = Hello::zeroed();
-    socket.read_exact(bytemuck::bytes_of_mut(&mut hello))?;
-    Ok(hello)
+    let bytes = bytemuck::bytes_of_mut(&mut hello);
+    let Received { len, sender, .. } = receive(socket, bytes)?;
+    // Clients send it in one piece.
+    if len == bytes.len() { Ok((hello, sender)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// A number that nobody can guess.
@@ -272,17 +310,20 @@ fn comm_of(hello: &Hello) -> String {
 }
 
 /// A connection that somebody has made from outside.
-fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, mut socket: UnixStream) -> io::Result<()> {
+fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, socket: UnixStream) -> io::Result<()> {
     // Whoever connects and says nothing must not keep the server from stopping.
     socket.set_read_timeout(Some(HELLO_PATIENCE))?;
-    let hello = read_hello(&mut socket)?;
+    tell_senders(&socket)?;
+    let (hello, sender) = read_hello(&socket)?;
     socket.set_read_timeout(None)?;
     if hello.magic != HELLO_MAGIC || hello.version != VERSION || hello.flags != 0 {
         return refuse(&socket, libc::EPROTO);
     }
-    let (identity, pid) = Identity::of_peer(&socket)?;
+    let peer = peer(&socket)?;
+    let identity = Identity::of_newcomer(&socket, peer, sender, hello.thread);
     let mount_point = hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec();
-    let birth = Birth { identity: Arc::new(identity), pid, mount_point, parent: None, is_heir: false };
+    let birth =
+        Birth { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
     live(connections, volume, socket, &hello, birth)
 }
 
@@ -306,9 +347,13 @@ fn live(
     birth: Birth,
 ) -> io::Result<()> {
     let Birth { identity, pid, mount_point, parent, is_heir } = birth;
+    // Before the process hears that it is served: what it sends from then on tells who it is.
+    tell_senders(&socket)?;
     let connection = Arc::new(Connection {
         id: volume.connections_made.fetch_add(1, Relaxed),
-        identity: RwLock::new(identity),
+        identities: RwLock::new(Identities::new(identity)),
+        // A forked child has its parent's memory.
+        leased: AtomicBool::new(parent.as_ref().is_some_and(|parent| parent.is_leased())),
         pid,
         comm: Mutex::new(comm_of(hello)),
         mount_point,
@@ -346,7 +391,8 @@ fn live(
 }
 
 fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -> io::Result<()> {
-    let lease_fds = if connection.identity().may_lease() { volume.lease_fds()? } else { None };
+    let lease_fds = if connection.process_identity().may_lease() { volume.lease_fds()? } else { None };
+    connection.leased.fetch_or(lease_fds.is_some(), Relaxed);
     let mut fds = vec![connection.channel.fd()];
     let (mut image, mut image_bytes) = (0, 0);
     if let (Some((shared, _)), Some(direct)) = (&lease_fds, &volume.direct) {
@@ -377,7 +423,6 @@ fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixS
     // The slot says so too, but that is the client's to write: one that takes it back must not get a second thread.
     let mut served = [false; SLOTS];
     let mut first = [0u8; 1];
-    tell_senders(socket)?;
     let result = loop {
         match receive(socket, &mut first) {
             Ok(Received { len: 0, .. }) => break Ok(()),
@@ -438,16 +483,23 @@ fn heed(
         return refuse(socket, libc::EPROTO);
     }
     match (hello.flags, fd) {
-        (HELLO_RESUME, None) => resume(volume, connection, socket, &hello),
-        (HELLO_IDENTITY, Some(fd)) => renew(volume, connection, &as_stream(fd)?, sender),
+        // Nothing without a descriptor: nobody is brought to send one along with what another wants written.
+        (HELLO_RESUME, Some(fd)) => resume(volume, connection, &as_stream(fd)?, sender, &hello),
+        (HELLO_IDENTITY, Some(fd)) => renew(volume, connection, &as_stream(fd)?, sender, hello.thread),
+        (flags, Some(fd)) if flags == HELLO_IDENTITY | HELLO_THREAD && hello.thread != 0 => {
+            renew_thread(volume, connection, &as_stream(fd)?, sender, hello.thread)
+        }
         (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
             let (volume, child) = (volume.clone(), as_stream(fd)?);
             let connections = connection.all.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-            let Some(place) = connections.places.take(connection.identity().cred.uid) else {
+            let Some(identity) = connection.identity(hello.thread) else {
+                return refuse(&child, IDENTITY_UNKNOWN);
+            };
+            let Some(place) = connections.places.take(identity.cred.uid) else {
                 return refuse(&child, libc::EAGAIN);
             };
             let birth = Birth {
-                identity: connection.identity(),
+                identity,
                 pid: connection.pid,
                 mount_point: connection.mount_point.clone(),
                 parent: Some(connection.clone()),
@@ -464,36 +516,93 @@ fn heed(
     }
 }
 
-/// The process has become another program: it gets its shared memory anew.
-fn resume(volume: &Volume, connection: &Connection, socket: &UnixStream, hello: &Hello) -> io::Result<()> {
+/// The process has become another program: it gets its shared memory anew, if who it is by now may have that.
+fn resume(
+    volume: &Volume,
+    connection: &Connection,
+    answer: &UnixStream,
+    sender: Option<Sender>,
+    hello: &Hello,
+) -> io::Result<()> {
+    let (_, standing) = identify(connection, answer, sender, 0)?;
+    *connection.identities.write() = Identities::new(Arc::new(standing.identity));
+    connection.leased.store(false, Relaxed);
     *connection.comm.lock() = comm_of(hello);
     if let Some(forebear) = connection.forebear {
         // Perhaps before the end of the old socket is heard of.
         volume.locks.hand_over(forebear, connection.id);
     }
-    answer_hello(volume, connection, socket)
+    answer_hello(volume, connection, answer)
 }
 
-/// The process has become another user. When nobody knows which, the connection ends.
+/// Who a thread of the process that sent a message is by now. When nobody knows, the connection ends.
+fn identify(
+    connection: &Connection,
+    answer: &UnixStream,
+    sender: Option<Sender>,
+    thread: u32,
+) -> io::Result<(u32, Standing)> {
+    let told = sender.ok_or_else(|| io::ErrorKind::InvalidData.into());
+    let told = told.and_then(|sender| Ok((sender.pid, Standing::of_sender(sender, thread)?)));
+    told.inspect_err(|error| {
+        tracing::warn!(pid = connection.pid, %error, "a process with an identity that cannot be told");
+        // Before it hears of it: what it asks for from then on is not answered by the rights that it had.
+        connection.closing.store(true, SeqCst);
+        // It has ended, or hears why it is not served.
+        let _ = refuse(answer, libc::EACCES);
+    })
+}
+
+/// All threads of the process are who the `thread`th is by now.
 fn renew(
     volume: &Volume,
     connection: &Connection,
     answer: &UnixStream,
     sender: Option<Sender>,
+    thread: u32,
 ) -> io::Result<()> {
-    let told = sender.ok_or_else(|| io::ErrorKind::InvalidData.into()).and_then(Identity::of_sender);
-    let identity = match told {
-        Ok(identity) => identity,
-        Err(error) => {
-            tracing::warn!(pid = connection.pid, %error, "a process with an identity that cannot be told");
-            // Before it hears of it: what it asks for from then on is not answered by the rights that it had.
-            connection.closing.store(true, SeqCst);
-            refuse(answer, libc::EACCES)?;
-            return Err(error);
-        }
-    };
-    let leases = volume.direct.is_some() && identity.may_lease();
-    *connection.identity.write() = Arc::new(identity);
+    let (pid, standing) = identify(connection, answer, sender, thread)?;
+    let keeps = standing.can_lease() || identity::any_thread(pid, Standing::can_lease);
+    *connection.identities.write() = Identities::new(Arc::new(standing.identity));
+    confirm(volume, connection, answer, keeps)
+}
+
+/// One thread is somebody else than the others. What the process was stays the others' as long as one of them is or can become
+/// that again; then nobody in the process can ask by it any more.
+fn renew_thread(
+    volume: &Volume,
+    connection: &Connection,
+    answer: &UnixStream,
+    sender: Option<Sender>,
+    thread: u32,
+) -> io::Result<()> {
+    let (pid, standing) = identify(connection, answer, sender, thread)?;
+    let identity = Arc::new(standing.identity.clone());
+    let mut identities = connection.identities.write();
+    identities.threads.insert(thread, identity.clone());
+    let dropped = !standing.can_be(&identities.process);
+    if dropped || identities.threads.len() > identities.threads_max {
+        identities.threads.retain(|thread, _| identity::has_thread(pid, *thread));
+        identities.threads_max = 2 * identities.threads.len() + ENDED_THREADS;
+    }
+    let (mut keeps, mut stays) = (standing.can_lease(), !dropped);
+    if dropped || !keeps {
+        identity::any_thread(pid, |other| {
+            keeps |= other.can_lease();
+            stays |= other.can_be(&identities.process);
+            keeps && stays
+        });
+    }
+    if !stays {
+        identities.process = identity;
+    }
+    drop(identities);
+    confirm(volume, connection, answer, keeps)
+}
+
+/// Tells the process that its identity is heard of, and whether it keeps the memory of leases; once given up, it is given no more.
+fn confirm(volume: &Volume, connection: &Connection, answer: &UnixStream, keeps: bool) -> io::Result<()> {
+    let leases = volume.direct.is_some() && connection.leased.fetch_and(keeps, Relaxed) && keeps;
     let reply = HelloReply { connection: connection.id, leases: leases.into(), ..HelloReply::zeroed() };
     send_reply(answer, &reply, &[])
 }

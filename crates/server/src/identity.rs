@@ -1,11 +1,19 @@
 //! Who a process is to the server: what the kernel says when it connects, and again when it says that it has changed.
+//!
+//! Users, groups and capabilities belong to threads. Most processes have one identity, and so has their connection; where
+//! threads differ, each has its own.
 
-use crate::socket::{Sender, peer, peer_groups};
+use crate::socket::{Sender, peer_groups};
 use std::io;
 use std::os::unix::net::UnixStream;
-use weft_vfs::Cred;
+use std::path::{Path, PathBuf};
+use weft_vfs::{Cred, Power, Powers};
 
-/// Who a process is.
+/// Capabilities to take on any user and any group.
+const CAP_SETGID: u32 = 6;
+const CAP_SETUID: u32 = 7;
+
+/// Who a thread is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// By whose rights it does what it does.
@@ -15,69 +23,229 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Who has connected, and from which process.
-    pub fn of_peer(socket: &UnixStream) -> io::Result<(Identity, u32)> {
-        let peer = peer(socket)?;
-        let cred = Cred { uid: peer.uid, gid: peer.gid, groups: peer_groups(socket) };
-        // Whoever connects has not been preloaded into a program that has other rights than its caller.
-        Ok((Identity { real: cred.clone(), cred }, peer.pid))
-    }
-
-    /// Who the sender of a message is by now. It named its effective user and group in the message, and the kernel has let
-    /// it; the rest is what the kernel says of the process. If that is of somebody else (the process has since become a
-    /// program with more rights, or its number belongs to another) nothing is believed.
-    pub fn of_sender(sender: Sender) -> io::Result<Identity> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", sender.pid))?;
-        let parsed = parse(&status).ok_or(io::ErrorKind::InvalidData)?;
-        if (parsed.effective_uid, parsed.effective_gid) != (sender.uid, sender.gid) {
-            return Err(io::ErrorKind::PermissionDenied.into());
+    /// Who has connected, and says who it is in its first message. When the message does not say so, or what it says cannot be
+    /// verified, the kernel's word of who has connected counts, and nobody has the superuser's powers.
+    pub fn of_newcomer(socket: &UnixStream, peer: Sender, sender: Option<Sender>, thread: u32) -> Identity {
+        let told = sender.filter(|sender| (sender.pid, sender.uid) == (peer.pid, peer.uid));
+        // Of one that is served since before it said so, there is still its first thread.
+        let told =
+            told.map_or_else(|| Standing::of_sender(peer, 0), |sender| Standing::of_sender(sender, thread));
+        if let Ok(standing) = told {
+            return standing.identity;
         }
-        Ok(parsed.identity)
+        tracing::debug!(
+            pid = peer.pid,
+            uid = peer.uid,
+            "a process whose identity is known by its socket only"
+        );
+        let cred = Cred { powers: Powers::NONE, ..Cred::new(peer.uid, peer.gid, peer_groups(socket)) };
+        Identity { real: cred.clone(), cred }
     }
 
     /// Whether a process of this user may have the memory of leases: it shows all files of the volume.
     pub fn may_lease(&self) -> bool {
-        // SAFETY: plain system call without arguments.
-        let server_uid = unsafe { libc::geteuid() };
-        self.cred.uid == server_uid || self.cred.is_root()
+        self.cred.uid == own_uid() || self.cred.may(Power::DacOverride)
     }
 }
 
-struct Parsed {
-    identity: Identity,
-    effective_uid: u32,
-    effective_gid: u32,
+fn own_uid() -> u32 {
+    // SAFETY: plain system call without arguments.
+    unsafe { libc::geteuid() }
 }
 
-/// Reads `/proc/PID/status`. What files are made and opened by is the file-system user, which is the effective one unless
-/// the process has said otherwise (`setfsuid`).
-fn parse(status: &str) -> Option<Parsed> {
-    let numbers = |name: &str| -> Option<Vec<u32>> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        line.split_whitespace().map(|number| number.parse().ok()).collect()
+/// Who a thread is, and who it can still become.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Who it is.
+    pub identity: Identity,
+    /// Real, effective, saved and file-system user.
+    uids: [u32; 4],
+    /// Likewise the groups.
+    gids: [u32; 4],
+    /// Capabilities that it has or can take back.
+    permitted: u64,
+}
+
+impl Standing {
+    /// Who the sender of a message is by now, by the `thread`th of its threads (0: by its first). It named its effective user
+    /// and group in the message, and the kernel has let it; the rest is what the kernel says of the thread. If that is of
+    /// somebody else (the process has since become a program with more rights, or its number belongs to another) nothing is
+    /// believed.
+    pub fn of_sender(sender: Sender, thread: u32) -> io::Result<Standing> {
+        let standing = Standing::read(&place_of(sender.pid, thread)?)?;
+        let [_, effective_uid, ..] = standing.uids;
+        let [_, effective_gid, ..] = standing.gids;
+        if (effective_uid, effective_gid) != (sender.uid, sender.gid) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(standing)
+    }
+
+    fn read(place: &Path) -> io::Result<Standing> {
+        let status = std::fs::read_to_string(place.join("status"))?;
+        let world = std::fs::read_link(place.join("ns/user"));
+        let trusts = match (world, std::fs::read_link("/proc/self/ns/user")) {
+            (Ok(theirs), Ok(ours)) => Trust::of(theirs == ours),
+            _ => Trust::Superuser,
+        };
+        Standing::parse(&status, trusts).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Reads `/proc/PID/status`. What files are made and opened by is the file-system user, which is the effective one unless
+    /// the process has said otherwise (`setfsuid`).
+    fn parse(status: &str, trust: Trust) -> Option<Standing> {
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let numbers = |name: &str| -> Option<Vec<u32>> {
+            line(name)?.split_whitespace().map(|number| number.parse().ok()).collect()
+        };
+        let capabilities = |name: &str| u64::from_str_radix(line(name)?.trim(), 16).ok();
+        let (uids, gids) = (numbers("Uid")?.try_into().ok()?, numbers("Gid")?.try_into().ok()?);
+        let ([real_uid, _, _, uid], [real_gid, _, _, gid]): ([u32; 4], [u32; 4]) = (uids, gids);
+        let believed = |uid: u32, bits: u64| match trust {
+            Trust::All => bits,
+            Trust::Superuser if uid == 0 => bits,
+            Trust::Superuser | Trust::Nothing => 0,
+        };
+        let permitted = believed(uids[0].min(uids[1]).min(uids[2]), capabilities("CapPrm")?);
+        let effective = Powers::of_capabilities(believed(uid, capabilities("CapEff")?));
+        // As the kernel has it for `access`: who started as the superuser asks with all that it may have.
+        let of_real = if real_uid == 0 { Powers::of_capabilities(permitted) } else { Powers::NONE };
+        let groups = numbers("Groups")?;
+        let cred = Cred { uid, gid, groups: groups.clone(), powers: effective };
+        let real = Cred { uid: real_uid, gid: real_gid, groups, powers: of_real };
+        Some(Standing { identity: Identity { cred, real }, uids, gids, permitted })
+    }
+
+    fn has(&self, capability: u32) -> bool {
+        self.permitted >> capability & 1 != 0
+    }
+
+    /// Whether it is or can become a user who may have the memory of leases.
+    pub fn can_lease(&self) -> bool {
+        self.uids.contains(&own_uid()) || self.has(CAP_SETUID) || self.has(Power::DacOverride as u32)
+    }
+
+    /// Whether it is or can become this user, with these groups.
+    pub fn can_be(&self, identity: &Identity) -> bool {
+        let wanted = &identity.cred;
+        let user = self.has(CAP_SETUID) || self.uids.contains(&wanted.uid);
+        let own = &self.identity.cred.groups;
+        let group = |gid| self.gids.contains(gid) || own.contains(gid);
+        let powers = (0..64).all(|bit| wanted.powers.bits() >> bit & 1 == 0 || self.has(bit));
+        user && powers && (self.has(CAP_SETGID) || group(&wanted.gid) && wanted.groups.iter().all(group))
+    }
+}
+
+/// Of whom capabilities are believed. They count in the user namespace of the thread: in one of its own everybody has all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trust {
+    /// The thread is in the server's user namespace.
+    All,
+    /// That cannot be seen: of user 0 only, of whom the server's kernel says so too.
+    Superuser,
+    /// It is in another one.
+    Nothing,
+}
+
+impl Trust {
+    fn of(same_namespace: bool) -> Trust {
+        if same_namespace { Trust::All } else { Trust::Nothing }
+    }
+}
+
+/// What the kernel tells of a thread of a process: the process's first one when `thread` is 0. The process says the number of
+/// its thread as it knows it, which in a process namespace of its own is another one.
+fn place_of(pid: u32, thread: u32) -> io::Result<PathBuf> {
+    if thread == 0 {
+        return Ok(format!("/proc/{pid}").into());
+    }
+    let place = PathBuf::from(format!("/proc/{pid}/task/{thread}"));
+    if place.exists() {
+        return Ok(place);
+    }
+    let own_number = |place: &Path| -> Option<u32> {
+        let status = std::fs::read_to_string(place.join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        line.split_whitespace().last()?.parse().ok()
     };
-    let (uids, gids, groups) = (numbers("Uid")?, numbers("Gid")?, numbers("Groups")?);
-    let [real_uid, effective_uid, _, uid] = uids[..] else { return None };
-    let [real_gid, effective_gid, _, gid] = gids[..] else { return None };
-    let cred = Cred { uid, gid, groups: groups.clone() };
-    let real = Cred { uid: real_uid, gid: real_gid, groups };
-    Some(Parsed { identity: Identity { cred, real }, effective_uid, effective_gid })
+    let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    let found =
+        tasks.find_map(|task| task.ok().map(|task| task.path()).filter(|p| own_number(p) == Some(thread)));
+    found.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Whether a process still has this thread.
+pub fn has_thread(pid: u32, thread: u32) -> bool {
+    place_of(pid, thread).is_ok_and(|place| place.exists())
+}
+
+/// Whether some thread of a process is as asked for. One that cannot be looked at has ended.
+pub fn any_thread(pid: u32, mut is: impl FnMut(&Standing) -> bool) -> bool {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    tasks.flatten().any(|task| Standing::read(&task.path()).is_ok_and(|standing| is(&standing)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const STATUS: &str = "Name:\tUid: 9\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nFDSize:\t64\nGroups:\t10 11 \n\
+                          CapPrm:\t0000000000000082\nCapEff:\t0000000000000002\n";
+
     #[test]
     fn real_effective_and_file_system_users_are_told_apart() {
-        let status =
-            "Name:\tUid: 9\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nFDSize:\t64\nGroups:\t10 11 \n";
-        let parsed = parse(status).unwrap();
-        assert_eq!(parsed.identity.cred, Cred { uid: 4, gid: 8, groups: vec![10, 11] });
-        assert_eq!(parsed.identity.real, Cred { uid: 1, gid: 5, groups: vec![10, 11] });
-        assert_eq!((parsed.effective_uid, parsed.effective_gid), (2, 6));
-        assert!(parse("Uid:\t1\t2\t3\nGid:\t5\t6\t7\t8\nGroups:\t\n").is_none());
-        assert!(parse("Uid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n").is_none());
+        let standing = Standing::parse(STATUS, Trust::Superuser).unwrap();
+        assert_eq!(standing.identity.cred, Cred::new(4, 8, vec![10, 11]));
+        assert_eq!(standing.identity.real, Cred::new(1, 5, vec![10, 11]));
+        assert_eq!((standing.uids[1], standing.gids[1]), (2, 6));
+        for line in STATUS.lines().skip(2).filter(|line| !line.starts_with("FDSize")) {
+            let without = STATUS.replace(line, "");
+            assert!(Standing::parse(&without, Trust::All).is_none(), "{line}");
+        }
+        assert!(Standing::parse(&STATUS.replace("\t4\n", "\n"), Trust::All).is_none());
+    }
+
+    #[test]
+    fn capabilities_count_of_whom_they_can_be_believed() {
+        let of = |status: &str, trust| Standing::parse(status, trust).unwrap();
+        let may = |standing: &Standing| standing.identity.cred.may(Power::DacOverride);
+        let root = STATUS.replace("\t1\t2\t3\t4", "\t0\t0\t0\t0");
+        for (status, trust, believed) in [
+            (STATUS, Trust::All, true),
+            (STATUS, Trust::Superuser, false),
+            (STATUS, Trust::Nothing, false),
+            (&root, Trust::All, true),
+            (&root, Trust::Superuser, true),
+            (&root, Trust::Nothing, false),
+        ] {
+            let standing = of(status, trust);
+            assert_eq!(
+                (may(&standing), standing.has(CAP_SETUID)),
+                (believed, believed),
+                "{status} {trust:?}"
+            );
+        }
+        assert!(!of(&root, Trust::All).identity.cred.may(Power::Chown), "it was dropped");
+        // For `access` counts what it could take back.
+        assert!(!of(STATUS, Trust::All).identity.real.may(Power::DacOverride));
+        assert!(of(&root, Trust::All).identity.real.may(Power::DacOverride));
+    }
+
+    #[test]
+    fn who_can_still_become_somebody_is_known() {
+        let plain = STATUS.replace("82\n", "00\n").replace("02\n", "00\n");
+        let standing = Standing::parse(&plain, Trust::All).unwrap();
+        let be = |uid, gid, groups: &[u32]| {
+            let cred = Cred { powers: Powers::NONE, ..Cred::new(uid, gid, groups.to_vec()) };
+            standing.can_be(&Identity { real: cred.clone(), cred })
+        };
+        assert!(be(1, 5, &[]) && be(2, 6, &[10]) && be(3, 7, &[10, 11]) && be(4, 10, &[8]));
+        assert!(!be(5, 5, &[]) && !be(1, 9, &[]) && !be(1, 5, &[12]) && !be(0, 0, &[]));
+        let root = Identity { cred: Cred::default(), real: Cred::default() };
+        let was_root = STATUS.replace("\t1\t2\t3\t4", "\t9\t9\t0\t9");
+        assert!(!Standing::parse(&was_root, Trust::All).unwrap().can_be(&root), "not with all powers");
+        let all = was_root.replace("0000000000000082", "ffffffffffffffff");
+        assert!(Standing::parse(&all, Trust::All).unwrap().can_be(&root));
     }
 
     #[test]
@@ -85,11 +253,12 @@ mod tests {
         // SAFETY: plain system calls without arguments.
         let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
         let me = Sender { pid: std::process::id(), uid, gid };
-        assert_eq!(Identity::of_sender(me).unwrap().cred.uid, me.uid);
+        assert_eq!(Standing::of_sender(me, 0).unwrap().identity.cred.uid, me.uid);
         for other in
             [Sender { uid: me.uid ^ 1, ..me }, Sender { gid: me.gid ^ 1, ..me }, Sender { pid: 0, ..me }]
         {
-            assert!(Identity::of_sender(other).is_err(), "{other:?}");
+            assert!(Standing::of_sender(other, 0).is_err(), "{other:?}");
         }
+        assert!(Standing::of_sender(me, 1).is_err(), "a thread of another process");
     }
 }

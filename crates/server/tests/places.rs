@@ -61,7 +61,7 @@ fn one_user_cannot_take_all_places() {
         // Nor by children of what it has.
         let [ours, theirs] = sys::socket_pair().unwrap().map(owned);
         let clone = hello(HELLO_CLONE);
-        sys::send_with_fd(held[0].as_raw_fd(), bytemuck::bytes_of(&clone), theirs.as_raw_fd(), false)
+        sys::send_with_fd(held[0].as_raw_fd(), bytemuck::bytes_of(&clone), Some(theirs.as_raw_fd()), false)
             .unwrap();
         assert_eq!(status(&ours), libc::EAGAIN);
     });

@@ -1,7 +1,7 @@
 //! Several users on one volume: what one may do to another's files is what the kernel allows on its own file systems.
 //!
 //! Threads take on the identities of users and do the same random things on the volume and in a directory of the host;
-//! each result and the whole tree must be equal. Needs the superuser, since others cannot become somebody else.
+//! each result and the whole tree must be equal. One thread becomes another user before each of its attempts. Needs the superuser, since others cannot become somebody else.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use weft_client::{AttrChange, Client, ConnectOptions, FileRef};
+use weft_client::{AttrChange, Changed, Client, ConnectOptions, FileRef};
 use weft_placement::{Engine, Mode};
 use weft_server::{Server, Volume, VolumeOptions};
 use weft_vfs::FileSystem;
@@ -45,8 +45,19 @@ impl User {
         }
     }
 
+    /// Makes the calling thread this user for files alone; it can become another later.
+    fn become_it_for_files(self) {
+        ROOT.become_it(true);
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(libc::syscall(libc::SYS_setgroups, self.groups.len(), self.groups.as_ptr()), 0);
+            libc::setfsgid(self.gid);
+            libc::setfsuid(self.uid);
+        }
+    }
+
     /// A connection of this user, and a thread that sees nothing but `dir` and is this user for good.
-    fn enter(self, socket: &[u8], dir: &std::path::Path) -> Client {
+    fn enter(self, socket: &[u8], dir: &std::path::Path, for_now: bool) -> Client {
         self.become_it(true);
         let options = ConnectOptions { socket_path: socket, mount_point: b"/weft", inherited_socket: None };
         let client = Client::connect(&options).unwrap();
@@ -58,7 +69,7 @@ impl User {
             assert_eq!(libc::chroot(dir.as_ptr()), 0);
             assert_eq!(libc::chdir(c"/".as_ptr()), 0);
         }
-        self.become_it(false);
+        self.become_it(for_now);
         client
     }
 }
@@ -410,9 +421,31 @@ fn actor(user: User, socket: Vec<u8>, dir: PathBuf) -> (Sender<Attempt>, Receive
     let (send, attempts) = channel::<Attempt>();
     let (answer, answers) = channel();
     std::thread::spawn(move || {
-        let mut volume = OnVolume(user.enter(&socket, &dir));
+        let mut volume = OnVolume(user.enter(&socket, &dir, false));
         let mut host = OnHost;
         for attempt in attempts {
+            if answer.send((volume.attempt(&attempt), host.attempt(&attempt))).is_err() {
+                return;
+            }
+        }
+    });
+    (send, answers)
+}
+
+/// A thread that becomes the user with each attempt, for files alone or whole; then it does on both sides what it is sent.
+fn chameleon(socket: Vec<u8>, dir: PathBuf) -> (Sender<(User, bool, Attempt)>, Receiver<Answer>) {
+    let (send, attempts) = channel::<(User, bool, Attempt)>();
+    let (answer, answers) = channel();
+    std::thread::spawn(move || {
+        let mut volume = OnVolume(ROOT.enter(&socket, &dir, true));
+        let mut host = OnHost;
+        for (user, for_files, attempt) in attempts {
+            if for_files {
+                user.become_it_for_files()
+            } else {
+                user.become_it(true)
+            }
+            volume.0.renew_identity(Changed::Thread).unwrap();
             if answer.send((volume.attempt(&attempt), host.attempt(&attempt))).is_err() {
                 return;
             }
@@ -476,6 +509,7 @@ fn users_may_do_to_each_other_what_the_kernel_allows_and_nothing_else() {
         actors[who].0.send(what.clone()).unwrap();
         actors[who].1.recv().unwrap()
     };
+    let changing = chameleon(name.clone(), host.clone());
     let options = ConnectOptions { socket_path: &name, mount_point: b"/weft", inherited_socket: None };
     let superuser = Client::connect(&options).unwrap();
     superuser
@@ -493,7 +527,14 @@ fn users_may_do_to_each_other_what_the_kernel_allows_and_nothing_else() {
         }
         let who = dice.of(&[0, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
         let what = dice.attempt();
-        let (ours, theirs) = act(who, &what);
+        let (ours, theirs) = match dice.below(4) {
+            0 => {
+                let for_files = dice.below(2) == 0;
+                changing.0.send((USERS[who], for_files, what.clone())).unwrap();
+                changing.1.recv().unwrap()
+            }
+            _ => act(who, &what),
+        };
         told.push(format!("{:?} {what:?}: {theirs:?}", USERS[who].uid));
         let last = || told[told.len().saturating_sub(12)..].join("\n");
         assert_eq!(ours, theirs, "after {case}:\n{}", last());

@@ -4,7 +4,7 @@
 //! The new array lies in memory of its own (no `malloc`: this runs in forked children), the strings that stay are the
 //! caller's.
 
-use crate::{dispatch, process, report, sys, table};
+use crate::{dispatch, identity, process, report, sys, table};
 use libc::c_char;
 use std::ptr;
 use weft_client::scratch::Room;
@@ -61,9 +61,12 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len().max(1)).any(|window| window == word)
 }
 
-/// Whether the program will inherit a weft descriptor or is in a directory of the volume.
+/// Whether the program needs this process's connection: it inherits a weft descriptor, is in a directory of the volume, or may
+/// not be able to make one of its own, after this process or its forebears have become somebody else. (Capabilities that open
+/// the way to the socket now may end with the execution.)
 fn inherits() -> bool {
-    let mut found = process::cwd().is_some();
+    let mut found =
+        process::cwd().is_some() || identity::changes() > 0 || !sys::may_connect(process::socket_path());
     table::each(0, u32::MAX, |fd, file| {
         if !found && !matches!(file, table::OWN | table::LOST) {
             found = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags as i32 & libc::FD_CLOEXEC == 0);

@@ -1,7 +1,7 @@
 //! What a fork does to this library's state.
 
 use crate::mapping::pages::{self, Held};
-use crate::{process, sys};
+use crate::{identity, process, sys};
 use libc::{c_int, c_void, pid_t};
 use weft_client::{Child, Client, Errno, ForkTicket, scratch};
 
@@ -9,6 +9,8 @@ use weft_client::{Child, Client, Errno, ForkTicket, scratch};
 pub struct Ticket {
     /// Its connection: `None` when its parent has none.
     connection: Option<(&'static Client, Result<ForkTicket, Errno>)>,
+    /// Changes of identity that the connection knows of.
+    changes: u32,
     /// Its hold on the pages of maps.
     held: Result<Option<Held>, Errno>,
     /// The thread that forks.
@@ -18,9 +20,12 @@ pub struct Ticket {
 /// Before a fork.
 pub fn prepare() -> Ticket {
     let held = pages::before_fork();
+    // Before the connection is made: what is changed meanwhile is told once more.
+    let changes = identity::changes();
     let client = if process::is_connected() { process::client().ok() } else { None };
     Ticket {
         connection: client.map(|client| (client, client.prepare_child(Child::Forked))),
+        changes,
         held,
         thread: scratch::thread(),
     }
@@ -61,10 +66,11 @@ pub fn in_child(ticket: Ticket) {
         None => {}
         // Nor with pages that others may take for given up.
         Some(_) if ticket.held.is_err() => process::orphan(),
-        Some((client, Ok(ticket))) => {
+        Some((client, Ok(connection))) => {
             process::release_own_descriptors(client);
-            client.adopt(ticket);
+            client.adopt(connection);
             process::guard_own_descriptors(client);
+            identity::catch_up(ticket.changes);
         }
         // Without a connection of its own the child must not use its parent's.
         Some((_, Err(_))) => process::orphan(),

@@ -31,6 +31,7 @@ pub mod fifo;
 pub mod file;
 pub mod fork;
 pub mod hooks;
+pub mod identity;
 pub mod lock;
 pub mod mapping;
 pub mod passing;

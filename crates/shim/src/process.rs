@@ -113,12 +113,21 @@ pub fn client() -> Result<&'static Client, Errno> {
     match STATE.load(Acquire) {
         // SAFETY: CONNECTED is stored (release) after the client was written.
         CONNECTED => Ok(unsafe { (*CLIENT.0.get()).assume_init_ref() }),
-        _ => connect(None),
+        _ => connect(None, false),
     }
 }
 
+/// Before the process drops the superuser's rights: from then on it may not be able to connect. Whether there is a server is
+/// told when a path on the volume is used.
+pub fn connect_ahead() {
+    if STATE.load(Acquire) != CONNECTED && sys::geteuid() == 0 {
+        let _ = connect(None, true);
+    }
+}
+
+/// `ahead`: nothing is lost when it fails, and it is tried again.
 #[cold]
-fn connect(inherited: Option<c_int>) -> Result<&'static Client, Errno> {
+fn connect(inherited: Option<c_int>, ahead: bool) -> Result<&'static Client, Errno> {
     loop {
         match STATE.compare_exchange(UNCONNECTED, CONNECTING, AcqRel, Acquire) {
             Ok(_) => break,
@@ -141,6 +150,10 @@ fn connect(inherited: Option<c_int>) -> Result<&'static Client, Errno> {
             guard_own_descriptors(client);
             STATE.store(CONNECTED, Release);
             Ok(client)
+        }
+        Err(error) if ahead => {
+            STATE.store(UNCONNECTED, Release);
+            Err(error)
         }
         Err(error) => {
             STATE.store(FAILED, Release);
@@ -385,7 +398,7 @@ pub unsafe fn start(environment: *mut *const c_char) {
 /// came with the inherited connection.
 fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool {
     let client = inherited
-        .and_then(|fd| connect(Some(fd)).ok())
+        .and_then(|fd| connect(Some(fd), false).ok())
         .filter(|client| client.socket() == inherited.unwrap_or(-1));
     let Ok(mut kept) = Room::<[FileRef; INHERITED_MAX]>::any() else { return false };
     let mut count = 0;

@@ -80,6 +80,8 @@ refusals! {
     OwnDescriptor = (EBUSY, "dup2: the number is taken by weft's own descriptor"),
     /// Working directories.
     SpawnDirectory = (EOPNOTSUPP, "posix_spawn: a file action that the child would need weft for"),
+    /// What a child would open as somebody else.
+    SpawnIdentity = (EOPNOTSUPP, "posix_spawn with POSIX_SPAWN_RESETIDS: a file of the volume for a child of another user"),
 }
 
 static TOLD: AtomicU64 = AtomicU64::new(0);
@@ -177,6 +179,6 @@ mod tests {
     #[test]
     fn every_refusal_has_a_bit_of_its_own() {
         // The last one declared; the bits are those of one 64-bit word.
-        assert!((Refusal::SpawnDirectory as u32) < 64);
+        assert!((Refusal::SpawnIdentity as u32) < 64);
     }
 }

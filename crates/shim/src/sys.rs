@@ -70,6 +70,15 @@ pub fn exists(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<(), Err
     call!(faccessat2, dirfd, path, libc::F_OK, flags).map(drop)
 }
 
+/// Whether a Unix socket's permissions allow the caller to connect.
+pub fn may_connect(socket: &[u8]) -> bool {
+    let mut path = [0; 109];
+    for (to, from) in path.iter_mut().zip(socket) {
+        *to = *from;
+    }
+    call!(faccessat2, libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS).is_ok()
+}
+
 /// Removes a name.
 pub fn unlink(path: &CStr) -> Result<(), Errno> {
     call!(unlinkat, libc::AT_FDCWD, path.as_ptr(), 0).map(drop)
@@ -238,7 +247,7 @@ pub fn random(out: &mut [u8]) {
     let _ = call!(getrandom, out.as_mut_ptr(), out.len(), 0);
 }
 
-/// Real user id.
+/// Effective user id.
 pub fn geteuid() -> u32 {
     call!(geteuid).unwrap_or(0) as u32
 }

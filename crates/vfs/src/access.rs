@@ -2,8 +2,54 @@
 
 use crate::{Attr, FileKind, FsError, FsResult};
 
+/// What a caller may do whoever owns a file: the superuser's rights one by one, numbered as Linux numbers its capabilities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Power {
+    /// To give files to others.
+    Chown = 0,
+    /// To read, write and search whatever the permission bits say.
+    DacOverride = 1,
+    /// To read and search likewise.
+    DacReadSearch = 2,
+    /// To do what only an owner may.
+    Fowner = 3,
+    /// To keep and give set-id bits.
+    Fsetid = 4,
+    /// To use attributes in `trusted.`, and in `security.` to write them.
+    SysAdmin = 21,
+    /// To make devices.
+    Mknod = 27,
+}
+
+/// A set of [`Power`]s.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Powers(u64);
+
+impl Powers {
+    /// What users have.
+    pub const NONE: Powers = Powers(0);
+    /// What the superuser has who has dropped nothing.
+    pub const ALL: Powers = Powers(u64::MAX);
+
+    /// From capabilities as `/proc/PID/status` writes them.
+    pub fn of_capabilities(bits: u64) -> Powers {
+        Powers(bits)
+    }
+
+    /// As capabilities.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether one is among them.
+    pub fn have(self, power: Power) -> bool {
+        self.0 >> power as u32 & 1 != 0
+    }
+}
+
 /// Identity of a caller.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cred {
     /// User.
     pub uid: u32,
@@ -11,6 +57,15 @@ pub struct Cred {
     pub gid: u32,
     /// Further groups.
     pub groups: Vec<u32>,
+    /// What it may do whoever owns a file.
+    pub powers: Powers,
+}
+
+impl Default for Cred {
+    /// The superuser.
+    fn default() -> Cred {
+        Cred::new(0, 0, Vec::new())
+    }
 }
 
 /// May read.
@@ -21,9 +76,14 @@ pub const WRITE: u32 = 2;
 pub const EXECUTE: u32 = 1;
 
 impl Cred {
-    /// Whether the caller is the superuser.
-    pub fn is_root(&self) -> bool {
-        self.uid == 0
+    /// A user with what users have; user 0 is the superuser.
+    pub fn new(uid: u32, gid: u32, groups: Vec<u32>) -> Cred {
+        Cred { uid, gid, groups, powers: if uid == 0 { Powers::ALL } else { Powers::NONE } }
+    }
+
+    /// Whether the caller may do this whoever owns a file.
+    pub fn may(&self, power: Power) -> bool {
+        self.powers.have(power)
     }
 
     /// Whether the caller is in a group.
@@ -33,10 +93,6 @@ impl Cred {
 
     /// Fails with `Access` unless the caller has all of `wanted` (of [`READ`], [`WRITE`], [`EXECUTE`]).
     pub fn check(&self, attr: &Attr, wanted: u32) -> FsResult<()> {
-        if self.is_root() {
-            let executable = attr.kind == FileKind::Directory || attr.perm & 0o111 != 0;
-            return if wanted & EXECUTE != 0 && !executable { Err(FsError::Access) } else { Ok(()) };
-        }
         let granted = if self.uid == attr.uid {
             attr.perm >> 6
         } else if self.in_group(attr.gid) {
@@ -44,12 +100,17 @@ impl Cred {
         } else {
             attr.perm
         };
-        if granted & wanted == wanted { Ok(()) } else { Err(FsError::Access) }
+        let is_dir = attr.kind == FileKind::Directory;
+        let reads = if is_dir { wanted & WRITE == 0 } else { wanted == READ };
+        let executable = is_dir || attr.perm & 0o111 != 0;
+        let overrides = self.may(Power::DacOverride) && (wanted & EXECUTE == 0 || executable)
+            || self.may(Power::DacReadSearch) && reads;
+        if granted & wanted == wanted || overrides { Ok(()) } else { Err(FsError::Access) }
     }
 
     /// Whether the caller owns an inode, or may all that its owner may.
     pub fn owns(&self, attr: &Attr) -> bool {
-        self.is_root() || self.uid == attr.uid
+        self.may(Power::Fowner) || self.uid == attr.uid
     }
 
     /// Fails unless the caller may make a name in `dir`: write and search, on one that has not been removed.
@@ -65,7 +126,7 @@ impl Cred {
     pub fn check_remove(&self, dir: &Attr, victim: &Attr) -> FsResult<()> {
         self.check(dir, WRITE | EXECUTE)?;
         let sticky = dir.perm & libc::S_ISVTX != 0;
-        if sticky && !self.is_root() && self.uid != victim.uid && self.uid != dir.uid {
+        if sticky && !self.may(Power::Fowner) && self.uid != victim.uid && self.uid != dir.uid {
             return Err(FsError::NotPermitted);
         }
         Ok(())
@@ -85,13 +146,13 @@ impl Cred {
         let owner = self.uid == attr.uid;
         let uid_is_good = uid.is_none_or(|uid| owner && uid == attr.uid);
         let gid_is_good = gid.is_none_or(|gid| owner && (gid == attr.gid || self.in_group(gid)));
-        if self.is_root() || uid_is_good && gid_is_good { Ok(()) } else { Err(FsError::NotPermitted) }
+        if self.may(Power::Chown) || uid_is_good && gid_is_good { Ok(()) } else { Err(FsError::NotPermitted) }
     }
 
     /// The permission bits that an inode of group `gid` gets when the caller asks for `perm`: the set-group-id bit is not
     /// for those outside of the group.
     pub fn perm_for_chmod(&self, perm: u32, gid: u32) -> u32 {
-        if self.is_root() || self.in_group(gid) { perm } else { perm & !libc::S_ISGID }
+        if self.may(Power::Fsetid) || self.in_group(gid) { perm } else { perm & !libc::S_ISGID }
     }
 
     /// The permission bits that an inode of `kind` gets that the caller makes in `dir`, and its group: a directory with the
@@ -112,7 +173,7 @@ impl Cred {
     /// as its owner does not when somebody else can have changed it.
     pub fn perm_after_write(&self, attr: &Attr) -> Option<u32> {
         let left = self.without_set_id(attr);
-        (attr.kind == FileKind::File && !self.is_root() && left != attr.perm).then_some(left)
+        (attr.kind == FileKind::File && !self.may(Power::Fsetid) && left != attr.perm).then_some(left)
     }
 
     /// The permission bits left when an inode gets another owner or group, if others than before.
@@ -206,7 +267,7 @@ mod tests {
     }
 
     fn cred(uid: u32, gid: u32, groups: &[u32]) -> Cred {
-        Cred { uid, gid, groups: groups.to_vec() }
+        Cred::new(uid, gid, groups.to_vec())
     }
 
     /// What of read, write and execute a caller is granted, as an octal digit.
@@ -243,6 +304,33 @@ mod tests {
         assert_eq!(granted(&root, &attr(FileKind::File, 0o000, 1, 2)), READ | WRITE);
         assert_eq!(granted(&root, &attr(FileKind::File, 0o001, 1, 2)), READ | WRITE | EXECUTE);
         assert_eq!(granted(&root, &attr(FileKind::Directory, 0o000, 1, 2)), READ | WRITE | EXECUTE);
+    }
+
+    #[test]
+    fn whoever_has_dropped_a_power_has_only_the_others() {
+        let with = |powers: &[Power]| {
+            let bits = powers.iter().fold(0, |bits, power| bits | 1 << *power as u32);
+            Cred { powers: Powers::of_capabilities(bits), ..Cred::default() }
+        };
+        let file = attr(FileKind::File, 0o001, 1, 2);
+        let dir = attr(FileKind::Directory, 0o000, 1, 2);
+        for (powers, of_file, of_dir) in [
+            (&[][..], EXECUTE, 0),
+            (&[Power::DacReadSearch], READ | EXECUTE, READ | EXECUTE),
+            (&[Power::DacOverride], READ | WRITE | EXECUTE, READ | WRITE | EXECUTE),
+            (&[Power::Chown, Power::Fowner, Power::Fsetid, Power::SysAdmin, Power::Mknod], EXECUTE, 0),
+        ] {
+            assert_eq!(granted(&with(powers), &file), of_file, "{powers:?}");
+            assert_eq!(granted(&with(powers), &dir), of_dir, "{powers:?}");
+        }
+        // To read does not help who wants to read and execute.
+        assert!(with(&[Power::DacReadSearch]).check(&file, READ | EXECUTE).is_err());
+        assert!(!with(&[]).owns(&file) && with(&[Power::Fowner]).owns(&file));
+        assert!(with(&[Power::Fowner]).check_chown(&file, Some(3), None).is_err());
+        assert!(with(&[Power::Chown]).check_chown(&file, Some(3), None).is_ok());
+        let program = attr(FileKind::File, 0o6777, 1, 2);
+        assert_eq!(with(&[]).perm_after_write(&program), Some(0o777));
+        assert_eq!(with(&[Power::Fsetid]).perm_after_write(&program), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub mod memfs;
 pub mod path;
 pub mod types;
 
-pub use access::{Cred, Protections};
+pub use access::{Cred, Power, Powers, Protections};
 pub use error::FsError;
 pub use map::{BlockMap, MapEntry, MapObserver};
 pub use memfs::MemFs;

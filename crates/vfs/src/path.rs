@@ -221,7 +221,7 @@ mod tests {
     };
 
     fn user() -> Cred {
-        Cred { uid: USER, gid: USER, groups: Vec::new() }
+        Cred::new(USER, USER, Vec::new())
     }
 
     /// A volume with `/a/b/c` (directories), `/a/file`, and symlinks that each test adds.
@@ -411,7 +411,7 @@ mod tests {
         let v = Volume::new();
         let tmp = make(&v.fs, v.a, b"tmp", NewNode::Directory, 0o1777);
         v.symlink(tmp, b"mine", b"../b");
-        let other = Cred { uid: USER + 1, gid: USER, groups: Vec::new() };
+        let other = Cred::new(USER + 1, USER, Vec::new());
         let trap = |path: &str| resolve(&v.fs, &other, v.a, path.as_bytes(), OPTIONS);
         // The directory's owner made it: no trap.
         assert!(trap("tmp/mine").is_ok());

@@ -32,6 +32,10 @@ pub struct Request {
     pub len2: u32,
     /// CPU on which the caller runs.
     pub cpu: u32,
+    /// The calling thread when it has an identity of its own; else 0.
+    pub thread: u32,
+    /// 0.
+    pub reserved: u32,
     /// Arguments.
     pub args: [u64; 8],
 }

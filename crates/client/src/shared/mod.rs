@@ -23,4 +23,4 @@ pub mod lock;
 pub mod volume;
 
 /// Version of every layout in this module and of the protocol; both sides must have the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;

@@ -162,11 +162,12 @@ pub fn socket_pair() -> Result<[i32; 2], Errno> {
     Ok(pair)
 }
 
-/// Sends `data` in one message with a descriptor, and with `identity` also who the caller is by now: its process, effective
+/// Sends `data` in one message, with a descriptor when one is given, and with `identity` also who the caller is by now: its process, effective
 /// user and effective group, which the kernel vouches for.
-pub fn send_with_fd(fd: i32, data: &[u8], passed: i32, identity: bool) -> Result<(), Errno> {
+pub fn send_with_fd(fd: i32, data: &[u8], passed: Option<i32>, identity: bool) -> Result<(), Errno> {
     const FD_SPACE: usize = 24;
-    const CONTROL_BYTES: usize = FD_SPACE + 32;
+    const IDENTITY_SPACE: usize = 32;
+    const CONTROL_BYTES: usize = FD_SPACE + IDENTITY_SPACE;
     #[repr(align(8))]
     struct Control([u8; CONTROL_BYTES]);
     let mut control = Control([0; CONTROL_BYTES]);
@@ -180,14 +181,19 @@ pub fn send_with_fd(fd: i32, data: &[u8], passed: i32, identity: bool) -> Result
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = if identity { CONTROL_BYTES } else { FD_SPACE };
-        let rights = libc::CMSG_FIRSTHDR(&raw const message);
-        (*rights).cmsg_level = libc::SOL_SOCKET;
-        (*rights).cmsg_type = libc::SCM_RIGHTS;
-        (*rights).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as usize;
-        ptr::write_unaligned(libc::CMSG_DATA(rights).cast(), passed);
+        message.msg_controllen =
+            if passed.is_some() { FD_SPACE } else { 0 } + if identity { IDENTITY_SPACE } else { 0 };
+        let mut next = libc::CMSG_FIRSTHDR(&raw const message);
+        if let Some(passed) = passed {
+            let rights = next;
+            (*rights).cmsg_level = libc::SOL_SOCKET;
+            (*rights).cmsg_type = libc::SCM_RIGHTS;
+            (*rights).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as usize;
+            ptr::write_unaligned(libc::CMSG_DATA(rights).cast(), passed);
+            next = libc::CMSG_NXTHDR(&raw const message, rights);
+        }
         if identity {
-            let who = libc::CMSG_NXTHDR(&raw const message, rights);
+            let who = next;
             (*who).cmsg_level = libc::SOL_SOCKET;
             (*who).cmsg_type = libc::SCM_CREDENTIALS;
             (*who).cmsg_len = libc::CMSG_LEN(size_of::<libc::ucred>() as u32) as usize;
@@ -200,6 +206,9 @@ pub fn send_with_fd(fd: i32, data: &[u8], passed: i32, identity: bool) -> Result
             Ok(n) if n == data.len() => return Ok(()),
             Ok(_) => return Err(libc::EPIPE),
             Err(libc::EINTR) => {}
+            // In a user namespace that has no number for what the caller is. The kernel then says who it is by itself: the real
+            // user and group, to whom asks for that.
+            Err(libc::EINVAL) if identity => return send_with_fd(fd, data, passed, false),
             Err(error) => return Err(error),
         }
     }
@@ -218,6 +227,19 @@ pub fn thread_count() -> Option<u64> {
     call!(newfstatat, libc::AT_FDCWD, path.as_ptr(), &raw mut stat, 0usize).ok()?;
     // A directory's links are its own two and one for each directory within.
     stat.st_nlink.checked_sub(2)
+}
+
+/// Whether this process has such a thread.
+pub fn is_thread(thread: u32) -> bool {
+    call!(tgkill, getpid(), thread, 0).is_ok()
+}
+
+/// Has all threads of the process pass a full memory barrier; false when this system cannot.
+pub fn barrier_for_all_threads() -> bool {
+    const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
+    const PRIVATE_EXPEDITED: usize = 1 << 3;
+    call!(membarrier, REGISTER_PRIVATE_EXPEDITED, 0usize, 0usize).is_ok()
+        && call!(membarrier, PRIVATE_EXPEDITED, 0usize, 0usize).is_ok()
 }
 
 /// Receives exactly `out.len()` bytes and up to `fds.len()` descriptors that came with them; returns how many came.

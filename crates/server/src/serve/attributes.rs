@@ -4,7 +4,7 @@ use super::{Ask, Failure, Outcome, done, outside};
 use weft_client::proto::{WireAttr, is_writable};
 use weft_core::Ino;
 use weft_vfs::path::{Last, Resolved};
-use weft_vfs::{Attr, Cred, FileKind, SetAttr, TimeSpec, XattrMode, access};
+use weft_vfs::{Attr, Cred, FileKind, Power, SetAttr, TimeSpec, XattrMode, access};
 
 /// What `at`, flags and path name: an open file (`AT_EMPTY_PATH`) or what is at the path.
 fn target(ask: &Ask<'_>, flags: i32) -> Result<Attr, Failure> {
@@ -166,7 +166,7 @@ fn check_xattr(ask: &Ask<'_>, attr: &Attr, name: &[u8], wanted: u32) -> Result<(
         }
         return Err(Failure(libc::EOPNOTSUPP));
     }
-    match (cred.is_root(), writes) {
+    match (cred.may(Power::SysAdmin), writes) {
         (true, _) => Ok(()),
         (false, true) => Err(Failure(libc::EPERM)),
         (false, false) if trusted => Err(Failure(libc::ENODATA)),
@@ -207,7 +207,7 @@ pub fn list_xattr(ask: &Ask<'_>) -> Outcome {
     let attr = target(ask, ask.arg(1) as i32)?;
     let mut names = Vec::new();
     for name in ask.volume.fs.listxattr(attr.ino)? {
-        if name.starts_with(b"trusted.") && !ask.identity.cred.is_root() {
+        if name.starts_with(b"trusted.") && !ask.identity.cred.may(Power::SysAdmin) {
             continue;
         }
         names.extend_from_slice(&name);

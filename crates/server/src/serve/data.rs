@@ -122,7 +122,7 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
 pub fn lease(ask: &Ask<'_>) -> Outcome {
     let open = ask.open_data(0)?;
     let writable = is_writable(open_flags(ask, &open));
-    if ask.volume.direct.is_none() || !ask.identity.may_lease() || !writable {
+    if ask.volume.direct.is_none() || !ask.connection.is_leased() || !writable {
         return done(0);
     }
     done(i64::from(ask.volume.inodes.lease(&open.inode)))

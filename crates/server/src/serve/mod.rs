@@ -19,7 +19,7 @@ pub use open::Opener;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use weft_client::proto::{Op, WireStatfs, is_readable, is_writable};
+use weft_client::proto::{IDENTITY_UNKNOWN, Op, WireStatfs, is_readable, is_writable};
 use weft_client::shared::channel::{Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_core::Ino;
@@ -186,7 +186,9 @@ pub fn answer(
     payload: *mut u8,
     payload_len: usize,
 ) -> Response {
-    let identity = connection.identity();
+    let Some(identity) = connection.identity(request.thread) else {
+        return Response { ret: -i64::from(IDENTITY_UNKNOWN), ..Response::default() };
+    };
     let ask = Ask { volume, connection, identity, request, payload, payload_len };
     let outcome = match Op::from_u32(request.op) {
         Some(op) => dispatch(&ask, op),

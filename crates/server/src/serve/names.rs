@@ -8,7 +8,7 @@ use weft_client::shared::channel::Response;
 use weft_core::Ino;
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::path::{Ending, Last, Options, Place, Resolved};
-use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NAME_MAX, NewNode, RenameFlags, access};
+use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NAME_MAX, NewNode, Power, RenameFlags, access};
 
 /// A name that must not exist yet. Only a directory's may be followed by a slash.
 fn new_name(ask: &Ask<'_>, at: usize, path: &[u8], for_dir: bool) -> Result<Place, Failure> {
@@ -46,7 +46,7 @@ fn make(ask: &Ask<'_>, place: &Place, node: NewNode<'_>, perm: u32) -> Result<At
         NewNode::Symlink(_) => FileKind::Symlink,
         NewNode::Special(kind, _) => kind,
     };
-    if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) && !cred.is_root() {
+    if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) && !cred.may(Power::Mknod) {
         return Err(Failure(libc::EPERM));
     }
     let (perm, gid) = cred.perm_for_new(&dir, kind, perm);

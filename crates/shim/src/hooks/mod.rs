@@ -62,6 +62,7 @@ pub mod exec;
 pub mod exit;
 pub mod fork;
 pub mod fts;
+pub mod identity;
 pub mod kernel;
 pub mod libaio;
 pub mod library;
@@ -92,6 +93,6 @@ macro_rules! groups {
     };
 }
 groups!(
-    aio, control, cwd, data, dir, exec, exit, fork, fts, kernel, meta, mmap, names, open, print, raw, signal,
-    socket, spawn, stdio, temp, walk, wide
+    aio, control, cwd, data, dir, exec, exit, fork, fts, identity, kernel, meta, mmap, names, open, print,
+    raw, signal, socket, spawn, stdio, temp, walk, wide
 );

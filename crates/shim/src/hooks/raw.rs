@@ -1,7 +1,7 @@
 //! System calls that programs make by number, with libc's `syscall`: each does what the function of its name does.
 
 use crate::hooks::{
-    control, cwd, data, dir, exec, exit, fork, kernel, libaio, meta, mmap, names, open, socket,
+    control, cwd, data, dir, exec, exit, fork, identity, kernel, libaio, meta, mmap, names, open, socket,
 };
 use crate::process;
 use crate::report::{Refusal, refuse};
@@ -295,6 +295,21 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
                 exec::body::execveat(a.int(0), a.text(1), a.of(2), a.of(3), a.int(4)).into()
             }
             libc::SYS_exit_group => exit::body::_exit(a.int(0)),
+            libc::SYS_setuid
+            | libc::SYS_setreuid
+            | libc::SYS_setresuid
+            | libc::SYS_setgid
+            | libc::SYS_setregid
+            | libc::SYS_setresgid
+            | libc::SYS_setgroups
+            | libc::SYS_capset
+            | libc::SYS_unshare
+            | libc::SYS_setns => {
+                identity::by_number(|| real::syscall(number, a.long(0), a.long(1), a.long(2), 0, 0, 0))
+            }
+            libc::SYS_setfsuid | libc::SYS_setfsgid => {
+                identity::of_files(c_long::from(a.int(0)), || real::syscall(number, a.long(0), 0, 0, 0, 0, 0))
+            }
             // A child with memory of its own, on its parent's stack.
             libc::SYS_clone if a.long(0) & libc::CLONE_VM as c_long == 0 && a.long(1) == 0 => {
                 fork::child_by(|| real::syscall(number, a.long(0), 0, a.long(2), a.long(3), a.long(4), 0))

@@ -171,8 +171,12 @@ unsafe fn spawn(
             Ok(prepared) => prepared,
             Err(error) => return error,
         };
+        let another = becomes_another(attributes);
+        if another && (prepared.is_some() || is_on_volume(libc::AT_FDCWD, file)) {
+            return refuse(Refusal::SpawnIdentity);
+        }
         // After the opens: the child's connection has to know those files.
-        let inherits = prepared.is_some() || hands_over(actions);
+        let inherits = prepared.is_some() || another || hands_over(actions);
         let environment = match Environment::for_child(environment, inherits) {
             Ok(environment) => environment,
             Err(error) => return error,
@@ -209,6 +213,17 @@ unsafe fn spawn(
             Err(error) => error,
         }
     }
+}
+
+/// Whether the child runs as another user or group than this process: what it may open is not what this process may.
+unsafe fn becomes_another(attributes: Attributes) -> bool {
+    let mut flags = 0;
+    // SAFETY: null or initialised by libc.
+    let read = !attributes.is_null()
+        && unsafe { libc::posix_spawnattr_getflags(attributes.cast(), &raw mut flags) } == 0;
+    // SAFETY: system calls without arguments.
+    let differs = unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() };
+    read && c_int::from(flags) & libc::POSIX_SPAWN_RESETIDS != 0 && differs
 }
 
 /// Whether the child gets a weft descriptor by a `dup2` that the program asked for, close-on-exec or not.

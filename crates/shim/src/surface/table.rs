@@ -357,6 +357,21 @@ surface! {
             quick_exit: quick_exit;
             dlopen: dlopen;
             syscall: syscall;
+            setuid: setuid;
+            seteuid: seteuid;
+            setreuid: setreuid;
+            setresuid: setresuid;
+            setgid: setgid;
+            setegid: setegid;
+            setregid: setregid;
+            setresgid: setresgid;
+            setgroups: setgroups;
+            initgroups: initgroups;
+            setfsuid: setfsuid;
+            setfsgid: setfsgid;
+            capset: capset;
+            unshare: unshare;
+            setns: setns;
         }
         passes "notes what posix_spawn is to do, which its hook then looks at" {
             posix_spawn_file_actions_init posix_spawn_file_actions_destroy posix_spawn_file_actions_addopen

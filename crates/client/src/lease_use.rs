@@ -1,0 +1,161 @@
+//! Which threads are in the memory of leases at the moment, so that it can be unmapped while others run.
+//!
+//! A thread that uses leases has a word of its own that counts how deep it is in them: a plain store when it begins and when it
+//! ends. Whoever gives the leases up sets a flag, has the kernel pass a memory barrier to all threads (`membarrier`), and then
+//! looks at the words: a thread that had not seen the flag shows in its word. The last one out unmaps.
+
+use crate::client::{Client, Leases};
+use crate::sys;
+use std::cell::Cell;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
+
+/// Threads that have a word of their own; all others share one.
+const PLACES: usize = 1024;
+
+/// A thread's word, in a cache line of its own.
+#[repr(align(64))]
+struct Place {
+    /// The thread; 0 for none. A thread that has ended leaves its place to the next that comes by.
+    thread: AtomicU32,
+    /// How often it is in.
+    depth: AtomicU32,
+}
+
+static PLACE: [Place; PLACES] =
+    [const { Place { thread: AtomicU32::new(0), depth: AtomicU32::new(0) } }; PLACES];
+/// How often threads without a place are in.
+static OTHERS: AtomicU32 = AtomicU32::new(0);
+
+/// What a thread has not looked for a place yet knows.
+const UNKNOWN: u32 = u32::MAX;
+/// It found none.
+const NONE: u32 = u32::MAX - 1;
+
+thread_local! {
+    // Constant and without a destructor: touching it allocates nothing.
+    static MINE: Cell<u32> = const { Cell::new(UNKNOWN) };
+}
+
+/// Leases in use; they stay mapped as long as this lives.
+pub(crate) struct Using<'a> {
+    client: &'a Client,
+    leases: &'a Leases,
+    /// `None`: counted among the others.
+    place: Option<&'static Place>,
+}
+
+impl Deref for Using<'_> {
+    type Target = Leases;
+
+    #[inline]
+    fn deref(&self) -> &Leases {
+        self.leases
+    }
+}
+
+impl Drop for Using<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.place {
+            Some(place) => place.depth.store(place.depth.load(Relaxed).wrapping_sub(1), Release),
+            None => drop(OTHERS.fetch_sub(1, SeqCst)),
+        }
+        compiler_fence(SeqCst);
+        if self.client.leases_given_up.load(Relaxed) {
+            self.client.unmap_unused_leases();
+        }
+    }
+}
+
+/// This thread's place.
+#[inline]
+fn place() -> Option<&'static Place> {
+    match MINE.get() {
+        UNKNOWN => find_place(),
+        mine => PLACE.get(mine as usize),
+    }
+}
+
+#[cold]
+fn find_place() -> Option<&'static Place> {
+    let thread = sys::gettid();
+    let found = (0..PLACES).map(|step| (thread as usize + step) % PLACES).find(|at| {
+        let place = &PLACE[*at];
+        let owner = place.thread.load(Relaxed);
+        let free = owner == 0 || owner == thread || !sys::is_thread(owner);
+        free && place.thread.compare_exchange(owner, thread, AcqRel, Relaxed).is_ok()
+    });
+    MINE.set(found.map_or(NONE, |at| at as u32));
+    let place = &PLACE[found?];
+    // Its last owner may have ended in the middle of something.
+    place.depth.store(0, Relaxed);
+    Some(place)
+}
+
+/// In a forked child: the thread has another number, and the others are gone.
+pub(crate) fn forget_place() {
+    MINE.set(UNKNOWN);
+    OTHERS.store(0, Relaxed);
+}
+
+impl Client {
+    /// What allows to do things without the server, when the process may.
+    #[inline]
+    pub(crate) fn leases(&self) -> Option<Using<'_>> {
+        let leases = self.leases.as_ref()?;
+        let place = place();
+        match place {
+            // A handler that interrupts this leaves the word as it was.
+            Some(place) => place.depth.store(place.depth.load(Relaxed).wrapping_add(1), Relaxed),
+            None => drop(OTHERS.fetch_add(1, SeqCst)),
+        }
+        let using = Using { client: self, leases, place };
+        compiler_fence(SeqCst);
+        // Given up: the last one out may be this one.
+        (!self.leases_given_up.load(Relaxed)).then_some(using)
+    }
+
+    /// The process may not have the memory of leases any more: nobody begins to use it, and the last one that does unmaps it.
+    pub(crate) fn give_leases_up(&self) {
+        self.leases_given_up.store(true, SeqCst);
+        self.unmap_unused_leases();
+    }
+
+    /// Whether the memory of leases was given back.
+    pub fn leases_are_gone(&self) -> bool {
+        self.leases_unmapped.load(Relaxed)
+    }
+
+    #[cold]
+    fn unmap_unused_leases(&self) {
+        let Some(leases) = &self.leases else { return };
+        if self.leases_unmapped.load(Relaxed) || !sys::barrier_for_all_threads() {
+            return;
+        }
+        let in_use =
+            |place: &Place| place.depth.load(Acquire) != 0 && sys::is_thread(place.thread.load(Relaxed));
+        if OTHERS.load(SeqCst) != 0 || PLACE.iter().any(in_use) || self.leases_unmapped.swap(true, SeqCst) {
+            return;
+        }
+        // SAFETY: nobody is in the leases, and nobody gets in who sees that they are given up, as all do since the barrier. Only
+        // one caller gets here.
+        unsafe { leases.unmap() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_ended_leaves_its_place() {
+        let mine = place().unwrap() as *const Place as usize;
+        assert_eq!(mine, place().unwrap() as *const Place as usize);
+        for _ in 0..2 * PLACES {
+            let theirs =
+                std::thread::spawn(|| place().map(|place| place as *const Place as usize)).join().unwrap();
+            assert!(theirs.is_some() && theirs != Some(mine));
+        }
+    }
+}
