@@ -72,6 +72,8 @@ pub enum Command {
     Df(DfArgs),
     /// Check a volume.
     Fsck(FsckArgs),
+    /// Copy what can be read of a damaged volume to a new one.
+    Salvage(SalvageArgs),
     /// Show what a volume has counted.
     Stats(StatsArgs),
     /// Show the zones of a volume.
@@ -185,6 +187,7 @@ impl PlacementArgs {
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
             record: None,
             look: false,
+            read_only: false,
         }
     }
 }
@@ -249,6 +252,9 @@ pub struct RunArgs {
     /// The path at which the program sees the volume; it need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,
+    /// Refuse every change of the volume and leave the image as it is; a damaged volume is read as far as it can be.
+    #[arg(long, conflicts_with_all = ["record", "hints"])]
+    pub read_only: bool,
     #[command(flatten)]
     pub placement: PlacementArgs,
     #[command(flatten)]
@@ -435,6 +441,29 @@ pub struct FsckArgs {
     pub quiet: bool,
     /// The image file.
     pub image: PathBuf,
+}
+
+/// `weft salvage`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft salvage --dry-run vol.img\n  weft salvage vol.img new.img\n\n\
+    The damaged volume is only read. Files that are whole keep names, attributes and content. Files that are not are in \
+    /lost+found of the new volume, with holes for what is missing; so is what no name led to.\n\n\
+    EXIT STATUS\n  0 everything was there, 1 something is missing, 2 nothing can be salvaged")]
+pub struct SalvageArgs {
+    /// Read everything and list what is missing, and make no new volume.
+    #[arg(short = 'n', long, conflicts_with = "target")]
+    pub dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The damaged volume.
+    pub image: PathBuf,
+    /// The image file to make.
+    #[arg(value_name = "NEW", required_unless_present = "dry_run")]
+    pub target: Option<PathBuf>,
 }
 
 /// `weft stats`

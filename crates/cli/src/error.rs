@@ -162,6 +162,11 @@ impl CliError {
             CliError::Volume { source: LfsError::NotAVolume { .. }, .. } => {
                 "'weft format --force IMAGE' makes a new volume of it"
             }
+            CliError::Volume { image, source } if source.is_damage() => {
+                return Some(format!(
+                    "'weft salvage {image} NEW' copies what can be read to a new volume; 'weft fsck {image}' lists the damage"
+                ));
+            }
             CliError::Volume { .. } => "'weft fsck IMAGE' tells more",
             CliError::PolicyText { .. } => {
                 "docs/formats/policy-toml.md tells every key; 'weft policy show generic' prints an example"
@@ -191,8 +196,11 @@ impl CliError {
             }
             CliError::Program { remedy, .. } => remedy,
             CliError::Said { remedy, .. } => return (!remedy.is_empty()).then(|| remedy.clone()),
-            CliError::Unclean { .. } => {
-                "copy what you need ('weft cp -r IMAGE:/ DIR') and format anew; reads of damaged blocks fail with EIO"
+            CliError::Unclean { image, .. } => {
+                return Some(format!(
+                    "'weft salvage {image} NEW' copies what can be read to a new volume and lists what cannot; reads of \
+                     damaged blocks fail with EIO"
+                ));
             }
             _ => return None,
         };

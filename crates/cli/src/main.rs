@@ -79,6 +79,7 @@ fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Export(args) => command::archive::export::run(args),
         Command::Import(args) => command::archive::import::run(args),
         Command::Fsck(args) => command::fsck::run(args),
+        Command::Salvage(args) => command::salvage::run(args),
         Command::Stats(args) => command::stats::run(args),
         Command::Zones(args) => command::zones::run(args),
         Command::Policy(args) => command::policy::run(args),

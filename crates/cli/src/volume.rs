@@ -3,6 +3,7 @@
 use crate::device::{self, Device};
 use crate::error::CliError;
 use crate::recording::{Record, Recording};
+use crate::say::{say, warn};
 use crate::snapshot::{Core, Snapshot, Space, Stream, VolumeFacts, Zone, Zones};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +15,7 @@ use std::sync::atomic::AtomicU32;
 use weft_core::units::{format_size, parse_size};
 use weft_core::{BLOCK_BYTES, Ino, StreamId};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
-use weft_lfs::{CrcTable, Death, FormatOptions, Lfs, LfsError, MountOptions};
+use weft_lfs::{CrcTable, Death, FormatOptions, Lfs, LfsError, Lost, MountOptions};
 use weft_placement::{Engine, Mode, Policy, ZoneResolver};
 use weft_server::{
     DirectImage, ImageKind, Inspector, ProgramView, SharedMemory, Told, Volume, VolumeOptions,
@@ -73,8 +74,11 @@ pub struct MountChoice {
     pub drive_cache_bytes: u64,
     /// What to write down of what programs do to their files.
     pub record: Option<Record>,
-    /// Whether the volume is only looked at: an image then stays as it is, whatever is done to the volume.
+    /// Whether the volume is only looked at: an image then stays as it is, whatever is done to the volume. A damaged one
+    /// is read as far as it can be.
     pub look: bool,
+    /// Whether every change of the volume is refused.
+    pub read_only: bool,
 }
 
 impl Default for MountChoice {
@@ -87,6 +91,7 @@ impl Default for MountChoice {
             drive_cache_bytes: device::CACHE_BYTES_DEFAULT,
             record: None,
             look: false,
+            read_only: false,
         }
     }
 }
@@ -161,7 +166,7 @@ pub fn format(device: Arc<dyn ZonedDevice>, name: &str, label: &str) -> Result<(
     Lfs::format(device, &options).map_err(|source| volume_error(name, source))
 }
 
-fn volume_error(name: &str, source: LfsError) -> CliError {
+pub fn volume_error(name: &str, source: LfsError) -> CliError {
     match source {
         LfsError::Device(error) => CliError::Device(error),
         source => CliError::Volume { image: name.to_string(), source },
@@ -198,12 +203,22 @@ fn mount(device: Device, name: String, engine: Engine, choice: &MountChoice) -> 
     let crc = SharedMemory::create("weft-crc", blocks as usize * size_of::<u32>())
         .map_err(|e| CliError::said(format!("memory for {blocks} checksums: {e}"), ""))?;
     let crc = Arc::new(crc);
-    let options = MountOptions {
+    let options = |salvage| MountOptions {
         resolver: Box::new(ZoneResolver::new()),
         crc_table: Some(Arc::new(SharedCrc(crc.clone()))),
+        read_only: choice.read_only,
+        salvage,
         ..MountOptions::default()
     };
-    let lfs = Lfs::mount(device.zoned(), options).map_err(|source| volume_error(&name, source))?;
+    let lfs = match Lfs::mount(device.zoned(), options(false)) {
+        Err(damage) if choice.look && damage.is_damage() => {
+            let lfs =
+                Lfs::mount(device.zoned(), options(true)).map_err(|source| volume_error(&name, source))?;
+            warn_of_damage(&name, &damage, lfs.lost());
+            lfs
+        }
+        mounted => mounted.map_err(|source| volume_error(&name, source))?,
+    };
     let lfs = Arc::new(lfs);
     if !choice.look {
         show_names(lfs.as_ref(), &engine);
@@ -215,6 +230,48 @@ fn mount(device: Device, name: String, engine: Engine, choice: &MountChoice) -> 
     let recording =
         choice.record.as_ref().map(|record| Recording::begin(record, lfs.as_ref())).transpose()?;
     Ok(Mounted { name, device, lfs, engine, crc, recording })
+}
+
+/// Says what a damaged volume that is read nonetheless is missing, and what can be done.
+fn warn_of_damage(name: &str, damage: &LfsError, lost: &Lost) {
+    warn(format_args!("{name}: {damage}"));
+    say(format_args!("      it is read as far as it can be: {}", missing(lost)));
+    say(format_args!(
+        "      'weft fsck {name}' lists the damage, 'weft salvage {name} NEW' copies what can be read"
+    ));
+}
+
+/// What the metadata of a volume lost, in words.
+pub fn missing(lost: &Lost) -> String {
+    let blocks: u64 = lost.blocks.values().sum();
+    let counts = [
+        (u64::from(lost.checkpoint), "parts of both checkpoints"),
+        (lost.frames, "frames of the journal"),
+        (lost.records, "records that fit nothing"),
+        (lost.names.len() as u64, "files whose names are left"),
+        (lost.made_up.len() as u64, "files' attributes"),
+        (lost.partial.len() as u64, "files' maps, in part"),
+        (blocks, "blocks whose place holds other data"),
+        (lost.mixed.len() as u64, "files' changes, perhaps"),
+        (lost.orphans.len() as u64, "names of files in lost+found"),
+    ];
+    let told: Vec<String> =
+        counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| {
+                if *what == "parts of both checkpoints" {
+                    what.to_string()
+                } else {
+                    format!("{count} {what}")
+                }
+            })
+            .collect();
+    if told.is_empty() {
+        "nothing is known to be missing".into()
+    } else {
+        format!("missing are {}", told.join(", "))
+    }
 }
 
 /// Shows the engine the names that are on the volume, so that it knows whose directories they are before a program

@@ -4,7 +4,8 @@ use crate::DeviceError;
 use crate::flushlog::FlushLog;
 use crate::image::header::{self, Header, SESSION_OFFSET, Session};
 use crate::image::log::{self, Entry};
-use crate::image::slot::Trust;
+use crate::image::slot::{Content, Trust};
+use crate::image::spare::{self, Spare};
 use crate::image::table::Table;
 use crate::sys;
 use crate::sys::direct::DirectFile;
@@ -34,6 +35,10 @@ pub struct Image {
     pub base: u64,
     /// Bytes from one zone to the next.
     stride: u64,
+    /// The second copy of what stands before the data.
+    spare: Spare,
+    /// Whether the copy of the records is that of the image as it was closed.
+    spare_counts: bool,
     /// How it is being used.
     session: Session,
     /// Whether it can outlive this boot, so that durability has a meaning.
@@ -66,6 +71,8 @@ pub struct Opened {
     pub host_crashed: bool,
     /// The flushes of the log that have to be played back, oldest first.
     pub flushed: Vec<Entry>,
+    /// Whether a copy of the header page has to be written anew.
+    pub header_damaged: bool,
 }
 
 impl Image {
@@ -112,7 +119,10 @@ impl Image {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
         let session = Session { clean: false, boot: sys::file::boot_id().unwrap_or_default(), opens: 1 };
-        file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
+        let spare = Spare::of(header);
+        for place in [SESSION_OFFSET, spare.session()] {
+            file.write_all_at(&session.encode(), place).map_err(io)?;
+        }
         let log = lasting.then(|| flush_log(&file, header, session.opens)).flatten();
         Ok(Image {
             log: Mutex::new(log),
@@ -121,6 +131,8 @@ impl Image {
             table,
             base: header::data_offset(header.geometry.zones()),
             stride: header.geometry.zone_bytes,
+            spare,
+            spare_counts: false,
             session,
             lasting,
             changes: None,
@@ -129,7 +141,9 @@ impl Image {
 
     /// Writes the header page, which makes the file an image, and makes everything durable.
     pub fn commit_header(&self, header: &Header) -> Result<(), DeviceError> {
-        self.file.write_all_at(&header.encode(), 0).map_err(|e| self.io(e))?;
+        for place in [self.spare.header(), 0] {
+            self.file.write_all_at(&header.encode(), place).map_err(|e| self.io(e))?;
+        }
         self.sync()
     }
 
@@ -142,16 +156,50 @@ impl Image {
             Use::Look => locked(LockedFile::share(File::open(path).map_err(io)?), path)?,
         };
         let mut page = vec![0u8; header::PAGE_BYTES];
-        let found = read_up_to(&file, &mut page, 0).map_err(io)?;
-        let header = Header::decode(&page[..found]).map_err(bad)?;
+        let found = read_up_to(&file, &mut page, 0);
+        let decoded = match &found {
+            Ok(found) => Header::decode(&page[..*found]),
+            Err(error) => Err(format!("the header cannot be read: {error}")),
+        };
+        let header_damaged = decoded.is_err();
+        let header = match decoded {
+            Ok(header) => header,
+            Err(what) => spare::header_of(&file).ok_or_else(|| bad(what))?,
+        };
+        let spare = Spare::of(&header);
+        let mut copy = vec![0u8; header::PAGE_BYTES];
+        let copied = file.read_exact_at(&mut copy, spare.header());
+        let header_damaged = header_damaged || copied.is_err() || copy != header.encode();
+        let length = file.metadata().map_err(io)?.len();
         let wanted = header::image_bytes(&header.geometry);
-        let (last, host_crashed) = last_session(&file, path, wanted)?;
+        let base = header::data_offset(header.geometry.zones());
+        if length < wanted && (purpose == Use::Change || length < base) {
+            return Err(bad(cut_short(length, wanted)));
+        }
+        if length < wanted {
+            tracing::warn!(image = %path.display(), "{}", cut_short(length, wanted));
+        }
+        let sessions = [SESSION_OFFSET, spare.session()].map(|place| session_at(&file, place));
+        // A crash of the host may have caught the two between: an opening that is in one of them took place.
+        let newest = sessions.iter().flatten().max_by_key(|session| (session.opens, !session.clean)).copied();
+        let last = newest.ok_or_else(|| bad(NO_SESSION.into()))?;
+        let host_crashed = crashed(&last);
+        let spare_counts = last.clean && sessions.iter().flatten().all(|session| *session == last);
         let mut flushed = Vec::new();
         if host_crashed {
             let mut bytes = vec![0; log::log_bytes(&header.geometry) as usize];
-            file.read_exact_at(&mut bytes, header::log_offset(&header.geometry)).map_err(io)?;
+            let read = file.read_exact_at(&mut bytes, header::log_offset(&header.geometry));
+            if purpose == Use::Change {
+                read.map_err(io)?;
+            }
             flushed = log::entries(&bytes, header.id, last.opens);
         }
+        readable(&file, base).map_err(|error| {
+            bad(format!(
+                "the pages before the data cannot all be read ({error}); copy the image with a tool that goes on behind \
+                 errors, such as ddrescue: what is missing is there twice"
+            ))
+        })?;
         let map = match purpose {
             Use::Change => Table::map,
             Use::Look => Table::map_private,
@@ -162,15 +210,15 @@ impl Image {
             boot: sys::file::boot_id().unwrap_or_default(),
             opens: last.opens.wrapping_add(1),
         };
-        let base = header::data_offset(header.geometry.zones());
         let stride = header.geometry.zone_bytes;
         let (log, changes) = match purpose {
             Use::Change => (flush_log(&file, &header, session.opens), None),
             Use::Look => (None, Some(RwLock::default())),
         };
         let (path, log, lasting) = (path.to_path_buf(), Mutex::new(log), purpose == Use::Change);
-        let image = Image { file, path, table, base, stride, session, lasting, log, changes };
-        Ok(Opened { image, header, host_crashed, flushed })
+        let image =
+            Image { file, path, table, base, stride, spare, spare_counts, session, lasting, log, changes };
+        Ok(Opened { image, header, host_crashed, flushed, header_damaged })
     }
 
     /// Writes down that the image is in use under this boot, and makes everything in it durable. Comes after recovery:
@@ -179,8 +227,27 @@ impl Image {
         if self.is_only_looked_at() {
             return Ok(());
         }
-        self.file.write_all_at(&self.session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))?;
+        self.write_session(&self.session)?;
         self.sync()
+    }
+
+    fn write_session(&self, session: &Session) -> Result<(), DeviceError> {
+        for place in [self.spare.session(), SESSION_OFFSET] {
+            self.file.write_all_at(&session.encode(), place).map_err(|e| self.io(e))?;
+        }
+        Ok(())
+    }
+
+    /// A zone's record from its second copy, if that is of the image as it was closed.
+    pub fn spare_zone(&self, zone: u32) -> Option<Content> {
+        let words = self.spare.zone(&self.file, zone).filter(|_| self.spare_counts)?;
+        self.table.zone_in(&words, zone).map(|(content, _)| content)
+    }
+
+    /// The counters from their second copy, which may be older than the image.
+    pub fn spare_counters(&self) -> Option<Content> {
+        let words = self.spare.counters(&self.file)?;
+        self.table.counters_in(&words).map(|(content, _)| content)
     }
 
     /// Writes down that everything is durable and the image no longer in use.
@@ -188,8 +255,12 @@ impl Image {
         if self.is_only_looked_at() {
             return Ok(());
         }
-        let session = Session { clean: true, ..self.session };
-        self.file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))
+        // Before any session page says that the copy is that of the table, it has to be.
+        self.spare.copy_records(&self.file, self.table.words()).map_err(|e| self.io(e))?;
+        if self.lasting {
+            self.sync()?;
+        }
+        self.write_session(&Session { clean: true, ..self.session })
     }
 
     /// Whether the file is not to be changed.
@@ -216,7 +287,9 @@ impl Image {
     pub fn damaged(&self, what: impl std::fmt::Display) -> DeviceError {
         DeviceError::BadImage {
             path: self.path.clone(),
-            what: format!("the record of {what} is damaged; restore the image or format it"),
+            what: format!(
+                "the record of {what} is damaged; 'weft salvage IMAGE NEW' copies what can be read"
+            ),
         }
     }
 
@@ -300,23 +373,46 @@ fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) 
     file.sync_all()
 }
 
-/// How an image of `wanted` bytes was last used, and whether the host has crashed since.
-pub fn last_session(file: &File, path: &Path, wanted: u64) -> Result<(Session, bool), DeviceError> {
-    let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
-    let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
-    let length = file.metadata().map_err(io)?.len();
-    if length < wanted {
-        return Err(bad(format!(
-            "the file has {length} bytes, and the device needs {wanted}: it was cut short; restore it"
-        )));
+const NO_SESSION: &str = "the checksum of the session page does not match: the image is damaged; restore it";
+
+fn cut_short(length: u64, wanted: u64) -> String {
+    format!("the file has {length} bytes, and the device needs {wanted}: it was cut short; restore it")
+}
+
+/// Reads the start of a file that will be mapped: through the mapping, what the disk does not give would kill the process.
+fn readable(file: &File, bytes: u64) -> io::Result<()> {
+    let mut buffer = vec![0u8; CREATE_CHUNK_BYTES.min(bytes as usize)];
+    let mut at = 0;
+    while at < bytes {
+        let len = (bytes - at).min(buffer.len() as u64);
+        file.read_exact_at(&mut buffer[..len as usize], at)?;
+        at += len;
     }
+    Ok(())
+}
+
+/// What a session page says; `None` when it cannot be read.
+fn session_at(file: &File, place: u64) -> Option<Session> {
     let mut page = vec![0u8; header::PAGE_BYTES];
-    file.read_exact_at(&mut page, SESSION_OFFSET).map_err(io)?;
-    let last = Session::decode(&page).ok_or_else(|| {
-        bad("the checksum of the session page does not match: the image is damaged; restore it".into())
-    })?;
-    let host_crashed = !last.clean && sys::file::boot_id() != Some(last.boot);
-    Ok((last, host_crashed))
+    file.read_exact_at(&mut page, place).ok()?;
+    Session::decode(&page)
+}
+
+/// Whether the host went down while an image was in use.
+fn crashed(last: &Session) -> bool {
+    !last.clean && sys::file::boot_id() != Some(last.boot)
+}
+
+/// How an image of `wanted` bytes with one session page was last used, and whether the host has crashed since.
+pub fn last_session(file: &File, path: &Path, wanted: u64) -> Result<(Session, bool), DeviceError> {
+    let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
+    let length =
+        file.metadata().map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })?.len();
+    if length < wanted {
+        return Err(bad(cut_short(length, wanted)));
+    }
+    let last = session_at(file, SESSION_OFFSET).ok_or_else(|| bad(NO_SESSION.into()))?;
+    Ok((last, crashed(&last)))
 }
 
 /// Reads as much as there is, up to the length of `out`.

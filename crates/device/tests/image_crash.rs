@@ -14,6 +14,9 @@ use weft_device::{DeviceError, Geometry, ZoneState, ZonedDevice, ZonedModel};
 
 const TAG: Tag = Tag::METADATA;
 const SESSION_OFFSET: u64 = 4096;
+/// Where the data begins: behind three pages and the records of eight zones. The second copy of what stands before is as
+/// long, and begins with the session page.
+const DATA_OFFSET: u64 = 4 * 4096;
 
 fn geometry() -> Geometry {
     Geometry::bbssd().with_size(512 << 10).with_zone_bytes(64 << 10)
@@ -42,12 +45,15 @@ fn host_crash(path: &Path) -> PathBuf {
     let copy = path.with_file_name(format!("{}-copy", path.file_name().unwrap().to_str().unwrap()));
     std::fs::copy(path, &copy).unwrap();
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&copy).unwrap();
+    let second = file.metadata().unwrap().len() - DATA_OFFSET;
     let mut session = [0; 64];
     file.read_exact_at(&mut session, SESSION_OFFSET).unwrap();
     session[16..32].fill(0xAB);
     let crc = crc32c(&session[..60]);
     session[60..].copy_from_slice(&crc.to_le_bytes());
-    file.write_all_at(&session, SESSION_OFFSET).unwrap();
+    for place in [SESSION_OFFSET, second] {
+        file.write_all_at(&session, place).unwrap();
+    }
     copy
 }
 
@@ -254,7 +260,7 @@ fn an_image_that_was_closed_or_whose_process_was_killed_is_believed() {
 }
 
 #[test]
-fn no_flipped_bit_before_the_data_goes_unnoticed_or_makes_a_difference() {
+fn no_flipped_bit_before_the_data_or_in_the_second_copy_of_it_makes_a_difference() {
     // Opening syncs, and there are thousands of openings: in memory where there is such a place.
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let (path, device) = create(dir.path());
@@ -274,22 +280,18 @@ fn no_flipped_bit_before_the_data_goes_unnoticed_or_makes_a_difference() {
     let original = std::fs::read(&path).unwrap();
     let expected = view(&path).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    let mut refused = 0;
-    for at in 0..header_bytes {
+    let second = original.len() as u64 - header_bytes;
+    for at in (0..header_bytes).chain((second..original.len() as u64).step_by(7)) {
         // The image as it was closed, but for one bit; opening it changes it, so it is put back each time.
-        file.write_all_at(&original[..header_bytes as usize], 0).unwrap();
+        for from in [0, second] {
+            file.write_all_at(&original[from as usize..(from + header_bytes) as usize], from).unwrap();
+        }
         file.write_all_at(&[original[at as usize] ^ (1 << (at % 8))], at).unwrap();
         match view(&path) {
             Ok(found) => assert!(found == expected, "byte {at}: {found:?}"),
-            Err(DeviceError::BadImage { what, .. }) => {
-                assert!(!what.is_empty());
-                refused += 1;
-            }
             Err(other) => panic!("byte {at}: {other}"),
         }
     }
-    // The header page, the session, the counters and one slot of each zone at the least.
-    assert!(refused > 4096 + 64 + 128 + 8 * 128 - 64, "{refused}");
 }
 
 #[test]

@@ -18,9 +18,9 @@ use crate::dirty::BlockPool;
 use crate::error::device_failed;
 use crate::gc::{Cleaner, Room};
 use crate::journal::writer::Journal;
-use crate::layout::footer::{self, footer_blocks};
+use crate::layout::footer;
 use crate::layout::record::{FileRun, Record};
-use crate::layout::zone_header::{ZoneHeader, ZoneKind};
+use crate::layout::zone_header::{HEADER_BLOCKS, ZoneHeader, ZoneKind};
 use crate::options::{Clock, CrcTable, Death, DeathObserver};
 use crate::state::tree::{PlaceSink, Tree};
 use crate::stats::Counts;
@@ -234,10 +234,10 @@ impl State {
                 }
                 continue;
             }
-            self.stats.header_bytes += BLOCK_BYTES as u64;
+            self.stats.header_bytes += u64::from(HEADER_BLOCKS) * BLOCK_BYTES as u64;
             self.zones.set_kind(zone, Some(kind));
             let z = self.zones.get_mut(zone);
-            (z.state, z.tag, z.sequence, z.write_pointer) = (ZoneUse::Open, tag, sequence, 1);
+            (z.state, z.tag, z.sequence, z.write_pointer) = (ZoneUse::Open, tag, sequence, HEADER_BLOCKS);
             return Ok(zone);
         }
     }
@@ -360,7 +360,7 @@ impl State {
             return Ok(());
         }
         let end = self.zones.get(zone).write_pointer;
-        let blocks = footer_blocks(end).max(self.reserve.capacity - end);
+        let blocks = self.reserve.capacity - end;
         let crcs: Vec<u32> = self.crcs(self.ground.device_block(zone, 0), end).collect();
         let raw = footer::encode(crcs.into_iter(), blocks);
         self.slots.forget(zone);

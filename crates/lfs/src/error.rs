@@ -89,6 +89,13 @@ pub enum LfsError {
     Fs(#[from] FsError),
 }
 
+impl LfsError {
+    /// Whether the volume is damaged, so that it may be mounted to be salvaged.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, LfsError::Corrupt { .. } | LfsError::Unfitting { .. } | LfsError::Fs(_))
+    }
+}
+
 /// Why a record cannot be applied: it contradicts the state before it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ApplyError {

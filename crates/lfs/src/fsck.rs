@@ -2,11 +2,13 @@
 //! inodes. It only reads. What it lists, it lists with its place.
 
 use crate::error::LfsError;
-use crate::journal::replay::{Restored, read_footer, restore};
+use crate::journal::replay::{Restored, read_footer_copy, restore};
+use crate::journal::salvage::NOWHERE;
 use crate::journal::scan::{Scan, scan};
 use crate::layout::BLOCK;
+use crate::layout::footer;
 use crate::layout::record::FileRun;
-use crate::layout::zone_header::ZoneKind;
+use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::options::{CrcTable, HeapCrcTable};
 use crate::state::names;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -143,21 +145,54 @@ fn check_headers(found: &Scan, report: &mut FsckReport) {
                     report.add(Some(zone), Some(0), None, what);
                 }
             }
-            None if f.is_written() => report.add(Some(zone), Some(0), None, "the zone header is damaged"),
+            None if f.is_written() => {
+                report.add(Some(zone), Some(0), None, "both copies of the zone header are damaged");
+            }
             None => {}
+        }
+        if let (Some(_), Some(block)) = (f.header, f.bad_header) {
+            report.add(Some(zone), Some(block), None, "a copy of the zone header is damaged");
         }
     }
 }
 
 fn check_frames(found: &Scan, restored: &Restored, report: &mut FsckReport) {
-    for stray in &found.stray {
+    for damage in &restored.spared {
+        let told = |p: &Problem| (p.zone, p.block) == (Some(damage.zone), Some(damage.block));
+        if !report.problems.iter().any(told) {
+            report.add(Some(damage.zone), Some(damage.block), None, damage.what.clone());
+        }
+    }
+    for stray in found.stray.iter().chain(&found.headless) {
         let what = format!("frame {} stands behind a damaged one", stray.header.seq);
         report.add(Some(stray.zone), Some(stray.block), None, what);
     }
-    if restored.clean {
-        for at in found.breaks.iter().filter(|at| restored.chain.contains(&at.zone)) {
-            report.add(Some(at.zone), Some(at.block), None, "not a frame, although the volume was closed");
-        }
+    let lost = &restored.lost;
+    if lost.frames > 0 {
+        let what = format!("{} frames of the journal are lost", lost.frames);
+        report.add(None, None, None, what);
+    }
+    for (dir, name) in &lost.names {
+        let what = format!("what '{}' named is lost", String::from_utf8_lossy(name));
+        report.add(None, None, Some(*dir), what);
+    }
+    for ino in &lost.made_up {
+        report.add(None, None, Some(Ino(*ino)), "its owner, mode and times are lost");
+    }
+    for ino in &lost.partial {
+        report.add(None, None, Some(Ino(*ino)), "parts of its map or extended attributes are lost");
+    }
+    for ino in &lost.mixed {
+        report.add(
+            None,
+            None,
+            Some(Ino(*ino)),
+            "changed after a lost frame of the journal: may have parts of different times",
+        );
+    }
+    for (ino, blocks) in &lost.blocks {
+        let what = format!("{blocks} blocks are lost: their places hold other data");
+        report.add(None, None, Some(Ino(*ino)), what);
     }
 }
 
@@ -205,6 +240,9 @@ fn check_maps(
     let mut raw = vec![0; BLOCK_BYTES];
     for (ino, run) in &runs {
         let (zone, block) = place(run.run.address);
+        if run.run.address == NOWHERE && restored.lost.blocks.contains_key(&ino.0) {
+            continue;
+        }
         if run.run.address < end {
             let what = format!("shares bytes of the device with inode {before}");
             report.add(Some(zone), Some(block), Some(*ino), what);
@@ -214,7 +252,8 @@ fn check_maps(
             (end, before) = (run_end, *ino);
         }
         let of_zone = &found.zones[zone.index()];
-        if block == 0 || u64::from(block) + u64::from(run.run.count) > u64::from(of_zone.report.write_pointer)
+        if block < HEADER_BLOCKS
+            || u64::from(block) + u64::from(run.run.count) > u64::from(of_zone.report.write_pointer)
         {
             report.add(Some(zone), Some(block), Some(*ino), "maps blocks that are not written");
             continue;
@@ -258,12 +297,22 @@ fn check_footers(
         let f = &found.zones[zone.index()];
         let written_out =
             f.report.state == ZoneState::Full && f.report.write_pointer == dev.info().zone_capacity;
-        if written_out
-            && restored.clean
-            && read_footer(dev, zone, f).is_none()
-            && !restored.listed.contains(&zone)
-        {
-            report.add(Some(zone), Some(f.report.write_pointer - 1), None, "the zone footer is damaged");
+        if !written_out || restored.listed.contains(&zone) {
+            continue;
+        }
+        let (places, _) = footer::places(dev.info().zone_capacity);
+        let damaged = |copy: &usize| read_footer_copy(dev, zone, f, *copy).is_none();
+        let bad: Vec<usize> = (0..places.len()).filter(damaged).collect();
+        match bad[..] {
+            [] => {}
+            [copy] => {
+                report.add(Some(zone), Some(places[copy]), None, "a copy of the zone footer is damaged");
+            }
+            // A zone that was not written to its end in one mount may have none.
+            _ if restored.clean => {
+                report.add(Some(zone), Some(places[0]), None, "both copies of the zone footer are damaged");
+            }
+            _ => {}
         }
     }
 }

@@ -10,7 +10,7 @@
 //! - [`journal`]: frames, checkpoints, replay;
 //! - [`alloc`]: zones, open slots, space accounts, the reserve;
 //! - [`gc`]: the cleaner;
-//! - [`fsck`]: the offline check;
+//! - [`fsck`]: the offline check; [`salvage`]: what can be read of a damaged volume, on a new one;
 //! - [`replay`]: a recording of a program, played through the core on a modelled device.
 //!
 //! What is promised is the contract of [`weft_vfs::FileSystem`]. After a power cut a file is a prefix of what was
@@ -37,11 +37,13 @@ pub mod options;
 mod place;
 mod recount;
 pub mod replay;
+pub mod salvage;
 pub mod state;
 pub mod stats;
 mod write_back;
 
 pub use error::LfsError;
+pub use journal::salvage::Lost;
 pub use options::{Clock, CrcTable, Death, DeathObserver, FormatOptions, HeapCrcTable, MountOptions};
 pub use stats::{GroupStats, LfsStats, ZoneView};
 
@@ -69,6 +71,8 @@ pub(crate) const NAMES_RESERVE_BYTES: u64 = 64 * 1024;
 
 /// A mounted volume.
 pub struct Lfs {
+    lost: journal::salvage::Lost,
+    read_only: bool,
     ground: Arc<Ground>,
     state: Mutex<State>,
     group_commit: commit::GroupCommit,
@@ -292,6 +296,10 @@ impl FileSystem for Lfs {
 
     fn tag(&self, ino: Ino) -> FsResult<Tag> {
         self.op_tag(ino)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     fn block_map(&self) -> Option<&dyn BlockMap> {

@@ -7,12 +7,13 @@ use crate::alloc::zone::{ZoneTable, ZoneUse};
 use crate::core::{Ground, State, Volume};
 use crate::error::LfsError;
 use crate::gc::Cleaner;
-use crate::journal::replay::{Restored, read_footer, restore};
+use crate::journal::replay::{Patches, Restored, read_footer, restore};
+use crate::journal::salvage::{Lost, NOWHERE};
 use crate::journal::scan::{Scan, scan, volume_number};
 use crate::journal::writer::Journal;
 use crate::layout::checkpoint::LABEL_MAX;
 use crate::layout::record::COUNT_MOUNTED_MAX;
-use crate::layout::zone_header::ZoneKind;
+use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::options::{CrcTable, FormatOptions, HeapCrcTable, MountOptions};
 use crate::state::tree::Tree;
 use crate::{Lfs, stats};
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use weft_core::hist::Histogram;
 use weft_core::{Ino, ZoneId};
 use weft_device::{ZoneState, ZonedDevice, ZonedInfo};
-use weft_vfs::TimeSpec;
+use weft_vfs::{FsError, TimeSpec};
 
 /// Smallest bound of the dirty buffer, in bytes.
 const DIRTY_BYTES_MIN: u64 = 1 << 20;
@@ -173,18 +174,36 @@ impl Lfs {
         let found = scan(&*ground.dev)?;
         let mut restored = restore(&*ground.dev, &found, &*ground.crc, options.salvage)?;
         restored.fit(options.salvage)?;
-        // What was read may be in the device's buffer only, if a process and not the power had failed.
-        ground.dev.flush()?;
+        for damage in &restored.spared {
+            let (zone, block) = (damage.zone.0, damage.block);
+            tracing::warn!(zone, block, "{}; what it held is there twice", damage.what);
+        }
         let commit_interval = options.commit_interval;
-        let mut state = bring_up(ground.clone(), &found, restored, options)?;
-        state.reset_dead()?;
+        let lost = std::mem::take(&mut restored.lost);
+        let read_only = options.read_only || options.salvage;
+        let state = if read_only {
+            show(ground.clone(), &found, restored, options)?
+        } else {
+            // What was read may be in the device's buffer only, if a process and not the power had failed.
+            ground.dev.flush()?;
+            let mut state = bring_up(ground.clone(), &found, restored, options)?;
+            state.reset_dead()?;
+            state
+        };
         Ok(Lfs {
+            lost,
+            read_only,
             ground,
             state: Mutex::new(state),
             group_commit: Default::default(),
             stalls: Histogram::default(),
             commit_interval,
         })
+    }
+
+    /// What is missing of a volume that was mounted to be salvaged.
+    pub fn lost(&self) -> &Lost {
+        &self.lost
     }
 
     /// Writes everything back, then a checkpoint, so that the next mount has nothing to replay.
@@ -197,6 +216,9 @@ impl Lfs {
 
     /// As [`Lfs::unmount`], for a volume that others still hold: what is changed afterwards is journaled as usual.
     pub fn close(&self) -> weft_vfs::FsResult<()> {
+        if self.read_only {
+            return Ok(());
+        }
         let mut state = self.state.lock();
         state.alive()?;
         state.write_back_old(i64::MAX, u64::MAX)?;
@@ -207,18 +229,62 @@ impl Lfs {
     }
 }
 
+/// The state of a volume that is only read: nothing is written, not even what a power cut left to be done.
+fn show(
+    ground: Arc<Ground>,
+    found: &Scan,
+    restored: Restored,
+    options: MountOptions,
+) -> Result<State, LfsError> {
+    let (zones, _) = zone_table(&ground, found, &restored, Access::Look)?;
+    let salvaged = options.salvage;
+    let volume = volume_of(found, &restored);
+    let mut state = state(ground, volume, restored.tree, zones, options);
+    state.volume_bytes = restored.volume_bytes;
+    state.stats.entries_replayed = restored.entries as u64;
+    state.stats.entries_dropped = restored.dropped as u64;
+    state.space.mapped = state.tree.inodes.values().map(|inode| inode.charged).sum();
+    state.journal.zones = restored.chain;
+    state.journal.spare = restored.spare;
+    put_patches(&mut state, restored.patches, salvaged)?;
+    let why = if salvaged { "it is damaged, and mounted to be read" } else { "it is mounted read-only" };
+    state.failed = Some(why.to_string());
+    Ok(state)
+}
+
+fn volume_of(found: &Scan, restored: &Restored) -> Volume {
+    Volume { uuid: found.uuid, label: restored.label.clone(), formatted_at: TimeSpec(restored.formatted_at) }
+}
+
+/// Makes buffered blocks of what only the journal has.
+fn put_patches(state: &mut State, patches: Patches, lenient: bool) -> Result<(), LfsError> {
+    for ((ino, block), patches) in patches {
+        let ino = Ino(ino);
+        match state.make_dirty(ino, block, false) {
+            // The block cannot be read, so what would stand over a part of it means nothing: it stays an error to read.
+            Err(FsError::Checksum { .. } | FsError::Device(_)) if lenient => continue,
+            done => done?,
+        };
+        if let Some(dirty) = state.tree.get_mut(ino).and_then(|inode| inode.dirty.blocks.get_mut(&block)) {
+            for (from, bytes) in patches {
+                dirty.data[from as usize..from as usize + bytes.len()].copy_from_slice(&bytes);
+            }
+            dirty.journaled = true;
+            state.inlined_blocks += 1;
+        }
+        state.journaled.insert(ino.0);
+    }
+    Ok(())
+}
+
 fn bring_up(
     ground: Arc<Ground>,
     found: &Scan,
     restored: Restored,
     options: MountOptions,
 ) -> Result<State, LfsError> {
-    let (zones, torn) = zone_table(&ground, found, &restored)?;
-    let volume = Volume {
-        uuid: found.uuid,
-        label: restored.label.clone(),
-        formatted_at: TimeSpec(restored.formatted_at),
-    };
+    let (zones, torn) = zone_table(&ground, found, &restored, Access::Change)?;
+    let volume = volume_of(found, &restored);
     let mut state = state(ground.clone(), volume, restored.tree, zones, options);
     state.volume_bytes = restored.volume_bytes;
     state.stats.entries_replayed = restored.entries as u64;
@@ -232,7 +298,8 @@ fn bring_up(
     }
     park_at_most(&mut state)?;
     let mut chain = restored.chain;
-    if restored.clean {
+    // What is damaged and there twice is written anew, as after a power cut.
+    if restored.clean && restored.spared.is_empty() {
         // Frames go on behind the checkpoint, where nothing has been written.
         state.journal.epoch = restored.epoch;
         state.journal.closed = true;
@@ -247,11 +314,13 @@ fn bring_up(
             }
         }
         state.journal.zones = chain;
+        state.journal.spare = restored.spare;
         return Ok(state);
     }
     tracing::info!(entries = restored.entries, dropped = restored.dropped, "journal replayed");
     state.journal.epoch = restored.epoch + 1;
     // An open metadata zone is ended, so that no more than one is ever open.
+    chain.extend(restored.spare);
     for zone in &chain {
         if found.zones[zone.index()].report.state.is_active() {
             ground.dev.finish(*zone)?;
@@ -259,21 +328,17 @@ fn bring_up(
     }
     state.journal.zones = chain;
     state.reset_dead()?;
-    for ((ino, block), patches) in restored.patches {
-        let ino = Ino(ino);
-        state.make_dirty(ino, block, false)?;
-        if let Some(dirty) = state.tree.get_mut(ino).and_then(|inode| inode.dirty.blocks.get_mut(&block)) {
-            for (from, bytes) in patches {
-                dirty.data[from as usize..from as usize + bytes.len()].copy_from_slice(&bytes);
-            }
-            dirty.journaled = true;
-            state.inlined_blocks += 1;
-        }
-        state.journaled.insert(ino.0);
-    }
+    put_patches(&mut state, restored.patches, false)?;
     // Nothing may be journaled before this checkpoint is complete: an earlier one's chain is what counts until then.
     state.write_checkpoint(false)?;
     Ok(state)
+}
+
+/// What a volume is brought up for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Change,
+    Look,
 }
 
 /// The zones as the device and the restored maps have them; also zones that a power cut left within their footer.
@@ -281,6 +346,7 @@ fn zone_table(
     ground: &Ground,
     found: &Scan,
     restored: &Restored,
+    access: Access,
 ) -> Result<(ZoneTable, Vec<ZoneId>), LfsError> {
     let info = ground.info;
     let reserve = Reserve::new(&info, 0);
@@ -310,9 +376,12 @@ fn zone_table(
     let mut runs: Vec<(u64, Ino, crate::layout::record::FileRun)> = Vec::new();
     for (ino, inode) in &restored.tree.inodes {
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
+            if access == Access::Look && run.run.address == NOWHERE {
+                continue;
+            }
             let (zone, block) = ground.place_of(run.run.device_block());
             let written = found.zones[zone.index()].report.write_pointer;
-            if block == 0 || u64::from(block) + u64::from(run.run.count) > u64::from(written) {
+            if block < HEADER_BLOCKS || u64::from(block) + u64::from(run.run.count) > u64::from(written) {
                 let what = format!("inode {ino} maps blocks that are not written ({written} are)");
                 return Err(LfsError::Corrupt { zone, block, what });
             }
@@ -331,13 +400,13 @@ fn zone_table(
     }
     for (zone, f) in found.zones.iter().enumerate() {
         let zone = ZoneId(zone as u32);
-        let in_chain = restored.chain.contains(&zone);
+        let in_chain = restored.chain.contains(&zone) || restored.spare.contains(&zone);
         let live = table.get(zone).live > 0 || in_chain;
         let kind = table.get(zone).kind;
         match f.report.state {
             ZoneState::Offline | ZoneState::ReadOnly => table.set_bad(zone),
             _ if f.report.write_pointer == 0 => {
-                if f.report.state.is_active() {
+                if f.report.state.is_active() && access == Access::Change {
                     ground.dev.reset(zone)?;
                 }
                 table.set_free(zone);

@@ -74,7 +74,9 @@ pub struct MountOptions {
     pub dirty_bytes_max: u64,
     /// Buffered data and journal records older than this are written by [`crate::Lfs::tick`].
     pub commit_interval: Duration,
-    /// Mount a volume whose journal is damaged, as it was before the damage. What came after it is lost.
+    /// Change nothing on the device, and refuse every change of the volume.
+    pub read_only: bool,
+    /// Mount what can be read of a damaged volume, read-only; [`crate::Lfs::lost`] tells what is missing.
     pub salvage: bool,
     /// Where CRCs are kept; in this process's own memory when `None`.
     pub crc_table: Option<Arc<dyn CrcTable>>,
@@ -88,6 +90,7 @@ impl Default for MountOptions {
             clock: Arc::new(TimeSpec::now),
             dirty_bytes_max: 64 << 20,
             commit_interval: Duration::from_secs(5),
+            read_only: false,
             salvage: false,
             crc_table: None,
         }

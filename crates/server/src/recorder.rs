@@ -422,6 +422,10 @@ impl FileSystem for RecordedCore {
         self.core.tag(ino)
     }
 
+    fn is_read_only(&self) -> bool {
+        self.core.is_read_only()
+    }
+
     fn block_map(&self) -> Option<&dyn BlockMap> {
         self.core.block_map()
     }

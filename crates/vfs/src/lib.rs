@@ -142,6 +142,11 @@ pub trait FileSystem: Send + Sync {
     /// The tag that the file's data carries.
     fn tag(&self, ino: Ino) -> FsResult<Tag>;
 
+    /// Whether every change is refused. Those that open a file for writing can be told at once.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// The extension for fronts that read straight off the device; `None` when the core cannot.
     fn block_map(&self) -> Option<&dyn BlockMap> {
         None

@@ -570,7 +570,8 @@ impl Target for Recovery {
         let report = fsck::check(device.clone()).unwrap_or_else(|error| panic!("closed, and then {error}"));
         drop(report);
         let fs =
-            Lfs::mount(device, options(false)).unwrap_or_else(|error| panic!("closed, and then {error}"));
+            // What was only read is as damaged as before.
+            Lfs::mount(device, options(salvage)).unwrap_or_else(|error| panic!("closed, and then {error}"));
         for (ino, content) in kept {
             let now =
                 read_whole(&fs, ino).unwrap_or_else(|error| panic!("{ino:?} was read, and then {error}"));

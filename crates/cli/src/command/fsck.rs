@@ -19,8 +19,8 @@ use weft_lfs::fsck::{FsckReport, check};
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
     let uncheckable = |why: String| CliError::Uncheckable { image: image.clone(), why };
-    let device = Device::open(&path_of(&args.image), false, CACHE_BYTES_DEFAULT)
-        .map_err(|e| uncheckable(e.to_string()))?;
+    let device =
+        Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT).map_err(|e| uncheckable(e.to_string()))?;
     let report = watched(&device, args.quiet || args.json, || check(device.zoned()));
     let report = report.map_err(|e| uncheckable(e.to_string()))?;
     let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };

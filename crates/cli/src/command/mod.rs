@@ -15,6 +15,7 @@ pub mod list;
 pub mod policy;
 pub mod replay;
 pub mod run;
+pub mod salvage;
 pub mod serve;
 pub mod stats;
 pub mod tags;

@@ -82,7 +82,12 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
     };
     let spec = Spec::parse(volume)?;
     let shim = find_shim()?;
-    let choice = MountChoice { record: record(args), ..args.placement.choice() };
+    let choice = MountChoice {
+        record: record(args),
+        look: args.read_only,
+        read_only: args.read_only,
+        ..args.placement.choice()
+    };
     let ran = match reach(&spec, &args.geometry, &args.placement, &choice)? {
         Reached::Elsewhere(socket) => elsewhere(&guest, &shim, &socket, &signals)?,
         Reached::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
@@ -141,6 +146,12 @@ fn reach(
         return Err(CliError::said(
             format!("{spec}: another process serves the volume, and placement is decided there"),
             "leave --mode, --policy, --seed and --real-time out, or give them to 'weft serve'",
+        ));
+    }
+    if matches!(reached, Reached::Elsewhere(_)) && choice.read_only {
+        return Err(CliError::said(
+            format!("{spec}: another process serves the volume, and not read-only"),
+            "stop that server (SIGTERM), or run the program without --read-only",
         ));
     }
     if matches!(reached, Reached::Elsewhere(_)) && choice.record.is_some() {

@@ -28,6 +28,8 @@ mod replay;
 #[cfg(test)]
 mod run;
 #[cfg(test)]
+mod salvage;
+#[cfg(test)]
 mod server;
 #[cfg(test)]
 mod tags;

@@ -14,6 +14,26 @@ fn a_program_sees_the_volume_and_what_it_writes_is_there_afterwards() {
 }
 
 #[test]
+fn a_program_on_a_volume_that_is_mounted_read_only_reads_and_changes_nothing() {
+    let bench = Bench::with_volume();
+    let run = |read_only: bool, script: &str| {
+        let mut args = vec!["run", "-q", "--volume", "vol.img"];
+        args.extend(read_only.then_some("--read-only"));
+        args.extend(["--", "sh", "-c", script]);
+        bench.weft(&args)
+    };
+    run(false, "echo hello >/weft/f; mkdir /weft/d").success();
+    let before = std::fs::read(bench.path("vol.img")).unwrap();
+    run(true, "cat /weft/f; ls /weft").success().stdout("hello\nd\nf\n").stderr("");
+    for change in ["echo x >/weft/f", "echo x >>/weft/f", "echo x >/weft/new", "rm /weft/f", "rmdir /weft/d"]
+    {
+        run(true, change).failure().stderr(contains("Read-only file system"));
+    }
+    assert!(std::fs::read(bench.path("vol.img")).unwrap() == before, "the image was changed");
+    run(false, "cat /weft/f").success().stdout("hello\n");
+}
+
+#[test]
 fn a_programs_own_system_calls_may_be_intercepted_too() {
     let bench = Bench::empty();
     let run = |how: &str| {

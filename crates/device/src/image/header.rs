@@ -11,7 +11,7 @@ use weft_core::codec::{Reader, Truncated, WriteFields};
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"WEFTZNS\0";
 /// The format's version. A reader refuses another one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of each of the fixed pages.
 pub const PAGE_BYTES: usize = 4096;
 /// Where the session page begins.
@@ -38,14 +38,14 @@ pub fn data_offset(zones: u64) -> u64 {
     (TABLE_OFFSET + zones * RECORD_BYTES as u64).next_multiple_of(PAGE_BYTES as u64)
 }
 
-/// Byte offset of the flush log, which is the last part of an image.
+/// Byte offset of the flush log; the copy of what stands before the data follows it.
 pub fn log_offset(geometry: &Geometry) -> u64 {
     data_offset(geometry.zones()) + geometry.zones() * geometry.zone_bytes
 }
 
 /// Bytes of the whole image of a device.
 pub fn image_bytes(geometry: &Geometry) -> u64 {
-    log_offset(geometry) + log_bytes(geometry)
+    log_offset(geometry) + log_bytes(geometry) + data_offset(geometry.zones())
 }
 
 /// Fills a page with zeros and puts its checksum behind them.
@@ -114,10 +114,7 @@ impl Header {
             ));
         }
         if !sealed(page) {
-            return Err(
-                "the checksum of the header does not match: the image is damaged; restore it or format"
-                    .into(),
-            );
+            return Err("both copies of the header are damaged; restore the image or format it".into());
         }
         let block = r.u32().map_err(short)?;
         if block != BLOCK_BYTES as u32 {
@@ -220,8 +217,8 @@ mod tests {
     #[test]
     fn another_version_is_named_in_the_error() {
         let mut page = Header { id: [9; 16], geometry: Geometry::tlc() }.encode();
-        page[8] = 3;
-        assert!(Header::decode(&page).unwrap_err().contains("format version 3"));
+        page[8] = 9;
+        assert!(Header::decode(&page).unwrap_err().contains("format version 9"));
     }
 
     #[test]

@@ -4,4 +4,5 @@ pub mod header;
 pub mod log;
 pub mod record;
 pub mod slot;
+pub mod spare;
 pub mod table;

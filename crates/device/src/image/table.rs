@@ -69,6 +69,21 @@ impl Table {
         slot::update(words, salt, current, content)
     }
 
+    /// Everything before the data, as it is mapped.
+    pub fn words(&self) -> &[AtomicU64] {
+        self.map.words()
+    }
+
+    /// Reads the record of a zone from a copy of it.
+    pub fn zone_in(&self, words: &[AtomicU64], zone: u32) -> Option<(Content, u32)> {
+        slot::read(words, Salt { image: self.image, place: u64::from(zone) }, Trust::Strict)
+    }
+
+    /// Reads the counters record from a copy of it.
+    pub fn counters_in(&self, words: &[AtomicU64]) -> Option<(Content, u32)> {
+        slot::read(words, Salt { image: self.image, place: COUNTERS_PLACE }, Trust::Strict)
+    }
+
     /// Makes the table durable, without the data.
     pub fn sync(&self) -> io::Result<()> {
         self.map.sync()

@@ -12,12 +12,13 @@ use crate::in_use::{InUse, Limits};
 use crate::store::{Image, Opened, Store, Use};
 use crate::sys;
 use crate::totals::Totals;
+use crate::zoned::ZoneState;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use weft_core::checksum::crc32c_append;
-use weft_core::{BLOCK_BYTES, ZoneId};
+use weft_core::{BLOCK_BYTES, Origin, ZoneId};
 
 impl ZonedModel {
     /// A device in memory. It cannot be read directly; it can be cloned cheaply, which power-cut tests live on.
@@ -73,12 +74,18 @@ impl ZonedModel {
         let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
         let trust = Image::trust(opened.host_crashed);
         let mut records = Vec::with_capacity(geometry.zones() as usize);
+        let mut repaired = vec![false; geometry.zones() as usize];
         for zone in 0..geometry.zones() as u32 {
             let stored = opened.image.table.zone(zone, trust);
             let slot = stored.map_or(0, |(_, slot)| slot);
             let stored = stored.and_then(|(content, _)| ZoneRecord::decode(&content, shape));
-            let record = newest(stored, zone, &opened.flushed, shape)
-                .ok_or_else(|| opened.image.damaged(format_args!("zone {zone}")))?;
+            let record = match newest(stored, zone, &opened.flushed, shape) {
+                Some(record) => record,
+                None => {
+                    repaired[zone as usize] = true;
+                    spare_record(&opened.image, zone, shape)?
+                }
+            };
             records.push((record, slot));
         }
         if records.iter().map(|(record, _)| record.counts()).sum::<u128>() > u128::from(COUNTS_MAX) {
@@ -86,12 +93,17 @@ impl ZonedModel {
         }
         play_back(&opened, &records)?;
         let counters = opened.image.table.counters(trust);
+        // They are as old as the last time that they were stored in any case.
         let (totals, slot) = counters
             .and_then(|(content, slot)| Some((Totals::decode(&content)?, slot)))
+            .or_else(|| Some((Totals::decode(&opened.image.spare_counters()?)?, 0)))
             .ok_or_else(|| opened.image.damaged("the counters"))?;
+        if opened.header_damaged && purpose == Use::Change {
+            opened.image.commit_header(&opened.header)?;
+        }
         let model = ZonedModel::assemble(geometry, Store::Image(opened.image), records, totals);
         model.counters_slot.store(slot, Relaxed);
-        model.power_on(opened.host_crashed)?;
+        model.power_on(opened.host_crashed, &repaired)?;
         Ok(model)
     }
 
@@ -164,7 +176,7 @@ impl ZonedModel {
     }
 
     /// Brings an image that was just opened to the state after a power cycle, and makes all of it durable.
-    fn power_on(&self, host_crashed: bool) -> Result<(), DeviceError> {
+    fn power_on(&self, host_crashed: bool, repaired: &[bool]) -> Result<(), DeviceError> {
         let Some(image) = self.store.image() else { return Ok(()) };
         // Before any record says of blocks that they are durable, they have to be: a process that was killed left
         // them to the page cache.
@@ -189,7 +201,7 @@ impl ZonedModel {
                 zone.record.power_cycle();
             }
             // After a crash of the host the record may be one of the log and not yet in the table.
-            if host_crashed || zone.record != before {
+            if host_crashed || zone.record != before || repaired[id.index()] {
                 self.publish(id, cell, &mut zone);
             }
         }
@@ -267,6 +279,25 @@ impl ZonedModel {
             self.geometry.blocks_per_zone(),
         );
     }
+}
+
+/// The record of a zone whose own is damaged: its copy, if the image was closed. Of an image that is only looked at,
+/// else, one that says of every block that it was written: whoever reads has to check what stands there.
+fn spare_record(image: &Image, zone: u32, shape: ZoneShape) -> Result<ZoneRecord, DeviceError> {
+    if let Some(record) = image.spare_zone(zone).and_then(|content| ZoneRecord::decode(&content, shape)) {
+        tracing::warn!(zone, "the record of the zone is damaged; its copy is used");
+        return Ok(record);
+    }
+    if !image.is_only_looked_at() {
+        return Err(image.damaged(format_args!("zone {zone}")));
+    }
+    tracing::warn!(zone, "the record of the zone is lost: how much of it is written is not known");
+    let mut record = ZoneRecord::empty();
+    record.advance((shape.capacity / BLOCK_BYTES as u64) as u32, Origin::Host, shape);
+    record.pad(shape);
+    record.state = ZoneState::Full;
+    record.forget_checks();
+    Ok(record)
 }
 
 /// The newest record of a zone: what the table has, or what a later flush put into the log.

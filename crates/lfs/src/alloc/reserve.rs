@@ -11,6 +11,7 @@ use crate::layout::checkpoint::CRCS_MAX;
 use crate::layout::footer::data_end;
 use crate::layout::frame::{HEADER_BYTES, frame_blocks};
 use crate::layout::record::RUN_BYTES;
+use crate::layout::zone_header::HEADER_BLOCKS;
 use weft_core::BLOCK_BYTES;
 use weft_device::ZonedInfo;
 
@@ -69,7 +70,7 @@ impl Reserve {
     pub fn new(info: &ZonedInfo, bad: u32) -> Reserve {
         let zones = info.zones.saturating_sub(bad);
         let capacity = info.zone_capacity;
-        let frame_blocks = (capacity - 1) * 3 / 4;
+        let frame_blocks = (capacity - HEADER_BLOCKS) * 3 / 4;
         let data_end = data_end(capacity);
         Reserve {
             zones,
@@ -83,9 +84,14 @@ impl Reserve {
         }
     }
 
+    /// Blocks of file data that a zone takes.
+    pub fn data_blocks(&self) -> u32 {
+        self.data_end - HEADER_BLOCKS
+    }
+
     /// Bytes of frames that a metadata zone takes behind its header.
     fn frame_room(&self) -> u64 {
-        u64::from(self.capacity - 1) * BLOCK
+        u64::from(self.capacity - HEADER_BLOCKS) * BLOCK
     }
 
     /// Bytes of it that are used in any case: a frame that does not fit leaves less unused than the largest transaction
@@ -100,9 +106,11 @@ impl Reserve {
         let crcs = blocks * 4 + (blocks / CRCS_MAX as u64 + 1) * RECORD_HEAD_BYTES;
         let bytes = record_bytes + u64::from(self.footerless) * crcs + inlined * (BLOCK + RECORD_HEAD_BYTES);
         // A frame is written when another transaction might not fit, and may leave a block nearly empty; so may the
-        // last one, the one at the zone's end, and the checkpoint's end.
-        let frames = bytes / (self.frame_max - TRANSACTION_MAX) as u64;
-        bytes + (frames + 3) * BLOCK
+        // last one, the one at the zone's end, and the checkpoint's end. A frame that is begun counts as far as it is filled,
+        // so that what programs can fill does not fall by a frame's block at once.
+        let frame = (self.frame_max - TRANSACTION_MAX) as u64;
+        let of_frames = bytes / frame * BLOCK + bytes % frame * BLOCK / frame;
+        bytes + of_frames + 3 * BLOCK
     }
 
     /// Blocks of a checkpoint of what there is now.
@@ -113,7 +121,7 @@ impl Reserve {
     /// Bytes of the largest checkpoint that these inodes may come to need: the data of a full volume in as many runs
     /// as it has blocks, because overwriting in place may cut maps to pieces and is never refused.
     fn checkpoint_bytes_max(&self, saved: Saved) -> u64 {
-        let blocks = u64::from(self.zones) * u64::from(self.data_end - 1);
+        let blocks = u64::from(self.zones) * u64::from(self.data_blocks());
         self.frame_bytes(saved.bytes + saved.runs.max(blocks) * RUN_BYTES_SAVED, self.inlined_max)
     }
 
@@ -135,6 +143,11 @@ impl Reserve {
         } else {
             checkpoint_bytes.div_ceil(self.frame_room_used())
         }
+    }
+
+    /// Fresh zones that a checkpoint of so many blocks takes.
+    pub fn zones_of_blocks(&self, blocks: u64) -> u32 {
+        u32::try_from(self.checkpoint_zones_of(blocks.saturating_mul(BLOCK))).unwrap_or(u32::MAX)
     }
 
     fn meta_zones_of(&self, checkpoint_bytes: u64) -> u64 {
@@ -162,7 +175,7 @@ impl Reserve {
         let checkpoint = self.checkpoint_bytes_max(saved);
         let meta = self.meta_zones_of(checkpoint);
         let kept = meta.saturating_add(u64::from(CLEANER_ZONES + self.slack_zones));
-        let zone_bytes = u64::from(self.data_end - 1) * BLOCK;
+        let zone_bytes = u64::from(self.data_blocks()) * BLOCK;
         let whole = u64::from(self.zones).saturating_sub(kept) * zone_bytes;
         // Where the zones that metadata needs were last and will next be more.
         let room = self.frame_room_used();
@@ -226,7 +239,7 @@ mod tests {
     fn what_programs_can_fill_falls_with_each_inode_and_never_by_a_zone_at_once() {
         for (zones, capacity) in [(16, 1024), (128, 1024), (32, 16384), (64, 128), (42, 48)] {
             let r = Reserve::new(&info(zones, capacity), 0);
-            let zone_bytes = u64::from(r.data_end - 1) * BLOCK;
+            let zone_bytes = u64::from(r.data_blocks()) * BLOCK;
             let at = |bytes| r.usable_bytes(Saved { bytes, runs: 0 });
             let mut last = at(0);
             for bytes in (0..u64::from(zones / 4) * zone_bytes).step_by(256) {

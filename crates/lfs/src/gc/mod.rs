@@ -57,7 +57,7 @@ pub(crate) enum Room {
 impl State {
     /// Bytes that data can take in a zone.
     pub(crate) fn zone_data_bytes(&self) -> u64 {
-        u64::from(self.reserve.data_end - 1) * BLOCK_BYTES as u64
+        u64::from(self.reserve.data_blocks()) * BLOCK_BYTES as u64
     }
 
     /// Free zones below which the cleaner works along with writers.
@@ -103,7 +103,7 @@ impl State {
     pub(crate) fn cleaner_lacks(&self) -> u32 {
         match self.cleaner.victim {
             Some((zone, ..)) if self.free_for_data() < CLEANER_ZONES => {
-                relocate::needed_bytes(self.zones.get(zone), self.reserve.data_end - 1)
+                relocate::needed_bytes(self.zones.get(zone), self.reserve.data_blocks())
                     .div_ceil(BLOCK_BYTES as u64) as u32
             }
             _ => 0,
@@ -112,7 +112,7 @@ impl State {
 
     /// Blocks to copy until there is a free zone more.
     fn work_for_a_zone(&mut self) -> u64 {
-        let size = u64::from(self.reserve.data_end - 1);
+        let size = u64::from(self.reserve.data_blocks());
         let Some(victim) = self.current_victim() else { return 0 };
         let live = self.zones.get(victim).live.div_ceil(BLOCK_BYTES as u64);
         let room = self.slots.cleaners_zone(&self.zones).map_or(0, |zone| u64::from(self.room(zone)));
@@ -188,7 +188,7 @@ impl State {
             let fit = z.state == ZoneUse::Full
                 && z.kind == Some(ZoneKind::Data)
                 && !z.damaged
-                && relocate::needed_bytes(z, self.reserve.data_end - 1) < size;
+                && relocate::needed_bytes(z, self.reserve.data_blocks()) < size;
             fit.then_some(Candidate { zone, live: z.live, size, sequence: z.sequence })
         });
         self.cleaner.policy.pick(&mut candidates)

@@ -44,7 +44,7 @@ impl State {
         // What lives, in the order in which it was written: files that were written together stay together.
         let mut live: Vec<(Ino, FileRun)> = Vec::new();
         let mut charged = 0;
-        let batch = u64::from(batch_blocks(self.reserve.data_end - 1));
+        let batch = u64::from(batch_blocks(self.reserve.data_blocks()));
         while charged < batch * BLOCK && live.len() < BATCH_RUNS {
             let Some(entry) = self.zones.get(zone).summary.get(index).copied() else { break };
             let first = entry.block + u64::from(offset);

@@ -2,22 +2,26 @@
 //!
 //! Parts first; then everything on the device is made durable; only then the end frame, so that a checkpoint that is
 //! complete refers to nothing that a power cut could have taken.
+//!
+//! A volume is closed with two checkpoints that say the same, in different zones: one damaged block of either costs
+//! nothing. The first of them is the *spare*: its zones are kept as long as no other checkpoint is written. While a
+//! volume is in use the journal goes on behind the second.
 
 use crate::core::State;
 use crate::journal::writer::TRANSACTION_MAX;
 use crate::layout::checkpoint::{CRCS_MAX, Item, RUNS_MAX, SavedInode};
 use crate::layout::frame::{FrameKind, HEADER_BYTES};
 use crate::layout::record::NewInode;
-use crate::layout::zone_header::ZoneKind;
+use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::state::inode::{Body, Inode};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_core::{Ino, ZoneId};
 use weft_vfs::{FsResult, TimeSpec};
 
 impl State {
     /// Whether the room that is left for the journal is only what writing back before a checkpoint may need.
     pub(crate) fn checkpoint_due(&self) -> bool {
-        let zone_blocks = u64::from(self.reserve.capacity - 1);
+        let zone_blocks = u64::from(self.reserve.capacity - HEADER_BLOCKS);
         let rest = u64::from(self.journal_zone_rest()) + u64::from(self.chain_zones_left()) * zone_blocks;
         rest < self.reserve.checkpoint_mark()
     }
@@ -28,23 +32,47 @@ impl State {
         let settled = self.settle_journaled();
         self.settling = false;
         settled?;
-        self.write_checkpoint(clean)
+        self.write_checkpoint(false)?;
+        // The volume is closed when both copies are there.
+        if clean { self.write_second() } else { Ok(()) }
+    }
+
+    /// Writes the checkpoint that was just written once more, from a fresh zone on; what there is becomes the spare.
+    fn write_second(&mut self) -> FsResult<()> {
+        let blocks = self.reserve.checkpoint_blocks_now(self.saved(), self.inlined_blocks);
+        if self.reserve.zones_of_blocks(blocks) > self.zones.free_count() {
+            // The zones that are kept for a checkpoint are not free, because readers hold what is to be reset.
+            tracing::warn!("no zones are free for a second copy of the checkpoint");
+            return self.write_checkpoint(true);
+        }
+        if let Some(zone) = self.journal.zone {
+            self.finish_meta(zone)?;
+        }
+        let first_copy = self.journal.zones.len();
+        self.write_parts_and_end(true)?;
+        self.journal.spare.extend(self.journal.zones.drain(..first_copy));
+        Ok(())
+    }
+
+    /// Gives up the spare: the checkpoint that the journal goes on behind says what it says.
+    fn drop_spare(&mut self) -> FsResult<()> {
+        let durable = self.ground.durable_seq.load(Acquire);
+        for zone in std::mem::take(&mut self.journal.spare) {
+            self.zones.set_dying(zone, durable);
+        }
+        self.reset_dead()
     }
 
     /// Writes a checkpoint of what memory has. Blocks that only the journal has stand in the checkpoint itself: it may
     /// be written whenever a transaction may begin, and by a mount, which may not journal anything before.
     pub(crate) fn write_checkpoint(&mut self, clean: bool) -> FsResult<()> {
         self.commit()?;
+        // The next checkpoint needs its zones.
+        self.drop_spare()?;
         self.leave_zone_unless_it_fits()?;
         let chain_before = self.journal.zones.len();
         let began_in = self.journal.zone;
-        let first_seq = self.journal.next_seq;
-        self.write_parts()?;
-        let parts = (self.journal.next_seq - first_seq) as u32;
-        self.commit_durably()?;
-        let mut end = vec![0; HEADER_BYTES];
-        self.write_frame(&mut end, FrameKind::End, parts, clean)?;
-        self.commit_durably()?;
+        self.write_parts_and_end(clean)?;
         let seq = self.journal.next_seq - 1;
         // Everything before the zone with the first part is of no use now.
         let keep_from = match began_in {
@@ -59,6 +87,16 @@ impl State {
         self.journal.changed = false;
         self.stats.checkpoints += 1;
         self.reset_dead()
+    }
+
+    fn write_parts_and_end(&mut self, clean: bool) -> FsResult<()> {
+        let first_seq = self.journal.next_seq;
+        self.write_parts()?;
+        let parts = (self.journal.next_seq - first_seq) as u32;
+        self.commit_durably()?;
+        let mut end = vec![0; HEADER_BYTES];
+        self.write_frame(&mut end, FrameKind::End, parts, clean)?;
+        self.commit_durably()
     }
 
     /// A checkpoint begins in a fresh zone, so that all zones before can be reset, unless the one in use takes it whole
@@ -131,7 +169,7 @@ impl State {
             .map(|(id, z)| (id, z.write_pointer))
             .collect();
         for (zone, written) in open {
-            let mut block = 1;
+            let mut block = HEADER_BLOCKS;
             while block < written {
                 let count = (written - block).min(CRCS_MAX as u32);
                 let first = self.ground.device_block(zone, block) as usize;
@@ -186,7 +224,17 @@ fn put_inode(ino: Ino, inode: &Inode, out: &mut Vec<u8>) {
     };
     let (parent, next_cookie) = inode.directory().map_or((Ino(0), 0), |d| (d.parent, d.next_cookie));
     let times = [inode.atime, inode.mtime, inode.ctime];
-    let saved = SavedInode { node, links: inode.links, size: inode.disk_size, times, parent, next_cookie };
+    let saved = SavedInode {
+        node,
+        links: inode.links,
+        size: inode.disk_size,
+        times,
+        parent,
+        next_cookie,
+        runs: inode.map().map_or(0, |map| map.len() as u64),
+        xattrs: inode.xattrs.len() as u32,
+        blocks: inode.dirty.blocks.values().filter(|dirty| dirty.journaled).count() as u32,
+    };
     Item::Inode(saved).encode(out);
     for (name, value) in &inode.xattrs {
         Item::Xattr { ino, name, value }.encode(out);

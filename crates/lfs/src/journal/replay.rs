@@ -1,16 +1,24 @@
 //! Makes a state of what [`super::scan`] found: the newest complete checkpoint, and the journal entries after it.
 //!
+//! A volume that was closed has its last checkpoint twice, in different zones. When the newest checkpoint is damaged, an
+//! older one does as well, as long as every entry between the two is there: what a checkpoint says is what the frames
+//! before it lead to, so the checkpoints on the way are passed over.
+//!
 //! Frames that are known to have been flushed (a later frame says so) are trusted to have their data. After the last
 //! such frame, an entry counts only if the data that it maps is whole: the device does not keep the order of zones
 //! without a flush, so the entry may have survived a power cut that its data did not. Only data that is still mapped
 //! at the end is looked at: what a later entry freed may have been erased rightly. Replay ends before the first entry
 //! whose data is not whole; every entry that was made durable lies before it.
+//!
+//! A volume that is damaged beyond that is not mounted, unless it is to be salvaged: see [`super::salvage`].
 
-use super::scan::{FoundFrame, Scan};
+use super::salvage;
+use super::scan::{Break, FoundFrame, FoundZone, Scan};
 use crate::error::{ApplyError, LfsError};
-use crate::layout::checkpoint::Item;
-use crate::layout::frame::FrameKind;
-use crate::layout::record::{COUNT_MOUNTED_MAX, FileRun, Record, RecordError};
+use crate::layout::checkpoint::{Item, SavedInode};
+use crate::layout::frame::{FrameHeader, FrameKind};
+use crate::layout::record::{COUNT_MOUNTED_MAX, FileRun, Record};
+use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::layout::{BLOCK, footer};
 use crate::options::CrcTable;
 use crate::state::inode::Body;
@@ -22,7 +30,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
-use weft_device::ZonedDevice;
+use weft_device::{ZoneState, ZonedDevice};
 use weft_vfs::FileKind;
 
 /// Bytes that the journal holds for a block that is not in its data zone yet: offset within the block, bytes; in the
@@ -31,6 +39,15 @@ pub type Patches = BTreeMap<(u64, u64), Vec<(u32, Vec<u8>)>>;
 
 /// Device blocks that may not hold what was written: the CRC of that, and the entry that says so.
 type Suspects = FxHashMap<u64, (u32, usize)>;
+
+/// What entries wrote.
+#[derive(Default)]
+struct Written {
+    /// Of entries after the last known flush.
+    suspects: Suspects,
+    /// The CRC of each block of a file; only of a volume that is salvaged.
+    recorded: salvage::Recorded,
+}
 
 /// A state made of a device's frames.
 pub struct Restored {
@@ -54,6 +71,12 @@ pub struct Restored {
     pub clean: bool,
     /// Zones of the chain, oldest first.
     pub chain: Vec<ZoneId>,
+    /// Zones of the other copy of the checkpoint with which the volume was closed.
+    pub spare: Vec<ZoneId>,
+    /// Damage that cost nothing, because what is damaged is there twice.
+    pub spared: Vec<Damage>,
+    /// What was lost; only of a volume that is salvaged.
+    pub lost: salvage::Lost,
     /// Entries replayed.
     pub entries: usize,
     /// Entries left out because their data is not whole.
@@ -62,8 +85,19 @@ pub struct Restored {
     pub listed: FxHashSet<ZoneId>,
 }
 
-/// Makes the state; CRCs of data blocks go into `crcs`. Damage behind which there was more, or may have been, is an
-/// error, unless the volume is to be `salvage`d: then the state before the damage is made.
+/// A damaged place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// The zone.
+    pub zone: ZoneId,
+    /// Block within the zone.
+    pub block: u32,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// Makes the state; CRCs of data blocks go into `crcs`. Damage that lost something is an error, unless the volume is to
+/// be `salvage`d: then what can be read is made of it, and [`Restored::lost`] tells the rest.
 pub fn restore(
     dev: &dyn ZonedDevice,
     scan: &Scan,
@@ -73,14 +107,18 @@ pub fn restore(
     let chain = Chain::find(scan, salvage)?;
     let mut stop = chain.entries.len();
     loop {
-        let (mut state, suspects) = chain.apply(dev, stop, crcs)?;
-        match first_torn(dev, scan, &state.tree, &suspects) {
+        let (mut state, written) = chain.apply(dev, scan, stop, crcs)?;
+        match first_torn(dev, scan, &state.tree, &written.suspects) {
             Some(torn) => stop = torn,
             None => {
                 state.dropped = chain.entries.len() - stop;
-                state.clean = chain.end.header.clean && chain.entries.is_empty() && !chain.newer;
+                state.clean = chain.end.clean && chain.entries.is_empty() && !chain.newer;
+                chain.note_copies(scan, &mut state);
                 settle(&mut state);
                 load_footers(dev, scan, crcs);
+                if salvage {
+                    salvage::hide_reused(dev, scan, &mut state, &written.recorded, crcs);
+                }
                 return Ok(state);
             }
         }
@@ -90,8 +128,20 @@ pub fn restore(
 /// A checkpoint and the entries after it.
 struct Chain<'a> {
     parts: Vec<&'a FoundFrame>,
-    end: &'a FoundFrame,
+    /// The checkpoint's end, and where it is.
+    end: FrameHeader,
+    end_at: (ZoneId, u32),
     entries: Vec<&'a FoundFrame>,
+    /// Index of the first entry behind a frame that is lost.
+    first_after_gap: usize,
+    /// Zones of the checkpoint before this one that says the same.
+    spare: Vec<ZoneId>,
+    /// Damage that cost nothing.
+    spared: Vec<Damage>,
+    /// What was lost.
+    lost: salvage::Lost,
+    /// Whether parts may be missing, and entries may not fit the state.
+    lenient: bool,
     /// The highest frame number known durable.
     flushed_upto: u64,
     epoch: u64,
@@ -100,61 +150,261 @@ struct Chain<'a> {
     newer: bool,
 }
 
+/// The frames of a device by epoch and number.
+struct Numbers<'a> {
+    whole: FxHashMap<(u64, u64), &'a FoundFrame>,
+    headers: FxHashMap<(u64, u64), FrameHeader>,
+}
+
+impl<'a> Numbers<'a> {
+    fn of(scan: &'a Scan, salvage: bool) -> Numbers<'a> {
+        let headless: &[FoundFrame] = if salvage { &scan.headless } else { &[] };
+        // Of two frames with one number the one in its place counts, not what else looks like it.
+        let found = || headless.iter().chain(&scan.stray).chain(&scan.frames);
+        let number = |header: &FrameHeader| (header.epoch, header.seq);
+        let broken = scan.broken.iter().map(|f| f.header);
+        Numbers {
+            whole: found().map(|f| (number(&f.header), f)).collect(),
+            headers: broken.chain(found().map(|f| f.header)).map(|h| (number(&h), h)).collect(),
+        }
+    }
+
+    /// Ends of checkpoints, whole or not, newest first.
+    fn ends(&self) -> Vec<FrameHeader> {
+        let mut ends: Vec<_> = self.headers.values().filter(|h| h.kind == FrameKind::End).copied().collect();
+        ends.sort_by_key(|h| std::cmp::Reverse((h.epoch, h.seq)));
+        ends
+    }
+
+    /// The parts of a checkpoint that can be read, and the first that cannot.
+    fn parts(&self, end: &FrameHeader) -> (Vec<&'a FoundFrame>, Option<u64>) {
+        let first = end.seq.saturating_sub(u64::from(end.parts));
+        let mut lost = (u64::from(end.parts) > end.seq).then_some(0);
+        let mut parts = Vec::new();
+        // A number that is made up must not be counted to.
+        for number in (first..end.seq).take(self.headers.len() + 1) {
+            match self.whole.get(&(end.epoch, number)) {
+                Some(part) if part.header.kind == FrameKind::Part => parts.push(*part),
+                _ => lost = lost.or(Some(number)),
+            }
+        }
+        (parts, lost)
+    }
+
+    /// What is there behind a checkpoint's end in its epoch, whole or not, in the order of numbers.
+    fn after(&self, end: &FrameHeader) -> Vec<FrameHeader> {
+        let behind = |h: &&FrameHeader| h.epoch == end.epoch && h.seq > end.seq;
+        let mut there: Vec<FrameHeader> = self.headers.values().filter(behind).copied().collect();
+        there.sort_unstable_by_key(|h| h.seq);
+        there
+    }
+}
+
+/// What follows a checkpoint.
+struct Walk<'a> {
+    entries: Vec<&'a FoundFrame>,
+    /// Number of the first frame that is missing, or of the first part of a checkpoint that has no end.
+    next: u64,
+    /// Frames that are missing before the last that is there.
+    gaps: Vec<u64>,
+    first_after_gap: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// From a checkpoint on. Checkpoints on the way, damaged or not, say what is known already.
+    fn after(end: &FrameHeader, numbers: &Numbers<'a>, through_gaps: bool) -> Walk<'a> {
+        let epoch = end.epoch;
+        let there = numbers.after(end);
+        // Numbers that a checkpoint has whose end is there: its parts may be missing.
+        let first_part = |h: &FrameHeader| h.seq.saturating_sub(u64::from(h.parts));
+        let mut walk =
+            Walk { entries: Vec::new(), next: end.seq + 1, gaps: Vec::new(), first_after_gap: usize::MAX };
+        // Where a checkpoint began whose end has not come yet.
+        let mut began: Option<u64> = None;
+        let mut next = end.seq + 1;
+        let mut next_end = 0;
+        for header in &there {
+            let seq = header.seq;
+            if seq > next {
+                // The end from here on that comes first.
+                next_end = next_end.max(there.partition_point(|h| h.seq < seq));
+                while there.get(next_end).is_some_and(|h| h.kind != FrameKind::End) {
+                    next_end += 1;
+                }
+                let of_checkpoint = there.get(next_end).is_some_and(|h| first_part(h) <= next);
+                // What follows a part is a part, or the end; an end is one frame.
+                let is_end = began.is_some() && seq == next + 1;
+                if !of_checkpoint && !is_end {
+                    if !through_gaps {
+                        break;
+                    }
+                    walk.gaps.push(next);
+                    walk.first_after_gap = walk.first_after_gap.min(walk.entries.len());
+                    began = None;
+                }
+            }
+            match (header.kind, numbers.whole.get(&(epoch, seq))) {
+                (FrameKind::Entry, Some(entry)) => {
+                    began = None;
+                    walk.entries.push(*entry);
+                }
+                (FrameKind::Entry, None) if through_gaps => {
+                    walk.gaps.push(seq);
+                    walk.first_after_gap = walk.first_after_gap.min(walk.entries.len());
+                }
+                (FrameKind::Entry, None) => {
+                    next = seq;
+                    break;
+                }
+                (FrameKind::Part, _) => began = began.or(Some(seq)),
+                (FrameKind::End, _) => began = None,
+            }
+            next = seq + 1;
+        }
+        walk.next = began.unwrap_or(next);
+        walk
+    }
+}
+
 impl<'a> Chain<'a> {
     fn find(scan: &'a Scan, salvage: bool) -> Result<Chain<'a>, LfsError> {
-        let by_number: FxHashMap<(u64, u64), &FoundFrame> =
-            scan.frames.iter().map(|f| ((f.header.epoch, f.header.seq), f)).collect();
-        let mut ends: Vec<&FoundFrame> =
-            scan.frames.iter().filter(|f| f.header.kind == FrameKind::End).collect();
-        ends.sort_by_key(|f| std::cmp::Reverse((f.header.epoch, f.header.seq)));
-        let Some(end) = ends.first().copied() else {
+        let numbers = Numbers::of(scan, salvage);
+        let mut lost = salvage::Lost::default();
+        let Some(newest) = numbers.ends().first().copied() else {
             if let Some(at) = scan.breaks.first() {
                 let what = "the metadata is damaged here and no complete checkpoint is left".to_string();
                 return Err(LfsError::Corrupt { zone: at.zone, block: at.block, what });
             }
             return Err(LfsError::NotAVolume { zones: scan.zones.len() as u32 });
         };
-        // The newest end counts: what it ends was durable before it was written, so missing parts are damage.
-        let (epoch, seq) = (end.header.epoch, end.header.seq);
-        let first = seq.checked_sub(u64::from(end.header.parts));
-        let mut parts = Vec::new();
-        for number in first.unwrap_or(seq)..seq {
-            match by_number.get(&(epoch, number)) {
-                Some(part) if part.header.kind == FrameKind::Part => parts.push(*part),
-                _ => {
-                    let what = format!("part {number} of the checkpoint that ends here is damaged");
-                    return Err(LfsError::Corrupt { zone: end.zone, block: end.block, what });
+        let place = |end: &FrameHeader| {
+            let whole = numbers.whole.get(&(end.epoch, end.seq)).map(|f| (f.zone, f.block));
+            let broken = scan.broken.iter().find(|f| (f.header.epoch, f.header.seq) == (end.epoch, end.seq));
+            whole.or(broken.map(|f| (f.zone, f.block))).unwrap_or((ZoneId(0), 0))
+        };
+        // Only ends of the newest epoch: what a mount made of the epoch before is not in that epoch's frames.
+        let mut base = None;
+        let mut first_lost = None;
+        for end in numbers.ends().iter().filter(|end| end.epoch == newest.epoch) {
+            match numbers.parts(end) {
+                (parts, None) => {
+                    base = Some((*end, parts));
+                    break;
                 }
+                (_, Some(number)) => first_lost = first_lost.or(Some((*end, number))),
             }
         }
-        let mut entries = Vec::new();
-        let mut next = seq + 1;
-        while let Some(frame) = by_number.get(&(epoch, next)).filter(|f| f.header.kind == FrameKind::Entry) {
-            entries.push(*frame);
-            next += 1;
+        let lost_part = |(end, number): &(FrameHeader, u64)| {
+            let (zone, block) = place(end);
+            let what = format!("part {number} of the checkpoint that ends here is damaged");
+            Damage { zone, block, what }
+        };
+        let lenient = salvage && base.is_none();
+        let (end, parts) = match (base, &first_lost) {
+            (Some(base), _) => base,
+            (None, _) if lenient => {
+                // What the copies of the newest checkpoint have between them.
+                lost.checkpoint = true;
+                let all: Vec<_> =
+                    numbers.ends().into_iter().filter(|end| end.epoch == newest.epoch).collect();
+                let before = all.iter().filter(|end| end.seq + 1 + u64::from(newest.parts) == newest.seq);
+                let mut parts = numbers.parts(&newest).0;
+                before.for_each(|end| parts.extend(numbers.parts(end).0));
+                (newest, parts)
+            }
+            (None, first) => {
+                let damage = first.as_ref().map_or(
+                    Damage { zone: ZoneId(0), block: 0, what: "no checkpoint is left".into() },
+                    lost_part,
+                );
+                return Err(LfsError::Corrupt { zone: damage.zone, block: damage.block, what: damage.what });
+            }
+        };
+        let epoch = end.epoch;
+        let walk = Walk::after(&end, &numbers, salvage);
+        let mut spared: Vec<Damage> = Vec::new();
+        if let Some(first) = &first_lost {
+            let damage = lost_part(first);
+            if !salvage && walk.next <= first.0.seq {
+                return Err(LfsError::Corrupt { zone: damage.zone, block: damage.block, what: damage.what });
+            }
+            spared.push(damage);
         }
-        let all = || scan.frames.iter().chain(&scan.stray);
+        let (entries, next) = (walk.entries, walk.next);
+        let all = || scan.frames.iter().chain(&scan.stray).chain(&scan.headless);
         let of_epoch = || all().filter(|f| f.header.epoch == epoch);
         let flushed_upto = of_epoch().map(|f| f.header.flushed_upto).max().unwrap_or(0);
-        if !salvage && let Some((zone, block, why)) = lost_frame(scan, end, next, epoch) {
-            let what = format!("the journal is damaged: frame {next} is not readable, and {why}");
-            return Err(LfsError::Corrupt { zone, block, what });
+        match lost_frame(scan, place(&end), &end, next) {
+            Some((zone, block, why)) if !salvage => {
+                let what = format!("the journal is damaged: frame {next} is not readable, and {why}");
+                return Err(LfsError::Corrupt { zone, block, what });
+            }
+            Some(_) => lost.frames = lost.frames.max(1),
+            None => {}
         }
+        lost.frames = lost.frames.max(walk.gaps.len() as u64);
         let newer =
             all().any(|f| f.header.epoch > epoch || (f.header.epoch == epoch && f.header.seq >= next));
-        let last_seq = all().map(|f| f.header.seq).max().unwrap_or(seq);
-        let epoch = all().map(|f| f.header.epoch).max().unwrap_or(epoch);
-        Ok(Chain { parts, end, entries, flushed_upto, epoch, last_seq, newer })
+        let headers = || all().map(|f| f.header).chain(scan.broken.iter().map(|f| f.header));
+        let last_seq = headers().map(|h| h.seq).max().unwrap_or(end.seq);
+        let top = headers().map(|h| h.epoch).max().unwrap_or(epoch);
+        let spare = spare_of(&end, &numbers, place);
+        Ok(Chain {
+            parts,
+            end,
+            end_at: place(&end),
+            entries,
+            first_after_gap: walk.first_after_gap,
+            spare,
+            spared,
+            lost,
+            lenient: salvage,
+            flushed_upto,
+            epoch: top,
+            last_seq,
+            newer,
+        })
     }
 
-    /// Applies the checkpoint and the first `stop` entries. Also returns the blocks that entries after the last known
-    /// flush wrote, each with its CRC and the entry.
+    /// Notes the copies of what there are two of, and which of them are damaged.
+    fn note_copies(&self, scan: &Scan, state: &mut Restored) {
+        let spare = self.spare.iter().filter(|zone| !state.chain.contains(zone));
+        state.spare = spare.copied().collect();
+        let live: FxHashSet<ZoneId> = state.chain.iter().chain(&state.spare).copied().collect();
+        let sequence = |zone: ZoneId| scan.zones[zone.index()].header.map_or(0, |h| h.sequence);
+        let oldest = live.iter().map(|zone| sequence(*zone)).min().unwrap_or(0);
+        for at in scan.breaks.iter().filter(|at| sequence(at.zone) >= oldest) {
+            // What a power cut leaves is cut off by the write pointer, and a volume that was closed has nothing of it.
+            if !at.cut_off || state.clean {
+                let what = "no whole frame where one was written".to_string();
+                state.spared.push(Damage { zone: at.zone, block: at.block, what });
+            }
+        }
+        if state.clean && state.spare.is_empty() {
+            let (zone, block) = self.end_at;
+            let what = "the checkpoint that ends here has no second copy".to_string();
+            state.spared.push(Damage { zone, block, what });
+        }
+        for (zone, found) in scan.zones.iter().enumerate() {
+            let zone = ZoneId(zone as u32);
+            if let Some(block) = found.bad_header.filter(|_| live.contains(&zone)) {
+                state.spared.push(Damage {
+                    zone,
+                    block,
+                    what: "a copy of the zone header is damaged".into(),
+                });
+            }
+        }
+    }
+
+    /// Applies the checkpoint and the first `stop` entries. Also returns what entries wrote.
     fn apply(
         &self,
         dev: &dyn ZonedDevice,
+        scan: &Scan,
         stop: usize,
         crcs: &dyn CrcTable,
-    ) -> Result<(Restored, Suspects), LfsError> {
+    ) -> Result<(Restored, Written), LfsError> {
         let info = dev.info();
         let device_blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
         let mut state = Restored {
@@ -163,11 +413,14 @@ impl<'a> Chain<'a> {
             label: String::new(),
             formatted_at: 0,
             next_sequence: 1,
-            volume_bytes: self.end.header.volume_bytes,
+            volume_bytes: self.end.volume_bytes,
             epoch: self.epoch,
             last_seq: self.last_seq,
             clean: false,
             chain: Vec::new(),
+            spare: Vec::new(),
+            spared: self.spared.clone(),
+            lost: self.lost.clone(),
             entries: stop,
             dropped: 0,
             listed: FxHashSet::default(),
@@ -177,6 +430,7 @@ impl<'a> Chain<'a> {
             block: frame.block,
             what: error.to_string(),
         };
+        let at_end = |what: String| LfsError::Corrupt { zone: self.end_at.0, block: self.end_at.1, what };
         let mut loader = Loader {
             tree: &mut state.tree,
             crcs,
@@ -184,57 +438,125 @@ impl<'a> Chain<'a> {
             volume: None,
             listed: &mut state.listed,
             patches: &mut state.patches,
+            expected: Vec::new(),
         };
+        // Records that name an inode whose own record is in another part come again when all parts are read.
+        let mut again: Vec<Item<'_>> = Vec::new();
         for part in &self.parts {
             let mut r = Reader::new(&part.payload);
             while r.remaining() > 0 {
-                Item::decode(&mut r)
-                    .map_err(ApplyError::from)
-                    .and_then(|item| loader.load(item))
-                    .map_err(|error| corrupt(part, error))?;
+                let loaded = Item::decode(&mut r).map_err(ApplyError::from).and_then(|item| {
+                    let kept = self.lost.checkpoint.then(|| item.clone());
+                    loader.load(item).inspect_err(|_| again.extend(kept))
+                });
+                match loaded {
+                    Ok(()) => {}
+                    Err(ApplyError::Record(_)) if self.lenient => break,
+                    Err(_) if self.lenient => {}
+                    Err(error) => return Err(corrupt(part, error)),
+                }
             }
         }
-        let Some((label, formatted_at, next_ino, next_sequence)) = loader.volume else {
-            let what = "the checkpoint does not name its volume".to_string();
-            return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
+        let volume = loader.volume.take();
+        let expected = std::mem::take(&mut loader.expected);
+        if self.lost.checkpoint {
+            salvage::adopt(again, &mut loader, &mut state.lost);
+            salvage::note_partial(&expected, &state.tree, &state.patches, &mut state.lost);
+        }
+        let (label, formatted_at, next_ino, next_sequence) = match volume {
+            Some(volume) => {
+                state.lost.base_sequence = volume.3;
+                volume
+            }
+            // The zones themselves tell how far their numbers have come.
+            None if self.lenient => {
+                let header = scan.zones[self.end_at.0.index()].header;
+                state.lost.base_sequence = header.map_or(0, |header| header.sequence);
+                (String::new(), 0, 1, 1)
+            }
+            None => return Err(at_end("the checkpoint does not name its volume".to_string())),
         };
         state.tree.next_ino = state.tree.next_ino.max(next_ino);
         (state.label, state.formatted_at, state.next_sequence) = (label, formatted_at, next_sequence);
-        let mut suspects = Suspects::default();
+        let mut written = Written::default();
         for (index, entry) in self.entries[..stop].iter().enumerate() {
             let mut r = Reader::new(&entry.payload);
             while r.remaining() > 0 {
-                let record = Record::decode(&mut r).map_err(|e: RecordError| corrupt(entry, e.into()))?;
-                state.tree.apply(&record, &mut ()).map_err(|e| corrupt(entry, e))?;
+                let record = match Record::decode(&mut r) {
+                    Ok(record) => record,
+                    Err(_) if self.lenient => break,
+                    Err(error) => return Err(corrupt(entry, error.into())),
+                };
+                match state.tree.apply(&record, &mut ()) {
+                    Ok(()) => {}
+                    Err(_) if self.lenient && state.lost.adopt(&mut state.tree, &record) => {}
+                    Err(error) if self.lenient => {
+                        state.lost.note(&record, &error);
+                        continue;
+                    }
+                    Err(error) => return Err(corrupt(entry, error)),
+                }
+                if index >= self.first_after_gap {
+                    state.lost.note_mixed(&record);
+                }
                 state.patch(&record);
-                if let Record::Extents { runs, crcs: of_runs, .. } = &record {
+                if let Record::Extents { ino, runs, crcs: of_runs, .. } = &record {
+                    if self.lenient {
+                        let blocks = runs.iter().flat_map(|r| r.block..r.block + u64::from(r.run.count));
+                        written
+                            .recorded
+                            .extend(blocks.map(|block| (ino.0, block)).zip(of_runs.iter().copied()));
+                    }
                     let late = entry.header.seq > self.flushed_upto;
                     note_crcs(runs, of_runs, crcs, |block, crc| {
                         if late {
-                            suspects.insert(block, (crc, index));
+                            written.suspects.insert(block, (crc, index));
                         }
                     });
                 }
             }
             state.volume_bytes = entry.header.volume_bytes;
         }
-        if !state.tree.get(Ino::ROOT).is_some_and(|root| root.kind == FileKind::Directory) {
-            let what = "the checkpoint, with the journal after it, has no root directory".to_string();
-            return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
+        let has_root = state.tree.get(Ino::ROOT).is_some_and(|root| root.kind == FileKind::Directory);
+        if !has_root && self.lenient {
+            salvage::make_root(&mut state.tree);
+        } else if !has_root {
+            return Err(at_end(
+                "the checkpoint, with the journal after it, has no root directory".to_string(),
+            ));
         }
         let numbers =
             [state.epoch, state.last_seq, state.volume_bytes, state.next_sequence, state.tree.next_ino];
-        if let Some(number) = numbers.into_iter().find(|number| *number > COUNT_MOUNTED_MAX) {
+        if let Some(number) = numbers.into_iter().find(|number| *number > COUNT_MOUNTED_MAX)
+            && !self.lenient
+        {
             let what = format!("the chain that ends here counts to {number}, to which no volume gets");
-            return Err(LfsError::Corrupt { zone: self.end.zone, block: self.end.block, what });
+            return Err(at_end(what));
         }
-        for frame in self.parts.iter().chain([&self.end]).chain(&self.entries[..stop]) {
-            if !state.chain.contains(&frame.zone) {
-                state.chain.push(frame.zone);
+        let zones = self.parts.iter().map(|f| f.zone).chain([self.end_at.0]);
+        for zone in zones.chain(self.entries[..stop].iter().map(|f| f.zone)) {
+            if !state.chain.contains(&zone) {
+                state.chain.push(zone);
             }
         }
-        Ok((state, suspects))
+        Ok((state, written))
     }
+}
+
+/// Zones of the checkpoint just before one with which the volume was closed: it says the same.
+fn spare_of(
+    end: &FrameHeader,
+    numbers: &Numbers<'_>,
+    place: impl Fn(&FrameHeader) -> (ZoneId, u32),
+) -> Vec<ZoneId> {
+    let before = end.seq.checked_sub(u64::from(end.parts) + 1).filter(|_| end.clean);
+    let twin = before.and_then(|seq| numbers.whole.get(&(end.epoch, seq)));
+    let Some(twin) = twin.filter(|f| f.header.kind == FrameKind::End) else { return Vec::new() };
+    let (parts, None) = numbers.parts(&twin.header) else { return Vec::new() };
+    let mut zones: Vec<ZoneId> = parts.iter().map(|f| f.zone).collect();
+    zones.push(place(&twin.header).0);
+    zones.dedup();
+    zones
 }
 
 fn note_crcs(runs: &[FileRun], of_runs: &[u32], table: &dyn CrcTable, mut each: impl FnMut(u64, u32)) {
@@ -248,19 +570,31 @@ fn note_crcs(runs: &[FileRun], of_runs: &[u32], table: &dyn CrcTable, mut each: 
 }
 
 /// Whether frame `next` is missing for another reason than that a power cut took it; where, and what proves it.
-fn lost_frame(scan: &Scan, end: &FoundFrame, next: u64, epoch: u64) -> Option<(ZoneId, u32, &'static str)> {
-    let all = || scan.frames.iter().chain(&scan.stray);
+fn lost_frame(
+    scan: &Scan,
+    end_at: (ZoneId, u32),
+    end: &FrameHeader,
+    next: u64,
+) -> Option<(ZoneId, u32, &'static str)> {
+    let epoch = end.epoch;
+    let all = || scan.frames.iter().chain(&scan.stray).chain(&scan.headless);
     let place = |f: &FoundFrame| {
         let at = scan.breaks.iter().find(|at| at.zone == f.zone).map_or(f.block, |at| at.block);
         (f.zone, at)
     };
     let of_epoch = |f: &&FoundFrame| f.header.epoch == epoch && f.header.seq >= next;
-    if let Some(f) = all().filter(of_epoch).find(|f| f.header.flushed_upto >= next) {
+    // The first part of a checkpoint whose end is not there is not missing.
+    let there = all().any(|f| (f.header.epoch, f.header.seq) == (epoch, next));
+    if !there && let Some(f) = all().filter(of_epoch).find(|f| f.header.flushed_upto >= next) {
         let (zone, block) = place(f);
         return Some((zone, block, "a later frame says that it was durable"));
     }
-    let newer = |f: &&FoundFrame| (f.header.epoch, f.header.seq) >= (epoch, next);
-    if let Some(f) = scan.stray.iter().find(newer) {
+    // Parts of a checkpoint whose end is not there say nothing that is not known.
+    let newer = |f: &&FoundFrame| {
+        (f.header.epoch, f.header.seq) >= (epoch, next)
+            && !(f.header.epoch == epoch && f.header.kind == FrameKind::Part)
+    };
+    if let Some(f) = scan.stray.iter().chain(&scan.headless).find(newer) {
         let (zone, block) = place(f);
         return Some((zone, block, "a later frame stands behind it"));
     }
@@ -268,28 +602,48 @@ fn lost_frame(scan: &Scan, end: &FoundFrame, next: u64, epoch: u64) -> Option<(Z
         return Some((f.zone, f.block, "a later mount's entries are there without its checkpoint"));
     }
     // Where the next frame would stand: behind the last one, or at the start of the next zone.
-    let last =
-        scan.frames.iter().filter(|f| f.header.epoch == epoch).max_by_key(|f| f.header.seq).unwrap_or(end);
+    let in_place = scan.frames.iter().chain(&scan.stray);
+    let last = in_place.filter(|f| f.header.epoch == epoch).max_by_key(|f| f.header.seq);
+    let (last_zone, last_block) = last.map_or(end_at, |f| (f.zone, f.block));
     let sequence = |zone: ZoneId| scan.zones[zone.index()].header.map_or(0, |h| h.sequence);
-    let damaged = scan.breaks.iter().filter(|at| !at.cut_off).find(|at| {
-        let follows = at.block == 1 && sequence(at.zone) > sequence(last.zone);
-        (at.zone == last.zone && at.block > last.block) || follows
+    // After parts comes the end, of one block: when no more than that is missing, nothing is lost.
+    let end_comes = last.is_some_and(|f| f.header.kind == FrameKind::Part && f.header.seq >= next);
+    let legal = |at: &&Break| at.cut_off || end_comes && at.blocks == 1;
+    let damaged = scan.breaks.iter().filter(|at| !legal(at)).find(|at| {
+        let follows = at.block == HEADER_BLOCKS && sequence(at.zone) > sequence(last_zone);
+        // A part of a later checkpoint that is known to be broken says nothing that is not known either.
+        let known = scan.broken.iter().any(|f| {
+            (f.zone, f.block) == (at.zone, at.block)
+                && f.header.kind != FrameKind::Entry
+                && f.header.epoch == epoch
+        });
+        !known && ((at.zone == last_zone && at.block > last_block) || follows)
     });
     damaged.map(|at| (at.zone, at.block, "a device keeps whole blocks below its write pointer"))
 }
 
 /// Puts checkpoint records into a tree.
-struct Loader<'a> {
-    tree: &'a mut Tree,
+pub(super) struct Loader<'a> {
+    pub(super) tree: &'a mut Tree,
     crcs: &'a dyn CrcTable,
     zone_blocks: u32,
     volume: Option<(String, i64, u64, u64)>,
     listed: &'a mut FxHashSet<ZoneId>,
     patches: &'a mut Patches,
+    /// What of each inode other records have to say.
+    pub(super) expected: Vec<Expected>,
+}
+
+/// How much of an inode a checkpoint's other records have.
+pub(super) struct Expected {
+    pub(super) ino: Ino,
+    pub(super) runs: u64,
+    pub(super) xattrs: u32,
+    pub(super) blocks: u32,
 }
 
 impl Loader<'_> {
-    fn load(&mut self, item: Item<'_>) -> Result<(), ApplyError> {
+    pub(super) fn load(&mut self, item: Item<'_>) -> Result<(), ApplyError> {
         match item {
             Item::Volume { label, formatted_at, next_ino, next_sequence } => {
                 let label = String::from_utf8_lossy(label).into_owned();
@@ -301,6 +655,8 @@ impl Loader<'_> {
                 if ino.0 == 0 || self.tree.get(ino).is_some() {
                     return Err(ApplyError::Exists(ino.0));
                 }
+                let SavedInode { runs, xattrs, blocks, .. } = saved;
+                self.expected.push(Expected { ino, runs, xattrs, blocks });
                 self.tree.add_inode(&saved.node, saved.parent);
                 let inode = self.tree.get_mut(ino).ok_or(ApplyError::NoInode(ino.0))?;
                 inode.links = saved.links;
@@ -359,7 +715,7 @@ impl Loader<'_> {
 }
 
 impl Restored {
-    /// Looks whether names and inodes fit together. To be salvaged, what does not goes.
+    /// Looks whether names and inodes fit together. To be salvaged, they are made to.
     ///
     /// # Errors
     /// [`LfsError::Unfitting`].
@@ -374,9 +730,9 @@ impl Restored {
             });
         }
         tracing::warn!(ino = first.ino.0, what = first.what, problems = problems.len(), "names are mended");
-        for ino in names::mend(&mut self.tree) {
-            self.drop_patches(ino, 0, u64::MAX);
-        }
+        let mended = names::mend(&mut self.tree);
+        self.lost.names.extend(mended.names);
+        self.lost.orphans.extend(mended.orphans);
         Ok(())
     }
 
@@ -492,22 +848,27 @@ fn load_footers(dev: &dyn ZonedDevice, scan: &Scan, table: &dyn CrcTable) {
     }
 }
 
-/// The footer of a full data zone; `None` when it has none that can be read.
-pub fn read_footer(dev: &dyn ZonedDevice, zone: ZoneId, found: &super::scan::FoundZone) -> Option<Vec<u32>> {
-    use crate::layout::zone_header::ZoneKind;
-    if found.report.state != weft_device::ZoneState::Full || found.header?.kind != ZoneKind::Data {
+/// The footer of a full data zone, from the first of its copies that can be read; `None` when there is none.
+pub fn read_footer(dev: &dyn ZonedDevice, zone: ZoneId, found: &FoundZone) -> Option<Vec<u32>> {
+    (0..footer::COPIES as usize).find_map(|copy| read_footer_copy(dev, zone, found, copy))
+}
+
+/// One copy of the footer of a full data zone; `None` when it cannot be read, or the zone has none.
+pub fn read_footer_copy(
+    dev: &dyn ZonedDevice,
+    zone: ZoneId,
+    found: &FoundZone,
+    copy: usize,
+) -> Option<Vec<u32>> {
+    let capacity = dev.info().zone_capacity;
+    let data = found.header?.kind == ZoneKind::Data;
+    if found.report.state != ZoneState::Full || found.report.write_pointer != capacity || !data {
         return None;
     }
-    let end = found.report.write_pointer;
-    let mut last = vec![0; BLOCK_BYTES];
-    dev.read(zone, end.checked_sub(1)?, &mut last).ok()?;
-    let count = footer::count(&last)?;
-    // The footer fills what is left of the zone behind the blocks that it speaks of.
-    let blocks =
-        end.checked_sub(count).filter(|b| *b > 0 && *b <= end && footer::footer_blocks(count) <= *b)?;
+    let (places, blocks) = footer::places(capacity);
     let mut raw = vec![0; blocks as usize * BLOCK_BYTES];
-    dev.read(zone, count, &mut raw).ok()?;
-    footer::decode(&raw)
+    dev.read(zone, *places.get(copy)?, &mut raw).ok()?;
+    footer::decode(&raw).filter(|crcs| crcs.len() as u32 == footer::data_end(capacity))
 }
 
 #[cfg(test)]
@@ -547,6 +908,9 @@ mod tests {
             last_seq: 1,
             clean: false,
             chain: Vec::new(),
+            spare: Vec::new(),
+            spared: Vec::new(),
+            lost: salvage::Lost::default(),
             entries: 0,
             dropped: 0,
             listed: FxHashSet::default(),

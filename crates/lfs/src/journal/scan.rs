@@ -3,7 +3,7 @@
 use crate::error::LfsError;
 use crate::layout::MAJOR;
 use crate::layout::frame::{FrameHeader, HEADER_BYTES};
-use crate::layout::zone_header::{Decoded, ZoneHeader, ZoneKind};
+use crate::layout::zone_header::{Decoded, HEADER_BLOCKS, ZoneHeader, ZoneKind};
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_device::{ZoneReport, ZoneState, ZonedDevice};
@@ -15,6 +15,8 @@ pub struct FoundZone {
     pub report: ZoneReport,
     /// Its header; `None` when it is empty or has none that can be read.
     pub header: Option<ZoneHeader>,
+    /// Block of a copy of the header that cannot be read, although the zone is written so far.
+    pub bad_header: Option<u32>,
 }
 
 impl FoundZone {
@@ -37,6 +39,17 @@ pub struct FoundFrame {
     pub payload: Vec<u8>,
 }
 
+/// A frame of which only the header can be read.
+#[derive(Clone, Copy, Debug)]
+pub struct BrokenFrame {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Its zone.
+    pub zone: ZoneId,
+    /// Its first block.
+    pub block: u32,
+}
+
 /// Where the frames of a zone end before its write pointer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Break {
@@ -44,6 +57,8 @@ pub struct Break {
     pub zone: ZoneId,
     /// First block that is no frame.
     pub block: u32,
+    /// Blocks from there to the next frame, or to the write pointer.
+    pub blocks: u32,
     /// Whether a frame begins here and the write pointer cuts it off: what a power cut leaves. A device keeps whole
     /// blocks below its write pointer, so anything else is damage.
     pub cut_off: bool,
@@ -56,8 +71,12 @@ pub struct Scan {
     pub zones: Vec<FoundZone>,
     /// Whole frames up to each zone's break, in the order in which they were written.
     pub frames: Vec<FoundFrame>,
-    /// Whole frames behind a break, or in a zone whose header is damaged. A power cut leaves none.
+    /// Whole frames behind a break. A power cut leaves none.
     pub stray: Vec<FoundFrame>,
+    /// Whole frames in zones without a header that can be read. They may be what a program wrote to a file.
+    pub headless: Vec<FoundFrame>,
+    /// Frames of which only the header can be read.
+    pub broken: Vec<BrokenFrame>,
     /// The breaks.
     pub breaks: Vec<Break>,
     /// The volume.
@@ -81,17 +100,20 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
     let info = dev.info();
     let mut zones = Vec::with_capacity(info.zones as usize);
     let mut uuid: Option<[u8; 16]> = None;
-    let mut block = vec![0; BLOCK_BYTES];
+    let mut raw = vec![0; HEADER_BLOCKS as usize * BLOCK_BYTES];
     for zone in (0..info.zones).map(ZoneId) {
-        let mut found = FoundZone { report: dev.report(zone)?, header: None };
-        if found.is_written() && dev.read(zone, 0, &mut block).is_ok() {
-            found.header = match ZoneHeader::decode(&block) {
-                Decoded::Header(header) => Some(header),
-                Decoded::Unsupported(major) => {
+        let mut found = FoundZone { report: dev.report(zone)?, header: None, bad_header: None };
+        let copies = if found.is_written() { found.report.write_pointer.min(HEADER_BLOCKS) } else { 0 };
+        read_each(dev, zone, &mut raw[..copies as usize * BLOCK_BYTES]);
+        for (copy, block) in (0..copies).zip(raw.chunks_exact(BLOCK_BYTES)) {
+            match ZoneHeader::decode(block) {
+                Decoded::Header(header) => found.header = found.header.or(Some(header)),
+                // The copy behind a whole header is of the same version, or damaged.
+                Decoded::Unsupported(major) if found.header.is_none() => {
                     return Err(LfsError::UnsupportedVersion { zone, major, supported: MAJOR });
                 }
-                Decoded::Garbage => None,
-            };
+                _ => found.bad_header = found.bad_header.or(Some(copy)),
+            }
         }
         if let Some(header) = &found.header {
             let first = *uuid.get_or_insert(header.uuid);
@@ -123,12 +145,32 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
         })
         .collect();
     meta.sort_unstable();
-    let mut scan = Scan { zones, frames: Vec::new(), stray: Vec::new(), breaks: Vec::new(), uuid };
+    let mut scan = Scan {
+        zones,
+        frames: Vec::new(),
+        stray: Vec::new(),
+        headless: Vec::new(),
+        broken: Vec::new(),
+        breaks: Vec::new(),
+        uuid,
+    };
     let volume = volume_number(&uuid);
     for (_, zone, end) in meta {
         scan_zone(dev, zone, end, volume, &mut scan);
     }
     Ok(scan)
+}
+
+/// Reads the first blocks of a zone; those that cannot be read are zeros.
+fn read_each(dev: &dyn ZonedDevice, zone: ZoneId, out: &mut [u8]) {
+    if dev.read(zone, 0, out).is_ok() {
+        return;
+    }
+    for (at, block) in out.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+        if dev.read(zone, at as u32, block).is_err() {
+            block.fill(0);
+        }
+    }
 }
 
 /// The number by which frames name their volume.
@@ -139,28 +181,48 @@ pub fn volume_number(uuid: &[u8; 16]) -> u64 {
 }
 
 fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, scan: &mut Scan) {
-    let mut at = 1;
-    let mut broken = scan.zones[zone.index()].header.is_none();
+    let mut at = HEADER_BLOCKS;
+    let headless = scan.zones[zone.index()].header.is_none();
+    // The break of this zone, by its place in the list, and whether it still goes on.
+    let mut broken: Option<(usize, bool)> = None;
     while at < end {
-        match read_frame(dev, zone, at, end, volume) {
+        let found = read_frame(dev, zone, at, end, volume);
+        let blocks = match &found {
+            Found::Frame(frame) => frame.header.blocks(),
+            Found::Broken(frame) => frame.header.blocks(),
+            _ => 1,
+        };
+        match found {
+            Found::Frame(frame) if headless => scan.headless.push(frame),
             Found::Frame(frame) => {
-                at += frame.header.blocks();
-                if broken { scan.stray.push(frame) } else { scan.frames.push(frame) }
+                let list = if broken.is_some() { &mut scan.stray } else { &mut scan.frames };
+                list.push(frame);
+                broken = broken.map(|(place, _)| (place, false));
             }
+            _ if headless => {}
             found => {
-                if !broken {
-                    broken = true;
-                    scan.breaks.push(Break { zone, block: at, cut_off: matches!(found, Found::CutOff) });
+                match broken {
+                    None => {
+                        broken = Some((scan.breaks.len(), true));
+                        let cut_off = matches!(found, Found::CutOff);
+                        scan.breaks.push(Break { zone, block: at, blocks, cut_off });
+                    }
+                    Some((place, true)) => scan.breaks[place].blocks += blocks,
+                    Some(_) => {}
                 }
-                at += 1;
+                if let Found::Broken(frame) = found {
+                    scan.broken.push(frame);
+                }
             }
         }
+        at += blocks;
     }
 }
 
 /// What stands at a block.
 enum Found {
     Frame(FoundFrame),
+    Broken(BrokenFrame),
     CutOff,
     Nothing,
 }
@@ -180,14 +242,14 @@ fn read_frame(dev: &dyn ZonedDevice, zone: ZoneId, at: u32, end: u32, volume: u6
     if blocks > 1 {
         raw.resize(blocks as usize * BLOCK_BYTES, 0);
         if dev.read(zone, at + 1, &mut raw[BLOCK_BYTES..]).is_err() {
-            return Found::Nothing;
+            return Found::Broken(BrokenFrame { header, zone, block: at });
         }
     }
     match raw.get(HEADER_BYTES..HEADER_BYTES + header.payload_len as usize) {
         Some(payload) if crc32c(payload) == header.payload_crc => {
             Found::Frame(FoundFrame { header, zone, block: at, payload: payload.to_vec() })
         }
-        _ => Found::Nothing,
+        _ => Found::Broken(BrokenFrame { header, zone, block: at }),
     }
 }
 
@@ -241,7 +303,7 @@ mod tests {
                 zone_capacity: info.zone_capacity,
             };
             device.write(zone, 0, &header.encode(), &Tag::METADATA).unwrap();
-            device.write(zone, 1, blocks, &Tag::METADATA).unwrap();
+            device.write(zone, HEADER_BLOCKS, blocks, &Tag::METADATA).unwrap();
         }
         device
     }
@@ -260,10 +322,10 @@ mod tests {
         let found = |frames: &[FoundFrame]| -> Vec<(u64, u32, u32)> {
             frames.iter().map(|f| (f.header.seq, f.zone.0, f.block)).collect()
         };
-        assert_eq!(found(&scan.frames), [(1, 0, 1), (2, 0, 2), (3, 0, 4), (4, 1, 1), (7, 2, 1)]);
-        assert_eq!(found(&scan.stray), [(5, 1, 3), (6, 1, 8)]);
-        let at = |zone, block, cut_off| Break { zone: ZoneId(zone), block, cut_off };
-        assert_eq!(scan.breaks, [at(1, 2, false), at(2, 2, true), at(3, 1, true)]);
+        assert_eq!(found(&scan.frames), [(1, 0, 2), (2, 0, 3), (3, 0, 5), (4, 1, 2), (7, 2, 2)]);
+        assert_eq!(found(&scan.stray), [(5, 1, 4), (6, 1, 9)]);
+        let at = |zone, block, blocks, cut_off| Break { zone: ZoneId(zone), block, blocks, cut_off };
+        assert_eq!(scan.breaks, [at(1, 3, 1, false), at(2, 3, 2, true), at(3, 2, 1, true)]);
         assert!(
             scan.frames.iter().all(|f| f.payload == vec![f.header.seq as u8; f.header.payload_len as usize])
         );
@@ -275,6 +337,8 @@ mod tests {
         damaged[5000] ^= 1;
         let scan = scan(&device(&[[frame(1, 10), damaged].concat()])).unwrap();
         assert_eq!(scan.frames.len(), 1);
-        assert_eq!(scan.breaks, [Break { zone: ZoneId(0), block: 2, cut_off: false }]);
+        assert_eq!(scan.breaks, [Break { zone: ZoneId(0), block: 3, blocks: 3, cut_off: false }]);
+        let broken: Vec<_> = scan.broken.iter().map(|f| (f.header.seq, f.block)).collect();
+        assert_eq!(broken, [(2, 3)]);
     }
 }

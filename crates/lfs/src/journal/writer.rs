@@ -30,6 +30,8 @@ pub struct Journal {
     pub closed: bool,
     /// Zones of the chain before `zone`, oldest first.
     pub zones: Vec<ZoneId>,
+    /// Zones of the other copy of the checkpoint with which the volume was closed.
+    pub spare: Vec<ZoneId>,
     /// Largest payload of a frame.
     pub frame_max: usize,
     /// First 8 bytes of the volume's UUID.
@@ -47,6 +49,7 @@ impl Journal {
             changed: false,
             closed: false,
             zones: Vec::new(),
+            spare: Vec::new(),
             frame_max,
             volume,
         }

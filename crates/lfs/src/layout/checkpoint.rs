@@ -33,6 +33,12 @@ pub struct SavedInode<'a> {
     pub parent: Ino,
     /// Of a directory: the cookie of the next entry.
     pub next_cookie: u64,
+    /// How much of it other records have, so that a reader knows whether it has all: runs of its map.
+    pub runs: u64,
+    /// Extended attributes.
+    pub xattrs: u32,
+    /// Blocks that are in no data zone.
+    pub blocks: u32,
 }
 
 /// A part of the state.
@@ -125,6 +131,9 @@ impl<'a> Item<'a> {
                 inode.times.iter().for_each(|t| out.put_i64(*t));
                 out.put_u64(inode.parent.0);
                 out.put_u64(inode.next_cookie);
+                out.put_u64(inode.runs);
+                out.put_u32(inode.xattrs);
+                out.put_u32(inode.blocks);
             }
             Item::Runs { ino, runs } => {
                 out.put_u8(RUNS);
@@ -181,7 +190,9 @@ impl<'a> Item<'a> {
                 if next_cookie > COUNT_MAX {
                     return bad("next cookie");
                 }
-                Item::Inode(SavedInode { node, links, size, times, parent, next_cookie })
+                let (runs, xattrs, blocks) = (r.u64()?, r.u32()?, r.u32()?);
+                let node = SavedInode { node, links, size, times, parent, next_cookie, runs, xattrs, blocks };
+                Item::Inode(node)
             }
             RUNS => {
                 let ino = Ino(r.u64()?);
@@ -248,6 +259,9 @@ mod tests {
                 times: [1, 2, 3],
                 parent: Ino(1),
                 next_cookie: 9,
+                runs: 1,
+                xattrs: 2,
+                blocks: 3,
             }),
             Item::Runs {
                 ino: Ino(3),

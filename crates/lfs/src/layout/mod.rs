@@ -7,7 +7,7 @@ pub mod record;
 pub mod zone_header;
 
 /// Major version of the format; a reader refuses any other.
-pub const MAJOR: u16 = 1;
+pub const MAJOR: u16 = 2;
 /// Minor version; a reader accepts any.
 pub const MINOR: u16 = 0;
 

@@ -1,10 +1,14 @@
-//! The first block of every zone: whose zone it is and what it holds.
+//! The first blocks of every zone: whose zone it is and what it holds. They are two, and the same, so that a lost one costs
+//! nothing.
 
 use super::record::COUNT_MAX;
 use super::{MAJOR, MINOR};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_core::{BLOCK_BYTES, Tag, ZoneId, checksum::crc32c};
 use weft_device::ZonedInfo;
+
+/// Blocks that the header takes: each is the whole header.
+pub const HEADER_BLOCKS: u32 = 2;
 
 /// First bytes of every zone of a volume.
 pub const MAGIC: [u8; 8] = *b"WEFTZONE";
@@ -42,7 +46,7 @@ pub struct ZoneHeader {
     pub zone_capacity: u32,
 }
 
-/// What the first block of a zone turned out to be.
+/// What a block of a zone's header turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded {
     /// A header.
@@ -56,8 +60,12 @@ pub enum Decoded {
 const CRC_AT: usize = BLOCK_BYTES - 4;
 
 impl ZoneHeader {
-    /// The header as a block.
+    /// The header as it stands in a zone: [`HEADER_BLOCKS`] times the same block.
     pub fn encode(&self) -> Vec<u8> {
+        self.block().repeat(HEADER_BLOCKS as usize)
+    }
+
+    fn block(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BLOCK_BYTES);
         out.extend_from_slice(&MAGIC);
         out.put_u16(MAJOR);
@@ -142,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_header_comes_back_and_any_flipped_byte_makes_it_garbage() {
-        let raw = header().encode();
+        let raw = header().block();
         assert_eq!(raw.len(), BLOCK_BYTES);
         assert_eq!(ZoneHeader::decode(&raw), Decoded::Header(header()));
         for at in (0..BLOCK_BYTES).step_by(7) {
@@ -154,7 +162,7 @@ mod tests {
 
     #[test]
     fn another_major_version_is_told_apart_from_garbage() {
-        let mut raw = header().encode();
+        let mut raw = header().block();
         raw[8] = 9;
         let crc = crc32c(&raw[..CRC_AT]);
         raw[CRC_AT..].copy_from_slice(&crc.to_le_bytes());

@@ -7,7 +7,7 @@ use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Run};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
-use weft_vfs::{FsError, FsResult, TimeSpec};
+use weft_vfs::{FsError, FsResult, SeekTarget, TimeSpec};
 
 /// A part of a read that the device has to give.
 struct Fetch {
@@ -207,6 +207,24 @@ impl Lfs {
     }
 
     pub(crate) fn op_read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        self.refuse_doubtful_hole(ino, offset, out.len() as u64)?;
+        self.read_known(ino, offset, out)
+    }
+
+    /// Of a damaged volume, what a file does not map may have been data.
+    fn refuse_doubtful_hole(&self, ino: Ino, offset: u64, len: u64) -> FsResult<()> {
+        if self.lost.is_nothing() || !self.lost.is_doubtful(ino) {
+            return Ok(());
+        }
+        let end = self.op_getattr(ino)?.size.min(offset.saturating_add(len));
+        if offset < end && self.op_seek(ino, offset, SeekTarget::Hole)? < end {
+            return Err(FsError::Device(format!("inode {ino}: what it holds here is lost, or a hole")));
+        }
+        Ok(())
+    }
+
+    /// As [`Lfs::op_read`], whatever is known of what is not mapped.
+    pub(crate) fn read_known(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
         let (len, pinned) = self.plan_read(ino, offset, out)?;
         self.fetch(&pinned.fetches, out).inspect_err(|error| self.ground.note_checksum(error))?;
         Ok(len)

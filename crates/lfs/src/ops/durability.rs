@@ -77,6 +77,9 @@ impl State {
 impl Lfs {
     pub(crate) fn op_fsync(&self, ino: Ino) -> FsResult<()> {
         let seq = {
+            if self.read_only {
+                return Ok(());
+            }
             let mut state = self.locked()?;
             state.inode(ino)?;
             state.secure(ino)?;
@@ -87,6 +90,9 @@ impl Lfs {
     }
 
     pub(crate) fn op_sync(&self) -> FsResult<()> {
+        if self.read_only {
+            return Ok(());
+        }
         // Most of it in steps, so that others get in between; what they buffer meanwhile is not waited for.
         let began = (self.ground.clock)().0;
         while self.locked()?.write_back_old(began, WRITE_BACK_BYTES)? {}
@@ -101,6 +107,9 @@ impl Lfs {
     }
 
     pub(crate) fn op_write_back(&self, ino: Ino) -> FsResult<()> {
+        if self.read_only {
+            return Ok(());
+        }
         let mut state = self.locked()?;
         state.inode(ino)?;
         state.write_back_full(ino)
@@ -119,6 +128,9 @@ impl Lfs {
     /// What a thread of the server calls about every 100 ms: writes back old data, commits the journal when the commit
     /// interval has passed, cleans when free zones are few.
     pub fn tick(&self) -> FsResult<()> {
+        if self.read_only {
+            return Ok(());
+        }
         let interval = self.commit_interval.as_nanos() as i64;
         let old = (self.ground.clock)().0.saturating_sub(interval);
         while self.locked()?.write_back_old(old, WRITE_BACK_BYTES)? {}

@@ -167,6 +167,6 @@ impl Inode {
 }
 
 /// Bytes of an inode in a checkpoint, with one run.
-pub const INODE_BYTES: usize = 160;
+pub const INODE_BYTES: usize = 176;
 /// Bytes of a directory entry in a checkpoint, its name left out.
 pub const ENTRY_BYTES: usize = 29;

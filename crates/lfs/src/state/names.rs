@@ -4,12 +4,12 @@
 //! What this code writes always does. A volume that somebody made, or that was written by a defect, may not, and then
 //! what works on names would destroy what they stand for: so a mount looks first.
 
-use super::directory::Directory;
 use super::inode::{ENTRY_BYTES, Inode};
 use super::tree::Tree;
-use crate::layout::record::Record;
+use crate::layout::record::NewInode;
 use rustc_hash::{FxHashMap, FxHashSet};
-use weft_core::Ino;
+use weft_core::{Ino, Tag};
+use weft_vfs::FileKind;
 
 /// Something about an inode that does not fit.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,23 +112,42 @@ pub fn problems(tree: &Tree) -> Vec<NameProblem> {
     Walk::over(tree).problems
 }
 
-/// Makes names and inodes fit: names that lead nowhere go, and so does what no name leads to. Returns the inodes that
-/// went.
-pub fn mend(tree: &mut Tree) -> Vec<Ino> {
+/// Name of the directory for what no name leads to.
+pub const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// What [`mend`] did.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Mended {
+    /// Names that went, because they led nowhere: directory, name.
+    pub names: Vec<(Ino, Vec<u8>)>,
+    /// Inodes that no name led to. They have names `#NUMBER` in [`LOST_AND_FOUND`] now.
+    pub orphans: Vec<Ino>,
+}
+
+/// Makes names and inodes fit: names that lead nowhere go, what no name leads to comes to [`LOST_AND_FOUND`] with all
+/// below it.
+pub fn mend(tree: &mut Tree) -> Mended {
     let walk = Walk::over(tree);
-    for (dir, name) in &walk.astray {
-        if let Some(directory) = tree.get_mut(*dir).and_then(Inode::directory_mut) {
-            directory.remove(name);
-            tree.saved_bytes = tree.saved_bytes.saturating_sub((ENTRY_BYTES + name.len()) as u64);
+    let names: Vec<_> = walk.astray.iter().map(|(dir, name)| (*dir, name.to_vec())).collect();
+    for (dir, name) in &names {
+        remove_name(tree, *dir, name);
+    }
+    let orphans = find_orphans(tree, &walk);
+    if !orphans.is_empty() {
+        let home = lost_and_found(tree);
+        for ino in &orphans {
+            let is_dir = tree.get(*ino).is_some_and(|inode| inode.directory().is_some());
+            if is_dir && let Some(directory) = tree.get_mut(*ino).and_then(Inode::directory_mut) {
+                directory.parent = home;
+            }
+            let name = format!("#{ino}");
+            add_name(tree, home, name.as_bytes(), *ino);
         }
     }
-    let orphans: Vec<Ino> =
-        tree.inodes.keys().map(|ino| Ino(*ino)).filter(|ino| !walk.reaches(*ino)).collect();
-    for ino in &orphans {
-        let entries = tree.get(*ino).and_then(Inode::directory).map_or(0, entry_bytes);
-        tree.saved_bytes = tree.saved_bytes.saturating_sub(entries);
-        // Freeing an inode that exists cannot fail.
-        let _ = tree.apply(&Record::Free { ino: *ino }, &mut ());
+    let walk = Walk::over(tree);
+    // What is named below an orphan may be named twice, as directories must not be.
+    for (dir, name) in &walk.astray {
+        remove_name(tree, *dir, name);
     }
     for (ino, inode) in &mut tree.inodes {
         inode.links = walk.links(Ino(*ino), inode);
@@ -139,12 +158,88 @@ pub fn mend(tree: &mut Tree) -> Vec<Ino> {
     }
     let last = tree.inodes.keys().copied().max().unwrap_or(0);
     tree.next_ino = tree.next_ino.max(last + 1);
-    orphans
+    Mended { names, orphans }
 }
 
-/// What the entries of a directory come to in a checkpoint.
-fn entry_bytes(directory: &Directory) -> u64 {
-    directory.after(0).map(|(_, name, _)| (ENTRY_BYTES + name.len()) as u64).sum()
+/// Inodes that no name leads to, but for what is below them. Where they name each other in a circle, their names go.
+fn find_orphans(tree: &mut Tree, walk: &Walk) -> Vec<Ino> {
+    let mut unreached: Vec<Ino> =
+        tree.inodes.keys().map(|ino| Ino(*ino)).filter(|ino| !walk.reaches(*ino)).collect();
+    unreached.sort_unstable();
+    let below = |tree: &Tree, dirs: &[Ino]| -> FxHashSet<u64> {
+        let named = dirs.iter().filter_map(|ino| tree.get(*ino)?.directory());
+        named.flat_map(|directory| directory.after(0).map(|(_, _, ino)| ino.0)).collect()
+    };
+    let named = below(tree, &unreached);
+    let mut tops: Vec<Ino> = unreached.iter().copied().filter(|ino| !named.contains(&ino.0)).collect();
+    let mut reached: FxHashSet<u64> = tops.iter().map(|ino| ino.0).collect();
+    let mut todo = tops.clone();
+    while let Some(dir) = todo.pop() {
+        for ino in below(tree, &[dir]) {
+            if reached.insert(ino) {
+                todo.push(Ino(ino));
+            }
+        }
+    }
+    let is_dir = |ino: &Ino| tree.get(*ino).is_some_and(|inode| inode.directory().is_some());
+    let circles: Vec<Ino> =
+        unreached.into_iter().filter(|ino| !reached.contains(&ino.0) && is_dir(ino)).collect();
+    let among: FxHashSet<u64> = circles.iter().map(|ino| ino.0).collect();
+    for dir in &circles {
+        let named = tree.get(*dir).and_then(Inode::directory).into_iter().flat_map(|d| d.after(0));
+        let names: Vec<Box<[u8]>> =
+            named.filter(|(.., ino)| among.contains(&ino.0)).map(|(_, name, _)| name.into()).collect();
+        names.iter().for_each(|name| remove_name(tree, *dir, name));
+    }
+    tops.extend(circles);
+    tops
+}
+
+fn remove_name(tree: &mut Tree, dir: Ino, name: &[u8]) {
+    if let Some(directory) = tree.get_mut(dir).and_then(Inode::directory_mut)
+        && directory.remove(name).is_some()
+    {
+        tree.saved_bytes = tree.saved_bytes.saturating_sub((ENTRY_BYTES + name.len()) as u64);
+    }
+}
+
+fn add_name(tree: &mut Tree, dir: Ino, name: &[u8], ino: Ino) {
+    if let Some(directory) = tree.get_mut(dir).and_then(Inode::directory_mut)
+        && directory.insert(name, ino)
+    {
+        tree.saved_bytes += (ENTRY_BYTES + name.len()) as u64;
+    }
+}
+
+/// The directory for orphans; made when it is not there.
+fn lost_and_found(tree: &mut Tree) -> Ino {
+    let mut name = LOST_AND_FOUND.to_vec();
+    while let Some(entry) = tree.get(Ino::ROOT).and_then(Inode::directory).and_then(|root| root.get(&name)) {
+        let there = tree.get(entry.ino).and_then(Inode::directory);
+        // Orphans are known by their numbers, so that a name can be taken only by what was given it earlier.
+        if there.is_some_and(|directory| directory.after(0).all(|(_, name, _)| !name.starts_with(b"#"))) {
+            return entry.ino;
+        }
+        name.push(b'.');
+    }
+    let last = tree.inodes.keys().copied().max().unwrap_or(0);
+    let ino = Ino(tree.next_ino.max(last + 1));
+    let tag = Tag::default();
+    let node = NewInode {
+        ino,
+        kind: FileKind::Directory,
+        perm: 0o700,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        tag,
+        time: 0,
+        born_at: 0,
+    };
+    tree.add_inode(&node, Ino::ROOT);
+    add_name(tree, Ino::ROOT, &name, ino);
+    ino
 }
 
 #[cfg(test)]
@@ -153,9 +248,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::layout::record::NewInode;
-    use weft_core::Tag;
-    use weft_vfs::FileKind;
+    use crate::layout::record::Record;
 
     type Spoil = fn(&mut Tree);
 
@@ -206,7 +299,7 @@ mod tests {
         let cases: [(Spoil, Record<'_>, &str, usize); 6] = [
             (|_| {}, Record::Free { ino: FILE }, "names inode 4, which does not exist", 3),
             // A directory into itself: nothing leads to it any more.
-            (|_| {}, rename(Ino::ROOT, BELOW, b"d", b"d"), "orphan: no name leads to it", 2),
+            (|_| {}, rename(Ino::ROOT, BELOW, b"d", b"d"), "orphan: no name leads to it", 5),
             (
                 |t| t.get_mut(FILE).unwrap().links = 1,
                 Record::Free { ino: BELOW },

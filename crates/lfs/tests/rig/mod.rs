@@ -3,6 +3,9 @@
 // Each test binary uses its part of the rig.
 #![allow(dead_code)]
 
+pub mod content;
+pub mod damaged;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use weft_core::{Ino, Tag};

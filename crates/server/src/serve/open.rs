@@ -132,6 +132,9 @@ fn check_open(ask: &Ask<'_>, attr: &Attr, flags: i32) -> Result<(), Failure> {
     }
     let cred = &ask.identity.cred;
     cred.check(attr, wanted)?;
+    if wanted & access::WRITE != 0 && is_file(attr.kind) && ask.volume.fs.is_read_only() {
+        return Err(Failure(libc::EROFS));
+    }
     if flags & libc::O_NOATIME != 0 && !cred.owns(attr) {
         return Err(Failure(libc::EPERM));
     }

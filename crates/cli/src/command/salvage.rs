@@ -1,0 +1,209 @@
+//! `weft salvage`: what can be read of a damaged volume, on a new one.
+
+use crate::args::SalvageArgs;
+use crate::byte_text::escape;
+use crate::command::stats::json_line;
+use crate::device::{CACHE_BYTES_DEFAULT, Device, path_of};
+use crate::error::CliError;
+use crate::progress;
+use crate::say::Out;
+use crate::volume::{missing, volume_error};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use weft_core::BLOCK_BYTES;
+use weft_core::units::format_size;
+use weft_device::{Geometry, ZonedModel};
+use weft_lfs::salvage::{SalvageReport, salvage};
+use weft_lfs::{FormatOptions, Lfs, MountOptions};
+use weft_vfs::FileSystem;
+
+/// Salvages a volume.
+pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
+    let name = args.image.display().to_string();
+    let unsalvageable = |why: String| CliError::Unsalvageable { store: name.clone(), why };
+    if let Some(target) = args.target.as_deref().filter(|target| std::fs::symlink_metadata(target).is_ok()) {
+        return Err(CliError::said(
+            format!("{} exists", target.display()),
+            "give the name of a file that does not exist: what is salvaged goes into a new one",
+        ));
+    }
+    let device =
+        Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT).map_err(|e| unsalvageable(e.to_string()))?;
+    let options = MountOptions { salvage: true, ..MountOptions::default() };
+    let from = Lfs::mount(device.zoned(), options).map_err(|e| unsalvageable(e.to_string()))?;
+    let quiet = args.quiet || args.json;
+    let report = match &args.target {
+        Some(target) => into_new(&device, &from, target, quiet)?,
+        None => work(&from, None, quiet).map_err(|source| volume_error(&name, source))?,
+    };
+    let text = match (args.json, args.quiet) {
+        (true, _) => json_line(&json_of(args, &report))?,
+        (false, true) => String::new(),
+        (false, false) => words_of(args, &report),
+    };
+    let mut out = Out::new();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+    if report.is_complete() {
+        return Ok(());
+    }
+    Err(CliError::said(
+        format!("{name}: not everything could be salvaged"),
+        "compare with a backup, if there is one, before the damaged volume is given up",
+    ))
+}
+
+fn work(from: &Lfs, to: Option<&Lfs>, quiet: bool) -> Result<SalvageReport, weft_lfs::LfsError> {
+    let bar = progress::bytes("salvage", 0, quiet);
+    let done = salvage(from, to, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    done
+}
+
+/// Makes the new volume and copies to it. What was begun and not completed is removed.
+fn into_new(device: &Device, from: &Lfs, target: &Path, quiet: bool) -> Result<SalvageReport, CliError> {
+    let done = copy_into(device, from, target, quiet);
+    if done.is_err() {
+        // It would be taken for what could be salvaged.
+        let _ = std::fs::remove_file(target);
+    }
+    done
+}
+
+fn copy_into(device: &Device, from: &Lfs, target: &Path, quiet: bool) -> Result<SalvageReport, CliError> {
+    let name = target.display().to_string();
+    let failed = |source| volume_error(&name, source);
+    let bar = progress::bytes("format", 0, quiet);
+    let made = ZonedModel::create(target, &geometry_for(device, from)?, false, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let made = Arc::new(made?);
+    let label = from.label();
+    Lfs::format(made.clone(), &FormatOptions { label, ..FormatOptions::default() }).map_err(failed)?;
+    let to = Lfs::mount(made.clone(), MountOptions::default()).map_err(failed)?;
+    let report = work(from, Some(&to), quiet).map_err(failed)?;
+    to.unmount().map_err(failed)?;
+    Ok(report)
+}
+
+/// The device for what is on another: the same, and larger when that one is nearly full.
+fn geometry_for(device: &Device, from: &Lfs) -> Result<Geometry, CliError> {
+    let info = device.info();
+    let geometry = match device {
+        Device::Model(model) => model.geometry().clone(),
+        Device::Drive(_) => {
+            let zone_bytes = u64::from(info.zone_capacity) * BLOCK_BYTES as u64;
+            Geometry::zn540().with_size(info.capacity_bytes()).with_zone_bytes(zone_bytes)
+        }
+    };
+    let space = from.statfs().map_err(|error| CliError::said(format!("space of the volume: {error}"), ""))?;
+    let full = space.free_bytes < space.total_bytes / 10;
+    let bytes = if full { geometry.total_bytes + geometry.total_bytes / 8 } else { geometry.total_bytes };
+    let geometry = geometry.with_size(bytes.next_multiple_of(info.zone_bytes()));
+    geometry.validate()?;
+    Ok(geometry)
+}
+
+/// What is counted, in its order: the field of the JSON, what it is, how much.
+fn rows(report: &SalvageReport) -> [(&'static str, &'static str, u64); 11] {
+    let lost = &report.lost;
+    [
+        ("files", "files that are whole", report.files),
+        ("directories", "directories", report.directories),
+        ("others", "symlinks and special files", report.others),
+        ("damaged_files", "files that are not whole (in /lost+found)", report.damaged_files),
+        ("found", "files and directories without a name (in /lost+found)", report.found.len() as u64),
+        ("lost_names", "names of which nothing else is left", report.lost_names.len() as u64),
+        ("made_up", "owner, mode and times made up", report.made_up.len() as u64),
+        ("lost_frames", "frames of the journal that are lost", lost.frames),
+        ("lost_records", "records of the journal that fit nothing", lost.records),
+        ("reused_blocks", "blocks whose place holds other data", lost.blocks.values().sum()),
+        ("bytes", "bytes of files read", report.bytes),
+    ]
+}
+
+fn json_of(args: &SalvageArgs, report: &SalvageReport) -> serde_json::Value {
+    let paths = |paths: &[Vec<u8>]| paths.iter().map(|path| escape(path)).collect::<Vec<_>>();
+    let damaged = report.damaged.iter().map(|file| {
+        json!({
+            "path": escape(&file.path),
+            "now": escape(&file.now),
+            "size": file.size,
+            "lost_bytes": file.lost_bytes,
+            "lost_ranges": file.ranges,
+            "may_be_mixed": file.mixed,
+            "map_is_partial": file.partial,
+        })
+    });
+    let damaged: Vec<_> = damaged.collect();
+    let mut value = json!({
+        "version": 1,
+        "volume": args.image.display().to_string(),
+        "target": args.target.as_ref().map(|target| target.display().to_string()),
+        "complete": report.is_complete(),
+        "damaged": damaged,
+        "found_paths": paths(&report.found),
+        "lost_name_paths": paths(&report.lost_names),
+        "made_up_paths": paths(&report.made_up),
+    });
+    for (field, _, count) in rows(report) {
+        value[field] = count.into();
+    }
+    value
+}
+
+fn words_of(args: &SalvageArgs, report: &SalvageReport) -> String {
+    let mut text = String::new();
+    for file in &report.damaged {
+        let why = match (file.partial, file.mixed) {
+            (true, _) => "parts of its map are lost, ",
+            (false, true) => "may have parts of different times, ",
+            (false, false) => "",
+        };
+        let (path, now) = (escape(&file.path), escape(&file.now));
+        let _ = writeln!(
+            text,
+            "  {path}: {why}{} of {} cannot be read; in {now}",
+            format_size(file.lost_bytes),
+            format_size(file.size)
+        );
+        for (at, bytes) in &file.ranges {
+            let _ = writeln!(text, "    bytes {at} to {}", at + bytes - 1);
+        }
+    }
+    let more = report.damaged_files - report.damaged.len() as u64;
+    if more > 0 {
+        let _ = writeln!(text, "  and {more} files more that are not whole");
+    }
+    let lists: [(&str, &[Vec<u8>]); 3] = [
+        ("no name led to it", &report.found),
+        ("only the name is left", &report.lost_names),
+        ("owner, mode and times are made up", &report.made_up),
+    ];
+    for (what, paths) in lists {
+        paths.iter().for_each(|path| _ = writeln!(text, "  {}: {what}", escape(path)));
+    }
+    let name = match &args.target {
+        Some(target) => target.display().to_string(),
+        None => format!("{} (only looked at)", args.image.display()),
+    };
+    let state = match report.is_complete() {
+        true => "everything was there".to_string(),
+        false => format!("not everything could be salvaged; {}", missing(&report.lost)),
+    };
+    let _ = writeln!(text, "{name}: {state}");
+    for (_, what, count) in
+        rows(report).into_iter().filter(|(field, _, count)| *count > 0 || *field == "files")
+    {
+        let _ = writeln!(text, "  {count:>12}  {what}");
+    }
+    text
+}

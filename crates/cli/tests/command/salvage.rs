@@ -1,0 +1,81 @@
+use crate::volume::{Bench, noise};
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+use std::os::unix::fs::FileExt;
+
+/// Flips a bit of the first place of the image where these bytes stand.
+fn flip(bench: &Bench, wanted: &[u8]) {
+    let path = bench.path("vol.img");
+    let image = std::fs::read(&path).unwrap();
+    let at = image.windows(wanted.len()).position(|w| w == wanted).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[image[at] ^ 1], at as u64).unwrap();
+}
+
+/// Overwrites the start of every block of the image that begins so.
+fn wipe(bench: &Bench, magic: &[u8]) -> usize {
+    let path = bench.path("vol.img");
+    let image = std::fs::read(&path).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let blocks = (0..image.len()).step_by(4096).filter(|at| image[*at..].starts_with(magic));
+    blocks.map(|at| file.write_all_at(&[0; 64], at as u64).unwrap()).count()
+}
+
+#[test]
+fn a_file_with_a_damaged_block_is_put_aside_and_listed_and_the_rest_is_whole() {
+    let bench = Bench::with_volume();
+    let (bad, good) = (noise(100_000, 2), noise(50_000, 3));
+    bench.file("tree/bad", &bad);
+    bench.file("tree/sub/good", &good);
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    flip(&bench, &bad[50_000..50_064]);
+    let before = std::fs::read(bench.path("vol.img")).unwrap();
+    bench.weft(&["fsck", "vol.img"]).code(1).stderr(contains("weft salvage vol.img NEW"));
+    bench
+        .weft(&["salvage", "--dry-run", "vol.img"])
+        .code(1)
+        .stdout(contains("/tree/bad").and(contains("/lost+found/#")));
+    bench
+        .weft(&["salvage", "vol.img", "new.img"])
+        .code(1)
+        .stdout(contains("/tree/bad").and(contains("bytes 49152 to 53247")))
+        .stderr(contains("not everything could be salvaged"));
+    assert!(std::fs::read(bench.path("vol.img")).unwrap() == before, "the damaged image was changed");
+    bench.weft(&["fsck", "new.img"]).success();
+    let out = bench.weft(&["cat", "new.img:/tree/sub/good"]).success().get_output().stdout.clone();
+    assert!(out == good);
+    bench.weft(&["cat", "new.img:/tree/bad"]).code(1);
+    bench.weft(&["ls", "new.img:/lost+found"]).success().stdout(contains("#"));
+    bench.weft(&["salvage", "vol.img", "new.img"]).code(1).stderr(contains("new.img exists"));
+}
+
+#[test]
+fn a_sound_volume_and_one_that_lost_a_page_of_its_image_are_salvaged_whole() {
+    let bench = Bench::with_volume();
+    let content = noise(70_000, 4);
+    bench.file("a", &content);
+    bench.weft(&["cp", "a", "vol.img:/a"]).success();
+    let file = std::fs::File::options().write(true).open(bench.path("vol.img")).unwrap();
+    file.write_all_at(&[0; 4096], 12288).unwrap();
+    let output =
+        bench.weft(&["salvage", "--json", "vol.img", "new.img"]).success().get_output().stdout.clone();
+    let report: serde_json::Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!((report["complete"].as_bool(), report["files"].as_u64()), (Some(true), Some(1)));
+    assert_eq!(report["damaged"].as_array().unwrap().len(), 0);
+    for image in ["new.img", "vol.img"] {
+        let path = format!("{image}:/a");
+        assert!(bench.weft(&["cat", &path]).success().get_output().stdout == content);
+    }
+}
+
+#[test]
+fn what_has_no_checkpoint_left_cannot_be_salvaged_and_leaves_no_new_volume() {
+    let bench = Bench::with_volume();
+    bench.file("a", noise(1000, 2));
+    bench.weft(&["cp", "a", "vol.img:/a"]).success();
+    assert!(wipe(&bench, b"WFRM") > 2);
+    bench.weft(&["ls", "vol.img:"]).code(1);
+    bench.weft(&["salvage", "vol.img", "new.img"]).code(2).stderr(contains("nothing can be salvaged"));
+    assert!(!bench.path("new.img").exists());
+    bench.weft(&["salvage", "none.img", "new.img"]).code(2);
+}
