@@ -12,12 +12,18 @@
 //! ```
 //!
 //! A thread has a selector of its own, and neither threads nor forked children inherit the arrangement: [`arm`] makes it
-//! for each. What changes the stack under the handler (`rt_sigreturn` and `clone` of a thread by number) is let through by
-//! itself; that thread's calls are the kernel's from then on.
+//! for each. The handler runs on an alternate stack ([`crate::alternate`]): the stack on which a program makes a call may have
+//! no room for it.
+//!
+//! What changes the thread under the handler is made so that it lasts when the handler returns: the signal mask and the
+//! alternate stack in the context that the kernel then restores, `rt_sigreturn` by libc's own code for it, with the
+//! program's frame. A `clone` that shares memory, by number, is let through by itself; that thread's calls are the
+//! kernel's from then on.
 
+pub use crate::alternate::change as change_alternate;
 use crate::hooks::raw;
-use crate::{process, report, sys};
-use libc::{c_int, c_long, c_void, siginfo_t, ucontext_t};
+use crate::{alternate, process, report, sys};
+use libc::{c_int, c_long, c_void, siginfo_t, stack_t, ucontext_t};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use weft_client::scratch::Room;
@@ -42,6 +48,9 @@ thread_local! {
 }
 
 static ON: AtomicBool = AtomicBool::new(false);
+
+/// libc's code that returns from a handler.
+static RETURN: AtomicUsize = AtomicUsize::new(0);
 
 /// Addresses of a library's code.
 struct Code {
@@ -110,7 +119,11 @@ pub fn is_on() -> bool {
 pub fn start() {
     // A function of libc's, and one of this library's.
     let found = LIBC.find(libc_code()) && OWN.find(start as *const () as usize);
-    let result = if found { install().and_then(|()| arm_thread()) } else { Err(libc::ENOENT) };
+    let result = if found {
+        alternate::start().and_then(|()| install()).and_then(|()| arm_thread())
+    } else {
+        Err(libc::ENOENT)
+    };
     match result {
         Ok(()) => SELECTOR.set(BLOCK),
         Err(error) => {
@@ -137,10 +150,17 @@ fn install() -> Result<(), weft_client::Errno> {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_system_call as *const () as usize;
         // Not deferred: a program's handler may jump out of ours.
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
         if crate::hooks::signal::real::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) != 0 {
             return Err(sys::errno());
         }
+        let mut kernels = [0usize; 4];
+        let into = kernels.as_mut_ptr() as c_long;
+        if sys::raw(libc::SYS_rt_sigaction, [libc::SIGSYS.into(), 0, into, 8, 0, 0]) != 0 {
+            return Err(libc::ENOSYS);
+        }
+        // Handler, flags, restorer, mask.
+        RETURN.store(kernels[2], Relaxed);
         let mut unblocked: libc::sigset_t = std::mem::zeroed();
         libc::sigaddset(&raw mut unblocked, libc::SIGSYS);
         crate::hooks::signal::real::pthread_sigmask(
@@ -171,6 +191,7 @@ pub fn arm() {
 
 /// On a new thread: from here on its calls are intercepted.
 pub fn begin_thread() {
+    alternate::give();
     arm();
     SELECTOR.set(BLOCK);
 }
@@ -178,7 +199,10 @@ pub fn begin_thread() {
 /// Calls that change the stack on which the handler runs.
 fn has_to_be_made_in_place(number: c_long, arguments: &[c_long; 6]) -> bool {
     match number {
-        libc::SYS_rt_sigreturn => true,
+        // What waits for its child to execute is a fork to us.
+        libc::SYS_clone if arguments[0] & libc::CLONE_VFORK as c_long != 0 && arguments[1] == 0 => {
+            arguments[0] & libc::CLONE_THREAD as c_long != 0
+        }
         libc::SYS_clone => arguments[0] & libc::CLONE_VM as c_long != 0 || arguments[1] != 0,
         libc::SYS_clone3 => true,
         _ => false,
@@ -188,9 +212,9 @@ fn has_to_be_made_in_place(number: c_long, arguments: &[c_long; 6]) -> bool {
 unsafe extern "C" fn on_system_call(_: c_int, info: *mut siginfo_t, context: *mut c_void) {
     SELECTOR.set(ALLOW);
     let error = sys::errno();
-    // SAFETY: the kernel passes both; the registers are those of the interrupted thread, to be changed by its handler.
-    let (code, registers) =
-        unsafe { ((*info).si_code, &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs) };
+    // SAFETY: the kernel passes both; the context is that of the interrupted thread, to be changed by its handler.
+    let (code, context) = unsafe { ((*info).si_code, &mut *context.cast::<ucontext_t>()) };
+    let registers = &mut context.uc_mcontext.gregs;
     if code != SYS_USER_DISPATCH {
         // A sandbox's: what it does without a handler.
         sys::abort();
@@ -199,7 +223,7 @@ unsafe extern "C" fn on_system_call(_: c_int, info: *mut siginfo_t, context: *mu
     let number = register(libc::REG_RAX);
     let places = [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9];
     let arguments = places.map(register);
-    let address = register(libc::REG_RIP);
+    let (address, stack) = (register(libc::REG_RIP), register(libc::REG_RSP));
     let mut set = |at: c_int, value: i64| {
         if let Some(place) = registers.get_mut(at as usize) {
             *place = value;
@@ -211,17 +235,48 @@ unsafe extern "C" fn on_system_call(_: c_int, info: *mut siginfo_t, context: *mu
         sys::set_errno(error);
         return;
     }
-    // SAFETY: the program's own arguments for this call.
-    let result = unsafe {
-        if OWN.contains(address as usize) || !process::is_on() {
-            sys::raw(number, arguments)
-        } else {
-            // A handler of the program's that interrupts this has its calls handed over, too.
-            SELECTOR.set(BLOCK);
-            raw::by_number(number, arguments).unwrap_or_else(|| raw::by_kernel(number, arguments))
-        }
-    };
-    set(libc::REG_RAX, result);
+    if number == libc::SYS_rt_sigreturn {
+        // On the program's frame, from code whose calls are not handed over.
+        set(libc::REG_RIP, RETURN.load(Relaxed) as i64);
+        sys::set_errno(error);
+        SELECTOR.set(BLOCK);
+        return;
+    }
+    let mut result = 0;
+    if number == libc::SYS_sigaltstack {
+        let [new, old, ..] = arguments;
+        // SAFETY: the program's own arguments for this call.
+        result = unsafe {
+            alternate::change_in(
+                &mut context.uc_stack,
+                stack as usize,
+                new as *const stack_t,
+                old as *mut stack_t,
+            )
+        };
+    } else {
+        alternate::with_room(&context.uc_stack, stack as usize, || {
+            // SAFETY: the program's own arguments for this call.
+            result = unsafe {
+                if OWN.contains(address as usize) || !process::is_on() {
+                    sys::raw(number, arguments)
+                } else {
+                    // A handler of the program's that interrupts this has its calls handed over, too.
+                    SELECTOR.set(BLOCK);
+                    raw::by_number(number, arguments).unwrap_or_else(|| raw::by_kernel(number, arguments))
+                }
+            };
+        });
+    }
+    if number == libc::SYS_rt_sigprocmask {
+        // The handler's return sets the mask of the context.
+        let mask = &raw mut context.uc_sigmask as c_long;
+        // SAFETY: room for a mask of the kernel's, of 8 bytes.
+        unsafe { sys::raw(number, [libc::SIG_BLOCK.into(), 0, mask, 8, 0, 0]) };
+    }
+    if let Some(place) = context.uc_mcontext.gregs.get_mut(libc::REG_RAX as usize) {
+        *place = result;
+    }
     sys::set_errno(error);
     SELECTOR.set(BLOCK);
 }

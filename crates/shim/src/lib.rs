@@ -23,6 +23,8 @@
 pub mod surface;
 
 pub mod advice;
+#[cfg(target_arch = "x86_64")]
+pub mod alternate;
 pub mod descriptor;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_dispatch.rs")]
 pub mod dispatch;

@@ -22,3 +22,14 @@ pub fn arm() {}
 
 /// Nothing.
 pub fn begin_thread() {}
+
+/// Nobody asks: nothing is intercepted.
+///
+/// # Safety
+/// None is needed.
+pub unsafe fn change_alternate(
+    _: *const libc::stack_t,
+    _: *mut libc::stack_t,
+) -> Result<libc::c_int, weft_client::Errno> {
+    Err(libc::ENOSYS)
+}

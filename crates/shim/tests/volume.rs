@@ -372,3 +372,24 @@ fn system_calls_past_libc_are_seen_when_a_program_asks_for_it() {
     let elsewhere = said(&run(command.arg(dir.path()).env("WEFT_INTERCEPT", "sud")));
     assert_eq!(difference(&plain, &elsewhere.replace(dir.path().to_str().unwrap(), "ROOT")), None);
 }
+
+/// Whatever stack a program calls on, and whatever it does with alternate stacks and masks, is as without interception.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn calls_past_libc_need_no_stack_of_the_program_and_leave_it_its_alternate_stack() {
+    let program = probe("alternate");
+    let dir = native();
+    let native = dir.path().to_str().unwrap();
+    let plain = said(&run(Command::new(&program).arg(dir.path()))).replace(native, "ROOT");
+    assert!(
+        plain.contains("2 KiB: 0, 0 bytes touched below") && plain.ends_with("[exit status: 0]"),
+        "{plain}"
+    );
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut command = served.command(&program);
+        let weft = said(&run(command.arg("/weft").env("WEFT_INTERCEPT", "sud"))).replace("/weft", "ROOT");
+        assert_eq!(difference(&plain, &weft), None, "leases {leases}:\n{weft}");
+        assert!(served.is_idle_soon());
+    }
+}

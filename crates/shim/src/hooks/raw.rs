@@ -310,9 +310,16 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_setfsuid | libc::SYS_setfsgid => {
                 identity::of_files(c_long::from(a.int(0)), || real::syscall(number, a.long(0), 0, 0, 0, 0, 0))
             }
-            // A child with memory of its own, on its parent's stack.
-            libc::SYS_clone if a.long(0) & libc::CLONE_VM as c_long == 0 && a.long(1) == 0 => {
-                fork::child_by(|| real::syscall(number, a.long(0), 0, a.long(2), a.long(3), a.long(4), 0))
+            // A child with memory of its own, on its parent's stack. One that would share memory until it executes gets
+            // its own, as with `vfork`.
+            libc::SYS_clone
+                if a.long(1) == 0
+                    && (a.long(0) & libc::CLONE_VM as c_long == 0
+                        || a.long(0) & libc::CLONE_VFORK as c_long != 0
+                            && a.long(0) & libc::CLONE_THREAD as c_long == 0) =>
+            {
+                let flags = a.long(0) & !c_long::from(libc::CLONE_VM | libc::CLONE_FILES);
+                fork::child_by(|| real::syscall(number, flags, 0, a.long(2), a.long(3), a.long(4), 0))
             }
             _ => return None,
         })

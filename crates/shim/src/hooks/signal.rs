@@ -86,6 +86,14 @@ hooks! {
         real::sigaction(signal, &raw const changed, old)
     }
 
+    /// Where calls are intercepted, a thread without an alternate stack has one of ours.
+    fn sigaltstack(stack: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+        if !dispatch::is_on() {
+            return real::sigaltstack(stack, old);
+        }
+        crate::route::finish(dispatch::change_alternate(stack, old))
+    }
+
     fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
         change_mask(how, set, old, |how, set, old| real::sigprocmask(how, set, old))
     }

@@ -389,6 +389,7 @@ surface! {
     "Signals and threads, for programs whose own system calls are intercepted" {
         served {
             sigaction: sigaction __sigaction;
+            sigaltstack: sigaltstack;
             sigprocmask: sigprocmask;
             pthread_sigmask: pthread_sigmask;
             signal: signal ssignal bsd_signal;

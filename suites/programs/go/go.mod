@@ -1,0 +1,2 @@
+module weft/many
+go 1.22
