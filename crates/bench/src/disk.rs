@@ -12,10 +12,11 @@ use std::process::Command;
 const IDLE_VOLUME: &str = "mem:64M";
 
 /// A directory that is made, and goes with what is in it.
-struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(common: &Common, name: &str) -> Result<Scratch, BenchError> {
+    /// Makes it below the directory that is measured.
+    pub fn new(common: &Common, name: &str) -> Result<Scratch, BenchError> {
         let path = common.dir.join(format!("{name}-{}", std::process::id()));
         fs::create_dir_all(&path).map_err(|e| BenchError::io(path.display(), e))?;
         // Programs run elsewhere, too.
@@ -24,7 +25,7 @@ impl Scratch {
     }
 
     /// An empty place in it.
-    fn fresh(&self, name: &str) -> Result<PathBuf, BenchError> {
+    pub fn fresh(&self, name: &str) -> Result<PathBuf, BenchError> {
         let path = self.0.join(name);
         let gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         match gone {
@@ -66,9 +67,22 @@ fn native() -> Command {
     Command::new("db_bench")
 }
 
-fn under(weft: &Path, volume: &Path) -> Command {
+/// A command on a volume, to which program and arguments are added.
+pub fn under(weft: &Path, volume: &Path) -> Command {
     let mut command = Command::new(weft);
-    command.args(["run", "--quiet", "--volume"]).arg(volume).args(["--", "db_bench"]);
+    command.args(["run", "--quiet", "--volume"]).arg(volume).arg("--");
+    command
+}
+
+/// Makes an image.
+pub fn format(weft: &Path, image: &Path, size: &str) -> Result<(), BenchError> {
+    output_of(Command::new(weft).args(["format", "--quiet", "--size", size]).arg(image)).map(drop)
+}
+
+/// db_bench on a volume.
+fn db_bench_under(weft: &Path, volume: &Path) -> Command {
+    let mut command = under(weft, volume);
+    command.arg("db_bench");
     command
 }
 
@@ -82,8 +96,8 @@ pub fn disk(common: &Common, load: &Load) -> Result<Vec<Comparison>, BenchError>
     };
     let on_volume = |workload: Workload| {
         let image = scratch.fresh("vol.img")?;
-        output_of(Command::new(&weft).args(["format", "--quiet", "--size", &load.size]).arg(&image))?;
-        measure(workload, Path::new("/weft/db"), load, &|| under(&weft, &image))
+        format(&weft, &image, &load.size)?;
+        measure(workload, Path::new("/weft/db"), load, &|| db_bench_under(&weft, &image))
     };
     let compare = |workload: &Workload| {
         let w = *workload;
@@ -106,7 +120,7 @@ pub fn non_weft(common: &Common, load: &Load) -> Result<Vec<Comparison>, BenchEr
     let plain = |workload: Workload| measure(workload, &scratch.fresh("plain")?, load, &native);
     let hooked = |workload: Workload| {
         let db = scratch.fresh("hooked")?;
-        measure(workload, &db, load, &|| under(&weft, Path::new(IDLE_VOLUME)))
+        measure(workload, &db, load, &|| db_bench_under(&weft, Path::new(IDLE_VOLUME)))
     };
     let compare = |workload: &Workload| {
         let (w, name) = (*workload, format!("{} (not on a volume)", workload.name()));

@@ -8,13 +8,18 @@
 //! - [`pairs`]: taking turns, medians, ratios;
 //! - [`db_bench`]: RocksDB's benchmark as a workload;
 //! - [`disk`]: `weft-bench disk`, volume against file system, and `weft-bench non-weft`, hooked against not hooked;
-//! - [`hook_cost`]: `weft-bench hook-cost`, single calls.
+//! - [`hook_cost`]: `weft-bench hook-cost`, single calls on files that are not weft's;
+//! - [`calls`]: `weft-bench calls`, single calls on a volume's files; [`programs`]: `weft-bench programs`, programs there;
+//! - [`rounds`]: runs of which each has many figures.
 
+mod calls;
 mod db_bench;
 mod disk;
 mod error;
 mod hook_cost;
 mod pairs;
+mod programs;
+mod rounds;
 
 use clap::{Args, Parser, Subcommand};
 use error::BenchError;
@@ -52,12 +57,44 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// All three.
+    /// Calls on the files of a volume whose image lies in a directory, against calls on files in that directory.
+    Calls {
+        #[command(flatten)]
+        common: Common,
+        /// What else the machine does meanwhile.
+        #[arg(long, value_delimiter = ',', default_value = "idle,busy,one-cpu")]
+        loads: Vec<calls::Load>,
+        /// Threads that call at once.
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        threads: u32,
+        /// Operations of each kind in a run.
+        #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+        count: u32,
+    },
+    /// Programs on a volume whose image lies in a directory, against the same programs in that directory.
+    Programs {
+        #[command(flatten)]
+        common: Common,
+        /// Size of the volume.
+        #[arg(long, value_name = "BYTES", default_value = "1G")]
+        size: String,
+    },
+    /// disk, non-weft and hook-cost.
     All {
         #[command(flatten)]
         common: Common,
         #[command(flatten)]
         load: Load,
+    },
+    /// Makes operations over and over and prints their microseconds; what calls starts.
+    #[command(hide = true)]
+    OperationLoop {
+        /// Where.
+        dir: PathBuf,
+        /// Threads.
+        threads: u32,
+        /// Operations of each kind.
+        count: u32,
     },
     /// Makes one kind of call over and over and prints its nanoseconds; what hook-cost starts.
     #[command(hide = true)]
@@ -129,6 +166,15 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), BenchError> {
     let (common, comparisons) = match command {
         Command::CallLoop { call, file } => return hook_cost::call_loop(&call, &file),
+        Command::OperationLoop { dir, threads, count } => return calls::operation_loop(&dir, threads, count),
+        Command::Calls { common, loads, threads, count } => {
+            let compared = calls::compare(&common, &loads, threads, count)?;
+            (common, compared)
+        }
+        Command::Programs { common, size } => {
+            let compared = programs::compare(&common, &size)?;
+            (common, compared)
+        }
         Command::Disk { common, load } => {
             let compared = disk::disk(&common, &load)?;
             (common, compared)

@@ -5,6 +5,49 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+/// What the last columns say of a row besides both sides' medians.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Ratios,
+    Differences,
+}
+
+impl Unit {
+    /// Heading, last column, digits of the figures and of the last column, and a note below.
+    fn layout(self) -> (&'static str, Told, usize, usize, &'static str) {
+        match self {
+            Unit::OpsPerSecond => (
+                "operations per second",
+                Told::Ratios,
+                1,
+                3,
+                "ratio: weft over the peer within pairs; above 1 weft is faster",
+            ),
+            Unit::NanosPerCall => (
+                "nanoseconds per call",
+                Told::Differences,
+                1,
+                1,
+                "added: what a call costs more under the preloaded library",
+            ),
+            Unit::MicrosPerOperation => (
+                "microseconds per operation",
+                Told::Ratios,
+                2,
+                2,
+                "ratio: weft over the peer within pairs; below 1 weft is faster",
+            ),
+            Unit::Seconds => (
+                "seconds",
+                Told::Ratios,
+                3,
+                2,
+                "ratio: weft over the peer within pairs; below 1 weft is faster",
+            ),
+        }
+    }
+}
+
 /// What a figure counts, and so which way is better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -13,6 +56,10 @@ pub enum Unit {
     OpsPerSecond,
     /// Less is better.
     NanosPerCall,
+    /// Less is better.
+    MicrosPerOperation,
+    /// Less is better.
+    Seconds,
 }
 
 /// One workload on both sides.
@@ -95,24 +142,14 @@ impl Comparison {
 /// The comparisons as a table.
 pub fn table(comparisons: &[Comparison]) -> String {
     let mut text = String::new();
-    for (unit, heading, note) in [
-        (
-            Unit::OpsPerSecond,
-            "operations per second",
-            "ratio: weft over the peer within pairs; above 1 weft is faster",
-        ),
-        (
-            Unit::NanosPerCall,
-            "nanoseconds per call",
-            "added: what a call costs more under the preloaded library",
-        ),
-    ] {
+    for unit in [Unit::OpsPerSecond, Unit::NanosPerCall, Unit::MicrosPerOperation, Unit::Seconds] {
+        let (heading, told, figure_digits, digits, note) = unit.layout();
         let rows: Vec<&Comparison> = comparisons.iter().filter(|c| c.unit == unit).collect();
         if rows.is_empty() {
             continue;
         }
         let width = rows.iter().map(|c| c.name.len()).max().unwrap_or(0).max(8);
-        let (last, digits) = if unit == Unit::OpsPerSecond { ("ratio", 3) } else { ("added", 1) };
+        let last = if told == Told::Ratios { "ratio" } else { "added" };
         let _ = writeln!(
             text,
             "\n{heading}, medians of {} pairs\n{:<width$}  {:>12}  {:>12}  {last:>9}  lowest to highest",
@@ -122,12 +159,12 @@ pub fn table(comparisons: &[Comparison]) -> String {
             "weft"
         );
         for row in rows {
-            let of = if unit == Unit::OpsPerSecond { row.ratios() } else { row.differences() };
+            let of = if told == Told::Ratios { row.ratios() } else { row.differences() };
             let lowest = of.iter().copied().fold(f64::INFINITY, f64::min);
             let highest = of.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let _ = writeln!(
                 text,
-                "{:<width$}  {:>12.1}  {:>12.1}  {:>9.digits$}  {lowest:.digits$} to {highest:.digits$}",
+                "{:<width$}  {:>12.figure_digits$}  {:>12.figure_digits$}  {:>9.digits$}  {lowest:.digits$} to {highest:.digits$}",
                 row.name,
                 median(&row.peer_runs),
                 median(&row.weft_runs),

@@ -2,20 +2,25 @@
 
 use crate::client::Client;
 use crate::identity::IDENTITY_TRIES;
+use crate::patience::CallerPatience;
 use crate::proto::{IDENTITY_UNKNOWN, Op};
 use crate::shared::channel::{CLAIMED, DONE, FREE, PAYLOAD_BYTES, Request, Response, SLOTS, SUBMITTED, Slot};
+use crate::shared::turn;
 use crate::sys::{self, Errno};
 use std::cell::Cell;
 use std::sync::atomic::{Ordering::*, fence};
 
-/// Looks at the slot this often before it sleeps. On few cores the server needs this one: looking long only delays it.
-const SPINS: u32 = 50;
+/// Looks at the slot between two yields, or before the sleep of a thread that does not yield. On few processors the server
+/// needs this one: looking long only delays it.
+const LOOKS: u32 = 4;
 /// After this long asleep, look whether the server still lives.
 const WAIT_NS: u64 = 50_000_000;
 
 thread_local! {
     // Constant and without a destructor: touching it allocates nothing.
     static LAST_SLOT: Cell<u32> = const { Cell::new(0) };
+    // A signal handler that calls in the middle of a call loses what one of the two learned, and nothing else.
+    static PATIENCE: Cell<CallerPatience> = const { Cell::new(CallerPatience::new()) };
 }
 
 /// A claimed slot; free again when dropped.
@@ -113,29 +118,19 @@ impl<'a> Call<'a> {
             let number = [self.index as u8];
             sys::send_all(self.client.socket(), &number).map_err(|_| libc::EIO)?;
         }
-        slot.state.store(SUBMITTED, SeqCst);
-        if slot.server_sleeps.load(SeqCst) != 0 {
-            sys::futex_wake(&slot.state, u32::MAX >> 1);
-        }
-        for _ in 0..SPINS {
-            if slot.state.load(Acquire) == DONE {
-                return self.finish();
-            }
-            std::hint::spin_loop();
-        }
-        slot.client_sleeps.store(1, SeqCst);
-        loop {
-            if slot.state.load(SeqCst) == DONE {
-                break;
-            }
-            sys::futex_wait(&slot.state, SUBMITTED, WAIT_NS);
-            if slot.state.load(SeqCst) != DONE && (!self.client.is_alive() || self.client.socket_ended()) {
+        turn::pass(&slot.state, SUBMITTED, &slot.server_sleeps);
+        let crowded = self.client.channel().events.crowded.load(Relaxed) != 0;
+        if !answered_soon(slot, crowded) {
+            let client = self.client;
+            let mut slept = false;
+            let give_up =
+                || std::mem::replace(&mut slept, true) && (!client.is_alive() || client.socket_ended());
+            if !turn::sleep_until(&slot.state, DONE, &slot.client_sleeps, WAIT_NS, give_up) {
                 // The slot is lost with the server: left in place, so that nobody takes a stale answer for a new one.
                 std::mem::forget(self);
                 return Err(libc::EIO);
             }
         }
-        slot.client_sleeps.store(0, Relaxed);
         self.finish()
     }
 
@@ -146,6 +141,34 @@ impl<'a> Call<'a> {
         self.client.measured().calls.fetch_add(1, Relaxed);
         Ok(Answer { call: self, response })
     }
+}
+
+/// Waits awake for the answer as long as that pays; whether it is there.
+fn answered_soon(slot: &Slot, crowded: bool) -> bool {
+    let is_there = || {
+        (0..LOOKS).any(|look| {
+            if look > 0 {
+                std::hint::spin_loop();
+            }
+            slot.state.load(Acquire) == DONE
+        })
+    };
+    let mut patience = PATIENCE.with(Cell::get);
+    let mut before = sys::monotonic_ns();
+    let mut answered = is_there();
+    if !answered && patience.submitted(before, crowded) {
+        loop {
+            sys::yield_now();
+            answered = is_there();
+            let now = sys::monotonic_ns();
+            if !patience.yielded(before, now, answered) {
+                break;
+            }
+            before = now;
+        }
+        PATIENCE.with(|kept| kept.set(patience));
+    }
+    answered
 }
 
 impl Answer<'_> {

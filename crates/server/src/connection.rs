@@ -4,6 +4,7 @@
 //! other thread of the program. The thread that reads the socket notices the process's end, by whatever cause, and
 //! gives back everything it held.
 
+use crate::crowd::Watch;
 use crate::identity::{self, Identity, Standing};
 use crate::memory::SharedMemory;
 use crate::open_files::OpenFile;
@@ -18,11 +19,12 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::FileRef;
+use weft_client::patience::{Place, ServerPatience};
 use weft_client::proto::{
     HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
     IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX,
@@ -31,12 +33,13 @@ use weft_client::shared::VERSION;
 use weft_client::shared::channel::{
     Channel, DONE, Measured, PAYLOAD_BYTES, Response, SLOTS, SUBMITTED, Slot,
 };
+use weft_client::shared::turn;
 use weft_client::sys;
 
 use crate::locks::Waiter;
 
-/// A slot thread looks at its slot this often before it sleeps.
-const SPINS: u32 = 20;
+/// A slot thread looks at its slot this often between two yields, or before it sleeps.
+const LOOKS: u32 = 4;
 /// How long a process may take for its hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 /// After this long asleep, look whether the connection still stands.
@@ -382,6 +385,7 @@ fn live(
         end(volume, &connection);
         return refuse(&socket, libc::ECONNREFUSED);
     }
+    tell_crowd(&connection, 1);
     volume.program_begins(&connection);
     let served =
         answer_hello(volume, &connection, &socket).and_then(|()| attend(volume, &connection, &mut socket));
@@ -636,14 +640,19 @@ pub fn close_last(volume: &Volume, open: &Arc<OpenFile>) {
 /// Answers the requests of one slot.
 fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) {
     let slot = &connection.channel().slots[index];
-    let mut pinned = u32::MAX;
-    while wait_submitted(connection, slot) && !connection.is_closing() {
+    let (mut patience, mut place) = (ServerPatience::new(), Place::ANYWHERE);
+    while let Some(met) = wait_submitted(connection, slot, &mut patience) {
+        if connection.is_closing() {
+            return;
+        }
         // SAFETY: the request is the server's from SUBMITTED to DONE. It is copied once; what is checked is the copy.
         let request = unsafe { *slot.request.get() };
-        if request.cpu != pinned {
-            pinned = request.cpu;
-            stay_near(pinned);
+        if let Some(cpu) = place.asked_from(request.cpu, met == Met::Asleep) {
+            stay_near(cpu);
         }
+        // This thread, and the caller's unless it sleeps.
+        let own = 1 + u32::from(slot.client_sleeps.load(Relaxed) == 0);
+        tell_crowd(connection, own);
         let payload = connection.payload(index);
         // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
         let response = std::panic::catch_unwind(AssertUnwindSafe(|| {
@@ -655,38 +664,62 @@ fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) 
         });
         // SAFETY: the response is the server's until DONE.
         unsafe { *slot.response.get() = response };
-        slot.state.store(DONE, SeqCst);
-        if slot.client_sleeps.load(SeqCst) != 0 {
-            sys::futex_wake(&slot.state, u32::MAX >> 1);
-        }
+        turn::pass(&slot.state, DONE, &slot.client_sleeps);
     }
 }
 
-/// Waits for a request; false when the connection ends.
-fn wait_submitted(connection: &Connection, slot: &Slot) -> bool {
-    let state: &AtomicU32 = &slot.state;
-    for _ in 0..SPINS {
-        if state.load(Acquire) == SUBMITTED {
-            return true;
-        }
-        std::hint::spin_loop();
-    }
-    slot.server_sleeps.store(1, SeqCst);
-    loop {
-        let seen = state.load(SeqCst);
-        if seen == SUBMITTED {
-            slot.server_sleeps.store(0, Relaxed);
-            return true;
-        }
-        if connection.is_closing() {
-            return false;
-        }
-        sys::futex_wait(state, seen, WAIT_NS);
+/// Looks whether the machine is crowded, when that is due, and lets the process know.
+fn tell_crowd(connection: &Connection, own: u32) {
+    let known = &connection.channel().events.crowded;
+    let crowded = Watch::of_process().is_crowded(sys::monotonic_ns(), own).into();
+    if known.load(Relaxed) != crowded {
+        known.store(crowded, Relaxed);
     }
 }
 
-/// Runs the calling thread on the caller's processor: a wake there costs a tenth of one across processors, and the
-/// caller is about to sleep anyway. `u32::MAX` means that the caller did not say.
+/// How a request met its thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Met {
+    Awake,
+    Asleep,
+}
+
+/// Waits for a request; `None` when the connection ends.
+fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPatience) -> Option<Met> {
+    let is_there = || {
+        (0..LOOKS).any(|look| {
+            if look > 0 {
+                std::hint::spin_loop();
+            }
+            slot.state.load(Acquire) == SUBMITTED
+        })
+    };
+    let mut before = sys::monotonic_ns();
+    // What the client makes of this word is its own loss: what may be lost here is 50 us of an awake thread.
+    let crowded = connection.channel().events.crowded.load(Relaxed) != 0;
+    let mut go_on = patience.answered(before, crowded);
+    let mut asked = is_there();
+    while !asked && go_on {
+        sys::yield_now();
+        asked = is_there();
+        let now = sys::monotonic_ns();
+        go_on = patience.yielded(before, now, asked);
+        before = now;
+    }
+    let met = if asked {
+        Met::Awake
+    } else {
+        let give_up = || connection.is_closing();
+        if !turn::sleep_until(&slot.state, SUBMITTED, &slot.server_sleeps, WAIT_NS, give_up) {
+            return None;
+        }
+        Met::Asleep
+    };
+    patience.asked(sys::monotonic_ns());
+    Some(met)
+}
+
+/// Runs the calling thread on its caller's processor: a wake there costs a tenth of one across processors.
 fn stay_near(cpu: u32) {
     if cpu as usize >= libc::CPU_SETSIZE as usize {
         return;

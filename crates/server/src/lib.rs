@@ -9,6 +9,7 @@
 //! robust mutex, so that clients see the server's death in one load.
 
 pub mod connection;
+mod crowd;
 pub mod error;
 pub mod identity;
 pub mod inodes;

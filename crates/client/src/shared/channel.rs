@@ -95,6 +95,8 @@ pub struct Measured {
 pub struct Events {
     /// Counts changes of locks that some thread of the process waits for; those threads sleep on it.
     pub locks: AtomicU32,
+    /// Non-zero while more threads want the processors than there are ([`crate::patience::Crowd`]).
+    pub crowded: AtomicU32,
 }
 
 /// A whole channel.

@@ -74,6 +74,11 @@ pub fn futex_wake(word: &AtomicU32, count: u32) {
     let _ = call!(futex, word.as_ptr(), libc::FUTEX_WAKE, count, 0usize, 0usize, 0usize);
 }
 
+/// Lets another thread have the processor; returns at once when none wants it.
+pub fn yield_now() {
+    let _ = call!(sched_yield);
+}
+
 /// Creates an anonymous memory file with this name.
 pub fn memfd_create(name: &CStr, flags: u32) -> Result<i32, Errno> {
     call!(memfd_create, name.as_ptr(), flags).map(|fd| fd as i32)

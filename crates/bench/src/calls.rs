@@ -1,0 +1,222 @@
+//! What calls on a volume's files cost, beside the same calls on the disk's file system: on an idle machine, beside a
+//! thread that computes, and on one processor.
+//!
+//! A child makes one kind of operation after another, each some thousand times, and prints the median of each. Of many
+//! threads each has files of its own, and the medians of all are averaged.
+
+use crate::Common;
+use crate::disk::{Scratch, format, under};
+use crate::error::BenchError;
+use crate::pairs::{Comparison, Unit, median};
+use crate::rounds;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// What else the machine does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Load {
+    /// Nothing.
+    Idle,
+    /// A program computes on the second processor.
+    Busy,
+    /// A program computes on each processor.
+    Full,
+    /// Nothing; program and server are bound to the first processor.
+    OneCpu,
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Load::Idle => "idle",
+            Load::Busy => "one busy",
+            Load::Full => "all busy",
+            Load::OneCpu => "one cpu",
+        }
+    }
+
+    /// Processors on which something computes.
+    fn busy_cpus(self) -> std::ops::Range<usize> {
+        match self {
+            Load::Idle | Load::OneCpu => 0..0,
+            Load::Busy => 1..2,
+            Load::Full => 0..std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// Makes the command run on one processor only.
+fn bind(command: &mut Command, cpu: usize) {
+    let bind = move || {
+        // SAFETY: an all-zero set is valid and `cpu` below its size; the call affects only the child.
+        let bound = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu % libc::CPU_SETSIZE as usize, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+        };
+        if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: a system call, as is allowed between fork and exec.
+    unsafe { command.pre_exec(bind) };
+}
+
+/// Programs that compute until they are dropped.
+struct Spinners(Vec<Child>);
+
+impl Spinners {
+    fn start(load: Load) -> Result<Spinners, BenchError> {
+        let mut spinners = Spinners(Vec::new());
+        for cpu in load.busy_cpus() {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            bind(&mut command, cpu);
+            spinners.0.push(command.spawn().map_err(|e| BenchError::io("sh", e))?);
+        }
+        Ok(spinners)
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Compares all operations under each load.
+pub fn compare(
+    common: &Common,
+    loads: &[Load],
+    threads: u32,
+    count: u32,
+) -> Result<Vec<Comparison>, BenchError> {
+    let weft = common.weft()?;
+    let own = std::env::current_exe().map_err(|e| BenchError::io("own path", e))?;
+    let scratch = Scratch::new(common, "calls")?;
+    let (native, image) = (scratch.fresh("native")?, scratch.fresh("vol.img")?);
+    fs::create_dir(&native).map_err(|e| BenchError::io(native.display(), e))?;
+    format(&weft, &image, "512M")?;
+    let mut all = Vec::new();
+    for load in loads {
+        let _spinners = Spinners::start(*load)?;
+        let child = |mut command: Command, dir: &Path| {
+            command.arg("operation-loop").arg(dir).args([threads.to_string(), count.to_string()]);
+            if *load == Load::OneCpu {
+                bind(&mut command, 0);
+            }
+            Ok(command)
+        };
+        let on_volume = || {
+            let mut command = under(&weft, &image);
+            command.arg(&own);
+            command
+        };
+        all.extend(rounds::compare(
+            load.name(),
+            Unit::MicrosPerOperation,
+            common.pairs,
+            || child(Command::new(&own), &native),
+            || child(on_volume(), Path::new("/weft")),
+        )?);
+    }
+    Ok(all)
+}
+
+/// Bytes of a block.
+const BLOCK: usize = 4096;
+/// Blocks of the file that is read and overwritten.
+const BLOCKS: u64 = 16;
+/// A synced append takes so much longer than other operations that there are fewer of them.
+const SYNCS_LESS: u32 = 20;
+
+/// What operations work on; a thread's own.
+struct Files {
+    dir: PathBuf,
+    path: PathBuf,
+    file: File,
+    log: File,
+    block: [u8; BLOCK],
+}
+
+impl Files {
+    fn make(dir: &Path, thread: u32) -> io::Result<Files> {
+        let dir = dir.join(format!("t{thread}"));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("list"))?;
+        for name in 0..20 {
+            fs::write(dir.join("list").join(name.to_string()), b"x")?;
+        }
+        let path = dir.join("file");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let block = [7; BLOCK];
+        for at in 0..BLOCKS {
+            file.write_all_at(&block, at * BLOCK as u64)?;
+        }
+        file.sync_all()?;
+        let log = OpenOptions::new().append(true).create(true).mode(0o600).open(dir.join("log"))?;
+        Ok(Files { dir, path, file, log, block })
+    }
+}
+
+type Operation = fn(&mut Files, u64) -> io::Result<()>;
+
+/// The operations by name.
+const OPERATIONS: [(&str, Operation); 9] = [
+    ("stat", |files, _| fs::metadata(&files.path).map(|found| assert!(found.size() > 0))),
+    ("fstat", |files, _| files.file.metadata().map(|found| assert!(found.size() > 0))),
+    ("open and close", |files, _| File::open(&files.path).map(drop)),
+    ("open, read 4 KiB, close", |files, _| File::open(&files.path)?.read_exact(&mut files.block)),
+    ("pread 4 KiB", |files, i| files.file.read_exact_at(&mut files.block, i % BLOCKS * BLOCK as u64)),
+    ("overwrite 4 KiB", |files, i| files.file.write_all_at(&files.block, i % BLOCKS * BLOCK as u64)),
+    ("create, close, rename, unlink", |files, _| {
+        let (new, named) = (files.dir.join("new"), files.dir.join("named"));
+        drop(File::create_new(&new)?);
+        fs::rename(&new, &named)?;
+        fs::remove_file(&named)
+    }),
+    ("readdir of 20", |files, _| fs::read_dir(files.dir.join("list"))?.try_for_each(|entry| entry.map(drop))),
+    ("append 100 bytes, fdatasync", |files, _| {
+        files.log.write_all(&files.block[..100])?;
+        files.log.sync_data()
+    }),
+];
+
+fn medians(dir: &Path, thread: u32, count: u32) -> io::Result<Vec<f64>> {
+    let mut files = Files::make(dir, thread)?;
+    let mut medians = Vec::new();
+    for (name, operation) in OPERATIONS {
+        let count = if name.ends_with("sync") { count.div_ceil(SYNCS_LESS) } else { count };
+        let mut micros = Vec::with_capacity(count as usize);
+        for i in 0..u64::from(count) {
+            let begun = Instant::now();
+            operation(&mut files, i)?;
+            micros.push(begun.elapsed().as_nanos() as f64 / 1e3);
+        }
+        medians.push(median(&micros));
+    }
+    Ok(medians)
+}
+
+/// The child: prints the microseconds of each operation.
+pub fn operation_loop(dir: &Path, threads: u32, count: u32) -> Result<(), BenchError> {
+    let failed = |e| BenchError::io(dir.display(), e);
+    let of_threads: io::Result<Vec<Vec<f64>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..threads).map(|thread| scope.spawn(move || medians(dir, thread, count))).collect();
+        let panicked = |_| Err(io::Error::other("a thread panicked"));
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+    });
+    let of_threads = of_threads.map_err(failed)?;
+    for (at, (name, _)) in OPERATIONS.iter().enumerate() {
+        let mean = of_threads.iter().map(|medians| medians[at]).sum::<f64>() / of_threads.len().max(1) as f64;
+        writeln!(io::stdout(), "{name} {mean:.3}").map_err(|e| BenchError::io("standard output", e))?;
+    }
+    Ok(())
+}

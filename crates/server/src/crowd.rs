@@ -1,0 +1,94 @@
+//! Looks now and then whether the machine is crowded, so that nobody waits awake where others want to run
+//! ([`weft_client::patience`]).
+//!
+//! The kernel tells in `/proc/loadavg` how many threads run or could at this moment. A thread that answers a request looks
+//! when the last look is older than [`INTERVAL_NS`]; without requests nobody does.
+
+use parking_lot::Mutex;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use weft_client::patience::Crowd;
+
+/// Time between two looks, each of which takes some microseconds.
+const INTERVAL_NS: u64 = 5_000_000;
+/// After this long without a look, what was seen is forgotten.
+const FORGOTTEN_NS: u64 = 1_000_000_000;
+
+/// What the server knows of the machine.
+pub struct Watch {
+    /// When to look next.
+    next: AtomicU64,
+    crowded: AtomicBool,
+    /// Held by the one who looks.
+    look: Mutex<Look>,
+}
+
+struct Look {
+    crowd: Crowd,
+    last: u64,
+    /// Nothing before the first look; then the file, if there is one.
+    file: Option<Option<File>>,
+    processors: u32,
+}
+
+static WATCH: Watch = Watch {
+    next: AtomicU64::new(0),
+    crowded: AtomicBool::new(false),
+    look: Mutex::new(Look { crowd: Crowd::NONE, last: 0, file: None, processors: 1 }),
+};
+
+impl Watch {
+    /// The one of this process.
+    pub fn of_process() -> &'static Watch {
+        &WATCH
+    }
+
+    /// Whether the machine is crowded. The caller is one of `own` threads that run for a request.
+    pub fn is_crowded(&self, now: u64, own: u32) -> bool {
+        if now >= self.next.load(Relaxed)
+            && let Some(mut look) = self.look.try_lock()
+        {
+            self.next.store(now + INTERVAL_NS, Relaxed);
+            self.crowded.store(look.again(now, own), Relaxed);
+        }
+        self.crowded.load(Relaxed)
+    }
+}
+
+impl Look {
+    fn again(&mut self, now: u64, own: u32) -> bool {
+        if now.saturating_sub(std::mem::replace(&mut self.last, now)) > FORGOTTEN_NS {
+            self.crowd = Crowd::NONE;
+        }
+        let processors = &mut self.processors;
+        let file = self.file.get_or_insert_with(|| {
+            // SAFETY: no memory is involved.
+            let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+            *processors = u32::try_from(online).unwrap_or(1).max(1);
+            File::open("/proc/loadavg").ok()
+        });
+        let mut text = [0; 64];
+        let Some(len) = file.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()) else { return false };
+        runnable(&text[..len]).is_some_and(|runnable| self.crowd.seen(runnable, own, self.processors))
+    }
+}
+
+/// The fourth word of `/proc/loadavg` up to its slash.
+fn runnable(text: &[u8]) -> Option<u32> {
+    let word = text.split(|byte| *byte == b' ').nth(3)?;
+    std::str::from_utf8(word.split(|byte| *byte == b'/').next()?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_how_many_threads_could_run() {
+        assert_eq!(runnable(b"2.16 1.98 1.16 3/135 17799\n"), Some(3));
+        assert_eq!(runnable(b"2.16 1.98"), None);
+        let here = std::fs::read("/proc/loadavg").unwrap();
+        assert!(runnable(&here).unwrap() >= 1);
+    }
+}
