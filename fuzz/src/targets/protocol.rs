@@ -424,9 +424,10 @@ impl Hostile {
             _ => {
                 let mut hello = Hello { magic: HELLO_MAGIC, version: VERSION, ..Hello::zeroed() };
                 hello.flags = match script.byte() {
-                    flags @ 0..240 => u32::from(flags & 15),
+                    flags @ 0..240 => u32::from(flags & 31),
                     _ => script.number() as u32,
                 };
+                hello.thread = script.number() as u32;
                 hello.mount_point_len = script.number() as u32;
                 hello.comm = [script.byte(); 16];
                 let Ok([ours, theirs]) = sys::socket_pair() else { return };
@@ -434,8 +435,8 @@ impl Hostile {
                 let with = script.byte();
                 let _ = match with & 3 {
                     0 => sys::send_all(fd, bytes),
-                    1 => sys::send_with_fd(fd, bytes, self.socket.as_raw_fd(), true),
-                    _ => sys::send_with_fd(fd, bytes, theirs, with & 4 != 0),
+                    1 => sys::send_with_fd(fd, bytes, Some(self.socket.as_raw_fd()), true),
+                    _ => sys::send_with_fd(fd, bytes, Some(theirs), with & 4 != 0),
                 };
                 if with & 8 != 0 {
                     let _ = sys::send_all(ours, &[0, 1, 2, 119]);
