@@ -240,8 +240,11 @@ pub struct RunArgs {
     /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE for one in memory that is gone
     /// afterwards.
     #[arg(long, value_name = "IMAGE|DEVICE|zonefs:DIR|mem:SIZE")]
-    #[arg(required_unless_present = "hints")]
+    #[arg(required_unless_present_any = ["hints", "socket"])]
     pub volume: Option<String>,
+    /// The socket of the server whose volume it is, in place of --volume: a server of another user, for example
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["volume", "hints", "preset", "geometry", "zone_size", "record", "real_time", "read_only"])]
+    pub socket: Option<PathBuf>,
     /// No volume: files stay where they are, and the streams of the policy go to the kernel as lifetime hints; hints
     /// that the program gives wrongly are repaired.
     #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept"])]
@@ -284,7 +287,7 @@ pub struct ServeArgs {
     /// The image file.
     #[arg(long, value_name = "IMAGE")]
     pub volume: PathBuf,
-    /// The socket to listen on [default: one by which the other commands find the image's server]
+    /// The socket to listen on [default: one in a folder of this user's]. The other commands of this user find it by the image
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     #[command(flatten)]

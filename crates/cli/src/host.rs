@@ -24,6 +24,8 @@ pub struct Hosted {
     mounted: Mounted,
     server: Server,
     socket: PathBuf,
+    /// Leads to the socket from where other commands look for it.
+    link: Option<PathBuf>,
 }
 
 /// How a volume is reached.
@@ -38,7 +40,23 @@ impl Hosted {
     /// Serves a mounted volume.
     pub fn start(mounted: Mounted, socket: PathBuf) -> Result<Hosted, CliError> {
         let server = Server::start(mounted.served()?, &socket)?;
-        Ok(Hosted { mounted, server, socket })
+        Ok(Hosted { mounted, server, socket, link: None })
+    }
+
+    /// Lets other commands of this user find the server by the image, when its socket is elsewhere.
+    pub fn be_found_by(&mut self, image: &Path) -> io::Result<()> {
+        let link = socket_path(&path_of(image))?;
+        let socket = std::path::absolute(&self.socket)?;
+        if link == socket {
+            return Ok(());
+        }
+        // The image is this process's: what stands there is left from one that has ended.
+        match std::fs::remove_file(&link) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => std::os::unix::fs::symlink(socket, &link)?,
+        }
+        self.link = Some(link);
+        Ok(())
     }
 
     /// The socket to connect to.
@@ -68,6 +86,10 @@ impl Hosted {
 
     /// Stops serving, unmounts, and checks the device's counters.
     pub fn stop(self) -> Result<Snapshot, CliError> {
+        if let Some(link) = &self.link {
+            // Before another server can be there. What is left leads nowhere, and the next one takes its place.
+            let _ = std::fs::remove_file(link);
+        }
         let volume = self.server.stop();
         let view = volume.program_view();
         drop(volume);

@@ -14,8 +14,10 @@ use crate::sys::signal::{self, Queue};
 use crate::tree::volume::system;
 use crate::volume::{self, MountChoice, Spec, TOPIC_SNAPSHOT};
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -77,18 +79,21 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
     guest.check()?;
     args.intercept.check()?;
     let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
-    let Some(volume) = &args.volume else {
-        return crate::command::hints::run(args, &guest, &signals);
+    let reached = match (&args.socket, &args.volume) {
+        (Some(socket), _) => join(socket, &args.placement)?,
+        (None, Some(volume)) => {
+            let choice = MountChoice {
+                record: record(args),
+                look: args.read_only,
+                read_only: args.read_only,
+                ..args.placement.choice()
+            };
+            reach(&Spec::parse(volume)?, &args.geometry, &args.placement, &choice)?
+        }
+        (None, None) => return crate::command::hints::run(args, &guest, &signals),
     };
-    let spec = Spec::parse(volume)?;
     let shim = find_shim()?;
-    let choice = MountChoice {
-        record: record(args),
-        look: args.read_only,
-        read_only: args.read_only,
-        ..args.placement.choice()
-    };
-    let ran = match reach(&spec, &args.geometry, &args.placement, &choice)? {
+    let ran = match reached {
         Reached::Elsewhere(socket) => elsewhere(&guest, &shim, &socket, &signals)?,
         Reached::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
     };
@@ -143,10 +148,7 @@ fn reach(
         }
     };
     if matches!(reached, Reached::Elsewhere(_)) && placement.is_given() {
-        return Err(CliError::said(
-            format!("{spec}: another process serves the volume, and placement is decided there"),
-            "leave --mode, --policy, --seed and --real-time out, or give them to 'weft serve'",
-        ));
+        return Err(decided_elsewhere(spec));
     }
     if matches!(reached, Reached::Elsewhere(_)) && choice.read_only {
         return Err(CliError::said(
@@ -161,6 +163,33 @@ fn reach(
         ));
     }
     Ok(reached)
+}
+
+fn decided_elsewhere(volume: impl Display) -> CliError {
+    CliError::said(
+        format!("{volume}: another process serves the volume, and placement is decided there"),
+        "leave --mode, --policy, --seed and --real-time out, or give them to 'weft serve'",
+    )
+}
+
+/// The server that listens on a socket.
+fn join(socket: &Path, placement: &PlacementArgs) -> Result<Reached, CliError> {
+    // Programs change their directory.
+    let path = std::path::absolute(socket).map_err(|e| CliError::io("find", socket, e))?;
+    if placement.is_given() {
+        return Err(decided_elsewhere(path.display()));
+    }
+    let why = |error: std::io::Error| match error.kind() {
+        ErrorKind::PermissionDenied => "this user may not connect to it",
+        _ => "no server listens there",
+    };
+    let served = UnixStream::connect(&path).map_err(|error| {
+        CliError::said(
+            format!("{}: {}", path.display(), why(error)),
+            "'weft serve --volume IMAGE --socket PATH' starts one; for other users 'chmod 666' the socket",
+        )
+    });
+    served.map(|_| Reached::Elsewhere(path))
 }
 
 /// The program on a volume that another process serves.

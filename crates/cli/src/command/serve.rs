@@ -3,7 +3,7 @@
 use crate::args::ServeArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, Reached};
-use crate::say::{Out, say};
+use crate::say::{Out, say, warn};
 use crate::sys::signal::{ENDING, Queue};
 use crate::volume;
 use std::io::Write;
@@ -15,7 +15,13 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
     let choice = args.placement.choice();
     let hosted = match &args.socket {
-        Some(socket) => Hosted::start(volume::open(&args.volume, &choice)?, socket.clone())?,
+        Some(socket) => {
+            let mut hosted = Hosted::start(volume::open(&args.volume, &choice)?, socket.clone())?;
+            if let Err(error) = hosted.be_found_by(&args.volume) {
+                warn(format_args!("only --socket leads other commands to this server: {error}"));
+            }
+            hosted
+        }
         None => match host::reach(&args.volume, &choice)? {
             Reached::Here(hosted) => *hosted,
             Reached::Elsewhere(socket) => {

@@ -13,7 +13,12 @@ pub struct Serving {
 impl Serving {
     /// Serves `vol.img`.
     pub fn start(bench: &Bench) -> Serving {
-        let mut child = bench.spawn(&["serve", "--quiet", "--volume", "vol.img"]);
+        Serving::start_with(bench, &[])
+    }
+
+    /// The same with further options.
+    fn start_with(bench: &Bench, options: &[&str]) -> Serving {
+        let mut child = bench.spawn(&[&["serve", "--quiet", "--volume", "vol.img"], options].concat());
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("weft: serving vol.img on "), "{line}");
@@ -56,6 +61,37 @@ fn commands_use_the_server_that_runs_and_leave_it_running() {
     assert_eq!(server.stop(), 0);
     assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "through the server");
     bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn a_server_on_a_socket_of_its_own_is_found_by_its_image_and_by_its_socket() {
+    let bench = Bench::with_volume();
+    bench.file("f", "by whatever way");
+    let cat = ["--quiet", "--", "cat", "/weft/f"];
+    let by_socket = [&["run", "--socket", "own.sock"], &cat[..]].concat();
+    bench
+        .weft(&by_socket)
+        .code(125)
+        .stderr(contains("no server listens there"))
+        .stderr(contains("weft serve"));
+    for killed in [true, false] {
+        let mut server = Serving::start_with(&bench, &["--socket", "own.sock"]);
+        bench.weft(&["cp", "f", "vol.img:/f"]).success();
+        let by_image = [&["run", "--volume", "vol.img"], &cat[..]].concat();
+        assert_eq!(bench.stdout(&by_image), "by whatever way");
+        assert_eq!(bench.stdout(&by_socket), "by whatever way");
+        let placed = [&["run", "--socket", "own.sock", "--mode", "off"], &cat[..]].concat();
+        bench.weft(&placed).code(125).stderr(contains("placement is decided there"));
+        bench.weft(&["serve", "--volume", "vol.img"]).code(1).stderr(contains("already served"));
+        if killed {
+            server.signal("-KILL");
+            server.child.wait().unwrap();
+        } else {
+            assert_eq!(server.stop(), 0);
+        }
+        // What leads to the socket of one that has ended is in nobody's way.
+        assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "by whatever way");
+    }
 }
 
 #[test]
