@@ -248,7 +248,7 @@ impl Store {
                 visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
                 let key = data.first_chunk::<2>().map(|len| usize::from(u16::from_le_bytes(*len)));
                 let key = key.and_then(|len| data.get(2..2 + len));
-                Ok(key.is_some_and(|key| self.secret.key(key) == edge.key))
+                Ok(key.is_some_and(|key| self.secret.bytes(key) == edge.key))
             })
         })?;
         if found == Some(false) {

@@ -6,10 +6,6 @@
 #[derive(Clone, Copy)]
 pub(crate) struct Secret(pub u64, pub u64);
 
-/// The bits that hashes of keys have. Keys are compared, so more would only be looked at in vain less often than once in 50,000
-/// look-ups.
-pub(crate) const KEY_HASH_BITS: u64 = !0 << 24;
-
 struct State([u64; 4]);
 
 impl State {
@@ -68,12 +64,6 @@ impl Secret {
         let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         state.word(last | ((bytes.len() as u64) << 56));
         state.finish()
-    }
-
-    /// The hash of a key, as edge tables have it.
-    #[inline]
-    pub(crate) fn key(self, key: &[u8]) -> u64 {
-        self.bytes(key) & KEY_HASH_BITS
     }
 
     /// The hash of one number.

@@ -184,6 +184,6 @@ impl<'s> Kv<'s> {
 
     fn hash(&self, key: &[u8]) -> Result<u64> {
         check_key(key)?;
-        Ok(self.store.secret.key(key))
+        Ok(self.store.secret.bytes(key))
     }
 }

@@ -4,7 +4,7 @@
 //! have nothing in common but the allocators of blocks and numbers and the journal.
 
 use crate::edges::table::{NewPages, Place, Table};
-use crate::edges::{Bundle, COUNTS, EdgeTable, Numbered};
+use crate::edges::{Bundle, COUNTS, Counts, EdgeTable};
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, NodeId, PAGE_BYTES, SnodeId};
@@ -32,7 +32,7 @@ pub(crate) struct Partition {
 /// What of it is in memory beside pages.
 pub(crate) struct Contents {
     pub(crate) edges: EdgeTable,
-    pub(crate) counts: Numbered,
+    pub(crate) counts: Counts,
     pub(crate) slabs: [Slab; CLASSES],
     /// Committed nodes, the root included.
     pub(crate) nodes: u64,
@@ -110,7 +110,7 @@ impl Contents {
     pub(crate) fn new(secret: Secret) -> Contents {
         Contents {
             edges: EdgeTable::new(secret),
-            counts: Table::new(COUNTS, secret),
+            counts: Table::new(COUNTS, false, secret),
             slabs: std::array::from_fn(|_| Slab::default()),
             nodes: 0,
         }
@@ -148,12 +148,7 @@ impl Contents {
             (None, 1) => Ok(()),
             (Some(place), 1) => self.counts.remove(pages, place),
             (Some(place), _) => self.counts.replace(pages, place, [node.0, count + 1]),
-            (None, _) => {
-                while let Some(page) = self.counts.is_full(pages, node.0)? {
-                    self.counts.grow(pages, new, page)?;
-                }
-                self.counts.insert(pages, new, [node.0, count + 1])
-            }
+            (None, _) => self.counts.insert(pages, new, [node.0, count + 1]),
         }
     }
 }

@@ -4,9 +4,9 @@
 //! to it, and one that is claimed twice is damage. Then the journal is replayed by the same functions that commits use.
 
 use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX, Leaves};
-use crate::edges::share::Share;
+use crate::edges::directory::Share;
 use crate::edges::table::Table;
-use crate::edges::{Bundle, COUNTS, FIRST_BUNDLE, MAIN};
+use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, NodeId, NodeType, PAGE_BYTES, SnodeId};
@@ -426,10 +426,10 @@ fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
             .map_err(|_| Error::damaged(format!("pages of {snode}, which is not there")))?;
         let contents = &mut partition.write().contents;
         match id {
-            MAIN => contents.edges.main = Table::restore(id, store.secret, &pages)?,
-            COUNTS => contents.counts = Table::restore(id, store.secret, &pages)?,
+            MAIN => contents.edges.main = Table::restore(id, false, store.secret, &pages)?,
+            COUNTS => contents.counts = Table::restore(id, false, store.secret, &pages)?,
             _ => {
-                let bundle = Bundle::restore(id, store.secret, is_hashed, &pages)?;
+                let bundle = Table::restore(id, is_hashed, store.secret, &pages)?;
                 contents.edges.bundles.insert(id, bundle);
                 contents.edges.next_bundle = contents.edges.next_bundle.max(id + 1).max(FIRST_BUNDLE);
             }

@@ -15,9 +15,7 @@
 //! in the journal, so a replay needs nothing of it. Nodes stay where they are in their pages, since that is their id: a slab page
 //! with one node left stays.
 
-use crate::edges::form::Form;
-use crate::edges::of_bundle;
-use crate::edges::share::PARTS_MAX;
+use crate::edges::grow::NEIGHBOURS;
 use crate::edges::table::Table;
 use crate::error::{Error, Halt, Result, Step};
 use crate::ids::{PAGE_BYTES, SnodeId};
@@ -372,11 +370,11 @@ impl Store {
         _holder: &Transaction<'_>,
         snode: SnodeId,
         which: Which,
-        from: u64,
-    ) -> Result<Option<(u64, Option<u64>)>> {
+        from: u32,
+    ) -> Result<Option<(u64, Option<u32>)>> {
         let most = MERGE_GROUPS.min(self.pool.capacity() / 64).max(1);
         // Each look changes the pages of one group at most.
-        let (_gate, _room) = self.promise_pages(most * usize::from(PARTS_MAX))?;
+        let (_gate, _room) = self.promise_pages(most * (NEIGHBOURS + 1))?;
         if self.pool.versions.newest() > 0 {
             return Ok(None);
         }
@@ -389,7 +387,7 @@ impl Store {
             }
             Which::Counts => merge(&mut contents.counts, pages, most, &mut looked, &mut position, &mut freed),
             Which::Bundle(id) => match contents.edges.bundles.get_mut(&id) {
-                Some(bundle) => of_bundle!(bundle, table => merge(table, pages, most, &mut looked, &mut position, &mut freed)),
+                Some(bundle) => merge(bundle, pages, most, &mut looked, &mut position, &mut freed),
                 None => {
                     position = None;
                     Ok(())
@@ -418,16 +416,16 @@ impl Store {
 }
 
 /// Merges up to `most` groups of a table from a position on.
-fn merge<F: Form>(
-    table: &mut Table<F>,
+fn merge<const W: usize>(
+    table: &mut Table<W>,
     pages: &mut PageWriter<'_>,
     most: usize,
     looked: &mut usize,
-    position: &mut Option<u64>,
+    position: &mut Option<u32>,
     freed: &mut Vec<u32>,
 ) -> Step<()> {
     while let Some(at) = position.filter(|_| *looked < most) {
-        let unread = table.uncounted(pages, at, (most - *looked) * usize::from(PARTS_MAX));
+        let unread = table.uncounted(pages, at, (most - *looked) * (NEIGHBOURS + 1));
         if !unread.is_empty() {
             return Err(Halt::MissMany(unread));
         }
@@ -435,8 +433,7 @@ fn merge<F: Form>(
         *looked += 1;
     }
     if position.is_none() {
-        table.halve();
-        table.clear_empty(pages, freed)?;
+        table.end_merge(pages, freed)?;
     }
     Ok(())
 }

@@ -1,75 +1,74 @@
 //! How a table gets pages, and gives them up again.
 //!
-//! A group whose page is full gets one page more, and its cells are shared out anew; five pages become two groups of three. Where
-//! cells lie so unevenly that this would overfill a page, it gets more of them, up to twice as many: then each part is halved (its
-//! ends are the same but for 2^-32 of the group). The other way round, pages whose cells fit fewer pages by three quarters are merged.
+//! The cells of a page that is full are shared out anew among it and its neighbours, and one page more unless these have room for them. So pages
+//! stay three quarters full or fuller while a table grows, where halving them would leave them half full. The other way round, neighbours whose cells fit
+//! fewer pages by three quarters are merged.
+//!
+//! Each of the pages gets an equal part of the positions if that leaves room in all of them, as it does where hashes are spread evenly; else an
+//! equal part of the cells.
 
 use super::FIRST_BUNDLE;
-use super::form::Form;
-use super::share::{DEPTH_MAX, Group, PARTS_HALF, PARTS_MAX, Share};
-use super::table::{EDGE_TABLE, HEADER_WORDS, LINES, NewPages, PAGE_WORDS, Table, share_of};
+use super::directory::{Share, Until};
+use super::table::{HEADER_WORDS, LINES, NewPages, PAGE_WORDS, Table, share_of, upper};
 use crate::error::{Error, Halt, Result, Step};
 use crate::pages::access::{PageWriter, Pages, Words};
 use crate::pages::desc::Desc;
-use std::marker::PhantomData;
 
-/// How the positions of a group are shared out: among the parts of one group, or of two that follow each other.
-#[derive(Clone, Copy)]
-struct Shape {
-    /// Of the first group.
-    prefix: u64,
-    depth: u8,
-    parts: u8,
-    groups: u8,
+/// Pages that share out their cells, at most, before one is added: the full one, those before and behind it.
+pub(crate) const NEIGHBOURS: usize = 4;
+/// Of these, before the full one.
+const BEFORE: usize = 2;
+
+/// Pages that follow each other, without links.
+struct Neighbours {
+    first: u32,
+    pages: Vec<Until>,
 }
 
-impl Shape {
-    /// That of a group's positions in so many pages, in their order: more than a group has are two groups'.
-    fn of(share: Share, pages: u8) -> Option<Shape> {
-        let Share { prefix, depth, .. } = share;
-        if pages <= PARTS_MAX {
-            Some(Shape { prefix, depth, parts: pages, groups: 1 })
-        } else {
-            let halved = Shape { prefix: prefix << 1, depth: depth + 1, parts: pages / 2, groups: 2 };
-            pages.is_multiple_of(2).then_some(halved)
-        }
+impl Neighbours {
+    fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pages.iter().map(|(_, page)| *page)
     }
 
-    /// Those with more pages, of which the last has each part halved.
-    fn grown(share: Share) -> impl Iterator<Item = Shape> {
-        (share.parts + 1..=2 * share.parts).filter_map(move |pages| Shape::of(share, pages))
+    fn last(&self) -> u32 {
+        self.pages.last().map_or(self.first, |(last, _)| *last)
     }
 
-    fn pages(self) -> usize {
-        usize::from(self.parts) * usize::from(self.groups)
-    }
-
-    fn shares(self) -> impl Iterator<Item = Share> {
-        let Shape { prefix, depth, parts, groups } = self;
-        (0..u64::from(groups)).flat_map(move |group| {
-            (0..parts).map(move |part| Share { prefix: prefix + group, depth, part, parts })
-        })
-    }
-
-    /// The place of a position's share among them.
-    #[inline]
-    fn place_of(self, position: u64) -> usize {
-        let group = if self.groups > 1 { (position >> (64 - self.depth) & 1) as usize } else { 0 };
-        group * usize::from(self.parts) + Share::part_of(position, self.depth, self.parts)
+    /// The ends of `count` parts with as many positions each.
+    fn halved(&self, count: usize) -> Vec<u32> {
+        let (first, positions) = (u64::from(self.first), u64::from(self.last() - self.first) + 1);
+        let ends = (1..=count as u64).map(|part| first + positions * part / count as u64);
+        // Of few positions, some parts would have none.
+        let mut lasts: Vec<u32> = ends.filter(|end| *end > first).map(|end| (end - 1) as u32).collect();
+        lasts.dedup();
+        lasts
     }
 }
 
-impl<F: Form> Table<F> {
+impl<const W: usize> Table<W> {
     /// The most cells of a page that others were merged into.
     const MERGED: usize = (Self::CELLS * 3) / 4;
+    /// Cells of each of the pages, up to which none is added.
+    const SPREAD: usize = (Self::FULL * 4) / 5;
 
     /// The first page of a table without any.
-    pub(super) fn begin(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages) -> Step<u32> {
-        let Share { prefix, depth, parts, .. } = Share::ALL;
-        let shape = Shape { prefix, depth, parts, groups: 1 };
-        let page = self.place_new(pages, new, shape.shares())?[0];
-        (self.directory, self.depth) = (vec![Group::EMPTY], 0);
-        self.settle(pages, &[page], shape, &[Filled::EMPTY])?;
+    pub(super) fn begin(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages) -> Step<()> {
+        let page = self.place_new(pages, new, &[Share::ALL])?;
+        self.settle(pages, 0, &[(Share::ALL.last, page[0])], &[Filled::EMPTY])
+    }
+
+    /// Links one more page to that of a single position, and to those that are linked to it.
+    pub(super) fn add_link(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        head: u32,
+    ) -> Step<u32> {
+        let share = share_of(pages.words(head)?)?;
+        let share = Share { link: self.directory.links(head).len() as u32 + 1, ..share };
+        let page = self.place_new(pages, new, &[share])?[0];
+        self.write_header(pages, page, share)?;
+        self.directory.link(head, std::iter::once(page));
         Ok(page)
     }
 
@@ -78,13 +77,13 @@ impl<F: Form> Table<F> {
         &self,
         pages: &mut PageWriter<'_>,
         new: &mut impl NewPages,
-        shares: impl Iterator<Item = Share>,
+        shares: &[Share],
     ) -> Step<Vec<u32>> {
         let (mut numbers, mut placed) = (Vec::new(), Vec::new());
-        let done = shares.map(|share| {
+        let done = shares.iter().map(|share| {
             let page = new.take_number()?;
             numbers.push(page);
-            placed.push((page, Desc::table(pages.snode(), self.id, share, F::IS_HASHED)));
+            placed.push((page, Desc::table(pages.snode(), self.id, *share, self.is_hashed)));
             Ok(())
         });
         let done =
@@ -98,248 +97,269 @@ impl<F: Form> Table<F> {
         }
     }
 
-    /// Adds pages to the group of a page that is full. Nothing has changed when it halts.
-    ///
-    /// # Errors
-    /// [`Error::Full`] when the directory has its largest size; [`Error::Damaged`] where the positions are alike.
-    pub(crate) fn grow(
+    /// Shares out the cells of a page that is full, and answers for more than one position, among more pages. Nothing has changed when it
+    /// halts.
+    pub(super) fn split(
         &mut self,
         pages: &mut PageWriter<'_>,
         new: &mut impl NewPages,
         page: u32,
     ) -> Step<()> {
-        let words = pages.words(page)?;
-        let share = share_of(words)?;
-        let group = self.directory[self.entries_of(share).start];
-        let old = group.pages();
+        let old = self.neighbours_of(share_of(pages.words(page)?)?);
         // To be changed: where the medium is mapped this may halt for want of a frame, which it must not do further on.
-        old.iter().try_for_each(|page| pages.words_mut(*page).map(drop))?;
-        let mut laid_out = None;
-        for shape in Shape::grown(share) {
-            let filled = self.lay_out(pages, old, shape)?;
-            let fits = filled.iter().all(|part| part.count <= Self::FULL);
-            laid_out = Some((shape, filled));
-            if fits {
-                break;
-            }
-        }
-        let strange =
-            |(_, filled): &(Shape, Vec<Filled<F>>)| filled.iter().any(|part| part.count > Self::CELLS);
-        let Some((shape, filled)) = laid_out.filter(|laid_out| !strange(laid_out)) else {
-            let strange = format!(
-                "edge table {}: cells are not in the pages that they belong to, near page {page}",
-                self.id
-            );
-            return Err(Error::damaged(strange).into());
-        };
-        if shape.depth > DEPTH_MAX {
-            return Err(Error::Full { what: EDGE_TABLE }.into());
-        }
-        if filled.iter().any(|part| part.count >= Self::FULL) && !self.splits(pages, page)? {
-            let alike = format!("edge table {}: the hashes of page {page} are all alike", self.id);
-            return Err(Error::damaged(alike).into());
-        }
-        let added = self.place_new(pages, new, shape.shares().skip(old.len()))?;
-        let numbers: Vec<u32> = old.iter().copied().chain(added).collect();
-        self.settle(pages, &numbers, shape, &filled)
+        old.numbers().try_for_each(|page| pages.words_mut(page).map(drop))?;
+        let cells = old.numbers().map(|page| Self::counted(pages, page)).sum::<Step<usize>>()?;
+        let count = old.pages.len() + usize::from(cells > old.pages.len() * Self::SPREAD);
+        let (lasts, filled) = self.share_out(pages, &old, count)?;
+        let more = lasts.len().saturating_sub(old.pages.len());
+        let added = self.place_new(pages, new, &vec![Share::ALL; more])?;
+        let (numbers, left) = numbered(&old, &lasts, &added);
+        debug_assert!(left.is_empty());
+        self.settle(pages, old.first, &numbers, &filled)
     }
 
-    /// The cells of a group's pages, or of two groups', as they lie in pages of another shape. Of those for which a page has no room none
+    /// A page and some beside it.
+    fn neighbours_of(&self, share: Share) -> Neighbours {
+        let is_plain = |(_, page): &Until| self.directory.links(*page).is_empty();
+        let mut pages: Vec<Until> =
+            self.directory.before(share.first).take(BEFORE).take_while(is_plain).collect();
+        pages.reverse();
+        let room = NEIGHBOURS - pages.len();
+        pages.extend(self.directory.from(share.first).take(room).take_while(is_plain));
+        let first = pages.first().map_or(0, |(last, _)| self.directory.first_of(*last));
+        Neighbours { first, pages }
+    }
+
+    /// Where the shares of so many pages, or some more, end, and the cells in them.
+    fn share_out(
+        &self,
+        pages: &PageWriter<'_>,
+        old: &Neighbours,
+        count: usize,
+    ) -> Step<(Vec<u32>, Vec<Filled<W>>)> {
+        let lasts = old.halved(count);
+        let filled = self.lay_out(pages, old, &lasts)?;
+        if filled.iter().all(|part| part.count < Self::FULL) {
+            return Ok((lasts, filled));
+        }
+        let mut positions = Vec::new();
+        for page in old.numbers() {
+            Self::each_cell(pages.words(page)?, |cell| positions.push(upper(self.position(&cell))));
+        }
+        positions.sort_unstable();
+        let lasts = Self::part(&positions, old, count);
+        let filled = self.lay_out(pages, old, &lasts)?;
+        if filled.iter().any(|part| part.count > Self::CELLS) {
+            let page = old.pages[0].1;
+            let strange = format!("edge table {}: cells near page {page} are not in their pages", self.id);
+            return Err(Error::damaged(strange).into());
+        }
+        Ok((lasts, filled))
+    }
+
+    /// Where the shares of pages end that have as many cells each. Positions are in order; cells of one stay together, and so many of them that
+    /// they fill a page have it alone.
+    fn part(positions: &[u32], old: &Neighbours, count: usize) -> Vec<u32> {
+        let most = positions.len().div_ceil(count);
+        let (mut lasts, mut first, mut cells) = (Vec::new(), old.first, 0);
+        for alike in positions.chunk_by(|a, b| a == b) {
+            let (position, fills) = (alike[0], alike.len() >= Self::FULL);
+            if position > first && (fills || cells > 0 && cells + alike.len() > most) {
+                lasts.push(position - 1);
+                (first, cells) = (position, 0);
+            }
+            cells += alike.len();
+            if fills && position < old.last() {
+                lasts.push(position);
+                (first, cells) = (position + 1, 0);
+            }
+        }
+        lasts.push(old.last());
+        lasts
+    }
+
+    /// The cells of pages, as they lie in pages with other shares. Of those for which a page has no room none
     /// lies anywhere: they are only counted.
-    fn lay_out(&self, pages: &PageWriter<'_>, old: &[u32], shape: Shape) -> Step<Vec<Filled<F>>> {
-        let mut filled = vec![Filled::EMPTY; shape.pages()];
-        for page in old {
-            Self::each_cell(pages.words(*page)?, |cell| {
+    fn lay_out(&self, pages: &PageWriter<'_>, old: &Neighbours, lasts: &[u32]) -> Step<Vec<Filled<W>>> {
+        let mut filled = vec![Filled::EMPTY; lasts.len()];
+        let inner = &lasts[..lasts.len() - 1];
+        for page in old.numbers() {
+            Self::each_cell(pages.words(page)?, |cell| {
                 let position = self.position(&cell);
-                filled[shape.place_of(position)].put(position, &cell);
+                let part: usize = inner.iter().map(|last| usize::from(*last < upper(position))).sum();
+                filled[part].put(position, &cell);
             });
         }
         Ok(filled)
     }
 
-    /// Makes pages those of a shape. All of them are in memory and to be changed already.
+    /// Puts cells into pages, and the pages in the place of those that answered for the same positions. All of them are in memory and to be changed
+    /// already.
     fn settle(
         &mut self,
         pages: &mut PageWriter<'_>,
-        numbers: &[u32],
-        shape: Shape,
-        filled: &[Filled<F>],
+        first: u32,
+        new: &[Until],
+        filled: &[Filled<W>],
     ) -> Step<()> {
-        while self.depth < shape.depth {
-            self.directory = self.directory.iter().flat_map(|group| [*group, *group]).collect();
-            self.depth += 1;
-        }
-        let (mut groups, snode) = ([Group::EMPTY; 2], pages.snode());
-        for ((share, page), filled) in shape.shares().zip(numbers).zip(filled) {
+        let mut next = first;
+        for ((last, page), filled) in new.iter().zip(filled) {
             let words = pages.words_mut(*page)?;
             words[HEADER_WORDS..].copy_from_slice(&filled.words[HEADER_WORDS..]);
-            words[1..4].copy_from_slice(&Desc::table(snode, self.id, share, F::IS_HASHED).body[..3]);
             pages.note_cells(*page, filled.count);
-            if let Some(desc) = pages.pool().table.desc(*page) {
-                desc.lock().set_share(share);
-            }
-            groups[(share.prefix - shape.prefix) as usize].put(*page, share);
+            self.write_header(pages, *page, Share { first: next, last: *last, link: 0 })?;
+            next = last.wrapping_add(1);
         }
-        for (at, group) in groups.iter().enumerate().take(usize::from(shape.groups)) {
-            let share =
-                Share { prefix: shape.prefix + at as u64, depth: shape.depth, part: 0, parts: shape.parts };
-            let entries = self.entries_of(share);
-            self.directory[entries].fill(*group);
+        self.directory.replace(first, new);
+        Ok(())
+    }
+
+    /// Notes a page's share in it and in its descriptor.
+    fn write_header(&self, pages: &mut PageWriter<'_>, page: u32, share: Share) -> Step<()> {
+        let desc = Desc::table(pages.snode(), self.id, share, self.is_hashed);
+        pages.words_mut(page)?[1..4].copy_from_slice(&desc.body[..3]);
+        if let Some(desc) = pages.pool().table.desc(page) {
+            desc.lock().set_share(share);
         }
         Ok(())
     }
 
-    /// Merges the group of `position`, or it and its buddy before it, into fewer pages where the cells fill three quarters of what stays
-    /// at most: the first pages stay, the others are appended to `freed`. Returns the first position of what has to be
-    /// looked at next: of the group that it has become, or behind it. Halts before anything has changed.
+    /// Merges the page of a position and those behind it into fewer pages where the cells fill three quarters of what stays
+    /// at most: the others are appended to `freed`. Returns the position of what has to be
+    /// looked at next: of the pages that were merged, or behind the first. Halts before anything has changed.
     ///
-    /// Called for each group in the order of positions, it leaves nothing that could be merged so.
+    /// Called for each page in the order of positions, it leaves nothing that could be merged so.
     pub(crate) fn merge_at(
         &mut self,
         pages: &mut PageWriter<'_>,
-        position: u64,
+        position: u32,
         freed: &mut Vec<u32>,
-    ) -> Step<Option<u64>> {
-        let Some(Group { depth, parts, pages: own }) = self.group_of(position).copied() else {
-            return Ok(None);
-        };
-        let prefix = if depth == 0 { 0 } else { position >> (64 - depth) };
-        let alone = Share { prefix, depth, part: 0, parts };
-        let next = Share { part: parts - 1, ..alone }.end();
-        let mut old = own[..usize::from(parts)].to_vec();
-        if let Some(merged) = self.merge_into(pages, alone, &old, freed)? {
-            return Ok(Some(merged.first()));
-        }
-        let Some(before) = prefix.checked_sub(1).filter(|_| prefix & 1 == 1) else { return Ok(next) };
-        let entries = self.entries_of(Share { prefix: before, ..alone });
-        let buddy = self.directory[entries.start];
-        if buddy.depth != depth {
-            return Ok(next);
-        }
-        old.splice(0..0, buddy.pages().iter().copied());
-        let joined = Share { prefix: prefix >> 1, depth: depth - 1, ..alone };
-        let merged = self.merge_into(pages, joined, &old, freed)?;
-        Ok(merged.map(Share::first).or(next))
-    }
-
-    /// Merges pages, all that there are for the positions of a group, into fewer that are one group's; the first share of it, if they fit.
-    fn merge_into(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        of: Share,
-        old: &[u32],
-        freed: &mut Vec<u32>,
-    ) -> Step<Option<Share>> {
-        // One that has fewer is its buddy's to be merged with.
-        let fewest = if of.depth == 0 { 1 } else { PARTS_HALF };
-        let most = usize::from(PARTS_MAX).min(old.len() - 1) as u8;
-        for parts in (fewest..=most).rev() {
-            let Some(shape) = Shape::of(of, parts) else { continue };
-            if !self.fits(pages, old, shape)? {
+    ) -> Step<Option<u32>> {
+        let Some((last, _)) = self.directory.until(position) else { return Ok(None) };
+        let first = self.directory.first_of(last);
+        let near: Vec<Until> = self.directory.from(first).take(NEIGHBOURS + 1).collect();
+        let mut old = Neighbours { first, pages: Vec::new() };
+        for (last, page) in near {
+            if self.drop_empty_links(pages, page, freed)? {
                 break;
             }
-            let filled = self.lay_out(pages, old, shape)?;
-            if filled.iter().any(|part| part.count > Self::FULL) {
+            old.pages.push((last, page));
+        }
+        let counts = old.numbers().map(|page| Self::counted(pages, page)).collect::<Step<Vec<_>>>()?;
+        for most in (2..=old.pages.len()).rev() {
+            let cells: usize = counts[..most].iter().sum();
+            let count = cells.div_ceil(Self::MERGED).max(1);
+            if count >= most {
                 continue;
             }
-            let (stay, go) = old.split_at(shape.pages());
+            old.pages.truncate(most);
+            let (lasts, filled) = self.share_out(pages, &old, count)?;
+            if lasts.len() >= most {
+                continue;
+            }
+            let (numbers, left) = numbered(&old, &lasts, &[]);
             // To be changed: what halts does so here.
-            stay.iter().try_for_each(|page| pages.words_mut(*page).map(drop))?;
-            self.settle(pages, stay, shape, &filled)?;
-            freed.extend_from_slice(go);
-            return Ok(Some(Share { part: 0, parts, ..of }));
+            numbers.iter().try_for_each(|(_, page)| pages.words_mut(*page).map(drop))?;
+            self.settle(pages, first, &numbers, &filled)?;
+            freed.extend(left);
+            return Ok(Some(first));
         }
-        Ok(None)
+        Ok(last.checked_add(1))
     }
 
-    /// Whether the cells of pages fit those of a shape.
-    fn fits(&self, pages: &mut PageWriter<'_>, old: &[u32], shape: Shape) -> Step<bool> {
-        let mut cells = 0;
-        for page in old {
-            cells += Self::counted(pages, *page)?;
+    /// Gives up links of a page that have no cell; whether it has others.
+    fn drop_empty_links(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        page: u32,
+        freed: &mut Vec<u32>,
+    ) -> Step<bool> {
+        while let Some(link) = self.directory.links(page).last().copied() {
+            if Self::counted(pages, link)? > 0 {
+                return Ok(true);
+            }
+            self.directory.unlink(page);
+            freed.push(link);
         }
-        Ok(cells <= shape.pages() * Self::MERGED)
+        Ok(false)
     }
 
-    /// Halves the directory while no group needs all of it.
-    pub(crate) fn halve(&mut self) {
-        while self.depth > 0 && self.directory.iter().all(|group| group.depth < self.depth) {
-            self.directory = self.directory.iter().step_by(2).copied().collect();
-            self.depth -= 1;
-        }
-    }
-
-    /// Gives up the last page of a table without cells. A bundle, of which a cell says that it is there, keeps it.
-    pub(crate) fn clear_empty(&mut self, pages: &mut PageWriter<'_>, freed: &mut Vec<u32>) -> Step<()> {
+    /// Makes the index as small as the pages that are left allow, and gives up the last page of a table without cells. A bundle, of which a
+    /// cell says that it is there, keeps it.
+    pub(crate) fn end_merge(&mut self, pages: &mut PageWriter<'_>, freed: &mut Vec<u32>) -> Step<()> {
+        self.directory.make_index();
         if let Some(page) = self.only_page()
             && self.id < FIRST_BUNDLE
             && Self::counted(pages, page)? == 0
         {
             freed.push(page);
-            (self.directory, self.depth) = (Vec::new(), 0);
+            self.directory.clear();
         }
         Ok(())
     }
 
     /// The pages from `position` on whose cells were not counted yet, of the next `max` pages: each of them has to be read.
-    pub(crate) fn uncounted(&self, pages: &PageWriter<'_>, position: u64, max: usize) -> Vec<u32> {
-        let from = if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize };
-        let mut last = None;
-        let groups = self.directory.get(from..).unwrap_or(&[]).iter();
-        let groups = groups.filter(|group| last.replace(**group) != Some(**group));
-        let next = groups.flat_map(Group::pages).copied().take(max);
+    pub(crate) fn uncounted(&self, pages: &PageWriter<'_>, position: u32, max: usize) -> Vec<u32> {
+        let next = self.directory.from(position).take(max);
+        let next = next
+            .flat_map(|(_, page)| std::iter::once(page).chain(self.directory.links(page).iter().copied()));
         next.filter(|page| pages.cells(*page).is_none() && pages.peek(*page).is_none()).collect()
     }
+}
 
-    /// Whether the cells of a page can be parted, by more steps than one if need be.
-    pub(crate) fn splits(&self, pages: &impl Pages, page: u32) -> Step<bool> {
-        let words = pages.words(page)?;
-        let depth = share_of(words)?.depth;
-        let left = u32::from(DEPTH_MAX.saturating_sub(depth)).min(F::ALIKE_BITS_MAX + 1);
-        let mut cells = Self::cells(words).map(|cell| self.position(&cell));
-        let Some(first) = cells.next() else { return Ok(false) };
-        let differ = cells.fold(0, |differ, position| differ | (position ^ first));
-        Ok((differ << depth).leading_zeros() < left)
-    }
+/// The pages for shares that end there, and those that are left. The page that answered for most positions answers for most again: entries of the
+/// directory that are its alone stay.
+fn numbered(old: &Neighbours, lasts: &[u32], added: &[u32]) -> (Vec<Until>, Vec<u32>) {
+    let widest = |lasts: &mut dyn Iterator<Item = u32>| {
+        let mut next = u64::from(old.first);
+        let widths =
+            lasts.map(|last| u64::from(last) + 1 - std::mem::replace(&mut next, u64::from(last) + 1));
+        widths.enumerate().max_by_key(|(_, width)| *width).map_or(0, |(at, _)| at)
+    };
+    let was = widest(&mut old.pages.iter().map(|(last, _)| *last));
+    let is = widest(&mut lasts.iter().copied());
+    let mut numbers: Vec<u32> = old.numbers().collect();
+    let at = if is > was { was } else { numbers.len() };
+    numbers.splice(at..at, added.iter().copied());
+    let more = numbers.len().saturating_sub(lasts.len());
+    // Of those that are too many, those go that are on the other side of the widest.
+    let at = if is < was { 0 } else { numbers.len() - more };
+    let left = numbers.drain(at..at + more).collect();
+    (lasts.iter().copied().zip(numbers).collect(), left)
 }
 
 /// Cells of a page that is put together from nothing.
 #[derive(Clone)]
-struct Filled<F> {
+struct Filled<const W: usize> {
     words: Words,
     count: usize,
     /// Cells of each line.
     lines: [u8; LINES as usize],
-    form: PhantomData<F>,
 }
 
-impl<F: Form> Filled<F> {
-    const EMPTY: Filled<F> =
-        Filled { words: [0; PAGE_WORDS], count: 0, lines: [0; LINES as usize], form: PhantomData };
+impl<const W: usize> Filled<W> {
+    const EMPTY: Filled<W> = Filled { words: [0; PAGE_WORDS], count: 0, lines: [0; LINES as usize] };
 
     /// Puts a cell where [`Table::put`] would.
     #[inline]
-    fn put(&mut self, position: u64, cell: &F::Cell) {
+    fn put(&mut self, position: u64, cell: &[u64; W]) {
         self.count += 1;
-        if self.count > Table::<F>::CELLS {
+        if self.count > Table::<W>::CELLS {
             return;
         }
-        let mut number = Table::<F>::home_line_of(position);
-        while usize::from(self.lines[number]) == F::PER_LINE {
-            number = Table::<F>::line_behind(number);
+        let mut number = Table::<W>::home_line_of(position);
+        while usize::from(self.lines[number]) == Table::<W>::PER_LINE {
+            number = Table::<W>::line_behind(number);
         }
-        F::set(Table::<F>::line_mut(&mut self.words, number), usize::from(self.lines[number]), cell);
+        Table::<W>::set(Table::<W>::line_mut(&mut self.words, number), usize::from(self.lines[number]), cell);
         self.lines[number] += 1;
     }
 }
-
 #[cfg(test)]
 #[cfg(not(weft_shuttle))]
 mod tests {
     use super::*;
-    use crate::edges::form::{Packed, Whole};
-    use crate::edges::table::Full;
-    use crate::hash::KEY_HASH_BITS;
+    use crate::edges::directory::Directory;
     use crate::ids::NodeId;
     use crate::partition::TableNumbers;
     use crate::tx::apply::drop_table_pages;
@@ -348,16 +368,16 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     /// A table, and the cells that it has to have.
-    struct Beside<'s, F: Form> {
+    struct Beside<'s, const W: usize> {
         store: &'s Store,
-        table: Table<F>,
-        cells: Vec<F::Cell>,
+        table: Table<W>,
+        cells: Vec<[u64; W]>,
     }
 
-    impl<F: Form> Beside<'_, F> {
+    impl<const W: usize> Beside<'_, W> {
         fn step<T>(
             &mut self,
-            mut step: impl FnMut(&mut Table<F>, &mut PageWriter<'_>, &mut TableNumbers<'_>) -> Step<T>,
+            mut step: impl FnMut(&mut Table<W>, &mut PageWriter<'_>, &mut TableNumbers<'_>) -> Step<T>,
         ) -> T {
             let partition = self.store.partition(SnodeId::FIRST).unwrap();
             let table = &mut self.table;
@@ -367,17 +387,9 @@ mod tests {
             done.unwrap()
         }
 
-        fn insert(&mut self, cell: F::Cell) {
+        fn insert(&mut self, cell: [u64; W]) {
             self.cells.push(cell);
-            self.step(|table, pages, new| {
-                loop {
-                    match table.try_insert(pages, cell)? {
-                        None => return Ok(()),
-                        Some(Full::NoPage) => return table.insert(pages, new, cell),
-                        Some(Full::Page(page)) => table.grow(pages, new, page)?,
-                    }
-                }
-            });
+            self.step(|table, pages, new| table.insert(pages, new, cell));
         }
 
         fn remove(&mut self, at: usize) {
@@ -386,7 +398,7 @@ mod tests {
                 if table.take(pages, cell)? {
                     return Ok(());
                 }
-                let first = cell.as_ref()[0];
+                let first = cell[0];
                 let place = table.find(pages, first, |place, found| Ok((found == cell).then_some(place)))?;
                 table.remove(pages, place.expect("the cell is there"))
             });
@@ -402,7 +414,10 @@ mod tests {
                 gone += freed.len();
                 drop_table_pages(self.store, freed);
             }
-            self.table.halve();
+            let mut freed = Vec::new();
+            self.step(|table, pages, _| table.end_merge(pages, &mut freed));
+            gone += freed.len();
+            drop_table_pages(self.store, freed);
             gone
         }
 
@@ -412,7 +427,7 @@ mod tests {
             let all = self.step(|table, pages, _| {
                 for cell in &cells {
                     let mut times = 0;
-                    table.find(pages, cell.as_ref()[0], |_, found| {
+                    table.find(pages, cell[0], |_, found| {
                         times += usize::from(found == *cell);
                         Ok(None::<()>)
                     })?;
@@ -422,9 +437,9 @@ mod tests {
                 for page in table.pages() {
                     let words = pages.words(page)?;
                     let share = share_of(words)?;
-                    all += Table::<F>::count(words);
-                    Table::<F>::each_cell(words, |cell| assert!(share.covers(table.position(&cell))));
-                    assert_eq!(pages.cells(page), Some(Table::<F>::count(words)));
+                    all += Table::<W>::count(words);
+                    Table::<W>::each_cell(words, |cell| assert!(share.covers(upper(table.position(&cell)))));
+                    assert_eq!(pages.cells(page), Some(Table::<W>::count(words)));
                     assert_eq!(pages.pool().table.describe(page).share()?, share);
                 }
                 Ok(all)
@@ -434,18 +449,27 @@ mod tests {
                 let desc = self.store.pool.table.describe(page);
                 (page, desc.share().unwrap())
             });
-            let again =
-                Table::<F>::restore(self.table.id, self.table.secret, &shares.collect::<Vec<_>>()).unwrap();
-            assert_eq!((again.depth, again.directory), (self.table.depth, self.table.directory.clone()));
+            let shares: Vec<_> = shares.collect();
+            let again = Directory::restore(self.table.id, &shares).unwrap();
+            assert_eq!(again.walk().collect::<Vec<_>>(), self.table.pages());
         }
     }
 
-    /// Tables that grow and shrink, of cells that `of` makes of numbers that are all different.
-    fn grow_and_shrink<F: Form>(seed: u64, id: u64, of: impl Fn(&mut StdRng, u64) -> F::Cell) {
+    fn store() -> Store {
         let options = Options { cache_bytes: 16 << 20, ..Options::default() };
-        let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+        Store::create(Box::new(MemoryStore::new()), &options).unwrap()
+    }
+
+    /// Tables that grow and shrink, of cells that `of` makes of numbers that are all different.
+    fn grow_and_shrink<const W: usize>(
+        seed: u64,
+        id: u64,
+        is_hashed: bool,
+        of: impl Fn(&mut StdRng, u64) -> [u64; W],
+    ) {
+        let store = store();
         let mut beside =
-            Beside::<F> { store: &store, table: Table::new(id, store.secret), cells: Vec::new() };
+            Beside { store: &store, table: Table::new(id, is_hashed, store.secret), cells: Vec::new() };
         let mut rng = StdRng::seed_from_u64(seed);
         let mut next = 0;
         for most in [8_000, 300, 3_000, 0, 2_000] {
@@ -465,53 +489,97 @@ mod tests {
             beside.check();
             let left = beside.table.pages().len();
             assert_eq!(before - gone, left);
-            // What is left is full enough, but for the last two of a group.
-            assert!(left <= 2 + cells * 5 / Table::<F>::CELLS, "{left} pages for {cells} cells");
+            // What is left is full enough.
+            assert!(left <= 2 + cells * 5 / 3 / Table::<W>::CELLS, "{left} pages for {cells} cells");
             assert_eq!(beside.merge(), 0);
         }
     }
 
+    fn to(number: u64) -> u64 {
+        NodeId::at(SnodeId::FIRST, 1 + (number >> 9) as u32, (number % 512 * 8) as usize).0
+    }
+
     #[test]
     fn tables_that_grow_and_shrink_have_what_was_put_into_them() {
-        let to =
-            |number: u64| NodeId::at(SnodeId::FIRST, 1 + (number >> 9) as u32, (number % 512 * 8) as usize).0;
-        for seed in 0..4 {
-            // With hashes that are alike in a few bits more often than hashes are.
-            let key = |rng: &mut StdRng| {
-                let key = rng.random::<u64>() & KEY_HASH_BITS;
-                if rng.random_ratio(1, 3) { key >> seed & KEY_HASH_BITS } else { key }
-            };
-            grow_and_shrink::<Packed>(seed, 2, |rng, number| [key(rng), to(number)]);
-            grow_and_shrink::<Whole<2>>(seed, 2, |_, number| [number, number]);
-            grow_and_shrink::<Whole<4>>(seed, 0, |rng, number| {
-                [rng.random_range(0..number), 1, number, number]
-            });
+        for seed in 0..3 {
+            grow_and_shrink(seed, 2, true, |rng, number| [rng.random::<u64>() >> (number % 3), to(number)]);
+            grow_and_shrink(seed, 2, false, |_, number| [number, number]);
+            grow_and_shrink(seed, 0, false, |rng, number| [rng.random_range(0..number), 1, number, number]);
+        }
+    }
+
+    /// Puts cells with these hashes in, takes them out in another order, and puts them in again.
+    fn in_order(hashes: &[u64], fewest_cells: usize) {
+        let store = store();
+        let table = Table::<2>::new(2, true, store.secret);
+        let mut beside = Beside { store: &store, table, cells: Vec::new() };
+        for _ in 0..2 {
+            for (hash, number) in hashes.iter().zip(1..) {
+                beside.insert([*hash, to(number)]);
+            }
+            beside.check();
+            let pages = beside.table.pages().len();
+            assert!(pages <= 2 + hashes.len() / fewest_cells, "{pages} pages for {} cells", hashes.len());
+            while beside.cells.len() > 10 {
+                // The first, the last, one in the middle.
+                let at = [0, beside.cells.len() - 1, beside.cells.len() / 2][beside.cells.len() % 3];
+                beside.remove(at);
+                if beside.cells.len() % 997 == 0 {
+                    beside.check();
+                }
+            }
+            beside.check();
+            beside.merge();
+            beside.check();
+            assert_eq!(beside.table.pages().len(), 1);
+            while !beside.cells.is_empty() {
+                beside.remove(0);
+            }
         }
     }
 
     #[test]
-    fn cells_that_lie_near_each_other_take_few_pages_and_merge_again() {
-        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
-        let mut beside =
-            Beside::<Packed> { store: &store, table: Table::new(2, store.secret), cells: Vec::new() };
-        let mut rng = StdRng::seed_from_u64(5);
-        // Nine in ten are in a twentieth of all positions.
-        for number in 1..6_000 {
-            let key = rng.random::<u64>();
-            let near = u64::MAX / 3 + key / 20;
-            let key = if rng.random_ratio(9, 10) { near } else { key };
-            beside.insert([key & KEY_HASH_BITS, NodeId::at(SnodeId::FIRST, number as u32, 8).0]);
+    fn cells_go_in_whatever_order_their_hashes_have() {
+        let mut rng = StdRng::seed_from_u64(7);
+        let mut hashes: Vec<u64> = (0..12_000).map(|_| rng.random()).collect();
+        in_order(&hashes, 120);
+        hashes.sort_unstable();
+        in_order(&hashes, 100);
+        hashes.reverse();
+        in_order(&hashes, 100);
+        // From both ends, and from the middle.
+        let (low, high) = hashes.split_at(6_000);
+        in_order(&low.iter().zip(high).flat_map(|(a, b)| [*a, *b]).collect::<Vec<_>>(), 90);
+        in_order(&low.iter().rev().zip(high).flat_map(|(a, b)| [*a, *b]).collect::<Vec<_>>(), 90);
+    }
+
+    #[test]
+    fn cells_go_in_however_near_each_other_their_hashes_are() {
+        let mut rng = StdRng::seed_from_u64(8);
+        for bits in [44, 40, 36, 33] {
+            let near: Vec<u64> =
+                (0..6_000).map(|_| 0x7fff << 48 | rng.random::<u64>() >> (64 - bits)).collect();
+            in_order(&near, 80);
+            let mixed: Vec<u64> =
+                near.iter().map(|hash| if rng.random_ratio(1, 10) { rng.random() } else { *hash }).collect();
+            in_order(&mixed, 80);
         }
-        beside.check();
-        let left = beside.table.pages().len();
-        assert!(left <= 60, "{left} pages");
-        assert!(beside.table.directory.iter().all(|group| group.parts >= PARTS_HALF));
-        while beside.cells.len() > 50 {
-            let at = rng.random_range(0..beside.cells.len());
-            beside.remove(at);
+    }
+
+    #[test]
+    fn cells_with_the_same_hash_go_into_linked_pages() {
+        let mut rng = StdRng::seed_from_u64(9);
+        for hash in [0, 77 << 32, u64::MAX, 5 << 60] {
+            in_order(&vec![hash; 1_500], 80);
+            let mixed: Vec<u64> = (0..4_000)
+                .map(|_| match rng.random_range(0..4) {
+                    0 => rng.random(),
+                    1 => hash ^ rng.random::<u64>() >> 32,
+                    2 => hash ^ 1 << 32,
+                    _ => hash,
+                })
+                .collect();
+            in_order(&mixed, 60);
         }
-        beside.merge();
-        beside.check();
-        assert_eq!(beside.table.pages().len(), 1);
     }
 }

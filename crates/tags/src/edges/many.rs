@@ -5,9 +5,8 @@
 //! that the processor has many under way. Passes are short on purpose: what counts is how many of their rounds it has in sight, for it goes
 //! on behind a line that it was asked for only when it knows where that line is, which in a virtual machine is a wait of its own.
 
-use super::form::Form;
+use super::EdgeTable;
 use super::table::{Line, Table};
-use super::{Bundle, EdgeTable, of_bundle};
 use crate::error::{Halt, Step};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages, Words, as_words};
@@ -58,8 +57,8 @@ impl EdgeTable {
         found.fill(Candidate::Unknown);
         match self.bundle(pages, of.0, of.1) {
             Ok(Some(id)) => match self.bundles.get(&id) {
-                Some(Bundle::Keyed(table)) => table.find_group(pages, keys, purpose, meanwhile, found),
-                _ => Ok(()),
+                Some(table) => table.find_group(pages, keys, purpose, meanwhile, found),
+                None => Ok(()),
             },
             _ => Ok(()),
         }
@@ -78,12 +77,12 @@ impl EdgeTable {
         mut each: impl FnMut(u64, NodeId, NodeId),
     ) -> Step<()> {
         let Some(bundle) = self.bundles.get(&id) else { return Ok(()) };
-        of_bundle!(bundle, table => for (key, old, new) in changes {
+        for (key, old, new) in changes {
             if old != new {
                 let is_made = match (old.0, new.0) {
-                    (0, to) => table.try_insert(pages, [key, to])?.is_none(),
-                    (from, 0) => table.take(pages, [key, from])?,
-                    (from, to) => table.exchange(pages, [key, from], [key, to])?,
+                    (0, to) => bundle.try_insert(pages, [key, to])?.is_none(),
+                    (from, 0) => bundle.take(pages, [key, from])?,
+                    (from, to) => bundle.exchange(pages, [key, from], [key, to])?,
                 };
                 if !is_made {
                     break;
@@ -91,7 +90,7 @@ impl EdgeTable {
                 each(key, old, new);
             }
             *made += 1;
-        });
+        }
         Ok(())
     }
 
@@ -99,7 +98,7 @@ impl EdgeTable {
     /// whether it goes on.
     pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = u64>) {
         if let Some(bundle) = self.bundles.get(&id) {
-            of_bundle!(bundle, table => table.prefetch(pages, keys));
+            bundle.prefetch(pages, keys);
         }
     }
 }
@@ -131,7 +130,7 @@ impl<'p> Cells<'p> {
     }
 }
 
-impl<F: Form<Cell = [u64; 2]>> Table<F> {
+impl Table<2> {
     /// What [`EdgeTable::prefetch_in`] says, in a bundle's table.
     fn prefetch(&self, pages: &impl Pages, keys: impl Iterator<Item = u64>) {
         let mut cells = Cells::default();
@@ -195,6 +194,7 @@ impl<F: Form<Cell = [u64; 2]>> Table<F> {
         for at in &further[..furthers] {
             let Some((position, words)) = cells.at(*at) else { continue };
             match Self::first_in(words, position, keys[*at]) {
+                None if self.directory.has_links() => {}
                 None => found[*at] = Candidate::Absent,
                 Some([_, to]) => nodes[*at] = NodeId(to),
             }

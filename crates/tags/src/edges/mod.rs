@@ -2,31 +2,28 @@
 //!
 //! The main table has a cell of four words for an edge, and its position is the hash of the source alone, so that all
 //! edges of a node lie together. Where a node has so many edges of one type that they would crowd a page, these move to
-//! a table of their own, a *bundle*: two words an edge, or 12 bytes, by the hash of its info. The main table then has one cell that
+//! a table of their own, a *bundle*: two words an edge, by the hash of its info. The main table then has one cell that
 //! names the bundle. So a list or a tree node finds its edges in one line of memory, and a key-value store with ten million
 //! edges out of one node is a plain hash table.
 //!
 //! ```text
 //! main:    | source | type | info or its hash | destination |       type + 2^32: | source | type | bundle | 1 |
-//! bundle:  | info | destination |, or where infos are keys | its hash 40 bits, destination 56 bits |
+//! bundle:  | info or its hash | destination |
 //! ```
 //!
 //! A hash that is equal proves nothing: for infos that are keys the whole key is compared, in the destination.
 
-pub(crate) mod form;
+pub(crate) mod directory;
 pub(crate) mod grow;
 pub(crate) mod many;
-pub(crate) mod share;
 pub(crate) mod table;
 
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, InfoForm, NodeId};
-use crate::pages::access::{PageWriter, Pages, Words};
-use form::{Form, Packed, Whole};
+use crate::pages::access::{PageWriter, Pages};
 use rustc_hash::FxHashMap;
-use share::Share;
-use table::{Full, NewPages, Place, Table};
+use table::{NewPages, Place, Table};
 
 /// Marks a cell that names a bundle.
 const BUNDLE: u64 = 1 << 32;
@@ -45,28 +42,11 @@ pub(crate) const TYPES_PER_NODE_MAX: usize = 48;
 const _: () = assert!(TYPES_PER_NODE_MAX < Main::CELLS / 2);
 
 /// A table of all edges: source, type, info or its hash, destination.
-pub(crate) type Main = Table<Whole<4>>;
-/// A table of numbers: by info, or of counts.
-pub(crate) type Numbered = Table<Whole<2>>;
-
-/// A table of the edges of one type out of one node.
-#[derive(Clone)]
-pub(crate) enum Bundle {
-    /// By keys.
-    Keyed(Table<Packed>),
-    Numbered(Numbered),
-}
-
-/// What is done with the table of a bundle, of either form.
-macro_rules! of_bundle {
-    ($bundle:expr, $table:ident => $done:expr) => {
-        match $bundle {
-            $crate::edges::Bundle::Keyed($table) => $done,
-            $crate::edges::Bundle::Numbered($table) => $done,
-        }
-    };
-}
-pub(crate) use of_bundle;
+pub(crate) type Main = Table<4>;
+/// A table of the edges of one type out of one node: info or its hash, destination.
+pub(crate) type Bundle = Table<2>;
+/// A table of counts: node, in-edges.
+pub(crate) type Counts = Table<2>;
 
 /// The out-edges of an s-node's nodes.
 #[derive(Clone)]
@@ -103,7 +83,7 @@ pub(crate) struct Heads {
 impl EdgeTable {
     pub(crate) fn new(secret: Secret) -> EdgeTable {
         EdgeTable {
-            main: Table::new(MAIN, secret),
+            main: Table::new(MAIN, false, secret),
             bundles: FxHashMap::default(),
             next_bundle: FIRST_BUNDLE,
             secret,
@@ -121,17 +101,13 @@ impl EdgeTable {
     #[inline]
     pub(crate) fn find_in(&self, pages: &impl Pages, id: u64, key: u64, to: NodeId) -> Step<Option<Spot>> {
         let Some(bundle) = self.bundles.get(&id) else { return Ok(None) };
-        of_bundle!(bundle, table => {
-            table.find(pages, key, |place, cell| Ok((cell[1] == to.0).then_some(Spot::Bundle(id, place))))
-        })
+        bundle.find(pages, key, |place, cell| Ok((cell[1] == to.0).then_some(Spot::Bundle(id, place))))
     }
 
     /// Takes the edge of a bundle that leads to `to` out, unless it may be the last of its page; whether it did.
     #[inline]
     pub(crate) fn take_in(&self, pages: &mut PageWriter<'_>, id: u64, key: u64, to: NodeId) -> Step<bool> {
-        self.bundles
-            .get(&id)
-            .map_or(Ok(false), |bundle| of_bundle!(bundle, table => table.take(pages, [key, to.0])))
+        self.bundles.get(&id).map_or(Ok(false), |bundle| bundle.take(pages, [key, to.0]))
     }
 
     /// Puts an edge that is not there into a bundle.
@@ -147,20 +123,14 @@ impl EdgeTable {
         let Some(bundle) = self.bundles.get_mut(&id) else {
             return Err(Error::damaged(format!("bundle {id} is not there")).into());
         };
-        of_bundle!(bundle, table => loop {
-            match table.try_insert(pages, [key, to.0])? {
-                None => return Ok(()),
-                Some(Full::Page(page)) => table.grow(pages, new, page)?,
-                Some(Full::NoPage) => return table.insert(pages, new, [key, to.0]),
-            }
-        })
+        bundle.insert(pages, new, [key, to.0])
     }
 
     /// Edges of one type out of a node.
     pub(crate) fn count_of(&self, pages: &impl Pages, source: NodeId, etype: EdgeType) -> Step<u64> {
         let mut count = 0;
         if let Some(bundle) = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id)) {
-            for page in bundle.pages() {
+            for page in bundle.walk() {
                 count += Bundle::count(pages.words(page)?) as u64;
             }
             return Ok(count);
@@ -194,10 +164,10 @@ impl EdgeTable {
             Ok((word == light && cell[2] == key && is_it(to)?).then_some(Some((Spot::Main(place), to))))
         })?;
         let Some(bundle) = bundle.and_then(|id| self.bundles.get(&id)) else { return Ok(found.flatten()) };
-        of_bundle!(bundle, table => table.find(pages, key, |place, cell| {
+        bundle.find(pages, key, |place, cell| {
             let to = NodeId(cell[1]);
-            Ok(is_it(to)?.then_some((Spot::Bundle(table.id, place), to)))
-        }))
+            Ok(is_it(to)?.then_some((Spot::Bundle(bundle.id, place), to)))
+        })
     }
 
     /// How many edge types go out from a node, bundles counted once.
@@ -217,7 +187,7 @@ impl EdgeTable {
         let Heads { mut edges, bundles } = self.heads_of(pages, source)?;
         for (etype, id) in bundles {
             let Some(table) = self.bundles.get(&id) else { continue };
-            for page in table.pages() {
+            for page in table.walk() {
                 edges.extend(Self::edges_in(pages, etype, page)?);
             }
         }
@@ -243,7 +213,7 @@ impl EdgeTable {
     /// The edges in a page of a bundle of this type.
     pub(crate) fn edges_in(pages: &impl Pages, etype: EdgeType, page: u32) -> Step<Vec<RawEdge>> {
         let cells = Bundle::cells(pages.words(page)?);
-        Ok(cells.into_iter().map(|[key, to]| RawEdge { etype, key, to: NodeId(to) }).collect())
+        Ok(cells.map(|[key, to]| RawEdge { etype, key, to: NodeId(to) }).collect())
     }
 
     /// Edges in a page, of the main table or of a bundle.
@@ -266,39 +236,43 @@ impl EdgeTable {
         form: InfoForm,
         edge: RawEdge,
     ) -> Step<()> {
-        // It may be a bundle's later.
-        if form == InfoForm::Key && !Packed::has_room(&[edge.key, edge.to.0]) {
-            return Err(Error::damaged(format!("an edge of node {source}: {edge:x?}")).into());
-        }
         loop {
             if let Some(id) = self.bundle(pages, source, edge.etype)? {
                 return self.insert_in(pages, new, id, edge.key, edge.to);
             }
-            match self.main.is_full(pages, source.0)? {
-                None => {
-                    let keyed = if form == InfoForm::Key { KEYED } else { 0 };
-                    let cell = [source.0, u64::from(edge.etype.0) | keyed, edge.key, edge.to.0];
-                    return self.main.insert(pages, new, cell);
-                }
-                Some(page) => self.relieve(pages, new, page)?,
+            if let Some(page) = self.main.is_full(pages, source.0)?
+                && self.relieve(pages, new, page)?
+            {
+                continue;
             }
+            let keyed = if form == InfoForm::Key { KEYED } else { 0 };
+            let cell = [source.0, u64::from(edge.etype.0) | keyed, edge.key, edge.to.0];
+            return self.main.insert(pages, new, cell);
         }
     }
 
-    /// Makes room in a page of the main table: by a bundle where one node fills it, else by one more.
-    fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages, page: u32) -> Step<()> {
+    /// Makes room in a page of the main table that one node fills, by a bundle; whether there is one more. A page that many fill is split
+    /// when a cell is put into it.
+    fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages, page: u32) -> Step<bool> {
         let mut groups: FxHashMap<(u64, u64), usize> = FxHashMap::default();
-        for cell in Main::cells(pages.words(page)?).filter(|cell| cell[1] & BUNDLE == 0) {
-            *groups.entry((cell[0], cell[1])).or_default() += 1;
+        let mut positions = [u64::MAX, 0];
+        for page in std::iter::once(&page).chain(self.main.links(page)) {
+            for cell in Main::cells(pages.words(*page)?) {
+                if cell[1] & BUNDLE == 0 {
+                    *groups.entry((cell[0], cell[1])).or_default() += 1;
+                }
+                let position = self.main.position_of(cell[0]);
+                positions = [positions[0].min(position), positions[1].max(position)];
+            }
         }
-        let largest = groups.into_iter().map(|(group, edges)| (edges, group)).max();
-        let splits = self.main.splits(pages, page)?;
-        match largest {
+        let splits = positions[0] >> 32 != positions[1] >> 32;
+        match groups.into_iter().map(|(group, edges)| (edges, group)).max() {
             // A bundle of one edge would make no room.
             Some((edges, (source, word))) if edges >= BUNDLE_EDGES || !splits && edges > 1 => {
-                self.make_bundle(pages, new, page, source, word)
+                self.make_bundle(pages, new, source, word)?;
+                Ok(true)
             }
-            _ => self.main.grow(pages, new, page),
+            _ => Ok(false),
         }
     }
 
@@ -306,20 +280,26 @@ impl EdgeTable {
         &mut self,
         pages: &mut PageWriter<'_>,
         new: &mut impl NewPages,
-        page: u32,
         source: u64,
         word: u64,
     ) -> Step<()> {
         let id = self.next_bundle;
-        let mut bundle = Bundle::new(id, self.secret, form_of_cell(word));
+        let mut bundle = Bundle::new(id, form_of_cell(word) == InfoForm::Key, self.secret);
+        let mut cells = Vec::new();
+        let mut of = Vec::new();
+        self.main.find(pages, source, |place, cell| {
+            if cell[1] == word {
+                cells.push([cell[2], cell[3]]);
+                of.push(place.page);
+            }
+            Ok(None::<()>)
+        })?;
         // To be changed: what halts for want of a frame does so here.
-        let cells: Vec<_> =
-            Main::cells(pages.words_mut(page)?).filter(|cell| (cell[0], cell[1]) == (source, word)).collect();
-        of_bundle!(&bundle, table => cells.iter().try_for_each(|cell| table.check_room(&[cell[2], cell[3]])))?;
+        of.iter().try_for_each(|page| pages.words_mut(*page).map(drop))?;
         // A page of the bundle holds twice what a page of the main table does, so only the first insert can halt,
         // and then nothing has changed.
         for cell in &cells {
-            of_bundle!(&mut bundle, table => table.insert(pages, new, [cell[2], cell[3]]))?;
+            bundle.insert(pages, new, *cell)?;
         }
         self.next_bundle += 1;
         self.bundles.insert(id, bundle);
@@ -348,9 +328,7 @@ impl EdgeTable {
                 self.main.replace(pages, place, [source.0, cell[1], edge.key, edge.to.0])
             }
             Spot::Bundle(id, place) => match self.bundles.get(&id) {
-                Some(bundle) => {
-                    of_bundle!(bundle, table => table.replace(pages, place, [edge.key, edge.to.0]))
-                }
+                Some(bundle) => bundle.replace(pages, place, [edge.key, edge.to.0]),
                 None => Ok(()),
             },
         }
@@ -370,8 +348,8 @@ impl EdgeTable {
             Spot::Bundle(id, place) => (id, place),
         };
         let Some(bundle) = self.bundles.get(&id) else { return Ok(()) };
-        if !of_bundle!(bundle, table => table.is_last(pages, place))? {
-            return of_bundle!(bundle, table => table.remove(pages, place));
+        if !bundle.is_last(pages, place)? {
+            return bundle.remove(pages, place);
         }
         let cell = self.main.find(pages, source.0, |place, cell| {
             Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(place))
@@ -380,7 +358,7 @@ impl EdgeTable {
         if let Some(cell) = cell {
             pages.words_mut(cell.page)?;
         }
-        of_bundle!(bundle, table => table.remove(pages, place))?;
+        bundle.remove(pages, place)?;
         if let Some(cell) = cell {
             self.main.remove(pages, cell)?;
         }
@@ -388,56 +366,6 @@ impl EdgeTable {
             freed.extend(bundle.pages());
         }
         Ok(())
-    }
-}
-
-impl Bundle {
-    fn new(id: u64, secret: Secret, form: InfoForm) -> Bundle {
-        match form {
-            InfoForm::Key => Bundle::Keyed(Table::new(id, secret)),
-            InfoForm::Number => Bundle::Numbered(Table::new(id, secret)),
-        }
-    }
-
-    /// Puts the directory together from the shares of the pages.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] when the pages do not cover every position exactly once.
-    pub(crate) fn restore(
-        id: u64,
-        secret: Secret,
-        is_hashed: bool,
-        pages: &[(u32, Share)],
-    ) -> Result<Bundle> {
-        Ok(if is_hashed {
-            Bundle::Keyed(Table::restore(id, secret, pages)?)
-        } else {
-            Bundle::Numbered(Table::restore(id, secret, pages)?)
-        })
-    }
-
-    /// The pages, each once.
-    pub(crate) fn pages(&self) -> Vec<u32> {
-        of_bundle!(self, table => table.pages())
-    }
-
-    /// The page that answers for a position.
-    pub(crate) fn page_of(&self, position: u64) -> Option<u32> {
-        of_bundle!(self, table => table.page_of(position))
-    }
-
-    /// The infos, or their hashes, and destinations of the edges in a page.
-    pub(crate) fn cells(words: &Words) -> Vec<[u64; 2]> {
-        if table::is_hashed(words) {
-            Table::<Packed>::cells(words).collect()
-        } else {
-            Numbered::cells(words).collect()
-        }
-    }
-
-    /// Edges in a page.
-    pub(crate) fn count(words: &Words) -> usize {
-        if table::is_hashed(words) { Table::<Packed>::count(words) } else { Numbered::count(words) }
     }
 }
 
@@ -459,7 +387,6 @@ fn bundle_word(etype: EdgeType) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::KEY_HASH_BITS;
     use crate::partition::TableNumbers;
     use crate::{MemoryStore, Options, SnodeId, Store};
 
@@ -468,43 +395,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_whose_hashes_are_all_alike_is_damage_and_its_directory_stays_small() {
+    fn edges_of_nodes_of_one_position_become_bundles() {
         let store = store();
         let partition = store.partition(SnodeId::FIRST).unwrap();
-        for alike_bits in [64, 40, 28, 5] {
-            let mut bundle = Table::<Packed>::new(FIRST_BUNDLE, store.secret);
-            let mut next = 0u64;
-            let filled = store.write(&mut partition.write(), |pages, _| {
-                let mut numbers = TableNumbers(&store.table_numbers);
-                while next < 1_000 {
-                    // In the upper bits all alike, in those below all different.
-                    let key = next.reverse_bits().checked_shr(alike_bits).unwrap_or(0) & KEY_HASH_BITS;
-                    let cell = [key, NodeId::at(SnodeId::FIRST, 1 + next as u32, 0).0];
-                    match bundle.try_insert(pages, cell)? {
-                        None => next += 1,
-                        Some(Full::NoPage) => {
-                            bundle.insert(pages, &mut numbers, cell)?;
-                            next += 1;
-                        }
-                        Some(Full::Page(page)) => bundle.grow(pages, &mut numbers, page)?,
-                    }
-                }
-                Ok(())
-            });
-            assert!(matches!(filled, Err(Error::Damaged { .. })), "{alike_bits}: {filled:?}");
-            assert_eq!((bundle.pages().len(), bundle.walk().count()), (1, 1), "{alike_bits}");
-        }
-    }
-
-    #[test]
-    fn edges_of_nodes_with_nearly_the_same_hash_become_bundles() {
-        let store = store();
-        let partition = store.partition(SnodeId::FIRST).unwrap();
-        // Two nodes whose hashes agree in more bits than pages are split by.
+        // Two nodes of one position.
         let mut seen = FxHashMap::default();
         let found = (1u64..).find_map(|n| {
             let node = n * 8;
-            seen.insert(store.secret.number(node) >> 46, node).map(|other| [NodeId(node), NodeId(other)])
+            seen.insert(store.secret.number(node) >> 32, node).map(|other| [NodeId(node), NodeId(other)])
         });
         let [one, other] = found.unwrap();
         let mut edges = EdgeTable::new(store.secret);
@@ -527,27 +425,5 @@ mod tests {
         assert_eq!((edges.main.walk().count(), edges.bundles.is_empty()), (1, false));
         let all = store.write(&mut partition.write(), |pages, _| edges.all_of(pages, one)).unwrap();
         assert_eq!(all.len(), 60);
-    }
-
-    #[test]
-    fn an_edge_by_key_that_a_bundle_has_no_room_for_is_refused_before_there_is_one() {
-        let store = store();
-        let partition = store.partition(SnodeId::FIRST).unwrap();
-        let (source, to) = (NodeId::at(SnodeId::FIRST, 1, 0), NodeId::at(SnodeId::FIRST, 2, 0));
-        for (key, to) in [(77, to), (1 << 24, NodeId(to.0 + 1)), (1 << 24, NodeId(to.0 | 1 << 45))] {
-            let mut edges = EdgeTable::new(store.secret);
-            let put = store.write(&mut partition.write(), |pages, _| {
-                let mut numbers = TableNumbers(&store.table_numbers);
-                edges.insert(
-                    pages,
-                    &mut numbers,
-                    source,
-                    InfoForm::Key,
-                    RawEdge { etype: EdgeType(3), key, to },
-                )
-            });
-            assert!(matches!(put, Err(Error::Damaged { .. })), "{key:x} {to}: {put:?}");
-            assert!(edges.main.is_empty());
-        }
     }
 }

@@ -1,48 +1,43 @@
-//! A table of cells: extendible hashing over pages, linear probing by lines of the processor's cache within a page.
+//! A table of cells of `W` words: an ordered run of pages, linear probing by lines of the processor's cache within a page.
 //!
-//! The first word of a cell decides its position, how it lies in its line is its [form](super::form). The
-//! upper bits of the position choose the page through a directory of [groups](super::share) in memory; the lower bits choose the line
-//! of the processor's cache within the page where probing begins. So a lookup touches one line, seldom two, beside the directory
-//! (32 bytes for up to five pages). A page that is nearly full makes its group [grow](super::grow). How full it is is not in the page,
+//! The first word of a cell decides its position. The
+//! upper bits of the position choose the page through a [directory](super::directory) in memory; the lower bits choose the line
+//! of the processor's cache within the page where probing begins. So a lookup touches one line, seldom two, beside the directory.
+//! A page that is nearly full is [split](super::grow). How full it is is not in the page,
 //! which would be one more line to fetch and to change for each edge, but beside the word that says where the page is.
 //!
 //! ```text
 //! page:  | 0, table, its share (16), 0.. (64 bytes) | 63 lines of cells |
 //! ```
 //!
-//! The directory is not stored: each page's descriptor says which share it answers for.
+//! A cell is free while its last word is 0. The directory is not stored: each page's descriptor says which share it answers for.
 
-use super::form::{Form, LINE_WORDS, LineWords};
-use super::share::{DEPTH_MAX, Group, Share};
+use super::directory::{Directory, Share};
 use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
 use crate::pages::access::{PageWriter, Pages, Words, as_words};
 use crate::pages::desc::{Desc, TABLE_HASHED};
 use crate::pages::table::CellCount;
-use std::marker::PhantomData;
 
-/// What is full when a page of so great a depth is.
-pub(crate) const EDGE_TABLE: &str = "edge table";
 /// Words of a page.
 pub(super) const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
 /// Words before the first cell.
 pub(super) const HEADER_WORDS: usize = 8;
 /// Lines of cells in a page.
 pub(super) const LINES: u64 = 63;
-/// The bits of a position that choose the line: below all that can choose the page, and in hashes of keys too.
-const LINE_SHIFT: u32 = 24;
-const LINE_BITS: u32 = 14;
-const LINE_MASK: u64 = (1 << LINE_BITS) - 1;
-const _: () = assert!(LINE_SHIFT + LINE_BITS + DEPTH_MAX as u32 <= 64);
+/// Words of a line.
+const LINE_WORDS: usize = 8;
+/// A line of cells.
+type LineWords = [u64; LINE_WORDS];
 
-/// A table of cells of a form.
+/// A table of cells of `W` words.
 #[derive(Clone)]
-pub(crate) struct Table<F> {
+pub(crate) struct Table<const W: usize> {
     pub(crate) id: u64,
     pub(super) secret: Secret,
-    pub(super) depth: u8,
-    pub(super) directory: Vec<Group>,
-    form: PhantomData<F>,
+    /// First words are hashes already.
+    pub(super) is_hashed: bool,
+    pub(super) directory: Directory,
 }
 
 /// Where a cell is.
@@ -71,7 +66,7 @@ pub(crate) enum Line<C> {
 pub(crate) enum Full {
     /// The table has no page yet.
     NoPage,
-    /// The group of this page is to grow first.
+    /// This page is to be split first.
     Page(u32),
 }
 
@@ -95,11 +90,11 @@ pub(crate) fn check_page(words: &Words, desc: &Desc, page: u32) -> Result<()> {
     }
 }
 
-/// The positions that a page of a table answers for.
+/// What a page of a table answers for.
 ///
 /// # Errors
 /// [`Error::Damaged`] for a share that cannot be.
-pub(crate) fn share_of(words: &Words) -> Result<Share> {
+pub(super) fn share_of(words: &Words) -> Result<Share> {
     Share::from_words([words[2], words[3] & !TABLE_HASHED])
 }
 
@@ -108,84 +103,76 @@ pub(crate) fn is_hashed(words: &Words) -> bool {
     words[3] & TABLE_HASHED != 0
 }
 
-impl<F: Form> Table<F> {
+/// What the directory knows a position by.
+#[inline]
+pub(super) fn upper(position: u64) -> u32 {
+    (position >> 32) as u32
+}
+
+impl<const W: usize> Table<W> {
+    /// Cells of a line.
+    pub(super) const PER_LINE: usize = LINE_WORDS / W;
     /// Cells of a page.
-    pub(crate) const CELLS: usize = LINES as usize * F::PER_LINE;
+    pub(crate) const CELLS: usize = LINES as usize * Self::PER_LINE;
     /// Cells of a page that is full.
     pub(super) const FULL: usize = (Self::CELLS * 14) / 16;
 
     /// A table without pages.
-    pub(crate) fn new(id: u64, secret: Secret) -> Table<F> {
-        Table { id, secret, depth: 0, directory: Vec::new(), form: PhantomData }
+    pub(crate) fn new(id: u64, is_hashed: bool, secret: Secret) -> Table<W> {
+        Table { id, secret, is_hashed, directory: Directory::default() }
     }
 
     /// Puts the directory together from the shares of the table's pages.
     ///
     /// # Errors
     /// [`Error::Damaged`] when the pages do not cover every position exactly once.
-    pub(crate) fn restore(id: u64, secret: Secret, pages: &[(u32, Share)]) -> Result<Table<F>> {
-        let mut table = Table::new(id, secret);
-        if pages.is_empty() {
-            return Ok(table);
-        }
-        table.depth = pages.iter().map(|(_, share)| share.depth).max().unwrap_or(0);
-        if pages.len() < usize::from(table.depth) {
-            return Err(Error::damaged(format!("edge table {id}: depth {}", table.depth)));
-        }
-        table.directory = vec![Group::EMPTY; 1 << table.depth];
-        for (page, share) in pages {
-            let entries = table.entries_of(*share);
-            if !table.directory[entries].iter_mut().all(|group| group.put(*page, *share)) {
-                return Err(Error::damaged(format!("edge table {id}: page {page} overlaps another")));
-            }
-        }
-        if !table.directory.iter().all(Group::is_whole) {
-            return Err(Error::damaged(format!("edge table {id}: a page is missing")));
-        }
-        Ok(table)
+    pub(crate) fn restore(
+        id: u64,
+        is_hashed: bool,
+        secret: Secret,
+        pages: &[(u32, Share)],
+    ) -> Result<Table<W>> {
+        Ok(Table { directory: Directory::restore(id, pages)?, ..Table::new(id, is_hashed, secret) })
     }
 
-    /// The entries of the directory that are the group's of this share.
-    pub(super) fn entries_of(&self, share: Share) -> std::ops::Range<usize> {
-        let entries = 1usize << (self.depth - share.depth);
-        let first = share.prefix as usize * entries;
-        first..first + entries
-    }
-
-    /// The group that a position is in; `None` while the table is empty.
+    /// The page that answers for a position, before its links; `None` while the table is empty.
     #[inline]
-    pub(super) fn group_of(&self, position: u64) -> Option<&Group> {
-        self.directory.get(if self.depth == 0 { 0 } else { (position >> (64 - self.depth)) as usize })
+    pub(super) fn page_of(&self, position: u64) -> Option<u32> {
+        self.directory.page_of(upper(position))
     }
 
-    /// The page that answers for a position; `None` while the table is empty.
-    #[inline]
-    pub(crate) fn page_of(&self, position: u64) -> Option<u32> {
-        self.group_of(position).map(|group| group.page_of(position))
-    }
-
-    /// The table's pages, one after the other without a list of them; those of a group may come again behind them.
+    /// The table's pages, each once, in the order of their positions.
     pub(crate) fn walk(&self) -> impl Iterator<Item = u32> + '_ {
-        self.directory.iter().flat_map(Group::pages).copied()
+        self.directory.walk()
     }
 
-    /// The table's pages, each once.
+    /// The table's pages, each once, in the order of their positions.
     pub(crate) fn pages(&self) -> Vec<u32> {
-        let mut groups = self.directory.clone();
-        groups.dedup();
-        groups.iter().flat_map(Group::pages).copied().collect()
+        self.walk().collect()
+    }
+
+    /// The pages with the cells from a position on, as the directory knows it, up to that from which further ones have them; `None` for none.
+    pub(crate) fn pages_from(&self, position: u32) -> (Vec<u32>, Option<u32>) {
+        let Some((last, page)) = self.directory.until(position) else { return (Vec::new(), None) };
+        let pages = std::iter::once(page).chain(self.directory.links(page).iter().copied());
+        (pages.collect(), last.checked_add(1))
+    }
+
+    /// The pages that are linked to one.
+    pub(crate) fn links(&self, page: u32) -> &[u32] {
+        self.directory.links(page)
     }
 
     /// The position of a cell.
     #[inline]
-    pub(super) fn position(&self, cell: &F::Cell) -> u64 {
-        F::position(self.secret, cell.as_ref()[0])
+    pub(super) fn position(&self, cell: &[u64; W]) -> u64 {
+        self.position_of(cell[0])
     }
 
     /// The position of a first word.
     #[inline]
     pub(crate) fn position_of(&self, first: u64) -> u64 {
-        F::position(self.secret, first)
+        if self.is_hashed { first } else { self.secret.number(first) }
     }
 
     /// Calls `visit` with each cell whose first word is `first` until it returns `Some`.
@@ -194,15 +181,23 @@ impl<F: Form> Table<F> {
         &self,
         pages: &impl Pages,
         first: u64,
-        mut visit: impl FnMut(Place, F::Cell) -> Step<Option<T>>,
+        mut visit: impl FnMut(Place, [u64; W]) -> Step<Option<T>>,
     ) -> Step<Option<T>> {
-        if self.directory.is_empty() {
-            return Ok(None);
-        }
         let position = self.position_of(first);
         let Some(page) = self.page_of(position) else { return Ok(None) };
-        let words = pages.words(page)?;
-        Self::probe(words, position, first, |at, cell| visit(Place { page, at }, cell))
+        let found =
+            Self::probe(pages.words(page)?, position, first, |at, cell| visit(Place { page, at }, cell))?;
+        if found.is_some() || !self.directory.has_links() {
+            return Ok(found);
+        }
+        for page in self.directory.links(page).iter().copied() {
+            let words = pages.words(page)?;
+            let found = Self::probe(words, position, first, |at, cell| visit(Place { page, at }, cell))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// Calls `visit` with each cell of a page whose first word is `first`, and where it is, until it returns `Some`. `position` is that of the
@@ -212,16 +207,16 @@ impl<F: Form> Table<F> {
         words: &Words,
         position: u64,
         first: u64,
-        mut visit: impl FnMut(At, F::Cell) -> Step<Option<T>>,
+        mut visit: impl FnMut(At, [u64; W]) -> Step<Option<T>>,
     ) -> Step<Option<T>> {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
             let line = Self::line(words, number);
-            let free = F::free_in(line);
-            let mut alike = F::alike_in(line, first) & !free;
+            let free = Self::free_in(line);
+            let mut alike = Self::alike_in(line, first) & !free;
             while alike != 0 {
                 let at = alike.trailing_zeros() as usize;
-                let found = visit((number, at), F::cell(line, at))?;
+                let found = visit((number, at), Self::cell(line, at))?;
                 if found.is_some() {
                     return Ok(found);
                 }
@@ -235,17 +230,17 @@ impl<F: Form> Table<F> {
         Ok(None)
     }
 
-    /// The first of the cells of a page whose first word is `first`. `position` is that of the word, and the page the one that
+    /// The first of the cells of a page without links whose first word is `first`. `position` is that of the word, and the page the one that
     /// answers for it.
     #[inline]
-    pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<F::Cell> {
+    pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<[u64; W]> {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
             let line = Self::line(words, number);
-            let free = F::free_in(line);
-            let alike = F::alike_in(line, first) & !free;
+            let free = Self::free_in(line);
+            let alike = Self::alike_in(line, first) & !free;
             if alike != 0 {
-                return Some(F::cell(line, alike.trailing_zeros() as usize));
+                return Some(Self::cell(line, alike.trailing_zeros() as usize));
             }
             if free != 0 {
                 break;
@@ -268,16 +263,13 @@ impl<F: Form> Table<F> {
     pub(crate) fn few(&self, pages: &impl Pages, most: usize) -> Option<Vec<u64>> {
         let Some(page) = self.only_page() else { return self.is_empty().then(Vec::new) };
         let words = pages.peek(page).map(as_words)?;
-        let firsts: Vec<_> = Self::cells(words).map(|cell| cell.as_ref()[0]).take(most + 1).collect();
+        let firsts: Vec<_> = Self::cells(words).map(|cell| cell[0]).take(most + 1).collect();
         (firsts.len() <= most).then_some(firsts)
     }
 
-    /// The table's page where it has one.
+    /// The table's page where it has one without links.
     pub(super) fn only_page(&self) -> Option<u32> {
-        match self.directory[..] {
-            [Group { pages: [page, ..], parts: 1, .. }] => Some(page),
-            _ => None,
-        }
+        self.directory.only_page().filter(|_| !self.directory.has_links())
     }
 
     /// Whether the table has no page.
@@ -287,13 +279,13 @@ impl<F: Form> Table<F> {
 
     /// As [`Table::first_in`], in the line alone where probing begins.
     #[inline]
-    pub(crate) fn home_line(words: &Words, position: u64, first: u64) -> Line<F::Cell> {
+    pub(crate) fn home_line(words: &Words, position: u64, first: u64) -> Line<[u64; W]> {
         let number = Self::home_line_of(position);
         let line = Self::line(words, number);
-        let free = F::free_in(line);
-        let alike = F::alike_in(line, first) & !free;
+        let free = Self::free_in(line);
+        let alike = Self::alike_in(line, first) & !free;
         if alike != 0 {
-            Line::Cell(F::cell(line, alike.trailing_zeros() as usize))
+            Line::Cell(Self::cell(line, alike.trailing_zeros() as usize))
         } else if free != 0 {
             Line::Absent
         } else {
@@ -304,13 +296,36 @@ impl<F: Form> Table<F> {
     /// The line where probing for a position begins.
     #[inline]
     pub(super) fn home_line_of(position: u64) -> usize {
-        (((position >> LINE_SHIFT & LINE_MASK) * LINES) >> LINE_BITS) as usize
+        ((u64::from(position as u32) * LINES) >> 32) as usize
     }
 
     /// The line where probing goes on.
     #[inline]
     pub(super) fn line_behind(number: usize) -> usize {
         if number + 1 == LINES as usize { 0 } else { number + 1 }
+    }
+
+    #[inline]
+    fn cell(line: &LineWords, at: usize) -> [u64; W] {
+        std::array::from_fn(|word| line[at * W + word])
+    }
+
+    #[inline]
+    pub(super) fn set(line: &mut LineWords, at: usize, cell: &[u64; W]) {
+        line[at * W..][..W].copy_from_slice(cell);
+    }
+
+    /// A bit for each cell of a line that is free. All cells of a line are looked at together: which of them it is cannot be
+    /// guessed, and a branch on it would be wrong every other time.
+    #[inline]
+    fn free_in(line: &LineWords) -> u32 {
+        (0..Self::PER_LINE).fold(0, |bits, at| bits | u32::from(line[at * W + W - 1] == 0) << at)
+    }
+
+    /// A bit for each cell of a line whose first word is `first`, if it is in use.
+    #[inline]
+    fn alike_in(line: &LineWords, first: u64) -> u32 {
+        (0..Self::PER_LINE).fold(0, |bits, at| bits | u32::from(line[at * W] == first) << at)
     }
 
     #[inline]
@@ -324,14 +339,14 @@ impl<F: Form> Table<F> {
     }
 
     /// The cell at `place`, in its page's words.
-    pub(crate) fn cell_at(&self, words: &Words, place: Place) -> F::Cell {
-        F::cell(Self::line(words, place.at.0), place.at.1)
+    pub(crate) fn cell_at(&self, words: &Words, place: Place) -> [u64; W] {
+        Self::cell(Self::line(words, place.at.0), place.at.1)
     }
 
     /// A bit for each cell of a line that is in use.
     #[inline]
     fn used_in(line: &LineWords) -> u32 {
-        !F::free_in(line) & ((1 << F::PER_LINE) - 1)
+        !Self::free_in(line) & ((1 << Self::PER_LINE) - 1)
     }
 
     fn lines(words: &Words) -> impl Iterator<Item = &LineWords> {
@@ -340,21 +355,21 @@ impl<F: Form> Table<F> {
 
     /// Calls `each` with all cells of a page.
     #[inline]
-    pub(super) fn each_cell(words: &Words, mut each: impl FnMut(F::Cell)) {
+    pub(super) fn each_cell(words: &Words, mut each: impl FnMut([u64; W])) {
         for line in Self::lines(words) {
             let mut used = Self::used_in(line);
             while used != 0 {
-                each(F::cell(line, used.trailing_zeros() as usize));
+                each(Self::cell(line, used.trailing_zeros() as usize));
                 used &= used - 1;
             }
         }
     }
 
     /// All cells of a page.
-    pub(crate) fn cells(words: &Words) -> impl Iterator<Item = F::Cell> + '_ {
+    pub(crate) fn cells(words: &Words) -> impl Iterator<Item = [u64; W]> + '_ {
         Self::lines(words).flat_map(|line| {
             let used = Self::used_in(line);
-            (0..F::PER_LINE).filter(move |at| used >> at & 1 == 1).map(|at| F::cell(line, at))
+            (0..Self::PER_LINE).filter(move |at| used >> at & 1 == 1).map(|at| Self::cell(line, at))
         })
     }
 
@@ -402,34 +417,33 @@ impl<F: Form> Table<F> {
     }
 
     /// Replaces the cell at `place`.
-    pub(crate) fn replace(&self, pages: &mut PageWriter<'_>, place: Place, cell: F::Cell) -> Step<()> {
+    pub(crate) fn replace(&self, pages: &mut PageWriter<'_>, place: Place, cell: [u64; W]) -> Step<()> {
         self.check_room(&cell)?;
-        F::set(Self::line_mut(pages.words_mut(place.page)?, place.at.0), place.at.1, &cell);
+        Self::set(Self::line_mut(pages.words_mut(place.page)?, place.at.0), place.at.1, &cell);
         Ok(())
     }
 
-    /// Refuses a cell that has no room in a line.
+    /// Refuses a cell that would be free. Those that a store makes are not.
     ///
     /// # Errors
     /// [`Error::Damaged`].
     #[inline]
-    pub(super) fn check_room(&self, cell: &F::Cell) -> Result<()> {
-        if F::has_room(cell) {
-            Ok(())
-        } else {
-            Err(Error::damaged(format!("edge table {}: cell {cell:x?}", self.id)))
+    pub(super) fn check_room(&self, cell: &[u64; W]) -> Result<()> {
+        match cell[W - 1] {
+            0 => Err(Error::damaged(format!("edge table {}: cell {cell:x?}", self.id))),
+            _ => Ok(()),
         }
     }
 
-    /// The page for `first` if its group is to grow before a cell goes in. Cells then keep short ways.
+    /// The page for `first` if it is to be split before a cell goes in. Cells then keep short ways.
     pub(crate) fn is_full(&self, pages: &mut PageWriter<'_>, first: u64) -> Step<Option<u32>> {
         let Some(page) = self.page_of(self.position_of(first)) else { return Ok(None) };
         Ok((Self::counted(pages, page)? >= Self::FULL).then_some(page))
     }
 
-    /// Puts a cell in if its page has room, else returns the page, whose group is to grow first.
+    /// Puts a cell in if its page has room, else says what it lacks.
     #[inline]
-    pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: F::Cell) -> Step<Option<Full>> {
+    pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<Option<Full>> {
         let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
         self.check_room(&cell)?;
@@ -466,36 +480,59 @@ impl<F: Form> Table<F> {
     /// Whether the line where probing for a position begins has no cell that is free.
     #[inline]
     pub(crate) fn home_is_full(words: &Words, position: u64) -> bool {
-        F::free_in(Self::line(words, Self::home_line_of(position))) == 0
+        Self::free_in(Self::line(words, Self::home_line_of(position))) == 0
     }
 
-    /// Puts a cell in. The page has room: [`Table::is_full`] said so.
+    /// Puts a cell in, with the pages that this takes. What halts has put nothing in.
     pub(crate) fn insert(
         &mut self,
         pages: &mut PageWriter<'_>,
         new: &mut impl NewPages,
-        cell: F::Cell,
+        cell: [u64; W],
     ) -> Step<()> {
-        self.check_room(&cell)?;
-        let position = self.position(&cell);
-        let page = match self.page_of(position) {
-            Some(page) => page,
-            None => self.begin(pages, new)?,
-        };
-        let cells = Self::counted(pages, page)?;
-        Self::put(pages.words_mut(page)?, position, cell);
-        pages.note_cells(page, cells + 1);
+        loop {
+            match self.try_insert(pages, cell)? {
+                None => return Ok(()),
+                Some(Full::NoPage) => self.begin(pages, new)?,
+                Some(Full::Page(page)) if share_of(pages.words(page)?)?.is_single() => {
+                    return self.insert_linked(pages, new, page, cell);
+                }
+                Some(Full::Page(page)) => self.split(pages, new, page)?,
+            }
+        }
+    }
+
+    /// Puts a cell into a page of a single position, or one that is linked to it. All of them are full but the last that has cells, and
+    /// those behind it.
+    fn insert_linked(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &mut impl NewPages,
+        head: u32,
+        cell: [u64; W],
+    ) -> Step<()> {
+        for page in std::iter::once(head).chain(self.directory.links(head).iter().copied()) {
+            let cells = Self::counted(pages, page)?;
+            if cells < Self::CELLS {
+                Self::put(pages.words_mut(page)?, self.position(&cell), cell);
+                pages.note_cells(page, cells + 1);
+                return Ok(());
+            }
+        }
+        let page = self.add_link(pages, new, head)?;
+        Self::put(pages.words_mut(page)?, self.position(&cell), cell);
+        pages.note_cells(page, 1);
         Ok(())
     }
 
     #[inline]
-    fn put(words: &mut Words, position: u64, cell: F::Cell) {
+    pub(super) fn put(words: &mut Words, position: u64, cell: [u64; W]) {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
             let line = Self::line_mut(words, number);
-            let free = F::free_in(line);
+            let free = Self::free_in(line);
             if free != 0 {
-                return F::set(line, free.trailing_zeros() as usize, &cell);
+                return Self::set(line, free.trailing_zeros() as usize, &cell);
             }
             number = Self::line_behind(number);
         }
@@ -504,12 +541,42 @@ impl<F: Form> Table<F> {
 
     /// Takes the cell at `place` out and closes the gap.
     pub(crate) fn remove(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<()> {
-        let cells = pages.cells(place.page);
-        self.close_gap(pages.words_mut(place.page)?, place.at);
-        if let Some(cells) = cells {
-            pages.note_cells(place.page, cells.saturating_sub(1));
+        let mut place = place;
+        if self.directory.has_links()
+            && let Some(tail) = self.last_linked(pages, place)?.filter(|tail| *tail != place.page)
+        {
+            // Those before the last stay full: a cell of the last comes into its place.
+            pages.words_mut(place.page)?;
+            let words = pages.words_mut(tail)?;
+            let used = (0..LINES as usize).find_map(|number| {
+                let used = Self::used_in(Self::line(words, number));
+                (used != 0).then_some((number, used.trailing_zeros() as usize))
+            });
+            if let Some(at) = used {
+                let cell = Self::cell(Self::line(words, at.0), at.1);
+                let position = self.position(&cell);
+                let words = pages.words_mut(place.page)?;
+                self.close_gap(words, place.at);
+                Self::put(words, position, cell);
+                place = Place { page: tail, at };
+            }
         }
+        let cells = Self::counted(pages, place.page)?;
+        self.close_gap(pages.words_mut(place.page)?, place.at);
+        pages.note_cells(place.page, cells.saturating_sub(1));
         Ok(())
+    }
+
+    /// The last page with cells of those linked to the one of a cell's position, where there are links.
+    fn last_linked(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<Option<u32>> {
+        let cell = self.cell_at(pages.words(place.page)?, place);
+        let Some(head) = self.page_of(self.position(&cell)) else { return Ok(None) };
+        for page in self.directory.links(head).iter().rev().copied() {
+            if Self::counted(pages, page)? > 0 {
+                return Ok(Some(page));
+            }
+        }
+        Ok(None)
     }
 
     /// Takes out the cell at `place`. What had passed its line because that was full is looked for behind it, up to the first line that
@@ -519,7 +586,7 @@ impl<F: Form> Table<F> {
         let mut hole = place;
         let mut number = hole.0;
         for _ in 1..LINES {
-            if F::free_in(Self::line(words, number)) != 0 {
+            if Self::free_in(Self::line(words, number)) != 0 {
                 break;
             }
             number = Self::line_behind(number);
@@ -528,16 +595,16 @@ impl<F: Form> Table<F> {
             let mut used = Self::used_in(line);
             while used != 0 {
                 let at = used.trailing_zeros() as usize;
-                let cell = F::cell(line, at);
+                let cell = Self::cell(line, at);
                 if Self::way(Self::home_line_of(self.position(&cell)), number) >= way {
-                    F::set(Self::line_mut(words, hole.0), hole.1, &cell);
+                    Self::set(Self::line_mut(words, hole.0), hole.1, &cell);
                     hole = (number, at);
                     break;
                 }
                 used &= used - 1;
             }
         }
-        F::clear(Self::line_mut(words, hole.0), hole.1);
+        Self::set(Self::line_mut(words, hole.0), hole.1, &[0; W]);
     }
 
     /// Lines from one to another that lies behind it, round the page.
@@ -548,31 +615,34 @@ impl<F: Form> Table<F> {
 
     /// Puts a cell in the place of one whose words are all known; whether that was there. Their first words are the same.
     #[inline]
-    pub(crate) fn exchange(&self, pages: &mut PageWriter<'_>, before: F::Cell, cell: F::Cell) -> Step<bool> {
-        debug_assert_eq!(before.as_ref()[0], cell.as_ref()[0]);
+    pub(crate) fn exchange(
+        &self,
+        pages: &mut PageWriter<'_>,
+        before: [u64; W],
+        cell: [u64; W],
+    ) -> Step<bool> {
+        debug_assert_eq!(before[0], cell[0]);
         let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(false) };
         self.check_room(&cell)?;
         let words = pages.words_mut(page)?;
-        let place =
-            Self::probe(words, position, cell.as_ref()[0], |at, found| Ok((found == before).then_some(at)))?;
+        let place = Self::probe(words, position, cell[0], |at, found| Ok((found == before).then_some(at)))?;
         let Some(place) = place else { return Ok(false) };
-        F::set(Self::line_mut(words, place.0), place.1, &cell);
+        Self::set(Self::line_mut(words, place.0), place.1, &cell);
         Ok(true)
     }
 
     /// Takes out a cell whose words are all known, unless it may be the last of its page; whether it did.
     #[inline]
-    pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: F::Cell) -> Step<bool> {
+    pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {
         let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(false) };
         let (words, count) = pages.words_counted(page)?;
         let cells = Self::count_or(words, count);
-        if cells <= 1 {
+        if cells <= 1 || self.directory.has_links() {
             return Ok(false);
         }
-        let place =
-            Self::probe(words, position, cell.as_ref()[0], |at, found| Ok((found == cell).then_some(at)))?;
+        let place = Self::probe(words, position, cell[0], |at, found| Ok((found == cell).then_some(at)))?;
         let Some(place) = place else { return Ok(false) };
         self.close_gap(words, place);
         count.set(cells - 1);

@@ -8,7 +8,6 @@
 use super::{ANCHOR, Kv, PAIR};
 use crate::committed::Committed;
 use crate::edges::Bundle;
-use crate::edges::table::share_of;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, SnodeId};
 use crate::options::Durability;
@@ -42,7 +41,7 @@ pub(super) struct Scan {
     anchor: NodeId,
     etype: EdgeType,
     /// The position from which on pairs are still to come.
-    next: Option<u64>,
+    next: Option<u32>,
     nodes: vec::IntoIter<NodeId>,
     /// Nodes of which the pages were asked for.
     ready: usize,
@@ -134,11 +133,12 @@ impl Scan {
                 let own = edges.filter(|edge| edge.etype == etype);
                 return Ok((own.map(|edge| (edge.key, edge.to)).collect(), None));
             };
-            let Some(page) = table.page_of(from) else { return Ok((Vec::new(), None)) };
-            let words = pages.words(page)?;
-            let share = share_of(words)?;
-            let cells = Bundle::cells(words).into_iter().map(|[key, to]| (key, NodeId(to))).collect();
-            Ok((cells, share.end()))
+            let (own, next) = table.pages_from(from);
+            let mut cells = Vec::new();
+            for page in own {
+                cells.extend(Bundle::cells(pages.words(page)?).map(|[key, to]| (key, NodeId(to))));
+            }
+            Ok((cells, next))
         })?;
         cells.sort_unstable();
         self.nodes = cells.into_iter().map(|(_, node)| node).collect::<Vec<_>>().into_iter();

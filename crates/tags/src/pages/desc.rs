@@ -1,6 +1,6 @@
 //! The descriptor of a page: what it holds, where it lies, what its checksum is.
 
-use crate::edges::share::Share;
+use crate::edges::directory::Share;
 use crate::error::{Error, Result};
 use crate::ids::SnodeId;
 use weft_core::codec::{Reader, Truncated, WriteFields};
@@ -9,7 +9,7 @@ use weft_core::codec::{Reader, Truncated, WriteFields};
 pub(crate) const DESC_BYTES: usize = 64;
 
 /// In the third word of a table page's descriptor: first words of cells are hashes.
-pub(crate) const TABLE_HASHED: u64 = 1 << 8;
+pub(crate) const TABLE_HASHED: u64 = 1 << 32;
 
 /// What a page holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,7 +51,7 @@ pub(crate) struct Desc {
     /// Where it is on the medium; 0 while it is in memory only.
     pub block: u64,
     /// Slab: the slots of committed nodes. Run head: pages of the run, then 1 once committed. Run tail: pages since
-    /// the head. Table: the table; its [share](crate::edges::share::Share::words), plus [`TABLE_HASHED`]; 0.
+    /// the head. Table: the table; its [share](crate::edges::directory::Share::words), plus [`TABLE_HASHED`]; 0.
     pub body: Slots,
     /// Slab, in memory only: slots that transactions have reserved, beside the committed ones. Few pages have any.
     pub reserved: Option<Box<Slots>>,
@@ -67,8 +67,8 @@ impl Desc {
     }
 
     pub(crate) fn table(snode: SnodeId, id: u64, share: Share, hashed: bool) -> Desc {
-        let [prefix, word] = share.words();
-        let body = [id, prefix, if hashed { word | TABLE_HASHED } else { word }, 0];
+        let [positions, link] = share.words();
+        let body = [id, positions, if hashed { link | TABLE_HASHED } else { link }, 0];
         Desc { kind: PageKind::Table, snode: snode.0, body, ..Desc::default() }
     }
 
@@ -87,8 +87,8 @@ impl Desc {
 
     /// Table: notes that the page answers for other positions now.
     pub(crate) fn set_share(&mut self, share: Share) {
-        let [prefix, word] = share.words();
-        (self.body[1], self.body[2]) = (prefix, word | self.body[2] & TABLE_HASHED);
+        let [positions, link] = share.words();
+        (self.body[1], self.body[2]) = (positions, link | self.body[2] & TABLE_HASHED);
     }
 
     /// Appends the descriptor's 64 bytes.

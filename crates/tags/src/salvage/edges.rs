@@ -4,10 +4,9 @@ use super::copy::Copy;
 use super::find::LostTable;
 use super::survey::Survey;
 use super::with_room;
-use crate::edges::share::Share;
-use crate::edges::table::{EDGE_TABLE, check_page, is_hashed};
+use crate::edges::table::{check_page, is_hashed};
 use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::pages::access::Words;
 use crate::pages::desc::Desc;
@@ -32,7 +31,7 @@ impl Copy<'_> {
         let mut tables: Vec<&(u32, Desc)> = survey.pages[first..].iter().collect();
         // By s-node, table and positions, so that cells that go to the same page come together.
         tables.sort_unstable_by_key(|(_, desc)| {
-            let first = desc.share().map_or(0, Share::first);
+            let first = desc.share().map_or(0, |share| share.first);
             (desc.body[0] != MAIN, desc.snode, desc.body[0], first)
         });
         let mut bundles = FxHashMap::default();
@@ -136,16 +135,15 @@ fn words_of(raw: &[u8]) -> Option<Box<Words>> {
     Some(words)
 }
 
-/// Puts an edge in; `false` when there is such an edge already, its s-node is not there, or its table has no room for it: cells of
-/// which a checksum holds may still have been made so that their hashes are all alike.
+/// Puts an edge in; `false` when there is such an edge already, or its s-node is not there.
 pub(super) fn put_edge(store: &Store, source: NodeId, form: InfoForm, edge: RawEdge) -> Result<bool> {
     let Ok(partition) = store.partition(source.snode()) else { return Ok(false) };
     if edge.to.0 == 0 {
         return Ok(false);
     }
-    let is_put = with_room(store, || {
+    with_room(store, || {
         let mut numbers = TableNumbers(&store.table_numbers);
-        Ok(store.write(&mut partition.write(), |pages, contents| {
+        store.write(&mut partition.write(), |pages, contents| {
             // A number tells edges apart, a hash does not.
             let is_it = |to: NodeId| Ok(form == InfoForm::Number || to == edge.to);
             if contents.edges.find(pages, source, edge.etype, edge.key, is_it)?.is_some() {
@@ -153,12 +151,8 @@ pub(super) fn put_edge(store: &Store, source: NodeId, form: InfoForm, edge: RawE
             }
             contents.edges.insert(pages, &mut numbers, source, form, edge)?;
             Ok(true)
-        }))
-    })?;
-    match is_put {
-        Err(Error::Damaged { .. } | Error::Full { what: EDGE_TABLE }) => Ok(false),
-        other => other,
-    }
+        })
+    })
 }
 
 /// Takes an edge out; `false` when it is not there.

@@ -7,7 +7,7 @@ use super::copy::Copy;
 use super::edges::{Bundled, put_edge};
 use super::mend::{Nodes, count};
 use crate::edges::RawEdge;
-use crate::edges::share::Share;
+use crate::edges::directory::Share;
 use crate::error::Result;
 use crate::ids::{InfoForm, NodeId, NodeType, SnodeId};
 use crate::inspect::NodeView;
@@ -28,7 +28,7 @@ pub(super) struct LostTable {
 impl LostTable {
     /// Whether a hash belongs to this page.
     fn covers(&self, hash: u64) -> bool {
-        self.share.is_none_or(|share| share.covers(hash))
+        self.share.is_none_or(|share| share.covers((hash >> 32) as u32))
     }
 }
 
@@ -55,7 +55,7 @@ impl Copy<'_> {
             let Ok(NodeView { data, .. }) = self.store.view(node, KEY_READ_BYTES) else { continue };
             let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
             let Some(key) = data.get(2..2 + len) else { continue };
-            let hash = self.store.secret.key(key);
+            let hash = self.store.secret.bytes(key);
             let mut found =
                 self.lost_tables.iter().filter(|table| table.snode == node.snode() && table.covers(hash));
             let (Some(LostTable { of: Some(of), .. }), None) = (found.next(), found.next()) else { continue };

@@ -24,7 +24,7 @@ impl Store {
             (InfoForm::Number, Info::Number(number)) => number,
             (InfoForm::Key, Info::Key(key)) => {
                 check_key(key)?;
-                self.secret.key(key)
+                self.secret.bytes(key)
             }
             (InfoForm::Number, _) => return Err(Error::WrongInfo { etype, wanted: "a number" }),
             (InfoForm::Key, _) => return Err(Error::WrongInfo { etype, wanted: "a key" }),
@@ -297,7 +297,7 @@ impl Store {
         found.reserve(keys.count);
         let hash_to = |hashes: &mut Vec<u64>, end: usize| {
             while hashes.len() < end {
-                hashes.push(self.secret.key((keys.at)(hashes.len())));
+                hashes.push(self.secret.bytes((keys.at)(hashes.len())));
             }
         };
         for start in (0..keys.count).step_by(GROUP) {
