@@ -59,7 +59,8 @@ impl Store {
     /// Writes a checkpoint: the journal is empty afterwards, and what was released can be used again. Commits wait for it.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Full`]; the store stops then, since the medium may have any part of it.
+    /// [`Error::Full`] where the medium has no room for it: nothing has changed. [`Error::Io`]; the store stops then, since the medium may have any
+    /// part of it.
     pub fn checkpoint(&self) -> Result<()> {
         let _alone = self.gate.write();
         self.checkpoint_alone()
@@ -68,19 +69,45 @@ impl Store {
     /// As [`Store::checkpoint`], by who has the gate alone.
     pub(crate) fn checkpoint_alone(&self) -> Result<()> {
         self.journal.check().map_err(|error| self.periodic.reason(error))?;
-        let done = self.settle_writes().and_then(|()| self.write_checkpoint());
-        done.inspect_err(|error| self.journal.stop(error))
+        self.settle_writes()?;
+        let partitions = self.snodes.all();
+        let guards: Vec<_> = partitions.iter().map(|partition| partition.write()).collect();
+        let dirty = self.pool.dirty_pages();
+        let lists = self.take_lists(&dirty)?;
+        self.write_checkpoint(guards, &dirty, lists).inspect_err(|error| self.journal.stop(error))
     }
 
-    fn write_checkpoint(&self) -> Result<()> {
-        let partitions = self.snodes.all();
-        let guards: Vec<RwLockWriteGuard<'_, Partition>> =
-            partitions.iter().map(|partition| partition.write()).collect();
+    /// Takes blocks for the list of leaves and the catalog, if there are enough for all else that a checkpoint writes: so it does not
+    /// end half-way for want of them.
+    fn take_lists(&self, dirty: &[u32]) -> Result<[Run; 2]> {
+        let (changed, leaves) = {
+            let mut leaves = self.leaves.lock();
+            dirty.iter().for_each(|page| leaves.touch(*page));
+            let changed = (dirty.len() + leaves.stale.len()) as u64;
+            (changed, leaves.at.len() + leaves.stale.len())
+        };
+        let lists = [leaves * LEAF_ENTRY_BYTES, self.catalog.read().encode().len()];
+        let lists = lists.map(|bytes| (bytes.div_ceil(PAGE_BYTES) as u64).max(1));
+        let mut space = self.space.lock();
+        if !space.has(changed + lists[0] + lists[1], &*self.medium)? {
+            return Err(Error::Full { what: space.why_full() });
+        }
+        let list = space.take_whole(lists[0], &*self.medium)?;
+        let catalog = space.take_whole(lists[1], &*self.medium).inspect_err(|_| space.put_back(list))?;
+        Ok([list, catalog])
+    }
+
+    fn write_checkpoint(
+        &self,
+        guards: Vec<RwLockWriteGuard<'_, Partition>>,
+        dirty: &[u32],
+        lists: [Run; 2],
+    ) -> Result<()> {
         let mut leaves = self.leaves.lock();
-        let pages = self.write_dirty(&guards, &mut leaves, Lifetime::Durable)?;
+        self.write_dirty(&guards, dirty, &mut leaves, Lifetime::Durable)?;
         drop(guards);
-        let list = self.write_leaves(&mut leaves)?;
-        let catalog = self.write_blob(&self.catalog.read().encode())?;
+        let list = self.write_leaves(&mut leaves, lists[0])?;
+        let catalog = self.write_blob(&self.catalog.read().encode(), lists[1])?;
         self.sync_medium()?;
         let mut superblock = self.superblock.lock();
         let next = Superblock {
@@ -103,7 +130,7 @@ impl Store {
         *superblock = next;
         drop(superblock);
         let used = self.journal.restart(next.epoch);
-        tracing::debug!(epoch = next.epoch, pages, "checkpoint");
+        tracing::debug!(epoch = next.epoch, pages = dirty.len(), "checkpoint");
         self.erase(to_erase, used)
     }
 
@@ -115,21 +142,22 @@ impl Store {
         let partitions = self.snodes.all();
         let guards: Vec<RwLockWriteGuard<'_, Partition>> =
             partitions.iter().map(|partition| partition.write()).collect();
-        let pages = self.write_dirty(&guards, &mut self.leaves.lock(), Lifetime::Scratch)?;
-        tracing::debug!(pages, "pages written back during a replay");
+        let dirty = self.pool.dirty_pages();
+        self.write_dirty(&guards, &dirty, &mut self.leaves.lock(), Lifetime::Scratch)?;
+        tracing::debug!(pages = dirty.len(), "pages written back during a replay");
         Ok(())
     }
 
-    /// Writes all changed pages to new blocks; how many there were.
+    /// Writes the changed pages to new blocks.
     fn write_dirty(
         &self,
         guards: &[RwLockWriteGuard<'_, Partition>],
+        dirty: &[u32],
         leaves: &mut Leaves,
         lifetime: Lifetime,
-    ) -> Result<usize> {
-        let dirty = self.pool.dirty_pages();
+    ) -> Result<()> {
         let mut by_owner: FxHashMap<u16, Vec<u32>> = FxHashMap::default();
-        for page in &dirty {
+        for page in dirty {
             leaves.touch(*page);
             by_owner.entry(self.pool.table.load(*page).owner()).or_default().push(*page);
         }
@@ -138,7 +166,7 @@ impl Store {
                 self.write_pages(guard, &pages, lifetime)?;
             }
         }
-        Ok(dirty.len())
+        Ok(())
     }
 
     fn sync_medium(&self) -> Result<()> {
@@ -210,7 +238,7 @@ impl Store {
     }
 
     /// Writes the leaves that are stale, and the list of all.
-    fn write_leaves(&self, leaves: &mut Leaves) -> Result<Blob> {
+    fn write_leaves(&self, leaves: &mut Leaves, run: Run) -> Result<Blob> {
         let stale = leaves.stale.take();
         for group in stale.chunks(WRITE_PAGES) {
             self.write_leaf_group(leaves, group)?;
@@ -221,7 +249,7 @@ impl Store {
             list.put_u32(*crc);
             list.put_u64(*block);
         }
-        self.write_blob(&list)
+        self.write_blob(&list, run)
     }
 
     /// Writes some leaves; a leaf of free pages alone is left out.
@@ -259,9 +287,11 @@ impl Store {
         Ok(())
     }
 
-    fn write_blob(&self, raw: &[u8]) -> Result<Blob> {
+    /// Writes bytes to a run that has room for them; what they do not take of it is free again.
+    fn write_blob(&self, raw: &[u8], run: Run) -> Result<Blob> {
         let blocks = (raw.len().div_ceil(PAGE_BYTES) as u64).max(1);
-        let run = self.space.lock().take_whole(blocks, &*self.medium)?;
+        debug_assert!(blocks <= run.blocks);
+        self.space.lock().put_back(Run { block: run.block + blocks, blocks: run.blocks - blocks });
         self.write_raw(run.block, raw)?;
         Ok(Blob { block: run.block, bytes: raw.len() as u64, crc: crc32c(raw) })
     }

@@ -102,7 +102,7 @@ impl Store {
                     if found.len() >= max {
                         break;
                     }
-                    let cells = Bundle::cells(pages.words(page)?).into_iter();
+                    let cells = Bundle::cells(pages.words(page)?);
                     found.extend(cells.map(|[key, to]| (etype, key, NodeId(to))));
                 }
             }

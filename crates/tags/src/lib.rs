@@ -34,6 +34,7 @@ mod pages;
 mod partition;
 mod recover;
 mod replay;
+mod room;
 mod salvage;
 mod session;
 mod shrink;

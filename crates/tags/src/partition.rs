@@ -322,6 +322,7 @@ pub(crate) fn visit_data<'p>(
         return Err(Error::TooLarge { what: "a node to be read with this cache", bytes, max }.into());
     }
     let (mut page, mut at, mut left) = (place.page, place.offset + NODE_HEADER, len);
+    ask_for_all(pages, page, (at + len).div_ceil(PAGE_BYTES))?;
     while left > 0 {
         let take = left.min(PAGE_BYTES - at);
         visit(&pages.bytes(page)?[at..at + take]);
@@ -329,6 +330,21 @@ pub(crate) fn visit_data<'p>(
         (page, at) = (page + 1, 0);
     }
     Ok(())
+}
+
+/// Asks for all of a node's pages at once: a step that asks for one after the other begins anew with each.
+fn ask_for_all(pages: &impl Pages, first: u32, count: usize) -> Step<()> {
+    if count < 2 {
+        return Ok(());
+    }
+    let mut missing = Vec::new();
+    for page in (first..).take(count) {
+        match pages.bytes(page) {
+            Err(Halt::Miss(page)) => missing.push(page),
+            other => drop(other?),
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(Halt::MissMany(missing)) }
 }
 
 /// Whether a node's data begins with the length of `key` and `key`. The node is the destination of an edge, so it

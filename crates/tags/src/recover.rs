@@ -257,7 +257,16 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
         store.clear_free_slots()?;
     }
     if replayed > 0 || is_stale || sb.leaves_bytes {
-        store.checkpoint()?;
+        match store.checkpoint() {
+            // What the journal has is needed until there is room for a checkpoint: all is read, nothing is changed.
+            Err(error @ Error::Full { .. }) => {
+                tracing::warn!(%error, "the store is open to be read only");
+                store.journal.stop(&error);
+                store.is_read_only = true;
+                return Ok(store);
+            }
+            done => done?,
+        }
     }
     store.end_opening()?;
     Ok(store)

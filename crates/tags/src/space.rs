@@ -40,6 +40,20 @@ pub(crate) struct Space {
     copies: usize,
     /// While the store is made smaller: blocks from here on are given out only where none before is free.
     bound: u64,
+    /// Of the free blocks, those that commits under way are going to take.
+    promised: u64,
+    /// What the medium said when it could not grow last.
+    refused: Option<&'static str>,
+}
+
+/// What is full when the medium cannot grow.
+fn reason(error: &std::io::Error) -> Option<&'static str> {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => Some("no space left on the medium, ENOSPC"),
+        std::io::ErrorKind::QuotaExceeded => Some("the disk quota is used up, EDQUOT"),
+        std::io::ErrorKind::FileTooLarge => Some("the file may not grow, EFBIG"),
+        _ => None,
+    }
 }
 
 impl Space {
@@ -57,6 +71,8 @@ impl Space {
             scratch_to_erase: Vec::new(),
             copies: 0,
             bound: u64::MAX,
+            promised: 0,
+            refused: None,
         };
         space.extend(end);
         space
@@ -82,6 +98,63 @@ impl Space {
     /// Blocks that can be given out now.
     pub(crate) fn free(&self) -> u64 {
         self.free
+    }
+
+    /// The most blocks that the medium may have.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// What is full.
+    pub(crate) fn why_full(&self) -> &'static str {
+        self.refused.unwrap_or("all blocks of its largest size are in use")
+    }
+
+    /// Keeps `blocks` for who is going to take them, if so many `more` are free beside; the medium grows where it has to. Whether it is so.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the medium cannot grow for another reason than that it is full.
+    pub(crate) fn promise(&mut self, blocks: u64, more: u64, store: &dyn PageStore) -> Result<bool> {
+        let wanted = self.promised + blocks + more;
+        // Not by as much as for what is written: a store that was made smaller stays small.
+        let fits = self.free >= wanted || self.grow(wanted - self.free, 0, store)?;
+        self.promised += if fits { blocks } else { 0 };
+        Ok(fits)
+    }
+
+    /// Whether so many blocks are free, which nobody was promised; the medium grows where it has to.
+    ///
+    /// # Errors
+    /// As [`Space::promise`].
+    pub(crate) fn has(&mut self, blocks: u64, store: &dyn PageStore) -> Result<bool> {
+        self.promise(0, blocks, store)
+    }
+
+    /// Ends a promise.
+    pub(crate) fn end_promise(&mut self, blocks: u64) {
+        self.promised -= blocks;
+    }
+
+    /// Makes the medium longer by `most` blocks, or by `least`; whether it could grow.
+    fn grow(&mut self, least: u64, most: u64, store: &dyn PageStore) -> Result<bool> {
+        for step in [least.max(most), least] {
+            let end = self.end.saturating_add(step).min(self.limit);
+            if end < self.end.saturating_add(least) {
+                return Ok(false);
+            }
+            match store.grow(end) {
+                Ok(()) => {
+                    self.extend(end);
+                    self.refused = None;
+                    return Ok(true);
+                }
+                Err(source) => match reason(&source) {
+                    Some(reason) => self.refused = Some(reason),
+                    None => return Err(Error::Io { what: "grow the store", block: self.end, source }),
+                },
+            }
+        }
+        Ok(false)
     }
 
     /// Fills the medium from its beginning: blocks from `bound` on are given out only where none before is free. `None` ends that.
@@ -225,7 +298,7 @@ impl Space {
     }
 
     fn take_at_least(&mut self, least: u64, wanted: u64, store: &dyn PageStore) -> Result<Run> {
-        let is_bound = self.bound < self.end;
+        let is_bound = self.bound != u64::MAX;
         let mut best = self.search(wanted);
         if is_bound && best.is_none_or(|run| run.blocks < least) {
             let behind = self.search_in(wanted, &[(self.bound, self.end)]);
@@ -234,20 +307,16 @@ impl Space {
         if best.is_none_or(|run| run.blocks < wanted) && self.end < self.limit {
             // Growing beats scattering unless a good part of the medium is free already.
             if best.is_none() || !is_bound && self.free < self.end / 4 {
-                let step = wanted.max(GROW_BLOCKS).max(self.end / 16);
-                let end = (self.end + step).min(self.limit);
-                match store.grow(end) {
-                    Ok(()) => {
-                        self.cursor = self.end;
-                        self.extend(end);
-                        best = self.search_in(wanted, &[(self.cursor, self.end), (0, self.cursor)]);
-                    }
-                    Err(source) if source.kind() == std::io::ErrorKind::StorageFull => self.limit = self.end,
-                    Err(source) => return Err(Error::Io { what: "grow the store", block: self.end, source }),
+                let before = self.end;
+                // What is made smaller grows by what is wanted alone.
+                let most = if is_bound { wanted } else { wanted.max(GROW_BLOCKS).max(self.end / 16) };
+                if self.grow(1, most, store)? {
+                    self.cursor = before;
+                    best = self.search_in(wanted, &[(before, self.end), (0, before)]);
                 }
             }
         }
-        let Some(run) = best else { return Err(Error::Full { what: "blocks" }) };
+        let Some(run) = best else { return Err(Error::Full { what: self.why_full() }) };
         self.mark_used(run);
         Ok(run)
     }
@@ -271,13 +340,10 @@ impl Space {
         }
         // Put back, and grow the medium by what is wanted.
         self.put_back(run);
-        let end = self.end + wanted;
-        if end > self.limit {
-            return Err(Error::Full { what: "blocks that follow each other" });
-        }
-        store.grow(end).map_err(|source| Error::Io { what: "grow the store", block: self.end, source })?;
         let run = Run { block: self.end, blocks: wanted };
-        self.extend(end);
+        if !self.grow(wanted, 0, store)? {
+            return Err(Error::Full { what: self.why_full() });
+        }
         self.mark_used(run);
         Ok(run)
     }

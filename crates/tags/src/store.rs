@@ -71,6 +71,8 @@ pub struct Store {
     pub(crate) shrinking: Mutex<()>,
     next_tx: AtomicU64,
     pub(crate) recovered: u64,
+    /// There was no room on the medium to end a recovery.
+    pub(crate) is_read_only: bool,
 }
 
 /// What a store holds and where it stands.
@@ -142,6 +144,7 @@ impl Store {
             shrinking: Mutex::new(()),
             next_tx: AtomicU64::new(1),
             recovered: 0,
+            is_read_only: false,
         }
     }
 
@@ -153,7 +156,8 @@ impl Store {
         crate::recover::create(medium, options)
     }
 
-    /// Opens a store, and replays what the last checkpoint does not have.
+    /// Opens a store, and replays what the last checkpoint does not have. Where the medium has no room to end that, the store is open to be
+    /// read only: commits are refused until it was opened again with more room.
     ///
     /// # Errors
     /// [`Error::NotAStore`], [`Error::Version`], [`Error::Damaged`], [`Error::Io`].
@@ -166,6 +170,9 @@ impl Store {
     /// # Errors
     /// As [`Store::checkpoint`]. What was durable before stays so.
     pub fn close(self) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
         self.checkpoint()?;
         self.end_erasing()
     }

@@ -15,7 +15,7 @@ fn pages_read_where_they_are_mapped_are_found_where_their_commit_puts_them() {
     let options = Options {
         cache_bytes: 1 << 20,
         journal_bytes: 1 << 20,
-        store_bytes_max: 20 << 20,
+        store_bytes_max: 22 << 20,
         ..Options::default()
     };
     let store = Store::create(Box::new(file), &options).unwrap();

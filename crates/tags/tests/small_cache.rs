@@ -4,10 +4,12 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weft_tags::{
-    Durability, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options, PowerCutStore,
-    SnodeId, Store, Transaction,
+    Durability, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options, PageStore,
+    PowerCutStore, SnodeId, SnodeTags, Store, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -346,4 +348,70 @@ fn tables_that_need_several_pages_at_once_get_them_in_a_full_cache() {
         tx.commit().unwrap();
     }
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn s_nodes_that_a_commit_has_no_room_for_are_refused_whole_and_the_store_goes_on() {
+    let store = Store::create(Box::new(MemoryStore::new()), &options(1 << 20)).unwrap();
+    let make = |snodes: usize| {
+        let mut tx = store.begin();
+        for _ in 0..snodes {
+            tx.create_snode(&SnodeTags::default())?;
+        }
+        tx.commit()
+    };
+    let refused = make(2_000).unwrap_err();
+    assert!(matches!(refused, Error::CacheFull { .. }), "{refused}");
+    assert_eq!(store.snodes().len(), 1);
+    (0..20).for_each(|_| assert!(make(20).is_ok()));
+    assert_eq!(store.snodes().len(), 401);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// A medium that counts calls that read.
+struct Counting(Arc<MemoryStore>, Arc<AtomicUsize>);
+
+impl PageStore for Counting {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.1.fetch_add(1, Relaxed);
+        self.0.read(block, out)
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        self.1.fetch_add(1, Relaxed);
+        self.0.read_many(reads)
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.write(block, parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.0.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        self.0.grow(blocks)
+    }
+}
+
+#[test]
+fn the_pages_of_a_large_node_are_asked_for_together() {
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options(32 << 20)).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "kv").unwrap();
+    let value: Vec<u8> = (0..8 << 20).map(|at: u32| (at >> 3) as u8).collect();
+    kv.put(b"large", &value).unwrap();
+    store.close().unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let store = Store::open(Box::new(Counting(medium, calls.clone())), &options(32 << 20)).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "kv").unwrap();
+    let before = calls.load(Relaxed);
+    assert!(kv.get(b"large").unwrap().unwrap() == value);
+    let calls = calls.load(Relaxed) - before;
+    assert!(calls < 100, "{calls} calls for 2048 pages");
 }

@@ -318,7 +318,7 @@ mod tests {
             let pages =
                 if rng.random() { [(at, number), (last, page)] } else { [(at, page), (last, number)] };
             directory.replace(first, &pages);
-            if number % 64 == 0 {
+            if number.is_multiple_of(64) {
                 check(&directory, &mut rng);
             }
         }
@@ -345,7 +345,7 @@ mod tests {
             let first = directory.first_of(directory.from(0).nth(at).unwrap().0);
             let (last, _) = directory.from(0).nth(at + 1).unwrap();
             directory.replace(first, &[(last, page)]);
-            if directory.pages.len() % 64 == 0 {
+            if directory.pages.len().is_multiple_of(64) {
                 directory.make_index();
                 check(&directory, &mut rng);
             }
@@ -360,7 +360,7 @@ mod tests {
             split_at(seed, 700, |_, number| number << 8);
             split_at(seed, 700, |_, number| u32::MAX - (number << 3));
             split_at(seed, 700, |rng, _| 0x7fff_0000 + rng.random_range(0..1u32 << 16));
-            split_at(seed, 700, |rng, number| if number % 2 == 0 { rng.random() } else { number });
+            split_at(seed, 700, |rng, number| if number.is_multiple_of(2) { rng.random() } else { number });
         }
     }
 

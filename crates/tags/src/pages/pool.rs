@@ -213,6 +213,11 @@ impl Pool {
         Ok(Promise { pool: self, pages })
     }
 
+    /// Pages that are kept for commits under way.
+    pub(crate) fn promised(&self) -> usize {
+        *self.promised.lock()
+    }
+
     /// The most pages that may differ from the medium. The frames of the others stay for reads, which so never wait for a
     /// commit or a checkpoint.
     fn dirty_max(&self) -> usize {

@@ -230,7 +230,7 @@ impl Copy<'_> {
                     }
                 }
             } else if let Some(Bundled { source, etype, form }) = bundles.get(&desc.body[0]).copied() {
-                let cells = Bundle::cells(words).into_iter();
+                let cells = Bundle::cells(words);
                 edges.extend(
                     cells.map(|cell| (source, form, RawEdge { etype, key: cell[0], to: NodeId(cell[1]) })),
                 );

@@ -20,6 +20,7 @@ use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::NoRoom;
 use crate::partition::{Left, Partition, TableNumbers, run_of};
+use crate::room::Need;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sys::frames::PageAddresses;
@@ -79,6 +80,11 @@ impl Transaction<'_> {
             let (bytes, max) = (bytes as u64, store.journal.capacity() as u64);
             return Err(Error::TooLarge { what: "a transaction", bytes, max });
         }
+        // With the pages that it writes itself, and those that lose nodes.
+        let own = (nodes.filled.len() + nodes.runs.len()) as u64;
+        let freed = (self.set.nodes_touched() + nodes.garbage.len()) as u64;
+        let mut need = Need::More;
+        let mut has_room = false;
         let (_gate, room) = loop {
             store.make_room_for(bytes)?;
             let gate = store.gate.read();
@@ -91,7 +97,16 @@ impl Transaction<'_> {
             // A store that has stopped applies nothing any more: it would be read, and never be durable.
             store.journal.check()?;
             match store.pool.promise(self.pages_touched(&nodes)) {
-                Ok(promise) => break (gate, (room, promise)),
+                Ok(promise) => match store.promise_blocks(own, freed, need)? {
+                    Some(blocks) => break (gate, (room, promise, blocks)),
+                    None if need == Need::More && self.set.only_takes() => need = Need::Less,
+                    None if has_room => return Err(store.full()),
+                    None => {
+                        drop((room, promise, gate));
+                        store.checkpoint()?;
+                        has_room = true;
+                    }
+                },
                 Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
                 Err(NoRoom::Now) => {
                     drop((room, gate));
@@ -262,6 +277,8 @@ impl Transaction<'_> {
             let numbers = store.table_numbers.lock();
             u64::from(numbers.end() - crate::ids::DATA_PAGES_MAX) - numbers.free_count()
         };
+        // A new s-node's first edges and counts make their tables.
+        let tables = tables + 2 * self.set.new_snodes.len() as u64;
         let changes = (self.set.changes.len() + self.set.nodes_touched()) as u64;
         // Each change may touch a page of its own, but no more pages than there are. Now and then one makes a group of pages grow, which
         // changes those beside its own and adds some; what is counted of nodes, which mostly have no page there, makes up for more.

@@ -22,6 +22,7 @@ use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, body_class_of, class_of, 
 use crate::options::Durability;
 use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{NodePlace, Partition, Which, find_node, header_at};
+use crate::room::Need;
 use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
@@ -239,6 +240,9 @@ impl<'s> Transaction<'s> {
         fill(&mut out, kind, len, pieces);
         // The gate keeps checkpoints away until the descriptors say where the pages are.
         let _gate = store.gate.read();
+        let Some(_blocks) = store.promise_blocks(u64::from(pages), 0, Need::More)? else {
+            return Err(store.full());
+        };
         let head = store.data_numbers.lock().take(pages).ok_or(Error::Full { what: "page numbers" })?;
         let mut done = 0;
         while done < pages {

@@ -140,6 +140,13 @@ impl WriteSet {
             && self.gone_snodes.is_empty()
     }
 
+    /// Whether nothing is added: no node, no edge, no s-node.
+    pub(crate) fn only_takes(&self) -> bool {
+        self.created.is_empty()
+            && self.new_snodes.is_empty()
+            && self.changes.iter().all(|change| change.old != NONE || change.new == NONE)
+    }
+
     /// Forgets all changes and keeps the memory.
     pub(crate) fn clear(&mut self) {
         let WriteSet { changes, index, infos, nodes, created, led, lost, updates, moved, .. } = self;

@@ -1,0 +1,79 @@
+//! Room on the medium: a medium that is full refuses what is new, and stops nothing.
+//!
+//! A checkpoint writes what has changed to new blocks before those that held it are free. So a commit is refused, before anything of it is
+//! applied, unless the blocks of the next checkpoint are there with its changes; recovery, which replays these changes and ends with
+//! a checkpoint, finds the same blocks. Some more are kept for what makes room: commits that only take away.
+//!
+//! ```text
+//! free blocks:  | for new things ...... | reserve: deletions | the next checkpoint: pages, leaves, lists |
+//! ```
+
+use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES};
+use crate::error::{Error, Result};
+use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
+use crate::layout::superblock::Superblock;
+use crate::store::Store;
+
+/// The part of the blocks in use that deletions can have, and how many more, of a store that may be large enough.
+const RESERVE_PART: u64 = 64;
+const RESERVE_BLOCKS_MAX: u64 = 256;
+/// The part of the largest size of the store that is enough for these more.
+const LIMIT_PART: u64 = 32;
+
+/// What blocks are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// To put something new on the medium.
+    More,
+    /// To take something away from it.
+    Less,
+}
+
+/// Blocks that a commit is going to take; given back when it is dropped, when they are counted as they are.
+pub(crate) struct Blocks<'s> {
+    store: &'s Store,
+    blocks: u64,
+}
+
+impl Drop for Blocks<'_> {
+    fn drop(&mut self) {
+        self.store.space.lock().end_promise(self.blocks);
+    }
+}
+
+impl Store {
+    /// Keeps `blocks` for a commit, whose changes of pages the pool has room for, and which changes the descriptors of up to `freed` pages
+    /// beside. `None` where there are not enough: a checkpoint may make room.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the medium cannot grow for another reason than that it is full.
+    pub(crate) fn promise_blocks(&self, blocks: u64, freed: u64, need: Need) -> Result<Option<Blocks<'_>>> {
+        let changed = (self.pool.dirty() + self.pool.promised()) as u64 + blocks;
+        let stale = self.leaves.lock().stale.len() as u64;
+        let tables = u64::from(self.table_numbers.lock().end() - DATA_PAGES_MAX);
+        let pages = u64::from(self.data_numbers.lock().end()) + tables + changed;
+        // No more than the pages could fill, and a few that they begin.
+        let leaves = (stale + freed + changed).min(pages / u64::from(LEAF_PAGES) + 4);
+        let checkpoint = changed + leaves + lists_blocks(&self.superblock.lock(), leaves);
+        let mut space = self.space.lock();
+        let reserve = match need {
+            Need::More => space.used() / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART),
+            Need::Less => 0,
+        };
+        let is_promised = space.promise(blocks, checkpoint + reserve, &*self.medium)?;
+        drop(space);
+        Ok(is_promised.then(|| Blocks { store: self, blocks }))
+    }
+
+    /// The error of a store whose medium has no room left.
+    pub(crate) fn full(&self) -> Error {
+        Error::Full { what: self.space.lock().why_full() }
+    }
+}
+
+/// Blocks of the list of leaves and of the catalog, at most, if there are so many more leaves.
+pub(crate) fn lists_blocks(superblock: &Superblock, more: u64) -> u64 {
+    let more = (more * LEAF_ENTRY_BYTES as u64).div_ceil(PAGE_BYTES as u64);
+    // Of the catalog, what a few edge types and s-nodes add.
+    superblock.leaves.blocks() + more + superblock.catalog.blocks() + 2
+}

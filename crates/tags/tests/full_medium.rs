@@ -1,0 +1,246 @@
+//! Media that are full: fill, delete, fill again, at every size, with the process killed at any time. What is new is refused, nothing stops, and
+//! there is always room to open and to delete. `WEFT_FULL_SIZES=N` tries N sizes.
+
+#![cfg(not(weft_shuttle))]
+#![allow(clippy::unwrap_used)]
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weft_tags::{
+    Durability, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeType, Options, PageStore, SnodeId,
+    Store,
+};
+
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
+
+/// A medium that cannot grow beyond a number of blocks.
+#[derive(Clone)]
+struct Small {
+    inner: Arc<MemoryStore>,
+    most: Arc<AtomicU64>,
+    errno: i32,
+}
+
+impl PageStore for Small {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(block, out)
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write(block, parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.inner.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        if blocks > self.most.load(Relaxed) {
+            return Err(io::Error::from_raw_os_error(self.errno));
+        }
+        self.inner.grow(blocks)
+    }
+
+    fn cut(&self, blocks: u64) -> io::Result<u64> {
+        self.inner.cut(blocks)
+    }
+}
+
+fn options() -> Options {
+    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, ..Options::default() }
+}
+
+fn small(blocks: u64, errno: i32) -> Small {
+    Small { inner: Arc::new(MemoryStore::new()), most: Arc::new(AtomicU64::new(blocks)), errno }
+}
+
+fn is_full<T: std::fmt::Debug>(done: Result<T, Error>) -> bool {
+    match done {
+        Ok(_) => false,
+        Err(Error::Full { .. }) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn check(store: &Store) {
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn is_as(kv: &Kv<'_>, pairs: &Pairs) {
+    let found: Pairs = kv.scan().unwrap().collect::<Result<_, _>>().unwrap();
+    assert!(found == *pairs, "{} pairs, {} wanted", found.len(), pairs.len());
+}
+
+/// Puts pairs in until the medium is full.
+fn fill(kv: &Kv<'_>, pairs: &mut Pairs, rng: &mut StdRng, next: &mut u32) {
+    let batch = [1, 7, 100][rng.random_range(0..3)];
+    let bytes = [3, 100, 1_500, 9_000][rng.random_range(0..4)];
+    loop {
+        let new: Pairs = (0..batch)
+            .map(|_| {
+                *next += 1;
+                (next.to_le_bytes().to_vec(), vec![*next as u8; rng.random_range(0..=bytes)])
+            })
+            .collect();
+        let changes: Vec<_> = new.iter().map(|(key, value)| KvChange::Put(key, value)).collect();
+        if is_full(kv.change(&changes)) {
+            return;
+        }
+        pairs.extend(new);
+    }
+}
+
+/// Deletes some pairs, one by one or some together, which a full medium has room for.
+fn delete(kv: &Kv<'_>, pairs: &mut Pairs, rng: &mut StdRng) {
+    let part = [0.05, 0.5, 1.0][rng.random_range(0..3)];
+    let keys: Vec<_> = pairs.keys().filter(|_| rng.random_bool(part)).cloned().collect();
+    let batch = [1, 20][rng.random_range(0..2)];
+    for keys in keys.chunks(batch) {
+        let changes: Vec<_> = keys.iter().map(|key| KvChange::Delete(key)).collect();
+        assert_eq!(kv.change(&changes).unwrap(), keys.len() as u64);
+        keys.iter().for_each(|key| drop(pairs.remove(key)));
+    }
+}
+
+#[test]
+fn a_full_medium_is_opened_read_and_emptied_and_filled_again_at_every_size() {
+    let sizes = std::env::var("WEFT_FULL_SIZES").ok().and_then(|sizes| sizes.parse().ok()).unwrap_or(20);
+    for at in 0..sizes {
+        let mut rng = StdRng::seed_from_u64(at);
+        let medium = small(420 + at * 7 % 1_500, if at.is_multiple_of(2) { ENOSPC } else { EDQUOT });
+        let mut store = match Store::create(Box::new(medium.clone()), &options()) {
+            Ok(store) => store,
+            Err(error) => panic!("{error}"),
+        };
+        let (mut pairs, mut next) = (Pairs::new(), 0);
+        for round in 0..6 {
+            let mut kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+            kv.durability(if rng.random() { Durability::None } else { Durability::Sync });
+            fill(&kv, &mut pairs, &mut rng, &mut next);
+            is_as(&kv, &pairs);
+            if round % 3 == 1 {
+                delete(&kv, &mut pairs, &mut rng);
+                is_as(&kv, &pairs);
+            }
+            if rng.random_ratio(1, 4) {
+                store.shrink(|_, _| ()).unwrap();
+            }
+            // Closed, or killed with all that was synced.
+            if rng.random() {
+                store.close().unwrap();
+            } else {
+                store.sync().unwrap();
+                drop(store);
+            }
+            store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+            let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+            is_as(&kv, &pairs);
+            check(&store);
+            delete(&kv, &mut pairs, &mut rng);
+            is_as(&kv, &pairs);
+        }
+        check(&store);
+        // All of it can go, and then there is room as before.
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        let keys: Vec<_> = std::mem::take(&mut pairs).into_keys().collect();
+        keys.iter().for_each(|key| assert!(kv.delete(key).unwrap()));
+        fill(&kv, &mut pairs, &mut rng, &mut next);
+        is_as(&kv, &pairs);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn the_error_of_a_full_medium_says_what_the_system_said() {
+    for (errno, name) in [(ENOSPC, "ENOSPC"), (EDQUOT, "EDQUOT")] {
+        let store = Store::create(Box::new(small(400, errno)), &options()).unwrap();
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        let refused = (0..100_000u32).find_map(|key| kv.put(&key.to_le_bytes(), &[1; 900]).err()).unwrap();
+        assert!(refused.to_string().contains(name), "{refused}");
+        // A store that was refused goes on, and so does one that may grow again.
+        assert!(kv.delete(&0u32.to_le_bytes()).unwrap());
+    }
+}
+
+#[test]
+fn a_store_goes_on_when_the_medium_has_room_again() {
+    let medium = small(400, ENOSPC);
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    let mut keys = (0u32..).map(u32::to_le_bytes);
+    while !is_full(kv.put(&keys.next().unwrap(), &[1; 900])) {}
+    medium.most.store(800, Relaxed);
+    (0..200).for_each(|_| kv.put(&keys.next().unwrap(), &[1; 900]).unwrap());
+    check(&store);
+}
+
+#[test]
+fn a_recovery_without_room_for_its_checkpoint_leaves_a_store_that_is_read() {
+    let medium = small(3_000, ENOSPC);
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    (0..300u32).for_each(|key| kv.put(&key.to_le_bytes(), &[1; 100]).unwrap());
+    let blocks = store.report().medium_bytes / 4096 - store.report().free_bytes / 4096;
+    drop(store);
+    // Somebody has cut off what was free.
+    let image = medium.inner.to_bytes();
+    let cut = |blocks: u64| {
+        let medium = small(0, ENOSPC);
+        let image = image[..(blocks as usize * 4096).min(image.len())].to_vec();
+        Small { inner: Arc::new(MemoryStore::from_bytes(image)), ..medium }
+    };
+    let mut read_only = 0;
+    for blocks in blocks.saturating_sub(20)..blocks + 40 {
+        let Ok(store) = Store::open(Box::new(cut(blocks)), &options()) else { continue };
+        let kv = Kv::find(&store, SnodeId::FIRST, "pairs").unwrap().unwrap();
+        assert_eq!(kv.scan().unwrap().count(), 300);
+        check(&store);
+        if let Err(error) = kv.put(b"new", b"pair") {
+            assert!(error.to_string().contains("full"), "{error}");
+            read_only += 1;
+        }
+        store.close().unwrap();
+    }
+    assert!(read_only > 0);
+}
+
+#[test]
+fn nodes_with_pages_of_their_own_are_refused_whole() {
+    let store = Store::create(Box::new(small(1_000, ENOSPC)), &options()).unwrap();
+    let etype = store.edge_type("large", InfoForm::Number).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let mut made = 0;
+    for number in 0.. {
+        let mut tx = store.begin();
+        let node = tx.create_node(SnodeId::FIRST, NodeType(1), &[3; 200_000]);
+        if is_full(node.as_ref().map(drop).map_err(|error| match error {
+            Error::Full { what } => Error::Full { what },
+            other => panic!("{other}"),
+        })) {
+            break;
+        }
+        tx.create_edge(root, etype, Info::Number(number), node.unwrap()).unwrap();
+        if is_full(tx.commit()) {
+            break;
+        }
+        made = number + 1;
+    }
+    assert!(made > 5, "{made}");
+    for number in 0..made {
+        let mut tx = store.begin();
+        tx.delete_edge(root, etype, Info::Number(number)).unwrap();
+        tx.commit().unwrap();
+    }
+    check(&store);
+}
