@@ -156,6 +156,14 @@ impl PlaceSink for Places<'_> {
             self.zones.set_dying(zone, self.seq);
         }
     }
+
+    fn promised(&mut self, blocks: u64) {
+        self.space.reserved += blocks * BLOCK_BYTES as u64;
+    }
+
+    fn released(&mut self, blocks: u64) {
+        self.space.reserved = self.space.reserved.saturating_sub(blocks * BLOCK_BYTES as u64);
+    }
 }
 
 impl State {

@@ -289,7 +289,11 @@ fn bring_up(
     state.volume_bytes = restored.volume_bytes;
     state.stats.entries_replayed = restored.entries as u64;
     state.stats.entries_dropped = restored.dropped as u64;
-    state.space.mapped = state.tree.inodes.values().map(|inode| inode.charged).sum();
+    let reserved =
+        |inode: &crate::state::inode::Inode| inode.reserved.blocks().saturating_mul(crate::layout::BLOCK);
+    state.space.reserved = state.tree.inodes.values().map(reserved).fold(0, u64::saturating_add);
+    let charged = state.tree.inodes.values().map(|inode| inode.charged).fold(0, u64::saturating_add);
+    state.space.mapped = charged.saturating_sub(state.space.reserved);
     state.journal.next_seq = restored.last_seq + 1;
     ground.written_seq.store(restored.last_seq, Release);
     ground.durable_seq.store(restored.last_seq, Release);

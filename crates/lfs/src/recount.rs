@@ -17,7 +17,8 @@ impl Lfs {
                 wrong.push(format!("{what}: {kept} kept, {counted} counted"));
             }
         };
-        let (mut mapped, mut buffered, mut dirty, mut runs, mut saved, mut inlined) = (0, 0, 0, 0, 0, 0);
+        let (mut mapped, mut reserved, mut buffered, mut dirty) = (0, 0, 0, 0);
+        let (mut runs, mut saved, mut inlined) = (0, 0, 0);
         let mut live = vec![0u64; self.ground.info.zones as usize];
         for (ino, inode) in &state.tree.inodes {
             saved += inode.saved_bytes();
@@ -31,8 +32,15 @@ impl Lfs {
                 runs += 1;
                 live[state.zones.zone_of(run.run.address).index()] += charge_run(&run.run);
             }
-            compare(&format!("charge of inode {ino}"), inode.charged, charged);
             mapped += charged;
+            charged += inode.reserved.blocks() * BLOCK_BYTES as u64;
+            reserved += inode.reserved.blocks() * BLOCK_BYTES as u64;
+            runs += inode.reserved.len() as u64;
+            for (from, to) in inode.reserved.range(0, u64::MAX) {
+                let both = inode.map().map_or(0, |map| map.range(from, to).count());
+                compare(&format!("reserved blocks of inode {ino} that are mapped"), both as u64, 0);
+            }
+            compare(&format!("charge of inode {ino}"), inode.charged, charged);
             let fresh = inode.dirty.blocks.values().filter(|block| block.is_fresh()).count();
             compare(&format!("fresh blocks of inode {ino}"), inode.dirty.fresh as u64, fresh as u64);
             for (block, held) in &inode.dirty.blocks {
@@ -52,6 +60,7 @@ impl Lfs {
             compare(&format!("journaled size of inode {ino}"), inode.disk_size, settled);
         }
         compare("mapped space", state.space.mapped, mapped);
+        compare("reserved space", state.space.reserved, reserved);
         compare("buffered space", state.space.buffered, buffered);
         compare("journaled blocks", state.inlined_blocks, inlined);
         compare("dirty bytes", state.dirty_bytes, dirty);

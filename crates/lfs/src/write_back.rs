@@ -113,7 +113,7 @@ impl State {
                 for ino in some {
                     let Some(inode) = self.tree.get(*ino) else { continue };
                     for (block, dirty) in &inode.dirty.blocks {
-                        let len = inode.len_in_block(*block);
+                        let len = inode.len_to_store(*block);
                         if len > 0 {
                             spots.push(packer.add(*ino, *block, &dirty.data[..len], &mut data));
                         }

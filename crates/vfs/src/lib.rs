@@ -110,6 +110,12 @@ pub trait FileSystem: Send + Sync {
     fn write_back(&self, ino: Ino) -> FsResult<()>;
 
     /// Allocates, punches, zeroes, collapses or inserts a range.
+    ///
+    /// What is allocated or zeroed has its space from then on, durably when the file is synced: it counts as used in
+    /// [`statfs`](FileSystem::statfs) and in the file's blocks, and a write to it never fails with `NoSpace`. It reads as
+    /// zeros and [`seek`](FileSystem::seek) takes it for a hole until it is written. A truncate to the present size or a
+    /// smaller one, a hole or a collapse gives back what lies there, and so does the end of the file. `NoSpace` when
+    /// there is no room for all of it; then nothing has changed.
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()>;
 
     /// Next data or hole at or after `offset`; `NoData` (ENXIO) past the end.

@@ -196,13 +196,14 @@ bitflags::bitflags! {
 /// What `fallocate` does with a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FallocateMode {
-    /// Extend the size to the range's end when it is larger; content is unchanged, new bytes read as zeros.
+    /// Promise space for the range, and extend the size to its end when that is larger; content is unchanged, new bytes
+    /// read as zeros.
     Allocate,
-    /// Promise space beyond the end without changing the size.
+    /// Promise space for the range, also beyond the end, without changing the size.
     KeepSize,
-    /// Make the range a hole; the size stays.
+    /// Make the range a hole that takes no space; the size stays.
     PunchHole,
-    /// Make the range zeros; the size grows unless `keep_size`.
+    /// Make the range zeros and promise space for it; the size grows unless `keep_size`.
     ZeroRange {
         /// Whether the size stays.
         keep_size: bool,

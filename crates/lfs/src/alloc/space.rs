@@ -1,7 +1,7 @@
 //! Space accounting: what decides whether a write is accepted.
 //!
 //! A write is refused when the volume could not hold its data in the worst case; what was accepted can therefore
-//! always be flushed. A piece is charged what packing needs for it at worst: a piece longer than half a block may get
+//! always be flushed. A block that `fallocate` promised is charged whole from then on, in place of what comes there. A piece is charged what packing needs for it at worst: a piece longer than half a block may get
 //! a block of its own; shorter ones fill at least two thirds of the blocks that they are packed in. A buffered block
 //! is charged a whole block in place of what its mapped piece is charged.
 
@@ -26,6 +26,8 @@ pub fn charge_run(run: &Run) -> u64 {
 pub struct Space {
     /// For mapped pieces, in bytes.
     pub mapped: u64,
+    /// For blocks that were promised room and are not mapped, in bytes.
+    pub reserved: u64,
     /// For buffered blocks, over what is mapped below them, in bytes.
     pub buffered: u64,
 }
@@ -33,7 +35,7 @@ pub struct Space {
 impl Space {
     /// Charged bytes in all.
     pub fn used(&self) -> u64 {
-        self.mapped + self.buffered
+        self.mapped.saturating_add(self.reserved).saturating_add(self.buffered)
     }
 
     /// Fails unless `more` bytes fit into `usable`.
@@ -56,7 +58,7 @@ mod tests {
 
     #[test]
     fn what_takes_nothing_more_is_accepted_on_a_full_volume() {
-        let space = Space { mapped: 90, buffered: 20 };
+        let space = Space { mapped: 80, reserved: 10, buffered: 20 };
         assert!(space.check(0, 100).is_ok());
         assert!(matches!(space.check(1, 100), Err(FsError::NoSpace)));
         assert!(space.check(10, 120).is_ok());

@@ -134,6 +134,15 @@ impl State {
                 Item::Runs { ino: Ino(ino), runs }.encode(&mut out);
                 self.part_if_full(&mut out)?;
             }
+            let mut first = 0;
+            while let Some(inode) = self.tree.inodes.get(&ino) {
+                let ranges: Vec<_> = inode.reserved.range(first, u64::MAX).take(RUNS_MAX).collect();
+                let Some((_, end)) = ranges.last() else { break };
+                first = *end;
+                let ranges = ranges.into_iter().map(|(from, to)| (from, to - from)).collect();
+                Item::Reserved { ino: Ino(ino), ranges }.encode(&mut out);
+                self.part_if_full(&mut out)?;
+            }
         }
         for &dir in &inos {
             let mut cookie = 0;

@@ -17,7 +17,7 @@ use super::scan::{Break, FoundFrame, FoundZone, Scan};
 use crate::error::{ApplyError, LfsError};
 use crate::layout::checkpoint::{Item, SavedInode};
 use crate::layout::frame::{FrameHeader, FrameKind};
-use crate::layout::record::{COUNT_MOUNTED_MAX, FileRun, Record};
+use crate::layout::record::{COUNT_MOUNTED_MAX, FileRun, Record, Run};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::layout::{BLOCK, footer};
 use crate::options::CrcTable;
@@ -114,7 +114,7 @@ pub fn restore(
                 state.dropped = chain.entries.len() - stop;
                 state.clean = chain.end.clean && chain.entries.is_empty() && !chain.newer;
                 chain.note_copies(scan, &mut state);
-                settle(&mut state);
+                settle(&mut state, |run, len| zeros_behind(dev, run, len));
                 load_footers(dev, scan, crcs);
                 if salvage {
                     salvage::hide_reused(dev, scan, &mut state, &written.recorded, crcs);
@@ -684,6 +684,12 @@ impl Loader<'_> {
                 }
                 Ok(())
             }
+            Item::Reserved { ino, ranges } => {
+                for (block, count) in ranges {
+                    self.tree.apply(&Record::Reserve { ino, block, count }, &mut ())?;
+                }
+                Ok(())
+            }
             Item::Xattr { ino, name, value } => {
                 let ctime = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?.ctime;
                 self.tree.apply(&Record::Xattr { ino, name, value: Some(value), time: ctime }, &mut ())
@@ -802,8 +808,17 @@ fn first_torn(dev: &dyn ZonedDevice, scan: &Scan, tree: &Tree, suspects: &Suspec
     torn
 }
 
+/// Whether a whole block holds nothing but zeros behind its first `len` bytes. What cannot be read is found by whoever reads it.
+fn zeros_behind(dev: &dyn ZonedDevice, run: Run, len: usize) -> bool {
+    let zone_blocks = u64::from(dev.info().zone_blocks);
+    let (zone, block) = (run.device_block() / zone_blocks, run.device_block() % zone_blocks);
+    let mut raw = vec![0; BLOCK_BYTES];
+    let read = dev.read(ZoneId(zone as u32), block as u32, &mut raw);
+    read.is_err() || raw[len..].iter().all(|byte| *byte == 0)
+}
+
 /// What replay leaves to be done: files end where their data does, and files without a name are gone.
-fn settle(state: &mut Restored) {
+fn settle(state: &mut Restored, zeros_behind: impl Fn(Run, usize) -> bool) {
     let orphans: Vec<u64> =
         state.tree.inodes.iter().filter(|(_, inode)| inode.links == 0).map(|(ino, _)| *ino).collect();
     for ino in orphans {
@@ -811,22 +826,19 @@ fn settle(state: &mut Restored) {
         // Freeing an inode that exists cannot fail.
         let _ = state.tree.apply(&Record::Free { ino: Ino(ino) }, &mut ());
     }
-    let files: Vec<(u64, u64, i64, i64)> = state
+    let files: Vec<(u64, u64)> = state
         .tree
         .inodes
         .iter_mut()
         .filter_map(|(ino, inode)| {
             inode.size = inode.disk_size;
-            inode.map().is_some().then_some((*ino, inode.disk_size, inode.mtime, inode.ctime))
+            inode.map().is_some().then_some((*ino, inode.disk_size))
         })
         .collect();
-    for (ino, size, mtime, ctime) in files {
+    for (ino, size) in files {
         let ino = Ino(ino);
         // Nothing to apply to is the only way for this to fail.
-        let _ = state.tree.apply(&Record::Truncate { ino, size, extend: false, time: mtime }, &mut ());
-        if let Some(inode) = state.tree.get_mut(ino) {
-            (inode.mtime, inode.ctime) = (mtime, ctime);
-        }
+        let _ = state.tree.end_at(ino, size, |run| zeros_behind(run, (size % BLOCK) as usize));
         state.drop_patches(ino, size.div_ceil(BLOCK), u64::MAX);
         if !size.is_multiple_of(BLOCK) {
             state.cut_patches(ino, size / BLOCK, (size % BLOCK) as usize);
@@ -964,7 +976,7 @@ mod tests {
         // What is mapped beyond the size is of a write whose beginning was lost.
         (0..5).for_each(|block| state.patch(&inline(block)));
         let before = state.tree.get(FILE).map(|inode| (inode.mtime, inode.ctime)).unwrap();
-        settle(&mut state);
+        settle(&mut state, |_, _| false);
         let inode = state.tree.get(FILE).unwrap();
         assert_eq!((inode.size, inode.disk_size), (2 * BLOCK + 6, 2 * BLOCK + 6));
         assert_eq!((inode.mtime, inode.ctime), before);
@@ -980,7 +992,7 @@ mod tests {
             let mut state = restored();
             state.tree.apply(&extents(vec![run(0, 6)], size, false), &mut ()).unwrap();
             (0..5).for_each(|block| state.patch(&inline(block)));
-            settle(&mut state);
+            settle(&mut state, |_, _| false);
             let inode = state.tree.get(FILE).unwrap();
             assert_eq!(inode.size, size);
             assert_eq!(
@@ -998,7 +1010,7 @@ mod tests {
         state.tree.apply(&extents(vec![run(0, 6)], 6 * BLOCK, false), &mut ()).unwrap();
         state.patch(&inline(3));
         state.tree.apply(&Record::Unlink { dir: Ino::ROOT, name: b"f", time: 9 }, &mut ()).unwrap();
-        settle(&mut state);
+        settle(&mut state, |_, _| false);
         assert!(state.tree.get(FILE).is_none() && state.patches.is_empty());
         assert!(state.tree.get(Ino::ROOT).is_some());
         assert_eq!(state.tree.runs, 0);

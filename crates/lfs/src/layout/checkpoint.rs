@@ -1,11 +1,11 @@
 //! Checkpoint records: the whole state, written out in an order in which it can be read back.
 //!
-//! `Volume` first; then each inode, its attributes and runs; then directory entries (their inodes exist by then); then
+//! `Volume` first; then each inode, its attributes, runs and reserved blocks; then directory entries (their inodes exist by then); then
 //! blocks that are in no data zone; then the CRCs of zones that have no footer yet.
 
 use super::record::{
-    COUNT_MAX, FileRun, NewInode, RUN_BYTES, RecordError, bounded, name, put_node, put_run, size, take_node,
-    take_run,
+    COUNT_MAX, FileRun, NewInode, RUN_BYTES, RecordError, block_range, bounded, name, put_node, put_run,
+    size, take_node, take_run,
 };
 use weft_core::codec::{Reader, WriteFields};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
@@ -64,6 +64,13 @@ pub enum Item<'a> {
         /// Runs.
         runs: Vec<FileRun>,
     },
+    /// Blocks that a file was promised room for, and that nothing is mapped to.
+    Reserved {
+        /// The inode.
+        ino: Ino,
+        /// First block and number of blocks of each range.
+        ranges: Vec<(u64, u64)>,
+    },
     /// An extended attribute.
     Xattr {
         /// The inode.
@@ -111,6 +118,10 @@ const XATTR: u8 = 4;
 const ENTRY: u8 = 5;
 const CRCS: u8 = 6;
 const BLOCK: u8 = 7;
+const RESERVED: u8 = 8;
+
+/// Bytes of an encoded range.
+const RANGE_BYTES: usize = 16;
 
 impl<'a> Item<'a> {
     /// Appends the record.
@@ -140,6 +151,15 @@ impl<'a> Item<'a> {
                 out.put_u64(ino.0);
                 out.put_u32(runs.len() as u32);
                 runs.iter().for_each(|run| put_run(out, run));
+            }
+            Item::Reserved { ino, ranges } => {
+                out.put_u8(RESERVED);
+                out.put_u64(ino.0);
+                out.put_u32(ranges.len() as u32);
+                for (block, count) in ranges {
+                    out.put_u64(*block);
+                    out.put_u64(*count);
+                }
             }
             Item::Xattr { ino, name, value } => {
                 out.put_u8(XATTR);
@@ -201,6 +221,14 @@ impl<'a> Item<'a> {
                     return bad("run count");
                 }
                 Item::Runs { ino, runs: (0..count).map(|_| take_run(r)).collect::<Result<_, _>>()? }
+            }
+            RESERVED => {
+                let ino = Ino(r.u64()?);
+                let count = r.u32()? as usize;
+                if count.saturating_mul(RANGE_BYTES) > r.remaining() {
+                    return bad("range count");
+                }
+                Item::Reserved { ino, ranges: (0..count).map(|_| block_range(r)).collect::<Result<_, _>>()? }
             }
             XATTR => Item::Xattr {
                 ino: Ino(r.u64()?),
@@ -267,6 +295,7 @@ mod tests {
                 ino: Ino(3),
                 runs: vec![FileRun { block: 1, run: Run { address: 8, count: 1, len: 9 } }],
             },
+            Item::Reserved { ino: Ino(3), ranges: vec![(2, 5), (9, 1)] },
             Item::Xattr { ino: Ino(3), name: b"user.x", value: b"y" },
             Item::Entry { dir: Ino(1), cookie: 4, ino: Ino(2), name: b"d" },
             Item::Block { ino: Ino(3), block: 5, bytes: b"tail" },

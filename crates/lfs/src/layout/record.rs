@@ -218,6 +218,15 @@ pub enum Record<'a> {
         /// When.
         time: i64,
     },
+    /// Room is promised for blocks; those that are mapped have it.
+    Reserve {
+        /// The inode.
+        ino: Ino,
+        /// First block.
+        block: u64,
+        /// Blocks.
+        count: u64,
+    },
     /// An extended attribute is set (`value`) or removed.
     Xattr {
         /// The inode.
@@ -251,6 +260,7 @@ const PUNCH: u8 = 10;
 const SHIFT: u8 = 11;
 const XATTR: u8 = 12;
 const SET_TAG: u8 = 13;
+const RESERVE: u8 = 14;
 
 /// Appends a run.
 pub fn put_run(out: &mut Vec<u8>, run: &FileRun) {
@@ -412,6 +422,12 @@ impl<'a> Record<'a> {
                 out.put_u64(*size);
                 out.put_i64(*time);
             }
+            Record::Reserve { ino, block, count } => {
+                out.put_u8(RESERVE);
+                out.put_u64(ino.0);
+                out.put_u64(*block);
+                out.put_u64(*count);
+            }
             Record::Xattr { ino, name, value, time } => {
                 out.put_u8(XATTR);
                 out.put_u64(ino.0);
@@ -505,6 +521,11 @@ impl<'a> Record<'a> {
                 let (block, count) = block_range(r)?;
                 Record::Shift { ino, block, count, insert: r.u8()? != 0, size: size(r)?, time: r.i64()? }
             }
+            RESERVE => {
+                let ino = Ino(r.u64()?);
+                let (block, count) = block_range(r)?;
+                Record::Reserve { ino, block, count }
+            }
             XATTR => {
                 let (ino, name) = (Ino(r.u64()?), name(r)?);
                 let set = r.u8()? != 0;
@@ -533,7 +554,8 @@ pub fn size(r: &mut Reader<'_>) -> Result<u64, RecordError> {
     if size > crate::FILE_BYTES_MAX { Err(RecordError::Bad { at, what: "file size" }) } else { Ok(size) }
 }
 
-fn block_range(r: &mut Reader<'_>) -> Result<(u64, u64), RecordError> {
+/// Reads a first block and a number of blocks.
+pub fn block_range(r: &mut Reader<'_>) -> Result<(u64, u64), RecordError> {
     let at = r.position();
     let (block, count) = (r.u64()?, r.u64()?);
     let end_max = crate::FILE_BYTES_MAX / BLOCK_BYTES as u64 + 1;
@@ -584,6 +606,7 @@ mod tests {
             Record::Inline { ino: Ino(3), offset: 4000, size: 4010, mtime: 6, bytes: b"0123456789" },
             Record::Punch { ino: Ino(3), block: 1, count: 2, time: 3 },
             Record::Shift { ino: Ino(3), block: 1, count: 2, insert: true, size: 9, time: 3 },
+            Record::Reserve { ino: Ino(3), block: 7, count: 100 },
             Record::Xattr { ino: Ino(3), name: b"user.a", value: Some(b"v"), time: 3 },
             Record::Xattr { ino: Ino(3), name: b"user.a", value: None, time: 3 },
             Record::SetTag { ino: Ino(3), tag: Tag::METADATA },
@@ -610,7 +633,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_record_parses_or_is_refused(which in 0usize..14, at in 0usize..400, bit in 0u8..8) {
+        fn a_damaged_record_parses_or_is_refused(which in 0usize..15, at in 0usize..400, bit in 0u8..8) {
             let mut raw = Vec::new();
             samples()[which].encode(&mut raw);
             let at = at % raw.len();

@@ -53,9 +53,31 @@ impl State {
         let mapped: u64 = inode.map().map_or(0, |map| {
             map.range(first, end).map(|run| crate::alloc::space::charge_run(&run.run)).sum()
         });
+        let mapped = mapped + inode.reserved.count(first, end) * BLOCK;
         let buffered: u64 =
             inode.dirty.blocks.range(first..end).map(|(_, dirty)| u64::from(dirty.extra)).sum();
         ((end - first) * BLOCK).saturating_sub(mapped + buffered)
+    }
+
+    /// Fails when there is no room for bytes `offset..end` of a file. Those that overwrite what is mapped always have it: a
+    /// piece that is buffered is charged a block, but takes what it took when it is written back.
+    pub(crate) fn check_to_write(&self, ino: Ino, offset: u64, end: u64) -> FsResult<()> {
+        let more = self.charge_to_write(ino, offset / BLOCK, end.div_ceil(BLOCK));
+        let usable = self.usable();
+        match self.space.check(more, usable) {
+            Err(_) => self.space.check(more.saturating_sub(self.charge_in_place(ino, offset, end)), usable),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// What of [`charge_to_write`](Self::charge_to_write) is for pieces that only change their bytes.
+    pub(crate) fn charge_in_place(&self, ino: Ino, offset: u64, end: u64) -> u64 {
+        let Some(inode) = self.tree.get(ino).filter(|inode| end <= inode.size) else { return 0 };
+        let Some(map) = inode.map() else { return 0 };
+        let pieces = map.range(offset / BLOCK, end.div_ceil(BLOCK)).filter(|run| !run.run.is_whole());
+        let unbuffered = pieces.filter(|run| !inode.dirty.blocks.contains_key(&run.block));
+        let in_place = unbuffered.filter(|run| run.run.len as usize >= inode.len_in_block(run.block));
+        in_place.map(|run| BLOCK - crate::alloc::space::charge_run(&run.run)).sum()
     }
 
     /// Reads a block of a file as it is on the device into `out`; zeros where nothing is mapped.
@@ -88,9 +110,9 @@ impl State {
         if inode.dirty.blocks.contains_key(&block) {
             return Ok(false);
         }
-        let below = inode.charge_of(block);
-        let mut data = if replaced || below > 0 { self.pool.any() } else { self.pool.zeroed() };
-        if below > 0
+        let (below, mapped) = (inode.charge_of(block), inode.is_mapped(block));
+        let mut data = if replaced || mapped { self.pool.any() } else { self.pool.zeroed() };
+        if mapped
             && !replaced
             && let Err(error) = self.read_mapped(ino, block, &mut data)
         {
@@ -188,8 +210,7 @@ impl Lfs {
         }
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= crate::FILE_BYTES_MAX);
         let end = end.ok_or(FsError::TooLarge)?;
-        let more = state.charge_to_write(ino, offset / BLOCK, end.div_ceil(BLOCK));
-        state.space.check(more, state.usable())?;
+        state.check_to_write(ino, offset, end)?;
         let began = self.stall_begins(state);
         state.relieve(if through { 0 } else { data.len() as u64 })?;
         state.note_write(ino, data.len());

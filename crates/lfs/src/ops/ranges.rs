@@ -3,13 +3,15 @@
 use crate::Lfs;
 use crate::core::State;
 use crate::layout::BLOCK;
-use crate::layout::record::Record;
+use crate::layout::record::{FileRun, Record};
+use crate::place::Spot;
 use weft_core::Ino;
 use weft_vfs::{FallocateMode, FsError, FsResult, SeekTarget};
 
 impl State {
     /// Makes a range zeros; whole blocks become a hole.
     fn punch(&mut self, ino: Ino, offset: u64, end: u64) -> FsResult<()> {
+        self.release_behind(ino, offset, end)?;
         let end = end.min(self.file(ino)?.size);
         if offset >= end {
             return Ok(());
@@ -17,14 +19,15 @@ impl State {
         let first = offset.div_ceil(BLOCK);
         // The last block of the file is whole when the range covers all that the file has of it.
         let past = if end == self.file(ino)?.size { end.div_ceil(BLOCK) } else { end / BLOCK };
-        if first > past {
-            return self.zero_within(ino, offset, end);
-        }
-        if !offset.is_multiple_of(BLOCK) {
-            self.zero_within(ino, offset, (first * BLOCK).min(end))?;
-        }
-        if past * BLOCK < end {
-            self.zero_within(ino, past * BLOCK, end)?;
+        // Within its first and its last block.
+        let (head, tail) = (offset..(first * BLOCK).min(end), (past * BLOCK).max(offset)..end);
+        let edges = if first > past { [offset..end, end..end] } else { [head, tail] };
+        let edges = || edges.iter().filter(|edge| !edge.is_empty());
+        // Both find room, or nothing is changed.
+        let more = edges().map(|edge| self.charge_to_zero(ino, edge.start, edge.end)).sum();
+        self.space.check(more, self.usable())?;
+        for edge in edges() {
+            self.zero_within(ino, edge.start, edge.end)?;
         }
         if first < past {
             let time = self.now();
@@ -38,15 +41,74 @@ impl State {
         Ok(())
     }
 
-    /// Zeros bytes within one block, if anything is there.
-    fn zero_within(&mut self, ino: Ino, offset: u64, end: u64) -> FsResult<()> {
-        let block = offset / BLOCK;
+    /// Takes back the promise for the blocks of a range that lie behind the end of the file.
+    fn release_behind(&mut self, ino: Ino, offset: u64, end: u64) -> FsResult<()> {
         let inode = self.file(ino)?;
-        if inode.charge_of(block) == 0 && !inode.dirty.blocks.contains_key(&block) {
+        let (first, past) = (offset.max(inode.size).div_ceil(BLOCK), end / BLOCK);
+        if first >= past || inode.reserved.count(first, past) == 0 {
             return Ok(());
         }
-        let more = self.charge_to_write(ino, block, block + 1);
+        let time = self.now();
+        self.begin()?;
+        self.log(&Record::Punch { ino, block: first, count: past - first, time })
+    }
+
+    /// Promises room for the blocks of a range: what comes there is never refused for want of space.
+    fn promise(&mut self, ino: Ino, offset: u64, end: u64) -> FsResult<()> {
+        let (first, past) = (offset / BLOCK, end.div_ceil(BLOCK));
+        let more = self.charge_to_write(ino, first, past);
         self.space.check(more, self.usable())?;
+        self.widen(ino, first, past)?;
+        let inode = self.file(ino)?;
+        let mapped: u64 =
+            inode.map().map_or(0, |map| map.range(first, past).map(|run| u64::from(run.run.count)).sum());
+        if mapped + inode.reserved.count(first, past) == past - first {
+            return Ok(());
+        }
+        self.begin()?;
+        self.log(&Record::Reserve { ino, block: first, count: past - first })?;
+        let buffered: Vec<u64> =
+            self.file(ino)?.dirty.blocks.range(first..past).map(|(block, _)| *block).collect();
+        for block in buffered {
+            self.recharge(ino, block);
+        }
+        Ok(())
+    }
+
+    /// Writes the pieces among the blocks `first..end` anew, a whole block each.
+    fn widen(&mut self, ino: Ino, first: u64, end: u64) -> FsResult<()> {
+        let is_piece = |run: &FileRun| !run.run.is_whole();
+        let pieces: Vec<u64> = match self.file(ino)?.map() {
+            Some(map) => map.range(first, end).filter(is_piece).map(|run| run.block).collect(),
+            None => return Ok(()),
+        };
+        for block in pieces {
+            self.make_dirty(ino, block, false)?;
+            let tag = self.file(ino)?.tag;
+            self.clean_along(&tag, 1)?;
+            let Some(dirty) = self.file(ino)?.dirty.blocks.get(&block) else { continue };
+            let data = dirty.data.to_vec();
+            let spot = Spot { ino, block, len: BLOCK as u32, index: 0, offset: 0 };
+            self.place(&tag, &[spot], &data, false)?;
+        }
+        Ok(())
+    }
+
+    /// Space that it may take to zero bytes within one block.
+    fn charge_to_zero(&self, ino: Ino, offset: u64, end: u64) -> u64 {
+        let block = offset / BLOCK;
+        if !self.tree.get(ino).is_some_and(|inode| inode.holds(block)) {
+            return 0;
+        }
+        let more = self.charge_to_write(ino, block, block + 1);
+        more.saturating_sub(self.charge_in_place(ino, offset, end))
+    }
+
+    /// Zeros bytes within one block, if anything is there. Space is checked by the caller.
+    fn zero_within(&mut self, ino: Ino, offset: u64, end: u64) -> FsResult<()> {
+        if !self.file(ino)?.holds(offset / BLOCK) {
+            return Ok(());
+        }
         let zeros = vec![0; (end - offset) as usize];
         self.write_buffered(ino, offset, &zeros)
     }
@@ -65,15 +127,17 @@ impl Lfs {
         let now = state.now();
         match mode {
             FallocateMode::Allocate | FallocateMode::KeepSize => {
-                let more = state.charge_to_write(ino, offset / BLOCK, end.div_ceil(BLOCK));
-                state.space.check(more, state.usable())?;
+                state.promise(ino, offset, end)?;
                 if mode == FallocateMode::Allocate && end > size {
                     state.set_size(ino, end)?;
                 }
             }
             FallocateMode::PunchHole => state.punch(ino, offset, end)?,
             FallocateMode::ZeroRange { keep_size } => {
+                let more = state.charge_to_write(ino, offset / BLOCK, end.div_ceil(BLOCK));
+                state.space.check(more, state.usable())?;
                 state.punch(ino, offset, end)?;
+                state.promise(ino, offset, end)?;
                 if !keep_size && end > size {
                     state.set_size(ino, end)?;
                 }

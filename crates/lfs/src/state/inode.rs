@@ -1,5 +1,6 @@
 //! An inode in memory.
 
+use super::block_set::BlockSet;
 use super::directory::Directory;
 use super::extent_map::ExtentMap;
 use crate::alloc::space::charge;
@@ -59,8 +60,10 @@ pub struct Inode {
     pub body: Body,
     /// Extended attributes.
     pub xattrs: Xattrs,
-    /// Space that its mapped pieces are charged, in bytes.
+    /// Space that its mapped pieces and reserved blocks are charged, in bytes.
     pub charged: u64,
+    /// Blocks that `fallocate` promised room for and that nothing is mapped to: charged whole, holes to readers.
+    pub reserved: BlockSet,
 
     /// Open references.
     pub opens: u32,
@@ -95,9 +98,33 @@ impl Inode {
         }
     }
 
-    /// Space that a piece of a block is charged, or 0 for a hole.
+    /// Whether a block is mapped.
+    pub fn is_mapped(&self, block: u64) -> bool {
+        self.map().is_some_and(|map| map.get(block).is_some())
+    }
+
+    /// Whether a block is mapped or buffered; otherwise it is zeros.
+    pub fn holds(&self, block: u64) -> bool {
+        self.is_mapped(block) || self.dirty.blocks.contains_key(&block)
+    }
+
+    /// Space that a block is charged beside what is buffered of it; 0 for a hole.
     pub fn charge_of(&self, block: u64) -> u32 {
-        self.map().and_then(|map| map.get(block)).map_or(0, |run| charge(run.len))
+        match self.map().and_then(|map| map.get(block)) {
+            Some(run) => charge(run.len),
+            None if self.reserved.contains(block) => BLOCK_BYTES as u32,
+            None => 0,
+        }
+    }
+
+    /// Bytes of a buffered block that are to be stored. A block that was promised or given room for all of it keeps that,
+    /// or else a file that grows within the room that it was promised could find none.
+    pub fn len_to_store(&self, block: u64) -> usize {
+        let len = self.len_in_block(block);
+        let is_whole = |run: crate::layout::record::Run| run.is_whole();
+        let keeps =
+            self.reserved.contains(block) || self.map().and_then(|map| map.get(block)).is_some_and(is_whole);
+        if len > 0 && len < BLOCK_BYTES && keeps { BLOCK_BYTES } else { len }
     }
 
     /// Attributes as programs see them.

@@ -1,5 +1,6 @@
 //! The metadata in memory: what records change and checkpoints save.
 
+pub mod block_set;
 pub mod directory;
 pub mod extent_map;
 pub mod inode;

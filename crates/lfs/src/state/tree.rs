@@ -1,12 +1,13 @@
 //! All inodes, and what each journal record does to them. The same code runs when an operation happens and when it is
 //! replayed, so that the two cannot differ.
 
+use super::block_set::BlockSet;
 use super::directory::Directory;
 use super::extent_map::ExtentMap;
 use super::inode::{Body, ENTRY_BYTES, Inode};
 use crate::alloc::space::charge_run;
 use crate::error::ApplyError;
-use crate::layout::record::{FileRun, NewInode, Record};
+use crate::layout::record::{FileRun, NewInode, Record, Run};
 use rustc_hash::FxHashMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_vfs::FileKind;
@@ -17,12 +18,18 @@ pub trait PlaceSink {
     fn placed(&mut self, ino: Ino, run: &FileRun);
     /// A file's blocks no longer lie here.
     fn freed(&mut self, ino: Ino, run: &FileRun);
+    /// Room was promised for so many blocks.
+    fn promised(&mut self, blocks: u64);
+    /// The promise for so many blocks was kept or taken back.
+    fn released(&mut self, blocks: u64);
 }
 
 /// Nobody needs to know: replay counts afterwards.
 impl PlaceSink for () {
     fn placed(&mut self, _: Ino, _: &FileRun) {}
     fn freed(&mut self, _: Ino, _: &FileRun) {}
+    fn promised(&mut self, _: u64) {}
+    fn released(&mut self, _: u64) {}
 }
 
 /// The name space and the maps.
@@ -34,7 +41,7 @@ pub struct Tree {
     pub next_ino: u64,
     /// Estimate of a checkpoint's size without runs, in bytes.
     pub saved_bytes: u64,
-    /// Runs of all files.
+    /// Runs of all files, and ranges of blocks that they were promised. Together they are no more than the blocks charged.
     pub runs: u64,
     /// Blocks of the device; extents beyond are refused.
     pub device_blocks: u64,
@@ -101,6 +108,7 @@ impl Tree {
             body,
             xattrs: Default::default(),
             charged: 0,
+            reserved: BlockSet::default(),
             opens: 0,
             watched: false,
             dirty: Default::default(),
@@ -139,8 +147,9 @@ impl Tree {
                 let inode = self.inodes.remove(&ino.0).ok_or(ApplyError::NoInode(ino.0))?;
                 self.saved_bytes = self.saved_bytes.saturating_sub(inode.saved_bytes());
                 if let Body::File(map) = &inode.body {
-                    self.runs = self.runs.saturating_sub(map.len() as u64);
+                    self.runs = self.runs.saturating_sub((map.len() + inode.reserved.len()) as u64);
                     map.iter().for_each(|run| sink.freed(*ino, &run));
+                    sink.released(inode.reserved.blocks());
                 }
                 Ok(())
             }
@@ -151,9 +160,13 @@ impl Tree {
                 Ok(())
             }
             Record::Truncate { ino, size, extend, time } => {
-                self.change_map(*ino, sink, |map, change| {
+                self.change_map(*ino, sink, |map, reserved, change| {
                     map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.freed(run));
-                    if !size.is_multiple_of(BLOCK) {
+                    // What a file that grows has of its last block may be all of the block, and zeros behind its end.
+                    if !*extend {
+                        change.released(reserved.remove(size.div_ceil(BLOCK), u64::MAX));
+                    }
+                    if !*extend && !size.is_multiple_of(BLOCK) {
                         map.trim(size / BLOCK, (size % BLOCK) as u32, &mut |old, new| {
                             // In this order: a zone that nothing but the old piece kept would die at once.
                             change.placed(new);
@@ -172,8 +185,9 @@ impl Tree {
                 if runs.iter().any(|r| r.run.device_block() + u64::from(r.run.count) > end) {
                     return Err(ApplyError::BadExtent(ino.0));
                 }
-                self.change_map(*ino, sink, |map, change| {
+                self.change_map(*ino, sink, |map, reserved, change| {
                     for run in runs.iter() {
+                        change.released(reserved.remove(run.block, run.block + u64::from(run.run.count)));
                         map.insert(*run, &mut |old| change.freed(old));
                         change.placed(*run);
                     }
@@ -197,20 +211,24 @@ impl Tree {
                 Ok(())
             }
             Record::Punch { ino, block, count, time } => {
-                self.change_map(*ino, sink, |map, change| {
-                    map.remove(*block, block + count, &mut |run| change.freed(run))
+                self.change_map(*ino, sink, |map, reserved, change| {
+                    map.remove(*block, block + count, &mut |run| change.freed(run));
+                    change.released(reserved.remove(*block, block + count));
                 })?;
                 let inode = self.inode(*ino)?;
                 (inode.mtime, inode.ctime) = (*time, *time);
                 Ok(())
             }
             Record::Shift { ino, block, count, insert, size, time } => {
-                self.change_map(*ino, sink, |map, change| {
+                self.change_map(*ino, sink, |map, reserved, change| {
                     if *insert {
                         map.shift(*block, *count, true);
+                        reserved.shift(*block, *count, true);
                     } else {
                         map.remove(*block, block + count, &mut |run| change.freed(run));
                         map.shift(block + count, *count, false);
+                        change.released(reserved.remove(*block, block + count));
+                        reserved.shift(block + count, *count, false);
                     }
                 })?;
                 let inode = self.inode(*ino)?;
@@ -218,6 +236,14 @@ impl Tree {
                 (inode.mtime, inode.ctime) = (*time, *time);
                 Ok(())
             }
+            Record::Reserve { ino, block, count } => self.change_map(*ino, sink, |map, reserved, change| {
+                let mut from = *block;
+                for run in map.range(*block, block + count) {
+                    change.promised(reserved.insert(from, run.block));
+                    from = run.block + u64::from(run.run.count);
+                }
+                change.promised(reserved.insert(from, block + count));
+            }),
             Record::Xattr { ino, name, value, time } => {
                 let inode = self.inode(*ino)?;
                 let before = inode.saved_bytes();
@@ -247,6 +273,26 @@ impl Tree {
         directory.subdirectories += u32::from(is_dir);
         self.saved_bytes += (ENTRY_BYTES + name.len()) as u64;
         Ok(())
+    }
+
+    /// Ends a file at `size`, as a mount does: what is mapped behind it goes. A last block that is mapped whole stays so
+    /// when `zeros_behind` says that it holds nothing but zeros behind the end.
+    pub fn end_at(
+        &mut self,
+        ino: Ino,
+        size: u64,
+        zeros_behind: impl FnOnce(Run) -> bool,
+    ) -> Result<(), ApplyError> {
+        self.change_map(ino, &mut (), |map, _, change| {
+            map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.freed(run));
+            let len = (size % BLOCK) as u32;
+            if len > 0 && !map.get(size / BLOCK).is_some_and(|run| run.is_whole() && zeros_behind(run)) {
+                map.trim(size / BLOCK, len, &mut |old, new| {
+                    change.placed(new);
+                    change.freed(old);
+                });
+            }
+        })
     }
 
     fn inode(&mut self, ino: Ino) -> Result<&mut Inode, ApplyError> {
@@ -379,15 +425,16 @@ impl Tree {
         &mut self,
         ino: Ino,
         sink: &mut impl PlaceSink,
-        change: impl FnOnce(&mut ExtentMap, &mut MapChange<'_>),
+        change: impl FnOnce(&mut ExtentMap, &mut BlockSet, &mut MapChange<'_>),
     ) -> Result<(), ApplyError> {
         let inode = self.inodes.get_mut(&ino.0).ok_or(ApplyError::NoInode(ino.0))?;
         let Body::File(map) = &mut inode.body else { return Err(ApplyError::WrongKind(ino.0, "a file")) };
-        let runs_before = map.len() as u64;
+        let reserved = &mut inode.reserved;
+        let runs_before = (map.len() + reserved.len()) as u64;
         let mut notes = MapChange { ino, charged: inode.charged, sink };
-        change(map, &mut notes);
+        change(map, reserved, &mut notes);
         inode.charged = notes.charged;
-        self.runs = (self.runs + map.len() as u64).saturating_sub(runs_before);
+        self.runs = (self.runs + (map.len() + reserved.len()) as u64).saturating_sub(runs_before);
         Ok(())
     }
 }
@@ -408,5 +455,15 @@ impl MapChange<'_> {
     fn freed(&mut self, run: FileRun) {
         self.charged = self.charged.saturating_sub(charge_run(&run.run));
         self.sink.freed(self.ino, &run);
+    }
+
+    fn promised(&mut self, blocks: u64) {
+        self.charged = self.charged.saturating_add(blocks.saturating_mul(BLOCK));
+        self.sink.promised(blocks);
+    }
+
+    fn released(&mut self, blocks: u64) {
+        self.charged = self.charged.saturating_sub(blocks.saturating_mul(BLOCK));
+        self.sink.released(blocks);
     }
 }

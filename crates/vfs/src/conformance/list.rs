@@ -167,6 +167,11 @@ macro_rules! __conformance_list {
                 overwriting_a_file_takes_no_more_space
                 cutting_and_regrowing_a_file_takes_no_more_space
                 a_full_volume_refuses_writes_keeps_its_data_and_recovers
+                what_is_allocated_counts_as_used_until_it_is_given_back
+                an_allocation_that_does_not_fit_is_no_space_and_changes_nothing
+                what_was_allocated_takes_its_data_on_a_full_volume
+                a_full_volume_takes_every_overwrite
+                what_is_allocated_is_a_hole_until_it_is_written
             }
             concurrency {
                 threads_with_files_of_their_own_do_not_disturb_each_other

@@ -1,8 +1,9 @@
 //! Space: what `statfs` counts, and what happens when there is none left.
 
 use super::Make;
-use super::fixture::{Fixture, args, assert_same, bytes};
-use crate::{FsError, NewNode, SetAttr};
+use super::fixture::{BLOCK, Fixture, args, assert_fails, assert_same, bytes};
+use super::ranges::data_segments;
+use crate::{FallocateMode, FileSystem, FsError, NewNode, SetAttr};
 use weft_core::Ino;
 
 const ROOT: Ino = Ino::ROOT;
@@ -162,4 +163,199 @@ pub fn a_full_volume_refuses_writes_keeps_its_data_and_recovers(make: Make<'_>) 
             "after the delete",
         );
     }
+}
+
+/// Writes to a file until the volume takes not even one more byte of new data. False for a volume that is not filled.
+fn fill(fs: &dyn FileSystem, name: &str) -> bool {
+    if fs.statfs().unwrap().total_bytes > FILLED_BYTES_MAX {
+        return false;
+    }
+    let ino = fs.file(name);
+    let mut end = 0;
+    for piece in [1 << 20, 64 << 10, BLOCK, 1] {
+        let data = bytes(end, piece as usize);
+        loop {
+            match fs.write(ino, end, &data) {
+                Ok(()) if piece > 1 => end += piece,
+                // Into a block of its own each.
+                Ok(()) => end += BLOCK,
+                Err(FsError::NoSpace) => break,
+                Err(other) => panic!("a full volume fails with NoSpace, not {other:?}"),
+            }
+            assert!(end <= FILLED_BYTES_MAX, "the volume never gets full");
+        }
+    }
+    fs.sync().unwrap();
+    true
+}
+
+fn resize(fs: &dyn FileSystem, ino: Ino, size: u64) {
+    fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+}
+
+/// Allocated space is used space, of the volume and of the file, until a truncate, a hole, a collapse or the end of the
+/// file gives it back.
+pub fn what_is_allocated_counts_as_used_until_it_is_given_back(make: Make<'_>) {
+    const MIB: u64 = 1 << 20;
+    let fs = &*make();
+    let free = || fs.statfs().unwrap().free_bytes;
+    let ino = fs.file_with("file", &bytes(1, 5000));
+    fs.sync().unwrap();
+    let empty = free();
+    // What names and maps take comes and goes, too.
+    let assert_taken = |bytes: u64, what: &str| {
+        let taken = empty.saturating_sub(free());
+        assert!(taken.abs_diff(bytes) <= MIB / 2, "{what}: {taken} bytes are taken, not {bytes}");
+        let blocks = fs.attr(ino).blocks * 512;
+        assert!(
+            blocks.abs_diff(bytes) <= MIB / 2,
+            "{what}: the file has {blocks} bytes of blocks, not {bytes}"
+        );
+    };
+    fs.fallocate(ino, FallocateMode::KeepSize, 0, 8 * MIB).unwrap();
+    assert_taken(8 * MIB, "KeepSize");
+    assert_eq!(fs.attr(ino).size, 5000);
+    fs.fallocate(ino, FallocateMode::Allocate, MIB, 6 * MIB).unwrap();
+    assert_taken(8 * MIB, "the same again");
+    assert_eq!(fs.attr(ino).size, 7 * MIB);
+    fs.write_through(ino, 2 * MIB, &bytes(2, MIB as usize)).unwrap();
+    fs.write(ino, 4 * MIB + 3, &bytes(3, 100_000)).unwrap();
+    assert_taken(8 * MIB, "written");
+    fs.sync().unwrap();
+    assert_taken(8 * MIB, "written and synced");
+    fs.fallocate(ino, FallocateMode::PunchHole, 2 * MIB, 2 * MIB).unwrap();
+    assert_taken(6 * MIB, "a hole");
+    fs.fallocate(ino, FallocateMode::ZeroRange { keep_size: true }, 2 * MIB, MIB).unwrap();
+    assert_taken(7 * MIB, "zeros");
+    fs.fallocate(ino, FallocateMode::CollapseRange, 0, MIB).unwrap();
+    assert_taken(6 * MIB, "a collapse");
+    fs.fallocate(ino, FallocateMode::InsertRange, MIB, 3 * MIB).unwrap();
+    assert_taken(6 * MIB, "an insertion");
+    let size = fs.attr(ino).size;
+    resize(fs, ino, size);
+    assert_taken(5 * MIB, "cut to its size");
+    resize(fs, ino, 4 * MIB);
+    assert_taken(MIB, "cut");
+    resize(fs, ino, 0);
+    assert_taken(0, "cut to nothing");
+    fs.fallocate(ino, FallocateMode::KeepSize, 100 * MIB, 2 * MIB).unwrap();
+    assert_taken(2 * MIB, "far behind the end");
+    fs.open(ino).unwrap();
+    fs.unlink(ROOT, b"file").unwrap();
+    assert_taken(2 * MIB, "unlinked and open");
+    fs.release(ino);
+    assert!(empty.saturating_sub(free()) <= MIB / 2, "released");
+}
+
+/// An allocation is had whole or not at all.
+pub fn an_allocation_that_does_not_fit_is_no_space_and_changes_nothing(make: Make<'_>) {
+    let fs = &*make();
+    let ino = fs.file_with("file", b"abc");
+    fs.sync().unwrap();
+    let before = fs.statfs().unwrap();
+    for mode in [
+        FallocateMode::Allocate,
+        FallocateMode::KeepSize,
+        FallocateMode::ZeroRange { keep_size: false },
+        FallocateMode::ZeroRange { keep_size: true },
+    ] {
+        assert_fails!(fs.fallocate(ino, mode, 0, before.total_bytes + BLOCK), FsError::NoSpace);
+        assert_fails!(fs.fallocate(ino, mode, 1 << 40, before.free_bytes + (1 << 20)), FsError::NoSpace);
+    }
+    assert_eq!(fs.statfs().unwrap(), before);
+    assert_eq!(fs.content(ino), b"abc");
+}
+
+/// A volume that has no room for anything else takes what comes to allocated ranges, in any order and size, time after
+/// time.
+pub fn what_was_allocated_takes_its_data_on_a_full_volume(make: Make<'_>) {
+    const LEN: u64 = 3 << 20;
+    let fs = &*make();
+    let (log, table, other) = (fs.file("log"), fs.file("table"), fs.file("other"));
+    fs.fallocate(log, FallocateMode::KeepSize, 0, LEN).unwrap();
+    fs.fallocate(table, FallocateMode::Allocate, 0, LEN).unwrap();
+    if !fill(fs, "ballast") {
+        return;
+    }
+    assert_fails!(fs.write(other, 0, &[1]), FsError::NoSpace);
+    let mut appended = Vec::new();
+    let mut number = 0;
+    while appended.len() as u64 + 30_000 < LEN {
+        number += 1;
+        let record = bytes(number, 1 + (number * 7919 % 30_000) as usize);
+        fs.write(log, appended.len() as u64, &record).unwrap();
+        appended.extend(record);
+        match number % 4 {
+            0 => fs.fsync(log).unwrap(),
+            1 => fs.write_back(log).unwrap(),
+            2 => fs.sync().unwrap(),
+            _ => {}
+        }
+    }
+    let mut stored = vec![0; LEN as usize];
+    for round in 0..400u64 {
+        let at = (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % (LEN - 40_000);
+        let data = bytes(round, 1 + (round * 104_729 % 40_000) as usize);
+        if round % 3 == 0 {
+            fs.write_through(table, at, &data).unwrap();
+        } else {
+            fs.write(table, at, &data).unwrap();
+        }
+        stored[at as usize..at as usize + data.len()].copy_from_slice(&data);
+        if round % 7 == 0 {
+            fs.fsync(table).unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    assert_same(&fs.content(log), &appended, "the log");
+    assert_same(&fs.content(table), &stored, "the table");
+}
+
+/// What is there can be changed on a full volume, however small the files are.
+pub fn a_full_volume_takes_every_overwrite(make: Make<'_>) {
+    let fs = &*make();
+    let mut files: Vec<(Ino, Vec<u8>)> = (0..300u64)
+        .map(|n| {
+            let data = bytes(n, 1 + (n * 97 % 9000) as usize);
+            (fs.file_with(&format!("file{n}"), &data), data)
+        })
+        .collect();
+    fs.sync().unwrap();
+    if !fill(fs, "ballast") {
+        return;
+    }
+    for round in 0..3 {
+        for (n, (ino, data)) in files.iter_mut().enumerate() {
+            let new = bytes(n as u64 + round * 1000, data.len().div_ceil(1 + n % 3));
+            let at = (data.len() - new.len()) / 2;
+            fs.write(*ino, at as u64, &new).unwrap();
+            data[at..at + new.len()].copy_from_slice(&new);
+            if n % 50 == 0 {
+                fs.fsync(*ino).unwrap();
+            }
+        }
+        if round != 1 {
+            fs.sync().unwrap();
+        }
+    }
+    for (n, (ino, data)) in files.iter().enumerate() {
+        assert_same(&fs.content(*ino), data, &format!("file {n}"));
+    }
+}
+
+/// As on Linux: what is allocated and not written holds no data.
+pub fn what_is_allocated_is_a_hole_until_it_is_written(make: Make<'_>) {
+    let fs = &*make();
+    let ino = fs.file("file");
+    fs.fallocate(ino, FallocateMode::Allocate, 0, 100 * BLOCK).unwrap();
+    assert_eq!(data_segments(fs, ino).unwrap(), []);
+    fs.write(ino, 10 * BLOCK + 5, &bytes(1, 3 * BLOCK as usize)).unwrap();
+    for stored in [false, true] {
+        if stored {
+            fs.sync().unwrap();
+        }
+        let segments = data_segments(fs, ino).unwrap();
+        assert_eq!(segments, [(10 * BLOCK, 14 * BLOCK)], "stored {stored}");
+    }
+    assert_eq!(fs.read_at(ino, 50 * BLOCK, BLOCK as usize), [0; BLOCK as usize]);
 }

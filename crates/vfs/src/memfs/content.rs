@@ -4,7 +4,7 @@
 //! larger size needs no work, and shows zeros.
 
 use crate::SeekTarget;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_core::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -13,6 +13,8 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub(super) struct Content {
     size: u64,
     blocks: BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>,
+    /// Blocks that were promised space and are not stored; they may lie beyond the size.
+    promised: BTreeSet<u64>,
 }
 
 /// The pieces of a byte range, one per block: the block, and the range's first and last + 1 byte within it.
@@ -29,15 +31,25 @@ impl Content {
         self.size
     }
 
-    /// Blocks that are stored.
+    /// Blocks that take space.
     pub(super) fn blocks(&self) -> u64 {
-        self.blocks.len() as u64
+        (self.blocks.len() + self.promised.len()) as u64
     }
 
-    /// Blocks of a range that are holes.
+    /// Blocks of a range that take no space yet.
     pub(super) fn missing_blocks(&self, start: u64, end: u64) -> u64 {
-        let stored = self.blocks.range(start / BLOCK..end.div_ceil(BLOCK)).count() as u64;
-        end.div_ceil(BLOCK) - start / BLOCK - stored
+        let range = start / BLOCK..end.div_ceil(BLOCK);
+        let taken = self.blocks.range(range.clone()).count() + self.promised.range(range.clone()).count();
+        range.end - range.start - taken as u64
+    }
+
+    /// Takes space for the blocks of a range.
+    pub(super) fn promise(&mut self, start: u64, end: u64) {
+        for block in start / BLOCK..end.div_ceil(BLOCK) {
+            if !self.blocks.contains_key(&block) {
+                self.promised.insert(block);
+            }
+        }
     }
 
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> usize {
@@ -62,6 +74,7 @@ impl Content {
             let at = (block * BLOCK + from as u64 - offset) as usize;
             let bytes = self.blocks.entry(block).or_insert_with(|| Box::new([0; BLOCK_BYTES]));
             bytes[from..to].copy_from_slice(&data[at..at + to - from]);
+            self.promised.remove(&block);
         }
         self.size = self.size.max(end);
     }
@@ -71,11 +84,15 @@ impl Content {
             self.punch(size, self.size);
             self.blocks.split_off(&size.div_ceil(BLOCK));
         }
+        if size <= self.size {
+            self.promised.split_off(&size.div_ceil(BLOCK));
+        }
         self.size = size;
     }
 
-    /// Makes a range zeros: whole blocks become holes.
+    /// Makes a range zeros: whole blocks become holes, which take no space.
     pub(super) fn punch(&mut self, start: u64, end: u64) {
+        self.promised.retain(|block| block * BLOCK < start || (block + 1) * BLOCK > end);
         let touched: Vec<u64> =
             self.blocks.range(start / BLOCK..end.div_ceil(BLOCK)).map(|(block, _)| *block).collect();
         for block in touched {
@@ -95,6 +112,8 @@ impl Content {
         for (block, bytes) in self.blocks.split_off(&(end / BLOCK)) {
             self.blocks.insert(block - (end - start) / BLOCK, bytes);
         }
+        let moved = self.promised.split_off(&(end / BLOCK));
+        self.promised.extend(moved.into_iter().map(|block| block - (end - start) / BLOCK));
         self.size -= end - start;
     }
 
@@ -103,6 +122,8 @@ impl Content {
         for (block, bytes) in self.blocks.split_off(&(start / BLOCK)) {
             self.blocks.insert(block + len / BLOCK, bytes);
         }
+        let moved = self.promised.split_off(&(start / BLOCK));
+        self.promised.extend(moved.into_iter().map(|block| block + len / BLOCK));
         self.size += len;
     }
 

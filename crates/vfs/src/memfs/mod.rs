@@ -275,15 +275,21 @@ impl FileSystem for MemFs {
         let block = BLOCK_BYTES as u64;
         let aligned = offset.is_multiple_of(block) && len.is_multiple_of(block);
         match mode {
-            FallocateMode::Allocate => state.change_content(ino, 0, |content| content.resize(size.max(end))),
-            FallocateMode::KeepSize => state.change_content(ino, 0, |_| ()),
-            FallocateMode::PunchHole | FallocateMode::ZeroRange { keep_size: true } => {
-                state.change_content(ino, 0, |content| content.punch(offset, end))
+            FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::ZeroRange { .. } => {
+                let keep =
+                    matches!(mode, FallocateMode::KeepSize | FallocateMode::ZeroRange { keep_size: true });
+                let room = state.inode(ino)?.content()?.missing_blocks(offset, end);
+                state.change_content(ino, room, |content| {
+                    if matches!(mode, FallocateMode::ZeroRange { .. }) {
+                        content.punch(offset, end);
+                    }
+                    if !keep && end > size {
+                        content.resize(end);
+                    }
+                    content.promise(offset, end);
+                })
             }
-            FallocateMode::ZeroRange { keep_size: false } => state.change_content(ino, 0, |content| {
-                content.punch(offset, end);
-                content.resize(size.max(end));
-            }),
+            FallocateMode::PunchHole => state.change_content(ino, 0, |content| content.punch(offset, end)),
             FallocateMode::CollapseRange if !aligned => {
                 Err(FsError::Invalid("a range to collapse is whole blocks"))
             }

@@ -245,6 +245,24 @@ impl Recorder {
         self.meta(op, || fs.setattr(ino, &set).map(|_| ()))
     }
 
+    /// Promises space for a range, and extends the file to its end unless `keep_size`.
+    pub(super) fn allocate(
+        &mut self,
+        fs: &dyn FileSystem,
+        node: NodeId,
+        range: std::ops::Range<u64>,
+        keep_size: bool,
+    ) -> FsResult<()> {
+        let (ino, len) = (self.ino(node)?, range.end - range.start);
+        if keep_size || range.end <= self.content(node).len() as u64 {
+            let mode = if keep_size { FallocateMode::KeepSize } else { FallocateMode::Allocate };
+            // Nothing changes that can be read.
+            return fs.fallocate(ino, mode, range.start, len);
+        }
+        let op = MetaOp::Reshape { node, shape: Shape::Truncate { size: range.end } };
+        self.meta(op, || fs.fallocate(ino, FallocateMode::Allocate, range.start, len))
+    }
+
     /// Punches or zeroes a range within the file. Its whole blocks go in order with the metadata; what it has of
     /// others is written over with zeros.
     pub(super) fn punch(

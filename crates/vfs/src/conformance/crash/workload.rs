@@ -47,7 +47,7 @@ impl Workload {
             }
             self.delete_largest(fs, record)?;
         }
-        match self.rng.random_range(0..116) {
+        match self.rng.random_range(0..120) {
             0..18 => self.log(fs, record),
             18..26 => self.replace_pointer(fs, record),
             26..40 => self.overwrite_pages(fs, record),
@@ -64,6 +64,7 @@ impl Workload {
             99..105 => self.cut_and_regrow(fs, record),
             105..108 => self.punch(fs, record),
             108..111 => self.shift_blocks(fs, record),
+            111..115 => self.allocate(fs, record),
             _ => self.sync_something(fs, record),
         }
     }
@@ -314,6 +315,24 @@ impl Workload {
             FallocateMode::ZeroRange { keep_size: true }
         };
         record.punch(fs, node, mode, start..end)?;
+        if self.chance(50) {
+            record.fsync(fs, node)?;
+        }
+        Ok(())
+    }
+
+    /// A file is promised space, around its end most of the time, and grows into it.
+    fn allocate(&mut self, fs: &dyn FileSystem, record: &mut Recorder) -> FsResult<()> {
+        let Some((_, node)) = self.entry(record, FileKind::File) else { return Ok(()) };
+        let size = record.content(node).len() as u64;
+        let start = if self.chance(60) { size } else { self.rng.random_range(0..=size + 5000) };
+        let end = start + self.rng.random_range(1..20_000);
+        let keep_size = self.chance(60);
+        record.allocate(fs, node, start..end, keep_size)?;
+        if self.chance(70) {
+            let len = self.rng.random_range(1..6000);
+            self.append(fs, record, node, len)?;
+        }
         if self.chance(50) {
             record.fsync(fs, node)?;
         }
