@@ -339,11 +339,7 @@ impl Mounted {
             direct,
             tag: self.tag(),
             volume_bytes: Box::new(move || clock.volume_bytes()),
-            tick: Box::new(move || {
-                if let Err(error) = ticked.tick() {
-                    tracing::error!(%error, "work beside requests");
-                }
-            }),
+            tick: Box::new(move || ticked.tick()),
         })?;
         let volume = volume.with_inspector(self.inspector());
         Ok(match &self.recording {

@@ -347,6 +347,11 @@ impl Client {
         self.call(Op::Sync, &[])?.run().map(drop)
     }
 
+    /// As [`sync`](Client::sync), and tells of what could not be stored since this file was last told.
+    pub fn sync_volume(&self, file: FileRef) -> Result<(), Errno> {
+        self.call(Op::Sync, &[1, file.0])?.run().map(drop)
+    }
+
     /// Attributes of an open file.
     pub fn fstat(&self, file: FileRef) -> Result<WireAttr, Errno> {
         self.stat(file, b"", libc::AT_EMPTY_PATH)

@@ -200,7 +200,7 @@ ops! {
     Resolve = 29,
     /// file -> its path in the volume now; ret 1, with ` (deleted)` behind the path it had, when its name is gone.
     PathOf = 30,
-    /// Makes everything durable.
+    /// 0, or 1 and a file (`syncfs`): makes everything durable; the file is told of failed write-backs.
     Sync = 31,
     /// `FileRef`s (8 bytes each) that the process holds after `exec`, with multiplicity; all others are given back.
     Retain = 32,

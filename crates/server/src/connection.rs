@@ -27,7 +27,7 @@ use weft_client::FileRef;
 use weft_client::patience::{Place, ServerPatience};
 use weft_client::proto::{
     HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
-    IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX,
+    IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX, is_writable,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{
@@ -385,6 +385,7 @@ fn live(
         end(volume, &connection);
         return refuse(&socket, libc::ECONNREFUSED);
     }
+    volume.leftovers.meet(connection.process_identity().cred.uid);
     tell_crowd(&connection, 1);
     volume.program_begins(&connection);
     let served =
@@ -625,16 +626,21 @@ fn end(volume: &Volume, connection: &Connection) {
             volume.inodes.shared(open.inode.slot).write_lock.free_if_held_by(holder);
         }
         if let Some(last) = volume.files.release(file, count) {
-            close_last(volume, &last);
+            close_last(volume, &last, false);
         }
     }
+    volume.leftovers.meet(connection.process_identity().cred.uid);
+    volume.leftovers.expect_any();
     volume.program_ends(connection);
 }
 
-/// The last reference to an open file is gone.
-pub fn close_last(volume: &Volume, open: &Arc<OpenFile>) {
+/// The last reference to an open file is gone. Returns the failed write-back that it has not been told of, if it could
+/// write and `hears`.
+pub fn close_last(volume: &Volume, open: &Arc<OpenFile>, hears: bool) -> Option<i32> {
     volume.locks.drop_owner(crate::locks::Owner::File(open.file.0));
-    volume.inodes.release(&open.inode);
+    // Whoever only read did not lose anything.
+    let hears = hears && is_writable(open.flags);
+    volume.inodes.release(&open.inode, hears.then_some(&open.heard))
 }
 
 /// Answers the requests of one slot.

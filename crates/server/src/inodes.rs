@@ -5,6 +5,7 @@
 //!
 //! Lock order: an inode's shared write lock, its [`OpenInode::ring`], the core, the maps.
 
+use crate::failures::{Failures, Heard};
 use crate::maps::Maps;
 use crate::memory::SharedMemory;
 use parking_lot::{Mutex, MutexGuard};
@@ -34,6 +35,8 @@ pub struct OpenInode {
     ring: Mutex<Ring>,
     /// Whether it may have set-id bits, which a write can clear: it gets no ring then. Changed under the table's lock.
     set_id: AtomicBool,
+    /// Write-backs of it that failed.
+    pub failures: Failures,
     /// Open files that refer to it; guarded by the table's lock for the step to 0.
     users: AtomicU32,
     slots: Arc<SlotPool>,
@@ -85,6 +88,22 @@ pub struct Inodes {
     pub drained_bytes: AtomicU64,
     /// Rings in use, for keeping space free for what they may hold.
     rings_used: AtomicU32,
+    /// Bytes that calls under way are about to take, which rings may not count on.
+    set_aside: AtomicU64,
+    /// Write-backs that failed, of any inode.
+    pub failures: Failures,
+}
+
+/// Space that a call is about to take; see [`Inodes::set_aside`].
+pub struct SetAside<'a> {
+    inodes: &'a Inodes,
+    bytes: u64,
+}
+
+impl Drop for SetAside<'_> {
+    fn drop(&mut self) {
+        self.inodes.set_aside.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 struct Table {
@@ -92,7 +111,12 @@ struct Table {
     by_slot: FxHashMap<u32, Arc<OpenInode>>,
     free_rings: Vec<u32>,
     next_ring: u32,
+    /// Failures of inodes that were closed before anybody heard of them.
+    unheard: FxHashMap<Ino, i32>,
 }
+
+/// Failures that are kept for inodes that nobody has open, at most.
+const UNHEARD_MAX: usize = 4096;
 
 /// Excludes writers of an inode while it lives.
 pub struct WriteGuard<'a> {
@@ -122,6 +146,7 @@ impl Inodes {
             by_slot: FxHashMap::default(),
             free_rings: Vec::new(),
             next_ring: 0,
+            unheard: FxHashMap::default(),
         };
         Ok(Inodes {
             control,
@@ -132,6 +157,8 @@ impl Inodes {
             slots: Arc::default(),
             drained_bytes: AtomicU64::new(0),
             rings_used: AtomicU32::new(0),
+            set_aside: AtomicU64::new(0),
+            failures: Failures::default(),
         })
     }
 
@@ -190,7 +217,6 @@ impl Inodes {
         shared.atime_after_ns.store(0, Relaxed);
         shared.ring.store(0, Relaxed);
         shared.write_lock.clear();
-        shared.error.store(0, Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);
         self.maps.add(attr.ino, slot);
         let open = Arc::new(OpenInode {
@@ -198,6 +224,7 @@ impl Inodes {
             slot,
             ring: Mutex::new(Ring { number: None, head: size }),
             set_id: AtomicBool::new(has_set_id(perm)),
+            failures: Failures::after(table.unheard.remove(&attr.ino)),
             users: AtomicU32::new(1),
             slots: self.slots.clone(),
         });
@@ -206,16 +233,23 @@ impl Inodes {
         Ok(open)
     }
 
-    /// Gives up one user; the last one hands what the ring holds to the core and closes the inode.
-    pub fn release(&self, open: &Arc<OpenInode>) {
-        {
+    /// Gives up one user; the last one hands what the ring holds to the core and closes the inode. Returns the failure
+    /// that the open file of the user, if it was one's, has not heard of.
+    pub fn release(&self, open: &Arc<OpenInode>, heard: Option<&Heard>) -> Option<i32> {
+        let failure = {
             let mut table = self.table.lock();
             if open.users.load(Relaxed) > 1 {
                 open.users.fetch_sub(1, Relaxed);
-                return;
+                return heard.and_then(|heard| open.failures.tell(heard));
             }
             // Hand over while nobody can open the inode anew and miss what the ring holds.
             self.hand_over(open);
+            let failure = heard.and_then(|heard| open.failures.tell(heard));
+            if let Some(errno) = open.failures.unheard()
+                && table.unheard.len() < UNHEARD_MAX
+            {
+                table.unheard.insert(open.ino, errno);
+            }
             open.users.store(0, Relaxed);
             table.by_ino.remove(&open.ino);
             table.by_slot.remove(&open.slot);
@@ -229,8 +263,24 @@ impl Inodes {
             if let Some(core) = self.fs.block_map() {
                 core.unwatch(open.ino);
             }
-        }
+            failure
+        };
         self.fs.release(open.ino);
+        failure
+    }
+
+    /// Bytes that were accepted for an inode could not be stored.
+    pub fn failed(&self, open: &OpenInode, errno: i32) {
+        open.failures.note(errno);
+        self.failures.note(errno);
+    }
+
+    /// What the core has accepted may not be stored: everybody who may have written is told.
+    pub fn all_failed(&self, errno: i32) {
+        for open in self.all() {
+            open.failures.note(errno);
+        }
+        self.failures.note(errno);
     }
 
     fn hand_over(&self, open: &OpenInode) {
@@ -280,10 +330,20 @@ impl Inodes {
     fn has_headroom(&self, more: u32) -> bool {
         let rings = u64::from(self.rings_used.load(Relaxed) + more);
         // An eighth for what maps and partial blocks take, and a little for names and attributes.
-        let held = rings * RING_BYTES as u64 * 9 / 8;
+        let held = rings * RING_BYTES as u64 * 9 / 8 + self.set_aside.load(Relaxed);
         self.fs
             .statfs()
             .is_ok_and(|stats| stats.free_bytes > held + (stats.total_bytes / 64).min(MARGIN_BYTES_MAX))
+    }
+
+    /// Before `bytes` of the volume's space are taken: what they would leave too little for is taken from the rings first, so
+    /// that the core always has room for what rings have accepted. Holds until the guard goes, when they are taken.
+    /// Called without any write lock.
+    pub fn set_aside(&self, bytes: u64) -> SetAside<'_> {
+        self.set_aside.fetch_add(bytes, Relaxed);
+        let guard = SetAside { inodes: self, bytes };
+        self.keep_headroom();
+        guard
     }
 
     /// Takes rings away when the volume could not hold what they may accept: from then on each write is asked of the
@@ -378,7 +438,7 @@ impl Inodes {
                 self.fs.write(open.ino, ring.head, piece)
             };
             if let Err(error) = result {
-                shared.error.store(error.errno() as u32, Relaxed);
+                self.failed(open, error.errno());
                 return Err(error);
             }
             self.drained_bytes.fetch_add(len as u64, Relaxed);
@@ -398,7 +458,7 @@ impl Inodes {
         if size < ring.head || size - ring.head > RING_BYTES as u64 {
             tracing::error!(ino = open.ino.0, size, head = ring.head, "a client corrupted its file's size");
             shared.size.store(ring.head, Release);
-            shared.error.store(libc::EIO as u32, Relaxed);
+            self.failed(open, libc::EIO);
             return ring.head;
         }
         size

@@ -11,9 +11,11 @@
 pub mod connection;
 mod crowd;
 pub mod error;
+mod failures;
 pub mod identity;
 pub mod inodes;
-pub mod locks;
+pub mod leftovers;
+mod locks;
 pub mod maps;
 pub mod memory;
 pub mod open_files;

@@ -1,6 +1,7 @@
 //! Open files: what `dup`ed and inherited descriptors share. References are counted per connection, so that those of a
 //! process that died can be given back.
 
+use crate::failures::Heard;
 use crate::inodes::OpenInode;
 use crate::memory::SharedMemory;
 use crate::serve::Opener;
@@ -41,9 +42,15 @@ pub struct OpenFile {
     pub inode: Arc<OpenInode>,
     /// Path in the volume at the time it was opened.
     pub path: Vec<u8>,
+    /// The flags that it was opened with.
+    pub flags: i32,
     /// Who opened it.
     pub opener: Opener,
     whereabouts: Mutex<Whereabouts>,
+    /// Failed write-backs of its inode that it has been told of.
+    pub heard: Heard,
+    /// Failed write-backs of the volume that it has been told of, by `syncfs`.
+    pub heard_of_volume: Heard,
     /// References of all connections.
     references: AtomicU32,
 }
@@ -100,6 +107,7 @@ impl OpenFiles {
         path: Vec<u8>,
         name: Option<Name>,
         opener: Opener,
+        heard_of_volume: Heard,
     ) -> Option<Arc<OpenFile>> {
         let mut table = self.table.lock();
         let slot = match table.free.pop() {
@@ -119,9 +127,12 @@ impl OpenFiles {
         shared.generation.store(generation, Release);
         let open = Arc::new(OpenFile {
             file: FileRef::new(slot, generation),
+            heard: inode.failures.heard_by_newcomers(),
+            heard_of_volume,
             inode,
             whereabouts: Mutex::new(Whereabouts { path: path.clone(), name }),
             path,
+            flags,
             opener,
             references: AtomicU32::new(1),
         });

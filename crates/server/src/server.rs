@@ -22,6 +22,10 @@ const FLUSHER_WAIT_NS: u64 = 200_000_000;
 /// Rings that nobody flushes are handed to the core after this long, as a kernel writes back dirty pages.
 const RING_AGE: Duration = Duration::from_secs(5);
 
+/// Looks for what killed programs left in memory before a server ends, and the pause between two.
+const LAST_LOOKS: u32 = 10;
+const LAST_LOOKS_PAUSE: Duration = Duration::from_millis(5);
+
 /// A running server.
 pub struct Server {
     volume: Arc<Volume>,
@@ -68,6 +72,7 @@ impl Server {
         }
         let listener = Arc::new(UnixListener::bind(socket).map_err(listen)?);
         let volume = Arc::new(volume);
+        volume.leftovers.begin(volume.tag);
         let keeper = keep_alive(&volume)?;
         let mut server = Server {
             volume,
@@ -142,6 +147,13 @@ impl Server {
             let _ = thread.join();
         }
         self.connections.end_all();
+        // Of programs that have just been killed, too.
+        for _ in 0..LAST_LOOKS {
+            if !self.volume.leftovers.look(&self.volume) {
+                break;
+            }
+            std::thread::sleep(LAST_LOOKS_PAUSE);
+        }
         if let Some((release, thread)) = self.keeper.take() {
             drop(release);
             let _ = thread.join();
@@ -237,8 +249,17 @@ fn flush_kicked(volume: &Arc<Volume>) -> bool {
 }
 
 fn tick(volume: &Arc<Volume>, stop: &AtomicBool) {
+    let mut failed = false;
     while !stop.load(SeqCst) {
         std::thread::sleep(TICK);
-        (volume.tick)();
+        let result = (volume.tick)();
+        if let (Err(error), false) = (&result, failed) {
+            tracing::error!(%error, "work beside requests");
+            volume.inodes.all_failed(libc::EIO);
+        }
+        failed = result.is_err();
+        // Names and attributes take space, too.
+        volume.inodes.keep_headroom();
+        volume.leftovers.look(volume);
     }
 }

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::error::ServerError;
 use crate::inodes::Inodes;
+use crate::leftovers::Leftovers;
 use crate::locks::Locks;
 use crate::maps::Maps;
 use crate::memory::SharedMemory;
@@ -18,7 +19,7 @@ use std::time::Instant;
 use weft_client::shared::VERSION;
 use weft_client::shared::volume::{Control, MAGIC, VolumePage};
 use weft_placement::Engine;
-use weft_vfs::{BlockMap, FileSystem, Protections};
+use weft_vfs::{BlockMap, FileSystem, FsResult, Protections};
 
 /// Lines kept of what programs asked for and were refused.
 const NOTES_MAX: usize = 256;
@@ -68,8 +69,9 @@ pub struct VolumeOptions {
     pub tag: u64,
     /// Bytes that the volume has taken from programs so far: the clock of lifetimes.
     pub volume_bytes: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// The core's work beside requests: cleaning, write-back, commits by time.
-    pub tick: Box<dyn Fn() + Send + Sync>,
+    /// The core's work beside requests: cleaning, write-back, commits by time. When it fails, what programs wrote may be
+    /// lost, and they are told.
+    pub tick: Box<dyn Fn() -> FsResult<()> + Send + Sync>,
 }
 
 /// A part of what an [`Inspector`] tells.
@@ -92,12 +94,13 @@ pub struct Volume {
     /// Tells this server from others of the same volume; not 0.
     pub(crate) session: u64,
     pub(crate) volume_bytes: Box<dyn Fn() -> u64 + Send + Sync>,
-    pub(crate) tick: Box<dyn Fn() + Send + Sync>,
+    pub(crate) tick: Box<dyn Fn() -> FsResult<()> + Send + Sync>,
     pub(crate) control: Arc<SharedMemory>,
     pub(crate) maps: Arc<Maps>,
     pub(crate) inodes: Inodes,
     pub(crate) files: OpenFiles,
     pub(crate) locks: Locks,
+    pub(crate) leftovers: Leftovers,
     pub(crate) started: Instant,
     pub(crate) protections: Protections,
     /// What permission checks rest on stays as it was found until what they allow is done: exclusive for those who remove
@@ -146,6 +149,7 @@ impl Volume {
             maps,
             inodes,
             locks: Locks::default(),
+            leftovers: Leftovers::default(),
             started: Instant::now(),
             protections: Protections::of_host(),
             permissions: RwLock::new(()),

@@ -68,7 +68,7 @@ fn no_request_kills_the_server_or_goes_unanswered() {
         direct: None,
         tag: 7,
         volume_bytes: Box::new(|| 0),
-        tick: Box::new(|| {}),
+        tick: Box::new(|| Ok(())),
     })
     .unwrap();
     static PANICKED: AtomicBool = AtomicBool::new(false);

@@ -47,7 +47,7 @@ impl Rig {
             direct: None,
             tag: 7,
             volume_bytes: Box::new(|| 0),
-            tick: Box::new(|| {}),
+            tick: Box::new(|| Ok(())),
         };
         let path = dir.path().join("s");
         let volume = Volume::new(options).unwrap().with_recorder(recorder.clone());

@@ -25,7 +25,7 @@ impl Rig {
             direct: None,
             tag: 7,
             volume_bytes: Box::new(|| 0),
-            tick: Box::new(|| {}),
+            tick: Box::new(|| Ok(())),
         })
         .unwrap();
         let path = dir.path().join("s");

@@ -73,7 +73,8 @@ fn enter(client: &Client, file: FileRef, flags: c_int) -> Result<c_int, Errno> {
     Ok(fd)
 }
 
-/// Closes a weft descriptor.
+/// Closes a weft descriptor, whatever it says. A last descriptor that could write is told of a write-back that failed
+/// and of which it has not heard.
 pub fn close(fd: c_int) -> Result<c_int, Errno> {
     if table::get(fd) == Some(table::OWN) {
         return Err(libc::EBADF);
@@ -81,8 +82,15 @@ pub fn close(fd: c_int) -> Result<c_int, Errno> {
     // The entry goes first: once the placeholder is closed, the kernel gives its number to others.
     let file = table::swap(fd, None);
     let closed = weft_client::sys::close(fd);
-    release(file);
-    closed.map(|()| 0)
+    let heard = match file {
+        None | Some(table::OWN | table::LOST) => Ok(()),
+        Some(file) => match process::client().and_then(|client| client.close(file)) {
+            // The reference was not this process's any more.
+            Err(libc::EBADF) => Ok(()),
+            told => told,
+        },
+    };
+    closed.and(heard).map(|()| 0)
 }
 
 /// Closes any descriptor, weft's or the kernel's.
@@ -108,6 +116,7 @@ pub fn release(file: Option<FileRef>) {
         None | Some(table::OWN | table::LOST) => {}
         Some(file) => {
             if let Ok(client) = process::client() {
+                // As in Linux, only `close` itself tells of a write-back that failed.
                 let _ = client.close(file);
             }
         }

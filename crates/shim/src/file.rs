@@ -1,5 +1,6 @@
 //! Reading and writing open weft files, in step with this process's shared maps of them.
 
+use crate::file_limit;
 use crate::mapping::pages;
 use crate::process;
 use std::cell::Cell;
@@ -43,7 +44,10 @@ pub fn read(file: FileRef, out: &mut [u8], offset: Option<u64>) -> Result<usize,
 
 /// Writes at the file offset, or at `offset`.
 #[inline]
-pub fn write(file: FileRef, bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
+pub fn write(file: FileRef, mut bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
+    if file_limit::is_set() {
+        bytes = bytes.get(..file_limit::writable(file, offset, bytes.len())?).unwrap_or(bytes);
+    }
     let _inside = Inside::enter()?;
     let act = |client: &Client| match offset {
         None => client.write(file, bytes),
@@ -55,27 +59,63 @@ pub fn write(file: FileRef, bytes: &[u8], offset: Option<u64>) -> Result<usize, 
 /// Writes several pieces as one.
 #[inline]
 pub fn write_parts(file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
+    if file_limit::is_set() {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let room = file_limit::writable(file, offset, len)?;
+        if room < len {
+            return write_some_parts(file, parts, offset, room);
+        }
+    }
     let _inside = Inside::enter()?;
     let act = |client: &Client| client.writev(file, parts, offset);
     if pages::any() { pages::write(file, offset, act) } else { act(process::client()?) }
 }
 
+/// Writes the first `room` bytes of several pieces, one after the other.
+#[cold]
+fn write_some_parts(
+    file: FileRef,
+    parts: &[&[u8]],
+    offset: Option<u64>,
+    room: usize,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    for part in parts {
+        let part = part.get(..room - done).unwrap_or(part);
+        match write(file, part, offset.map(|offset| offset + done as u64)) {
+            Ok(n) => done += n,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+        if done == room {
+            break;
+        }
+    }
+    Ok(done)
+}
+
 /// Makes a file durable.
 pub fn sync(file: FileRef) -> Result<(), Errno> {
-    if pages::any() {
-        pages::before_read(file)?;
-    }
-    process::client()?.fsync(file)
+    let stored = if pages::any() { pages::before_read(file) } else { Ok(()) };
+    // Also when something could not be stored: with that the open file has heard of it.
+    let synced = process::client()?.fsync(file);
+    stored.and(synced)
 }
 
 /// Sets the size.
 pub fn resize(file: FileRef, size: u64) -> Result<(), Errno> {
+    if file_limit::is_set() {
+        file_limit::check_size(size, || Ok(process::client()?.fstat(file)?.size))?;
+    }
     let act = |client: &Client| client.ftruncate(file, size);
     if pages::any() { pages::change(file, size, act) } else { act(process::client()?) }
 }
 
 /// `fallocate` with the system call's mode bits.
 pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), Errno> {
+    if file_limit::is_set() && matches!(mode, 0 | libc::FALLOC_FL_ZERO_RANGE) {
+        file_limit::check_size(offset.saturating_add(len), || Ok(process::client()?.fstat(file)?.size))?;
+    }
     let act = |client: &Client| client.fallocate(file, mode, offset, len);
     if pages::any() { pages::change(file, offset, act) } else { act(process::client()?) }
 }

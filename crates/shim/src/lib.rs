@@ -31,6 +31,7 @@ pub mod dispatch;
 pub mod environment;
 pub mod fifo;
 pub mod file;
+pub mod file_limit;
 pub mod fork;
 pub mod hooks;
 pub mod identity;
@@ -84,6 +85,9 @@ mod start {
         }
         // SAFETY: the loader passes the environment, and no other thread runs yet.
         unsafe { crate::process::start(environment) };
+        if crate::process::is_on() {
+            crate::file_limit::look();
+        }
     }
 
     /// Runs when the program ends by `exit`, after its own destructors.

@@ -58,6 +58,8 @@ refusals! {
     Mount = (EPERM, "mount: nothing can be mounted on or from a weft volume"),
     /// Several `mmap` limits.
     MapTable = (ENOMEM, "mmap: too many mappings of weft files at once"),
+    /// Stores to a shared map that the volume did not take.
+    MapKept = (ENOSPC, "munmap, exit: the volume has no room for what was stored to a shared mapping of a hole; it is kept in memory until there is room"),
     /// A map of a copy beyond the copy's end.
     MapGrow = (EINVAL, "mremap: a private or read-only mapping of a weft file cannot grow beyond what the file had when it was mapped"),
     /// `remap_file_pages`.

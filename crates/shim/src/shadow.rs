@@ -12,7 +12,7 @@ use std::ffi::CStr;
 use weft_client::{Client, Errno};
 
 /// How the directories' paths begin.
-pub const ROOT: &[u8] = b"/dev/shm/weft-";
+pub const ROOT: &[u8] = weft_client::shared::pages::ROOT.as_bytes();
 
 /// A path, ended by NUL.
 pub struct Path {

@@ -18,6 +18,20 @@ macro_rules! call {
     };
 }
 
+/// The soft limit on the size of files, in bytes; `u64::MAX`: none.
+pub fn file_limit() -> Result<u64, Errno> {
+    let mut limit = [0u64; 2];
+    let none: *const u64 = std::ptr::null();
+    call!(prlimit64, 0, libc::RLIMIT_FSIZE as usize, none, limit.as_mut_ptr())?;
+    Ok(limit[0])
+}
+
+/// Sends the calling thread a signal.
+pub fn signal_self(signal: c_int) {
+    let (process, thread) = (weft_client::sys::getpid(), weft_client::sys::gettid());
+    let _ = call!(tgkill, process as usize, thread as usize, signal);
+}
+
 /// Writes to a descriptor.
 pub fn write(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
     call!(write, fd, bytes.as_ptr(), bytes.len())

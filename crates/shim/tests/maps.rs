@@ -220,16 +220,21 @@ fn what_a_process_that_was_killed_while_it_wrote_back_had_stored_last_is_there()
     killed.tell("truncate 4096");
     killed.tell("map 4096");
     killed.tell("store 0 first");
+    let [pages, base] = served.memory_files().try_into().unwrap();
+    // Held, so that the server does not bring the store to the volume by itself.
+    let held = std::fs::File::open(&pages).unwrap();
+    held.lock_shared().unwrap();
     killed.kill();
+    assert!(served.is_idle_soon());
     // As if the kill had come between the volume's write and the base's: the volume has the first store, the pages the
     // next, the base none, and the header says where somebody was at work.
     assert_eq!(Mapper::start(&served, "f").tell("write 0 first"), "5");
-    let [pages, base] = served.memory_files().try_into().unwrap();
     let write = |path, bytes: &[u8], at| {
         OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
     };
     write(pages, b"later", 0);
     write(base, &[0u64, 4096].map(u64::to_le_bytes).concat(), 16);
+    drop(held);
     let mut next = Mapper::mapping(&served, "f", 4096);
     assert_eq!(next.tell("show 0 5"), "later");
     assert_eq!(next.tell("read 0 5"), "later");
@@ -262,4 +267,129 @@ fn pages_that_somebody_else_has_laid_in_memory_are_not_used() {
         std::fs::remove_dir_all(dir).unwrap();
         assert_eq!(mapper.tell("map 4096"), "mapped");
     }
+}
+
+/// Fills the volume to the last block.
+fn fill(served: &Served) {
+    let filled = served.shell(
+        "cat /dev/zero 2>&1 > /weft/ballast; for i in 1 2 3; do dd if=/dev/zero bs=4096 2>&1 >> /weft/ballast; sync; done",
+    );
+    assert!(filled.contains("No space left on device"), "{filled}");
+}
+
+/// Waits until the server has looked through what killed processes left.
+fn memory_is_empty_soon(served: &Served) -> bool {
+    let begun = std::time::Instant::now();
+    while !served.memory_files().is_empty() {
+        if begun.elapsed() > std::time::Duration::from_secs(20) {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    true
+}
+
+#[test]
+fn stores_to_allocated_and_to_written_blocks_are_there_on_a_full_volume() {
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut mapper = Mapper::start(&served, "f");
+        mapper.tell("truncate 1048576");
+        assert_eq!(mapper.tell("allocate 0 524288"), "0");
+        mapper.tell("write 600000 written");
+        // A last block that is packed with others.
+        let mut small = Mapper::start(&served, "small");
+        small.tell("write 0 before");
+        fill(&served);
+        assert_eq!(mapper.tell("map 1048576"), "mapped");
+        assert_eq!(small.tell("map 6"), "mapped");
+        mapper.tell("store 7 allocated");
+        mapper.tell("store 524000 at-its-end");
+        mapper.tell("store 600001 rewritten");
+        small.tell("store 0 after.");
+        for one in [&mut mapper, &mut small] {
+            for call in ["msync", "unmap", "fsync", "close"] {
+                assert_eq!(one.tell(call), "0", "leases {leases}: {call}");
+            }
+        }
+        let mut other = Mapper::start(&served, "f");
+        assert_eq!(other.tell("read 7 9"), "allocated", "leases {leases}");
+        assert_eq!(other.tell("read 524000 10"), "at-its-end", "leases {leases}");
+        assert_eq!(other.tell("read 600000 10"), "wrewritten", "leases {leases}");
+        assert_eq!(Mapper::start(&served, "small").tell("read 0 6"), "after.", "leases {leases}");
+    }
+}
+
+#[test]
+fn a_full_volume_that_does_not_take_stores_says_so_and_has_them_as_soon_as_there_is_room() {
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut mapper = Mapper::start(&served, "f");
+        mapper.tell("truncate 1048576");
+        mapper.tell("write 4096 written");
+        let mut other = Mapper::start(&served, "f");
+        fill(&served);
+        assert_eq!(mapper.tell("map 1048576"), "mapped");
+        mapper.tell("store 4000 hole");
+        mapper.tell("store 4097 beside");
+        assert_eq!(mapper.tell("msync"), "ENOSPC", "leases {leases}");
+        assert_eq!(other.tell("read 4096 10"), "wbeside...", "what has room is not kept from it");
+        assert_eq!(other.tell("fsync"), "ENOSPC", "leases {leases}: every open file hears of it");
+        assert_eq!(other.tell("fsync"), "0", "leases {leases}: once");
+        assert_eq!(other.tell("syncfs"), "ENOSPC", "leases {leases}: and of the volume's");
+        assert_eq!(mapper.tell("fsync"), "ENOSPC", "leases {leases}: tried again");
+        assert_eq!(mapper.tell("unmap"), "0");
+        assert_eq!(mapper.tell("close"), "ENOSPC", "leases {leases}");
+        assert_eq!(other.tell("close"), "ENOSPC", "leases {leases}");
+        assert!(served.notes().iter().any(|note| note.contains("shared mapping")), "{:?}", served.notes());
+        drop(other);
+        // Closed by all, and everybody has heard.
+        let mut again = Mapper::start(&served, "f");
+        assert_eq!(again.tell("fsync"), "0");
+        served.shell("rm /weft/ballast; sync");
+        assert!(memory_is_empty_soon(&served), "{:?}", served.memory_files());
+        assert_eq!(again.tell("read 4000 4"), "hole", "leases {leases}");
+        assert_eq!(again.tell("fsync"), "0");
+    }
+}
+
+#[test]
+fn what_the_end_of_a_process_could_not_store_is_told_to_whoever_opens_the_file_next() {
+    let served = Served::new(true);
+    let mut mapper = Mapper::start(&served, "f");
+    mapper.tell("truncate 1048576");
+    fill(&served);
+    mapper.tell("map 1048576");
+    mapper.tell("store 0 hole");
+    mapper.end();
+    let mut next = Mapper::start(&served, "f");
+    assert_eq!(next.tell("fsync"), "ENOSPC");
+    assert_eq!(next.tell("fsync"), "0");
+    served.shell("rm /weft/ballast; sync");
+    assert!(memory_is_empty_soon(&served), "{:?}", served.memory_files());
+    assert_eq!(next.tell("read 0 4"), "hole");
+}
+
+#[test]
+fn killed_processes_leave_nothing_in_memory_and_their_stores_in_the_file() {
+    let served = Served::new(true);
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some_and(|v| v != "0") { 200 } else { 24 };
+    for round in 0..rounds {
+        let file = format!("f{}", round % 5);
+        let mut killed = Mapper::start(&served, &file);
+        killed.tell("truncate 100000");
+        killed.tell("map 100000");
+        killed.tell(&format!("store 50000 round{round:04}"));
+        let removed = round % 2 == 0;
+        if removed {
+            killed.tell(&format!("unlink {file}"));
+        }
+        killed.kill();
+        if !removed && round % 4 == 1 {
+            assert!(memory_is_empty_soon(&served), "round {round}: {:?}", served.memory_files());
+            let read = Mapper::start(&served, &file).tell("read 50000 9");
+            assert_eq!(read, format!("round{round:04}"));
+        }
+    }
+    assert!(memory_is_empty_soon(&served), "{:?}", served.memory_files());
 }

@@ -178,7 +178,7 @@ impl House {
             }),
             tag: 7,
             volume_bytes: Box::new(|| 0),
-            tick: Box::new(move || drop(ticking.tick())),
+            tick: Box::new(move || ticking.tick()),
         })
         .expect(fine);
         let dir = tempfile::tempdir().expect(fine);

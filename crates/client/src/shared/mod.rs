@@ -20,8 +20,9 @@
 
 pub mod channel;
 pub mod lock;
+pub mod pages;
 pub mod turn;
 pub mod volume;
 
 /// Version of every layout in this module and of the protocol; both sides must have the same.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;

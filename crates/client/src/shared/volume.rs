@@ -97,8 +97,6 @@ pub struct Inode {
     pub write_lock: Lock,
     /// `st_mode` bits that tell regular files from others.
     pub kind: AtomicU32,
-    /// Errno of a write-back that failed, to be returned by the next fsync.
-    pub error: AtomicU32,
     /// Map pages that hold the directories; 0 = none.
     pub directories: [AtomicU32; DIRECTORIES],
 }

@@ -66,7 +66,8 @@ fn a_ring_that_cannot_be_stored_is_kept_with_what_it_holds_until_it_can() {
     rig.inodes.keep_headroom();
     let shared = rig.inodes.shared(file.slot);
     assert_eq!(shared.ring.load(Relaxed), 0, "no more is accepted");
-    assert_eq!(shared.error.load(Relaxed), libc::ENOSPC as u32, "the next fsync tells");
+    let heard = Heard::default();
+    assert_eq!(file.failures.tell(&heard), Some(libc::ENOSPC), "the next fsync tells");
     assert_eq!((shared.head.load(Relaxed), rig.inodes.size(&file)), (0, 100_000), "all of it is in the ring");
     // Nobody else gets the ring meanwhile, and its owner none in its place.
     let other = rig.open(b"other");

@@ -79,7 +79,8 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     if !in_place && volume.inodes.may_have_set_id(inode) {
         drop_set_id(ask, inode.ino)?;
     }
-    let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
+    let _aside = volume.inodes.set_aside(data.len() as u64);
+    let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
     volume.inodes.drain(inode, true)?;
     // What came before this write has its times first.
     volume.inodes.pass_times(inode);
@@ -100,19 +101,22 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     };
     let end =
         offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or(Failure(libc::EFBIG))?;
-    if data.len() >= THROUGH_BYTES {
-        volume.fs.write_through(inode.ino, offset, data)?;
+    let written = if data.len() >= THROUGH_BYTES {
+        volume.fs.write_through(inode.ino, offset, data)
     } else {
-        volume.fs.write(inode.ino, offset, data)?;
+        volume.fs.write(inode.ino, offset, data)
+    };
+    if let (Err(error), true) = (&written, in_place) {
+        // The program stored these bytes to memory long ago and goes on without an answer.
+        volume.inodes.failed(inode, error.errno());
     }
+    written?;
     if end > size {
         volume.inodes.size_changed(inode, end);
     }
     if own_offset {
         shared.offset.store(end, Relaxed);
     }
-    drop(guard);
-    volume.inodes.keep_headroom();
     if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
         volume.fs.fsync(inode.ino)?;
     }
@@ -138,20 +142,32 @@ pub fn drain(ask: &Ask<'_>) -> Outcome {
 pub fn fsync(ask: &Ask<'_>) -> Outcome {
     let open = ask.open_data(0)?;
     let volume = ask.volume;
-    volume.inodes.drain(&open.inode, true)?;
+    let drained = volume.inodes.drain(&open.inode, true);
     volume.inodes.pass_times(&open.inode);
-    volume.fs.fsync(open.inode.ino)?;
-    // A write-back that failed earlier is reported once, as in Linux.
-    match volume.inodes.shared(open.inode.slot).error.swap(0, Relaxed) {
-        0 => done(0),
-        errno => Err(Failure(errno as i32)),
+    let synced = drained.and_then(|()| {
+        let synced = volume.fs.fsync(open.inode.ino);
+        synced.inspect_err(|error| volume.inodes.failed(&open.inode, error.errno()))
+    });
+    // This failure or one before it: each open file hears of it.
+    match open.inode.failures.tell(&open.heard) {
+        Some(errno) => Err(Failure(errno)),
+        None => Ok(synced.map(|()| Response::default())?),
     }
 }
 
+/// `sync`; and `syncfs`, which names a file and hears of what failed on the volume.
 pub fn sync(ask: &Ask<'_>) -> Outcome {
-    ask.volume.drain_all();
-    ask.volume.fs.sync()?;
-    done(0)
+    let volume = ask.volume;
+    let open = if ask.arg(0) == 0 { None } else { Some(ask.open_data(1)?) };
+    volume.drain_all();
+    let synced = volume.fs.sync();
+    if let Err(error) = &synced {
+        volume.inodes.all_failed(error.errno());
+    }
+    match open.and_then(|open| volume.inodes.failures.tell(&open.heard_of_volume)) {
+        Some(errno) => Err(Failure(errno)),
+        None => Ok(synced.map(|()| Response::default())?),
+    }
 }
 
 /// Before the caller changes a file's content: what ran as its owner must not run what others wrote.
@@ -186,7 +202,7 @@ pub(crate) fn set_size(ask: &Ask<'_>, ino: Ino, size: u64) -> Result<(), Failure
     let open = volume.inodes.acquire(&attr)?;
     let dropped = if volume.inodes.may_have_set_id(&open) { drop_set_id(ask, ino) } else { Ok(()) };
     let result = dropped.and_then(|()| set_open_size(volume, &open, size));
-    volume.inodes.release(&open);
+    volume.inodes.release(&open, None);
     result
 }
 
@@ -228,6 +244,11 @@ pub fn fallocate(ask: &Ask<'_>) -> Outcome {
     if volume.inodes.may_have_set_id(inode) {
         drop_set_id(ask, inode.ino)?;
     }
+    let takes = !matches!(mode, FallocateMode::PunchHole | FallocateMode::CollapseRange);
+    // More than there is would be refused; rings need not go for that.
+    let _aside = takes.then(|| {
+        volume.inodes.set_aside(if len <= volume.fs.statfs().map_or(0, |s| s.free_bytes) { len } else { 0 })
+    });
     let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
     volume.inodes.drain(inode, true)?;
     volume.inodes.pass_times(inode);

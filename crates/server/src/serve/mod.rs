@@ -265,10 +265,12 @@ fn close(ask: &Ask<'_>) -> Outcome {
     if !ask.connection.give_up(file) {
         return Err(Failure(libc::EBADF));
     }
-    if let Some(last) = ask.volume.files.release(file, 1) {
-        close_last(ask.volume, &last);
+    let last = ask.volume.files.release(file, 1);
+    // The reference is given back whatever is said of it.
+    match last.and_then(|last| close_last(ask.volume, &last, ask.arg(1) == 0)) {
+        Some(errno) => Err(Failure(errno)),
+        None => done(0),
     }
-    done(0)
 }
 
 fn reference(ask: &Ask<'_>) -> Outcome {
@@ -285,7 +287,7 @@ fn pass(ask: &Ask<'_>) -> Outcome {
     let secret = crate::connection::secret().map_err(|_| Failure(libc::EIO))?;
     let (passed, forgotten) = ask.volume.files.pass(file, secret);
     if let Some(last) = forgotten {
-        close_last(ask.volume, &last);
+        close_last(ask.volume, &last, false);
     }
     if !passed {
         return Err(Failure(libc::EBADF));
@@ -324,7 +326,7 @@ fn retain(ask: &Ask<'_>) -> Outcome {
                 ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
             }
             if let Some(last) = ask.volume.files.release(FileRef(file), count - still) {
-                close_last(ask.volume, &last);
+                close_last(ask.volume, &last, false);
             }
         }
     }

@@ -83,7 +83,7 @@ fn finish(
     if is_file(attr.kind) && !created && flags & libc::O_TRUNC != 0 {
         let result = super::data::set_size(ask, attr.ino, 0);
         if let Err(failure) = result {
-            volume.inodes.release(&inode);
+            volume.inodes.release(&inode, None);
             return Err(failure);
         }
     }
@@ -98,8 +98,9 @@ fn finish(
         record_open(ask, attr.ino, &path, opened);
     }
     let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
-    let Some(open) = volume.files.add(inode.clone(), kept, path, name, Opener::of(ask)) else {
-        volume.inodes.release(&inode);
+    let heard = volume.inodes.failures.heard_by_newcomers();
+    let Some(open) = volume.files.add(inode.clone(), kept, path, name, Opener::of(ask), heard) else {
+        volume.inodes.release(&inode, None);
         return Err(Failure(libc::ENFILE));
     };
     ask.connection.hold(open.file);

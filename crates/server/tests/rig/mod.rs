@@ -66,7 +66,7 @@ impl Rig {
             }),
             tag: 7,
             volume_bytes: Box::new(|| 0),
-            tick: Box::new(move || drop(ticking.tick())),
+            tick: Box::new(move || ticking.tick()),
         })
         .unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Reading, writing, seeking, syncing, sizes.
 
 use crate::route::{Last, fail, finish, on_path};
-use crate::{file as weft_file, process, sys, table};
+use crate::{file as weft_file, file_limit, process, sys, table};
 use crate::{pump, splicing};
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::mem::MaybeUninit;
@@ -193,6 +193,11 @@ fn fsync_weft(file: FileRef) -> Result<c_int, Errno> {
     weft_file::sync(file).map(|()| 0)
 }
 
+fn syncfs_weft(file: FileRef) -> Result<(), Errno> {
+    crate::mapping::pages::write_back_all();
+    process::client()?.sync_volume(file)
+}
+
 /// Whether a descriptor is open, and for more than a name, for calls that otherwise do nothing.
 fn check_open(file: FileRef) -> Result<c_int, Errno> {
     if process::client()?.flags(file)? & libc::O_PATH != 0 { Err(libc::EBADF) } else { Ok(0) }
@@ -310,6 +315,8 @@ hooks! {
         if process::is_on()
             && let Ok(client) = process::client()
         {
+            // It has nobody to tell: the files' own `fsync` tells.
+            crate::mapping::pages::write_back_all();
             let _ = client.sync();
         }
         real::sync()
@@ -318,7 +325,7 @@ hooks! {
     fn syncfs(fd: c_int) -> c_int {
         match table::get(fd) {
             None => real::syncfs(fd),
-            Some(file) => finish(check_open(file).and_then(|_| process::client()?.sync()).map(|()| 0)),
+            Some(file) => finish(check_open(file).and_then(|_| syncfs_weft(file)).map(|()| 0)),
         }
     }
 
@@ -346,7 +353,11 @@ hooks! {
             Last::Follow,
             |_, path| real::truncate(path, size),
             |client, at, path| {
-                let change = weft_client::AttrChange { size: Some(offset_of(size)?), ..Default::default() };
+                let size = offset_of(size)?;
+                if file_limit::is_set() {
+                    file_limit::check_size(size, || Ok(client.stat(at, path, 0)?.size))?;
+                }
+                let change = weft_client::AttrChange { size: Some(size), ..Default::default() };
                 client.set_attr(at, path, 0, &change).map(|()| 0)
             },
         )
@@ -477,7 +488,15 @@ fn check_copy(
     if attrs.0.ino == attrs.1.ino && to_at.saturating_add(left) > at && to_at < at.saturating_add(left) {
         return Err(libc::EINVAL);
     }
-    if at < 0 || to_at < 0 { Err(libc::EINVAL) } else { Ok(left as size_t) }
+    if at < 0 || to_at < 0 {
+        return Err(libc::EINVAL);
+    }
+    // Unlike `sendfile`, it stops at the limit without a signal.
+    if file_limit::is_set() {
+        file_limit::writable(to, Some(to_at as u64), left as size_t)
+    } else {
+        Ok(left as size_t)
+    }
 }
 
 /// What the kernel looks at before `sendfile` sends.

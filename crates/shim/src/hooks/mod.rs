@@ -66,6 +66,7 @@ pub mod identity;
 pub mod kernel;
 pub mod libaio;
 pub mod library;
+pub mod limit;
 pub mod meta;
 pub mod mmap;
 pub mod names;
@@ -93,6 +94,6 @@ macro_rules! groups {
     };
 }
 groups!(
-    aio, control, cwd, data, dir, exec, exit, fork, fts, identity, kernel, meta, mmap, names, open, print,
-    raw, signal, socket, spawn, stdio, temp, walk, wide
+    aio, control, cwd, data, dir, exec, exit, fork, fts, identity, kernel, limit, meta, mmap, names, open,
+    print, raw, signal, socket, spawn, stdio, temp, walk, wide
 );

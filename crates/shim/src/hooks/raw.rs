@@ -1,7 +1,8 @@
 //! System calls that programs make by number, with libc's `syscall`: each does what the function of its name does.
 
 use crate::hooks::{
-    control, cwd, data, dir, exec, exit, fork, identity, kernel, libaio, meta, mmap, names, open, socket,
+    control, cwd, data, dir, exec, exit, fork, identity, kernel, libaio, limit, meta, mmap, names, open,
+    socket,
 };
 use crate::process;
 use crate::report::{Refusal, refuse};
@@ -109,6 +110,8 @@ unsafe fn data_call(number: c_long, a: Arguments) -> Option<c_long> {
                 mmap::body::mremap(a.to(0), a.size(1), a.size(2), a.int(3), a.to(4)) as c_long
             }
             libc::SYS_msync => mmap::body::msync(a.to(0), a.size(1), a.int(2)).into(),
+            libc::SYS_setrlimit => limit::body::setrlimit(a.uint(0), a.of(1)).into(),
+            libc::SYS_prlimit64 => limit::body::prlimit(a.int(0), a.uint(1), a.of(2), a.to(3)).into(),
             libc::SYS_io_uring_setup => fail(refuse(Refusal::IoUring)),
             libc::SYS_io_submit => returned(libaio::submit(a.long(0) as u64, a.long(1), a.of(2))),
             libc::SYS_io_getevents => {

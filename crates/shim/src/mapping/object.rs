@@ -16,16 +16,18 @@
 //! header where it is at work, as there the volume may have a store that the base has not.
 
 use super::{PAGE_BYTES, keep, let_go, page_up};
+use crate::report::{Refusal, refuse};
 use crate::shadow::{Path, path_of};
 use crate::{program, shadow, sys};
 use libc::c_int;
 use weft_client::scratch::Room;
+use weft_client::shared::pages::{self as shared, HEADER_BYTES, Header};
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
 /// Bytes compared and moved at once.
 const CHUNK_BYTES: usize = 32 * 1024;
 /// What the name of the base has behind that of the pages.
-const BASE: &[u8] = b".base";
+const BASE: &[u8] = shared::BASE.as_bytes();
 
 /// An inode whose pages this process maps.
 #[derive(Clone, Copy)]
@@ -47,19 +49,6 @@ pub struct Object {
 /// No object.
 pub const NO_OBJECT: Object =
     Object { ino: 0, birth_ns: 0, file: FileRef(0), pages: -1, base: -1, maps: 0, writable: false };
-
-/// What the base begins with.
-#[derive(Clone, Copy)]
-struct Header {
-    /// Bytes of the file that are loaded.
-    valid: u64,
-    /// The server's [`Client::session`].
-    session: u64,
-    /// What is being written back, from the first byte to the end; empty when nothing is.
-    at_work: (u64, u64),
-}
-
-const HEADER_BYTES: usize = 32;
 
 fn open_file(path: &Path) -> Result<c_int, Errno> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -189,21 +178,11 @@ impl Object {
         let mut bytes = [0; HEADER_BYTES];
         // A file that is shorter has none yet: nothing is loaded, by nobody.
         read_all(self.base, &mut bytes, 0)?;
-        let [valid, session, from, to] = std::array::from_fn(|i| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[8 * i..8 * i + 8]);
-            u64::from_le_bytes(word)
-        });
-        Ok(Header { valid, session, at_work: (from, to) })
+        Ok(Header::decode(&bytes))
     }
 
     fn set_header(&self, header: Header) -> Result<(), Errno> {
-        let Header { valid, session, at_work: (from, to) } = header;
-        let mut bytes = [0; HEADER_BYTES];
-        for (place, word) in bytes.chunks_mut(8).zip([valid, session, from, to]) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        sys::pwrite_all(self.base, &bytes, 0)
+        sys::pwrite_all(self.base, &header.encode(), 0)
     }
 
     fn valid(&self) -> Result<u64, Errno> {
@@ -327,7 +306,7 @@ impl Object {
         self.exclusively(|| {
             let header = self.header()?;
             let to = to.min(header.valid);
-            let mut found = false;
+            let (mut found, mut result) = (false, Ok(()));
             self.each_change(from, to, |offset, new, old| {
                 found = true;
                 let differs = |(a, b): (&u8, &u8)| a != b;
@@ -336,42 +315,38 @@ impl Object {
                 let (offset, new) = (offset + first as u64, new.get(first..end).unwrap_or(&[]));
                 let at_work = (offset, offset + new.len() as u64);
                 self.set_header(Header { at_work, ..header })?;
-                client.store(self.file, new, offset)?;
-                sys::pwrite_all(self.base, new, PAGE_BYTES + offset)
+                if self.give(client, new, offset).is_err() {
+                    // Perhaps only some of them are holes that a full volume has no room for.
+                    for (at, page) in by_pages(offset, new) {
+                        result = result.and(self.give(client, page, at));
+                    }
+                }
+                Ok(())
             })?;
-            if found { self.set_header(Header { at_work: (0, 0), ..header }) } else { Ok(()) }
+            if found {
+                self.set_header(Header { at_work: (0, 0), ..header })?;
+            }
+            result
         })
+    }
+
+    /// Gives bytes to the volume; with that they are no change any more.
+    fn give(&self, client: &Client, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+        client.store(self.file, bytes, offset)?;
+        sys::pwrite_all(self.base, bytes, PAGE_BYTES + offset)
     }
 
     /// Gives the volume what was stored to pages that are not used any more. The volume may have gone on without them: what it
     /// has otherwise than the base has it was written later, and stays; so does the file's size.
-    ///
-    /// While the same server serves, that is judged word by word. Where a write-back ended halfway the volume may be ahead
-    /// of the base by a store and behind the pages by the next one; there the pages are right. When a server has died, the
-    /// volume may also have lost what was not synced, and a page is taken whole or not at all, as after a power cut: words of
-    /// different times on one page would be worse than old ones.
     fn rescue(&self, client: &Client) -> Result<(), Errno> {
         let header = self.header()?;
         let size = header.valid.min(client.fstat(self.file)?.size);
-        let same_server = header.session == client.session();
-        let unit = if same_server { size_of::<u64>() } else { PAGE_BYTES as usize };
-        let (from, to) = if same_server { header.at_work } else { (0, 0) };
         let mut there = Room::<[u8; CHUNK_BYTES]>::any()?;
         self.each_change(0, size, |offset, new, old| {
             let there = there.get_mut(..new.len()).unwrap_or(&mut []);
             let n = client.peek(self.file, there, offset)?;
             let there = there.get_mut(..n).unwrap_or(&mut []);
-            let mut found = false;
-            let units = there.chunks_mut(unit).zip(new.chunks(unit)).zip(old.chunks(unit));
-            for (at, ((there, new), old)) in (offset..).step_by(unit).zip(units) {
-                let (new, old) =
-                    (new.get(..there.len()).unwrap_or(&[]), old.get(..there.len()).unwrap_or(&[]));
-                let halfway = at < to && at + unit as u64 > from;
-                if new != old && (there == old || halfway) {
-                    there.copy_from_slice(new);
-                    found = true;
-                }
-            }
+            let found = header.merge(client.session(), offset, there, new, old);
             if found { client.store(self.file, there, offset) } else { Ok(()) }
         })
     }
@@ -379,6 +354,9 @@ impl Object {
     /// The last map of this process is gone.
     pub fn release(&mut self, client: &Client) {
         let kept = self.writable && self.write_back(client, 0, u64::MAX).is_err();
+        if kept {
+            refuse(Refusal::MapKept);
+        }
         // Only the last process gets this. What could not be written stays, for whoever maps the inode next.
         if !kept && sys::flock(self.pages, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
             let _ = self.exclusively(|| {
@@ -409,6 +387,15 @@ impl Object {
         self.close();
         (self.pages, self.base) = (pages, base);
     }
+}
+
+/// Bytes at an offset of a file, cut where pages end.
+fn by_pages(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let page = PAGE_BYTES as usize;
+    let head = (page - offset as usize % page).min(bytes.len());
+    let (first, rest) = bytes.split_at_checked(head).unwrap_or((bytes, &[]));
+    let rest = rest.chunks(page).zip((offset + head as u64..).step_by(page)).map(|(page, at)| (at, page));
+    std::iter::once((offset, first)).chain(rest)
 }
 
 fn open_pair(client: &Client, ino: u64, birth_ns: i64) -> Result<(c_int, c_int), Errno> {

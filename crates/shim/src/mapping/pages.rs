@@ -101,6 +101,7 @@ impl State {
             if let Some(object) = self.objects.get(map.object)
                 && object.writable
             {
+                // The server remembers what it does not take, for the next `fsync` or close; the pages keep it.
                 let _ = object.write_back(client, map.offset, map.offset + map.len as u64);
             }
             if let Some(place) = self.maps.get_mut(number) {
@@ -180,10 +181,9 @@ pub fn sync(at: *mut c_void, len: usize, flags: c_int) -> Option<Result<(), Errn
         let mut outcome = None;
         state.each_map(at as usize, len.max(1), |object, map| {
             let result = object.write_back(client, map.offset, map.offset + map.len as u64);
-            let result = match result {
-                Ok(()) if flags & libc::MS_SYNC != 0 => client.fsync(object.file),
-                result => result,
-            };
+            // Also when something could not be stored: with that the open file has heard of it.
+            let result =
+                if flags & libc::MS_SYNC != 0 { result.and(client.fsync(object.file)) } else { result };
             outcome = Some(match outcome {
                 Some(Err(error)) => Err(error),
                 _ => result,
@@ -318,6 +318,7 @@ pub fn write_back_all() {
     if let Ok(client) = process::client() {
         STATE.with(|state| {
             for object in state.objects.iter().filter(|object| object.maps > 0 && object.writable) {
+                // As above.
                 let _ = object.write_back(client, 0, u64::MAX);
             }
         });

@@ -255,6 +255,14 @@ surface! {
         }
     }
 
+    "Limits" {
+        served {
+            setrlimit: setrlimit setrlimit64;
+            prlimit: prlimit prlimit64;
+            ulimit: ulimit;
+        }
+    }
+
     "Memory maps" {
         served {
             mmap: mmap mmap64;

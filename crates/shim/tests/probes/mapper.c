@@ -55,6 +55,18 @@ static void probe(void) {
         } else if (!strcmp(what, "truncate")) {
             sscanf(line, "%*s %ld", &number);
             puts(answer(ftruncate(fd, number)));
+        } else if (!strcmp(what, "allocate")) {
+            sscanf(line, "%*s %ld %ld", &number, &len);
+            puts(answer(fallocate(fd, FALLOC_FL_KEEP_SIZE, number, len)));
+        } else if (!strcmp(what, "fsync")) {
+            puts(answer(fsync(fd)));
+        } else if (!strcmp(what, "syncfs")) {
+            puts(answer(syncfs(fd)));
+        } else if (!strcmp(what, "close")) {
+            puts(answer(close(fd)));
+        } else if (!strcmp(what, "unlink")) {
+            sscanf(line, "%*s %2047s", text);
+            puts(answer(unlink(at(text))));
         } else if (!strcmp(what, "size")) {
             struct stat st;
             puts(answer(fstat(fd, &st) ? -1 : st.st_size));

@@ -191,7 +191,7 @@ impl Served {
                 direct: leases.then_some(direct),
                 tag,
                 volume_bytes: Box::new(|| 0),
-                tick: Box::new(move || drop(ticking.tick())),
+                tick: Box::new(move || ticking.tick()),
             })
             .unwrap()
         };
