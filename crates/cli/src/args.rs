@@ -420,14 +420,14 @@ pub struct MvArgs {
 
 /// `weft df`
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  weft df vol.img")]
+#[command(after_help = "EXAMPLES\n  weft df vol.img\n  weft df --json vol.img:/")]
 pub struct DfArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Image files.
-    #[arg(required = true)]
-    pub images: Vec<PathBuf>,
+    /// Image files, or IMAGE:/path: the path has to exist, and all paths of a volume have its space in common.
+    #[arg(required = true, value_name = "VOLUME")]
+    pub volumes: Vec<OsString>,
 }
 
 /// `weft fsck`

@@ -139,8 +139,30 @@ fn median(runs: &[Report], value: impl Fn(&Report) -> f64) -> f64 {
     }
 }
 
+/// How the runs ended; nothing when all did well.
+fn ending(runs: &[Report]) -> String {
+    let mut statuses: Vec<i32> = runs.iter().map(|run| run.status).filter(|status| *status != 0).collect();
+    let failed = statuses.len();
+    statuses.sort_unstable();
+    statuses.dedup();
+    let texts: Vec<String> = statuses
+        .into_iter()
+        .map(
+            |status| {
+                if status > 128 { format!("signal {}", status - 128) } else { format!("status {status}") }
+            },
+        )
+        .collect();
+    match failed {
+        0 => String::new(),
+        n if n == runs.len() => format!("FAILED: {}", texts.join(", ")),
+        n => format!("FAILED: {} ({n} of {} runs)", texts.join(", "), runs.len()),
+    }
+}
+
 fn table(runs: &[(Mode, Vec<Report>)]) -> Table {
-    let mut table = Table::new(&[
+    let any_failed = runs.iter().flat_map(|(_, reports)| reports).any(|run| run.status != 0);
+    let mut columns = vec![
         ("mode", Align::Left),
         ("WAF", Align::Right),
         ("ratio", Align::Right),
@@ -155,7 +177,11 @@ fn table(runs: &[(Mode, Vec<Report>)]) -> Table {
         ("read p99", Align::Right),
         ("full", Align::Right),
         ("wall", Align::Right),
-    ]);
+    ];
+    if any_failed {
+        columns.push(("ended", Align::Left));
+    }
+    let mut table = Table::new(&columns);
     let Some((_, base)) = runs.first() else { return table };
     let ratio = |of: f64, to: f64| if to == 0.0 { "-".to_string() } else { format!("{:.3}", of / to) };
     let full = |r: &Report| {
@@ -167,7 +193,7 @@ fn table(runs: &[(Mode, Vec<Report>)]) -> Table {
         let of = |value: &dyn Fn(&Report) -> f64| median(reports, value);
         let versus = |value: &dyn Fn(&Report) -> f64| ratio(median(reports, value), median(base, value));
         let erases = |r: &Report| r.during.device.erases as f64;
-        table.row([
+        let mut cells = vec![
             mode.to_string(),
             format!("{:.3}", of(&|r| r.waf)),
             versus(&|r| r.waf),
@@ -182,7 +208,11 @@ fn table(runs: &[(Mode, Vec<Report>)]) -> Table {
             format_nanos(of(&|r| r.during.programs.reads.p99_ns as f64) as u64),
             format!("{:.0} %", of(&full)),
             format_nanos(of(&|r| r.wall_ns as f64) as u64),
-        ]);
+        ];
+        if any_failed {
+            cells.push(ending(reports));
+        }
+        table.row(cells);
     }
     table
 }
@@ -205,6 +235,23 @@ mod tests {
         assert_eq!(median(&runs, |r| r.waf), 1.2);
         assert!((median(&runs[..2], |r| r.waf) - 1.2).abs() < 1e-9);
         assert_eq!(median(&[], |r| r.waf), 0.0);
+    }
+
+    #[test]
+    fn a_row_whose_program_failed_says_so_and_how() {
+        let ended = |status| Report { status, ..report(100, 100) };
+        let runs = [
+            (Mode::Off, vec![ended(0), ended(0)]),
+            (Mode::Rules, vec![ended(3), ended(0)]),
+            (Mode::Suffix, vec![ended(139), ended(139)]),
+        ];
+        let text = table(&runs).to_string();
+        let rows: Vec<&str> = text.lines().collect();
+        let [head, .., off, rules, suffix] = rows.as_slice() else { panic!("{text}") };
+        assert!(head.ends_with("ended") && !off.contains("FAILED"), "{text}");
+        assert!(rules.ends_with("FAILED: status 3 (1 of 2 runs)"), "{text}");
+        assert!(suffix.ends_with("FAILED: signal 11"), "{text}");
+        assert!(!table(&runs[..1]).to_string().contains("ended"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use weft_core::units::format_size;
 use weft_vfs::FileKind;
@@ -268,9 +269,17 @@ pub fn df(args: &DfArgs) -> Result<(), CliError> {
     ];
     let mut table = Table::new(&columns);
     let mut all = Vec::new();
-    for image in &args.images {
-        let access = Access::look(image)?;
-        let space = access.statfs();
+    for text in &args.volumes {
+        let (image, path) = match Place::parse(text)? {
+            Place::Volume { image, path } => (image, Some(path)),
+            Place::Local(image) => (PathBuf::from(OsString::from_vec(image)), None),
+        };
+        let access = Access::look(&image)?;
+        let exists = path.map_or(Ok(()), |path| {
+            let tree = access.tree();
+            tree.stat(&path, true).map(drop).map_err(|e| file(&tree, "look at", &path, e))
+        });
+        let space = exists.and_then(|()| access.statfs());
         access.close()?;
         let space = space?;
         let used = space.total_bytes - space.free_bytes.min(space.total_bytes);

@@ -72,3 +72,12 @@ fn permission_to_read_the_image_is_enough() {
     std::fs::set_permissions(bench.path("vol.img"), mode).unwrap();
     assert_eq!(bench.stdout(&["ls", "vol.img:/dir"]), "f\n");
 }
+
+#[test]
+fn df_takes_an_image_or_a_path_on_it_which_has_to_exist() {
+    let bench = filled();
+    let whole = bench.stdout(&["df", "vol.img"]);
+    assert_eq!(bench.stdout(&["df", "vol.img:/"]), whole);
+    assert_eq!(bench.stdout(&["df", "vol.img:/dir/f"]), whole);
+    bench.weft(&["df", "vol.img:/none"]).code(1).stderr(predicates::str::contains("/none"));
+}

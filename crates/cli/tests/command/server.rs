@@ -51,7 +51,9 @@ fn commands_use_the_server_that_runs_and_leave_it_running() {
     bench.file("f", "through the server");
     bench.weft(&["cp", "f", "vol.img:/f"]).success();
     assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "through the server");
-    assert_eq!(bench.json(&["df", "--json", "vol.img"])[0]["inodes"], 2);
+    for volume in ["vol.img", "vol.img:/", "vol.img:/f"] {
+        assert_eq!(bench.json(&["df", "--json", volume])[0]["inodes"], 2);
+    }
     let stats = bench.json(&["stats", "--json", "vol.img"]);
     let files: u64 = stats["streams"].as_array().unwrap().iter().map(|s| s["files"].as_u64().unwrap()).sum();
     assert!(files > 0, "the server has seen the copy: {stats}");
