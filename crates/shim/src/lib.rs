@@ -52,6 +52,7 @@ pub mod splicing;
 pub mod streams;
 pub mod sys;
 pub mod table;
+pub mod unreached;
 pub mod variadic;
 
 /// The names of all hooks, each ended by NUL, the list by an empty one: for tests that ask whether the loader binds them.

@@ -58,6 +58,11 @@ pub fn read(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
     call!(read, fd, out.as_mut_ptr(), out.len())
 }
 
+/// Reads from a descriptor at an offset.
+pub fn pread(fd: c_int, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    call!(pread64, fd, out.as_mut_ptr(), out.len(), offset)
+}
+
 /// Moves a descriptor's offset; the new one.
 pub fn lseek(fd: c_int, offset: i64, whence: c_int) -> Result<u64, Errno> {
     call!(lseek, fd, offset, whence).map(|at| at as u64)
@@ -66,6 +71,23 @@ pub fn lseek(fd: c_int, offset: i64, whence: c_int) -> Result<u64, Errno> {
 /// Opens a path.
 pub fn open(path: &CStr, flags: c_int, mode: u32) -> Result<c_int, Errno> {
     call!(openat, libc::AT_FDCWD, path.as_ptr(), flags, mode).map(|fd| fd as c_int)
+}
+
+/// Opens a path of the program's.
+pub fn open_at(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<c_int, Errno> {
+    call!(openat, dirfd, path, flags, 0).map(|fd| fd as c_int)
+}
+
+/// Whether a program that is open runs as somebody else than its caller when it starts.
+pub fn gains_rights(fd: c_int) -> bool {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    if call!(fstat, fd, stat.as_mut_ptr()).is_err() {
+        return false;
+    }
+    // SAFETY: the kernel has filled it in; system calls without arguments.
+    let (stat, user, group) = unsafe { (stat.assume_init(), libc::getuid(), libc::getgid()) };
+    let set_group = stat.st_mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
+    stat.st_mode & libc::S_ISUID != 0 && stat.st_uid != user || set_group && stat.st_gid != group
 }
 
 /// Opens what a descriptor leads to once more: an open file of its own, whatever became of the name.

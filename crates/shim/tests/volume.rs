@@ -66,6 +66,28 @@ fn a_ring_that_the_hooks_do_not_see_fails_on_weft_files() {
 }
 
 #[test]
+fn programs_that_will_not_see_the_volume_stand_in_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, fixed) = (dir.path().join("fixed.c"), dir.path().join("fixed"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    assert!(Command::new("cc").arg("-static").arg("-o").args([&fixed, &source]).status().unwrap().success());
+    let served = Served::new(true);
+    let said_of = |name: &str| served.notes().iter().filter(|note| note.contains(name)).count();
+    // By execve, and by posix_spawn.
+    for script in [
+        r#""$0""#,
+        r#"python3 -c 'import os, sys; os.waitpid(os.posix_spawn(sys.argv[1], ["x"], {}), 0)' "$0""#,
+    ] {
+        run(served.command("/bin/sh").args(["-c", script]).arg(&fixed));
+    }
+    assert_eq!(said_of("/fixed is statically linked"), 2, "{:?}", served.notes());
+    // The loader is static, and preloads into what it is given.
+    let loader = "/lib64/ld-linux-x86-64.so.2 /bin/true";
+    run(served.command("/bin/sh").args(["-c", loader]));
+    assert_eq!(said_of("ld-linux"), 0, "{:?}", served.notes());
+}
+
+#[test]
 fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let served = Served::new(true);
     let output = said(&run(served.command(probe("refused")).arg("/weft")));

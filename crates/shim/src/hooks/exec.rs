@@ -4,7 +4,7 @@
 use crate::environment::Environment;
 use crate::program::{self, Line, Program};
 use crate::route::{Last, fail, finish, on_path};
-use crate::{process, sys, table};
+use crate::{process, sys, table, unreached};
 use libc::{c_char, c_int};
 use weft_client::Errno;
 use weft_client::scratch::Room;
@@ -84,6 +84,7 @@ unsafe fn execute_at(
     let real = |dirfd: c_int, path: *const c_char| {
         // SAFETY: the program's own arguments.
         unsafe {
+            unreached::tell_of_path(dirfd, path);
             if dirfd == libc::AT_FDCWD && flags == 0 {
                 real::execve(path, arguments, environment.array())
             } else {
@@ -104,6 +105,7 @@ unsafe fn execute_at(
 }
 
 unsafe fn execute_binary(fd: c_int, arguments: Strings, environment: &Environment) -> Result<c_int, Errno> {
+    unreached::tell_of(fd, b"a program on the volume");
     // SAFETY: the program's own arguments.
     unsafe { real::execveat(fd, c"".as_ptr(), arguments, environment.array(), libc::AT_EMPTY_PATH) };
     let error = sys::errno();

@@ -10,7 +10,7 @@ use crate::lock::Locked;
 use crate::program::{self, Program};
 use crate::report::{Refusal, refuse};
 use crate::route::{Last, fail, is_on_volume, on_path};
-use crate::{descriptor, fork, process, sys, table};
+use crate::{descriptor, fork, process, sys, table, unreached};
 use libc::{FILE, c_char, c_int, c_void, mode_t, pid_t};
 use std::ptr;
 use weft_client::Errno;
@@ -196,6 +196,12 @@ unsafe fn spawn(
         match exec::in_path(name, |path| is_on_volume(libc::AT_FDCWD, path).then_some(())) {
             Ok(Some(())) => {}
             Ok(None) => {
+                // Of the candidates, the first that is there is the one.
+                let _ = exec::in_path(name, |path| {
+                    sys::exists(libc::AT_FDCWD, path, 0)
+                        .is_ok()
+                        .then(|| unreached::tell_of_path(libc::AT_FDCWD, path))
+                });
                 return real::posix_spawnp(pid, file, actions, attributes, arguments, environment.array());
             }
             Err(error) => return error,
@@ -265,12 +271,17 @@ impl Place<'_> {
             libc::AT_FDCWD,
             file,
             Last::Follow,
-            |_, path| spawn_at(path),
+            |_, path| {
+                // SAFETY: the program's own path.
+                unsafe { unreached::tell_of_path(libc::AT_FDCWD, path) };
+                spawn_at(path)
+            },
             |client, at, inside| {
                 Ok(match program::load(client, at, inside) {
                     Err(weft_client::OUTSIDE) => return Err(weft_client::OUTSIDE),
                     Err(error) => error,
                     Ok(Program::Binary(fd)) => {
+                        unreached::tell_of(fd, b"a program on the volume");
                         let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
                         let mut digits = [0; 20];
                         for (to, from) in
