@@ -16,7 +16,7 @@ STRESSORS=("$@")
   splice tee vm-splice sock sockdiag sockfd tmpfs unlink vfork exec spawn zombie close dev-shm memfd secretmem)
 # Refused on a volume by design (docs/shim.md); the stressor says that it skips or fails.
 declare -A BY_DESIGN=([dnotify]="directory notification is refused" [inotify]="inotify is refused"
-  [fanotify]="fanotify is refused" [handle]="file handles are refused" [lease]="leases of fcntl are refused" [chroot]="chroot onto the volume is refused")
+  [fanotify]="fanotify is refused" [handle]="file handles are refused" [lease]="leases of fcntl are refused" [io-uring]="rings of io_uring are refused" [chroot]="chroot onto the volume is refused")
 # outcome OUTPUT STATUS: how it ended, and what it complains of, without numbers.
 outcome() {
   echo "status $2"
