@@ -37,6 +37,8 @@ fn main() -> ExitCode {
     let own_failure =
         if matches!(cli.command, Command::Run(_) | Command::Lab(_)) { command::run::OWN_FAILURE } else { 0 };
     match dispatch(&cli.command) {
+        // A program's status is its own; what a command says of a part must not look as if it were all.
+        Ok(0) if volume::is_incomplete() && !matches!(cli.command, Command::Run(_)) => ExitCode::FAILURE,
         Ok(status) => ExitCode::from(status),
         Err(error) if is_reader_gone(&error) => ExitCode::FAILURE,
         Err(error) => {

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use weft_core::units::{format_size, parse_size};
 use weft_core::{BLOCK_BYTES, Ino, StreamId};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
@@ -232,8 +232,19 @@ fn mount(device: Device, name: String, engine: Engine, choice: &MountChoice) -> 
     Ok(Mounted { name, device, lfs, engine, crc, recording })
 }
 
+/// Whether this command has read a volume that is not all there.
+static INCOMPLETE: AtomicBool = AtomicBool::new(false);
+
+/// Whether this command has read a volume of which something is lost: what it lists or copies is then not all that was there.
+pub fn is_incomplete() -> bool {
+    INCOMPLETE.load(Relaxed)
+}
+
 /// Says what a damaged volume that is read nonetheless is missing, and what can be done.
 fn warn_of_damage(name: &str, damage: &LfsError, lost: &Lost) {
+    if !lost.is_nothing() {
+        INCOMPLETE.store(true, Relaxed);
+    }
     warn(format_args!("{name}: {damage}"));
     say(format_args!("      it is read as far as it can be: {}", missing(lost)));
     say(format_args!(

@@ -79,3 +79,22 @@ fn what_has_no_checkpoint_left_cannot_be_salvaged_and_leaves_no_new_volume() {
     assert!(!bench.path("new.img").exists());
     bench.weft(&["salvage", "none.img", "new.img"]).code(2);
 }
+
+#[test]
+fn what_is_read_of_a_volume_that_lost_metadata_for_good_exits_with_1() {
+    let bench = Bench::with_volume();
+    bench.file("tree/a", noise(1000, 2));
+    bench.weft(&["ls", "vol.img:"]).success();
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    // All frames behind those of the format.
+    let path = bench.path("vol.img");
+    let image = std::fs::read(&path).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let frames = (0..image.len()).step_by(4096).filter(|at| image[*at..].starts_with(b"WFRM"));
+    frames.skip(2).for_each(|at| file.write_all_at(&[image[at + 100] ^ 1], at as u64 + 100).unwrap());
+    for args in
+        [&["ls", "vol.img:"][..], &["export", "vol.img", "vol.tar"], &["cp", "-r", "vol.img:/", "out"]]
+    {
+        bench.weft(args).code(1).stderr(contains("missing are"));
+    }
+}
