@@ -28,10 +28,10 @@ extern "C" {
 /* There is no such grant, or no monitor on the device. */
 #define WEFT_ENOENT -6
 
-/* There is such a grant, or somebody uses it or the device. */
+/* There is such a grant, or somebody uses it or the device; or another transaction of this thread holds the s-node. */
 #define WEFT_EBUSY -7
 
-/* Two transactions wait for each other: abort this one and run it again. */
+/* Two transactions wait for each other, or another one has held the s-node for too long: abort this one and run it again. */
 #define WEFT_EAGAIN -8
 
 /* The caller has no permission for it. */

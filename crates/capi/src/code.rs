@@ -15,10 +15,10 @@ pub const WEFT_ENOSPC: i32 = -4;
 pub const WEFT_EIO: i32 = -5;
 /// There is no such grant, or no monitor on the device.
 pub const WEFT_ENOENT: i32 = -6;
-/// There is such a grant, or somebody uses it or the device.
+/// There is such a grant, or somebody uses it or the device; or another transaction of this thread holds the s-node.
 pub const WEFT_EBUSY: i32 = -7;
 
-/// Two transactions wait for each other: abort this one and run it again.
+/// Two transactions wait for each other, or another one has held the s-node for too long: abort this one and run it again.
 pub const WEFT_EAGAIN: i32 = -8;
 /// The caller has no permission for it.
 pub const WEFT_EACCES: i32 = -9;
@@ -26,7 +26,7 @@ pub const WEFT_EACCES: i32 = -9;
 pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
     use weft_tags::Error;
     match error {
-        Error::InUse { .. } => WEFT_EBUSY,
+        Error::InUse { .. } | Error::WaitsForItself(_) => WEFT_EBUSY,
         Error::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => WEFT_ENOENT,
         Error::Open { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => WEFT_EBUSY,
         Error::NotAStore { .. } | Error::NoSuchNode(_) | Error::NoSuchEdge(_) | Error::NoSuchSnode(_) => {
@@ -34,7 +34,7 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
         }
         Error::HasEdges(_) | Error::EdgeExists(_) | Error::WrongType { .. } | Error::Unordered => WEFT_ERULE,
         Error::Full { .. } | Error::CacheFull { .. } => WEFT_ENOSPC,
-        Error::Deadlock(_) => WEFT_EAGAIN,
+        Error::Deadlock(_) | Error::LockTimeout { .. } => WEFT_EAGAIN,
         Error::Forbidden { .. } => WEFT_EACCES,
         Error::Open { .. }
         | Error::Io { .. }

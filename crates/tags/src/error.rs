@@ -5,6 +5,7 @@ use crate::snodes::access::Permission;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The result of a store's operation.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -128,6 +129,9 @@ pub enum Error {
     /// The type was registered with another form of info.
     #[error("edge type {0} is registered with another form of info")]
     TypeTaken(String),
+    /// A new edge type was to have a name of those that the store keeps for itself.
+    #[error("edge type {0}: names that begin with 'weft.' are the store's own; choose another")]
+    ReservedName(String),
     /// Too many edge types out of one node.
     #[error("node {node} has edges of {max} types already, which is the most; use infos to tell edges apart")]
     TooManyTypes {
@@ -193,9 +197,23 @@ pub enum Error {
         /// What ran out.
         what: &'static str,
     },
-    /// Waiting would be for ever.
+    /// Transactions of several threads wait for each other in a circle that this wait would close.
     #[error("deadlock over s-node {0}: abort this transaction and run it again")]
     Deadlock(SnodeId),
+    /// Another transaction of the calling thread holds the s-node: the wait would never end.
+    #[error("this thread has another transaction open that holds s-node {0}; commit or abort that one first")]
+    WaitsForItself(SnodeId),
+    /// Another transaction has held the s-node for longer than [`Options::lock_wait`](crate::Options::lock_wait).
+    #[error(
+        "waited {} ms for s-node {snode}, which another transaction holds; abort this one and run it again, or wait for longer",
+        waited.as_millis()
+    )]
+    LockTimeout {
+        /// What was waited for.
+        snode: SnodeId,
+        /// For how long.
+        waited: Duration,
+    },
     /// A commit changes more pages than the cache has room for, an eighth of which is kept for reads. Nothing has changed.
     #[error(
         "the transaction changes more than the cache of {pages} pages has room for; commit in smaller steps or open the store with more cache"

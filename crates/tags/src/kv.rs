@@ -80,8 +80,8 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// [`Error::NoSuchSnode`](crate::Error::NoSuchSnode), [`Error::TooLarge`](crate::Error::TooLarge) for the name, and those of a commit.
     pub fn open(store: &'s Store, snode: SnodeId, name: &str) -> Result<Kv<'s>> {
-        let names = store.edge_type(NAMES, InfoForm::Key)?;
-        let etype = store.edge_type(PAIRS, InfoForm::Key)?;
+        let names = store.own_edge_type(NAMES, InfoForm::Key)?;
+        let etype = store.own_edge_type(PAIRS, InfoForm::Key)?;
         let root = store.root(snode)?;
         let mut tx = store.begin();
         let anchor = match tx.edge(root, names, Info::Key(name.as_bytes()))? {

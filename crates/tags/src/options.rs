@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use std::time::Duration;
 
 /// Least bytes of a journal.
 pub(crate) const JOURNAL_BYTES_MIN: u64 = 256 << 10;
@@ -22,6 +23,9 @@ pub struct Options {
     /// instead of 300), but a virtual machine may take milliseconds to find one: where most pages are touched once,
     /// ordinary pages are the better choice.
     pub huge_pages: bool,
+    /// How long a transaction waits for an s-node that another one holds, before it is refused with
+    /// [`Error::LockTimeout`]. [`Duration::MAX`] is without a limit.
+    pub lock_wait: Duration,
 }
 
 impl Default for Options {
@@ -31,6 +35,7 @@ impl Default for Options {
             journal_bytes: 256 << 20,
             store_bytes_max: 8 << 40,
             huge_pages: true,
+            lock_wait: Duration::from_secs(10),
         }
     }
 }

@@ -83,8 +83,9 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
     let entry = SnodeEntry { id: SnodeId::FIRST, root: first_root() };
     let catalog = Catalog { types: Vec::new(), snodes: vec![entry] };
     let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
-    let store =
+    let mut store =
         Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves: Leaves::default() });
+    store.lock_wait = options.lock_wait;
     let partition = store.partition(SnodeId::FIRST)?;
     let root = store.write(&mut partition.write(), |pages, contents| {
         // Nobody has a permission but those who may do everything: its tags are those of user 0.
@@ -206,6 +207,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
     let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
     let mut store = Store::assemble(Parts { medium, pool, space, superblock: sb, catalog, leaves });
+    store.lock_wait = options.lock_wait;
     // The other may be torn: until it is written, this one has to stay.
     store.first_copy = COPIES - 1 - copy;
     restore_numbers(&store, &pages);

@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::sync::RwLockReadGuard;
 use crate::tx::Transaction;
 use crate::tx::apply::{drop_empty_slabs, drop_table_pages};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pages that are moved from one checkpoint to the next, at most.
 const MOVE_PAGES: usize = 2048;
@@ -340,7 +340,7 @@ impl Store {
             let mut position = Some(0);
             while let Some(from) = position {
                 let mut tx = self.begin();
-                if !tx.hold_until(snode, Instant::now() + LOCK_WAIT) {
+                if !tx.hold_within(snode, LOCK_WAIT) {
                     // One that was deleted meanwhile has no tables.
                     return Ok(!self.snodes.is_visible(snode));
                 }

@@ -31,6 +31,10 @@ use crate::tx::Transaction;
 use crate::tx::locks::SnodeLocks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the names of edge types begin with that only the store makes.
+const OWN_NAMES: &str = "weft.";
 
 /// An open tag store.
 ///
@@ -62,6 +66,7 @@ pub struct Store {
     pub(crate) snodes: Registry,
     pub(crate) sessions: Sessions,
     pub(crate) locks: SnodeLocks,
+    pub(crate) lock_wait: Duration,
     pub(crate) gate: RwLock<()>,
     pub(crate) superblock: Mutex<Superblock>,
     /// The copy of the superblock that is written first.
@@ -137,6 +142,7 @@ impl Store {
             snodes,
             sessions: Sessions::default(),
             locks: SnodeLocks::default(),
+            lock_wait: Duration::MAX,
             gate: RwLock::new(()),
             superblock: Mutex::new(superblock),
             first_copy: 0,
@@ -241,8 +247,18 @@ impl Store {
     /// The edge type of this name, registered if it is new.
     ///
     /// # Errors
-    /// [`Error::TypeTaken`] when its infos have another form; [`Error::TooLarge`].
+    /// [`Error::TypeTaken`] when its infos have another form; [`Error::ReservedName`], [`Error::TooLarge`].
     pub fn edge_type(&self, name: &str, form: InfoForm) -> Result<EdgeType> {
+        match self.find_edge_type(name, form)? {
+            Some(found) => Ok(found),
+            // Whoever made one in another form would keep the key-value stores and B+trees of the store from being made.
+            None if name.starts_with(OWN_NAMES) => Err(Error::ReservedName(name.to_owned())),
+            None => self.own_edge_type(name, form),
+        }
+    }
+
+    /// As [`Store::edge_type`], for the store's own.
+    pub(crate) fn own_edge_type(&self, name: &str, form: InfoForm) -> Result<EdgeType> {
         if let Some(found) = self.find_edge_type(name, form)? {
             return Ok(found);
         }

@@ -8,6 +8,26 @@ use std::thread;
 #[cfg(not(weft_shuttle))]
 pub(crate) use std::thread::JoinHandle;
 
+/// A thread. The number of one that has ended may be another's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ThreadId(usize);
+
+impl ThreadId {
+    /// The calling thread.
+    #[cfg(not(weft_shuttle))]
+    #[inline]
+    pub(crate) fn here() -> ThreadId {
+        thread_local!(static HERE: u8 = const { 0 });
+        // Its address, which no other thread has meanwhile: less work than to ask for the thread's own number.
+        ThreadId(HERE.with(|here| std::ptr::from_ref(here) as usize))
+    }
+
+    #[cfg(weft_shuttle)]
+    pub(crate) fn here() -> ThreadId {
+        ThreadId(thread::current().id().into())
+    }
+}
+
 /// A value on cache lines of its own: processors that change what lies beside it do not take it from those that read it.
 #[derive(Default)]
 #[repr(align(128))]

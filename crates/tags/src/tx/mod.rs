@@ -25,12 +25,13 @@ use crate::partition::{NodePlace, Partition, Which, find_node, header_at};
 use crate::room::Need;
 use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
+use crate::sync::ThreadId;
 use crate::sys::aligned::AlignedBuf;
 use access::Access;
 use buffers::Buffers;
 use locks::TxId;
 use std::io::IoSlice;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weft_core::checksum::crc32c;
 use write_set::WriteSet;
 
@@ -43,6 +44,8 @@ const CHECKPOINTS_MAX: usize = 16;
 pub struct Transaction<'s> {
     store: &'s Store,
     id: TxId,
+    /// The thread that has used it last.
+    thread: ThreadId,
     held: Vec<SnodeId>,
     set: WriteSet,
     buffers: Buffers,
@@ -93,6 +96,7 @@ impl<'s> Transaction<'s> {
         Transaction {
             store,
             id,
+            thread: ThreadId::here(),
             held,
             set,
             buffers,
@@ -113,6 +117,11 @@ impl<'s> Transaction<'s> {
 
     /// Takes the lock of an s-node, unless it is held; whether it was not.
     pub(crate) fn hold(&mut self, snode: SnodeId) -> Result<bool> {
+        let here = ThreadId::here();
+        if self.thread != here {
+            self.thread = here;
+            self.store.locks.hand_over(&self.held, here);
+        }
         if self.held.contains(&snode) {
             let is_gone = self.set.gone_snodes.contains(&snode);
             return if is_gone { Err(Error::NoSuchSnode(snode)) } else { Ok(false) };
@@ -120,7 +129,7 @@ impl<'s> Transaction<'s> {
         if !self.store.snodes.is_visible(snode) {
             return Err(Error::NoSuchSnode(snode));
         }
-        self.store.locks.take(self.id, snode)?;
+        self.store.locks.take(here, snode, self.store.lock_wait)?;
         // Who was waited for may have deleted it.
         if !self.store.snodes.is_visible(snode) {
             self.store.locks.release(&[snode]);
@@ -130,11 +139,11 @@ impl<'s> Transaction<'s> {
         Ok(true)
     }
 
-    /// As [`Transaction::hold`], for a transaction that holds nothing; waits until `until` at most. Whether the s-node is there and is
+    /// As [`Transaction::hold`], for a transaction that holds nothing; waits for `limit` at most. Whether the s-node is there and is
     /// held now.
-    pub(crate) fn hold_until(&mut self, snode: SnodeId, until: Instant) -> bool {
+    pub(crate) fn hold_within(&mut self, snode: SnodeId, limit: Duration) -> bool {
         debug_assert!(self.held.is_empty());
-        if !self.store.locks.take_until(self.id, snode, until) {
+        if self.store.locks.take(self.thread, snode, limit).is_err() {
             return false;
         }
         self.held.push(snode);

@@ -35,7 +35,7 @@ impl Transaction<'_> {
         let snode = store.snodes.reserve(store.secret, store.journal.durable())?;
         store.pool.erasure.set(snode.0, tags.flags);
         // Nobody else can find it, so this does not wait.
-        store.locks.take(self.id, snode)?;
+        store.locks.take(self.thread, snode, store.lock_wait)?;
         self.held.push(snode);
         let root = match self.make_node(snode, NodeType::ROOT, &[&tags.encode()], Use::Node) {
             Ok(root) => root,
