@@ -134,7 +134,7 @@ static void op_sparse(struct actor *a) {
 
 /* A file without a name, which may get one. */
 static void op_unnamed(struct actor *a) {
-  int dir, flags = PICK(a, O_RDWR, O_RDWR, O_WRONLY, O_RDONLY), mode = PICK(a, 0600, 0644, 0777);
+  int dir, flags = PICK(a, O_RDWR, O_RDWR, O_WRONLY, O_RDONLY, O_RDWR | O_EXCL), mode = PICK(a, 0600, 0644, 0777);
   const char *p = a_path_at(a, A_DIR, &dir);
   if (too_long(p)) flags = O_RDWR;
   int fd = DESCRIPTOR(a, openat(dir, p, O_TMPFILE | flags, mode), "openat(%s, %s, O_TMPFILE | %#o, %#o)", shown_fd(a, dir), shown(a, p), flags, mode);
@@ -147,7 +147,13 @@ static void op_unnamed(struct actor *a) {
     char self[64];
     sprintf(self, "/proc/self/fd/%d", fd);
     const char *q = a_path_at(a, A_FILE, &dir);
-    RECORDED(a, linkat(AT_FDCWD, self, dir, q, AT_SYMLINK_FOLLOW), "linkat(unnamed, %s, %s)", shown_fd(a, dir), shown(a, q));
+    int r = RECORDED(a, linkat(AT_FDCWD, self, dir, q, AT_SYMLINK_FOLLOW), "linkat(unnamed, %s, %s)", shown_fd(a, dir), shown(a, q));
+    /* What has lost its name again gets no other. */
+    if (!r && one_in(a, 2)) {
+      RECORDED(a, unlinkat(dir, q, 0), "unlinkat(%s, %s)", shown_fd(a, dir), shown(a, q));
+      q = a_path_at(a, A_FILE, &dir);
+      RECORDED(a, linkat(AT_FDCWD, self, dir, q, AT_SYMLINK_FOLLOW), "linkat(removed, %s, %s)", shown_fd(a, dir), shown(a, q));
+    }
   }
   if (one_in(a, 3)) put(a, a_file_slot(a), fd); else RECORDED(a, close(fd), "close(unnamed)");
 }

@@ -88,6 +88,14 @@ impl Access {
         self.hosted.is_none()
     }
 
+    /// An error when its server has gone: what was read since is not what is on it.
+    pub fn check_alive(&self) -> Result<(), CliError> {
+        match self.client.is_alive() {
+            true => Ok(()),
+            false => Err(CliError::said(format!("{}: its server has ended", self.name), "try again")),
+        }
+    }
+
     /// What it has counted. This command is not among the programs that run.
     pub fn snapshot(&self) -> Result<Snapshot, CliError> {
         let mut snapshot: Snapshot = self.inspect(TOPIC_SNAPSHOT, 0)?.0;

@@ -191,11 +191,11 @@ impl FileSystem for Lfs {
     }
 
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
-        self.op_create(Some((dir, name)), args)
+        self.op_create(Some((dir, name)), args, false)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>) -> FsResult<Attr> {
-        self.op_create(None, args)
+    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+        self.op_create(None, args, linkable)
     }
 
     fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {

@@ -174,12 +174,13 @@ impl Lfs {
         let found = scan(&*ground.dev)?;
         let mut restored = restore(&*ground.dev, &found, &*ground.crc, options.salvage)?;
         restored.fit(options.salvage)?;
-        for damage in &restored.spared {
-            let (zone, block) = (damage.zone.0, damage.block);
-            tracing::warn!(zone, block, "{}; what it held is there twice", damage.what);
-        }
         let commit_interval = options.commit_interval;
         let lost = std::mem::take(&mut restored.lost);
+        let cost = if lost.is_nothing() { "; nothing is lost by it" } else { "" };
+        for damage in &restored.spared {
+            let (zone, block) = (damage.zone.0, damage.block);
+            tracing::warn!(zone, block, "{}{cost}", damage.what);
+        }
         let read_only = options.read_only || options.salvage;
         let state = if read_only {
             show(ground.clone(), &found, restored, options)?

@@ -6,7 +6,7 @@
 
 use crate::error::LfsError;
 use crate::journal::salvage::Lost;
-use crate::state::names::LOST_AND_FOUND;
+pub use crate::state::names::LOST_AND_FOUND;
 use crate::{Lfs, layout};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{BLOCK_BYTES, Ino};
@@ -361,8 +361,8 @@ impl Salvage<'_> {
     }
 }
 
-/// Adds a range to a list; one that follows the last makes that longer.
-fn note_range(ranges: &mut Vec<(u64, u64)>, at: u64, bytes: u64) {
+/// Adds a range to a list of up to [`RANGES_MAX`]; one that follows the last makes that longer.
+pub fn note_range(ranges: &mut Vec<(u64, u64)>, at: u64, bytes: u64) {
     if let Some((from, len)) = ranges.last_mut()
         && *from + *len == at
     {

@@ -281,8 +281,8 @@ impl FileSystem for RecordedCore {
         Ok(attr)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>) -> FsResult<Attr> {
-        let attr = self.core.create_unnamed(args)?;
+    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+        let attr = self.core.create_unnamed(args, linkable)?;
         self.recorder.state.lock().add_reference(attr.ino);
         Ok(attr)
     }

@@ -59,10 +59,11 @@ pub trait FileSystem: Send + Sync {
     /// Makes a node (file, directory, symlink, fifo, socket, device) with a new name. Fails with `Exists` when the name is taken.
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr>;
 
-    /// Makes a file that has no name and goes when its last open reference does (`O_TMPFILE`). It is returned open.
-    fn create_unnamed(&self, args: &CreateArgs<'_>) -> FsResult<Attr>;
+    /// Makes a file that has no name and goes when its last open reference does (`O_TMPFILE`). It is returned open. It can get
+    /// a name when it is `linkable` (no `O_EXCL`).
+    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
 
-    /// Gives an inode one more name. Fails for directories.
+    /// Gives an inode one more name. Fails for directories, and with `NotFound` for what has lost its last name.
     fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr>;
 
     /// Removes a name that is not a directory's. The inode lives on while it has names or open references.

@@ -45,6 +45,7 @@ fn each_fault_is_found_by_the_property_that_is_there_for_it() {
         (Fault::LinksAreNotCounted, "links::a_hard_link_is_one_more_name_of_the_same_inode"),
         (Fault::TornWrites, "concurrency::a_write_of_one_block_is_seen_whole_or_not_at_all"),
         (Fault::EmptyWriteExtends, "content::a_write_of_nothing_changes_nothing"),
+        (Fault::AnythingIsLinkable, "open_files::a_file_that_has_lost_its_names_gets_none_again"),
         (Fault::ParentIsStale, "rename::a_directory_moves_with_all_that_is_in_it"),
     ];
     for (fault, name) in found_by {

@@ -2,7 +2,7 @@
 //!
 //! What is copied is walked once to know how many bytes there are, and then copied in the same order. Names of one file
 //! stay names of one file, holes stay holes, extended attributes go along, symlinks below what was named are copied as
-//! symlinks.
+//! symlinks. A file of which something cannot be read is copied with zeros there, into `lost+found` where the copy goes.
 
 use crate::access::Access;
 use crate::args::CpArgs;
@@ -11,12 +11,14 @@ use crate::error::CliError;
 use crate::place::Place;
 use crate::progress;
 use crate::sys::signal;
+use crate::tree::damage::{Lost, Past};
 use crate::tree::local::LocalTree;
-use crate::tree::{Meta, Tree, base_name, join};
+use crate::tree::{Meta, Source, Tree, base_name, join};
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use weft_lfs::salvage::LOST_AND_FOUND;
 use weft_vfs::FileKind;
 
 /// Bytes of a read and a write.
@@ -95,6 +97,8 @@ struct Job<'a> {
     place: &'a Place,
     path: &'a [u8],
     target: Vec<u8>,
+    /// The directory into which it is copied.
+    home: Vec<u8>,
 }
 
 fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), CliError> {
@@ -122,7 +126,9 @@ fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), Cl
             failures.tell("copy", &tree.show(path), &error);
             continue;
         }
-        jobs.push(Job { tree, place, path, target });
+        let is_tree = args.recursive && tree.stat(path, false).is_ok_and(|meta| meta.is_dir());
+        let home = if is_tree && !into { target.clone() } else { parent(&target).to_vec() };
+        jobs.push(Job { tree, place, path, target, home });
     }
     let bar = progress::bytes("copy", 0, args.quiet);
     for job in &jobs {
@@ -132,12 +138,14 @@ fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), Cl
         to: to.as_ref(),
         recursive: args.recursive,
         links: HashMap::new(),
+        home: &[],
         buffer: vec![0; COPY_BYTES],
         bar,
         failures,
     };
     for job in &jobs {
         let to_itself = same_tree(job.place, last);
+        copier.home = &job.home;
         copier.copy(job.tree.as_ref(), job.path, &job.target, true, to_itself, 0);
         copier.links.clear();
     }
@@ -157,6 +165,12 @@ fn same_tree(a: &Place, b: &Place) -> bool {
         (Place::Volume { image: a, .. }, Place::Volume { image: b, .. }) => a == b,
         _ => false,
     }
+}
+
+/// The directory of a path's last component.
+fn parent(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    &path[..path[..end].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)]
 }
 
 /// Whether `target` lies below `path`.
@@ -181,8 +195,10 @@ pub fn weigh(tree: &dyn Tree, path: &[u8], recursive: bool, depth: usize) -> u64
 struct Copier<'a> {
     to: &'a dyn Tree,
     recursive: bool,
-    /// Where a file with several names went, by its identity.
-    links: HashMap<(u64, u64), Vec<u8>>,
+    /// Where a file with several names went, by its identity; `None` when it is damaged.
+    links: HashMap<(u64, u64), Option<Vec<u8>>>,
+    /// Where damaged files go, in a directory `lost+found`.
+    home: &'a [u8],
     buffer: Vec<u8>,
     bar: ProgressBar,
     failures: Failures,
@@ -226,12 +242,13 @@ impl Copier<'_> {
     ) -> io::Result<()> {
         if meta.links > 1 && !meta.is_dir() {
             if let Some(first) = self.links.get(&meta.id) {
-                return self.to.link(first, target);
+                return first.as_ref().map_or(Ok(()), |first| self.to.link(first, target));
             }
-            self.links.insert(meta.id, target.to_vec());
+            self.links.insert(meta.id, Some(target.to_vec()));
         }
+        let mut lost = Lost::default();
         match meta.kind {
-            FileKind::File => self.content(from, path, target, meta)?,
+            FileKind::File => lost = self.content(from, path, target, meta)?,
             FileKind::Directory => {
                 self.directory(from, path, target, to_itself, depth)?;
             }
@@ -245,7 +262,30 @@ impl Copier<'_> {
             }
         }
         copy_xattrs(from, path, self.to, target)?;
-        self.to.set_meta(target, meta)
+        self.to.set_meta(target, meta)?;
+        if lost.is_nothing() { Ok(()) } else { Err(self.put_away(target, meta, &lost)?) }
+    }
+
+    /// Moves the copy of a damaged file, as `weft salvage` does, so that nobody takes it for whole; what to tell of it.
+    fn put_away(&mut self, target: &[u8], meta: &Meta, lost: &Lost) -> io::Result<io::Error> {
+        let home = join(self.home, LOST_AND_FOUND);
+        let mut now = target.to_vec();
+        // What was written to is not always a file of its own: it may be a pipe, or behind a symlink.
+        if self.to.stat(target, false)?.kind == FileKind::File && !inside(&home, target) {
+            match self.to.mkdir(&home, 0o700) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
+            now = join(&home, format!("#{}", meta.id.1).as_bytes());
+            while self.to.stat(&now, false).is_ok() {
+                now.push(b'.');
+            }
+            self.to.rename(target, &now)?;
+        }
+        if meta.links > 1 {
+            self.links.insert(meta.id, None);
+        }
+        Ok(io::Error::other(format!("{lost}; the rest is in {}, with zeros there", self.to.show(&now))))
     }
 
     /// Makes room for what cannot be written over.
@@ -285,8 +325,8 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn content(&mut self, from: &dyn Tree, path: &[u8], target: &[u8], meta: &Meta) -> io::Result<()> {
-        let mut source = from.open(path)?;
+    fn content(&mut self, from: &dyn Tree, path: &[u8], target: &[u8], meta: &Meta) -> io::Result<Lost> {
+        let mut source = Past::new(from.open(path)?, meta.size);
         let mut sink = self.to.create(target, meta.perm & 0o777 | 0o600)?;
         let sparse = meta.blocks.saturating_mul(512) < meta.size;
         let (mut offset, mut written) = (0, 0);
@@ -309,7 +349,7 @@ impl Copier<'_> {
         if written < offset {
             sink.set_len(offset)?;
         }
-        Ok(())
+        Ok(source.into_lost())
     }
 }
 
@@ -334,6 +374,13 @@ fn copy_xattrs(from: &dyn Tree, path: &[u8], to: &dyn Tree, target: &[u8]) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_directory_of_a_path_ends_before_its_last_name() {
+        for (path, dir) in [("/a/b", "/a/"), ("/a/", "/"), ("/", ""), ("a", ""), ("a/b//", "a/")] {
+            assert_eq!(parent(path.as_bytes()), dir.as_bytes(), "{path}");
+        }
+    }
 
     #[test]
     fn a_directory_is_inside_itself_only_by_whole_names() {

@@ -7,7 +7,8 @@ use crate::error::CliError;
 use crate::place::Place;
 use crate::say::{Out, warn};
 use crate::sys::{file, signal};
-use crate::tree::{Tree, base_name, join};
+use crate::tree::damage::Past;
+use crate::tree::{Source, Tree, base_name, join};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -23,6 +24,11 @@ impl Failures {
     pub fn tell(&mut self, what: &str, name: &str, error: &io::Error) {
         warn(format_args!("{what} {name}: {error}"));
         self.0 += 1;
+    }
+
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.0 == 0
     }
 
     /// The result of the whole.
@@ -45,7 +51,8 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
         let mut buffer = vec![0; READ_BYTES];
         for path in paths {
             let mut offset = 0;
-            let mut source = match tree.open(path) {
+            let opened = tree.stat(path, true).and_then(|meta| Ok(Past::new(tree.open(path)?, meta.size)));
+            let mut source = match opened {
                 Ok(source) => source,
                 Err(error) => {
                     failures.tell("cat", &tree.show(path), &error);
@@ -57,8 +64,16 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
                     Ok(0) => break,
                     Ok(n) => {
                         let failed = |e| CliError::io("write", Path::new("standard output"), e);
-                        out.write_all(&buffer[..n]).map_err(failed)?;
+                        let bad = source.lost().begin();
+                        let sound = bad.map_or(n, |bad| bad.saturating_sub(offset) as usize);
+                        out.write_all(&buffer[..sound]).map_err(failed)?;
                         offset += n as u64;
+                        if bad.is_some() {
+                            // Whoever reads on would take what follows for the next bytes.
+                            let why = format!("{}; stopped there, 'weft cp' copies the rest", source.lost());
+                            failures.tell("cat", &tree.show(path), &io::Error::other(why));
+                            break;
+                        }
                     }
                     Err(error) => {
                         failures.tell("cat", &tree.show(path), &error);

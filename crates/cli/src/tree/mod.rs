@@ -1,5 +1,6 @@
 //! Trees of files, on the host and on a volume, behind one trait, so that copying is written once.
 
+pub mod damage;
 pub mod local;
 pub mod volume;
 
@@ -55,6 +56,11 @@ pub type Xattr = (Vec<u8>, Vec<u8>);
 pub trait Source {
     /// Reads up to `out.len()` bytes at `offset`; 0 at the end.
     fn read_at(&mut self, out: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Whether a read failed because of damage where it read: what lies elsewhere in the file may be whole.
+    fn is_damage(&self, _error: &io::Error) -> bool {
+        false
+    }
 }
 
 /// A file opened for writing.

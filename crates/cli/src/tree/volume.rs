@@ -48,6 +48,11 @@ impl Source for Open<'_> {
     fn read_at(&mut self, out: &mut [u8], offset: u64) -> io::Result<usize> {
         self.client.pread(self.file, out, offset).map_err(system)
     }
+
+    fn is_damage(&self, error: &io::Error) -> bool {
+        // A server that has gone gives the same error for everything.
+        error.raw_os_error() == Some(libc::EIO) && self.client.is_alive()
+    }
 }
 
 impl Sink for Open<'_> {

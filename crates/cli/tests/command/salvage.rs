@@ -98,3 +98,77 @@ fn what_is_read_of_a_volume_that_lost_metadata_for_good_exits_with_1() {
         bench.weft(args).code(1).stderr(contains("missing are"));
     }
 }
+
+#[test]
+fn what_is_damaged_in_a_file_costs_its_copies_no_more_than_that() {
+    let bench = Bench::with_volume();
+    // Whole blocks: the tail of a file shares a block with others.
+    let (bad, good) = (noise(1_000_000, 2), noise(49_152, 3));
+    bench.file("tree/bad", &bad);
+    bench.file("tree/sub/good", &good);
+    std::fs::hard_link(bench.path("tree/bad"), bench.path("tree/sub/twice")).unwrap();
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    for at in [50_000, 60_000, 999_990] {
+        flip(&bench, &bad[at - 64..at]);
+    }
+    let mut left = bad.clone();
+    for lost in [49_152..53_248, 57_344..61_440, 999_424..1_000_000] {
+        left[lost].fill(0);
+    }
+    let told = "/tree/bad: 4096 bytes at 49152, 4096 bytes at 57344, 576 bytes at 999424 cannot be read";
+    let once = |text: &str| text.matches("cannot be read").count() == 1;
+    let read = |path: &str| std::fs::read(bench.path(path)).unwrap();
+    let put_away = |dir: &str| {
+        let names: Vec<_> =
+            std::fs::read_dir(bench.path(dir)).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let [name] = &names[..] else { panic!("{names:?}") };
+        assert!(name.to_str().unwrap().starts_with('#'), "{name:?}");
+        format!("{dir}/{}", name.to_str().unwrap())
+    };
+
+    // An archive, to a file and to a pipe: the same.
+    bench
+        .weft(&["export", "vol.img", "vol.tar"])
+        .code(1)
+        .stderr(contains(told).and(contains("lost+found/#")).and(predicates::function::function(once)));
+    let piped = bench.weft(&["export", "vol.img"]).code(1).get_output().stdout.clone();
+    assert!(piped == read("vol.tar"));
+    std::fs::create_dir(bench.path("unpacked")).unwrap();
+    let mut tar = std::process::Command::new("tar");
+    tar.args(["-xf", "../vol.tar"]).current_dir(bench.path("unpacked"));
+    assert!(tar.status().unwrap().success());
+    assert!(read("unpacked/tree/sub/good") == good);
+    assert!(read(&put_away("unpacked/lost+found")) == left);
+    for gone in ["unpacked/tree/bad", "unpacked/tree/sub/twice"] {
+        assert!(!bench.path(gone).exists(), "{gone}");
+    }
+    // An older archive, which may be whole, is not replaced by one that is not.
+    std::fs::write(bench.path("vol.tar"), "older").unwrap();
+    bench.weft(&["export", "-f", "vol.img", "vol.tar"]).code(1).stderr(contains("vol.tar.incomplete"));
+    assert!(read("vol.tar") == b"older" && read("vol.tar.incomplete") == piped);
+    // What is imported again is as it was.
+    bench.weft(&["format", "--quiet", "--size", "64M", "--zone-size", "1M", "new.img"]).success();
+    bench.weft(&["import", "new.img", "vol.tar.incomplete"]).success();
+    assert!(bench.weft(&["cat", "new.img:/tree/sub/good"]).success().get_output().stdout == good);
+
+    // Copies.
+    bench
+        .weft(&["cp", "-r", "vol.img:/", "out"])
+        .code(1)
+        .stderr(contains(told).and(contains("the rest is in out/lost+found/#")));
+    assert!(read("out/tree/sub/good") == good && read(&put_away("out/lost+found")) == left);
+    assert!(!bench.path("out/tree/bad").exists() && !bench.path("out/tree/sub/twice").exists());
+    std::fs::create_dir(bench.path("one")).unwrap();
+    bench.weft(&["cp", "vol.img:/tree/bad", "one/bad"]).code(1).stderr(contains(told));
+    assert!(!bench.path("one/bad").exists() && read(&put_away("one/lost+found")) == left);
+    // A target that is no file stays where it is.
+    std::fs::write(bench.path("there"), "").unwrap();
+    std::os::unix::fs::symlink("there", bench.path("link")).unwrap();
+    bench.weft(&["cp", "vol.img:/tree/bad", "link"]).code(1).stderr(contains("the rest is in link"));
+    assert!(read("there") == left && bench.path("link").is_symlink());
+
+    // Whoever reads a stream gets no byte at a wrong place, and what is whole before it.
+    let cat = bench.weft(&["cat", "vol.img:/tree/bad"]).code(1);
+    let cat = cat.stderr(contains("4096 bytes at 49152").and(contains("'weft cp' copies the rest")));
+    assert!(cat.get_output().stdout == bad[..49_152]);
+}

@@ -95,7 +95,12 @@ impl Lfs {
         Ok(state.inode(ino)?.attr(ino))
     }
 
-    pub(crate) fn op_create(&self, dir: Option<(Ino, &[u8])>, args: &CreateArgs<'_>) -> FsResult<Attr> {
+    pub(crate) fn op_create(
+        &self,
+        dir: Option<(Ino, &[u8])>,
+        args: &CreateArgs<'_>,
+        linkable: bool,
+    ) -> FsResult<Attr> {
         let mut guard = self.locked()?;
         let state = &mut *guard;
         let (kind, rdev, target) = match args.node {
@@ -149,6 +154,7 @@ impl Lfs {
         if args.open || dir.0 == 0 {
             inode.opens = 1;
         }
+        inode.linkable = linkable;
         Ok(inode.attr(ino))
     }
 
@@ -167,11 +173,17 @@ impl Lfs {
         if state.child(dir, name)?.is_some() {
             return Err(FsError::Exists);
         }
+        let inode = state.inode(ino)?;
+        if inode.links == 0 && !inode.linkable {
+            return Err(FsError::NotFound);
+        }
         state.check_metadata(name.len() + ENTRY_BYTES)?;
         let time = state.now();
         state.begin()?;
         state.log(&Record::Link { ino, dir, name, time })?;
-        Ok(state.inode(ino)?.attr(ino))
+        let inode = state.tree.get_mut(ino).ok_or(FsError::Stale)?;
+        inode.linkable = false;
+        Ok(inode.attr(ino))
     }
 
     pub(crate) fn op_remove(&self, dir: Ino, name: &[u8], directory: bool) -> FsResult<()> {

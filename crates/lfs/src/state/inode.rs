@@ -67,6 +67,8 @@ pub struct Inode {
 
     /// Open references.
     pub opens: u32,
+    /// Made without a name and not given one yet: it may get one.
+    pub linkable: bool,
     /// Whether the observer wants to hear of it.
     pub watched: bool,
     /// Buffered blocks.

@@ -110,6 +110,7 @@ impl Tree {
             charged: 0,
             reserved: BlockSet::default(),
             opens: 0,
+            linkable: false,
             watched: false,
             dirty: Default::default(),
         };

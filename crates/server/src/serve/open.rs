@@ -187,7 +187,7 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
     let tag = place_tag(ask, &Opener::of(ask), &path, unnamed, 0, WriteHint::NotSet);
     let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, mode);
     let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
-    let file = ask.volume.fs.create_unnamed(&args)?;
+    let file = ask.volume.fs.create_unnamed(&args, flags & libc::O_EXCL == 0)?;
     record_open(ask, file.ino, &path, unnamed);
     finish(ask, &file, true, flags, path, None)
 }

@@ -250,6 +250,29 @@ static void executed_in_a_directory_that_is_gone(void) {
     close(back);
 }
 
+static void name_again(int fd) {
+    char self[64];
+    struct stat st;
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    TRY(linkat(AT_FDCWD, self, AT_FDCWD, at("file"), AT_SYMLINK_FOLLOW));
+    TRY(linkat(AT_FDCWD, self, AT_FDCWD, at("again"), AT_SYMLINK_FOLLOW));
+    TRY(unlink(at("again")));
+    TRY(linkat(fd, "", AT_FDCWD, at("again"), AT_EMPTY_PATH));
+    TRY(unlink(at("again")));
+    TRY(fstat(fd, &st));
+    printf("%d names\n", (int)st.st_nlink);
+    close(fd);
+}
+
+/* What has lost its last name gets no other; what was made without one does, once, unless it was made so for good. */
+static void names_that_are_gone(void) {
+    int fd = open(at("named"), O_RDWR | O_CREAT, 0644);
+    unlink(at("named"));
+    name_again(fd);
+    name_again(open(root, O_TMPFILE | O_RDWR, 0600));
+    name_again(open(root, O_TMPFILE | O_RDWR | O_EXCL, 0600));
+}
+
 /* Accesses as the kernel counts them. */
 static void accesses(void) {
     struct timespec then[2] = {{1000, 0}, {2000, 0}}, ahead[2] = {{4000000000, 0}, {4100000000, 0}};
@@ -288,4 +311,5 @@ static void probe(void) {
     readiness();
     executed_in_a_directory_that_is_gone();
     accesses();
+    names_that_are_gone();
 }

@@ -152,6 +152,7 @@ macro_rules! __conformance_list {
                 an_unlinked_open_file_and_its_successor_are_two
                 an_unnamed_file_goes_when_it_is_released
                 an_unnamed_file_can_be_given_a_name
+                a_file_that_has_lost_its_names_gets_none_again
                 many_unlinked_open_files_keep_their_own_bytes
             }
             scale {

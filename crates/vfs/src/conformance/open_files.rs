@@ -83,7 +83,7 @@ pub fn an_unlinked_open_file_and_its_successor_are_two(make: Make<'_>) {
 /// A file without a name is open, unlisted, and goes when it is released.
 pub fn an_unnamed_file_goes_when_it_is_released(make: Make<'_>) {
     let fs = &*make();
-    let attr = fs.create_unnamed(&args(NewNode::File)).unwrap();
+    let attr = fs.create_unnamed(&args(NewNode::File), true).unwrap();
     assert_eq!((attr.kind, attr.links, attr.size, attr.uid), (FileKind::File, 0, 0, OWNER));
     assert!(fs.list(ROOT).is_empty());
     fs.write(attr.ino, 0, b"scratch").unwrap();
@@ -96,7 +96,7 @@ pub fn an_unnamed_file_goes_when_it_is_released(make: Make<'_>) {
 pub fn an_unnamed_file_can_be_given_a_name(make: Make<'_>) {
     let fs = &*make();
     let data = bytes(8, 9_000);
-    let ino = fs.create_unnamed(&args(NewNode::File)).unwrap().ino;
+    let ino = fs.create_unnamed(&args(NewNode::File), true).unwrap().ino;
     fs.write(ino, 0, &data).unwrap();
     assert_eq!(fs.link(ino, ROOT, b"named").unwrap().links, 1);
     fs.release(ino);
@@ -104,6 +104,28 @@ pub fn an_unnamed_file_can_be_given_a_name(make: Make<'_>) {
     assert_same(&fs.content(ino), &data, "by its name");
     fs.unlink(ROOT, b"named").unwrap();
     assert_fails!(fs.getattr(ino), FsError::Stale);
+}
+
+/// What has lost its last name cannot be given another, nor can what was made to have none; a name that is taken is told first.
+pub fn a_file_that_has_lost_its_names_gets_none_again(make: Make<'_>) {
+    let fs = &*make();
+    let file = fs.file_with("file", b"file");
+    let named = fs.create_unnamed(&args(NewNode::File), true).unwrap().ino;
+    let never = fs.create_unnamed(&args(NewNode::File), false).unwrap().ino;
+    fs.open(file).unwrap();
+    fs.link(named, ROOT, b"named").unwrap();
+    fs.link(named, ROOT, b"again").unwrap();
+    for name in [&b"file"[..], b"named", b"again"] {
+        fs.unlink(ROOT, name).unwrap();
+    }
+    fs.file_with("other", b"");
+    for ino in [file, named, never] {
+        assert_fails!(fs.link(ino, ROOT, b"other"), FsError::Exists);
+        assert_fails!(fs.link(ino, ROOT, b"new"), FsError::NotFound);
+        assert_eq!(fs.getattr(ino).unwrap().links, 0);
+        fs.release(ino);
+        assert_fails!(fs.getattr(ino), FsError::Stale);
+    }
 }
 
 /// A hundred unlinked files are told apart.

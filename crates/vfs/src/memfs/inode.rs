@@ -21,8 +21,8 @@ pub(super) struct Inode {
     pub(super) links: u32,
     /// Open references.
     pub(super) opens: u64,
-    /// Made without a name and never given one: the one case in which an inode without a name may get one.
-    pub(super) may_be_named: bool,
+    /// Made without a name and not given one yet: the one case in which an inode without a name may get one.
+    pub(super) linkable: bool,
     pub(super) perm: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -41,7 +41,7 @@ impl Inode {
             node,
             links: 0,
             opens: 0,
-            may_be_named: false,
+            linkable: false,
             perm: perm & 0o7777,
             uid,
             gid,

@@ -171,7 +171,7 @@ impl FileSystem for MemFs {
         self.state.lock().create(dir, name, args)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>) -> FsResult<Attr> {
+    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
         let mut state = self.state.lock();
         if args.node != NewNode::File {
             return Err(FsError::Invalid("only a file can be without a name"));
@@ -179,7 +179,7 @@ impl FileSystem for MemFs {
         let ino = state.add_inode(Ino::ROOT, args)?;
         let inode = state.inode_mut(ino)?;
         inode.opens = 1;
-        inode.may_be_named = true;
+        inode.linkable = linkable;
         state.attr(ino)
     }
 

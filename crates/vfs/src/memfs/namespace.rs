@@ -105,7 +105,7 @@ impl State {
     pub(super) fn link(&mut self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
         let inode = self.inode(ino)?;
         let (kind, links) = (inode.kind(), inode.links);
-        let nameless = links == 0 && !inode.may_be_named;
+        let nameless = links == 0 && !inode.linkable;
         self.check_free(dir, name)?;
         if kind == FileKind::Directory {
             return Err(FsError::NotPermitted);
@@ -118,7 +118,7 @@ impl State {
         }
         self.edit(dir, |entries| entries.set(name, ino));
         self.add_links(ino, 1);
-        self.inode_mut(ino)?.may_be_named = false;
+        self.inode_mut(ino)?.linkable = false;
         self.attr(ino)
     }
 

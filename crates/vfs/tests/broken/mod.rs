@@ -50,6 +50,8 @@ pub enum Fault {
     TornWrites,
     /// Zero-length writes extend.
     EmptyWriteExtends,
+    /// What was made to have no name can get one.
+    AnythingIsLinkable,
     /// Directories do not know where they moved.
     ParentIsStale,
 }
@@ -120,8 +122,8 @@ impl FileSystem for Broken {
         Ok(attr)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>) -> FsResult<Attr> {
-        self.inner.create_unnamed(args)
+    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+        self.inner.create_unnamed(args, linkable || self.has(Fault::AnythingIsLinkable))
     }
 
     fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {

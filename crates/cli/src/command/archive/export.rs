@@ -1,6 +1,6 @@
 //! `weft export`: writes what is on a volume as a tar archive.
 
-use super::{DEPTH_MAX, named, volume};
+use super::{DEPTH_MAX, named, volume as volume_of};
 use crate::access::Access;
 use crate::archive::writer::Writer;
 use crate::archive::{Content, Member};
@@ -11,13 +11,16 @@ use crate::error::CliError;
 use crate::progress;
 use crate::say::{Out, warn};
 use crate::sys::signal;
+use crate::tree::damage::Past;
 use crate::tree::{Meta, Source, Tree, base_name, join};
+use crate::volume;
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use weft_lfs::salvage::LOST_AND_FOUND;
 use weft_vfs::FileKind;
 
 /// Bytes of a read.
@@ -29,7 +32,7 @@ const WRITE_BYTES: usize = 1 << 20;
 
 /// Writes an archive.
 pub fn run(args: &ExportArgs) -> Result<(), CliError> {
-    let (image, path) = volume(&args.from)?;
+    let (image, path) = volume_of(&args.from)?;
     signal::notice_interrupts();
     let Some(file) = named(&args.file) else {
         if io::stdout().is_terminal() {
@@ -38,9 +41,9 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
                 "name a file, or pipe it: weft export vol.img | zstd > vol.tar.zst",
             ));
         }
-        let output = write_all(args, &image, &path, Out::new(), Path::new("standard output"))?;
+        let (output, failures) = write_all(args, &image, &path, Out::new(), Path::new("standard output"))?;
         drop(output);
-        return Ok(());
+        return failures.result();
     };
     if file.exists() && !args.force {
         return Err(CliError::WouldOverwrite { path: file.to_path_buf() });
@@ -50,10 +53,21 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
     let failed = |e| CliError::io("write", &unfinished.0, e);
     let output = File::create_new(&unfinished.0).map_err(failed)?;
     let output = BufWriter::with_capacity(WRITE_BYTES, output);
-    let output = write_all(args, &image, &path, output, &unfinished.0)?;
+    let (output, failures) = write_all(args, &image, &path, output, &unfinished.0)?;
     let output = output.into_inner().map_err(|e| failed(e.into_error()))?;
     output.sync_all().map_err(failed)?;
-    std::fs::rename(&unfinished.0, file).map_err(|e| CliError::io("rename to", file, e))
+    let mut target = file.to_path_buf();
+    if file.exists() && (!failures.is_empty() || volume::is_incomplete()) {
+        // The older archive may be the last whole one.
+        target.as_mut_os_string().push(".incomplete");
+        warn(format_args!(
+            "{} stays as it was; what could be read is in {}",
+            file.display(),
+            target.display()
+        ));
+    }
+    std::fs::rename(&unfinished.0, &target).map_err(|e| CliError::io("rename to", &target, e))?;
+    failures.result()
 }
 
 /// A file that is removed when the archive was not finished.
@@ -80,11 +94,12 @@ fn write_all<W: Write>(
     path: &[u8],
     output: W,
     name: &Path,
-) -> Result<W, CliError> {
+) -> Result<(W, Failures), CliError> {
     let access = Access::look(image)?;
     let written = write_tree(args, &access.tree(), path, output, name);
+    let alive = access.check_alive();
     access.close()?;
-    written
+    alive.and(written)
 }
 
 fn write_tree<W: Write>(
@@ -93,7 +108,7 @@ fn write_tree<W: Write>(
     path: &[u8],
     output: W,
     name: &Path,
-) -> Result<W, CliError> {
+) -> Result<(W, Failures), CliError> {
     let meta = tree.stat(path, true).map_err(|e| CliError::File {
         what: "export",
         path: tree.show(path),
@@ -108,6 +123,7 @@ fn write_tree<W: Write>(
         bar,
         failures: Failures::default(),
         broken: None,
+        damaged_on_volume: meta.is_dir().then(|| join(path, LOST_AND_FOUND)),
     };
     // A directory is the archive's root; a file is called as it is.
     let called = if meta.is_dir() { b"./".to_vec() } else { base_name(path).unwrap_or(b"file").to_vec() };
@@ -118,20 +134,21 @@ fn write_tree<W: Write>(
         return Err(failed(error));
     }
     let output = export.writer.finish().map_err(failed)?;
-    export.failures.result()?;
-    Ok(output)
+    Ok((output, export.failures))
 }
 
 struct Export<'a, W> {
     tree: &'a dyn Tree,
     writer: Writer<W>,
-    /// What a file with several names is called, by its identity.
-    links: HashMap<(u64, u64), Vec<u8>>,
+    /// What a file with several names is called, by its identity; `None` when it is damaged.
+    links: HashMap<(u64, u64), Option<Vec<u8>>>,
     buffer: Vec<u8>,
     bar: ProgressBar,
     failures: Failures,
     /// Why nothing can be written any more.
     broken: Option<io::Error>,
+    /// The place for damaged files, on the volume; made in the archive when there is one and the volume has no such place.
+    damaged_on_volume: Option<Vec<u8>>,
 }
 
 impl<W: Write> Export<'_, W> {
@@ -164,11 +181,13 @@ impl<W: Write> Export<'_, W> {
         };
         if meta.links > 1 && !meta.is_dir() {
             if let Some(first) = self.links.get(&meta.id) {
-                (member.content, member.xattrs) = (Content::Link(first.clone()), Vec::new());
-                self.head(&member);
+                if let Some(first) = first.clone() {
+                    (member.content, member.xattrs) = (Content::Link(first), Vec::new());
+                    self.head(&member);
+                }
                 return Ok(());
             }
-            self.links.insert(meta.id, called.to_vec());
+            self.links.insert(meta.id, Some(called.to_vec()));
         }
         match meta.kind {
             FileKind::File => return self.file(path, member, meta),
@@ -199,10 +218,18 @@ impl<W: Write> Export<'_, W> {
     }
 
     fn file(&mut self, path: &[u8], mut member: Member, meta: &Meta) -> io::Result<()> {
-        let mut source = self.tree.open(path)?;
+        let mut source = Past::new(self.tree.open(path)?, meta.size);
+        // Read twice: what is damaged has to be known before the member's name is written.
+        let mut parts = parts(&mut source, meta.size, &mut self.buffer)?;
+        if signal::was_interrupted() {
+            self.broken.get_or_insert_with(interrupted);
+            return Ok(());
+        }
         let sparse = meta.blocks.saturating_mul(512) < meta.size;
-        let parts =
-            if sparse { parts(source.as_mut(), meta.size, &mut self.buffer)? } else { vec![(0, meta.size)] };
+        let now = if source.lost().is_nothing() { None } else { Some(self.put_away(&mut member, meta)) };
+        if now.is_none() && !sparse {
+            parts = vec![(0, meta.size)];
+        }
         member.content = Content::File { size: meta.size, parts: parts.clone() };
         self.head(&member);
         let mut failure = None;
@@ -236,7 +263,38 @@ impl<W: Write> Export<'_, W> {
         self.bar.inc(meta.size - done);
         let ended = self.writer.end_member();
         self.note(ended);
-        failure.map_or(Ok(()), Err)
+        let lost = source.lost();
+        match (failure, now) {
+            (Some(why), _) => Err(why),
+            (None, Some(now)) => Err(io::Error::other(format!(
+                "{lost}; the archive has the rest as {}",
+                String::from_utf8_lossy(&now)
+            ))),
+            (None, None) if lost.is_nothing() => Ok(()),
+            (None, None) => Err(io::Error::other(format!("{lost}; zeros stand there in the archive"))),
+        }
+    }
+
+    /// Gives a damaged file its name in the archive, as `weft salvage` does, so that nobody takes it for whole.
+    fn put_away(&mut self, member: &mut Member, meta: &Meta) -> Vec<u8> {
+        let home = join(b"./", LOST_AND_FOUND);
+        if !member.path.starts_with(&join(&home, b"")) {
+            let mut name = format!("#{}", meta.id.1).into_bytes();
+            if let Some(there) = &self.damaged_on_volume {
+                while self.tree.stat(&join(there, &name), false).is_ok() {
+                    name.push(b'.');
+                }
+            }
+            if self.damaged_on_volume.as_ref().is_none_or(|there| self.tree.stat(there, false).is_err()) {
+                let (path, content) = (join(&home, b""), Content::Directory);
+                self.head(&Member { path, content, perm: 0o700, xattrs: Vec::new(), ..member.clone() });
+            }
+            member.path = join(&home, &name);
+        }
+        if meta.links > 1 {
+            self.links.insert(meta.id, None);
+        }
+        member.path.clone()
     }
 
     fn head(&mut self, member: &Member) {

@@ -44,7 +44,7 @@ pub enum Flavour {
 #[allow(missing_docs)]
 pub enum Op {
     Create { dir: Node, name: u8, kind: FileKind, into: u8, open: bool },
-    CreateUnnamed { into: u8 },
+    CreateUnnamed { into: u8, linkable: bool },
     Lookup { dir: Node, name: u8, into: u8 },
     Link { node: Node, dir: Node, name: u8 },
     Unlink { dir: Node, name: u8 },
@@ -181,7 +181,7 @@ fn op() -> impl Strategy<Value = Op> {
     let names = prop_oneof![
         30 => (dir(), name(), kind(), into(), any::<bool>())
             .prop_map(|(dir, name, kind, into, open)| Op::Create { dir, name, kind, into, open }),
-        2 => into().prop_map(|into| Op::CreateUnnamed { into }),
+        2 => (into(), any::<bool>()).prop_map(|(into, linkable)| Op::CreateUnnamed { into, linkable }),
         6 => (dir(), name(), into()).prop_map(|(dir, name, into)| Op::Lookup { dir, name, into }),
         8 => (file(), dir(), name()).prop_map(|(node, dir, name)| Op::Link { node, dir, name }),
         10 => (dir(), name()).prop_map(|(dir, name)| Op::Unlink { dir, name }),

@@ -194,7 +194,7 @@ impl Pair {
             Op::Remount => self.remount(remount)?,
             Op::Sync => agree("sync", &self.core().sync(), &self.oracle.sync())?,
             Op::Create { dir, name, kind, into, open } => self.create(dir, name, kind, into, open)?,
-            Op::CreateUnnamed { into } => self.create_unnamed(into)?,
+            Op::CreateUnnamed { into, linkable } => self.create_unnamed(into, linkable)?,
             Op::Lookup { dir, name, into } => self.lookup(dir, name, into)?,
             Op::Link { node, dir, name } => self.link(node, dir, name)?,
             Op::Unlink { dir, name } => {
@@ -288,12 +288,17 @@ impl Pair {
         Ok(())
     }
 
-    fn create_unnamed(&mut self, into: u8) -> Result<(), What> {
+    fn create_unnamed(&mut self, into: u8, linkable: bool) -> Result<(), What> {
         let args =
             CreateArgs { node: NewNode::File, perm: 0o600, uid: 3, gid: 4, tag: Tag::default(), open: true };
-        let core = self.core().create_unnamed(&args).map_err(|error| format!("create_unnamed: {error:?}"))?;
-        let oracle =
-            self.oracle.create_unnamed(&args).map_err(|error| format!("create_unnamed: {error:?}"))?;
+        let core = self
+            .core()
+            .create_unnamed(&args, linkable)
+            .map_err(|error| format!("create_unnamed: {error:?}"))?;
+        let oracle = self
+            .oracle
+            .create_unnamed(&args, linkable)
+            .map_err(|error| format!("create_unnamed: {error:?}"))?;
         self.born(&core, &oracle)?;
         self.compare_attr("create_unnamed", &core, &oracle)?;
         self.put(into, oracle.ino, FileKind::File);
@@ -320,10 +325,6 @@ impl Pair {
         let name = name_bytes(name);
         let before = self.oracle.getattr(node.oracle).map_err(|error| error.to_string())?;
         let oracle = self.oracle.link(node.oracle, dir.oracle, &name);
-        if before.links == 0 && oracle.is_err() {
-            // Whether a file that has lost its last name can get one again is the core's choice.
-            return Ok(());
-        }
         let core = self.core().link(node.core, dir.core, &name);
         let refused = if before.kind == FileKind::Directory { &[FsError::NotPermitted][..] } else { &[] };
         match (core, oracle) {
