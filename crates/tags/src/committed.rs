@@ -1,11 +1,15 @@
 //! Committed states that can be read: the last one, or that of a snapshot. What reads is written once for both.
 
 use crate::error::{Error, Result, Step};
-use crate::ids::{NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::table::Descriptors;
-use crate::partition::{Contents, Which, visit_data};
+use crate::partition::{Contents, Which, begins_with_key, find_node, visit_data};
+use crate::snodes::access::{Permission, Principal, edge_of, grant_of};
+use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
+use crate::tx::Edge;
+use crate::tx::write_set::EdgeKey;
 
 /// The pages of an s-node in a committed state, and what is known of them.
 pub(crate) trait StatePages: Pages + Descriptors {
@@ -20,6 +24,65 @@ pub(crate) trait Committed {
     /// Runs `step` with shared access to an s-node, again whenever a page had to be read first.
     fn step<T>(&self, snode: SnodeId, step: impl FnMut(&Self::View<'_>, &Contents) -> Step<T>) -> Result<T>;
 
+    /// The store whose state it is.
+    fn store(&self) -> &Store;
+
+    /// The root of an s-node.
+    fn root_of(&self, snode: SnodeId) -> Result<NodeId>;
+
+    /// The destination of an edge.
+    fn find_edge(&self, edge: &EdgeKey<'_>) -> Result<Option<NodeId>> {
+        self.step(edge.source.snode(), |pages, contents| {
+            let found =
+                contents.edges.find(pages, edge.source, edge.etype, edge.key, |to| match edge.info {
+                    Info::Number(_) => Ok(true),
+                    Info::Key(key) => begins_with_key(pages, pages, to, key),
+                })?;
+            Ok(found.map(|(_, to)| to))
+        })
+    }
+
+    /// Where an edge out of a node leads.
+    fn edge_of(&self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
+        let edge = self.store().edge_key(source, etype, info)?;
+        self.look_for(source)?;
+        self.find_edge(&edge)
+    }
+
+    /// All edges of programs out of a node, in no order.
+    fn edges_of(&self, source: NodeId) -> Result<Vec<Edge>> {
+        self.look_for(source)?;
+        let raw = self.step(source.snode(), |pages, contents| contents.edges.all_of(pages, source))?;
+        let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
+        seen.map(|edge| self.store().edge_from(edge.etype, edge.key, edge.to)).collect()
+    }
+
+    /// Refuses a node that is not there.
+    fn look_for(&self, node: NodeId) -> Result<()> {
+        let found = self.step(node.snode(), |pages, _| Ok(find_node(pages, node, Which::Committed)?));
+        found.map(drop).map_err(|error| node_of_snode(error, node))
+    }
+
+    /// The tags of an s-node.
+    fn tags_of(&self, snode: SnodeId) -> Result<SnodeTags> {
+        let root = self.root_of(snode)?;
+        let mut tags = SnodeTags::decode(&self.data_of(root, NodeType::ROOT, Which::Committed)?)?;
+        tags.fill_mode(|principal, permission| {
+            Ok(self.find_edge(&edge_of(root, principal, permission))?.is_some())
+        })?;
+        Ok(tags)
+    }
+
+    /// The permissions on an s-node, those of its mode included.
+    fn grants_of(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
+        let root = self.root_of(snode)?;
+        let raw = self.step(snode, |pages, contents| contents.edges.all_of(pages, root))?;
+        let numbers = raw.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
+        let mut grants: Vec<_> = numbers.filter_map(|edge| grant_of(edge.key)).collect();
+        grants.sort_unstable();
+        Ok(grants)
+    }
+
     /// The data of a node.
     fn data_of(&self, node: NodeId, kind: NodeType, which: Which) -> Result<Vec<u8>> {
         let data = self.step(node.snode(), |pages, contents| {
@@ -31,15 +94,33 @@ pub(crate) trait Committed {
             visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
             Ok(data)
         });
-        data.map_err(
-            |error| if matches!(error, Error::NoSuchSnode(_)) { Error::NoSuchNode(node) } else { error },
-        )
+        data.map_err(|error| node_of_snode(error, node))
     }
+}
+
+/// Of a node in an s-node that is not there it is said that it is not there.
+fn node_of_snode(error: Error, node: NodeId) -> Error {
+    if matches!(error, Error::NoSuchSnode(_)) { Error::NoSuchNode(node) } else { error }
 }
 
 /// The last committed state.
 impl Committed for Store {
     type View<'g> = PageReader<'g>;
+
+    fn store(&self) -> &Store {
+        self
+    }
+
+    #[inline]
+    fn look_for(&self, node: NodeId) -> Result<()> {
+        self.place_of(node, Which::Committed).map(drop)
+    }
+
+    fn root_of(&self, snode: SnodeId) -> Result<NodeId> {
+        let share = self.snodes.find_visible(snode).ok_or(Error::NoSuchSnode(snode))?;
+        let root = share.read().root;
+        Ok(root)
+    }
 
     #[inline]
     fn step<T>(&self, snode: SnodeId, step: impl FnMut(&PageReader<'_>, &Contents) -> Step<T>) -> Result<T> {

@@ -60,8 +60,8 @@ pub use options::{Durability, Options};
 pub use page_store::{FileStore, Mapping, MemoryStore, PageStore, PendingWrite, PowerCutStore, ReadPath};
 pub use salvage::{SalvageReport, salvage};
 pub use session::{
-    Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionNode, SessionServer,
-    SessionSetup,
+    Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionLimits, SessionNode,
+    SessionServer, SessionSetup,
 };
 pub use shrink::ShrinkReport;
 pub use snapshot::Snapshot;

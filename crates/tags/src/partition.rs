@@ -89,6 +89,11 @@ impl Partition {
         });
     }
 
+    /// Whether something was going to change since a snapshot that is open began.
+    pub(crate) fn is_frozen_for(&self, stamp: u64) -> bool {
+        self.frozen_at >= stamp
+    }
+
     /// The contents that a snapshot sees.
     pub(crate) fn contents_at(&self, stamp: u64) -> &Contents {
         let frozen = self.frozen.iter().find(|(at, _)| *at >= stamp);

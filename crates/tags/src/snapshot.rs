@@ -6,18 +6,17 @@
 
 use crate::committed::{Committed, StatePages};
 use crate::error::{Error, Halt, Result, Step};
-use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::Desc;
 use crate::pages::table::Descriptors;
 use crate::pages::versions::{Seen, View};
-use crate::partition::{Contents, Which, begins_with_key, find_node};
-use crate::snodes::access::{Permission, Principal, edge_of, grant_of};
+use crate::partition::{Contents, Which};
+use crate::snodes::access::{Permission, Principal};
 use crate::snodes::registry::Share;
 use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
 use crate::tx::Edge;
-use crate::tx::write_set::EdgeKey;
 use rustc_hash::FxHashMap;
 
 /// One commit's state of a store.
@@ -140,9 +139,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// [`Error::NoSuchSnode`].
     pub fn root(&self, snode: SnodeId) -> Result<NodeId> {
-        let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode))?;
-        let root = share.read().root;
-        Ok(root)
+        self.root_of(snode)
     }
 
     /// The type of a node and its data.
@@ -158,20 +155,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// As [`Store::edge`]; [`Error::SnapshotLost`].
     pub fn edge(&self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
-        let edge = self.store.edge_key(source, etype, info)?;
-        self.find_edge(&edge)
-    }
-
-    fn find_edge(&self, edge: &EdgeKey<'_>) -> Result<Option<NodeId>> {
-        self.read_of(edge.source, |pages, contents| {
-            find_node(pages, edge.source, Which::Committed)?;
-            let found =
-                contents.edges.find(pages, edge.source, edge.etype, edge.key, |to| match edge.info {
-                    Info::Number(_) => Ok(true),
-                    Info::Key(key) => begins_with_key(pages, pages, to, key),
-                })?;
-            Ok(found.map(|(_, to)| to))
-        })
+        self.edge_of(source, etype, info)
     }
 
     /// All edges out of a node, in no order.
@@ -179,16 +163,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// As [`Store::edges`]; [`Error::SnapshotLost`].
     pub fn edges(&self, source: NodeId) -> Result<Vec<Edge>> {
-        let raw = self.read_of(source, |pages, contents| {
-            find_node(pages, source, Which::Committed)?;
-            contents.edges.all_of(pages, source)
-        })?;
-        let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
-        seen.map(|edge| {
-            let number = (self.store.form_of(edge.etype)? == InfoForm::Number).then_some(edge.key);
-            Ok(Edge { etype: edge.etype, number, to: edge.to })
-        })
-        .collect()
+        self.edges_of(source)
     }
 
     /// The tags of an s-node.
@@ -196,12 +171,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// As [`Store::snode_tags`]; [`Error::SnapshotLost`].
     pub fn snode_tags(&self, snode: SnodeId) -> Result<SnodeTags> {
-        let root = self.root(snode)?;
-        let mut tags = SnodeTags::decode(&self.read_node(root, NodeType::ROOT)?)?;
-        tags.fill_mode(|principal, permission| {
-            Ok(self.find_edge(&edge_of(root, principal, permission))?.is_some())
-        })?;
-        Ok(tags)
+        self.tags_of(snode)
     }
 
     /// The permissions on an s-node, those of its mode included.
@@ -209,23 +179,13 @@ impl Snapshot<'_> {
     /// # Errors
     /// As [`Store::grants`]; [`Error::SnapshotLost`].
     pub fn grants(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
-        let root = self.root(snode)?;
-        let raw = self.read_of(root, |pages, contents| contents.edges.all_of(pages, root))?;
-        let numbers = raw.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
-        let mut grants: Vec<_> = numbers.filter_map(|edge| grant_of(edge.key)).collect();
-        grants.sort_unstable();
-        Ok(grants)
+        self.grants_of(snode)
     }
 
-    pub(crate) fn read_of<T>(
-        &self,
-        node: NodeId,
-        step: impl FnMut(&SnapshotPages<'_>, &Contents) -> Step<T>,
-    ) -> Result<T> {
-        self.step(node.snode(), step).map_err(|error| match error {
-            Error::NoSuchSnode(_) => Error::NoSuchNode(node),
-            error => error,
-        })
+    /// Whether an s-node may have been changed since the snapshot began, or is newer. The caller holds its lock.
+    pub(crate) fn has_changed(&self, snode: SnodeId) -> bool {
+        let is_lost = !self.store.pool.versions.is_open_in(self.stamp, self.stamp);
+        is_lost || self.shares.get(&snode).is_none_or(|share| share.read().is_frozen_for(self.stamp))
     }
 
     /// Sees to it that a step that has come to `halt` can go on.
@@ -255,6 +215,16 @@ impl Snapshot<'_> {
 
 impl Committed for Snapshot<'_> {
     type View<'g> = SnapshotPages<'g>;
+
+    fn store(&self) -> &Store {
+        self.store
+    }
+
+    fn root_of(&self, snode: SnodeId) -> Result<NodeId> {
+        let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode))?;
+        let root = share.read().root;
+        Ok(root)
+    }
 
     fn step<T>(
         &self,

@@ -22,7 +22,7 @@ use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, NodePlace, Partition, Which, find_node};
 use crate::session::ids::Sessions;
-use crate::snodes::access::{Credentials, Permission, Principal, edge_of, grant_of};
+use crate::snodes::access::{Credentials, Permission, Principal};
 use crate::snodes::registry::{Registry, Share};
 use crate::snodes::tags::SnodeTags;
 use crate::space::Space;
@@ -208,9 +208,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchSnode`].
     pub fn root(&self, snode: SnodeId) -> Result<NodeId> {
-        let share = self.snodes.find_visible(snode).ok_or(Error::NoSuchSnode(snode))?;
-        let root = share.read().root;
-        Ok(root)
+        self.root_of(snode)
     }
 
     /// The s-nodes, in the order of their ids: the last committed state.
@@ -223,12 +221,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchSnode`], and what reading the medium gives.
     pub fn snode_tags(&self, snode: SnodeId) -> Result<SnodeTags> {
-        let root = self.root(snode)?;
-        let mut tags = SnodeTags::decode(&self.read_node(root, NodeType::ROOT)?)?;
-        tags.fill_mode(|principal, permission| {
-            Ok(self.committed_edge(&edge_of(root, principal, permission))?.is_some())
-        })?;
-        Ok(tags)
+        self.tags_of(snode)
     }
 
     /// The permissions on an s-node, those of its mode included: the last committed state.
@@ -236,12 +229,7 @@ impl Store {
     /// # Errors
     /// As [`Store::snode_tags`].
     pub fn grants(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
-        let root = self.root(snode)?;
-        let raw = self.read(snode, |pages, contents| contents.edges.all_of(pages, root))?;
-        let numbers = raw.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
-        let mut grants: Vec<_> = numbers.filter_map(|edge| grant_of(edge.key)).collect();
-        grants.sort_unstable();
-        Ok(grants)
+        self.grants_of(snode)
     }
 
     /// The edge type of this name, registered if it is new.

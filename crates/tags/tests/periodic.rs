@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_tags::{
     Credentials, Durability, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, PowerCutStore,
-    SnodeId, Store,
+    SessionLimits, SnodeId, Store,
 };
 
 const NUMBER: NodeType = NodeType(3);
@@ -118,7 +118,7 @@ fn the_commits_of_a_session_are_durable_as_it_was_said() {
     let (medium, store) = open(&image, u64::MAX);
     let everything = Credentials { user: 0, groups: Vec::new(), superuser: true };
     let root = store.root(SnodeId::FIRST).unwrap();
-    let mut session = store.open_session(root, everything, Duration::from_secs(300)).unwrap();
+    let mut session = store.open_session(root, everything, SessionLimits::default()).unwrap();
     let (root, etype) = (session.root(), session.edge_type("e", InfoForm::Number).unwrap());
     let mut changed = |durability| {
         session.durability(durability);

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_tags::{
     Credentials, EdgeType, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, Permission, Principal,
-    Refusal, RemoteSession, Session, SessionError, SessionNode, SessionServer, SessionSetup, SnodeId,
-    SnodeTags, Store,
+    Refusal, RemoteSession, Session, SessionError, SessionLimits, SessionNode, SessionServer, SessionSetup,
+    SnodeId, SnodeTags, Store,
 };
 
 const TEXT: NodeType = NodeType(1);
-const LONG: Duration = Duration::from_secs(60);
+const LONG: SessionLimits =
+    SessionLimits { idle: Duration::from_secs(60), transaction: Duration::from_secs(60) };
 const SOME_USER: u32 = 4242;
 
 fn store() -> Store {
@@ -162,7 +163,8 @@ fn after_its_end_or_a_time_without_use_a_session_refuses_all_and_holds_nothing()
     refused(session.commit(), Refusal::Ended);
     refused(session.begin(), Refusal::Ended);
     let idle = Duration::from_millis(30);
-    let mut session = store.open_session(root(&store), Credentials::superuser(0), idle).unwrap();
+    let limits = SessionLimits { idle, ..LONG };
+    let mut session = store.open_session(root(&store), Credentials::superuser(0), limits).unwrap();
     let a = session.edge(session.root(), etype, Info::Number(1)).unwrap().unwrap();
     session.begin().unwrap();
     session.update_node(a, TEXT, b"never").unwrap();
@@ -304,19 +306,165 @@ fn over_a_socket_the_kernel_says_who_the_caller_is() {
 }
 
 #[test]
-fn a_client_that_falls_silent_in_a_transaction_keeps_nobody_waiting_for_ever() {
-    let (scratch, _store, _server) = serve(|setup| setup.idle_timeout = Duration::from_millis(100));
-    let path = scratch.path().join("s");
-    let mut silent = RemoteSession::connect(&path).unwrap();
-    let etype = silent.edge_type("next", InfoForm::Number).unwrap();
-    silent.begin().unwrap();
-    let root = silent.root();
-    let node = silent.create_node(root, TEXT, b"x").unwrap();
-    silent.create_edge(root, etype, Info::Number(0), node).unwrap();
-    // Waits for the lock of the s-node until the other's time is over.
-    let mut other = RemoteSession::connect(&path).unwrap();
-    assert_eq!(other.edge(other.root(), etype, Info::Number(0)).unwrap(), None);
-    refused(silent.commit(), Refusal::Ended);
+fn a_client_that_falls_silent_in_a_transaction_keeps_writers_waiting_to_its_limit_and_readers_not_at_all() {
+    let short = Duration::from_millis(200);
+    for (limits, refusal) in [
+        (SessionLimits { idle: short, ..LONG }, Refusal::Ended),
+        (SessionLimits { transaction: short, ..LONG }, Refusal::TransactionEnded),
+    ] {
+        let (scratch, _store, _server) = serve(|setup| setup.limits = limits);
+        let path = scratch.path().join("s");
+        let mut silent = RemoteSession::connect(&path).unwrap();
+        let etype = silent.edge_type("next", InfoForm::Number).unwrap();
+        silent.begin().unwrap();
+        let root = silent.root();
+        let node = silent.create_node(root, TEXT, b"x").unwrap();
+        silent.create_edge(root, etype, Info::Number(0), node).unwrap();
+        let mut other = RemoteSession::connect(&path).unwrap();
+        assert_eq!(other.edge(other.root(), etype, Info::Number(0)).unwrap(), None);
+        // This waits for the lock of the s-node until the other's time is over, and has time left then.
+        std::thread::sleep(short / 2);
+        other.begin().unwrap();
+        other.create_node(other.root(), TEXT, b"y").unwrap();
+        other.abort().unwrap();
+        refused(silent.commit(), refusal);
+    }
+}
+
+#[test]
+fn a_session_that_reads_in_a_transaction_keeps_nobody_waiting_and_sees_one_state() {
+    let store = store();
+    let etype = next(&store);
+    put(&mut as_superuser(&store), etype, 1, b"before");
+    let mut reader = as_superuser(&store);
+    reader.begin().unwrap();
+    let root = reader.root();
+    let then = reader.edge(root, etype, Info::Number(1)).unwrap().unwrap();
+    assert_eq!(reader.read_node(then, TEXT).unwrap(), b"before");
+    // Another session opens, reads and changes, and so does the store's own process.
+    let mut other = as_superuser(&store);
+    let seen = other.edge(other.root(), etype, Info::Number(1)).unwrap().unwrap();
+    other.begin().unwrap();
+    other.update_node(seen, TEXT, b"after").unwrap();
+    other.commit().unwrap();
+    put(&mut other, etype, 2, b"new");
+    let mut tx = store.begin();
+    tx.delete_edge(store.root(SnodeId::FIRST).unwrap(), etype, Info::Number(1)).unwrap();
+    tx.commit().unwrap();
+    // What has gone and what is new: in the transaction all is as it was.
+    assert_eq!(reader.read_node(then, TEXT).unwrap(), b"before");
+    let edges = reader.edges(root).unwrap();
+    assert_eq!((edges.len(), edges[0].to), (1, then));
+    assert_eq!(reader.edge(root, etype, Info::Number(2)).unwrap(), None);
+    reader.commit().unwrap();
+    refused(reader.read_node(then, TEXT), Refusal::NoSuchId);
+    assert_eq!(reader.edge(root, etype, Info::Number(1)).unwrap(), None);
+    assert!(reader.edge(root, etype, Info::Number(2)).unwrap().is_some());
+}
+
+#[test]
+fn an_id_that_was_got_of_what_had_gone_already_ends_with_its_transaction() {
+    let store = store();
+    let etype = next(&store);
+    put(&mut as_superuser(&store), etype, 1, b"first");
+    let mut reader = as_superuser(&store);
+    reader.begin().unwrap();
+    let root = reader.root();
+    assert_eq!(reader.edge(root, etype, Info::Number(7)).unwrap(), None);
+    let mut tx = store.begin();
+    let here = store.root(SnodeId::FIRST).unwrap();
+    let place = tx.delete_edge(here, etype, Info::Number(1)).unwrap();
+    tx.commit().unwrap();
+    // Another node comes to its place.
+    let mut taken = NodeId(0);
+    for number in 2..2000 {
+        let mut tx = store.begin();
+        taken = tx.create_node(SnodeId::FIRST, TEXT, b"other").unwrap();
+        tx.create_edge(here, etype, Info::Number(number), taken).unwrap();
+        tx.commit().unwrap();
+        if taken == place {
+            break;
+        }
+    }
+    assert_eq!(taken, place, "the place was not used again");
+    let late = reader.edge(root, etype, Info::Number(1)).unwrap().unwrap();
+    assert_eq!(reader.edges(root).unwrap()[0].to, late);
+    assert_eq!(reader.read_node(late, TEXT).unwrap(), b"first");
+    reader.abort().unwrap();
+    refused(reader.read_node(late, TEXT), Refusal::NoSuchId);
+}
+
+#[test]
+fn changes_that_follow_from_what_others_have_changed_meanwhile_are_refused() {
+    let store = store();
+    let etype = next(&store);
+    let mut one = as_superuser(&store);
+    let a = put(&mut one, etype, 1, b"0");
+    one.begin().unwrap();
+    let home = one.create_snode(&SnodeTags::default()).unwrap();
+    let b = one.create_node(home, TEXT, b"0").unwrap();
+    one.create_edge(home, etype, Info::Number(1), b).unwrap();
+    one.create_edge(one.root(), etype, Info::Number(2), home).unwrap();
+    one.commit().unwrap();
+    let mut other = as_superuser(&store);
+    let other_a = other.edge(other.root(), etype, Info::Number(1)).unwrap().unwrap();
+    let other_home = other.edge(other.root(), etype, Info::Number(2)).unwrap().unwrap();
+    let other_b = other.edge(other_home, etype, Info::Number(1)).unwrap().unwrap();
+    // What it is about to change has changed since it was read.
+    one.begin().unwrap();
+    assert_eq!(one.read_node(a, TEXT).unwrap(), b"0");
+    other.begin().unwrap();
+    other.update_node(other_a, TEXT, b"1").unwrap();
+    other.commit().unwrap();
+    refused(one.update_node(a, TEXT, b"0 and more"), Refusal::Deadlock);
+    one.abort().unwrap();
+    // Each reads what the other changes: one of them has to begin again.
+    for (session, from, to) in [(&mut one, a, b), (&mut other, other_b, other_a)] {
+        session.begin().unwrap();
+        let seen = session.read_node(from, TEXT).unwrap();
+        session.update_node(to, TEXT, &[&seen[..], b"+"].concat()).unwrap();
+    }
+    let outcomes = std::thread::scope(|scope| {
+        let one = scope.spawn(|| one.commit().is_ok());
+        [other.commit().is_ok(), one.join().unwrap()]
+    });
+    assert!(outcomes.iter().filter(|is_done| **is_done).count() <= 1, "{outcomes:?}");
+}
+
+#[test]
+fn a_transaction_ends_at_its_limit_and_the_next_call_says_so() {
+    let store = store();
+    let etype = next(&store);
+    let node = put(&mut as_superuser(&store), etype, 1, b"before");
+    let limits = SessionLimits { transaction: Duration::from_millis(30), ..LONG };
+    let mut session = store.open_session(root(&store), Credentials::superuser(0), limits).unwrap();
+    refused(session.read_node(node, TEXT), Refusal::NoSuchId);
+    let node = session.edge(session.root(), etype, Info::Number(1)).unwrap().unwrap();
+    for call in 0..4 {
+        session.begin().unwrap();
+        session.update_node(node, TEXT, b"never").unwrap();
+        std::thread::sleep(Duration::from_millis(40));
+        let error = match call {
+            0 => session.commit().map(drop),
+            1 => session.begin(),
+            2 => session.read_node(node, TEXT).map(drop),
+            _ => session.update_node(node, TEXT, b"never"),
+        };
+        assert!(error.as_ref().unwrap_err().to_string().contains("30 ms"), "{error:?}");
+        refused(error, Refusal::TransactionEnded);
+        refused(session.commit(), Refusal::NoTransaction);
+        assert_eq!(session.read_node(node, TEXT).unwrap(), b"before");
+    }
+    // Nor does it wait for others beyond its limit.
+    let mut holder = store.begin();
+    holder.root(SnodeId::FIRST).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            session.begin().unwrap();
+            refused(session.update_node(node, TEXT, b"never"), Refusal::Deadlock);
+            refused(session.commit(), Refusal::TransactionEnded);
+        });
+    });
 }
 
 #[test]

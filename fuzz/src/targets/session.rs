@@ -4,10 +4,9 @@
 use super::Target;
 use crate::script::Script;
 use std::sync::Arc;
-use std::time::Duration;
 use weft_tags::{
-    Credentials, Info, InfoForm, MemoryStore, NodeType, Options, Permission, Principal, Session, SnodeId,
-    SnodeTags, Store,
+    Credentials, Info, InfoForm, MemoryStore, NodeType, Options, Permission, Principal, Session,
+    SessionLimits, SnodeId, SnodeTags, Store,
 };
 
 const USER: u32 = 1000;
@@ -164,7 +163,7 @@ impl Target for HostileSession {
         let store = expect("open", Store::open(Box::new(medium.clone()), &options()));
         let root = expect("root", store.root(SnodeId::FIRST));
         let open = |credentials| -> Session<'_> {
-            expect("session", store.open_session(root, credentials, Duration::from_secs(600)))
+            expect("session", store.open_session(root, credentials, SessionLimits::default()))
         };
         let mut session = open(Credentials::user(USER, &[]));
         let mut ids = Vec::new();

@@ -3,8 +3,8 @@
 use super::BTree;
 use super::look::Pair;
 use super::range::{Cursor, Direction};
+use crate::committed::Committed;
 use crate::error::Result;
-use crate::partition::{Which, find_node};
 use crate::snapshot::Snapshot;
 use std::ops::RangeBounds;
 
@@ -41,7 +41,7 @@ impl<'s> BTree<'s> {
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode) when it was made later;
     /// [`Error::SnapshotLost`](crate::Error::SnapshotLost).
     pub fn at<'t>(&'t self, snapshot: &'t Snapshot<'s>) -> Result<BTreeSnapshot<'t, 's>> {
-        snapshot.read_of(self.anchor, |pages, _| Ok(find_node(pages, self.anchor, Which::Committed)?))?;
+        snapshot.look_for(self.anchor)?;
         Ok(BTreeSnapshot { tree: self, snapshot })
     }
 }

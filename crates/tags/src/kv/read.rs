@@ -6,7 +6,7 @@ use crate::committed::Committed;
 use crate::edges::many::{Candidate, GROUP, Purpose};
 use crate::error::{Halt, Result};
 use crate::pages::access::Pages;
-use crate::partition::{Which, begins_with_key, find_node, value_in, visit_data};
+use crate::partition::{Which, begins_with_key, value_in, visit_data};
 use crate::snapshot::Snapshot;
 use crate::tx::edges::FAULT_ROUNDS;
 
@@ -69,7 +69,7 @@ impl<'s> Kv<'s> {
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode) when it was made later;
     /// [`Error::SnapshotLost`](crate::Error::SnapshotLost).
     pub fn at<'k>(&'k self, snapshot: &'k Snapshot<'s>) -> Result<KvSnapshot<'k, 's>> {
-        snapshot.read_of(self.anchor, |pages, _| Ok(find_node(pages, self.anchor, Which::Committed)?))?;
+        snapshot.look_for(self.anchor)?;
         Ok(KvSnapshot { kv: self, snapshot })
     }
 

@@ -39,11 +39,13 @@ pub enum Refusal {
     Fault = 15,
     /// The server cannot be reached, or has too many clients.
     Connection = 16,
+    /// The transaction took longer than a session's may, and was aborted.
+    TransactionEnded = 17,
 }
 
 impl Refusal {
     /// All of them, as they are numbered from 1.
-    const ALL: [Refusal; 16] = [
+    const ALL: [Refusal; 17] = [
         Refusal::Ended,
         Refusal::NoSuchId,
         Refusal::NoTransaction,
@@ -60,6 +62,7 @@ impl Refusal {
         Refusal::Full,
         Refusal::Fault,
         Refusal::Connection,
+        Refusal::TransactionEnded,
     ];
 
     /// The refusal with this number.
@@ -84,6 +87,7 @@ impl Refusal {
             Refusal::BadRequest => "the request cannot be",
             Refusal::Full => "no room is left; commit in smaller steps, or delete something",
             Refusal::Fault => "the store has a fault; whoever runs it finds it in its log",
+            Refusal::TransactionEnded => "the transaction took too long and was aborted; begin another one",
             Refusal::Connection => "the server cannot be reached; see that it runs, and connect again",
         }
     }
@@ -125,9 +129,10 @@ impl From<Error> for SessionError {
                 let text = format!("no permission to {} there; its owner can grant it", needed.name());
                 SessionError::new(Refusal::Forbidden, text)
             }
-            Error::Deadlock(_) | Error::WaitsForItself(_) | Error::LockTimeout { .. } => {
-                Refusal::Deadlock.into()
-            }
+            Error::Deadlock(_)
+            | Error::WaitsForItself(_)
+            | Error::LockTimeout { .. }
+            | Error::SnapshotLost { .. } => Refusal::Deadlock.into(),
             Error::Full { .. } | Error::CacheFull { .. } => Refusal::Full.into(),
             Error::KeyNotInNode(_) => {
                 let text =
@@ -164,7 +169,7 @@ mod tests {
     fn every_refusal_comes_back_from_its_number() {
         for value in 0..=255 {
             let found = Refusal::from_u8(value);
-            assert_eq!(found.is_some(), (1..=16).contains(&value));
+            assert_eq!(found.is_some(), (1..=17).contains(&value));
             assert!(found.is_none_or(|refusal| refusal as u8 == value && !refusal.text().is_empty()));
         }
     }

@@ -10,6 +10,8 @@ use std::sync::{Arc, Weak};
 
 /// Most ids that a session holds at once.
 pub const SESSION_IDS_MAX: usize = 1 << 20;
+/// Most nodes that may go while a session looks at a state in which they were.
+const GONE_MAX: usize = 1 << 14;
 
 /// A node as a session knows it. The same node has another id in another session, and none after the session's end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,19 +28,45 @@ impl fmt::Debug for SessionNode {
 pub(crate) struct SessionIds {
     nodes: FxHashMap<SessionNode, NodeId>,
     ids: FxHashMap<NodeId, SessionNode>,
+    watch: Option<Watch>,
+}
+
+/// What has gone since the session began to look at a state. Their ids mean something as long as it does.
+#[derive(Default)]
+struct Watch {
+    /// Nodes, with their ids where they have any.
+    gone: FxHashMap<NodeId, Option<SessionNode>>,
+    ids: FxHashMap<SessionNode, NodeId>,
 }
 
 impl SessionIds {
+    /// Begins to look at a state, of the last commit or an earlier one, unless that has begun.
+    pub(super) fn watch(&mut self) {
+        self.watch.get_or_insert_default();
+    }
+
+    pub(super) fn end_watch(&mut self) {
+        self.watch = None;
+    }
+
+    /// The node of an id in the state that is looked at, in which it may be there though it has gone since.
+    pub(super) fn node_then(&self, id: SessionNode) -> Result<NodeId, SessionError> {
+        let then = self.watch.as_ref().and_then(|watch| watch.ids.get(&id)).copied();
+        then.map_or_else(|| self.node(id), Ok)
+    }
+
     pub(super) fn node(&self, id: SessionNode) -> Result<NodeId, SessionError> {
         self.nodes.get(&id).copied().ok_or_else(|| Refusal::NoSuchId.into())
     }
 
     /// The id of a node, which is the same each time.
     pub(super) fn give(&mut self, node: NodeId) -> Result<SessionNode, SessionError> {
-        if let Some(id) = self.ids.get(&node) {
-            return Ok(*id);
+        let gone = self.watch.as_ref().and_then(|watch| watch.gone.get(&node)).copied().flatten();
+        if let Some(id) = gone.or_else(|| self.ids.get(&node).copied()) {
+            return Ok(id);
         }
-        if self.ids.len() >= SESSION_IDS_MAX {
+        let passing = self.watch.as_ref().map_or(0, |watch| watch.ids.len());
+        if self.ids.len() + passing >= SESSION_IDS_MAX {
             return Err(Refusal::TooManyIds.into());
         }
         let id = loop {
@@ -48,6 +76,16 @@ impl SessionIds {
                 break id;
             }
         };
+        if let Some(watch) = &mut self.watch {
+            if watch.gone.len() >= GONE_MAX {
+                return Err(Refusal::Deadlock.into());
+            }
+            if let Some(gone) = watch.gone.get_mut(&node) {
+                *gone = Some(id);
+                watch.ids.insert(id, node);
+                return Ok(id);
+            }
+        }
         self.nodes.insert(id, node);
         self.ids.insert(node, id);
         Ok(id)
@@ -60,8 +98,13 @@ impl SessionIds {
     }
 
     fn forget_node(&mut self, node: NodeId) {
-        if let Some(id) = self.ids.remove(&node) {
-            self.nodes.remove(&id);
+        let id = self.ids.remove(&node);
+        if let Some(id) = &id {
+            self.nodes.remove(id);
+        }
+        if let Some(watch) = self.watch.as_mut().filter(|watch| watch.gone.len() < GONE_MAX) {
+            watch.gone.insert(node, id);
+            watch.ids.extend(id.map(|id| (id, node)));
         }
     }
 

@@ -10,6 +10,7 @@ mod client;
 mod error;
 pub(crate) mod ids;
 mod server;
+mod sight;
 mod wire;
 
 pub use client::RemoteSession;
@@ -17,15 +18,17 @@ pub use error::{Refusal, SessionError};
 pub use ids::{SESSION_IDS_MAX, SessionNode};
 pub use server::{SessionServer, SessionSetup};
 
-use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType};
+use crate::committed::{Committed, StatePages};
+use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
-use crate::partition::Which;
+use crate::snapshot::Snapshot;
 use crate::snodes::access::{Credentials, Permission, Principal};
 use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
 use crate::sync::Mutex;
 use crate::tx::{Savepoint, Transaction};
 use ids::SessionIds;
+use sight::{See, Sight};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,15 +48,33 @@ pub struct SessionEdge {
     pub to: SessionNode,
 }
 
+/// How long a session may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionLimits {
+    /// Without use for so long it ends.
+    pub idle: Duration,
+    /// A transaction that has not ended so long after it began is aborted.
+    pub transaction: Duration,
+}
+
+impl Default for SessionLimits {
+    /// Five minutes without use, ten seconds for a transaction.
+    fn default() -> SessionLimits {
+        SessionLimits { idle: Duration::from_secs(300), transaction: Duration::from_secs(10) }
+    }
+}
+
 /// A session. Dropping it ends it and aborts its transaction.
 pub struct Session<'s> {
     store: &'s Store,
     credentials: Credentials,
     ids: Arc<Mutex<SessionIds>>,
     root: SessionNode,
-    idle_timeout: Duration,
+    limits: SessionLimits,
     last_use: Instant,
-    tx: Option<Transaction<'s>>,
+    open: Option<Open<'s>>,
+    /// Its transaction was aborted at its limit, and the caller does not know yet.
+    is_overdue: bool,
     savepoints: Vec<Savepoint>,
     types: u32,
     durability: Durability,
@@ -62,17 +83,67 @@ pub struct Session<'s> {
 
 type Outcome<T> = std::result::Result<T, SessionError>;
 
+/// Times that the last commit is looked at, before a snapshot is taken because it changes each time meanwhile.
+const LOOKS_MAX: usize = 3;
+
+/// A session's transaction.
+///
+/// What it changes it locks. What it only reads it reads from a snapshot, so that it keeps nobody waiting; the commit of
+/// changes, which are to follow from what was read, finds out whether that is still so.
+struct Open<'s> {
+    tx: Transaction<'s>,
+    /// When it is aborted; never, where that is beyond all times.
+    until: Option<Instant>,
+    /// What is read of s-nodes that are not its own.
+    snapshot: Option<Snapshot<'s>>,
+    /// S-nodes that were read there.
+    read: Vec<SnodeId>,
+    /// S-nodes that it has locked, and that were as they were read.
+    own: Vec<SnodeId>,
+}
+
+impl Open<'_> {
+    fn is_overdue(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Makes an s-node one that only this transaction changes.
+    fn make_own(&mut self, snode: SnodeId) -> Outcome<()> {
+        if self.own.contains(&snode) {
+            return Ok(());
+        }
+        self.tx.hold(snode)?;
+        if self.read.contains(&snode) && self.snapshot.as_ref().is_some_and(|then| then.has_changed(snode)) {
+            return Err(Refusal::Deadlock.into());
+        }
+        self.own.push(snode);
+        if self.read.iter().all(|read| self.own.contains(read)) {
+            // Nothing that it knows can change any more: without a snapshot its own changes are cheaper.
+            self.snapshot = None;
+            self.read.clear();
+        }
+        Ok(())
+    }
+}
+
 /// A transaction with the ids of the session that it is for.
 struct Crossing<'a, 's> {
-    tx: &'a mut Transaction<'s>,
+    open: &'a mut Open<'s>,
     ids: &'a Mutex<SessionIds>,
 }
 
 impl Crossing<'_, '_> {
-    /// The node of an id. Its s-node's lock is held then, so that it stays.
+    /// The node of an id in an s-node in which the caller has a permission. Its s-node is held then, so that it stays.
     fn node(&mut self, id: SessionNode) -> Outcome<NodeId> {
         let node = self.ids.lock().node(id)?;
-        self.tx.root(node.snode())?;
+        self.open.tx.root(node.snode())?;
+        self.end(id)
+    }
+
+    /// The node of an id, whatever the caller may do there.
+    fn end(&mut self, id: SessionNode) -> Outcome<NodeId> {
+        let node = self.ids.lock().node(id)?;
+        self.open.make_own(node.snode())?;
         // While the lock was waited for, the node may have gone, and its place may be another's.
         let again = self.ids.lock().node(id)?;
         if again == node { Ok(node) } else { Err(Refusal::NoSuchId.into()) }
@@ -84,9 +155,8 @@ impl Crossing<'_, '_> {
 }
 
 impl Store {
-    /// Opens a session at a node, for a caller who has a permission in its s-node. Without use for `idle_timeout` it ends: that
-    /// is looked at when it is used next, so whoever keeps one with a transaction and lets it lie keeps its locks until it is
-    /// dropped. [`SessionServer`] drops it in time.
+    /// Opens a session at a node, for a caller who has a permission in its s-node. Its limits are looked at when it is used next, so whoever
+    /// keeps one with a transaction and lets it lie keeps its locks until it is dropped. [`SessionServer`] ends it in time.
     ///
     /// # Errors
     /// [`Refusal::NoSuchNode`] when the caller has no permission there, or the node is not there.
@@ -94,27 +164,34 @@ impl Store {
         &self,
         root: NodeId,
         credentials: Credentials,
-        idle_timeout: Duration,
+        limits: SessionLimits,
     ) -> Outcome<Session<'_>> {
-        let mut tx = self.begin_as(&credentials);
-        tx.root(root.snode())?;
-        self.place_of(root, Which::Committed)?;
         let ids = self.sessions.add();
-        let root = ids.lock().give(root)?;
-        drop(tx);
-        Ok(Session {
+        let id = {
+            let mut known = ids.lock();
+            // What goes from here on is known to have gone.
+            known.watch();
+            known.give(root)?
+        };
+        let mut session = Session {
             store: self,
             credentials,
             ids,
-            root,
-            idle_timeout,
+            root: id,
+            limits,
             last_use: Instant::now(),
-            tx: None,
+            open: None,
+            is_overdue: false,
             savepoints: Vec::new(),
             types: 0,
             durability: Durability::Sync,
             ended: false,
-        })
+        };
+        session.look(id, |sight, node, _| {
+            sight.check(node, None)?;
+            Ok(self.look_for(node)?)
+        })?;
+        Ok(session)
     }
 }
 
@@ -133,67 +210,131 @@ impl<'s> Session<'s> {
     /// Ends the session: its transaction is aborted and its ids mean nothing any more.
     pub fn close(&mut self) {
         self.ended = true;
-        self.savepoints.clear();
-        self.tx = None;
+        self.end_transaction();
         self.ids.lock().clear();
+    }
+
+    /// Gives up all that belongs to the transaction; it, where there is one.
+    fn end_transaction(&mut self) -> Option<Open<'s>> {
+        self.savepoints.clear();
+        self.ids.lock().end_watch();
+        self.open.take()
+    }
+
+    /// When somebody has to see to it that a transaction ends that its caller lets lie.
+    fn transaction_until(&self) -> Option<Instant> {
+        self.open.as_ref().and_then(|open| open.until)
+    }
+
+    /// Aborts a transaction whose time is over.
+    fn end_overdue(&mut self) {
+        if self.open.as_ref().is_some_and(Open::is_overdue) {
+            self.is_overdue = true;
+            self.end_transaction();
+        }
     }
 
     /// Notes a use, of a session that has not ended.
     fn enter(&mut self) -> Outcome<()> {
         let now = Instant::now();
-        if !self.ended && now.duration_since(self.last_use) > self.idle_timeout {
+        if !self.ended && now.duration_since(self.last_use) > self.limits.idle {
             self.close();
         }
         if self.ended {
             return Err(Refusal::Ended.into());
         }
         self.last_use = now;
+        self.end_overdue();
+        if std::mem::take(&mut self.is_overdue) {
+            let text = format!(
+                "the transaction was not over after {} ms, and was aborted; begin another one",
+                self.limits.transaction.as_millis()
+            );
+            return Err(SessionError::new(Refusal::TransactionEnded, text));
+        }
         Ok(())
     }
 
-    /// Does something that changes nothing: in the transaction, or in one of its own.
-    fn look<T>(&mut self, look: impl FnOnce(&mut Crossing<'_, 's>) -> Outcome<T>) -> Outcome<T> {
+    /// Looks at what there is at a node: nobody waits for it, and it waits for nobody. In a transaction, at what the transaction sees.
+    fn look<T>(
+        &mut self,
+        id: SessionNode,
+        mut look: impl FnMut(&mut dyn See, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
+    ) -> Outcome<T> {
         self.enter()?;
-        match &mut self.tx {
-            Some(tx) => look(&mut Crossing { tx, ids: &self.ids }),
-            None => {
-                let mut tx = self.store.begin_as(&self.credentials);
-                look(&mut Crossing { tx: &mut tx, ids: &self.ids })
-            }
+        let Session { store, credentials, ids, open, .. } = self;
+        let (store, caller) = (*store, &*credentials);
+        let Some(open) = open else {
+            ids.lock().watch();
+            let looked = look_now(store, caller, ids, id, look);
+            ids.lock().end_watch();
+            return looked;
+        };
+        if let Ok(node) = ids.lock().node(id)
+            && open.own.contains(&node.snode())
+        {
+            return look(&mut open.tx, node, ids);
         }
+        ids.lock().watch();
+        let snapshot = open.snapshot.get_or_insert_with(|| store.snapshot());
+        let node = ids.lock().node_then(id)?;
+        if open.own.contains(&node.snode()) {
+            return Err(Refusal::NoSuchId.into());
+        }
+        if !open.read.contains(&node.snode()) {
+            open.read.push(node.snode());
+        }
+        look(&mut Sight { state: &*snapshot, caller }, node, ids)
     }
 
     fn change<T>(&mut self, change: impl FnOnce(&mut Crossing<'_, 's>) -> Outcome<T>) -> Outcome<T> {
         self.enter()?;
-        let tx = self.tx.as_mut().ok_or(Refusal::NoTransaction)?;
-        change(&mut Crossing { tx, ids: &self.ids })
+        let open = self.open.as_mut().ok_or(Refusal::NoTransaction)?;
+        let changed = change(&mut Crossing { open, ids: &self.ids });
+        // A long wait for others is no idleness of the caller.
+        self.last_use = Instant::now();
+        if changed.is_err() {
+            // It may have waited until its time was over.
+            self.end_overdue();
+        }
+        changed
     }
 
-    /// Begins a transaction; a session has one at a time.
+    /// Begins a transaction; a session has one at a time. What it reads is of one state, and keeps nobody waiting.
     ///
     /// # Errors
-    /// [`Refusal::InTransaction`]; as all of the session's calls, [`Refusal::Ended`].
+    /// [`Refusal::InTransaction`]; as all of the session's calls, [`Refusal::Ended`], and [`Refusal::TransactionEnded`] where its
+    /// transaction was aborted at its limit since the last call.
     pub fn begin(&mut self) -> Outcome<()> {
         self.enter()?;
-        if self.tx.is_some() {
+        if self.open.is_some() {
             return Err(Refusal::InTransaction.into());
         }
         let mut tx = self.store.begin_as(&self.credentials);
         tx.durability(self.durability);
-        self.tx = Some(tx);
+        let until = self.last_use.checked_add(self.limits.transaction);
+        tx.wait_until(until);
+        self.open = Some(Open { tx, until, snapshot: None, read: Vec::new(), own: Vec::new() });
         Ok(())
     }
 
     /// Commits; returns when it is durable as the session's [`Durability`] says, with the number of the commit.
     ///
     /// # Errors
-    /// [`Refusal::NoTransaction`], and what [`Transaction::commit`] gives; the transaction is gone either way.
+    /// [`Refusal::NoTransaction`]; [`Refusal::Deadlock`] also where others have changed what it has read; what
+    /// [`Transaction::commit`] gives. The transaction is gone either way.
     pub fn commit(&mut self) -> Outcome<u64> {
         self.enter()?;
-        self.savepoints.clear();
-        let tx = self.tx.take().ok_or(Refusal::NoTransaction)?;
-        let committed = tx.commit();
-        // A long wait for the medium is no idleness of the caller.
+        let mut open = self.end_transaction().ok_or(Refusal::NoTransaction)?;
+        if !open.tx.changes_nothing() {
+            for snode in open.read.clone() {
+                open.make_own(snode)?;
+            }
+        }
+        // It would keep what the commit changes.
+        drop(open.snapshot);
+        let committed = open.tx.commit();
+        // Nor is one for the medium.
         self.last_use = Instant::now();
         Ok(committed?)
     }
@@ -204,8 +345,7 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoTransaction`].
     pub fn abort(&mut self) -> Outcome<()> {
         self.enter()?;
-        self.savepoints.clear();
-        self.tx.take().map(Transaction::abort).ok_or_else(|| Refusal::NoTransaction.into())
+        self.end_transaction().map(drop).ok_or_else(|| Refusal::NoTransaction.into())
     }
 
     /// A savepoint of the transaction: its number, from 0.
@@ -214,7 +354,7 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoTransaction`]; [`Refusal::BadRequest`] after [`SAVEPOINTS_MAX`].
     pub fn savepoint(&mut self) -> Outcome<u32> {
         self.enter()?;
-        let tx = self.tx.as_mut().ok_or(Refusal::NoTransaction)?;
+        let tx = &mut self.open.as_mut().ok_or(Refusal::NoTransaction)?.tx;
         if self.savepoints.len() >= SAVEPOINTS_MAX {
             let text = format!("a session's transaction has {SAVEPOINTS_MAX} savepoints at most");
             return Err(SessionError::new(Refusal::BadRequest, text));
@@ -229,7 +369,7 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoTransaction`]; [`Refusal::BadRequest`] without such a savepoint.
     pub fn undo_to(&mut self, savepoint: u32) -> Outcome<()> {
         self.enter()?;
-        let tx = self.tx.as_mut().ok_or(Refusal::NoTransaction)?;
+        let tx = &mut self.open.as_mut().ok_or(Refusal::NoTransaction)?.tx;
         let missing = || SessionError::from(crate::error::Error::NoSuchSavepoint);
         let found = *self.savepoints.get(savepoint as usize).ok_or_else(missing)?;
         tx.undo_to(found)?;
@@ -246,7 +386,7 @@ impl<'s> Session<'s> {
     pub fn create_node(&mut self, near: SessionNode, kind: NodeType, data: &[u8]) -> Outcome<SessionNode> {
         self.change(|crossing| {
             let snode = crossing.node(near)?.snode();
-            let node = crossing.tx.create_node(snode, kind, data)?;
+            let node = crossing.open.tx.create_node(snode, kind, data)?;
             crossing.give(node)
         })
     }
@@ -256,10 +396,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoSuchId`], and what [`Transaction::read_node`] gives.
     pub fn read_node(&mut self, node: SessionNode, kind: NodeType) -> Outcome<Vec<u8>> {
-        self.look(|crossing| {
-            let node = crossing.node(node)?;
-            Ok(crossing.tx.read_node(node, kind)?)
-        })
+        self.look(node, |sight, node, _| Ok(sight.read_node(node, kind)?))
     }
 
     /// Gives a node other data.
@@ -269,7 +406,7 @@ impl<'s> Session<'s> {
     pub fn update_node(&mut self, node: SessionNode, kind: NodeType, data: &[u8]) -> Outcome<()> {
         self.change(|crossing| {
             let node = crossing.node(node)?;
-            Ok(crossing.tx.update_node(node, kind, data)?)
+            Ok(crossing.open.tx.update_node(node, kind, data)?)
         })
     }
 
@@ -280,7 +417,7 @@ impl<'s> Session<'s> {
     pub fn delete_node(&mut self, node: SessionNode, kind: NodeType) -> Outcome<()> {
         self.change(|crossing| {
             let node = crossing.node(node)?;
-            Ok(crossing.tx.delete_node(node, kind)?)
+            Ok(crossing.open.tx.delete_node(node, kind)?)
         })
     }
 
@@ -297,7 +434,7 @@ impl<'s> Session<'s> {
     ) -> Outcome<()> {
         self.change(|crossing| {
             let (source, to) = (crossing.node(source)?, crossing.node(to)?);
-            Ok(crossing.tx.create_edge(source, etype, info, to)?)
+            Ok(crossing.open.tx.create_edge(source, etype, info, to)?)
         })
     }
 
@@ -314,7 +451,7 @@ impl<'s> Session<'s> {
     ) -> Outcome<Option<SessionNode>> {
         self.change(|crossing| {
             let (source, to) = (crossing.node(source)?, crossing.node(to)?);
-            let before = crossing.tx.set_edge(source, etype, info, to)?;
+            let before = crossing.open.tx.set_edge(source, etype, info, to)?;
             before.map(|node| crossing.give(node)).transpose()
         })
     }
@@ -331,7 +468,7 @@ impl<'s> Session<'s> {
     ) -> Outcome<SessionNode> {
         self.change(|crossing| {
             let source = crossing.node(source)?;
-            let to = crossing.tx.delete_edge(source, etype, info)?;
+            let to = crossing.open.tx.delete_edge(source, etype, info)?;
             crossing.give(to)
         })
     }
@@ -346,10 +483,9 @@ impl<'s> Session<'s> {
         etype: EdgeType,
         info: Info<'_>,
     ) -> Outcome<Option<SessionNode>> {
-        self.look(|crossing| {
-            let source = crossing.node(source)?;
-            let to = crossing.tx.edge(source, etype, info)?;
-            to.map(|to| crossing.give(to)).transpose()
+        self.look(source, |sight, source, ids| {
+            let to = sight.edge(source, etype, info)?;
+            to.map(|to| ids.lock().give(to)).transpose()
         })
     }
 
@@ -358,11 +494,10 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoSuchId`], [`Refusal::TooManyIds`], and what [`Transaction::edges`] gives.
     pub fn edges(&mut self, source: SessionNode) -> Outcome<Vec<SessionEdge>> {
-        self.look(|crossing| {
-            let source = crossing.node(source)?;
-            let edges = crossing.tx.edges(source)?;
+        self.look(source, |sight, source, ids| {
+            let edges = sight.edges(source)?;
             let known = |edge: crate::tx::Edge| {
-                let to = crossing.give(edge.to)?;
+                let to = ids.lock().give(edge.to)?;
                 Ok(SessionEdge { etype: edge.etype, number: edge.number, to })
             };
             edges.into_iter().map(known).collect()
@@ -381,11 +516,7 @@ impl<'s> Session<'s> {
             return Err(SessionError::new(Refusal::BadRequest, text));
         }
         if !self.store.edge_types().iter().any(|known| known.name == name) {
-            let root = self.root;
-            self.look(|crossing| {
-                let root = crossing.node(root)?;
-                Ok(crossing.tx.enter(root.snode(), Permission::Write)?)
-            })?;
+            self.look(self.root, |sight, root, _| Ok(sight.check(root, Some(Permission::Write))?))?;
         }
         self.types += 1;
         Ok(self.store.edge_type(name, form)?)
@@ -397,8 +528,9 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoTransaction`], and what [`Transaction::create_snode`] gives.
     pub fn create_snode(&mut self, tags: &SnodeTags) -> Outcome<SessionNode> {
         self.change(|crossing| {
-            let snode = crossing.tx.create_snode(tags)?;
-            let root = crossing.tx.root(snode)?;
+            let snode = crossing.open.tx.create_snode(tags)?;
+            crossing.open.make_own(snode)?;
+            let root = crossing.open.tx.root(snode)?;
             crossing.give(root)
         })
     }
@@ -410,7 +542,7 @@ impl<'s> Session<'s> {
     pub fn delete_snode(&mut self, node: SessionNode) -> Outcome<()> {
         self.change(|crossing| {
             let snode = crossing.node(node)?.snode();
-            Ok(crossing.tx.delete_snode(snode)?)
+            Ok(crossing.open.tx.delete_snode(snode)?)
         })
     }
 
@@ -419,10 +551,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoSuchId`], and what [`Transaction::snode_tags`] gives.
     pub fn snode_tags(&mut self, node: SessionNode) -> Outcome<SnodeTags> {
-        self.look(|crossing| {
-            let snode = crossing.node(node)?.snode();
-            Ok(crossing.tx.snode_tags(snode)?)
-        })
+        self.look(node, |sight, node, _| Ok(sight.snode_tags(node)?))
     }
 
     /// Gives the s-node of a node other tags.
@@ -432,7 +561,7 @@ impl<'s> Session<'s> {
     pub fn set_snode_tags(&mut self, node: SessionNode, tags: &SnodeTags) -> Outcome<()> {
         self.change(|crossing| {
             let snode = crossing.node(node)?.snode();
-            Ok(crossing.tx.set_snode_tags(snode, tags)?)
+            Ok(crossing.open.tx.set_snode_tags(snode, tags)?)
         })
     }
 
@@ -443,7 +572,7 @@ impl<'s> Session<'s> {
     pub fn grant(&mut self, node: SessionNode, principal: Principal, permission: Permission) -> Outcome<()> {
         self.change(|crossing| {
             let snode = crossing.node(node)?.snode();
-            Ok(crossing.tx.grant(snode, principal, permission)?)
+            Ok(crossing.open.tx.grant(snode, principal, permission)?)
         })
     }
 
@@ -459,7 +588,7 @@ impl<'s> Session<'s> {
     ) -> Outcome<bool> {
         self.change(|crossing| {
             let snode = crossing.node(node)?.snode();
-            Ok(crossing.tx.revoke(snode, principal, permission)?)
+            Ok(crossing.open.tx.revoke(snode, principal, permission)?)
         })
     }
 
@@ -475,4 +604,26 @@ impl<'s> Session<'s> {
         self.ids.lock().forget(id);
         Ok(())
     }
+}
+
+/// Looks at the last commit. What is read by several steps is of one state where nothing of the s-node has changed meanwhile.
+fn look_now<T>(
+    store: &Store,
+    caller: &Credentials,
+    ids: &Mutex<SessionIds>,
+    id: SessionNode,
+    mut look: impl FnMut(&mut dyn See, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
+) -> Outcome<T> {
+    let turns = |node: NodeId| store.step(node.snode(), |pages, _| Ok(pages.turns()));
+    for _ in 0..LOOKS_MAX {
+        let before = turns(ids.lock().node(id)?)?;
+        let node = ids.lock().node(id)?;
+        let looked = look(&mut Sight { state: store, caller }, node, ids);
+        if turns(node).is_ok_and(|after| after == before) {
+            return looked;
+        }
+    }
+    let snapshot = store.snapshot();
+    let node = ids.lock().node_then(id)?;
+    look(&mut Sight { state: &snapshot, caller }, node, ids)
 }

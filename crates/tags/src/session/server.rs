@@ -5,23 +5,23 @@
 //! ```
 //!
 //! A connection is a session. Who the caller is, the kernel says (`SO_PEERCRED`, `SO_PEERGROUPS`); no length is trusted; a
-//! client that sends too slowly is idle.
+//! client that sends, or takes answers, too slowly is idle, and a transaction ends at its limit whatever the client does.
 
 use super::error::{Refusal, SessionError};
 use super::wire::{self, Request};
-use super::{Outcome, Session};
+use super::{Outcome, Session, SessionLimits};
 use crate::ids::NodeId;
 use crate::options::Durability;
 use crate::snodes::access::Credentials;
 use crate::store::Store;
 use crate::sys::peer;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::codec::WriteFields;
-use weft_core::frame::{self, Until};
+use weft_core::frame;
 use weft_core::serve::{Serve, ServeError, ServeOptions, SocketServer};
 
 /// Most bytes of a request or an answer: a node's data is in one.
@@ -32,8 +32,8 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 pub struct SessionSetup {
     /// Where sessions begin.
     pub root: NodeId,
-    /// How long a client may be silent.
-    pub idle_timeout: Duration,
+    /// How long a client may be silent, and a transaction may take.
+    pub limits: SessionLimits,
     /// Whether other users may connect. What they may do there, the s-nodes say.
     pub for_everyone: bool,
     /// Whether the server's own user and root may do everything, as they can with the store's file.
@@ -45,12 +45,12 @@ pub struct SessionSetup {
 }
 
 impl SessionSetup {
-    /// For the server's own user, who may do everything; five minutes of silence; 256 clients; commits are durable when they
+    /// For the server's own user, who may do everything; the usual limits; 256 clients; commits are durable when they
     /// have returned.
     pub fn new(root: NodeId) -> SessionSetup {
         SessionSetup {
             root,
-            idle_timeout: Duration::from_secs(300),
+            limits: SessionLimits::default(),
             for_everyone: false,
             owner_is_superuser: true,
             connections_max: 256,
@@ -107,15 +107,14 @@ fn serve(
     credentials: Credentials,
     setup: &SessionSetup,
 ) -> io::Result<()> {
-    stream.set_write_timeout(Some(setup.idle_timeout))?;
-    let mut session = match store.open_session(setup.root, credentials, setup.idle_timeout) {
+    let mut session = match store.open_session(setup.root, credentials, setup.limits) {
         Ok(session) => session,
         Err(error) => return frame::send(&mut stream, &refused(&error)),
     };
     session.durability(setup.durability);
     loop {
-        let deadline = Instant::now() + setup.idle_timeout;
-        let raw = match frame::receive(&mut Until { stream: &stream, deadline }, FRAME_BYTES_MAX) {
+        let mut client = Client::wait_for(&stream, &mut session);
+        let raw = match frame::receive(&mut client, FRAME_BYTES_MAX) {
             Ok(Some(raw)) => raw,
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -125,10 +124,69 @@ fn serve(
             }
             Err(error) => return Err(error),
         };
-        frame::send(&mut stream, &session.answer(&raw))?;
+        let answer = session.answer(&raw);
+        frame::send(&mut Client::wait_for(&stream, &mut session), &answer)?;
         if session.has_ended() {
             return Ok(());
         }
+    }
+}
+
+/// A client that is waited for, until it has been silent for too long. Its transaction ends meanwhile when its time is over.
+struct Client<'a, 's> {
+    stream: &'a UnixStream,
+    session: &'a mut Session<'s>,
+    /// When all of a request or answer has to be over; never, where that is beyond all times.
+    until: Option<Instant>,
+}
+
+impl<'a, 's> Client<'a, 's> {
+    fn wait_for(stream: &'a UnixStream, session: &'a mut Session<'s>) -> Client<'a, 's> {
+        let until = Instant::now().checked_add(session.limits.idle);
+        Client { stream, session, until }
+    }
+
+    /// Tries `step`, with the time that it may wait, until it comes to an end in time.
+    fn attempt(
+        &mut self,
+        mut step: impl FnMut(&UnixStream, Option<Duration>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            let now = Instant::now();
+            self.session.end_overdue();
+            if self.until.is_some_and(|until| until <= now) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let next = self.session.transaction_until().into_iter().chain(self.until).min();
+            // No time at all would be no limit.
+            let left = next.map(|next| next.saturating_duration_since(now).max(Duration::from_millis(1)));
+            match step(self.stream, left) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Read for Client<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.attempt(|mut stream, left| {
+            stream.set_read_timeout(left)?;
+            stream.read(buffer)
+        })
+    }
+}
+
+impl Write for Client<'_, '_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.attempt(|mut stream, left| {
+            stream.set_write_timeout(left)?;
+            stream.write(buffer)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

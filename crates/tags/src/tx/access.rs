@@ -32,7 +32,7 @@ impl Transaction<'_> {
 
     /// Takes the lock of an s-node in which the caller has one of these permissions.
     #[inline]
-    pub(super) fn enter_any(&mut self, snode: SnodeId, needed: &[Permission]) -> Result<()> {
+    pub(crate) fn enter_any(&mut self, snode: SnodeId, needed: &[Permission]) -> Result<()> {
         let is_new = self.hold(snode)?;
         if self.access.is_none() {
             return Ok(());

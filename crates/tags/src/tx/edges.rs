@@ -3,6 +3,7 @@
 use super::buffers::Pairs;
 use super::write_set::{EdgeKey, NONE};
 use super::{Edge, Transaction};
+use crate::committed::Committed;
 use crate::edges::many::{Candidate, GROUP, Purpose};
 use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Halt, Result};
@@ -32,26 +33,12 @@ impl Store {
         Ok(EdgeKey { source, etype, key, info })
     }
 
-    /// The committed destination of an edge.
-    pub(crate) fn committed_edge(&self, edge: &EdgeKey<'_>) -> Result<Option<NodeId>> {
-        self.read(edge.source.snode(), |pages, contents| {
-            let found =
-                contents.edges.find(pages, edge.source, edge.etype, edge.key, |to| match edge.info {
-                    Info::Number(_) => Ok(true),
-                    Info::Key(key) => begins_with_key(pages, &self.pool.table, to, key),
-                })?;
-            Ok(found.map(|(_, to)| to))
-        })
-    }
-
     /// Where an edge leads: the last committed state.
     ///
     /// # Errors
     /// [`Error::NoSuchNode`] for the source; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`].
     pub fn edge(&self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
-        let edge = self.edge_key(source, etype, info)?;
-        self.place_of(source, Which::Committed)?;
-        self.committed_edge(&edge)
+        self.edge_of(source, etype, info)
     }
 
     /// All edges out of a node, in no order: the last committed state.
@@ -59,13 +46,10 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`].
     pub fn edges(&self, source: NodeId) -> Result<Vec<Edge>> {
-        self.place_of(source, Which::Committed)?;
-        let raw = self.read(source.snode(), |pages, contents| contents.edges.all_of(pages, source))?;
-        let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
-        seen.map(|edge| self.edge_from(edge.etype, edge.key, edge.to)).collect()
+        self.edges_of(source)
     }
 
-    fn edge_from(&self, etype: EdgeType, key: u64, to: NodeId) -> Result<Edge> {
+    pub(crate) fn edge_from(&self, etype: EdgeType, key: u64, to: NodeId) -> Result<Edge> {
         let number = (self.form_of(etype)? == InfoForm::Number).then_some(key);
         Ok(Edge { etype, number, to })
     }
@@ -106,7 +90,7 @@ impl Transaction<'_> {
         let old = if self.set.touched(edge.source).created {
             NONE
         } else {
-            self.store.committed_edge(edge)?.unwrap_or(NONE)
+            self.store.find_edge(edge)?.unwrap_or(NONE)
         };
         Ok((None, old, old))
     }

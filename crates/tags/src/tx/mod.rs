@@ -31,7 +31,7 @@ use access::Access;
 use buffers::Buffers;
 use locks::TxId;
 use std::io::IoSlice;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_core::checksum::crc32c;
 use write_set::WriteSet;
 
@@ -46,6 +46,8 @@ pub struct Transaction<'s> {
     id: TxId,
     /// The thread that has used it last.
     thread: ThreadId,
+    /// When it waits no longer for others.
+    until: Option<Instant>,
     held: Vec<SnodeId>,
     set: WriteSet,
     buffers: Buffers,
@@ -97,6 +99,7 @@ impl<'s> Transaction<'s> {
             store,
             id,
             thread: ThreadId::here(),
+            until: None,
             held,
             set,
             buffers,
@@ -115,6 +118,16 @@ impl<'s> Transaction<'s> {
         self
     }
 
+    /// Says when it waits no longer for others.
+    pub(crate) fn wait_until(&mut self, until: Option<Instant>) {
+        self.until = until;
+    }
+
+    /// Whether nothing was changed.
+    pub(crate) fn changes_nothing(&self) -> bool {
+        self.set.is_empty()
+    }
+
     /// Takes the lock of an s-node, unless it is held; whether it was not.
     pub(crate) fn hold(&mut self, snode: SnodeId) -> Result<bool> {
         let here = ThreadId::here();
@@ -129,7 +142,12 @@ impl<'s> Transaction<'s> {
         if !self.store.snodes.is_visible(snode) {
             return Err(Error::NoSuchSnode(snode));
         }
-        self.store.locks.take(here, snode, self.store.lock_wait)?;
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        self.store.locks.take(
+            here,
+            snode,
+            left.map_or(self.store.lock_wait, |left| left.min(self.store.lock_wait)),
+        )?;
         // Who was waited for may have deleted it.
         if !self.store.snodes.is_visible(snode) {
             self.store.locks.release(&[snode]);

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use weft_tags::{Durability, NodeId, SessionServer, SessionSetup, SnodeId};
+use weft_tags::{Durability, NodeId, SessionLimits, SessionServer, SessionSetup, SnodeId};
 
 /// How often is looked whether to stop.
 const WAIT: Duration = Duration::from_secs(3600);
@@ -28,6 +28,9 @@ pub struct ServeArgs {
     /// Seconds without a request after which a session ends, with its transaction.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
+    /// Seconds after which a transaction that has not ended is aborted, so that it keeps nobody waiting for longer.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    transaction: u64,
     /// Let other users connect; what they may do, the permissions of the s-nodes say.
     #[arg(long)]
     everyone: bool,
@@ -58,7 +61,10 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         name.into()
     });
     let setup = SessionSetup {
-        idle_timeout: Duration::from_secs(args.idle),
+        limits: SessionLimits {
+            idle: Duration::from_secs(args.idle),
+            transaction: Duration::from_secs(args.transaction),
+        },
         for_everyone: args.everyone,
         connections_max: args.clients as usize,
         durability: args.sync_within.map_or(Durability::Sync, Durability::Periodic),

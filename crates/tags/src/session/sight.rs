@@ -1,0 +1,97 @@
+//! What a session's caller sees: of the last commit, of a snapshot, or of a transaction, which checks permissions itself.
+
+use crate::committed::Committed;
+use crate::error::{Error, Result};
+use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
+use crate::partition::Which;
+use crate::snodes::access::{Credentials, Permission, edge_of};
+use crate::snodes::tags::SnodeTags;
+use crate::tx::{Edge, Transaction};
+
+/// What can be looked at without a change.
+pub(super) trait See {
+    /// Refuses a caller that does not have a permission in a node's s-node, or has none where none is given.
+    fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()>;
+    fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>>;
+    fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>>;
+    fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>>;
+    fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags>;
+}
+
+impl See for Transaction<'_> {
+    fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()> {
+        self.enter_any(node.snode(), needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
+    }
+
+    fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+        Transaction::read_node(self, node, kind)
+    }
+
+    fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
+        Transaction::edge(self, source, etype, info)
+    }
+
+    fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>> {
+        Transaction::edges(self, source)
+    }
+
+    fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags> {
+        Transaction::snode_tags(self, node.snode())
+    }
+}
+
+/// A committed state, as a caller may see it.
+pub(super) struct Sight<'a, C> {
+    pub(super) state: &'a C,
+    pub(super) caller: &'a Credentials,
+}
+
+impl<C: Committed> Sight<'_, C> {
+    fn check_any(&self, snode: SnodeId, needed: &[Permission]) -> Result<()> {
+        let root = self.state.root_of(snode)?;
+        if self.caller.superuser {
+            return Ok(());
+        }
+        let mut is_known = false;
+        for permission in Permission::ALL {
+            for principal in self.caller.principals() {
+                if self.state.find_edge(&edge_of(root, principal, permission))?.is_some() {
+                    if needed.contains(&permission) {
+                        return Ok(());
+                    }
+                    is_known = true;
+                }
+            }
+        }
+        match needed.first() {
+            Some(needed) if is_known => Err(Error::Forbidden { snode, needed: *needed }),
+            _ => Err(Error::NoSuchSnode(snode)),
+        }
+    }
+}
+
+impl<C: Committed> See for Sight<'_, C> {
+    fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()> {
+        self.check_any(node.snode(), needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
+    }
+
+    fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+        self.check(node, Some(Permission::Read))?;
+        self.state.data_of(node, kind, Which::Committed)
+    }
+
+    fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
+        self.check(source, Some(Permission::Read))?;
+        self.state.edge_of(source, etype, info)
+    }
+
+    fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>> {
+        self.check(source, Some(Permission::Read))?;
+        self.state.edges_of(source)
+    }
+
+    fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags> {
+        self.check_any(node.snode(), &[Permission::Read, Permission::Control])?;
+        self.state.tags_of(node.snode())
+    }
+}
