@@ -29,7 +29,7 @@ impl Device {
     /// are kept in memory.
     pub fn open(path: &Path, real_time: bool, cache_bytes: u64) -> Result<Device, CliError> {
         if !is_drive(path) {
-            let mut model = ZonedModel::open(path)?;
+            let mut model = ZonedModel::open(path).map_err(|error| not_writable(path, error))?;
             model.set_real_time(real_time);
             return Ok(Device::Model(Arc::new(model)));
         }
@@ -106,6 +106,22 @@ pub fn path_of(name: &Path) -> PathBuf {
 pub fn is_drive(path: &Path) -> bool {
     let drive = |meta: Metadata| meta.is_dir() || meta.file_type().is_block_device();
     std::fs::metadata(path).is_ok_and(drive)
+}
+
+/// The error of an image that this user may not write, or that lies on a file system that is mounted read-only.
+fn not_writable(path: &Path, error: DeviceError) -> CliError {
+    match error {
+        DeviceError::Io { source, .. }
+            if matches!(source.raw_os_error(), Some(libc::EACCES | libc::EROFS | libc::EPERM)) =>
+        {
+            CliError::said(
+                format!("{}: cannot be opened for writing: {source}", path.display()),
+                "it need only be readable for 'weft run --read-only' and for what only looks: ls, stat, cat, cp from it, \
+                 export, df, stats, zones, fsck, salvage",
+            )
+        }
+        error => error.into(),
+    }
 }
 
 /// Opens a drive for its format. One that holds something is left alone unless `force` is given.

@@ -162,6 +162,9 @@ impl CliError {
             CliError::Volume { source: LfsError::NotAVolume { .. }, .. } => {
                 "'weft format --force IMAGE' makes a new volume of it"
             }
+            CliError::Volume { source: LfsError::NoCheckpoint { .. }, .. } => {
+                "restore it from a backup; 'weft format --force IMAGE' gives up what is on it"
+            }
             CliError::Volume { image, source } if source.is_damage() => {
                 return Some(format!(
                     "'weft salvage {image} NEW' copies what can be read to a new volume; 'weft fsck {image}' lists the damage"

@@ -285,4 +285,6 @@ pub struct WireStatfs {
     pub free_inodes: u64,
     /// Identity of the volume.
     pub fsid: u64,
+    /// `ST_RDONLY` when nothing can be changed, or 0.
+    pub flags: u64,
 }

@@ -11,13 +11,22 @@ pub enum LfsError {
     /// The device failed or refused.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// No zone holds a complete checkpoint.
-    #[error(
-        "not a weft volume: none of the {zones} zones holds a complete checkpoint; 'weft format' makes a volume"
-    )]
+    /// No zone is written.
+    #[error("not a weft volume: none of the {zones} zones is written; 'weft format' makes a volume")]
     NotAVolume {
         /// Zones looked at.
         zones: u32,
+    },
+    /// Zones are written, and none holds a complete checkpoint.
+    #[error(
+        "{written} of the {zones} zones are written, and none holds a checkpoint that can be read: cut short, damaged, or \
+         no weft volume"
+    )]
+    NoCheckpoint {
+        /// Zones looked at.
+        zones: u32,
+        /// Zones that are written.
+        written: u32,
     },
     /// The volume was written by a version that this one cannot read.
     #[error(

@@ -301,8 +301,14 @@ fn check_footers(
             continue;
         }
         let (places, _) = footer::places(dev.info().zone_capacity);
-        let damaged = |copy: &usize| read_footer_copy(dev, zone, f, *copy).is_none();
-        let bad: Vec<usize> = (0..places.len()).filter(damaged).collect();
+        let mut bad = Vec::new();
+        for (copy, place) in places.iter().enumerate() {
+            match read_footer_copy(dev, zone, f, copy) {
+                Ok(Some(_)) => {}
+                Ok(None) => bad.push(copy),
+                Err(error) => report.add(Some(zone), Some(*place), None, error.to_string()),
+            }
+        }
         match bad[..] {
             [] => {}
             [copy] => {

@@ -289,7 +289,7 @@ fn what_two_damaged_checkpoints_and_a_damaged_journal_still_tell_is_never_wrong(
             let _ = fsck::check(damaged.clone());
             let (copy, report) = match salvaged(damaged, 40 << 20, 256 << 10) {
                 Ok(done) => done,
-                Err(LfsError::Corrupt { .. } | LfsError::NotAVolume { .. }) => continue,
+                Err(LfsError::Corrupt { .. } | LfsError::NoCheckpoint { .. }) => continue,
                 Err(error) => panic!("{error}"),
             };
             mounted += 1;

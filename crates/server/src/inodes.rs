@@ -507,7 +507,8 @@ impl Inodes {
 
     /// The core's attributes with what clients changed since.
     pub fn overlay(&self, mut attr: Attr) -> Attr {
-        if attr.kind != FileKind::File {
+        // Nobody changes what is read-only, and reads are not noted there.
+        if attr.kind != FileKind::File || self.fs.is_read_only() {
             return attr;
         }
         let Some(open) = self.find(attr.ino) else {

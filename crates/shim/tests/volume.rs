@@ -31,6 +31,31 @@ fn a_ring_is_refused_with_one_line_and_the_program_falls_back() {
 }
 
 #[test]
+fn a_volume_that_is_mounted_read_only_refuses_what_the_kernel_refuses_there() {
+    let (program, dir) = (probe("read_only"), native());
+    let path = dir.path().to_str().unwrap();
+    run(Command::new(&program).arg(path));
+    let script = "mount --bind $1 $1 && mount -o remount,bind,ro $1 && exec $0 $1";
+    let mut native = Command::new("unshare");
+    native.args(["-m", "sh", "-c", script]).arg(&program).arg(path);
+    let native = said(&run(&mut native)).replace(path, "ROOT");
+    for leases in [true, false] {
+        let mut served = Served::new(leases);
+        run(served.command(&program).arg("/weft"));
+        served.restart_read_only();
+        let weft = said(&run(served.command(&program).arg("/weft"))).replace("/weft", "ROOT");
+        let (refused, _) = weft.split_once("otherwise\n").unwrap();
+        for line in refused.lines().skip(1) {
+            assert!(line.ends_with("= -1 EROFS"), "{line}");
+        }
+        // Not everybody may mount.
+        if native.contains("otherwise") {
+            assert_eq!(difference(&native, &weft), None, "leases: {leases}");
+        }
+    }
+}
+
+#[test]
 fn a_ring_is_the_kernels_as_long_as_weft_is_off() {
     if !can_build("liburing") {
         return;

@@ -22,6 +22,8 @@ mod inspect;
 #[cfg(test)]
 mod look;
 #[cfg(test)]
+mod media;
+#[cfg(test)]
 mod policy;
 #[cfg(test)]
 mod replay;

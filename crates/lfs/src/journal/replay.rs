@@ -13,7 +13,7 @@
 //! A volume that is damaged beyond that is not mounted, unless it is to be salvaged: see [`super::salvage`].
 
 use super::salvage;
-use super::scan::{Break, FoundFrame, FoundZone, Scan};
+use super::scan::{Break, FoundFrame, FoundZone, Scan, no_checkpoint};
 use crate::error::{ApplyError, LfsError};
 use crate::layout::checkpoint::{Item, SavedInode};
 use crate::layout::frame::{FrameHeader, FrameKind};
@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
-use weft_device::{ZoneState, ZonedDevice};
+use weft_device::{DeviceError, ZoneState, ZonedDevice};
 use weft_vfs::FileKind;
 
 /// Bytes that the journal holds for a block that is not in its data zone yet: offset within the block, bytes; in the
@@ -275,7 +275,7 @@ impl<'a> Chain<'a> {
                 let what = "the metadata is damaged here and no complete checkpoint is left".to_string();
                 return Err(LfsError::Corrupt { zone: at.zone, block: at.block, what });
             }
-            return Err(LfsError::NotAVolume { zones: scan.zones.len() as u32 });
+            return Err(no_checkpoint(&scan.zones));
         };
         let place = |end: &FrameHeader| {
             let whole = numbers.whole.get(&(end.epoch, end.seq)).map(|f| (f.zone, f.block));
@@ -780,7 +780,7 @@ impl Restored {
     }
 }
 
-/// The first entry of which a block that is still mapped does not hold what was written.
+/// The first entry of which a block that is still mapped holds something else than what was written, or was not written.
 fn first_torn(dev: &dyn ZonedDevice, scan: &Scan, tree: &Tree, suspects: &Suspects) -> Option<usize> {
     if suspects.is_empty() {
         return None;
@@ -798,8 +798,9 @@ fn first_torn(dev: &dyn ZonedDevice, scan: &Scan, tree: &Tree, suspects: &Suspec
                 }
                 let (zone, at) = (ZoneId((block / zone_blocks) as u32), (block % zone_blocks) as u32);
                 let written = at < scan.zones[zone.index()].report.write_pointer;
-                let whole = written && dev.read(zone, at, &mut raw).is_ok() && crc32c(&raw) == *crc;
-                if !whole {
+                // A read that fails says nothing of what was written: whoever reads the file is told.
+                let mut differs = || dev.read(zone, at, &mut raw).is_ok() && crc32c(&raw) != *crc;
+                if !written || differs() {
                     torn = Some(*entry);
                 }
             }
@@ -862,25 +863,26 @@ fn load_footers(dev: &dyn ZonedDevice, scan: &Scan, table: &dyn CrcTable) {
 
 /// The footer of a full data zone, from the first of its copies that can be read; `None` when there is none.
 pub fn read_footer(dev: &dyn ZonedDevice, zone: ZoneId, found: &FoundZone) -> Option<Vec<u32>> {
-    (0..footer::COPIES as usize).find_map(|copy| read_footer_copy(dev, zone, found, copy))
+    (0..footer::COPIES as usize).find_map(|copy| read_footer_copy(dev, zone, found, copy).ok().flatten())
 }
 
-/// One copy of the footer of a full data zone; `None` when it cannot be read, or the zone has none.
+/// One copy of the footer of a full data zone; `None` when it is damaged, or the zone has none.
 pub fn read_footer_copy(
     dev: &dyn ZonedDevice,
     zone: ZoneId,
     found: &FoundZone,
     copy: usize,
-) -> Option<Vec<u32>> {
+) -> Result<Option<Vec<u32>>, DeviceError> {
     let capacity = dev.info().zone_capacity;
-    let data = found.header?.kind == ZoneKind::Data;
+    let data = found.header.is_some_and(|header| header.kind == ZoneKind::Data);
     if found.report.state != ZoneState::Full || found.report.write_pointer != capacity || !data {
-        return None;
+        return Ok(None);
     }
     let (places, blocks) = footer::places(capacity);
+    let Some(place) = places.get(copy) else { return Ok(None) };
     let mut raw = vec![0; blocks as usize * BLOCK_BYTES];
-    dev.read(zone, *places.get(copy)?, &mut raw).ok()?;
-    footer::decode(&raw).filter(|crcs| crcs.len() as u32 == footer::data_end(capacity))
+    dev.read(zone, *place, &mut raw)?;
+    Ok(footer::decode(&raw).filter(|crcs| crcs.len() as u32 == footer::data_end(capacity)))
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
         }
         zones.push(found);
     }
-    let Some(uuid) = uuid else { return Err(LfsError::NotAVolume { zones: info.zones }) };
+    let Some(uuid) = uuid else { return Err(no_checkpoint(&zones)) };
     // A zone without its header may be one of metadata, too.
     let mut meta: Vec<(u64, ZoneId, u32)> = zones
         .iter()
@@ -159,6 +159,15 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
         scan_zone(dev, zone, end, volume, &mut scan);
     }
     Ok(scan)
+}
+
+/// The error of a device without a checkpoint. One that is written is not taken for a new one.
+pub fn no_checkpoint(found: &[FoundZone]) -> LfsError {
+    let zones = found.len() as u32;
+    match found.iter().filter(|zone| zone.is_written()).count() as u32 {
+        0 => LfsError::NotAVolume { zones },
+        written => LfsError::NoCheckpoint { zones, written },
+    }
 }
 
 /// Reads the first blocks of a zone; those that cannot be read are zeros.

@@ -253,6 +253,9 @@ impl Lfs {
 
     /// Kept in memory, saved with the next checkpoint.
     pub(crate) fn op_note_read(&self, ino: Ino, when: TimeSpec) {
+        if self.read_only {
+            return;
+        }
         let mut guard = self.state.lock();
         let Ok(inode) = guard.inode(ino) else { return };
         let atime = inode.attr(ino).atime_after_read(when);

@@ -5,6 +5,7 @@
 
 pub mod content;
 pub mod damaged;
+pub mod failing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -52,7 +52,14 @@ pub fn access(ask: &Ask<'_>) -> Outcome {
     let flags = ask.arg(2) as i32;
     let who = if flags & libc::AT_EACCESS != 0 { &ask.identity.cred } else { &ask.identity.real };
     let attr = target_of(ask, flags, who)?;
-    who.check(&attr, ask.arg(1) as u32 & 7)?;
+    let wanted = ask.arg(1) as u32 & 7;
+    // What is written to pipes, sockets and devices does not go to the volume.
+    if wanted & access::WRITE != 0
+        && matches!(attr.kind, FileKind::File | FileKind::Directory | FileKind::Symlink)
+    {
+        ask.check_writable()?;
+    }
+    who.check(&attr, wanted)?;
     done(0)
 }
 
@@ -73,6 +80,7 @@ pub fn set(ask: &Ask<'_>) -> Outcome {
         touch: mask & 64 != 0,
     };
     if change != Change::default() {
+        ask.check_writable()?;
         super::data::settle(ask.volume, attr.ino, attr.kind)?;
         change.make(ask, attr.ino)?;
     }
@@ -87,7 +95,10 @@ fn set_size(ask: &Ask<'_>, attr: &Attr, size: u64) -> Result<(), Failure> {
         }
     } else {
         match attr.kind {
-            FileKind::File => ask.identity.cred.check(attr, access::WRITE)?,
+            FileKind::File => {
+                ask.check_writable()?;
+                ask.identity.cred.check(attr, access::WRITE)?;
+            }
             FileKind::Directory => return Err(Failure(libc::EISDIR)),
             _ => return Err(Failure(libc::EINVAL)),
         }
@@ -195,6 +206,7 @@ pub fn set_xattr(ask: &Ask<'_>) -> Outcome {
         BOTH => XattrMode::Replace,
         _ => return Err(Failure(libc::EINVAL)),
     };
+    ask.check_writable()?;
     check_xattr(ask, &attr, name, access::WRITE)?;
     if ask.arg(2) as i32 == BOTH && ask.volume.fs.getxattr(attr.ino, name).is_ok() {
         return Err(Failure(libc::EEXIST));
@@ -219,6 +231,7 @@ pub fn list_xattr(ask: &Ask<'_>) -> Outcome {
 pub fn remove_xattr(ask: &Ask<'_>) -> Outcome {
     let attr = target(ask, ask.arg(1) as i32)?;
     let name = ask.part2()?;
+    ask.check_writable()?;
     check_xattr(ask, &attr, &name, access::WRITE)?;
     ask.volume.fs.removexattr(attr.ino, &name)?;
     done(0)

@@ -74,6 +74,11 @@ impl<'a> Ask<'a> {
         Ok(unsafe { std::slice::from_raw_parts(self.payload.add(from), len) }.to_vec())
     }
 
+    /// `EROFS` when nothing of the volume can be changed. Linux looks at it before permissions.
+    pub fn check_writable(&self) -> Result<(), Failure> {
+        if self.volume.fs.is_read_only() { Err(Failure(libc::EROFS)) } else { Ok(()) }
+    }
+
     pub fn part1(&self) -> Result<Vec<u8>, Failure> {
         self.bytes(0, self.request.len1 as usize)
     }
@@ -341,6 +346,7 @@ fn statfs(ask: &Ask<'_>) -> Outcome {
         inodes: stats.inodes,
         free_inodes: stats.free_inodes,
         fsid: ask.volume.tag,
+        flags: if ask.volume.fs.is_read_only() { libc::ST_RDONLY } else { 0 },
     };
     ask.reply_bytes(0, bytemuck::bytes_of(&wire))
 }

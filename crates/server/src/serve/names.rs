@@ -15,7 +15,7 @@ fn new_name(ask: &Ask<'_>, at: usize, path: &[u8], for_dir: bool) -> Result<Plac
     match ask.walk(at, path, Last::Name)? {
         Resolved::Missing(place) if place.name.len() > NAME_MAX => Err(Failure(libc::ENAMETOOLONG)),
         Resolved::Missing(place) if place.must_be_dir && !for_dir => Err(Failure(libc::ENOENT)),
-        Resolved::Missing(place) => Ok(place),
+        Resolved::Missing(place) => ask.check_writable().map(|()| place),
         Resolved::Found(..) => Err(Failure(libc::EEXIST)),
         Resolved::Outside(_) => outside(),
     }
@@ -88,14 +88,20 @@ pub fn symlink(ask: &Ask<'_>) -> Outcome {
 
 pub fn unlink(ask: &Ask<'_>) -> Outcome {
     let rmdir = ask.arg(1) as i32 & libc::AT_REMOVEDIR != 0;
-    let (place, attr) = old_name(ask, 0, &ask.part1()?, Last::Name)?;
+    let path = ask.part1()?;
+    let (place, found) = match ask.walk(0, &path, Last::Name)? {
+        Resolved::Found(place, attr) => (place, Some(attr)),
+        Resolved::Missing(place) => (place, None),
+        Resolved::Outside(_) => return outside(),
+    };
     match (rmdir, place.ending) {
-        (_, Ending::Name) => {}
+        (_, Ending::Name) => ask.check_writable()?,
         (false, _) => return Err(Failure(libc::EISDIR)),
         (true, Ending::Root) => return Err(Failure(libc::EBUSY)),
         (true, Ending::Dot) => return Err(Failure(libc::EINVAL)),
         (true, Ending::DotDot) => return Err(Failure(libc::ENOTEMPTY)),
     }
+    let attr = found.ok_or_else(|| missing(&place))?;
     let is_dir = attr.kind == FileKind::Directory;
     if !rmdir && place.must_be_dir {
         return Err(Failure(if is_dir { libc::EISDIR } else { libc::ENOTDIR }));
@@ -230,6 +236,7 @@ pub fn rename(ask: &Ask<'_>) -> Outcome {
         _ if to.ending != Ending::Name => {
             return Err(Failure(if no_replace { libc::EEXIST } else { libc::EBUSY }));
         }
+        _ if ask.volume.fs.is_read_only() => return Err(Failure(libc::EROFS)),
         Resolved::Found(place, attr) => (place, attr),
         Resolved::Missing(place) => return Err(missing(&place)),
         Resolved::Outside(_) => return outside(),

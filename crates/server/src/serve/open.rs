@@ -44,6 +44,7 @@ pub fn open(ask: &Ask<'_>) -> Outcome {
                 (attr, false, place)
             }
             Resolved::Missing(place) if creates => {
+                ask.check_writable()?;
                 match create(ask, &place, &path, flags, mode) {
                     Ok(attr) => (attr, true, place),
                     // Somebody else was faster.
@@ -132,10 +133,10 @@ fn check_open(ask: &Ask<'_>, attr: &Attr, flags: i32) -> Result<(), Failure> {
         return Err(Failure(libc::EISDIR));
     }
     let cred = &ask.identity.cred;
-    cred.check(attr, wanted)?;
-    if wanted & access::WRITE != 0 && is_file(attr.kind) && ask.volume.fs.is_read_only() {
-        return Err(Failure(libc::EROFS));
+    if wanted & access::WRITE != 0 && is_file(attr.kind) {
+        ask.check_writable()?;
     }
+    cred.check(attr, wanted)?;
     if flags & libc::O_NOATIME != 0 && !cred.owns(attr) {
         return Err(Failure(libc::EPERM));
     }
@@ -180,6 +181,7 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
     if attr.kind != FileKind::Directory {
         return Err(Failure(libc::ENOTDIR));
     }
+    ask.check_writable()?;
     let cred = &ask.identity.cred;
     cred.check_add(&attr)?;
     let path = canonical_hint(ask, path);

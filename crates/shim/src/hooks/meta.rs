@@ -9,6 +9,8 @@ use weft_client::{AttrChange, Client, Errno, FileRef, WireAttr, WireStatfs};
 
 /// `f_type` of a weft volume: "weft".
 const STATFS_TYPE: i64 = 0x7765_6674;
+/// Says that the flags of a `statfs` are filled in; libc has no name for it.
+const ST_VALID: u64 = 0x20;
 const BLOCK_BYTES: u64 = 4096;
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -82,9 +84,10 @@ unsafe fn put_statfs(space: &WireStatfs, out: *mut libc::statfs) -> Result<c_int
     if out.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: an all-zero statfs is valid; the program promises a place for it. `fsid_t` is two 32-bit words.
+    // SAFETY: an all-zero statfs is valid; the program promises a place for it. `fsid_t` is two 32-bit words. With 64-bit words
+    // the two structures are one; only this one has a name for the flags.
     unsafe {
-        let mut stat: libc::statfs = std::mem::zeroed();
+        let mut stat: libc::statfs64 = std::mem::zeroed();
         stat.f_type = STATFS_TYPE as _;
         stat.f_bsize = BLOCK_BYTES as _;
         stat.f_frsize = BLOCK_BYTES as _;
@@ -95,7 +98,8 @@ unsafe fn put_statfs(space: &WireStatfs, out: *mut libc::statfs) -> Result<c_int
         stat.f_ffree = space.free_inodes;
         stat.f_fsid = std::mem::transmute::<u64, libc::fsid_t>(space.fsid);
         stat.f_namelen = 255;
-        out.write(stat);
+        stat.f_flags = (ST_VALID | space.flags) as _;
+        out.cast::<libc::statfs64>().write(stat);
     }
     Ok(0)
 }
@@ -117,6 +121,7 @@ unsafe fn put_statvfs(space: &WireStatfs, out: *mut libc::statvfs) -> Result<c_i
         stat.f_favail = space.free_inodes;
         stat.f_fsid = space.fsid;
         stat.f_namemax = 255;
+        stat.f_flag = space.flags;
         out.write(stat);
     }
     Ok(0)

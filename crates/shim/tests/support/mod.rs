@@ -148,7 +148,8 @@ impl CrcTable for SharedCrc {
 /// A served volume, fresh.
 pub struct Served {
     server: Option<Server>,
-    mount: Box<dyn Fn() -> Volume>,
+    /// Mounts it, read-only or not.
+    mount: Box<dyn Fn(bool) -> Volume>,
     tag: u64,
     socket: PathBuf,
     _dir: TempDir,
@@ -164,8 +165,9 @@ impl Served {
         let crc = Arc::new(SharedMemory::create("crc", blocks as usize * 4).unwrap());
         Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
         let tag = volume_tag();
-        let mount = move || {
+        let mount = move |read_only| {
             let options = MountOptions {
+                read_only,
                 crc_table: Some(Arc::new(SharedCrc(crc.clone(), blocks as usize))),
                 dirty_bytes_max: 1 << 20,
                 ..MountOptions::default()
@@ -197,15 +199,24 @@ impl Served {
         };
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
-        let server = Server::start(mount(), &socket).unwrap();
+        let server = Server::start(mount(false), &socket).unwrap();
         Served { server: Some(server), mount: Box::new(mount), tag, socket, _dir: dir }
     }
 
     /// Another server serves the volume at the same socket.
     pub fn restart(&mut self) {
+        self.serve_again(false);
+    }
+
+    /// As [`Served::restart`]; nothing can be changed from then on.
+    pub fn restart_read_only(&mut self) {
+        self.serve_again(true);
+    }
+
+    fn serve_again(&mut self, read_only: bool) {
         self.shell("sync");
         self.stop();
-        self.server = Some(Server::start((self.mount)(), &self.socket).unwrap());
+        self.server = Some(Server::start((self.mount)(read_only), &self.socket).unwrap());
     }
 
     /// A command that sees the volume at `/weft`.

@@ -1,0 +1,74 @@
+//! A device whose commands fail for a while, or from some command on, and that is whole otherwise.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weft_core::{Tag, ZoneId};
+use weft_device::{DeviceError, ZoneReport, ZonedDevice, ZonedInfo};
+
+/// Which commands are counted and fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Reads,
+    Changes,
+}
+
+/// A device with errors that are not damage: the next attempt may succeed.
+pub struct Failing {
+    inner: Arc<dyn ZonedDevice>,
+    kind: Kind,
+    /// Numbers of the commands of this kind that fail.
+    fail: Range<u64>,
+    /// Commands of this kind so far.
+    pub commands: AtomicU64,
+}
+
+impl Failing {
+    pub fn new(inner: Arc<dyn ZonedDevice>, kind: Kind, fail: Range<u64>) -> Arc<Failing> {
+        Arc::new(Failing { inner, kind, fail, commands: AtomicU64::new(0) })
+    }
+
+    fn turn(&self, kind: Kind) -> Result<&dyn ZonedDevice, DeviceError> {
+        if kind == self.kind && self.fail.contains(&self.commands.fetch_add(1, Relaxed)) {
+            let source = std::io::Error::from_raw_os_error(5);
+            return Err(DeviceError::Io { path: "the drive".into(), source });
+        }
+        Ok(&*self.inner)
+    }
+}
+
+impl ZonedDevice for Failing {
+    fn info(&self) -> ZonedInfo {
+        self.inner.info()
+    }
+    fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
+        self.turn(Kind::Reads)?.report(zone)
+    }
+    fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
+        self.turn(Kind::Changes)?.write(zone, at, data, tag)
+    }
+    fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
+        self.turn(Kind::Changes)?.append(zone, data, tag)
+    }
+    fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.turn(Kind::Reads)?.read(zone, at, out)
+    }
+    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.turn(Kind::Changes)?.open(zone)
+    }
+    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.turn(Kind::Changes)?.close(zone)
+    }
+    fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.turn(Kind::Changes)?.finish(zone)
+    }
+    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.turn(Kind::Changes)?.reset(zone)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.turn(Kind::Changes)?.flush()
+    }
+    fn counters(&self) -> weft_device::zoned::DeviceCounters {
+        self.inner.counters()
+    }
+}
