@@ -245,7 +245,7 @@ impl Store {
                 let (_, len, place) = contents.open_node(pages, table, edge.to, Which::Committed)?;
                 let len = len.min(KEY_PREFIX_MAX);
                 let mut data = Vec::with_capacity(len);
-                visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
+                visit_data(pages, place, 0..len, |piece| data.extend_from_slice(piece))?;
                 let key = data.first_chunk::<2>().map(|len| usize::from(u16::from_le_bytes(*len)));
                 let key = key.and_then(|len| data.get(2..2 + len));
                 Ok(key.is_some_and(|key| self.secret.bytes(key) == edge.key))

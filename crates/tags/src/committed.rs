@@ -1,7 +1,7 @@
 //! Committed states that can be read: the last one, or that of a snapshot. What reads is written once for both.
 
 use crate::error::{Error, Result, Step};
-use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::table::Descriptors;
 use crate::partition::{Contents, Which, begins_with_key, find_node, visit_data};
@@ -10,6 +10,7 @@ use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
 use crate::tx::Edge;
 use crate::tx::write_set::EdgeKey;
+use std::ops::Range;
 
 /// The pages of an s-node in a committed state, and what is known of them.
 pub(crate) trait StatePages: Pages + Descriptors {
@@ -66,7 +67,7 @@ pub(crate) trait Committed {
     /// The tags of an s-node.
     fn tags_of(&self, snode: SnodeId) -> Result<SnodeTags> {
         let root = self.root_of(snode)?;
-        let mut tags = SnodeTags::decode(&self.data_of(root, NodeType::ROOT, Which::Committed)?)?;
+        let mut tags = SnodeTags::decode(&self.data_of(root, NodeType::ROOT)?)?;
         tags.fill_mode(|principal, permission| {
             Ok(self.find_edge(&edge_of(root, principal, permission))?.is_some())
         })?;
@@ -83,19 +84,57 @@ pub(crate) trait Committed {
         Ok(grants)
     }
 
-    /// The data of a node.
-    fn data_of(&self, node: NodeId, kind: NodeType, which: Which) -> Result<Vec<u8>> {
-        let data = self.step(node.snode(), |pages, contents| {
-            let (found, len, place) = contents.open_node(pages, pages, node, which)?;
-            if found != kind.0 {
-                return Err(Error::wrong_type(node, found, kind).into());
+    /// Appends a part of a node's data to `out`; where all of it ends. The state stays as it is meanwhile, so a part may be larger than the
+    /// cache.
+    fn read_part(&self, node: NodeId, kind: NodeType, part: Range<u64>, out: &mut Vec<u8>) -> Result<u64> {
+        let mut at = part.start;
+        loop {
+            let read = read_some(self, node, kind, at..part.end, out)?;
+            if read.next >= part.end.min(read.len) {
+                return Ok(read.len);
             }
-            let mut data = Vec::with_capacity(len);
-            visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
-            Ok(data)
-        });
-        data.map_err(|error| node_of_snode(error, node))
+            at = read.next;
+        }
     }
+
+    /// The data of a node.
+    fn data_of(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+        let mut data = Vec::new();
+        self.read_part(node, kind, 0..u64::MAX, &mut data)?;
+        Ok(data)
+    }
+}
+
+/// How far a read of a part has come.
+struct Read {
+    len: u64,
+    next: u64,
+}
+
+/// Appends as much of a part of a node's data to `out` as can be read by one step.
+fn read_some(
+    state: &(impl Committed + ?Sized),
+    node: NodeId,
+    kind: NodeType,
+    part: Range<u64>,
+    out: &mut Vec<u8>,
+) -> Result<Read> {
+    let before = out.len();
+    let read = state.step(node.snode(), |pages, contents| {
+        let (found, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+        if found != kind.0 {
+            return Err(Error::wrong_type(node, found, kind).into());
+        }
+        // No more pages than stay in the cache together, with the one that the part begins in.
+        let most = (pages.step_pages().max(2) - 1) * PAGE_BYTES;
+        let at = part.start.min(len as u64) as usize;
+        let next = (part.end.min(len as u64) as usize).min(at.saturating_add(most)).max(at);
+        out.truncate(before);
+        out.reserve(next - at);
+        visit_data(pages, place, at..next, |piece| out.extend_from_slice(piece))?;
+        Ok(Read { len: len as u64, next: next as u64 })
+    });
+    read.map_err(|error| node_of_snode(error, node))
 }
 
 /// Of a node in an s-node that is not there it is said that it is not there.
@@ -125,5 +164,16 @@ impl Committed for Store {
     #[inline]
     fn step<T>(&self, snode: SnodeId, step: impl FnMut(&PageReader<'_>, &Contents) -> Step<T>) -> Result<T> {
         self.read(snode, step)
+    }
+
+    fn read_part(&self, node: NodeId, kind: NodeType, part: Range<u64>, out: &mut Vec<u8>) -> Result<u64> {
+        let before = out.len();
+        let read = read_some(self, node, kind, part.clone(), out)?;
+        if read.next >= part.end.min(read.len) {
+            return Ok(read.len);
+        }
+        // Between two steps others commit.
+        out.truncate(before);
+        self.snapshot().read_part(node, kind, part, out)
     }
 }

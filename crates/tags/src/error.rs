@@ -222,6 +222,9 @@ pub enum Error {
         /// Pages of the cache.
         pages: usize,
     },
+    /// A write of a part of a node failed half-way, and the transaction was to be committed all the same. Nothing has changed.
+    #[error("a write of this transaction failed half-way: abort it, or undo it to a savepoint before that")]
+    Torn,
     /// An option is out of range.
     #[error("{what} is {value}; it must be {range}")]
     BadOption {

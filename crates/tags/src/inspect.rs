@@ -66,7 +66,7 @@ impl Store {
         self.read(node.snode(), |pages, contents| {
             let (kind, len, place) = contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
             let mut data = Vec::with_capacity(len.min(data_max));
-            visit_data(pages, place, len.min(data_max), |piece| data.extend_from_slice(piece))?;
+            visit_data(pages, place, 0..len.min(data_max), |piece| data.extend_from_slice(piece))?;
             let mut out_edges = 0;
             for etype in types_of(pages, contents, node)? {
                 out_edges += contents.edges.count_of(pages, node, etype)?;

@@ -51,6 +51,7 @@ mod typed;
 pub use backup::BackupReport;
 pub use btree::{BTree, BTreeForm, BTreeReport, BTreeSnapshot, Direction, Pair, Range, SnapshotRange};
 pub use check::CheckReport;
+pub use edges::order::{EdgePlace, PlacedEdge};
 pub use error::{Error, Result};
 pub use ids::{ADDRESS_BITS, EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
 pub use inspect::{EdgeTypeView, NodeView};

@@ -16,6 +16,7 @@ use crate::pages::table::Descriptors;
 use crate::pages::versions::Versions;
 use crate::slab::Slab;
 use crate::sync::Mutex;
+use std::ops::Range;
 
 /// The share of one s-node.
 pub(crate) struct Partition {
@@ -313,37 +314,46 @@ pub(crate) fn node_header(pages: &impl Pages, node: NodeId, place: NodePlace) ->
     Ok((kind, len))
 }
 
-/// Calls `visit` with the pieces of `len` bytes of a node's data, from its beginning.
+/// Calls `visit` with the pieces of a part of a node's data. All of its pages are to be in memory at once, so the part is no
+/// larger than [`Pages::step_pages`].
 pub(crate) fn visit_data<'p>(
     pages: &'p impl Pages,
     place: NodePlace,
-    len: usize,
+    part: Range<usize>,
+    visit: impl FnMut(&'p [u8]),
+) -> Step<()> {
+    let start = place.offset + NODE_HEADER;
+    visit_bytes(pages, place.page, start + part.start..start + part.end, visit)
+}
+
+/// Calls `visit` with the pieces of a range of bytes, which are counted from the beginning of page `first`.
+pub(crate) fn visit_bytes<'p>(
+    pages: &'p impl Pages,
+    first: u32,
+    range: Range<usize>,
     mut visit: impl FnMut(&'p [u8]),
 ) -> Step<()> {
-    let max = pages.step_pages() * PAGE_BYTES;
-    if len > max {
-        // Its pages would drive each other out of the cache for ever.
-        let (bytes, max) = (len as u64, max as u64);
-        return Err(Error::TooLarge { what: "a node to be read with this cache", bytes, max }.into());
+    let page_of = |at: usize| first + (at / PAGE_BYTES) as u32;
+    let mut at = range.start;
+    if at < range.end {
+        ask_for_all(pages, page_of(at)..page_of(range.end - 1) + 1)?;
     }
-    let (mut page, mut at, mut left) = (place.page, place.offset + NODE_HEADER, len);
-    ask_for_all(pages, page, (at + len).div_ceil(PAGE_BYTES))?;
-    while left > 0 {
-        let take = left.min(PAGE_BYTES - at);
-        visit(&pages.bytes(page)?[at..at + take]);
-        left -= take;
-        (page, at) = (page + 1, 0);
+    while at < range.end {
+        let inner = at % PAGE_BYTES;
+        let len = (range.end - at).min(PAGE_BYTES - inner);
+        visit(&pages.bytes(page_of(at))?[inner..inner + len]);
+        at += len;
     }
     Ok(())
 }
 
-/// Asks for all of a node's pages at once: a step that asks for one after the other begins anew with each.
-fn ask_for_all(pages: &impl Pages, first: u32, count: usize) -> Step<()> {
-    if count < 2 {
+/// Asks for pages at once: a step that asks for one after the other begins anew with each.
+fn ask_for_all(pages: &impl Pages, all: Range<u32>) -> Step<()> {
+    if all.len() < 2 {
         return Ok(());
     }
     let mut missing = Vec::new();
-    for page in (first..).take(count) {
+    for page in all {
         match pages.bytes(page) {
             Err(Halt::Miss(page)) => missing.push(page),
             other => drop(other?),
@@ -378,7 +388,7 @@ pub(crate) fn begins_with_key(
         return Ok(false);
     }
     let mut data = Vec::with_capacity(wanted);
-    visit_data(pages, place, wanted, |piece| data.extend_from_slice(piece))?;
+    visit_data(pages, place, 0..wanted, |piece| data.extend_from_slice(piece))?;
     Ok(data[..2] == (key.len() as u16).to_le_bytes() && data[2..] == *key)
 }
 
@@ -402,4 +412,9 @@ pub(crate) fn is_data_page(page: u32) -> bool {
 /// The pages of a run, from its head's descriptor.
 pub(crate) fn run_of(desc: &Desc) -> u32 {
     desc.body[0] as u32
+}
+
+/// The numbers of pages that are kept for a run, from its head's descriptor.
+pub(crate) fn run_numbers(desc: &Desc) -> u32 {
+    desc.body[0].max(desc.body[3]) as u32
 }

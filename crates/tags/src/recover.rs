@@ -20,7 +20,7 @@ use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::pages::table::{Descriptors, PageTable};
-use crate::partition::Which;
+use crate::partition::{Which, run_numbers};
 use crate::slab::{Slab, has_room};
 use crate::snodes::tags::SnodeTags;
 use crate::space::{Run, Space};
@@ -405,9 +405,13 @@ pub(crate) fn restore_numbers(store: &Store, pages: &[u32]) {
         let mut numbers = numbers.lock();
         let mut next = first;
         for page in pages {
-            numbers.restore_end(page + 1);
-            numbers.give_back(next, page - next);
-            next = page + 1;
+            let is_head = store.pool.table.look_up(*page, |desc| desc.kind == PageKind::RunHead);
+            let count =
+                if is_head == Some(true) { run_numbers(&store.pool.table.describe(*page)) } else { 1 };
+            numbers.restore_end(page + count);
+            // Those of a run that has room to grow are kept for it.
+            numbers.give_back(next, page.saturating_sub(next));
+            next = next.max(page + count);
         }
     };
     let (data, tables) = pages.split_at(pages.partition_point(|page| *page < DATA_PAGES_MAX));
@@ -463,7 +467,10 @@ fn check_roots(store: &Store) -> Result<()> {
 /// Whether a page can be where it says in a node with pages of its own.
 pub(crate) fn is_run_possible(desc: &Desc, page: u32) -> bool {
     match desc.kind {
-        PageKind::RunHead => (1..=u64::from(DATA_PAGES_MAX - page)).contains(&desc.body[0]),
+        PageKind::RunHead => {
+            let numbers = desc.body[0].max(desc.body[3]);
+            desc.body[0] > 0 && numbers <= u64::from(DATA_PAGES_MAX - page)
+        }
         PageKind::RunTail => (1..=u64::from(page)).contains(&desc.body[0]),
         _ => true,
     }

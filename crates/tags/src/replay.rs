@@ -7,7 +7,7 @@ use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{SnodeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::desc::{Desc, PageKind, slot_range};
-use crate::partition::{TableNumbers, is_data_page};
+use crate::partition::{TableNumbers, is_data_page, run_numbers};
 use crate::recover::is_run_possible;
 use crate::space::Run;
 use crate::store::Store;
@@ -19,8 +19,6 @@ use weft_core::checksum::crc32c;
 const ENTRIES_AHEAD: usize = 64;
 /// Pages that are read together to be checked.
 const READ_PAGES: usize = 64;
-/// Bytes of a node that are changed before the cache is looked at again.
-const PIECE_BYTES: usize = 16 * PAGE_BYTES;
 
 /// Whether all pages that a record speaks of are on the medium.
 pub(crate) fn is_whole(store: &Store, entries: &[u8]) -> Result<bool> {
@@ -144,13 +142,9 @@ fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
         }
         Entry::Bytes { node, bytes } => {
             let partition = store.partition(node.snode())?;
-            // A large node may have more pages than the cache.
-            for (at, piece) in (0..).step_by(PIECE_BYTES).zip(bytes.chunks(PIECE_BYTES)) {
-                keep_room(store)?;
-                apply::overwrite(store, &mut partition.write(), node, at, piece)?;
-            }
-            keep_room(store)?;
-            apply::clear_rest(store, &mut partition.write(), node, bytes)
+            let mut partition = partition.write();
+            apply::overwrite(store, &mut partition, node, bytes)?;
+            apply::clear_rest(store, &mut partition, node, bytes)
         }
         Entry::Patches { node, patches } => {
             let partition = store.partition(node.snode())?;
@@ -212,12 +206,9 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
         return Err(strange("a page that is none of a node"));
     }
     store.partition(SnodeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
-    store.data_numbers.lock().take_exactly(page, 1);
-    let before = store.pool.table.describe(page);
-    store.release_block(before.block, before.snode);
-    store.pool.drop_page(page);
-    store.pool.table.set(page, desc);
-    store.leaves.lock().touch(page);
+    let numbers = if desc.kind == PageKind::RunHead { run_numbers(&desc) } else { 1 };
+    store.data_numbers.lock().take_exactly(page, numbers);
+    apply::put_page(store, page, desc);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::Desc;
 use crate::pages::table::Descriptors;
 use crate::pages::versions::{Seen, View};
-use crate::partition::{Contents, Which};
+use crate::partition::Contents;
 use crate::snodes::access::{Permission, Principal};
 use crate::snodes::registry::Share;
 use crate::snodes::tags::SnodeTags;
@@ -42,7 +42,7 @@ use rustc_hash::FxHashMap;
 /// # Ok::<(), weft_tags::Error>(())
 /// ```
 pub struct Snapshot<'s> {
-    store: &'s Store,
+    pub(crate) store: &'s Store,
     stamp: u64,
     commit: u64,
     shares: FxHashMap<SnodeId, Share>,
@@ -147,7 +147,27 @@ impl Snapshot<'_> {
     /// # Errors
     /// As [`Store::read_node`]; [`Error::SnapshotLost`].
     pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        self.data_of(node, kind, Which::Committed)
+        self.data_of(node, kind)
+    }
+
+    /// Fills `out` with a node's data from byte `at` on, and returns how many bytes it has there: fewer than `out` at the
+    /// end. Reads no pages but those that the bytes are in.
+    ///
+    /// # Errors
+    /// As [`Store::read_node`]; [`Error::SnapshotLost`].
+    pub fn read_at(&self, node: NodeId, kind: NodeType, at: u64, out: &mut [u8]) -> Result<usize> {
+        let mut part = Vec::with_capacity(out.len());
+        self.read_part(node, kind, at..at.saturating_add(out.len() as u64), &mut part)?;
+        out[..part.len()].copy_from_slice(&part);
+        Ok(part.len())
+    }
+
+    /// Bytes of a node's data.
+    ///
+    /// # Errors
+    /// As [`Store::read_node`]; [`Error::SnapshotLost`].
+    pub fn node_len(&self, node: NodeId, kind: NodeType) -> Result<u64> {
+        self.read_part(node, kind, 0..0, &mut Vec::new())
     }
 
     /// Where an edge leads.

@@ -302,7 +302,27 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`], [`Error::WrongType`], and what reading the medium gives.
     pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        self.data_of(node, kind, Which::Committed)
+        self.data_of(node, kind)
+    }
+
+    /// Fills `out` with a node's data from byte `at` on, and returns how many bytes it has there: fewer than `out` at the
+    /// end. Reads no pages but those that the bytes are in.
+    ///
+    /// # Errors
+    /// As [`Store::read_node`].
+    pub fn read_at(&self, node: NodeId, kind: NodeType, at: u64, out: &mut [u8]) -> Result<usize> {
+        let mut part = Vec::with_capacity(out.len());
+        self.read_part(node, kind, at..at.saturating_add(out.len() as u64), &mut part)?;
+        out[..part.len()].copy_from_slice(&part);
+        Ok(part.len())
+    }
+
+    /// Bytes of a node's data.
+    ///
+    /// # Errors
+    /// As [`Store::read_node`].
+    pub fn node_len(&self, node: NodeId, kind: NodeType) -> Result<u64> {
+        self.read_part(node, kind, 0..0, &mut Vec::new())
     }
 
     /// What the store holds and where it stands.

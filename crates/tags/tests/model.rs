@@ -150,6 +150,13 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
             }
             assert_eq!(tx.read_node(node, kind).unwrap(), data);
             let from = if kind == KEYED { 2 + usize::from(data[0]) } else { 0 };
+            if rng.random_bool(0.6) {
+                let new = write_part(rng, tx, (node, kind), data, from);
+                assert_eq!(tx.node_len(node, kind).unwrap(), new.len() as u64);
+                assert_eq!(tx.read_node(node, kind).unwrap(), new);
+                oracle.nodes.insert(node, (kind, new));
+                return;
+            }
             let len = from
                 + match rng.random_range(0..10) {
                     0..=3 => rng.random_range(0..=data.len() - from),
@@ -193,6 +200,42 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
             }
         }
     }
+}
+
+/// Writes a part of a node's data behind its key, which ends at `from`, and reads another; all of it as it is then.
+fn write_part(
+    rng: &mut StdRng,
+    tx: &mut Transaction<'_>,
+    (node, kind): (NodeId, NodeType),
+    mut data: Vec<u8>,
+    from: usize,
+) -> Vec<u8> {
+    let mut bytes = vec![0; [0, 1, 300, 5_000, 12_000][rng.random_range(0..5)]];
+    rng.fill(&mut bytes[..]);
+    let at = match rng.random_range(0..4) {
+        0 => {
+            assert_eq!(tx.append(node, kind, &bytes).unwrap(), data.len() as u64);
+            data.len()
+        }
+        n => {
+            let at = from + rng.random_range(0..=data.len() - from) + if n == 1 { 6_000 } else { 0 };
+            tx.write_at(node, kind, at as u64, &bytes).unwrap();
+            at
+        }
+    };
+    if !bytes.is_empty() {
+        data.resize(data.len().max(at + bytes.len()), 0);
+        data[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    if from > 0 {
+        let refused = tx.write_at(node, kind, rng.random_range(0..from as u64), b"x");
+        assert!(matches!(refused, Err(Error::KeyNotInNode(_))));
+    }
+    let at = rng.random_range(0..=data.len() + 10);
+    let mut out = vec![1; rng.random_range(0..9_000)];
+    let len = tx.read_at(node, kind, at as u64, &mut out).unwrap();
+    assert_eq!(out[..len], *data.get(at..(at + out.len()).min(data.len())).unwrap_or(&[]));
+    data
 }
 
 fn tags(rng: &mut StdRng) -> SnodeTags {

@@ -148,7 +148,21 @@ fn work(medium: &Arc<PowerCutStore>, seed: u64, later: Later, log: &mut Log) -> 
                     }
                 }
                 7..=9 => {
-                    if let Some(node) = any {
+                    if let Some(node) = any.filter(|_| rng.random_bool(0.5)) {
+                        // A part, which may begin behind the end.
+                        let (part, len) = (data(&mut rng), now.nodes[&node].len());
+                        let at = if rng.random_bool(0.4) { len } else { rng.random_range(0..len + 3_000) };
+                        if at == len {
+                            tx.append(node, PLAIN, &part)?;
+                        } else {
+                            tx.write_at(node, PLAIN, at as u64, &part)?;
+                        }
+                        let whole = now.nodes.entry(node).or_default();
+                        if !part.is_empty() {
+                            whole.resize(len.max(at + part.len()), 0);
+                            whole[at..at + part.len()].copy_from_slice(&part);
+                        }
+                    } else if let Some(node) = any {
                         // Shorter, or of any length.
                         let len = rng.random_range(0..=now.nodes[&node].len());
                         let data =

@@ -48,7 +48,7 @@ impl<P: StatePages> Nodes for Look<'_, P> {
             return Err(Error::damaged(format!("a B+tree leads to node {id} of another type")).into());
         }
         let mut data = Vec::with_capacity(len);
-        visit_data(self.pages, place, len, |piece| data.extend_from_slice(piece))?;
+        visit_data(self.pages, place, 0..len, |piece| data.extend_from_slice(piece))?;
         Ok(data)
     }
 }

@@ -28,7 +28,6 @@ use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::pages::access::PageReader;
-use crate::partition::Which;
 use crate::snodes::access::Permission;
 use crate::store::Store;
 use crate::tx::Transaction;
@@ -206,7 +205,7 @@ impl<'s> BTree<'s> {
     }
 
     fn count_on(&self, state: &impl Committed) -> Result<u64> {
-        Ok(self.count_of(&state.data_of(self.anchor, ANCHOR, Which::Committed)?))
+        Ok(self.count_of(&state.data_of(self.anchor, ANCHOR)?))
     }
 
     fn count_of(&self, anchor: &[u8]) -> u64 {

@@ -16,6 +16,7 @@
 pub(crate) mod directory;
 pub(crate) mod grow;
 pub(crate) mod many;
+pub(crate) mod order;
 pub(crate) mod table;
 
 use crate::error::{Error, Step};

@@ -151,13 +151,6 @@ impl<const W: usize> Table<W> {
         self.walk().collect()
     }
 
-    /// The pages with the cells from a position on, as the directory knows it, up to that from which further ones have them; `None` for none.
-    pub(crate) fn pages_from(&self, position: u32) -> (Vec<u32>, Option<u32>) {
-        let Some((last, page)) = self.directory.until(position) else { return (Vec::new(), None) };
-        let pages = std::iter::once(page).chain(self.directory.links(page).iter().copied());
-        (pages.collect(), last.checked_add(1))
-    }
-
     /// The pages that are linked to one.
     pub(crate) fn links(&self, page: u32) -> &[u32] {
         self.directory.links(page)

@@ -1,10 +1,11 @@
 //! Reads of pairs: in the last committed state, and in that of a snapshot.
 
-use super::Kv;
 use super::scan::{KvSnapshotScan, Scan};
+use super::{Kv, PAIR};
 use crate::committed::Committed;
 use crate::edges::many::{Candidate, GROUP, Purpose};
-use crate::error::{Halt, Result};
+use crate::error::{Error, Halt, Result};
+use crate::ids::PAGE_BYTES;
 use crate::pages::access::Pages;
 use crate::partition::{Which, begins_with_key, value_in, visit_data};
 use crate::snapshot::Snapshot;
@@ -87,12 +88,16 @@ impl<'s> Kv<'s> {
     ) -> Result<()> {
         let mut hashes = [0; GROUP];
         let mut spilt = Vec::new();
+        let begins = |data: &[u8], key: &[u8]| {
+            data.strip_prefix(&(key.len() as u16).to_le_bytes()).is_some_and(|data| data.starts_with(key))
+        };
         for (group_at, group) in keys.chunks(GROUP).enumerate() {
             for (hash, key) in hashes.iter_mut().zip(group) {
                 *hash = self.hash(key.as_ref())?;
             }
             let (mut next, mut rounds) = (0, 0);
-            state.step(self.snode, |pages, contents| {
+            // A pair that is larger than the part of the cache that a step may use is read by itself.
+            while let Some(large) = state.step(self.snode, |pages, contents| {
                 let mut candidates = [Candidate::Unknown; GROUP];
                 let asked = contents.edges.find_group(
                     pages,
@@ -128,15 +133,28 @@ impl<'s> Kv<'s> {
                         None => each(at, None),
                         Some((_, node)) => {
                             let (_, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+                            if len > (pages.step_pages() - 1) * PAGE_BYTES {
+                                return Ok(Some(node));
+                            }
                             spilt.clear();
-                            visit_data(pages, place, len, |piece| spilt.extend_from_slice(piece))?;
+                            visit_data(pages, place, 0..len, |piece| spilt.extend_from_slice(piece))?;
                             each(at, spilt.get(2 + key.len()..));
                         }
                     }
                     next += 1;
                 }
-                Ok(())
-            })?;
+                Ok(None)
+            })? {
+                match state.data_of(large, PAIR) {
+                    Ok(data) if begins(&data, group[next].as_ref()) => {
+                        each(group_at * GROUP + next, data.get(2 + group[next].as_ref().len()..));
+                        next += 1;
+                    }
+                    // It has gone meanwhile, and something else may be in its place.
+                    Ok(_) | Err(Error::NoSuchNode(_) | Error::WrongType { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
         }
         Ok(())
     }

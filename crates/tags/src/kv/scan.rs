@@ -5,13 +5,13 @@
 //! be lost with its snapshot.
 
 use super::{ANCHOR, Kv, PAIR};
+use crate::Direction;
 use crate::committed::Committed;
-use crate::edges::Bundle;
+use crate::edges::order::EdgePlace;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, SnodeId};
 use crate::options::Durability;
 use crate::pages::access::Pages;
-use crate::partition::Which;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 use std::vec;
@@ -36,8 +36,8 @@ pub(super) struct Scan {
     snode: SnodeId,
     anchor: NodeId,
     etype: EdgeType,
-    /// The position from which on pairs are still to come.
-    next: Option<u32>,
+    /// The place from which on pairs are still to come.
+    next: Option<EdgePlace>,
     nodes: vec::IntoIter<NodeId>,
     /// Nodes of which the pages were asked for.
     ready: usize,
@@ -106,7 +106,7 @@ impl Scan {
     /// A scan that has not begun.
     pub(super) fn of(kv: &Kv<'_>) -> Scan {
         let (snode, anchor, etype) = (kv.snode, kv.anchor, kv.etype);
-        Scan { snode, anchor, etype, next: Some(0), nodes: Vec::new().into_iter(), ready: 0 }
+        Scan { snode, anchor, etype, next: Some(EdgePlace::FIRST), nodes: Vec::new().into_iter(), ready: 0 }
     }
 
     /// How many pairs are still to come.
@@ -123,23 +123,11 @@ impl Scan {
     fn fill(&mut self, state: &impl Committed) -> Result<()> {
         let Some(from) = self.next else { return Ok(()) };
         let (anchor, etype) = (self.anchor, self.etype);
-        let (mut cells, next) = state.step(self.snode, |pages, contents| {
-            let bundle = contents.edges.bundle(pages, anchor, etype)?;
-            let Some(table) = bundle.and_then(|id| contents.edges.bundles.get(&id)) else {
-                let edges = contents.edges.all_of(pages, anchor)?.into_iter();
-                let own = edges.filter(|edge| edge.etype == etype);
-                return Ok((own.map(|edge| (edge.key, edge.to)).collect(), None));
-            };
-            let (own, next) = table.pages_from(from);
-            let mut cells = Vec::new();
-            for page in own {
-                cells.extend(Bundle::cells(pages.words(page)?).map(|[key, to]| (key, NodeId(to))));
-            }
-            Ok((cells, next))
+        let part = state.step(self.snode, |pages, contents| {
+            contents.edges.part(pages, (anchor, etype), InfoForm::Key, from, Direction::Up)
         })?;
-        cells.sort_unstable();
-        self.nodes = cells.into_iter().map(|(_, node)| node).collect::<Vec<_>>().into_iter();
-        (self.next, self.ready) = (next, 0);
+        self.nodes = part.edges.into_iter().map(|(_, edge)| edge.to).collect::<Vec<_>>().into_iter();
+        (self.next, self.ready) = (part.rest, 0);
         Ok(())
     }
 
@@ -156,7 +144,7 @@ impl Scan {
             self.ready = group.len() + 1;
         }
         self.ready -= 1;
-        let mut key = state.data_of(node, PAIR, Which::Committed)?;
+        let mut key = state.data_of(node, PAIR)?;
         let len = key.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
         if key.len() < 2 + len {
             return Err(crate::Error::damaged(format!("node {node}: a pair without its key")));

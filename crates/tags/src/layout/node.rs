@@ -18,7 +18,7 @@ pub(crate) const NODE_HEADER: usize = 8;
 /// The length in the header of a node whose data is in a body.
 pub(crate) const MOVED: usize = 1 << 31;
 /// The most bytes of a node's data.
-pub const NODE_BYTES_MAX: usize = 64 << 20;
+pub const NODE_BYTES_MAX: usize = (2 << 30) - (1 << 20);
 
 /// Bytes of the slots of each class. The spare of the fullest packing is below a slot everywhere, and a step is at
 /// most a third, below 128 bytes an eighth. The last is a page, so that nodes of its size are written many at a time.

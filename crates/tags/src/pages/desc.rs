@@ -50,8 +50,8 @@ pub(crate) struct Desc {
     pub crc: u32,
     /// Where it is on the medium; 0 while it is in memory only.
     pub block: u64,
-    /// Slab: the slots of committed nodes. Run head: pages of the run, then 1 once committed. Run tail: pages since
-    /// the head. Table: the table; its [share](crate::edges::directory::Share::words), plus [`TABLE_HASHED`]; 0.
+    /// Slab: the slots of committed nodes. Run head: pages of the run, 1 once committed, 1 for a body, and the numbers that
+    /// are kept for it, so that it can grow. Run tail: pages since the head. Table: the table; its [share](crate::edges::directory::Share::words), plus [`TABLE_HASHED`]; 0.
     pub body: Slots,
     /// Slab, in memory only: slots that transactions have reserved, beside the committed ones. Few pages have any.
     pub reserved: Option<Box<Slots>>,

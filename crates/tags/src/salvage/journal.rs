@@ -168,13 +168,9 @@ impl Copy<'_> {
                 Ok(())
             }
             Entry::Bytes { node, bytes } => {
-                let partition = self.store.partition(node.snode())?;
-                for (at, piece) in (0..).step_by(16 * PAGE_BYTES).zip(bytes.chunks(16 * PAGE_BYTES)) {
-                    with_room(&self.store, || {
-                        apply::overwrite(&self.store, &mut partition.write(), node, at, piece)
-                    })?;
-                }
-                with_room(&self.store, || apply::clear_rest(&self.store, &mut partition.write(), node, bytes))
+                let (store, partition) = (&self.store, self.store.partition(node.snode())?);
+                with_room(store, || apply::overwrite(store, &mut partition.write(), node, bytes))?;
+                with_room(store, || apply::clear_rest(store, &mut partition.write(), node, bytes))
             }
             Entry::Patches { node, patches } => {
                 let partition = self.store.partition(node.snode())?;

@@ -3,7 +3,6 @@
 use crate::committed::Committed;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
-use crate::partition::Which;
 use crate::snodes::access::{Credentials, Permission, edge_of};
 use crate::snodes::tags::SnodeTags;
 use crate::tx::{Edge, Transaction};
@@ -77,7 +76,7 @@ impl<C: Committed> See for Sight<'_, C> {
 
     fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
         self.check(node, Some(Permission::Read))?;
-        self.state.data_of(node, kind, Which::Committed)
+        self.state.data_of(node, kind)
     }
 
     fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {

@@ -5,8 +5,8 @@ use crate::error::{Error, Result, Step};
 use crate::ids::{InfoForm, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{MOVED, NODE_HEADER, read_header, slot_at, slot_bytes, slots_of};
 use crate::pages::access::{PageWriter, Pages};
-use crate::pages::desc::{PageKind, count_slots, slot_is_set};
-use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_of};
+use crate::pages::desc::{Desc, PageKind, count_slots, slot_is_set};
+use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_numbers, run_of};
 use crate::slab::Slab;
 use crate::store::Store;
 use crate::tx::write_set::NONE;
@@ -104,6 +104,17 @@ pub(crate) fn drop_page(store: &Store, page: u32) {
     if !store.pool.drop_page(page) {
         store.release_block(desc.block, desc.snode);
     }
+}
+
+/// Puts a page of a node that was written whole in the place of what has its number. Nobody has access to it. Where a node has fewer
+/// pages than before, the others go.
+pub(crate) fn put_page(store: &Store, page: u32, desc: Desc) {
+    let before = store.pool.table.describe(page);
+    if (before.kind, desc.kind) == (PageKind::RunHead, PageKind::RunHead) {
+        (page + run_of(&desc)..page + run_of(&before)).for_each(|page| drop_page(store, page));
+    }
+    drop_page(store, page);
+    store.pool.table.set(page, desc);
 }
 
 /// Gives up the pages of slabs that slots were to be given out from and that have no node. The caller holds the s-node's lock: what
@@ -220,12 +231,12 @@ fn release(
     store.pool.versions.note_desc(page, slot_cell);
     let mut desc = slot_cell.lock();
     if desc.kind != PageKind::Slab {
-        let pages = run_of(&desc);
+        let (pages, numbers) = (run_of(&desc), run_numbers(&desc));
         drop(desc);
         for page in page..page + pages {
             drop_page(store, page);
         }
-        store.freed_numbers.lock().push((partition.snode, page, pages));
+        store.freed_numbers.lock().push((partition.snode, page, numbers));
         return Ok(());
     }
     let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
@@ -244,21 +255,14 @@ fn release(
     Ok(())
 }
 
-/// Fills `len` bytes with zeros, from byte `at` of a page on, over as many pages as they are.
+/// Fills `len` bytes of a page with zeros, from byte `at` on.
 fn clear(store: &Store, partition: &mut Partition, page: u32, at: usize, len: usize) -> Result<()> {
-    let (mut page, mut at, mut left) = (page + (at / PAGE_BYTES) as u32, at % PAGE_BYTES, len);
-    while left > 0 {
-        let range = at..PAGE_BYTES.min(at + left);
-        store.write(partition, |pages, _| {
-            if pages.bytes(page)?[range.clone()].iter().any(|byte| *byte != 0) {
-                pages.bytes_mut(page)?[range.clone()].fill(0);
-            }
-            Ok(())
-        })?;
-        left -= range.len();
-        (page, at) = (page + 1, 0);
-    }
-    Ok(())
+    store.write(partition, |pages, _| {
+        if pages.bytes(page)?[at..at + len].iter().any(|byte| *byte != 0) {
+            pages.bytes_mut(page)?[at..at + len].fill(0);
+        }
+        Ok(())
+    })
 }
 
 /// Clears what an update has left of longer data behind it, in an s-node whose bytes are erased. `bytes` is what the node has
@@ -269,8 +273,7 @@ pub(crate) fn clear_rest(store: &Store, partition: &mut Partition, node: NodeId,
     else {
         return Ok(());
     };
-    let (place, _) = find_any(&store.pool.table, node, Which::Committed)
-        .map_err(|_| Error::damaged(format!("node {node} is to be changed and is not there")))?;
+    let place = place_in_slab(store, node)?;
     let (kind, len) = read_header(head);
     let mut kept = bytes.len();
     if len == MOVED && NodeType(kind).is_keyed() {
@@ -280,31 +283,25 @@ pub(crate) fn clear_rest(store: &Store, partition: &mut Partition, node: NodeId,
             Ok(key.map_or(0, |len| usize::from(u16::from_le_bytes(*len))))
         })?;
     }
-    clear(store, partition, place.page, place.offset + kept, place.room.saturating_sub(kept))
+    let kept = kept.min(place.room);
+    clear(store, partition, place.page, place.offset + kept, place.room - kept)
 }
 
-/// Writes `bytes` over a committed node or body, from `skip` bytes behind the beginning of its header on.
-pub(crate) fn overwrite(
-    store: &Store,
-    partition: &mut Partition,
-    node: NodeId,
-    skip: usize,
-    bytes: &[u8],
-) -> Result<()> {
-    let (place, _) = find_any(&store.pool.table, node, Which::Committed)
-        .map_err(|_| Error::damaged(format!("node {node} is to be changed and is not there")))?;
-    if skip + bytes.len() > place.room {
-        return Err(Error::damaged(format!("node {node}: {} bytes do not fit", skip + bytes.len())));
+/// Writes `bytes` over a committed node or body in a slab, from the beginning of its header on.
+pub(crate) fn overwrite(store: &Store, partition: &mut Partition, node: NodeId, bytes: &[u8]) -> Result<()> {
+    let place = place_in_slab(store, node)?;
+    if bytes.len() > place.room {
+        return Err(Error::damaged(format!("node {node}: {} bytes do not fit", bytes.len())));
     }
-    let start = place.offset + skip;
-    let (mut page, mut at, mut done) = (place.page + (start / PAGE_BYTES) as u32, start % PAGE_BYTES, 0);
-    while done < bytes.len() {
-        let take = (bytes.len() - done).min(PAGE_BYTES - at);
-        store.write(partition, |pages, _| {
-            pages.bytes_mut(page)?[at..at + take].copy_from_slice(&bytes[done..done + take]);
-            Ok(())
-        })?;
-        (page, at, done) = (page + 1, 0, done + take);
-    }
-    Ok(())
+    store.write(partition, |pages, _| {
+        pages.bytes_mut(place.page)?[place.offset..place.offset + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    })
+}
+
+/// Where a committed node or body is that is changed in its place. Pages that a node has of its own are not.
+fn place_in_slab(store: &Store, node: NodeId) -> Result<NodePlace> {
+    let found = find_any(&store.pool.table, node, Which::Committed).ok();
+    let place = found.map(|(place, _)| place).filter(|place| place.slot.is_some());
+    place.ok_or_else(|| Error::damaged(format!("node {node} is to be changed and is in no slab")))
 }

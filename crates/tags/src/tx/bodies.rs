@@ -1,16 +1,17 @@
-//! The data of nodes in a transaction: read, changed, made longer or shorter.
+//! The data of nodes in a transaction: read and written, whole or in parts, made longer or shorter.
 //!
 //! Data that fits a node's room is changed in its place. A node that outgrows it gets a *body* elsewhere in its s-node,
 //! and keeps its place and id: an edge of the store's own leads to the body, so bodies are journaled, recovered, counted
-//! and freed as any node is. Data that fits the node's own room again comes back there.
+//! and freed as any node is. Data that fits the node's own room again comes back there. A body that grows by parts has
+//! numbers for twice its pages, so that what is appended is written once and moved seldom.
 
+use super::runs::Fill;
 use super::write_set::{EdgeKey, NONE};
 use super::{Transaction, Use};
-use crate::committed::Committed;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, Info, NodeId, NodeType};
-use crate::layout::node::{MOVED, NODE_BYTES_MAX, NODE_HEADER, read_header, write_header};
-use crate::partition::{Which, find_body, find_node, header_at, node_header, visit_data};
+use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES};
+use crate::layout::node::{MOVED, NODE_BYTES_MAX, NODE_HEADER, body_class_of, read_header, write_header};
+use crate::partition::{NodePlace, Which, find_body, find_node, header_at, node_header};
 use crate::snodes::access::Permission;
 
 /// A body with so many times the room that is needed is given up for a smaller one.
@@ -20,69 +21,117 @@ fn edge_to_body(node: NodeId) -> EdgeKey<'static> {
     EdgeKey { source: node, etype: EdgeType::BODY, key: 0, info: Info::Number(0) }
 }
 
-/// The key that data begins with, and its length before it.
-fn key_of(data: &[u8]) -> Option<&[u8]> {
-    let len = data.first_chunk::<2>()?;
-    data.get(..2 + usize::from(u16::from_le_bytes(*len)))
+fn header(kind: NodeType, len: usize) -> [u8; NODE_HEADER] {
+    let mut header = [0; NODE_HEADER];
+    write_header(&mut header, kind.0, len);
+    header
 }
 
-fn with_header(kind: NodeType, data: &[u8]) -> Box<[u8]> {
-    let mut bytes = vec![0; NODE_HEADER + data.len()];
-    write_header(&mut bytes, kind.0, data.len());
-    bytes[NODE_HEADER..].copy_from_slice(data);
-    bytes.into_boxed_slice()
+fn zeros(_: usize, out: &mut [u8]) -> Result<()> {
+    out.fill(0);
+    Ok(())
+}
+
+fn too_large(bytes: usize) -> Error {
+    Error::TooLarge { what: "a node", bytes: bytes as u64, max: NODE_BYTES_MAX as u64 }
+}
+
+/// The data of a node, as a transaction sees it.
+#[derive(Clone, Copy)]
+struct Data {
+    /// Where the node is.
+    home: NodePlace,
+    body: Option<NodeId>,
+    /// The node, or its body.
+    holder: NodeId,
+    /// Where that is.
+    place: NodePlace,
+    len: usize,
 }
 
 impl Transaction<'_> {
+    /// The data of a node.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Forbidden`], [`Error::Deadlock`], and what reading the
+    /// medium gives.
+    pub fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+        self.place(node, Permission::Read)?;
+        self.data_of(node, kind)
+    }
+
+    /// The data of a node whose s-node is held.
+    pub(super) fn data_of(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+        let home = find_node(&self.store.pool.table, node, self.which(node))?;
+        let data = self.open_at(node, kind, home)?;
+        let mut out = vec![0; data.len];
+        self.read_data(&data, 0, &mut out)?;
+        Ok(out)
+    }
+
+    /// Fills `out` with a node's data from byte `at` on, and returns how many bytes it has there: fewer than `out` at the
+    /// end. Reads no pages but those that the bytes are in.
+    ///
+    /// # Errors
+    /// As [`Transaction::read_node`].
+    pub fn read_at(&mut self, node: NodeId, kind: NodeType, at: u64, out: &mut [u8]) -> Result<usize> {
+        let data = self.open(node, kind, Permission::Read)?;
+        let at = at.min(data.len as u64) as usize;
+        let len = out.len().min(data.len - at);
+        self.read_data(&data, at, &mut out[..len])?;
+        Ok(len)
+    }
+
+    /// Bytes of a node's data.
+    ///
+    /// # Errors
+    /// As [`Transaction::read_node`].
+    pub fn node_len(&mut self, node: NodeId, kind: NodeType) -> Result<u64> {
+        Ok(self.open(node, kind, Permission::Read)?.len as u64)
+    }
+
     /// Gives a node new data, of any length. A node of a type with keys keeps its key.
     ///
     /// # Errors
     /// As [`Transaction::read_node`]; [`Error::TooLarge`], [`Error::KeyNotInNode`], [`Error::RootType`],
     /// [`Error::Full`], [`Error::CacheFull`].
     pub fn update_node(&mut self, node: NodeId, kind: NodeType, data: &[u8]) -> Result<()> {
-        if kind == NodeType::ROOT {
-            return Err(Error::RootType);
-        }
-        let place = self.place(node, Permission::Write)?;
-        let before = self.data_of(node, kind)?;
-        if kind.is_keyed() && key_of(&before) != key_of(data) {
+        let before = self.open_to_write(node, kind, data.len())?;
+        let key = self.key_of(&before, kind)?;
+        if data.get(..key.len()) != Some(&key) {
             return Err(Error::KeyNotInNode(node));
         }
-        if data.len() > NODE_BYTES_MAX {
-            return Err(Error::TooLarge {
-                what: "a node",
-                bytes: data.len() as u64,
-                max: NODE_BYTES_MAX as u64,
-            });
-        }
-        let bytes = data.len() + NODE_HEADER;
-        // What is changed in place goes through the journal; what is too much for that is written to a new place.
-        let is_short = bytes <= self.store.journal.capacity() / 4;
-        let body = self.body_of(node)?;
-        if is_short && bytes <= place.room {
-            if body.is_some() {
-                self.lead_to_body(node, NONE)?;
-                self.set.move_to(node, None);
-            }
-            self.set.update(node, with_header(kind, data));
+        self.rewrite(node, kind, &before, (data.len(), data.len()), &mut |at, out| {
+            out.copy_from_slice(&data[at..at + out.len()]);
+            Ok(())
+        })
+    }
+
+    /// Writes into a node's data, from byte `at` on. Data that ends before is made as long, by zeros, unless there are no bytes. The
+    /// cost is that of the bytes, not of the node. A node of a type with keys keeps its key.
+    ///
+    /// # Errors
+    /// As [`Transaction::update_node`].
+    pub fn write_at(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: &[u8]) -> Result<()> {
+        let (end, overflows) = (at as usize).overflowing_add(bytes.len());
+        let data = self.open_to_write(node, kind, if overflows { usize::MAX } else { end })?;
+        if bytes.is_empty() {
             return Ok(());
         }
-        if let Some(body) = body.filter(|_| is_short) {
-            let which = self.which(body);
-            let room = find_body(&self.store.pool.table, body, which)?.room;
-            if bytes <= room && room <= SPARE_MAX * bytes {
-                self.set.update(body, with_header(kind, data));
-                self.set.move_to(node, Some(body));
-                return Ok(());
-            }
+        self.write_data(node, kind, &data, at as usize, bytes)
+    }
+
+    /// Writes behind the end of a node's data; where that was. Many small pieces cost as much as their bytes at once.
+    ///
+    /// # Errors
+    /// As [`Transaction::update_node`].
+    pub fn append(&mut self, node: NodeId, kind: NodeType, bytes: &[u8]) -> Result<u64> {
+        let data = self.open_to_write(node, kind, bytes.len())?;
+        if bytes.len() > NODE_BYTES_MAX - data.len {
+            return Err(too_large(data.len.saturating_add(bytes.len())));
         }
-        let body = self.make_node(node.snode(), kind, &[data], Use::Body)?;
-        self.lead_to_body(node, body)?;
-        self.set.move_to(node, Some(body));
-        let mut stub = vec![0; NODE_HEADER];
-        write_header(&mut stub, kind.0, MOVED);
-        self.set.update(node, stub.into_boxed_slice());
-        Ok(())
+        self.write_data(node, kind, &data, data.len, bytes)?;
+        Ok(data.len as u64)
     }
 
     /// Makes a node's data longer, by zeros, or shorter.
@@ -90,41 +139,243 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::update_node`].
     pub fn resize_node(&mut self, node: NodeId, kind: NodeType, len: usize) -> Result<()> {
-        if len > NODE_BYTES_MAX {
-            return Err(Error::TooLarge { what: "a node", bytes: len as u64, max: NODE_BYTES_MAX as u64 });
+        let data = self.open_to_write(node, kind, len)?;
+        if len < self.key_of(&data, kind)?.len() {
+            return Err(Error::KeyNotInNode(node));
         }
-        self.place(node, Permission::Write)?;
-        let mut data = self.data_of(node, kind)?;
-        data.resize(len, 0);
-        self.update_node(node, kind, &data)
+        let comes_home = data.body.is_some() && len + NODE_HEADER <= self.capacity_of(data.home);
+        if len >= data.len {
+            self.lengthen(node, kind, &data, (data.len, len), &mut zeros)
+        } else if data.place.slot.is_some() || comes_home {
+            let mut kept = vec![0; len];
+            self.read_data(&data, 0, &mut kept)?;
+            self.rewrite(node, kind, &data, (len, len), &mut |at, out| {
+                out.copy_from_slice(&kept[at..at + out.len()]);
+                Ok(())
+            })
+        } else {
+            let end = NODE_HEADER + len;
+            self.set_extent(data.holder, data.place, (end, end), header(kind, len))?;
+            // What follows in the last page is nobody's to find, and zeros where the data becomes longer again.
+            let rest = end.next_multiple_of(PAGE_BYTES) - end;
+            self.write_bytes(data.holder, data.place, end, rest, &mut zeros)
+        }
     }
 
-    /// The data of a node whose s-node is held.
-    pub(super) fn data_of(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        let body = self.set.moved.get(&node).copied().flatten();
-        if let Some(update) = self.set.updates.get(&body.unwrap_or(node)) {
-            let bytes = &update.bytes;
-            let found = read_header(bytes).0;
-            if found != kind.0 {
-                return Err(Error::wrong_type(node, found, kind));
-            }
-            return Ok(bytes[NODE_HEADER..].to_vec());
+    /// A node's data, to be given `len` bytes or more.
+    fn open_to_write(&mut self, node: NodeId, kind: NodeType, len: usize) -> Result<Data> {
+        if kind == NodeType::ROOT {
+            return Err(Error::RootType);
         }
-        let Some(body) = body else {
-            let which = self.which(node);
-            return self.store.data_of(node, kind, which);
+        let data = self.open(node, kind, Permission::Write)?;
+        if len > NODE_BYTES_MAX { Err(too_large(len)) } else { Ok(data) }
+    }
+
+    /// Finds the data of a node, in an s-node in which the caller has a permission.
+    fn open(&mut self, node: NodeId, kind: NodeType, needed: Permission) -> Result<Data> {
+        let home = self.place(node, needed)?;
+        self.open_at(node, kind, home)
+    }
+
+    fn open_at(&mut self, node: NodeId, kind: NodeType, home: NodePlace) -> Result<Data> {
+        let body = self.body_of(node)?;
+        let place = match body {
+            Some(body) => find_body(&self.store.pool.table, body, self.which(body))?,
+            None => home,
         };
-        let (store, which) = (self.store, self.which(body));
-        store.read(node.snode(), |pages, _| {
-            let place = find_body(&store.pool.table, body, which)?;
-            let (found, len) = node_header(pages, body, place)?;
-            if found != kind.0 {
-                return Err(Error::wrong_type(node, found, kind).into());
-            }
-            let mut data = Vec::with_capacity(len);
-            visit_data(pages, place, len, |piece| data.extend_from_slice(piece))?;
-            Ok(data)
+        let holder = body.unwrap_or(node);
+        let (found, len) = match self.own_header(holder, place)? {
+            Some(own) => own,
+            None => self.store.read(node.snode(), |pages, _| node_header(pages, holder, place))?,
+        };
+        if found != kind.0 {
+            return Err(Error::wrong_type(node, found, kind));
+        }
+        Ok(Data { home, body, holder, place, len })
+    }
+
+    /// The header that the transaction has given a node or body.
+    fn own_header(&self, holder: NodeId, place: NodePlace) -> Result<Option<(u32, usize)>> {
+        if let Some(update) = self.set.updates.get(&holder) {
+            return Ok(Some(read_header(&update.bytes)));
+        }
+        if !self.set.runs.get(&holder).is_some_and(|run| run.pages.contains_key(&0)) {
+            return Ok(None);
+        }
+        let mut header = [0; NODE_HEADER];
+        self.read_bytes(holder, place, 0, &mut header)?;
+        Ok(Some(read_header(&header)))
+    }
+
+    fn read_data(&self, data: &Data, at: usize, out: &mut [u8]) -> Result<()> {
+        let start = NODE_HEADER + at;
+        match self.set.updates.get(&data.holder) {
+            Some(update) => out.copy_from_slice(&update.bytes[start..start + out.len()]),
+            None => self.read_bytes(data.holder, data.place, start, out)?,
+        }
+        Ok(())
+    }
+
+    /// The key that a node's data begins with, and its length before it; nothing for a type without keys.
+    fn key_of(&self, data: &Data, kind: NodeType) -> Result<Vec<u8>> {
+        if !kind.is_keyed() || data.len < 2 {
+            return Ok(Vec::new());
+        }
+        let mut len = [0; 2];
+        self.read_data(data, 0, &mut len)?;
+        let mut key = vec![0; data.len.min(2 + usize::from(u16::from_le_bytes(len)))];
+        self.read_data(data, 0, &mut key)?;
+        Ok(key)
+    }
+
+    fn write_data(
+        &mut self,
+        node: NodeId,
+        kind: NodeType,
+        data: &Data,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<()> {
+        if at < self.key_of(data, kind)?.len() {
+            return Err(Error::KeyNotInNode(node));
+        }
+        let end = at + bytes.len();
+        if end > data.len {
+            let from = data.len.min(at);
+            return self.lengthen(node, kind, data, (from, end), &mut |to, out| {
+                let (gap, written) = out.split_at_mut(at.saturating_sub(to).min(out.len()));
+                gap.fill(0);
+                let from = (to + gap.len()).saturating_sub(at);
+                written.copy_from_slice(&bytes[from..from + written.len()]);
+                Ok(())
+            });
+        }
+        let copy: Fill<'_> = &mut |to, out| {
+            out.copy_from_slice(&bytes[to..to + out.len()]);
+            Ok(())
+        };
+        if data.place.slot.is_none() {
+            return self.write_bytes(data.holder, data.place, NODE_HEADER + at, bytes.len(), copy);
+        }
+        let mut whole = self.copy_in_slab(data, kind, data.len)?;
+        copy(0, &mut whole[NODE_HEADER + at..NODE_HEADER + end])?;
+        self.set.update(data.holder, whole);
+        Ok(())
+    }
+
+    /// Header and data of what lies in a slab, `len` bytes of data long.
+    fn copy_in_slab(&self, data: &Data, kind: NodeType, len: usize) -> Result<Box<[u8]>> {
+        let mut whole = vec![0; NODE_HEADER + len];
+        write_header(&mut whole, kind.0, len);
+        self.read_data(data, 0, &mut whole[NODE_HEADER..NODE_HEADER + len.min(data.len)])?;
+        Ok(whole.into())
+    }
+
+    /// Gives a node's data a new end, from byte `from` on, which may lie before the end that it had.
+    fn lengthen(
+        &mut self,
+        node: NodeId,
+        kind: NodeType,
+        data: &Data,
+        (from, len): (usize, usize),
+        fill: Fill<'_>,
+    ) -> Result<()> {
+        let bytes = NODE_HEADER + len;
+        if bytes > self.capacity_of(data.place) {
+            let capacity = len.max(data.len.saturating_mul(2));
+            let body = self.make_body(node, kind, (len, capacity), Some((data, from)), fill)?;
+            return self.move_to(node, kind, data, body);
+        }
+        if data.place.slot.is_some() {
+            let mut whole = self.copy_in_slab(data, kind, len)?;
+            fill(from, &mut whole[NODE_HEADER + from..])?;
+            self.set.update(data.holder, whole);
+            return Ok(());
+        }
+        self.set_extent(data.holder, data.place, (bytes, NODE_HEADER + data.len), header(kind, len))?;
+        self.write_bytes(data.holder, data.place, NODE_HEADER + from, len - from, &mut |at, out| {
+            fill(from + at, out)
         })
+    }
+
+    /// Gives a node other data: in its place, in the place of its body, or in a new body.
+    fn rewrite(
+        &mut self,
+        node: NodeId,
+        kind: NodeType,
+        before: &Data,
+        (len, capacity): (usize, usize),
+        fill: Fill<'_>,
+    ) -> Result<()> {
+        let bytes = NODE_HEADER + len;
+        let fits = |place: NodePlace| bytes <= self.capacity_of(place);
+        let (holder, place) = if fits(before.home) {
+            (node, before.home)
+        } else if fits(before.place)
+            && (before.place.slot.is_none() && body_class_of(len).is_none()
+                || before.place.slot.is_some() && before.place.room <= SPARE_MAX * bytes)
+        {
+            (before.holder, before.place)
+        } else {
+            let body = self.make_body(node, kind, (len, capacity), None, fill)?;
+            return self.move_to(node, kind, before, body);
+        };
+        if holder == node && before.body.is_some() {
+            self.lead_to_body(node, NONE)?;
+            self.set.move_to(node, None);
+        }
+        if place.slot.is_some() {
+            let mut whole = vec![0; bytes];
+            write_header(&mut whole, kind.0, len);
+            fill(0, &mut whole[NODE_HEADER..])?;
+            self.set.update(holder, whole.into());
+            return Ok(());
+        }
+        self.set_extent(holder, place, (bytes, 0), header(kind, len))?;
+        self.write_bytes(holder, place, NODE_HEADER, len, fill)
+    }
+
+    /// Makes a body, whose first bytes are those that there are before where `kept` says so.
+    fn make_body(
+        &mut self,
+        node: NodeId,
+        kind: NodeType,
+        (len, capacity): (usize, usize),
+        kept: Option<(&Data, usize)>,
+        fill: Fill<'_>,
+    ) -> Result<NodeId> {
+        let this = &*self;
+        let fill: Fill<'_> = &mut |at, out| {
+            let Some((before, end)) = kept else { return fill(at, out) };
+            let (old, new) = out.split_at_mut(end.saturating_sub(at).min(out.len()));
+            this.read_data(before, at, old)?;
+            if new.is_empty() { Ok(()) } else { fill(at + old.len(), new) }
+        };
+        let body = match body_class_of(capacity) {
+            Some(class) => {
+                let mut data = vec![0; len];
+                fill(0, &mut data)?;
+                this.create_small(node.snode(), kind, class, len, &[&data])
+            }
+            None => this.create_large(node.snode(), kind, (len, capacity), Use::Body, fill),
+        }?;
+        self.set.create(body);
+        Ok(body)
+    }
+
+    /// Notes that a node's data is in a new body. In its own place there is a header that says so, and the key.
+    fn move_to(&mut self, node: NodeId, kind: NodeType, before: &Data, body: NodeId) -> Result<()> {
+        if before.body.is_none() && before.home.slot.is_none() {
+            let kept = NODE_HEADER + self.key_of(before, kind)?.len();
+            self.set_extent(node, before.home, (kept, kept), header(kind, MOVED))?;
+            let rest = kept.next_multiple_of(PAGE_BYTES) - kept;
+            self.write_bytes(node, before.home, kept, rest, &mut zeros)?;
+        } else if before.body.is_none() {
+            self.set.update(node, header(kind, MOVED).into());
+        }
+        self.lead_to_body(node, body)?;
+        self.set.move_to(node, Some(body));
+        Ok(())
     }
 
     /// The body of a node whose s-node is held, if it has moved.

@@ -2,7 +2,7 @@
 
 use super::buffers::Pairs;
 use super::write_set::{EdgeKey, NONE};
-use super::{Transaction, Use, fill};
+use super::{Transaction, fill};
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
 use crate::kv::KvChange;
@@ -51,7 +51,7 @@ impl Transaction<'_> {
             let start = nodes.len();
             if let (None, Some((key, value))) = (class_of_put(change), change.put()) {
                 let len = (key.len() as u16).to_le_bytes();
-                nodes.push(self.make_node(snode, kind, &[&len, key, value], Use::Node)?);
+                nodes.push(self.make_node(snode, kind, &[&len, key, value])?);
                 next = next_put(changes, next + 1);
                 continue;
             }

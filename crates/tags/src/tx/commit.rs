@@ -19,7 +19,7 @@ use crate::options::Durability;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::NoRoom;
-use crate::partition::{Left, Partition, TableNumbers, run_of};
+use crate::partition::{Left, Partition, TableNumbers};
 use crate::room::Need;
 use crate::space::Run;
 use crate::store::Store;
@@ -72,7 +72,11 @@ struct Written {
 impl Transaction<'_> {
     pub(super) fn commit_changes(&mut self) -> Result<u64> {
         let store = self.store;
+        if self.set.is_torn {
+            return Err(Error::Torn);
+        }
         self.give_up_bodies_of_garbage()?;
+        self.spill()?;
         self.set.tell_apart();
         let nodes = self.sort_nodes();
         let bytes = self.record_bound(&nodes);
@@ -82,7 +86,8 @@ impl Transaction<'_> {
         }
         // With the pages that it writes itself, and those that lose nodes.
         let own = (nodes.filled.len() + nodes.runs.len()) as u64;
-        let freed = (self.set.nodes_touched() + nodes.garbage.len()) as u64;
+        let runs = self.set.runs.iter().map(|(node, run)| run.pages.len() + self.run_pages(*node));
+        let freed = (self.set.nodes_touched() + nodes.garbage.len() + runs.sum::<usize>()) as u64;
         let mut need = Need::More;
         let mut has_room = false;
         let (_gate, room) = loop {
@@ -155,7 +160,10 @@ impl Transaction<'_> {
         drop(room);
         self.buffers.record = record.bytes;
         match &lsn {
-            Ok(lsn) => self.publish_snodes(*lsn),
+            Ok(lsn) => {
+                self.publish_snodes(*lsn);
+                self.give_up_blocks_but(&nodes.garbage);
+            }
             Err(error) => {
                 store.journal.stop(error);
                 // Its nodes are not taken back: they may be committed in memory, and their frames are read by writes under way.
@@ -256,7 +264,8 @@ impl Transaction<'_> {
 
     /// The most bytes that the record can have.
     fn record_bound(&self, nodes: &NewNodes) -> usize {
-        let runs: usize = nodes.runs.iter().map(|node| self.run_pages(*node)).sum();
+        let written = self.set.runs.values().map(|run| run.pages.len());
+        let runs = nodes.runs.iter().map(|node| self.run_pages(*node)).chain(written).sum::<usize>();
         let updates: usize = self.set.updates.values().map(|update| update.journal_bytes() + 32).sum();
         HEADER_BYTES
             + (nodes.filled.len() + runs) * PAGE_ENTRY_BYTES
@@ -282,8 +291,7 @@ impl Transaction<'_> {
         let changes = (self.set.changes.len() + self.set.nodes_touched()) as u64;
         // Each change may touch a page of its own, but no more pages than there are. Now and then one makes a group of pages grow, which
         // changes those beside its own and adds some; what is counted of nodes, which mostly have no page there, makes up for more.
-        let updated: u64 =
-            self.set.updates.values().map(|update| update.bytes.len().div_ceil(PAGE_BYTES) as u64).sum();
+        let updated = self.set.updates.len() as u64;
         // Pages that a checkpoint has written since they were filled keep their frames while they are written, some at a time.
         let is_clean = |page: u32| !store.pool.table.load(page).is_dirty();
         let clean = new.filled.iter().filter(|(page, _)| is_clean(*page)).count().min(pages_at_once(store));
@@ -307,11 +315,7 @@ impl Transaction<'_> {
         };
         let freed = self.set.nodes().keys().chain(self.set.lost()).chain(&new.garbage);
         let freed = freed.filter(erases).count();
-        let room = |node: &NodeId| {
-            let desc = self.store.pool.table.describe(node.page().unwrap_or(0));
-            if desc.kind == PageKind::RunHead { run_of(&desc) as usize } else { 1 }
-        };
-        freed.min(pages as usize) + self.set.updates.keys().filter(erases).map(room).sum::<usize>()
+        freed.min(pages as usize) + self.set.updates.keys().filter(erases).count()
     }
 
     fn apply(&mut self, nodes: &NewNodes, written: &[Vec<Written>], record: &mut RecordWriter) -> Result<()> {
@@ -359,6 +363,16 @@ impl Transaction<'_> {
             record.page(at.page, &desc);
             touched.push(at.page);
         }
+        let is_kept = |node: &NodeId| node.snode() == snode && !nodes.garbage.contains(node);
+        for (node, run) in self.set.runs.iter().filter(|(node, _)| is_kept(node)) {
+            // Those of a node that is new are recorded with the others that it has.
+            let is_new = nodes.runs.contains(node);
+            super::runs::apply_run(store, *node, run, |page, desc| {
+                if !is_new {
+                    record.page(page, desc);
+                }
+            })?;
+        }
         for node in nodes.runs.iter().filter(|node| node.snode() == snode) {
             let Some(head) = node.page() else { continue };
             partition.contents.nodes += 1;
@@ -390,7 +404,6 @@ impl Transaction<'_> {
         let mut leaves = store.leaves.lock();
         touched.into_iter().for_each(|page| leaves.touch(page));
         drop(leaves);
-        let is_kept = |node: &NodeId| node.snode() == snode && !nodes.garbage.contains(node);
         let mut updates: Vec<_> = self.set.updates.iter().filter(|(node, _)| is_kept(node)).collect();
         updates.sort_unstable_by_key(|(node, _)| **node);
         let page_of = |at: usize| updates.get(at).and_then(|(node, _)| node.page());

@@ -1,10 +1,12 @@
 //! Edges in a transaction: what is committed, with the transaction's own changes over it.
 
 use super::buffers::Pairs;
-use super::write_set::{EdgeKey, NONE};
+use super::write_set::{Change, EdgeKey, NONE};
 use super::{Edge, Transaction};
+use crate::Direction;
 use crate::committed::Committed;
 use crate::edges::many::{Candidate, GROUP, Purpose};
+use crate::edges::order::{Changed, EdgePlace, Part, PlacedEdge, list};
 use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
@@ -183,6 +185,37 @@ impl Transaction<'_> {
         let new = changes.iter().filter(|change| change.new != NONE);
         let new = new.map(|change| RawEdge { etype: change.etype, key: change.key, to: change.new });
         Ok(kept.chain(new).collect())
+    }
+
+    /// As [`Store::edges_from`], with the changes of the transaction.
+    ///
+    /// # Errors
+    /// As [`Store::edges_from`]; [`Error::Forbidden`], [`Error::Deadlock`].
+    pub fn edges_from(
+        &mut self,
+        source: NodeId,
+        etype: EdgeType,
+        from: EdgePlace,
+        direction: Direction,
+        max: usize,
+    ) -> Result<Vec<PlacedEdge>> {
+        self.place(source, Permission::Read)?;
+        let (store, is_new) = (self.store, self.set.touched(source).created);
+        let mut changed = Changed::default();
+        let is_of = |change: &&Change| (change.source, change.etype) == (source, etype);
+        for change in self.set.changes.iter().filter(is_of) {
+            changed.gone.insert((change.key, change.old));
+            let edge = RawEdge { etype, key: change.key, to: change.new };
+            changed.new.extend((change.new != NONE).then_some(edge));
+        }
+        list(store, etype, from, direction, max, &changed, |form, from| {
+            if is_new {
+                return Ok(Part { edges: Vec::new(), rest: None });
+            }
+            store.read(source.snode(), |pages, contents| {
+                contents.edges.part(pages, (source, etype), form, from, direction)
+            })
+        })
     }
 
     fn check_destination(&mut self, edge: &EdgeKey<'_>, to: NodeId) -> Result<()> {

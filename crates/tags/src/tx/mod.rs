@@ -13,30 +13,24 @@ mod commit;
 pub(crate) mod edges;
 pub(crate) mod locks;
 pub(crate) mod patch;
+pub(crate) mod runs;
 mod snodes;
 pub(crate) mod write_set;
 
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES, SnodeId};
-use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, body_class_of, class_of, run_pages, write_header};
+use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
+use crate::layout::node::{NODE_HEADER, class_of, write_header};
 use crate::options::Durability;
-use crate::pages::desc::{Desc, PageKind};
-use crate::partition::{NodePlace, Partition, Which, find_node, header_at};
-use crate::room::Need;
+use crate::partition::{NodePlace, Which, find_node, header_at};
 use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
 use crate::sync::ThreadId;
-use crate::sys::aligned::AlignedBuf;
 use access::Access;
 use buffers::Buffers;
 use locks::TxId;
-use std::io::IoSlice;
 use std::time::{Duration, Instant};
-use weft_core::checksum::crc32c;
 use write_set::WriteSet;
 
-/// Bytes of a large node that are written by one call.
-const RUN_WRITE_BYTES: usize = 1 << 20;
 /// Checkpoints that one operation asks for, at most: others may fill the room that one has made.
 const CHECKPOINTS_MAX: usize = 16;
 
@@ -188,23 +182,28 @@ impl<'s> Transaction<'s> {
         pieces: &[&[u8]],
     ) -> Result<NodeId> {
         self.enter(snode, Permission::Write)?;
-        self.make_node(snode, kind, pieces, Use::Node)
+        self.make_node(snode, kind, pieces)
     }
 
-    /// Makes a node or a body in an s-node whose lock is held.
-    fn make_node(&mut self, snode: SnodeId, kind: NodeType, pieces: &[&[u8]], of: Use) -> Result<NodeId> {
+    /// Makes a node in an s-node whose lock is held.
+    fn make_node(&mut self, snode: SnodeId, kind: NodeType, pieces: &[&[u8]]) -> Result<NodeId> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
-        let class = if of == Use::Node { class_of(len) } else { body_class_of(len) };
-        let node = match class {
+        let node = match class_of(len) {
             Some(class) => self.create_small(snode, kind, class, len, pieces),
-            None => self.create_large(snode, kind, len, pieces, of),
+            None => {
+                let fill = &mut |from, out: &mut [u8]| {
+                    copy_pieces(pieces, from, out);
+                    Ok(())
+                };
+                self.create_large(snode, kind, (len, len), Use::Node, fill)
+            }
         }?;
         self.set.create(node);
         Ok(node)
     }
 
     fn create_small(
-        &mut self,
+        &self,
         snode: SnodeId,
         kind: NodeType,
         class: u8,
@@ -248,79 +247,6 @@ impl<'s> Transaction<'s> {
         apply::take_back(store, &mut partition.write(), node)
     }
 
-    /// Makes a node with pages of its own. They go to the medium at once, past the cache.
-    fn create_large(
-        &mut self,
-        snode: SnodeId,
-        kind: NodeType,
-        len: usize,
-        pieces: &[&[u8]],
-        of: Use,
-    ) -> Result<NodeId> {
-        if len > NODE_BYTES_MAX {
-            return Err(Error::TooLarge { what: "a node", bytes: len as u64, max: NODE_BYTES_MAX as u64 });
-        }
-        let store = self.store;
-        let partition = store.partition(snode)?;
-        let pages = run_pages(len);
-        let mut out = AlignedBuf::zeroed(pages as usize * PAGE_BYTES);
-        fill(&mut out, kind, len, pieces);
-        // The gate keeps checkpoints away until the descriptors say where the pages are.
-        let _gate = store.gate.read();
-        let Some(_blocks) = store.promise_blocks(u64::from(pages), 0, Need::More)? else {
-            return Err(store.full());
-        };
-        let head = store.data_numbers.lock().take(pages).ok_or(Error::Full { what: "page numbers" })?;
-        let mut done = 0;
-        while done < pages {
-            let wanted = (pages - done).min((RUN_WRITE_BYTES / PAGE_BYTES) as u32);
-            let run = store.space.lock().take(u64::from(wanted), &*store.medium);
-            let written = run.and_then(|run| {
-                let bytes = &out[done as usize * PAGE_BYTES..][..run.blocks as usize * PAGE_BYTES];
-                store.medium.write(run.block, &[IoSlice::new(bytes)]).map_err(|source| {
-                    let blocks = run.block..run.block + run.blocks;
-                    blocks.for_each(|block| store.release_block(block, snode.0));
-                    Error::Io { what: "write a node", block: run.block, source }
-                })?;
-                Ok((run, bytes))
-            });
-            let (run, bytes) = match written {
-                Ok(written) => written,
-                Err(error) => {
-                    self.give_up_run(&mut partition.write(), head, pages, done);
-                    store.pool.erasure.note_left_over();
-                    return Err(error);
-                }
-            };
-            for (page, (block, bytes)) in
-                (head + done..).zip((run.block..).zip(bytes.chunks_exact(PAGE_BYTES)))
-            {
-                let (kind, body) = if page == head {
-                    (PageKind::RunHead, [u64::from(pages), 0, u64::from(of == Use::Body), 0])
-                } else {
-                    (PageKind::RunTail, [u64::from(page - head), 0, 0, 0])
-                };
-                let desc = Desc { kind, snode: snode.0, crc: crc32c(bytes), block, body, ..Desc::default() };
-                store.pool.table.set(page, desc);
-            }
-            done += run.blocks as u32;
-        }
-        let mut leaves = store.leaves.lock();
-        (head..head + pages).for_each(|page| leaves.touch(page));
-        Ok(NodeId::at(snode, head, 0))
-    }
-
-    /// Gives up what was written of a node. The partition is held, since pages may be moved in it meanwhile.
-    fn give_up_run(&self, _alone: &mut Partition, head: u32, pages: u32, written: u32) {
-        for page in head..head + written {
-            let desc = self.store.pool.table.describe(page);
-            if !self.store.pool.drop_page(page) {
-                self.store.release_block(desc.block, desc.snode);
-            }
-        }
-        self.store.data_numbers.lock().give_back(head, pages);
-    }
-
     fn which(&mut self, node: NodeId) -> Which {
         if self.set.touched(node).created { Which::Reserved } else { Which::Committed }
     }
@@ -333,16 +259,6 @@ impl<'s> Transaction<'s> {
         })?;
         let which = self.which(node);
         find_node(&self.store.pool.table, node, which)
-    }
-
-    /// The data of a node.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Forbidden`], [`Error::Deadlock`], and what reading the
-    /// medium gives.
-    pub fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        self.place(node, Permission::Read)?;
-        self.data_of(node, kind)
     }
 
     /// Deletes a node, which has no edges any more. A node that loses its last edge goes with the commit anyway; this
@@ -448,6 +364,8 @@ impl<'s> Transaction<'s> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.ended {
+            let blocks = std::mem::take(&mut self.set.blocks);
+            self.give_up_blocks(blocks);
             for node in std::mem::take(&mut self.set.created) {
                 // A store that has stopped may have lost track of the node; it is reclaimed when the store is opened.
                 if let Err(error) = self.take_back_node(node) {
@@ -468,9 +386,18 @@ impl Drop for Transaction<'_> {
 
 fn fill(out: &mut [u8], kind: NodeType, len: usize, pieces: &[&[u8]]) {
     write_header(out, kind.0, len);
-    let mut at = NODE_HEADER;
+    copy_pieces(pieces, 0, &mut out[NODE_HEADER..NODE_HEADER + len]);
+}
+
+/// Copies what pieces that follow each other have from byte `from` on.
+fn copy_pieces(pieces: &[&[u8]], mut from: usize, mut out: &mut [u8]) {
     for piece in pieces {
-        out[at..at + piece.len()].copy_from_slice(piece);
-        at += piece.len();
+        let Some(rest) = piece.get(from..) else {
+            from -= piece.len();
+            continue;
+        };
+        let len = rest.len().min(out.len());
+        out[..len].copy_from_slice(&rest[..len]);
+        (from, out) = (0, &mut out[len..]);
     }
 }

@@ -228,7 +228,7 @@ pub(crate) fn apply_update(
     match &update.patches {
         Some(patches) => apply_to_node(store, partition, node, patches),
         None => {
-            apply::overwrite(store, partition, node, 0, &update.bytes)?;
+            apply::overwrite(store, partition, node, &update.bytes)?;
             apply::clear_rest(store, partition, node, &update.bytes)
         }
     }

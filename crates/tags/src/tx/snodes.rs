@@ -2,7 +2,7 @@
 
 use super::apply;
 use super::write_set::NONE;
-use super::{Transaction, Use, Which};
+use super::{Transaction, Which};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
 use crate::journal::record::RecordWriter;
@@ -37,7 +37,7 @@ impl Transaction<'_> {
         // Nobody else can find it, so this does not wait.
         store.locks.take(self.thread, snode, store.lock_wait)?;
         self.held.push(snode);
-        let root = match self.make_node(snode, NodeType::ROOT, &[&tags.encode()], Use::Node) {
+        let root = match self.make_node(snode, NodeType::ROOT, &[&tags.encode()]) {
             Ok(root) => root,
             Err(error) => {
                 self.take_back_snode(snode)?;

@@ -3,10 +3,12 @@
 //! Edges are kept here until the commit; the data of new nodes is in its pages already, where no edge leads to it. An
 //! undo log, kept while there are savepoints, takes the set back to any of them.
 
+use super::runs::{Extent, NewPage, RunWrite};
 use crate::ids::{EdgeType, Info, NodeId, SnodeId};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// Nodes that may be known to have other changes where those of many pairs are kept as lists.
 const KNOWN_MAX: usize = 4;
@@ -74,6 +76,9 @@ enum Undo {
     Touched(NodeId, Touched),
     Updated(NodeId, Option<Update>),
     Moved(NodeId, Option<Option<NodeId>>),
+    Page(NodeId, u32, Option<NewPage>),
+    Extent(NodeId, Extent),
+    Torn,
     SnodeMade,
     SnodeDropped,
 }
@@ -100,10 +105,17 @@ pub(crate) struct WriteSet {
     led: Vec<NodeId>,
     /// Committed nodes with an edge less, of which `nodes` does not know. A node may be in both, and more than once.
     lost: Vec<NodeId>,
-    /// New data of nodes and bodies; for a node that moves, its header.
+    /// New data of nodes and bodies in slabs; for a node that moves, its header.
     pub(crate) updates: FxHashMap<NodeId, Update>,
     /// Where the data of nodes is whose body this transaction has changed: in a body, or in their place.
     pub(crate) moved: FxHashMap<NodeId, Option<NodeId>>,
+    /// What is written in pages that nodes and bodies have of their own.
+    pub(crate) runs: BTreeMap<NodeId, RunWrite>,
+    /// Blocks that such pages were written to, those included that were written again since.
+    pub(crate) blocks: Vec<(u64, SnodeId)>,
+    in_memory: usize,
+    /// A write of a part of a node has failed half-way.
+    pub(crate) is_torn: bool,
     /// S-nodes that are new, with their roots.
     pub(crate) new_snodes: Vec<(SnodeId, NodeId)>,
     /// S-nodes that go with the commit. Nothing of them is touched any more.
@@ -137,6 +149,7 @@ impl WriteSet {
         self.changes.is_empty()
             && self.created.is_empty()
             && self.updates.is_empty()
+            && self.runs.is_empty()
             && self.gone_snodes.is_empty()
     }
 
@@ -159,6 +172,9 @@ impl WriteSet {
         lost.clear();
         updates.clear();
         moved.clear();
+        self.runs.clear();
+        self.blocks.clear();
+        (self.in_memory, self.is_torn) = (0, false);
         self.new_snodes.clear();
         self.gone_snodes.clear();
         self.undo.clear();
@@ -322,6 +338,7 @@ impl WriteSet {
     /// Whether nothing that was there before is changed or goes.
     pub(crate) fn only_adds(&self) -> bool {
         self.updates.is_empty()
+            && self.runs.is_empty()
             && self.gone_snodes.is_empty()
             && self.changes.iter().all(|change| change.old == NONE)
     }
@@ -434,6 +451,63 @@ impl WriteSet {
         Some(update)
     }
 
+    /// Pages of nodes with pages of their own that wait in memory to be written.
+    pub(crate) fn pages_in_memory(&self) -> usize {
+        self.in_memory
+    }
+
+    /// Keeps a page of a node with pages of its own, which has this extent.
+    pub(crate) fn put_page(&mut self, node: NodeId, extent: Extent, at: u32, page: NewPage) {
+        self.set_extent(node, extent, extent);
+        let before = self.swap_page(node, at, Some(page));
+        if self.savepoints > 0 {
+            self.undo.push(Undo::Page(node, at, before));
+        }
+    }
+
+    /// Notes that a page was written, to a block of this s-node.
+    pub(crate) fn spilled(&mut self, node: NodeId, at: u32, page: NewPage, block: (u64, SnodeId)) {
+        self.blocks.push(block);
+        // What it holds is the same, so there is nothing to be undone.
+        self.swap_page(node, at, Some(page));
+    }
+
+    /// Notes that a write has failed half-way, so that only what was before can be committed.
+    pub(crate) fn note_torn(&mut self) {
+        if self.savepoints > 0 && !self.is_torn {
+            self.undo.push(Undo::Torn);
+        }
+        self.is_torn = true;
+    }
+
+    fn swap_page(&mut self, node: NodeId, at: u32, page: Option<NewPage>) -> Option<NewPage> {
+        let is_in_memory = |page: &Option<NewPage>| usize::from(matches!(page, Some(NewPage::Memory(_))));
+        let pages = &mut self.runs.entry(node).or_default().pages;
+        self.in_memory += is_in_memory(&page);
+        let before = match page {
+            Some(page) => pages.insert(at, page),
+            None => pages.remove(&at),
+        };
+        self.in_memory -= is_in_memory(&before);
+        before
+    }
+
+    /// Gives a node other pages; what was written behind them is forgotten.
+    pub(crate) fn set_extent(&mut self, node: NodeId, before: Extent, extent: Extent) {
+        let run = self.runs.entry(node).or_default();
+        run.extent = extent;
+        let behind: Vec<u32> = run.pages.range(extent.pages..).map(|(at, _)| *at).collect();
+        if self.savepoints > 0 && before != extent {
+            self.undo.push(Undo::Extent(node, before));
+        }
+        for at in behind {
+            let page = self.swap_page(node, at, None);
+            if self.savepoints > 0 {
+                self.undo.push(Undo::Page(node, at, page));
+            }
+        }
+    }
+
     /// Begins to keep the undo log, and returns the place to come back to.
     pub(crate) fn savepoint(&mut self) -> usize {
         self.settle();
@@ -459,6 +533,7 @@ impl WriteSet {
                 Some(Undo::Created(node)) => {
                     self.created.pop();
                     self.nodes.remove(&node);
+                    self.runs.remove(&node);
                     gone.nodes.push(node);
                 }
                 Some(Undo::Touched(node, before)) => {
@@ -476,6 +551,11 @@ impl WriteSet {
                         None => self.moved.remove(&node),
                     };
                 }
+                Some(Undo::Page(node, at, before)) => drop(self.swap_page(node, at, before)),
+                Some(Undo::Extent(node, before)) => {
+                    self.runs.entry(node).or_default().extent = before;
+                }
+                Some(Undo::Torn) => self.is_torn = false,
                 Some(Undo::SnodeMade) => gone.snodes.extend(self.new_snodes.pop().map(|(snode, _)| snode)),
                 Some(Undo::SnodeDropped) => {
                     self.gone_snodes.pop();

@@ -1,0 +1,267 @@
+//! The edges of one type out of a node, in an order of their own.
+//!
+//! The order is that of the hashes of their infos, by the store's secret: that in which a bundle has them, so that a part of a long list
+//! costs what the part does. An edge keeps its place as long as it is there, whatever comes and goes around it, also when the store
+//! is opened anew. So whoever goes through a list by parts sees each edge that was there all the time once.
+
+use super::{Bundle, EdgeTable, RawEdge};
+use crate::Direction;
+use crate::committed::Committed;
+use crate::error::{Result, Step};
+use crate::hash::Secret;
+use crate::ids::{EdgeType, Info, InfoForm, NodeId};
+use crate::pages::access::Pages;
+use crate::partition::{Which, find_node};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+use crate::tx::Edge;
+use rustc_hash::FxHashSet;
+
+/// A place in the order of a node's edges of one type: before an edge, or behind it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EdgePlace(u128);
+
+/// An edge and its place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlacedEdge {
+    /// The place before it.
+    pub place: EdgePlace,
+    /// The edge.
+    pub edge: Edge,
+}
+
+/// Edges in their order, and the place from which on there are others.
+pub(crate) struct Part {
+    pub edges: Vec<(EdgePlace, RawEdge)>,
+    pub rest: Option<EdgePlace>,
+}
+
+impl EdgePlace {
+    /// Before all edges.
+    pub const FIRST: EdgePlace = EdgePlace(0);
+    /// Behind all edges.
+    pub const LAST: EdgePlace = EdgePlace(u128::MAX);
+
+    /// The place as two words, to be kept: it holds as long as the store.
+    pub fn to_words(self) -> [u64; 2] {
+        [(self.0 >> 64) as u64, self.0 as u64]
+    }
+
+    /// The place of two words.
+    pub fn from_words([upper, lower]: [u64; 2]) -> EdgePlace {
+        EdgePlace(u128::from(upper) << 64 | u128::from(lower))
+    }
+
+    /// The place of an edge, by the hash of its info; of edges with one hash, by what else tells them apart.
+    fn of(edge: &RawEdge, numbers: Option<Secret>) -> EdgePlace {
+        match numbers {
+            Some(secret) => EdgePlace::from_words([secret.number(edge.key), edge.key]),
+            None => EdgePlace::from_words([edge.key, edge.to.0]),
+        }
+    }
+
+    /// The upper bits, which the directory of a table knows.
+    fn upper(self) -> u32 {
+        (self.0 >> 96) as u32
+    }
+
+    fn at_upper(upper: u32) -> EdgePlace {
+        EdgePlace(u128::from(upper) << 96)
+    }
+}
+
+impl PlacedEdge {
+    /// The place behind the edge.
+    pub fn behind(&self) -> EdgePlace {
+        EdgePlace(self.place.0.saturating_add(1))
+    }
+}
+
+impl EdgeTable {
+    /// The edges of a page of a bundle, or all that lie in the main table, in their order from a place on.
+    pub(crate) fn part(
+        &self,
+        pages: &impl Pages,
+        (source, etype): (NodeId, EdgeType),
+        form: InfoForm,
+        from: EdgePlace,
+        direction: Direction,
+    ) -> Step<Part> {
+        let numbers = (form == InfoForm::Number).then_some(self.secret);
+        let place = |edge: RawEdge| (EdgePlace::of(&edge, numbers), edge);
+        let bundle = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id));
+        let (mut edges, rest): (Vec<_>, _) = match bundle {
+            None => {
+                let all = self.heads_of(pages, source)?.edges.into_iter();
+                (all.filter(|edge| edge.etype == etype).map(place).collect(), None)
+            }
+            Some(bundle) => {
+                let mut edges = Vec::new();
+                let (own, rest) = bundle.pages_at(from, direction);
+                for page in own {
+                    edges.extend(Self::edges_in(pages, etype, page)?.into_iter().map(place));
+                }
+                (edges, rest)
+            }
+        };
+        match direction {
+            Direction::Up => edges.retain(|(place, _)| *place >= from),
+            Direction::Down => edges.retain(|(place, _)| *place < from),
+        }
+        sort(&mut edges, direction);
+        Ok(Part { edges, rest })
+    }
+}
+
+impl Bundle {
+    /// The pages with the cells behind a place, or before it, and the place from which further ones have them.
+    fn pages_at(&self, from: EdgePlace, direction: Direction) -> (Vec<u32>, Option<EdgePlace>) {
+        let at = match direction {
+            Direction::Up => from,
+            Direction::Down => EdgePlace(from.0.saturating_sub(1)),
+        };
+        let Some((last, page)) = self.directory.until(at.upper()) else { return (Vec::new(), None) };
+        let rest = match direction {
+            Direction::Up => last.checked_add(1),
+            Direction::Down => Some(self.directory.first_of(last)).filter(|first| *first > 0),
+        };
+        let pages = std::iter::once(page).chain(self.directory.links(page).iter().copied());
+        (pages.collect(), rest.map(EdgePlace::at_upper))
+    }
+}
+
+fn sort(edges: &mut [(EdgePlace, RawEdge)], direction: Direction) {
+    edges.sort_unstable_by_key(|(place, _)| *place);
+    if direction == Direction::Down {
+        edges.reverse();
+    }
+}
+
+/// Changes of edges of one type out of a node that are not committed.
+#[derive(Default)]
+pub(crate) struct Changed {
+    /// Committed edges that are gone, or lead elsewhere: key and destination.
+    pub gone: FxHashSet<(u64, NodeId)>,
+    /// Edges that are new, or lead elsewhere.
+    pub new: Vec<RawEdge>,
+}
+
+/// Up to `max` edges from a place on, in a committed state with changes over it.
+pub(crate) fn list(
+    store: &Store,
+    etype: EdgeType,
+    mut from: EdgePlace,
+    direction: Direction,
+    max: usize,
+    changed: &Changed,
+    mut part: impl FnMut(InfoForm, EdgePlace) -> Result<Part>,
+) -> Result<Vec<PlacedEdge>> {
+    let form = store.form_of(etype)?;
+    let numbers = (form == InfoForm::Number).then_some(store.secret);
+    let mut found: Vec<PlacedEdge> = Vec::new();
+    loop {
+        let Part { mut edges, rest } = part(form, from)?;
+        edges.retain(|(_, edge)| !changed.gone.contains(&(edge.key, edge.to)));
+        let new = changed.new.iter().map(|edge| (EdgePlace::of(edge, numbers), *edge));
+        edges.extend(new.filter(|(place, _)| match direction {
+            Direction::Up => *place >= from && rest.is_none_or(|rest| *place < rest),
+            Direction::Down => *place < from && rest.is_none_or(|rest| *place >= rest),
+        }));
+        sort(&mut edges, direction);
+        let more = max - found.len();
+        found.extend(edges.into_iter().take(more).map(|(place, RawEdge { key, to, .. })| {
+            let number = numbers.map(|_| key);
+            PlacedEdge { place, edge: Edge { etype, number, to } }
+        }));
+        match rest {
+            Some(rest) if found.len() < max => from = rest,
+            _ => return Ok(found),
+        }
+    }
+}
+
+fn list_of(
+    store: &Store,
+    state: &impl Committed,
+    (source, etype): (NodeId, EdgeType),
+    from: EdgePlace,
+    direction: Direction,
+    max: usize,
+) -> Result<Vec<PlacedEdge>> {
+    list(store, etype, from, direction, max, &Changed::default(), |form, from| {
+        state.step(source.snode(), |pages, contents| {
+            find_node(pages, source, Which::Committed)?;
+            contents.edges.part(pages, (source, etype), form, from, direction)
+        })
+    })
+}
+
+impl Store {
+    /// The place of an edge with this info, whether there is one or not: going up from there begins with it, or with the next.
+    ///
+    /// # Errors
+    /// [`Error::WrongInfo`](crate::Error::WrongInfo), [`Error::NoSuchEdgeType`](crate::Error::NoSuchEdgeType).
+    pub fn edge_place(&self, etype: EdgeType, info: Info<'_>) -> Result<EdgePlace> {
+        let key = self.edge_key(NodeId(0), etype, info)?.key;
+        Ok(match info {
+            Info::Number(number) => EdgePlace::from_words([self.secret.number(number), number]),
+            Info::Key(_) => EdgePlace::from_words([key, 0]),
+        })
+    }
+
+    /// Up to `max` edges of one type out of a node, from a place on: the last committed state. They come in an order
+    /// that stays as it is (that of a hash), so each edge that is there all the time is seen once by whoever goes on
+    /// [behind](PlacedEdge::behind) the last one, or [before](PlacedEdge::place) it, downwards. Fewer than `max`: there are no more.
+    ///
+    /// ```
+    /// use weft_tags::{Direction, EdgePlace, Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store};
+    ///
+    /// let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
+    /// let (root, item) = (store.root(SnodeId::FIRST)?, store.edge_type("item", InfoForm::Number)?);
+    /// let mut tx = store.begin();
+    /// for number in 0..100 {
+    ///     let node = tx.create_node(SnodeId::FIRST, NodeType(1), b"")?;
+    ///     tx.create_edge(root, item, Info::Number(number), node)?;
+    /// }
+    /// tx.commit()?;
+    /// let (mut place, mut seen) = (EdgePlace::FIRST, 0);
+    /// loop {
+    ///     let edges = store.edges_from(root, item, place, Direction::Up, 8)?;
+    ///     seen += edges.len();
+    ///     let Some(last) = edges.last() else { break };
+    ///     place = last.behind();
+    /// }
+    /// assert_eq!(seen, 100);
+    /// # Ok::<(), weft_tags::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), [`Error::NoSuchEdgeType`](crate::Error::NoSuchEdgeType).
+    pub fn edges_from(
+        &self,
+        source: NodeId,
+        etype: EdgeType,
+        from: EdgePlace,
+        direction: Direction,
+        max: usize,
+    ) -> Result<Vec<PlacedEdge>> {
+        list_of(self, self, (source, etype), from, direction, max)
+    }
+}
+
+impl Snapshot<'_> {
+    /// As [`Store::edges_from`], of what the snapshot sees.
+    ///
+    /// # Errors
+    /// As [`Store::edges_from`]; [`Error::SnapshotLost`](crate::Error::SnapshotLost).
+    pub fn edges_from(
+        &self,
+        source: NodeId,
+        etype: EdgeType,
+        from: EdgePlace,
+        direction: Direction,
+        max: usize,
+    ) -> Result<Vec<PlacedEdge>> {
+        list_of(self.store, self, (source, etype), from, direction, max)
+    }
+}

@@ -1,0 +1,358 @@
+//! Nodes with pages of their own, made and changed by a transaction.
+//!
+//! Such a page is never changed in the cache. What a transaction writes of it is kept whole, with the transaction, and goes to a new
+//! block: at the commit, or before where there are many. The record then says where the pages are, so a part of a node of any size is
+//! written for the cost of the part.
+
+use super::{Transaction, Use, apply};
+use crate::error::{Error, Result};
+use crate::ids::{NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, run_pages, write_header};
+use crate::pages::desc::{Desc, PageKind};
+use crate::partition::{NodePlace, Partition, run_numbers, visit_bytes};
+use crate::room::Need;
+use crate::store::Store;
+use crate::sys::aligned::AlignedBuf;
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use weft_core::checksum::crc32c;
+
+/// Pages that are written by one call, read by one step, or kept in memory for the commit.
+const PAGES_AT_ONCE: usize = 256;
+
+/// A page as a transaction has written it.
+#[derive(Clone)]
+pub(crate) enum NewPage {
+    Memory(Box<[u8; PAGE_BYTES]>),
+    Medium { block: u64, crc: u32 },
+}
+
+/// What a transaction writes of a node's pages.
+#[derive(Default)]
+pub(crate) struct RunWrite {
+    /// By their place in the run.
+    pub pages: BTreeMap<u32, NewPage>,
+    pub extent: Extent,
+}
+
+/// How many pages a run has.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// At the commit.
+    pub pages: u32,
+    /// Of those that it had before, the first so many are still of use.
+    pub kept: u32,
+}
+
+/// Fills a part of a node's data that begins at the byte given.
+pub(super) type Fill<'f> = &'f mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
+
+/// Fills the pages of a new node from byte `start` on, of which its header is the first.
+fn fill_pages(out: &mut [u8], start: usize, kind: NodeType, len: usize, fill: Fill<'_>) -> Result<()> {
+    let end = (start + out.len()).min(NODE_HEADER + len);
+    let data_at = if start == 0 {
+        write_header(out, kind.0, len);
+        NODE_HEADER
+    } else {
+        start
+    };
+    let (data, rest) = out.split_at_mut(end - start);
+    rest.fill(0);
+    fill(data_at - NODE_HEADER, &mut data[data_at - start..])
+}
+
+impl Transaction<'_> {
+    /// Makes a node with pages of its own, and numbers for as many as `capacity` bytes of data take.
+    pub(super) fn create_large(
+        &self,
+        snode: SnodeId,
+        kind: NodeType,
+        (len, capacity): (usize, usize),
+        of: Use,
+        fill: Fill<'_>,
+    ) -> Result<NodeId> {
+        let store = self.store;
+        let partition = store.partition(snode)?;
+        let (pages, numbers) = (run_pages(len), run_pages(capacity.clamp(len, NODE_BYTES_MAX)));
+        let taken = store.data_numbers.lock().take(numbers);
+        let head = taken.ok_or(Error::Full { what: "page numbers" })?;
+        let body = [u64::from(pages), 0, u64::from(of == Use::Body), u64::from(numbers)];
+        let mut out = AlignedBuf::zeroed(PAGES_AT_ONCE.min(pages as usize) * PAGE_BYTES);
+        for first in (0..pages).step_by(PAGES_AT_ONCE) {
+            let bytes = &mut out[..PAGES_AT_ONCE.min((pages - first) as usize) * PAGE_BYTES];
+            let filled = fill_pages(bytes, first as usize * PAGE_BYTES, kind, len, fill);
+            let written = filled.and_then(|()| {
+                self.write_blocks(snode, bytes, |at, block, crc| {
+                    let page = head + first + at;
+                    let (kind, body) = match page - head {
+                        0 => (PageKind::RunHead, body),
+                        at => (PageKind::RunTail, [u64::from(at), 0, 0, 0]),
+                    };
+                    let desc = Desc { kind, snode: snode.0, crc, block, body, ..Desc::default() };
+                    store.pool.table.set(page, desc);
+                    store.leaves.lock().touch(page);
+                })
+            });
+            if let Err(error) = written {
+                self.give_up_run(&mut partition.write(), (head, pages), numbers);
+                return Err(error);
+            }
+        }
+        Ok(NodeId::at(snode, head, 0))
+    }
+
+    /// Writes pages to new blocks, and says which and with which checksum each.
+    fn write_blocks(&self, snode: SnodeId, bytes: &[u8], mut each: impl FnMut(u32, u64, u32)) -> Result<()> {
+        let store = self.store;
+        let (mut done, mut has_room) = (0, false);
+        while done < bytes.len() {
+            let left = ((bytes.len() - done) / PAGE_BYTES) as u64;
+            // The gate keeps checkpoints away until it is known what the blocks are for.
+            let gate = store.gate.read();
+            let Some(_blocks) = store.promise_blocks(left, left, Need::More)? else {
+                drop(gate);
+                if has_room {
+                    return Err(store.full());
+                }
+                store.checkpoint()?;
+                has_room = true;
+                continue;
+            };
+            let run = store.space.lock().take(left, &*store.medium)?;
+            let bytes = &bytes[done..][..run.blocks as usize * PAGE_BYTES];
+            store.medium.write(run.block, &[IoSlice::new(bytes)]).map_err(|source| {
+                (run.block..run.block + run.blocks).for_each(|block| store.release_block(block, snode.0));
+                store.pool.erasure.note_left_over();
+                Error::Io { what: "write a node", block: run.block, source }
+            })?;
+            for (at, (block, page)) in (run.block..).zip(bytes.chunks_exact(PAGE_BYTES)).enumerate() {
+                each((done / PAGE_BYTES + at) as u32, block, crc32c(page));
+            }
+            done += bytes.len();
+        }
+        Ok(())
+    }
+
+    /// Gives up what was written of a node. The partition is held, since pages may be moved in it meanwhile.
+    fn give_up_run(&self, _alone: &mut Partition, (head, pages): (u32, u32), numbers: u32) {
+        (head..head + pages).for_each(|page| apply::drop_page(self.store, page));
+        self.store.pool.erasure.note_left_over();
+        self.store.data_numbers.lock().give_back(head, numbers);
+    }
+
+    /// Bytes that a node has room for where it is, its header included.
+    pub(super) fn capacity_of(&self, place: NodePlace) -> usize {
+        match place.slot {
+            Some(_) => place.room,
+            None => run_numbers(&self.store.pool.table.describe(place.page)) as usize * PAGE_BYTES,
+        }
+    }
+
+    /// The extent of a node's pages as the transaction sees it.
+    fn extent_of(&self, node: NodeId, place: NodePlace) -> Extent {
+        let pages = (place.room / PAGE_BYTES) as u32;
+        self.set.runs.get(&node).map_or(Extent { pages, kept: pages }, |run| run.extent)
+    }
+
+    /// Reads a node's bytes from byte `at` on, of which its header is the first.
+    pub(super) fn read_bytes(
+        &self,
+        node: NodeId,
+        place: NodePlace,
+        mut at: usize,
+        mut out: &mut [u8],
+    ) -> Result<()> {
+        let store = self.store;
+        let written = self.set.runs.get(&node).map(|run| &run.pages);
+        let step = PAGES_AT_ONCE.min(store.pool.capacity() / 4).max(1) * PAGE_BYTES;
+        at += place.offset;
+        while !out.is_empty() {
+            let (index, inner) = ((at / PAGE_BYTES) as u32, at % PAGE_BYTES);
+            let len = match written.and_then(|pages| pages.range(index..).next()) {
+                Some((first, page)) if *first == index => {
+                    let len = out.len().min(PAGE_BYTES - inner);
+                    out[..len].copy_from_slice(&self.load(page)?[inner..inner + len]);
+                    len
+                }
+                next => {
+                    let end = next.map_or(usize::MAX, |(first, _)| *first as usize * PAGE_BYTES - at);
+                    let len = out.len().min(step).min(end);
+                    store.read(node.snode(), |pages, _| {
+                        let mut done = 0;
+                        visit_bytes(pages, place.page, at..at + len, |piece| {
+                            out[done..done + piece.len()].copy_from_slice(piece);
+                            done += piece.len();
+                        })
+                    })?;
+                    len
+                }
+            };
+            at += len;
+            out = &mut out[len..];
+        }
+        Ok(())
+    }
+
+    fn load(&self, page: &NewPage) -> Result<Box<[u8; PAGE_BYTES]>> {
+        let (block, crc) = match page {
+            NewPage::Memory(bytes) => return Ok(bytes.clone()),
+            NewPage::Medium { block, crc } => (*block, *crc),
+        };
+        let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
+        let read = self.store.medium.read(block, &mut raw);
+        read.map_err(|source| Error::Io { what: "read a page", block, source })?;
+        if crc32c(&raw) != crc {
+            return Err(Error::damaged(format!("block {block}, which a transaction has written")));
+        }
+        let mut page = Box::new([0; PAGE_BYTES]);
+        page.copy_from_slice(&raw);
+        Ok(page)
+    }
+
+    /// Writes `len` bytes of a node with pages of its own, from byte `at` on, of which its header is the first.
+    pub(super) fn write_bytes(
+        &mut self,
+        node: NodeId,
+        place: NodePlace,
+        at: usize,
+        len: usize,
+        fill: Fill<'_>,
+    ) -> Result<()> {
+        self.write_pages(node, place, at, len, fill).inspect_err(|_| self.set.note_torn())
+    }
+
+    fn write_pages(
+        &mut self,
+        node: NodeId,
+        place: NodePlace,
+        at: usize,
+        len: usize,
+        fill: Fill<'_>,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < len {
+            let (index, inner) = (((at + done) / PAGE_BYTES) as u32, (at + done) % PAGE_BYTES);
+            let part = inner..PAGE_BYTES.min(inner + len - done);
+            let known = self.set.runs.get(&node).and_then(|run| run.pages.get(&index));
+            let mut page = match known {
+                _ if part.len() == PAGE_BYTES => Box::new([0; PAGE_BYTES]),
+                Some(page) => self.load(page)?,
+                None if index < self.extent_of(node, place).kept => {
+                    let mut page = Box::new([0; PAGE_BYTES]);
+                    self.read_bytes(node, place, index as usize * PAGE_BYTES, &mut page[..])?;
+                    page
+                }
+                None => Box::new([0; PAGE_BYTES]),
+            };
+            fill(done, &mut page[part.clone()])?;
+            done += part.len();
+            let extent = self.extent_of(node, place);
+            self.set.put_page(node, extent, index, NewPage::Memory(page));
+            if self.set.pages_in_memory() >= PAGES_AT_ONCE {
+                self.spill()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a node with pages of its own a header, and as many pages as its data takes, of which the first `kept` bytes are those
+    /// that it had.
+    pub(super) fn set_extent(
+        &mut self,
+        node: NodeId,
+        place: NodePlace,
+        (bytes, kept): (usize, usize),
+        header: [u8; NODE_HEADER],
+    ) -> Result<()> {
+        let before = self.extent_of(node, place);
+        let pages = bytes.div_ceil(PAGE_BYTES) as u32;
+        let kept = before.kept.min(kept.div_ceil(PAGE_BYTES) as u32).min(pages);
+        self.set.set_extent(node, before, Extent { pages, kept });
+        self.write_bytes(node, place, 0, NODE_HEADER, &mut |_, out| {
+            out.copy_from_slice(&header);
+            Ok(())
+        })
+    }
+
+    /// Writes the pages that are kept in memory to new blocks.
+    pub(super) fn spill(&mut self) -> Result<()> {
+        let mut group: Vec<(NodeId, u32)> = Vec::new();
+        let mut out = AlignedBuf::zeroed(self.set.pages_in_memory() * PAGE_BYTES);
+        for (node, run) in &self.set.runs {
+            for (at, page) in &run.pages {
+                let NewPage::Memory(bytes) = page else { continue };
+                out[group.len() * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(&bytes[..]);
+                group.push((*node, *at));
+            }
+        }
+        // Blocks are one s-node's at a time: some s-nodes' are erased.
+        let mut rest = group.as_slice();
+        while let Some((first, _)) = rest.first() {
+            let snode = first.snode();
+            let count = rest.iter().take_while(|(node, _)| node.snode() == snode).count();
+            let (now, later) = rest.split_at(count);
+            let start = (group.len() - rest.len()) * PAGE_BYTES;
+            let mut written = Vec::with_capacity(count);
+            let done = self.write_blocks(snode, &out[start..start + count * PAGE_BYTES], |at, block, crc| {
+                written.push((now[at as usize], NewPage::Medium { block, crc }, block));
+            });
+            for ((node, at), page, block) in written {
+                self.set.spilled(node, at, page, (block, snode));
+            }
+            done?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Gives up the blocks that pages were written to and that none is in after the commit, which nodes that are `garbage` are no part
+    /// of.
+    pub(super) fn give_up_blocks_but(&mut self, garbage: &[NodeId]) {
+        let mut blocks = std::mem::take(&mut self.set.blocks);
+        if blocks.is_empty() {
+            return;
+        }
+        let runs = self.set.runs.iter().filter(|(node, _)| !garbage.contains(node));
+        let used: FxHashSet<u64> = runs
+            .flat_map(|(_, run)| run.pages.values())
+            .filter_map(|page| match page {
+                NewPage::Medium { block, .. } => Some(*block),
+                NewPage::Memory(_) => None,
+            })
+            .collect();
+        blocks.retain(|(block, _)| !used.contains(block));
+        self.give_up_blocks(blocks);
+    }
+
+    /// Gives up blocks that nothing leads to.
+    pub(super) fn give_up_blocks(&self, blocks: Vec<(u64, SnodeId)>) {
+        blocks.into_iter().for_each(|(block, snode)| self.store.release_block(block, snode.0));
+    }
+}
+
+/// What a commit does to a node's pages, each with its new descriptor.
+pub(super) fn apply_run(
+    store: &Store,
+    node: NodeId,
+    run: &RunWrite,
+    mut each: impl FnMut(u32, &Desc),
+) -> Result<()> {
+    let Some(head) = node.page() else { return Err(Error::NoSuchNode(node)) };
+    for (at, page) in &run.pages {
+        let NewPage::Medium { block, crc } = *page else {
+            return Err(Error::damaged(format!("node {node}: a page that was not written")));
+        };
+        let mut desc = store.pool.table.describe(head + at);
+        (desc.block, desc.crc) = (block, crc);
+        if *at == 0 {
+            desc.body[0] = run.extent.pages.into();
+        } else {
+            (desc.kind, desc.snode, desc.body) =
+                (PageKind::RunTail, node.snode().0, [u64::from(*at), 0, 0, 0]);
+        }
+        apply::put_page(store, head + at, desc.clone());
+        each(head + at, &desc);
+    }
+    Ok(())
+}
