@@ -3,6 +3,9 @@
 #include <pthread.h>
 #include <poll.h>
 #include <signal.h>
+#include <grp.h>
+#include <sys/fsuid.h>
+#include <sys/prctl.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -211,7 +214,55 @@ static void op_wait(struct actor *a) {
   if (shared->free_running) pthread_rwlock_unlock(&children);
 }
 
+/* A process or a thread becomes another user for some operations, or for good. */
+static void become(struct actor *a, unsigned way, unsigned user, const gid_t *groups, unsigned some) {
+  switch (way) {
+    case 0: RECORDED(a, setgroups(some, groups), "setgroups(%u)", some);
+            RECORDED(a, setgid(user), "setgid(%u)", user); /* fallthrough */
+    case 1: RECORDED(a, setuid(user), "setuid(%u)", user); break;
+    case 2: RECORDED(a, seteuid(user), "seteuid(%u)", user); break;
+    case 3: RECORDED(a, setegid(user), "setegid(%u)", user); /* fallthrough */
+    case 4: RECORDED(a, setgroups(some, groups), "setgroups(%u)", some); break;
+    case 5: RECORDED(a, setresuid(-1, user, 0), "setresuid(-1, %u, 0)", user); break;
+    case 6: RECORDED(a, setreuid(user, -1), "setreuid(%u, -1)", user); break;
+    case 7: RECORDED(a, setresgid(user, user, user), "setresgid(%u)", user);
+            RECORDED(a, setresuid(user, user, user), "setresuid(%u)", user); break;
+    case 8: RECORDED(a, setfsgid(user), "setfsgid(%u)", user); /* fallthrough */
+    default: RECORDED(a, setfsuid(user), "setfsuid(%u)", user);
+  }
+  /* Otherwise /proc/self belongs to root from now on, and with it the paths of descriptors. */
+  prctl(PR_SET_DUMPABLE, 1);
+}
+
+static void op_identity(struct actor *a) {
+  if (shared->free_running) return;
+  unsigned steps = 2 + below(a, 6), way = below(a, 10), user = PICK(a, 54321, 54321, 54322), some = below(a, 3), way_back = below(a, 10);
+  static const gid_t groups[] = {54321, 54322};
+  bool back = one_in(a, 2);
+  RECORDED(a, 0, "fork()");
+  flush_records(a);
+  pid_t pid = fork();
+  if (pid < 0) return;
+  if (!pid) {
+    struct slots own = *a->slots;
+    a->slots = &own;
+    become(a, way, user, groups, some);
+    for (unsigned i = 0; i < steps; i++) run_some(a);
+    if (back) {
+      become(a, way_back, 0, groups, some);
+      for (unsigned i = 0; i < steps; i++) run_some(a);
+    }
+    flush_records(a);
+    _exit(0);
+  }
+  int status = wait_for(pid);
+  a->call += 1000;
+  RECORDED(a, 0, "waitpid()");
+  extra(a, " %#x", status);
+}
+
 const struct operation process_operations[] = {
   {"lock", 30, op_lock}, {"child", 2, op_child}, {"executed", 1, op_executed}, {"spawned", 1, op_spawned}, {"wait", 1, op_wait},
+  {"identity", 6, op_identity},
   {0},
 };

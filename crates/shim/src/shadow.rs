@@ -5,7 +5,7 @@
 //!  /dev/shm/weft-<volume>-<user>/<inode>-<birth><suffix>
 //! ```
 //!
-//! The directory is the user's alone, so only processes of one user meet there.
+//! The directory is the user's alone, so only processes of one user meet there; which user that is, the kernel decides by who makes files (`setfsuid`).
 
 use crate::{report, sys};
 use std::ffi::CStr;
@@ -48,7 +48,7 @@ pub fn directory(client: &Client) -> Path {
     path.put(ROOT);
     path.put_number(client.volume_tag());
     path.put(b"-");
-    path.put_number(sys::geteuid().into());
+    path.put_number(sys::fsuid().into());
     path
 }
 
@@ -85,6 +85,6 @@ pub fn make_directory(client: &Client) -> Result<(), Errno> {
         };
         let stat = sys::fstat(fd);
         let _ = weft_client::sys::close(fd);
-        return if stat?.st_uid == sys::geteuid() { Ok(()) } else { Err(libc::EACCES) };
+        return if stat?.st_uid == sys::fsuid() { Ok(()) } else { Err(libc::EACCES) };
     }
 }

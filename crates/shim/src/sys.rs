@@ -288,6 +288,12 @@ pub fn geteuid() -> u32 {
     call!(geteuid).unwrap_or(0) as u32
 }
 
+/// The user as whom this thread opens and makes files: mostly, but not always, the effective one.
+pub fn fsuid() -> u32 {
+    // A user that cannot be is refused, and the one that there is returned.
+    call!(setfsuid, u32::MAX).unwrap_or(0) as u32
+}
+
 /// A system call by number, as the kernel returns it.
 ///
 /// # Safety

@@ -55,7 +55,7 @@ fn open_file(path: &Path) -> Result<c_int, Errno> {
     let fd = keep(sys::open(path.c_str(), flags, 0o600)?);
     // Whoever else laid it there could read what is stored.
     let owned = |stat: libc::stat| -> Result<bool, Errno> {
-        let own = stat.st_uid == sys::geteuid();
+        let own = stat.st_uid == sys::fsuid();
         if own && stat.st_mode & 0o7777 != 0o600 {
             // The process has a mask that other processes must not suffer from.
             sys::chmod(path.c_str(), 0o600)?;

@@ -289,6 +289,23 @@ static void spawns(void) {
     look("spawner");
 }
 
+/* Pipes and shared maps need files of the host: whose they are must fit whoever comes next. */
+static void with_files_of_the_host(void) {
+    int fd = open(at("readable"), O_RDWR);
+    for (int turn = 0; turn < 4; turn++) {
+        char name[32];
+        TRY(setfsuid(turn % 2 ? 0 : USER));
+        snprintf(name, sizeof name, "pipe %d", turn);
+        TRY(mkfifo(at(name), 0600));
+        TRY(open(at(name), O_WRONLY | O_NONBLOCK));
+        OK(open(at(name), O_RDWR | O_NONBLOCK));
+        char *shared = mmap(NULL, 7, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *own = mmap(NULL, 7, PROT_READ, MAP_PRIVATE, fd, 0);
+        printf("maps: %d %d\n", shared != MAP_FAILED, own != MAP_FAILED);
+        if (shared != MAP_FAILED) munmap(shared, 7);
+        if (own != MAP_FAILED) munmap(own, 7);
+    }
+}
+
 static void probe(void) {
     if (geteuid()) {
         printf("left out: not the superuser\n");
@@ -322,5 +339,6 @@ static void probe(void) {
     apart("exec", then_executes);
     apart("spawn", spawns);
     apart("namespace", in_a_namespace);
+    apart("files of the host", with_files_of_the_host);
     look("root at last");
 }
