@@ -28,7 +28,8 @@ pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<O
         match sys::mkfifo(name.c_str(), 0o600) {
             // Whatever the process's mask is.
             Ok(()) => sys::chmod(name.c_str(), 0o600)?,
-            Err(libc::EEXIST) => {}
+            // Another process made it, or has just taken the directory away.
+            Err(libc::EEXIST | libc::ENOENT) => {}
             Err(error) => return Err(error),
         }
     }

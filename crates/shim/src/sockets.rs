@@ -83,12 +83,19 @@ pub fn bind(
     given: &CStr,
     bind: impl Fn(&Address) -> Result<(), Errno>,
 ) -> Result<c_int, Errno> {
-    shadow::make_directory(client)?;
     let made = client.mknod(at, path, libc::S_IFSOCK | mode, 0);
     made.map_err(|error| if error == libc::EEXIST { libc::EADDRINUSE } else { error })?;
     let bound = client.stat(at, path, libc::AT_SYMLINK_NOFOLLOW).and_then(|attr| {
         let name = shadow::path_of(client, attr.ino, attr.btime_ns, SOCKET);
-        bind(&Address::of(name.c_str())?)?;
+        let address = Address::of(name.c_str())?;
+        loop {
+            shadow::make_directory(client)?;
+            match bind(&address) {
+                // The last process that had files there has just taken the directory away.
+                Err(libc::ENOENT) => {}
+                bound => break bound?,
+            }
+        }
         // Who may connect is the volume's to say; the directory keeps others out.
         sys::chmod(name.c_str(), 0o600)?;
         let told = shadow::path_of(client, attr.ino, attr.btime_ns, NAME);
