@@ -2,6 +2,7 @@
 # RocksDB's own test programs in a folder of the file system and on a volume: each must end alike.
 # programs-rocksdb-tests.sh [BUILD [TEST...]]: BUILD keeps what is built (default: a scratch folder; building takes an hour or
 # two on two cores). Without names the tests below run; they take some hours.
+LIMIT=${LIMIT:-3600} # some of them run for half an hour
 source "$(dirname "$0")/programs/peer-tests.sh"
 need c++ g++
 need make make
@@ -23,7 +24,7 @@ DISABLE_WARNING_AS_ERROR=1 LIB_MODE=shared USE_RTTI=1 ROCKSDB_DISABLE_JEMALLOC=1
   { echo "MISSING  RocksDB's tests do not build, see $BUILD/log"; tail -5 "$BUILD/log"; exit 3; }
 version "RocksDB $(awk '/define ROCKSDB_(MAJOR|MINOR|PATCH)/ { printf("%s%s", n++ ? "." : "", $3) }' \
   "$BUILD/source/include/rocksdb/version.h")"
-export LD_LIBRARY_PATH=$BUILD/source LIMIT=${LIMIT:-3600} VOLUME_SIZE=${VOLUME_SIZE:-8G}
+export LD_LIBRARY_PATH=$BUILD/source VOLUME_SIZE=${VOLUME_SIZE:-8G}
 for test in "${TESTS[@]}"; do
   ends_alike "$BUILD/source/$test"
 done
