@@ -346,6 +346,10 @@ int weft_tags_root(const weft_tags *tags, uint16_t snode, uint64_t *out);
    Caller: The handle is open; name is a string; out can be written. */
 int weft_edge_type(const weft_tags *tags, const char *name, uint32_t *out);
 
+/* Deletes an edge type, which has no edges any more: WEFT_ERULE while it has. Its number is not given out again.
+   Caller: The handle is open. */
+int weft_delete_edge_type(const weft_tags *tags, uint32_t etype);
+
 /* Begins a transaction. It ends with weft_commit_tx or weft_abort_tx.
    Caller: The handle is open; out can be written. */
 int weft_begin_tx(const weft_tags *tags, weft_tx **out);

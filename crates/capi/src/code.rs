@@ -32,7 +32,11 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
         Error::NotAStore { .. } | Error::NoSuchNode(_) | Error::NoSuchEdge(_) | Error::NoSuchSnode(_) => {
             WEFT_ENOENT
         }
-        Error::HasEdges(_) | Error::EdgeExists(_) | Error::WrongType { .. } | Error::Unordered => WEFT_ERULE,
+        Error::HasEdges(_)
+        | Error::EdgeTypeInUse { .. }
+        | Error::EdgeExists(_)
+        | Error::WrongType { .. }
+        | Error::Unordered => WEFT_ERULE,
         Error::Full { .. } | Error::CacheFull { .. } => WEFT_ENOSPC,
         Error::Deadlock(_) | Error::LockTimeout { .. } => WEFT_EAGAIN,
         Error::Forbidden { .. } => WEFT_EACCES,

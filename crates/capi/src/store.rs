@@ -200,6 +200,19 @@ pub unsafe extern "C" fn weft_edge_type(tags: *const WeftTags, name: *const c_ch
     tags_status(told())
 }
 
+/// Deletes an edge type, which has no edges any more: WEFT_ERULE while it has. Its number is not given out again.
+///
+/// # Safety
+/// The handle is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_delete_edge_type(tags: *const WeftTags, etype: u32) -> i32 {
+    // SAFETY: the caller's promise.
+    let deleted = unsafe { handle(tags, "tags") };
+    tags_status(
+        deleted.map_err(TagsFailure::from).and_then(|tags| Ok(tags.0.delete_edge_type(EdgeType(etype))?)),
+    )
+}
+
 /// Begins a transaction. It ends with weft_commit_tx or weft_abort_tx.
 ///
 /// # Safety

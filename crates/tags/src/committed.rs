@@ -138,7 +138,7 @@ fn read_some(
 }
 
 /// Of a node in an s-node that is not there it is said that it is not there.
-fn node_of_snode(error: Error, node: NodeId) -> Error {
+pub(crate) fn node_of_snode(error: Error, node: NodeId) -> Error {
     if matches!(error, Error::NoSuchSnode(_)) { Error::NoSuchNode(node) } else { error }
 }
 

@@ -130,8 +130,21 @@ pub enum Error {
     #[error("edge type {0} is registered with another form of info")]
     TypeTaken(String),
     /// A new edge type was to have a name of those that the store keeps for itself.
-    #[error("edge type {0}: names that begin with 'weft.' are the store's own; choose another")]
+    #[error(
+        "edge type '{0}': the empty name, and names that begin with 'weft.', are the store's own; choose another"
+    )]
     ReservedName(String),
+    /// An edge type that is to be deleted still has edges.
+    #[error("edge type {name} still has edges, node {source_node} one of them; delete them first")]
+    EdgeTypeInUse {
+        /// Its name.
+        name: String,
+        /// A node that such an edge goes out from.
+        source_node: NodeId,
+    },
+    /// The edge leads to a node that is neither in the source's s-node nor the root of another one.
+    #[error("node {0} is in another s-node; lead the edge to the root of that s-node, and go on from there")]
+    NotARoot(NodeId),
     /// Too many edge types out of one node.
     #[error("node {node} has edges of {max} types already, which is the most; use infos to tell edges apart")]
     TooManyTypes {

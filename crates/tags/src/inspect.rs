@@ -47,7 +47,7 @@ impl Store {
     /// The registered edge types, in the order of their numbers.
     pub fn edge_types(&self) -> Vec<EdgeTypeView> {
         let catalog = self.catalog.read();
-        let types = catalog.types.iter().zip(0..);
+        let types = catalog.types.iter().zip(0..).filter(|(entry, _)| !entry.name.is_empty());
         types
             .map(|(entry, at)| EdgeTypeView {
                 etype: EdgeType(at),

@@ -80,6 +80,9 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// [`Error::NoSuchSnode`](crate::Error::NoSuchSnode), [`Error::TooLarge`](crate::Error::TooLarge) for the name, and those of a commit.
     pub fn open(store: &'s Store, snode: SnodeId, name: &str) -> Result<Kv<'s>> {
+        if let Some(kv) = Kv::find(store, snode, name)? {
+            return Ok(kv);
+        }
         let names = store.own_edge_type(NAMES, InfoForm::Key)?;
         let etype = store.own_edge_type(PAIRS, InfoForm::Key)?;
         let root = store.root(snode)?;

@@ -57,7 +57,7 @@ pub use ids::{ADDRESS_BITS, EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYT
 pub use inspect::{EdgeTypeView, NodeView};
 pub use kv::{Kv, KvChange, KvScan, KvSnapshot, KvSnapshotScan};
 pub use layout::node::NODE_BYTES_MAX;
-pub use options::{Durability, Options};
+pub use options::{Durability, EdgeRule, Options};
 pub use page_store::{FileStore, Mapping, MemoryStore, PageStore, PendingWrite, PowerCutStore, ReadPath};
 pub use salvage::{SalvageReport, salvage};
 pub use session::{

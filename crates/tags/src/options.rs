@@ -26,6 +26,18 @@ pub struct Options {
     /// How long a transaction waits for an s-node that another one holds, before it is refused with
     /// [`Error::LockTimeout`]. [`Duration::MAX`] is without a limit.
     pub lock_wait: Duration,
+    /// Which edges callers with credentials may make.
+    pub edge_rule: EdgeRule,
+}
+
+/// Which edges callers with credentials may make, of those whose source they may write. The store's own process may make all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EdgeRule {
+    /// Table 3.5.1 of "ADAPT": within an s-node, and to the root of any other, whatever the caller may do there.
+    #[default]
+    Adapt,
+    /// To any node that the caller may write.
+    Writable,
 }
 
 impl Default for Options {
@@ -36,6 +48,7 @@ impl Default for Options {
             store_bytes_max: 8 << 40,
             huge_pages: true,
             lock_wait: Duration::from_secs(10),
+            edge_rule: EdgeRule::Adapt,
         }
     }
 }

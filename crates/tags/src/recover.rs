@@ -85,7 +85,7 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
     let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
     let mut store =
         Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves: Leaves::default() });
-    store.lock_wait = options.lock_wait;
+    (store.lock_wait, store.edge_rule) = (options.lock_wait, options.edge_rule);
     let partition = store.partition(SnodeId::FIRST)?;
     let root = store.write(&mut partition.write(), |pages, contents| {
         // Nobody has a permission but those who may do everything: its tags are those of user 0.
@@ -207,7 +207,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
     let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
     let mut store = Store::assemble(Parts { medium, pool, space, superblock: sb, catalog, leaves });
-    store.lock_wait = options.lock_wait;
+    (store.lock_wait, store.edge_rule) = (options.lock_wait, options.edge_rule);
     // The other may be torn: until it is written, this one has to stay.
     store.first_copy = COPIES - 1 - copy;
     restore_numbers(&store, &pages);

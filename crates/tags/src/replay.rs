@@ -175,6 +175,12 @@ fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
             store.catalog.write().types.push(TypeEntry { name: name.to_owned(), form });
             Ok(())
         }
+        Entry::TypeGone { etype } => {
+            let mut catalog = store.catalog.write();
+            let known = catalog.types.get_mut(etype.0 as usize);
+            known.ok_or_else(|| strange("an edge type that is not there is gone"))?.name.clear();
+            Ok(())
+        }
         Entry::Snode { root } => make_snode(store, root),
         Entry::SnodeGone { snode } => {
             let share = store.partition(snode).map_err(|_| strange("an s-node that is not there is gone"))?;

@@ -15,7 +15,7 @@ use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
 use crate::layout::superblock::Superblock;
-use crate::options::{Durability, Options};
+use crate::options::{Durability, EdgeRule, Options};
 use crate::page_store::PageStore;
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::numbers::PageNumbers;
@@ -29,6 +29,7 @@ use crate::space::Space;
 use crate::sync::{Mutex, RwLock};
 use crate::tx::Transaction;
 use crate::tx::locks::SnodeLocks;
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -67,6 +68,9 @@ pub struct Store {
     pub(crate) sessions: Sessions,
     pub(crate) locks: SnodeLocks,
     pub(crate) lock_wait: Duration,
+    pub(crate) edge_rule: EdgeRule,
+    /// Edge types of which no commit may make an edge: they are being deleted, or were since the store was opened.
+    pub(crate) ending_types: RwLock<FxHashSet<EdgeType>>,
     pub(crate) gate: RwLock<()>,
     pub(crate) superblock: Mutex<Superblock>,
     /// The copy of the superblock that is written first.
@@ -143,6 +147,8 @@ impl Store {
             sessions: Sessions::default(),
             locks: SnodeLocks::default(),
             lock_wait: Duration::MAX,
+            edge_rule: EdgeRule::Adapt,
+            ending_types: RwLock::default(),
             gate: RwLock::new(()),
             superblock: Mutex::new(superblock),
             first_copy: 0,
@@ -188,10 +194,10 @@ impl Store {
         Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), None)
     }
 
-    /// Begins a transaction for a caller, which may do what the permissions of the s-nodes say.
+    /// Begins a transaction for a caller, which may do what the permissions of the s-nodes say, and makes the edges that
+    /// [`Options::edge_rule`] allows.
     pub fn begin_as(&self, credentials: &Credentials) -> Transaction<'_> {
-        let id = self.next_tx.fetch_add(1, Ordering::Relaxed);
-        Transaction::new(self, id, (!credentials.superuser).then_some(credentials))
+        Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), Some(credentials))
     }
 
     /// Makes all commits so far durable.
@@ -240,9 +246,64 @@ impl Store {
         match self.find_edge_type(name, form)? {
             Some(found) => Ok(found),
             // Whoever made one in another form would keep the key-value stores and B+trees of the store from being made.
-            None if name.starts_with(OWN_NAMES) => Err(Error::ReservedName(name.to_owned())),
+            None if is_own_name(name) => Err(Error::ReservedName(name.to_owned())),
             None => self.own_edge_type(name, form),
         }
+    }
+
+    /// Deletes an edge type, which has no edges any more; its number is not given out again. Looks at the edges of all nodes, while
+    /// others commit.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchEdgeType`], also where somebody else deletes it; [`Error::ReservedName`], [`Error::EdgeTypeInUse`];
+    /// [`Error::Io`], [`Error::Stopped`].
+    pub fn delete_edge_type(&self, etype: EdgeType) -> Result<()> {
+        let name = {
+            // Between two commits: those before are looked at, those after make no edge of it.
+            let _alone = self.gate.write();
+            let name = self.catalog.read().types.get(etype.0 as usize).map(|entry| entry.name.clone());
+            let name = name.filter(|name| !name.is_empty()).ok_or(Error::NoSuchEdgeType(etype))?;
+            if is_own_name(&name) {
+                return Err(Error::ReservedName(name));
+            }
+            if !self.ending_types.write().insert(etype) {
+                return Err(Error::NoSuchEdgeType(etype));
+            }
+            name
+        };
+        let deleted = match self.source_of_type(etype) {
+            Ok(Some(source_node)) => Err(Error::EdgeTypeInUse { name, source_node }),
+            Ok(None) => self.change_catalog(0, |catalog, record| {
+                record.edge_type_gone(etype);
+                catalog.types[etype.0 as usize].name.clear();
+                Ok(())
+            }),
+            Err(error) => Err(error),
+        };
+        if deleted.is_err() {
+            self.ending_types.write().remove(&etype);
+        }
+        deleted
+    }
+
+    /// A node with a committed edge of a type, if there is one.
+    fn source_of_type(&self, etype: EdgeType) -> Result<Option<NodeId>> {
+        for snode in self.snodes.ids() {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let step = self.read(snode, |pages, contents| contents.edges.source_near(pages, etype, from));
+                let (found, behind) = match step {
+                    // It went meanwhile.
+                    Err(Error::NoSuchSnode(_)) => (None, None),
+                    other => other?,
+                };
+                if found.is_some() {
+                    return Ok(found);
+                }
+                next = behind;
+            }
+        }
+        Ok(None)
     }
 
     /// As [`Store::edge_type`], for the store's own.
@@ -254,7 +315,26 @@ impl Store {
             let (bytes, max) = (name.len() as u64, NAME_BYTES_MAX as u64);
             return Err(Error::TooLarge { what: "the name of an edge type", bytes, max });
         }
-        let bytes = name.len() + 64;
+        self.change_catalog(name.len(), |catalog, record| {
+            if let Some(at) = find_type(catalog, name, form)? {
+                return Ok(at);
+            }
+            if catalog.types.len() >= EdgeType::REGISTERED_MAX {
+                return Err(Error::Full { what: "numbers of edge types" });
+            }
+            record.edge_type(form as u8, name);
+            catalog.types.push(TypeEntry { name: name.to_owned(), form });
+            Ok(EdgeType(catalog.types.len() as u32 - 1))
+        })
+    }
+
+    /// Changes the catalog, and writes it to the journal, up to `bytes` of names; durable afterwards.
+    fn change_catalog<T>(
+        &self,
+        bytes: usize,
+        change: impl FnOnce(&mut Catalog, &mut RecordWriter) -> Result<T>,
+    ) -> Result<T> {
+        let bytes = bytes + 64;
         let (_gate, _room) = loop {
             self.make_room_for(bytes)?;
             let gate = self.gate.read();
@@ -264,34 +344,33 @@ impl Store {
             drop(gate);
             self.checkpoint()?;
         };
+        // Nothing is changed by a store that has stopped: it would never be durable.
+        self.journal.check()?;
         let mut catalog = self.catalog.write();
-        if let Some(at) = catalog.types.iter().position(|entry| entry.name == name) {
-            drop(catalog);
-            return Ok(self.find_edge_type(name, form)?.unwrap_or(EdgeType(at as u32)));
-        }
-        if catalog.types.len() >= EdgeType::REGISTERED_MAX {
-            return Err(Error::Full { what: "numbers of edge types" });
-        }
         let mut record = RecordWriter::default();
-        record.edge_type(form as u8, name);
-        let lsn = self.journal.append(&record.bytes, &*self.medium)?;
-        catalog.types.push(TypeEntry { name: name.to_owned(), form });
-        let etype = EdgeType(catalog.types.len() as u32 - 1);
+        let changed = change(&mut catalog, &mut record)?;
+        if record.bytes.is_empty() {
+            return Ok(changed);
+        }
+        let appended = self.journal.append(&record.bytes, &*self.medium);
+        let lsn = appended.inspect_err(|error| self.journal.stop(error))?;
         drop(catalog);
         self.journal.sync_to(lsn, &*self.medium)?;
-        Ok(etype)
+        Ok(changed)
     }
 
     fn find_edge_type(&self, name: &str, form: InfoForm) -> Result<Option<EdgeType>> {
-        let catalog = self.catalog.read();
-        let Some(at) = catalog.types.iter().position(|entry| entry.name == name) else { return Ok(None) };
-        if catalog.types[at].form != form {
-            return Err(Error::TypeTaken(name.to_owned()));
-        }
-        Ok(Some(EdgeType(at as u32)))
+        find_type(&self.catalog.read(), name, form)
     }
 
-    /// The form of an edge type's infos, and its name for messages.
+    /// The form of an edge type's infos, of one that can have edges.
+    pub(crate) fn live_form_of(&self, etype: EdgeType) -> Result<InfoForm> {
+        let catalog = self.catalog.read();
+        let known = catalog.types.get(etype.0 as usize).filter(|entry| !entry.name.is_empty());
+        known.map(|entry| entry.form).ok_or(Error::NoSuchEdgeType(etype))
+    }
+
+    /// The form of an edge type's infos, also of one that was deleted.
     pub(crate) fn form_of(&self, etype: EdgeType) -> Result<InfoForm> {
         let catalog = self.catalog.read();
         catalog.types.get(etype.0 as usize).map(|entry| entry.form).ok_or(Error::NoSuchEdgeType(etype))
@@ -486,6 +565,26 @@ impl Store {
     pub(crate) fn default_durability() -> Durability {
         Durability::Sync
     }
+}
+
+/// Whether only the store itself makes edge types of this name. Those that were deleted have none.
+fn is_own_name(name: &str) -> bool {
+    name.is_empty() || name.starts_with(OWN_NAMES)
+}
+
+/// The number of an edge type.
+///
+/// # Errors
+/// [`Error::TypeTaken`].
+fn find_type(catalog: &Catalog, name: &str, form: InfoForm) -> Result<Option<EdgeType>> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let Some(at) = catalog.types.iter().position(|entry| entry.name == name) else { return Ok(None) };
+    if catalog.types[at].form != form {
+        return Err(Error::TypeTaken(name.to_owned()));
+    }
+    Ok(Some(EdgeType(at as u32)))
 }
 
 impl Drop for Store {

@@ -84,6 +84,14 @@ fn a_session_does_what_a_transaction_does() {
     refused(session.undo_to(savepoint), Refusal::BadRequest);
     session.commit().unwrap();
     assert_eq!(session.read_node(a, TEXT).unwrap(), b"b");
+    // What a transaction has changed it sees, by ids that stay.
+    session.begin().unwrap();
+    let more = session.create_node(root, TEXT, b"more").unwrap();
+    session.create_edge(root, etype, Info::Number(2), more).unwrap();
+    assert_eq!(session.edge(root, etype, Info::Number(2)).unwrap(), Some(more));
+    assert_eq!(session.edges(root).unwrap().len(), 2);
+    assert_eq!(session.edge(root, etype, Info::Number(1)).unwrap(), Some(a));
+    session.abort().unwrap();
     let edges = session.edges(root).unwrap();
     assert_eq!((edges.len(), edges[0].number, edges[0].to), (1, Some(1), a));
     session.begin().unwrap();
@@ -213,8 +221,15 @@ fn an_edge_into_an_s_node_that_is_not_the_callers_shows_an_id_and_nothing_else()
     let hidden = owner.create_snode(&SnodeTags { owner: 1, mode: 0o600, ..SnodeTags::default() }).unwrap();
     let secret = owner.create_node(hidden, TEXT, b"secret").unwrap();
     owner.create_edge(hidden, etype, Info::Number(0), secret).unwrap();
-    owner.create_edge(owner.root(), etype, Info::Number(0), secret).unwrap();
+    // To another s-node only its root is led to, also by those who may do everything; the store's own process does as it likes.
+    refused(owner.create_edge(owner.root(), etype, Info::Number(0), secret), Refusal::Forbidden);
+    owner.create_edge(owner.root(), etype, Info::Number(1), hidden).unwrap();
     owner.commit().unwrap();
+    let snode = *store.snodes().last().unwrap();
+    let secret = store.edge(store.root(snode).unwrap(), etype, Info::Number(0)).unwrap().unwrap();
+    let mut tx = store.begin();
+    tx.create_edge(root(&store), etype, Info::Number(0), secret).unwrap();
+    tx.commit().unwrap();
     grant(&store, SnodeId::FIRST, Permission::Read);
     grant(&store, SnodeId::FIRST, Permission::Write);
     let mut session = as_user(&store).unwrap();
@@ -223,8 +238,29 @@ fn an_edge_into_an_s_node_that_is_not_the_callers_shows_an_id_and_nothing_else()
     refused(session.edges(shown), Refusal::NoSuchNode);
     refused(session.snode_tags(shown), Refusal::NoSuchNode);
     session.begin().unwrap();
-    refused(session.create_edge(session.root(), etype, Info::Number(5), shown), Refusal::NoSuchNode);
+    refused(session.create_edge(session.root(), etype, Info::Number(5), shown), Refusal::Forbidden);
     refused(session.delete_snode(shown), Refusal::NoSuchNode);
+    // An edge to the s-node itself may be made; what is there is found out by nobody who may not.
+    let shown = session.edge(session.root(), etype, Info::Number(1)).unwrap().unwrap();
+    session.create_edge(session.root(), etype, Info::Number(5), shown).unwrap();
+    session.commit().unwrap();
+    refused(session.edges(shown), Refusal::NoSuchNode);
+}
+
+#[test]
+fn who_controls_the_first_s_node_deletes_edge_types_that_have_no_edges() {
+    let store = store();
+    let etype = next(&store);
+    put(&mut as_superuser(&store), etype, 1, b"a");
+    grant(&store, SnodeId::FIRST, Permission::Write);
+    let mut session = as_user(&store).unwrap();
+    let mine = session.edge_type("mine", InfoForm::Number).unwrap();
+    refused(session.delete_edge_type(mine), Refusal::Forbidden);
+    grant(&store, SnodeId::FIRST, Permission::Control);
+    refused(session.delete_edge_type(etype), Refusal::NotEmpty);
+    session.delete_edge_type(mine).unwrap();
+    refused(session.delete_edge_type(mine), Refusal::BadRequest);
+    refused(session.edge_type("weft.kv", InfoForm::Number), Refusal::BadRequest);
 }
 
 fn serve(setup: impl FnOnce(&mut SessionSetup)) -> (tempfile::TempDir, Arc<Store>, SessionServer) {

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 use weft_tags::{
-    Credentials, DataClass, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options,
-    Permission, Principal, SnodeId, SnodeTags, Store, TagFlags, Transaction,
+    Credentials, DataClass, EdgeRule, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType,
+    Options, Permission, Principal, SnodeId, SnodeTags, Store, TagFlags, Transaction,
 };
 
 const TEXT: NodeType = NodeType(3);
@@ -196,29 +196,122 @@ const READ: u16 = 0o004;
 const WRITE: u16 = 0o002;
 const BOTH: u16 = 0o006;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum Cell {
     Made,
+    /// The destination is in another s-node and not its root.
+    NotARoot,
     /// The caller may do something there, but not this.
     Forbidden,
     /// The caller may do nothing there, and is not told that there is anything.
     Unknown,
 }
-use Cell::{Forbidden, Made, Unknown};
+use Cell::{Forbidden, Made, NotARoot, Unknown};
 
-fn try_edge(store: &Store, etype: EdgeType, from: NodeId, to: NodeId) -> Cell {
-    let mut tx = store.begin_as(&Credentials::user(55, &[66]));
-    match tx.create_edge(from, etype, Info::Number(9), to) {
-        Ok(()) => Made,
-        Err(Error::Forbidden { needed: Permission::Write, .. }) => Forbidden,
-        Err(Error::NoSuchNode(_)) => Unknown,
-        Err(error) => panic!("{error}"),
+fn try_edge(store: &Store, caller: &Credentials, etype: EdgeType, from: NodeId, to: NodeId) -> Cell {
+    let outcomes = [false, true].map(|sets| {
+        let mut tx = store.begin_as(caller);
+        let made = if sets {
+            tx.set_edge(from, etype, Info::Number(9), to).map(drop)
+        } else {
+            tx.create_edge(from, etype, Info::Number(9), to)
+        };
+        match made {
+            Ok(()) => Made,
+            Err(Error::NotARoot(node)) if node == to => NotARoot,
+            Err(Error::Forbidden { needed: Permission::Write, .. }) => Forbidden,
+            Err(Error::NoSuchNode(_)) => Unknown,
+            Err(error) => panic!("{error}"),
+        }
+    });
+    assert_eq!(outcomes[0], outcomes[1], "made anew, and led elsewhere");
+    outcomes[0]
+}
+
+fn someone() -> Credentials {
+    Credentials::user(55, &[66])
+}
+
+#[test]
+fn every_cell_of_table_3_5_1_of_adapt_holds_for_whoever_may_write_the_source() {
+    let (_, store, etype) = created();
+    // Rows: from s-node A, s-node B, A's nodes, B's nodes; columns likewise.
+    let table = [
+        [Made, Made, Made, NotARoot],
+        [Made, Made, NotARoot, Made],
+        [Made, Made, Made, NotARoot],
+        [Made, Made, NotARoot, Made],
+    ];
+    for (a_mode, b_mode) in [(WRITE, WRITE), (BOTH, BOTH), (BOTH, WRITE)] {
+        let (a, in_a) = with_node(&store, etype, &owned(1, a_mode));
+        let (b, in_b) = with_node(&store, etype, &owned(1, b_mode));
+        let places = [store.root(a).unwrap(), store.root(b).unwrap(), in_a, in_b];
+        for (from, row) in places.into_iter().zip(table) {
+            for (to, wanted) in places.into_iter().zip(row) {
+                // The table makes no exception for those who may do everything.
+                for caller in [someone(), Credentials::superuser(5)] {
+                    assert_eq!(try_edge(&store, &caller, etype, from, to), wanted, "{from} to {to}");
+                }
+                store.begin().create_edge(from, etype, Info::Number(9), to).unwrap();
+            }
+        }
     }
 }
 
 #[test]
-fn every_cell_of_the_table_of_edge_creation_is_as_documented() {
+fn under_the_table_of_adapt_a_root_asks_for_no_permission_and_the_source_for_writing() {
     let (_, store, etype) = created();
+    let table = [(NOTHING, Unknown), (READ, Forbidden), (WRITE, Made), (BOTH, Made)];
+    for (source, wanted) in table {
+        let (a, in_a) = with_node(&store, etype, &owned(1, source));
+        for destination in [NOTHING, READ, WRITE, BOTH] {
+            let (b, in_b) = with_node(&store, etype, &owned(1, destination));
+            for from in [store.root(a).unwrap(), in_a] {
+                let told = |to| try_edge(&store, &someone(), etype, from, to);
+                assert_eq!(told(store.root(b).unwrap()), wanted, "{source:o} to a root of {destination:o}");
+                let to_node = if wanted == Made { NotARoot } else { wanted };
+                assert_eq!(told(in_b), to_node, "{source:o} to a node of {destination:o}");
+                // Whether there is such a node is not said.
+                assert_eq!(told(NodeId(in_b.0 + 512)), to_node);
+                assert_eq!(told(in_a), wanted, "{source:o}, the same s-node");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_edge_by_the_table_keeps_the_s_node_that_it_leads_to_and_can_be_taken_back() {
+    let (_, store, etype) = created();
+    let (_, from) = with_node(&store, etype, &owned(1, BOTH));
+    let mut tx = store.begin();
+    let to = tx.create_snode(&owned(1, NOTHING)).unwrap();
+    let root = tx.root(to).unwrap();
+    tx.commit().unwrap();
+    let mut tx = store.begin_as(&someone());
+    tx.create_edge(from, etype, Info::Number(9), root).unwrap();
+    tx.commit().unwrap();
+    assert!(matches!(store.begin().delete_snode(to), Err(Error::SnodeNotEmpty(_))));
+    let mut tx = store.begin_as(&someone());
+    // To follow it takes permission there.
+    assert_eq!(tx.edge(from, etype, Info::Number(9)).unwrap(), Some(root));
+    assert!(matches!(tx.edges(root), Err(Error::NoSuchNode(_))));
+    tx.delete_edge(from, etype, Info::Number(9)).unwrap();
+    tx.commit().unwrap();
+    let mut tx = store.begin();
+    tx.delete_snode(to).unwrap();
+    tx.commit().unwrap();
+    check(&store);
+}
+
+#[test]
+fn every_cell_of_the_other_rule_for_edges_is_as_documented() {
+    let medium = Arc::new(MemoryStore::new());
+    let options = Options { edge_rule: EdgeRule::Writable, ..options() };
+    let store = Store::create(Box::new(medium.clone()), &options).unwrap();
+    let etype = store.edge_type("n", InfoForm::Number).unwrap();
+    drop(store);
+    // The rule is the opener's.
+    let store = Store::open(Box::new(medium), &options).unwrap();
     let permissions = [NOTHING, READ, WRITE, BOTH];
     // By the source's permissions, then by the destination's: the same s-node, then another with each of the permissions.
     let table = [
@@ -229,16 +322,124 @@ fn every_cell_of_the_table_of_edge_creation_is_as_documented() {
     ];
     for (source, row) in permissions.into_iter().zip(table) {
         let (_, from) = with_node(&store, etype, &owned(1, source));
-        assert_eq!(try_edge(&store, etype, from, from), row[0], "{source:o}, the same s-node");
+        let told = |to| try_edge(&store, &someone(), etype, from, to);
+        assert_eq!(told(from), row[0], "{source:o}, the same s-node");
         for (destination, wanted) in permissions.into_iter().zip(&row[1..]) {
-            let (_, to) = with_node(&store, etype, &owned(1, destination));
-            assert_eq!(try_edge(&store, etype, from, to), *wanted, "{source:o} to {destination:o}");
-            // Whoever may do everything, and the store's own process, are not asked.
-            for mut tx in [store.begin(), store.begin_as(&Credentials::superuser(5))] {
-                tx.create_edge(from, etype, Info::Number(9), to).unwrap();
+            let (snode, to) = with_node(&store, etype, &owned(1, destination));
+            for to in [to, store.root(snode).unwrap()] {
+                assert_eq!(told(to), *wanted, "{source:o} to {destination:o}");
+                // Whoever may do everything, and the store's own process, are not asked.
+                for mut tx in [store.begin(), store.begin_as(&Credentials::superuser(5))] {
+                    tx.create_edge(from, etype, Info::Number(9), to).unwrap();
+                }
             }
         }
     }
+}
+
+#[test]
+fn a_node_that_is_deleted_is_gone_inside_its_transaction() {
+    let (_, store, etype) = created();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let (_, kept) = with_node(&store, etype, &owned(1, 0));
+    let mut tx = store.begin();
+    let old = tx.create_node(SnodeId::FIRST, TEXT, b"old").unwrap();
+    tx.create_edge(root, etype, Info::Number(0), old).unwrap();
+    tx.commit().unwrap();
+    let gone = |tx: &mut Transaction<'_>, node: NodeId| {
+        let all = [
+            tx.read_node(node, TEXT).map(drop),
+            tx.update_node(node, TEXT, b"new"),
+            tx.delete_node(node, TEXT),
+            tx.edges(node).map(drop),
+            tx.edge(node, etype, Info::Number(0)).map(drop),
+            tx.create_edge(node, etype, Info::Number(1), root),
+            tx.create_edge(root, etype, Info::Number(1), node),
+            tx.set_edge(root, etype, Info::Number(1), node).map(drop),
+        ];
+        for (at, result) in all.into_iter().enumerate() {
+            assert!(matches!(result, Err(Error::NoSuchNode(found)) if found == node), "{at}: {result:?}");
+        }
+    };
+    let mut tx = store.begin();
+    assert!(matches!(tx.delete_node(old, TEXT), Err(Error::HasEdges(_))));
+    assert!(matches!(tx.delete_node(kept, TEXT), Err(Error::HasEdges(_))));
+    tx.delete_edge(root, etype, Info::Number(0)).unwrap();
+    let new = tx.create_node(SnodeId::FIRST, TEXT, b"new").unwrap();
+    for node in [old, new] {
+        let savepoint = tx.savepoint();
+        tx.delete_node(node, TEXT).unwrap();
+        gone(&mut tx, node);
+        tx.undo_to(savepoint).unwrap();
+        tx.read_node(node, TEXT).unwrap();
+        tx.delete_node(node, TEXT).unwrap();
+        tx.forget(savepoint).unwrap();
+        gone(&mut tx, node);
+    }
+    // Until the commit it is there for others.
+    assert_eq!(store.read_node(old, TEXT).unwrap(), b"old");
+    tx.commit().unwrap();
+    for node in [old, new] {
+        assert!(matches!(store.read_node(node, TEXT), Err(Error::NoSuchNode(_))));
+    }
+    check(&store);
+}
+
+#[test]
+fn an_edge_type_without_edges_is_deleted_for_good_and_its_number_stays_unused() {
+    let (medium, mut store, etype) = created();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let (_, node) = with_node(&store, etype, &owned(1, 0));
+    let many = store.edge_type("many", InfoForm::Number).unwrap();
+    let mut tx = store.begin();
+    let at = tx.create_node(SnodeId::FIRST, TEXT, b"at").unwrap();
+    // So many that they have a table of their own.
+    (0..600).for_each(|n| tx.create_edge(root, many, Info::Number(n), at).unwrap());
+    tx.commit().unwrap();
+    let in_use = |store: &Store, etype, source| {
+        let refused = store.delete_edge_type(etype).unwrap_err();
+        assert!(
+            matches!(refused, Error::EdgeTypeInUse { source_node, .. } if source_node == source),
+            "{refused}"
+        );
+    };
+    in_use(&store, etype, store.root(node.snode()).unwrap());
+    in_use(&store, many, root);
+    assert!(matches!(store.delete_edge_type(EdgeType(99)), Err(Error::NoSuchEdgeType(_))));
+    let kv = weft_tags::Kv::open(&store, SnodeId::FIRST, "kv").unwrap();
+    kv.delete(b"nothing").unwrap();
+    let own = store.edge_types().into_iter().find(|known| known.name == "weft.kv").unwrap();
+    assert!(matches!(store.delete_edge_type(own.etype), Err(Error::ReservedName(_))));
+    // What is about to get an edge when the type goes is refused whole.
+    let mut tx = store.begin();
+    (0..600).for_each(|n| _ = tx.delete_edge(root, many, Info::Number(n)).unwrap());
+    tx.commit().unwrap();
+    let snapshot_before = store.snapshot();
+    let mut late = store.begin();
+    let new = late.create_node(SnodeId::FIRST, TEXT, b"late").unwrap();
+    late.create_edge(root, many, Info::Number(0), new).unwrap();
+    late.create_edge(root, etype, Info::Number(77), new).unwrap();
+    store.delete_edge_type(many).unwrap();
+    assert!(matches!(late.commit(), Err(Error::NoSuchEdgeType(found)) if found == many));
+    drop(snapshot_before);
+    assert_eq!(store.edge(root, etype, Info::Number(77)).unwrap(), None);
+    for step in 0..3 {
+        assert!(matches!(store.edge(root, many, Info::Number(0)), Err(Error::NoSuchEdgeType(_))));
+        assert!(matches!(store.delete_edge_type(many), Err(Error::NoSuchEdgeType(_))));
+        assert!(store.edge_types().iter().all(|known| known.etype != many));
+        check(&store);
+        // After a crash, from the journal; after a close, from the checkpoint.
+        if step == 1 {
+            store.close().unwrap();
+        } else {
+            drop(store);
+        }
+        store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+    }
+    // The name is free, in any form; the number is not given out again.
+    let again = store.edge_type("many", InfoForm::Key).unwrap();
+    assert!(again > many);
+    assert!(matches!(store.edge_type("", InfoForm::Number), Err(Error::ReservedName(_))));
 }
 
 /// Tries every operation; those that were refused for want of a permission.

@@ -183,6 +183,24 @@ impl EdgeTable {
         Ok(types)
     }
 
+    /// A node that edges of a type go out from, by the page of the main table that answers for a position, and the position behind that
+    /// page. A bundle has a cell there, too.
+    pub(crate) fn source_near(
+        &self,
+        pages: &impl Pages,
+        etype: EdgeType,
+        position: u32,
+    ) -> Step<(Option<NodeId>, Option<u32>)> {
+        let Some((last, page)) = self.main.directory.until(position) else { return Ok((None, None)) };
+        for page in std::iter::once(page).chain(self.main.links(page).iter().copied()) {
+            let mut cells = Table::<4>::cells(pages.words(page)?);
+            if let Some(cell) = cells.find(|cell| cell[1] as u32 == etype.0) {
+                return Ok((Some(NodeId(cell[0])), None));
+            }
+        }
+        Ok((None, last.checked_add(1)))
+    }
+
     /// All edges out of a node, in no order.
     pub(crate) fn all_of(&self, pages: &impl Pages, source: NodeId) -> Step<Vec<RawEdge>> {
         let Heads { mut edges, bundles } = self.heads_of(pages, source)?;

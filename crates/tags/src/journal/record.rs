@@ -21,6 +21,7 @@ const TYPE: u8 = 10;
 const SNODE: u8 = 11;
 const SNODE_GONE: u8 = 12;
 const PATCHES: u8 = 13;
+const TYPE_GONE: u8 = 14;
 
 /// One change.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(crate) enum Entry<'a> {
     Free { node: NodeId },
     /// The next edge type.
     Type { form: u8, name: &'a [u8] },
+    /// An edge type is gone.
+    TypeGone { etype: EdgeType },
     /// A new s-node and its root, which the record makes after it.
     Snode { root: NodeId },
     /// An s-node is gone, with its root and the edges of it.
@@ -198,6 +201,11 @@ impl RecordWriter {
         self.bytes.put_string(name.as_bytes());
     }
 
+    pub(crate) fn edge_type_gone(&mut self, etype: EdgeType) {
+        self.bytes.put_u8(TYPE_GONE);
+        self.bytes.put_u32(etype.0);
+    }
+
     pub(crate) fn snode(&mut self, root: NodeId) {
         self.bytes.put_u8(SNODE);
         self.bytes.put_u64(root.0);
@@ -276,6 +284,7 @@ impl<'a> RecordReader<'a> {
             COUNT => Entry::Count { node: self.node()?, count: varint(&mut self.reader)? },
             FREE => Entry::Free { node: self.node()? },
             TYPE => Entry::Type { form: self.reader.u8()?, name: self.reader.string()? },
+            TYPE_GONE => Entry::TypeGone { etype: EdgeType(self.reader.u32()?) },
             SNODE => Entry::Snode { root: NodeId(self.reader.u64()?) },
             SNODE_GONE => Entry::SnodeGone { snode: SnodeId(self.reader.u16()?) },
             _ => return Ok(None),
@@ -312,6 +321,7 @@ mod tests {
         let none = NodeId(0);
         let mut w = RecordWriter::default();
         w.edge_type(1, "next");
+        w.edge_type_gone(EdgeType(7));
         w.snode(a);
         w.page(9, &desc);
         w.slots(10, SnodeId(1), 2, 4, &[1, 2, 3]);
@@ -326,6 +336,7 @@ mod tests {
         let mut r = RecordReader::new(&w.bytes);
         let wanted = [
             Entry::Type { form: 1, name: b"next" },
+            Entry::TypeGone { etype: EdgeType(7) },
             Entry::Snode { root: a },
             Entry::Page { page: 9, desc },
             Entry::Slots { page: 10, snode: SnodeId(1), class: 2, first: 4, bytes: &[1, 2, 3] },
@@ -343,6 +354,6 @@ mod tests {
         }
         assert_eq!(r.next().unwrap(), None);
         let mut cut = RecordReader::new(&w.bytes[..w.bytes.len() - 1]);
-        assert!((0..12).any(|_| cut.next().is_err()));
+        assert!((0..13).any(|_| cut.next().is_err()));
     }
 }

@@ -12,7 +12,7 @@ const TYPE_BYTES_MIN: u64 = 5;
 /// Bytes of an s-node: id, root.
 const SNODE_BYTES: u64 = 10;
 
-/// A registered edge type; its number is its place.
+/// A registered edge type; its number is its place. One that was deleted has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TypeEntry {
     pub name: String,

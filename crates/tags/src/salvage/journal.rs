@@ -213,6 +213,12 @@ impl Copy<'_> {
                 }
                 Ok(())
             }
+            Entry::TypeGone { etype } => {
+                if let Some(known) = self.store.catalog.write().types.get_mut(etype.0 as usize) {
+                    known.name.clear();
+                }
+                Ok(())
+            }
             Entry::Snode { root } => {
                 let id = root.snode();
                 if id.0 != 0 && self.store.snodes.find(id).is_none() {

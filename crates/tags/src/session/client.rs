@@ -177,6 +177,11 @@ impl RemoteSession {
         self.ask(Request::EdgeType { name, form }, |r| Ok(EdgeType(r.u32()?)))
     }
 
+    /// As [`Session::delete_edge_type`](super::Session::delete_edge_type).
+    pub fn delete_edge_type(&mut self, etype: EdgeType) -> Outcome<()> {
+        self.ask(Request::DeleteEdgeType(etype), nothing)
+    }
+
     /// As [`Session::create_snode`](super::Session::create_snode).
     pub fn create_snode(&mut self, tags: &SnodeTags) -> Outcome<SessionNode> {
         self.ask(Request::CreateSnode(*tags), node)

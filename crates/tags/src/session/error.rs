@@ -21,7 +21,7 @@ pub enum Refusal {
     NoSuchNode = 6,
     /// The node has another type.
     WrongType = 7,
-    /// The node has edges, or the s-node has nodes.
+    /// The node or the edge type has edges, or the s-node has nodes.
     NotEmpty = 8,
     /// There is such an edge already.
     EdgeExists = 9,
@@ -122,7 +122,9 @@ impl From<Error> for SessionError {
                 Refusal::WrongType,
                 format!("the node has type {found:#x}, not {wanted:#x}"),
             ),
-            Error::HasEdges(_) | Error::SnodeNotEmpty(_) => Refusal::NotEmpty.into(),
+            Error::HasEdges(_) | Error::SnodeNotEmpty(_) | Error::EdgeTypeInUse { .. } => {
+                Refusal::NotEmpty.into()
+            }
             Error::EdgeExists(_) => Refusal::EdgeExists.into(),
             Error::NoSuchEdge(_) => Refusal::NoSuchEdge.into(),
             Error::Forbidden { needed, .. } => {
@@ -133,6 +135,10 @@ impl From<Error> for SessionError {
             | Error::WaitsForItself(_)
             | Error::LockTimeout { .. }
             | Error::SnapshotLost { .. } => Refusal::Deadlock.into(),
+            Error::NotARoot(_) => {
+                let text = "the destination is in another s-node; lead the edge to the root of that s-node";
+                SessionError::new(Refusal::Forbidden, text)
+            }
             Error::Full { .. } | Error::CacheFull { .. } => Refusal::Full.into(),
             Error::KeyNotInNode(_) => {
                 let text =

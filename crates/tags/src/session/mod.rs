@@ -140,6 +140,13 @@ impl Crossing<'_, '_> {
         self.end(id)
     }
 
+    /// The node of an id that an edge from `source` is to lead to.
+    fn destination(&mut self, source: NodeId, id: SessionNode) -> Outcome<NodeId> {
+        let node = self.ids.lock().node(id)?;
+        self.open.tx.may_lead(source, node)?;
+        self.end(id)
+    }
+
     /// The node of an id, whatever the caller may do there.
     fn end(&mut self, id: SessionNode) -> Outcome<NodeId> {
         let node = self.ids.lock().node(id)?;
@@ -270,9 +277,8 @@ impl<'s> Session<'s> {
             ids.lock().end_watch();
             return looked;
         };
-        if let Ok(node) = ids.lock().node(id)
-            && open.own.contains(&node.snode())
-        {
+        let now = ids.lock().node(id);
+        if let Some(node) = now.ok().filter(|node| open.own.contains(&node.snode())) {
             return look(&mut open.tx, node, ids);
         }
         ids.lock().watch();
@@ -433,7 +439,8 @@ impl<'s> Session<'s> {
         to: SessionNode,
     ) -> Outcome<()> {
         self.change(|crossing| {
-            let (source, to) = (crossing.node(source)?, crossing.node(to)?);
+            let source = crossing.node(source)?;
+            let to = crossing.destination(source, to)?;
             Ok(crossing.open.tx.create_edge(source, etype, info, to)?)
         })
     }
@@ -450,7 +457,8 @@ impl<'s> Session<'s> {
         to: SessionNode,
     ) -> Outcome<Option<SessionNode>> {
         self.change(|crossing| {
-            let (source, to) = (crossing.node(source)?, crossing.node(to)?);
+            let source = crossing.node(source)?;
+            let to = crossing.destination(source, to)?;
             let before = crossing.open.tx.set_edge(source, etype, info, to)?;
             before.map(|node| crossing.give(node)).transpose()
         })
@@ -520,6 +528,17 @@ impl<'s> Session<'s> {
         }
         self.types += 1;
         Ok(self.store.edge_type(name, form)?)
+    }
+
+    /// Deletes an edge type, which has no edges any more. Takes permission to control the first s-node.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`], and what [`Store::delete_edge_type`] gives: [`Refusal::NotEmpty`], [`Refusal::BadRequest`].
+    pub fn delete_edge_type(&mut self, etype: EdgeType) -> Outcome<()> {
+        self.enter()?;
+        let mut sight = Sight { state: self.store, caller: &self.credentials };
+        sight.check(self.store.root(SnodeId::FIRST)?, Some(Permission::Control))?;
+        Ok(self.store.delete_edge_type(etype)?)
     }
 
     /// Makes an s-node; its root.

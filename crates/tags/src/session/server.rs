@@ -252,6 +252,7 @@ impl Session<'_> {
             }
             Request::Forget(node) => self.forget(node)?,
             Request::Close => self.close(),
+            Request::DeleteEdgeType(etype) => self.delete_edge_type(etype)?,
         }
         Ok(())
     }

@@ -43,6 +43,7 @@ pub(super) enum Request<'r> {
     Revoke { node: SessionNode, principal: Principal, permission: Permission },
     Forget(SessionNode),
     Close,
+    DeleteEdgeType(EdgeType),
 }
 
 impl<'r> Request<'r> {
@@ -113,6 +114,10 @@ impl<'r> Request<'r> {
             }
             Request::Forget(node) => plain(&mut raw, 23, node),
             Request::Close => raw.put_u8(24),
+            Request::DeleteEdgeType(etype) => {
+                raw.put_u8(25);
+                raw.put_u32(etype.0);
+            }
         }
         raw
     }
@@ -171,6 +176,7 @@ impl<'r> Request<'r> {
             }
             23 => Request::Forget(node(r)?),
             24 => Request::Close,
+            25 => Request::DeleteEdgeType(EdgeType(r.u32()?)),
             _ => return Ok(None),
         }))
     }
@@ -316,13 +322,14 @@ mod tests {
             Request::Revoke { node, principal: Principal::Everyone, permission },
             Request::Forget(node),
             Request::Close,
+            Request::DeleteEdgeType(EdgeType(4)),
         ] {
             let raw = request.encode();
             assert_eq!(Request::decode(&raw), Ok(Some(request)));
             (0..raw.len()).for_each(|at| assert!(Request::decode(&raw[..at]).is_err(), "{request:?}"));
         }
         assert_eq!(Request::decode(&[0]), Ok(None));
-        assert_eq!(Request::decode(&[25]), Ok(None));
+        assert_eq!(Request::decode(&[26]), Ok(None));
     }
 
     #[test]

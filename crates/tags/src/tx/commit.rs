@@ -119,6 +119,13 @@ impl Transaction<'_> {
                 }
             }
         };
+        // A type that is being deleted must not get an edge behind the look at all there are.
+        let ending = store.ending_types.read();
+        let is_late = |change: &&Change| change.new != NONE && ending.contains(&change.etype);
+        if let Some(late) = self.set.changes.iter().filter(|_| !ending.is_empty()).find(is_late) {
+            return Err(Error::NoSuchEdgeType(late.etype));
+        }
+        drop(ending);
         if self.held.iter().any(|snode| store.pool.erasure.is_of(snode.0)) {
             store.pool.erasure.note_record();
         }

@@ -4,12 +4,13 @@ use super::buffers::Pairs;
 use super::write_set::{Change, EdgeKey, NONE};
 use super::{Edge, Transaction};
 use crate::Direction;
-use crate::committed::Committed;
+use crate::committed::{Committed, node_of_snode};
 use crate::edges::many::{Candidate, GROUP, Purpose};
 use crate::edges::order::{Changed, EdgePlace, Part, PlacedEdge, list};
 use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
+use crate::options::EdgeRule;
 use crate::partition::{Which, begins_with_key, header_at, value_in};
 use crate::snodes::access::Permission;
 use crate::store::Store;
@@ -23,7 +24,7 @@ impl Store {
         etype: EdgeType,
         info: Info<'i>,
     ) -> Result<EdgeKey<'i>> {
-        let key = match (self.form_of(etype)?, info) {
+        let key = match (self.live_form_of(etype)?, info) {
             (InfoForm::Number, Info::Number(number)) => number,
             (InfoForm::Key, Info::Key(key)) => {
                 check_key(key)?;
@@ -218,9 +219,25 @@ impl Transaction<'_> {
         })
     }
 
+    /// Refuses an edge that leads where none of this caller may, by what the ids alone say.
+    pub(crate) fn may_lead(&self, source: NodeId, to: NodeId) -> Result<()> {
+        let is_near = to.snode() == source.snode() || self.rule != Some(EdgeRule::Adapt);
+        if is_near || self.root_of(to.snode()).is_ok_and(|root| root == to) {
+            return Ok(());
+        }
+        // Whether there is such a node is not said.
+        Err(Error::NotARoot(to))
+    }
+
     fn check_destination(&mut self, edge: &EdgeKey<'_>, to: NodeId) -> Result<()> {
-        // In one s-node the check of the source holds for both.
-        let place = self.place(to, Permission::Write)?;
+        self.may_lead(edge.source, to)?;
+        let place = if self.rule == Some(EdgeRule::Adapt) {
+            // The caller needs no permission at a root, and has the one it needs in the source's s-node.
+            self.hold(to.snode()).map_err(|error| node_of_snode(error, to))?;
+            self.place_held(to)?
+        } else {
+            self.place(to, Permission::Write)?
+        };
         let Info::Key(key) = edge.info else { return Ok(()) };
         if to.snode() != edge.source.snode() {
             return Err(Error::OtherSnode(to));

@@ -17,10 +17,11 @@ pub(crate) mod runs;
 mod snodes;
 pub(crate) mod write_set;
 
+use crate::committed::node_of_snode;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
 use crate::layout::node::{NODE_HEADER, class_of, write_header};
-use crate::options::Durability;
+use crate::options::{Durability, EdgeRule};
 use crate::partition::{NodePlace, Which, find_node, header_at};
 use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
@@ -50,6 +51,8 @@ pub struct Transaction<'s> {
     known_types: edges::KnownTypes,
     /// Who the caller is; `None` for one that may do everything.
     access: Option<Box<Access>>,
+    /// Which edges the caller may make; `None` for all.
+    rule: Option<EdgeRule>,
     /// When it began, so that ids of s-nodes rest while it may know them.
     era: u64,
     ended: bool,
@@ -85,7 +88,9 @@ pub struct Edge {
 impl<'s> Transaction<'s> {
     pub(crate) fn new(store: &'s Store, id: TxId, credentials: Option<&Credentials>) -> Transaction<'s> {
         let durability = Store::default_durability();
-        let access = credentials.map(|credentials| Box::new(Access::new(credentials)));
+        let rule = credentials.map(|_| store.edge_rule);
+        let limited = credentials.filter(|credentials| !credentials.superuser);
+        let access = limited.map(|credentials| Box::new(Access::new(credentials)));
         let (held, savepoints) = (Vec::new(), Vec::new());
         let known_types = edges::KnownTypes::default();
         let (set, buffers) = buffers::take();
@@ -101,6 +106,7 @@ impl<'s> Transaction<'s> {
             savepoints,
             known_types,
             access,
+            rule,
             era: store.snodes.enter(),
             ended: false,
         }
@@ -253,16 +259,21 @@ impl<'s> Transaction<'s> {
 
     /// Where a node is, in an s-node in which the caller has a permission. Its lock is held from here on.
     fn place(&mut self, node: NodeId, needed: Permission) -> Result<NodePlace> {
-        self.enter(node.snode(), needed).map_err(|error| match error {
-            Error::NoSuchSnode(_) => Error::NoSuchNode(node),
-            error => error,
-        })?;
+        self.enter(node.snode(), needed).map_err(|error| node_of_snode(error, node))?;
+        self.place_held(node)
+    }
+
+    /// As [`Transaction::place`], of a node whose s-node is held.
+    fn place_held(&mut self, node: NodeId) -> Result<NodePlace> {
+        if self.set.deleted.contains(&node) {
+            return Err(Error::NoSuchNode(node));
+        }
         let which = self.which(node);
         find_node(&self.store.pool.table, node, which)
     }
 
-    /// Deletes a node, which has no edges any more. A node that loses its last edge goes with the commit anyway; this
-    /// says at once whether it has.
+    /// Deletes a node, which has no edges any more: from here on this transaction does not see it. A node that loses its last edge
+    /// goes with the commit anyway.
     ///
     /// # Errors
     /// [`Error::HasEdges`]; [`Error::NoSuchNode`], [`Error::WrongType`], [`Error::Forbidden`], [`Error::Deadlock`].
@@ -282,6 +293,7 @@ impl<'s> Transaction<'s> {
         if ins + touched.ins > 0 || outs + touched.outs > 0 {
             return Err(Error::HasEdges(node));
         }
+        self.set.delete(node);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use super::runs::{Extent, NewPage, RunWrite};
 use crate::ids::{EdgeType, Info, NodeId, SnodeId};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
 /// Nodes that may be known to have other changes where those of many pairs are kept as lists.
@@ -81,6 +81,7 @@ enum Undo {
     Torn,
     SnodeMade,
     SnodeDropped,
+    Deleted(NodeId),
 }
 
 /// What going back to a savepoint has to take back outside of the set.
@@ -120,6 +121,8 @@ pub(crate) struct WriteSet {
     pub(crate) new_snodes: Vec<(SnodeId, NodeId)>,
     /// S-nodes that go with the commit. Nothing of them is touched any more.
     pub(crate) gone_snodes: Vec<SnodeId>,
+    /// Nodes without edges that this transaction sees no more.
+    pub(crate) deleted: FxHashSet<NodeId>,
     undo: Vec<Undo>,
     savepoints: usize,
 }
@@ -177,6 +180,7 @@ impl WriteSet {
         (self.in_memory, self.is_torn) = (0, false);
         self.new_snodes.clear();
         self.gone_snodes.clear();
+        self.deleted.clear();
         self.undo.clear();
         self.savepoints = 0;
     }
@@ -411,6 +415,13 @@ impl WriteSet {
         }
     }
 
+    /// Notes that this transaction sees a node no more, which has no edges.
+    pub(crate) fn delete(&mut self, node: NodeId) {
+        if self.deleted.insert(node) && self.savepoints > 0 {
+            self.undo.push(Undo::Deleted(node));
+        }
+    }
+
     /// What this transaction did to a node's edges.
     pub(crate) fn touched(&mut self, node: NodeId) -> Touched {
         self.settle();
@@ -559,6 +570,9 @@ impl WriteSet {
                 Some(Undo::SnodeMade) => gone.snodes.extend(self.new_snodes.pop().map(|(snode, _)| snode)),
                 Some(Undo::SnodeDropped) => {
                     self.gone_snodes.pop();
+                }
+                Some(Undo::Deleted(node)) => {
+                    self.deleted.remove(&node);
                 }
                 None => break,
             }

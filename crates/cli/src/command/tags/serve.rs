@@ -1,6 +1,6 @@
 //! `weft tags serve`: sessions of a store for other processes, until told to stop.
 
-use super::store::{StoreArgs, failed, open};
+use super::store::{StoreArgs, failed, open_with};
 use crate::error::CliError;
 use crate::say::Out;
 use crate::sys::signal::{ENDING, Queue};
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use weft_tags::{Durability, NodeId, SessionLimits, SessionServer, SessionSetup, SnodeId};
+use weft_tags::{Durability, EdgeRule, NodeId, Options, SessionLimits, SessionServer, SessionSetup, SnodeId};
 
 /// How often is looked whether to stop.
 const WAIT: Duration = Duration::from_secs(3600);
@@ -31,6 +31,9 @@ pub struct ServeArgs {
     /// Seconds after which a transaction that has not ended is aborted, so that it keeps nobody waiting for longer.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     transaction: u64,
+    /// Let edges lead to every node that the caller may write; without it they stay in their s-node or lead to the root of another one.
+    #[arg(long)]
+    writable_edges: bool,
     /// Let other users connect; what they may do, the permissions of the s-nodes say.
     #[arg(long)]
     everyone: bool,
@@ -49,7 +52,8 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     // Before any thread is started.
     let signals = Queue::block().map_err(signals_of)?;
     let path = &args.store.path;
-    let store = Arc::new(open(&args.store)?);
+    let edge_rule = if args.writable_edges { EdgeRule::Writable } else { EdgeRule::Adapt };
+    let store = Arc::new(open_with(&args.store, Options { edge_rule, ..args.store.options() })?);
     let root = match args.root {
         Some(root) => root,
         None => store.root(SnodeId::FIRST).map_err(|e| failed(path, e))?,

@@ -34,8 +34,13 @@ pub fn failed(path: &Path, source: weft_tags::Error) -> CliError {
 
 /// Opens a store.
 pub fn open(args: &StoreArgs) -> Result<Store, CliError> {
+    open_with(args, args.options())
+}
+
+/// Opens a store with these options.
+pub fn open_with(args: &StoreArgs, options: Options) -> Result<Store, CliError> {
     let medium = FileStore::open(&args.path, ReadPath::Kernel).map_err(|e| failed(&args.path, e))?;
-    Store::open(Box::new(medium), &args.options()).map_err(|e| failed(&args.path, e))
+    Store::open(Box::new(medium), &options).map_err(|e| failed(&args.path, e))
 }
 
 /// Makes an empty store; with `over` in what is there already.
