@@ -2,12 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use weft_tags::{
-    Credentials, EdgeType, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, Permission, Principal,
-    Refusal, RemoteSession, Session, SessionError, SessionLimits, SessionNode, SessionServer, SessionSetup,
-    SnodeId, SnodeTags, Store,
+    Credentials, Durability, EdgeType, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, Permission,
+    Principal, Refusal, RemoteSession, Session, SessionError, SessionLimits, SessionNode, SessionServer,
+    SessionSetup, SnodeId, SnodeTags, Store,
 };
 
 const TEXT: NodeType = NodeType(1);
@@ -512,4 +517,227 @@ fn any_bytes_get_an_answer() {
     assert_eq!(session.answer(&[2])[0], 0);
     assert_eq!(session.answer(&[24])[0], 0);
     assert_eq!(session.answer(&[2])[0], Refusal::Ended as u8);
+}
+
+/// A frame as it goes over the socket.
+fn frame(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes(), body].concat()
+}
+
+/// What a hostile client does with one connection, or more of them, until `ended`.
+type Hostile = fn(&Path, EdgeType, &AtomicBool) -> Option<()>;
+
+/// Begins a transaction that holds the first s-node.
+fn hold(path: &Path) -> Option<RemoteSession> {
+    let mut session = RemoteSession::connect(path).ok()?;
+    session.begin().ok()?;
+    session.create_node(session.root(), TEXT, b"held").ok()?;
+    Some(session)
+}
+
+/// A connection as it is, with a transaction that holds the first s-node.
+fn hold_raw(path: &Path) -> Option<UnixStream> {
+    let mut stream = UnixStream::connect(path).ok()?;
+    let mut answer = [0; 13];
+    stream.write_all(&frame(&[1])).ok()?;
+    stream.read_exact(&mut answer).ok()?;
+    stream.write_all(&frame(&[2])).ok()?;
+    stream.read_exact(&mut [0; 5]).ok()?;
+    // A node without data beside the root.
+    let create = [&[7], &answer[5..], &1u32.to_le_bytes()[..], &0u32.to_le_bytes()[..]].concat();
+    stream.write_all(&frame(&create)).ok()?;
+    Some(stream)
+}
+
+const HOSTILE: [Hostile; 7] = [
+    // Idle, with what it holds.
+    |path, _, ended| {
+        let _session = hold(path)?;
+        while !ended.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    },
+    // In a loop without a commit.
+    |path, etype, ended| {
+        let mut session = RemoteSession::connect(path).ok()?;
+        while !ended.load(Relaxed) {
+            session.begin().ok()?;
+            let root = session.root();
+            while let Ok(node) = session.create_node(root, TEXT, &[1; 300]) {
+                session.set_edge(root, etype, Info::Number(1), node).ok()?;
+                if ended.load(Relaxed) {
+                    return None;
+                }
+            }
+            // Where it waited in vain the transaction is still there.
+            session
+                .abort()
+                .or_else(|error| if error.refusal == Refusal::Ended { Err(error) } else { Ok(()) })
+                .ok()?;
+        }
+        None
+    },
+    // Slow: a byte now and then.
+    |path, _, ended| {
+        let mut stream = hold_raw(path)?;
+        for byte in frame(&[0; 500]) {
+            stream.write_all(&[byte]).ok()?;
+            std::thread::sleep(Duration::from_millis(20));
+            if ended.load(Relaxed) {
+                return None;
+            }
+        }
+        Some(())
+    },
+    // Half a message, and then nothing.
+    |path, _, ended| {
+        let mut stream = hold_raw(path)?;
+        stream.write_all(&(1u32 << 20).to_le_bytes()).ok()?;
+        stream.write_all(&[2; 1000]).ok()?;
+        while !ended.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    },
+    // Takes no answers.
+    |path, _, ended| {
+        let mut stream = hold_raw(path)?;
+        stream.set_write_timeout(Some(Duration::from_millis(100))).ok()?;
+        let name = [&[16, 0], &4u32.to_le_bytes()[..], b"next"].concat();
+        while stream.write_all(&frame(&name)).is_ok() && !ended.load(Relaxed) {}
+        std::thread::sleep(Duration::from_millis(200));
+        Some(())
+    },
+    // Killed in a transaction.
+    |path, _, _| {
+        drop(hold(path)?);
+        Some(())
+    },
+    // Lists edges, and makes them anew in the order of the listing.
+    |path, etype, _| {
+        let mut session = RemoteSession::connect(path).ok()?;
+        let edges = session.edges(session.root()).ok()?;
+        let copy = session.edge_type("copy", InfoForm::Number).ok()?;
+        let other = if edges.iter().any(|edge| edge.etype == copy) { etype } else { copy };
+        for group in edges.chunks(200) {
+            session.begin().ok()?;
+            for edge in group {
+                let Some(number) = edge.number else { continue };
+                session.delete_edge(session.root(), edge.etype, Info::Number(number)).ok()?;
+                session.set_edge(session.root(), other, Info::Number(number), edge.to).ok()?;
+            }
+            session.commit().ok()?;
+        }
+        Some(())
+    },
+];
+
+/// The s-node of an honest client, wherever the edge to it has been put: in one state it is there once.
+fn home(session: &mut RemoteSession, types: [EdgeType; 2], number: u64) -> Result<SessionNode, SessionError> {
+    session.begin()?;
+    let root = session.root();
+    let found = [
+        session.edge(root, types[0], Info::Number(number))?,
+        session.edge(root, types[1], Info::Number(number))?,
+    ];
+    session.abort()?;
+    let ([Some(home), None] | [None, Some(home)]) = found else { panic!("{number} is at {found:?}") };
+    Ok(home)
+}
+
+/// An honest client: reads what the others change, and changes what is its own. Begins again where it was refused for the time that it
+/// took, as the machine may be busy; never because of what others do.
+fn be_honest(path: &Path, types: [EdgeType; 2], number: u64, steps: u64) {
+    let mut done = 0;
+    while done < steps {
+        let mut session = RemoteSession::connect(path).unwrap();
+        let mut work = || -> Result<(), SessionError> {
+            let at = home(&mut session, types, number)?;
+            while done < steps {
+                assert!(session.edges(session.root())?.len() >= 500);
+                session.begin()?;
+                assert_eq!(session.edges(at)?.len() as u64, done, "what was committed is there");
+                let node = session.create_node(at, TEXT, &done.to_le_bytes())?;
+                session.create_edge(at, types[0], Info::Number(done), node)?;
+                session.commit()?;
+                done += 1;
+            }
+            Ok(())
+        };
+        if let Err(error) = work() {
+            assert!(matches!(error.refusal, Refusal::Ended | Refusal::TransactionEnded), "{error}");
+        }
+    }
+}
+
+#[test]
+fn hostile_sessions_neither_stop_the_store_nor_those_who_work_beside_them() {
+    let (hostile, honest, steps) =
+        if std::env::var_os("WEFT_CAMPAIGN").is_some() { (1_000, 8, 1_000) } else { (42, 3, 100) };
+    let options = Options { cache_bytes: 16 << 20, journal_bytes: 4 << 20, ..Options::default() };
+    let store = Arc::new(Store::create(Box::new(MemoryStore::new()), &options).unwrap());
+    let types = [next(&store), store.edge_type("copy", InfoForm::Number).unwrap()];
+    let mut tx = store.begin();
+    for number in 10..510 {
+        let to = if number < 10 + honest {
+            let snode = tx.create_snode(&SnodeTags::default()).unwrap();
+            tx.root(snode).unwrap()
+        } else {
+            tx.create_node(SnodeId::FIRST, TEXT, &[2; 100]).unwrap()
+        };
+        tx.create_edge(root(&store), types[0], Info::Number(number), to).unwrap();
+    }
+    tx.commit().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("s");
+    let setup = SessionSetup {
+        limits: SessionLimits { idle: Duration::from_secs(3), transaction: Duration::from_millis(500) },
+        connections_max: 2 * hostile + honest as usize,
+        durability: Durability::None,
+        ..SessionSetup::new(root(&store))
+    };
+    let server = SessionServer::start(store.clone(), &path, setup).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for at in 0..hostile {
+            let (path, ended, act) = (&path, &ended, HOSTILE[at % HOSTILE.len()]);
+            scope.spawn(move || {
+                while !ended.load(Relaxed) {
+                    act(path, types[0], ended);
+                }
+            });
+        }
+        let clients: Vec<_> = (0..honest)
+            .map(|client| {
+                scope.spawn({
+                    let path = &path;
+                    move || be_honest(path, types, 10 + client, steps)
+                })
+            })
+            .collect();
+        // Where all the others are: whoever holds the s-node when this one comes has to end within its limit, far below that of a wait.
+        let writer = scope.spawn(|| {
+            for number in 0..steps / 20 {
+                let mut tx = store.begin();
+                let node = tx.create_node(SnodeId::FIRST, TEXT, b"written")?;
+                tx.set_edge(root(&store), types[0], Info::Number(1_000 + number), node)?;
+                tx.durability(Durability::None);
+                tx.commit()?;
+            }
+            Ok::<_, weft_tags::Error>(())
+        });
+        let mut outcomes: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+        outcomes.push(writer.join().map(Result::unwrap));
+        ended.store(true, Relaxed);
+        assert!(outcomes.iter().all(Result::is_ok));
+    });
+    drop(server);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    let numbers: BTreeSet<_> =
+        store.edges(root(&store)).unwrap().iter().filter_map(|edge| edge.number).collect();
+    assert!(
+        (10..510).chain(1_000..1_000 + steps / 20).all(|number| numbers.contains(&number)),
+        "{numbers:?}"
+    );
 }

@@ -635,8 +635,12 @@ fn look_now<T>(
 ) -> Outcome<T> {
     let turns = |node: NodeId| store.step(node.snode(), |pages, _| Ok(pages.turns()));
     for _ in 0..LOOKS_MAX {
-        let before = turns(ids.lock().node(id)?)?;
+        // The ids are let go before pages are read: a commit has these while it makes sessions forget ids.
         let node = ids.lock().node(id)?;
+        let before = turns(node)?;
+        if ids.lock().node(id)? != node {
+            continue;
+        }
         let looked = look(&mut Sight { state: store, caller }, node, ids);
         if turns(node).is_ok_and(|after| after == before) {
             return looked;
