@@ -203,9 +203,12 @@ impl Snapshot<'_> {
     }
 
     /// Whether an s-node may have been changed since the snapshot began, or is newer. The caller holds its lock.
-    pub(crate) fn has_changed(&self, snode: SnodeId) -> bool {
-        let is_lost = !self.store.pool.versions.is_open_in(self.stamp, self.stamp);
-        is_lost || self.shares.get(&snode).is_none_or(|share| share.read().is_frozen_for(self.stamp))
+    ///
+    /// # Errors
+    /// [`Error::SnapshotLost`].
+    pub(crate) fn has_changed(&self, snode: SnodeId) -> Result<bool> {
+        drop(self.store.pool.versions.view(self.stamp)?);
+        Ok(self.shares.get(&snode).is_none_or(|share| share.read().is_frozen_for(self.stamp)))
     }
 
     /// Sees to it that a step that has come to `halt` can go on.

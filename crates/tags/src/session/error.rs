@@ -93,6 +93,10 @@ impl Refusal {
     }
 }
 
+/// What is said of a state that is no longer there.
+pub(super) const LOST: &str =
+    "more has changed since this transaction began to read than is kept for it; abort it and run it again";
+
 /// Something that a session has refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{text}")]
@@ -131,10 +135,10 @@ impl From<Error> for SessionError {
                 let text = format!("no permission to {} there; its owner can grant it", needed.name());
                 SessionError::new(Refusal::Forbidden, text)
             }
-            Error::Deadlock(_)
-            | Error::WaitsForItself(_)
-            | Error::LockTimeout { .. }
-            | Error::SnapshotLost { .. } => Refusal::Deadlock.into(),
+            Error::Deadlock(_) | Error::WaitsForItself(_) | Error::LockTimeout { .. } => {
+                Refusal::Deadlock.into()
+            }
+            Error::SnapshotLost { .. } => SessionError::new(Refusal::Deadlock, LOST),
             Error::NotARoot(_) => {
                 let text = "the destination is in another s-node; lead the edge to the root of that s-node";
                 SessionError::new(Refusal::Forbidden, text)

@@ -1,6 +1,6 @@
 //! Ids as a session knows them: random numbers that mean something in that session only.
 
-use super::error::{Refusal, SessionError};
+use super::error::{LOST, Refusal, SessionError};
 use crate::ids::NodeId;
 use crate::sync::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -78,7 +78,7 @@ impl SessionIds {
         };
         if let Some(watch) = &mut self.watch {
             if watch.gone.len() >= GONE_MAX {
-                return Err(Refusal::Deadlock.into());
+                return Err(SessionError::new(Refusal::Deadlock, LOST));
             }
             if let Some(gone) = watch.gone.get_mut(&node) {
                 *gone = Some(id);

@@ -113,8 +113,11 @@ impl Open<'_> {
             return Ok(());
         }
         self.tx.hold(snode)?;
-        if self.read.contains(&snode) && self.snapshot.as_ref().is_some_and(|then| then.has_changed(snode)) {
-            return Err(Refusal::Deadlock.into());
+        if let Some(then) = self.snapshot.as_ref().filter(|_| self.read.contains(&snode))
+            && then.has_changed(snode)?
+        {
+            let text = "others have changed what this transaction has read; abort it and run it again";
+            return Err(SessionError::new(Refusal::Deadlock, text));
         }
         self.own.push(snode);
         if self.read.iter().all(|read| self.own.contains(read)) {
