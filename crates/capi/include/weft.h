@@ -153,6 +153,26 @@ typedef struct weft_tags weft_tags;
 typedef struct weft_tx {
 } weft_tx;
 
+/* A place in the order of a list of edges. It can be kept: it holds as long as the store. */
+typedef struct weft_place {
+    /* Its upper half. */
+    uint64_t upper;
+    /* Its lower half. */
+    uint64_t lower;
+} weft_place;
+
+/* An edge and its place in the order of its list. */
+typedef struct weft_placed_edge {
+    /* The place before the edge. */
+    weft_place place;
+    /* The place behind it: where to go on. */
+    weft_place behind;
+    /* Its number; 0 for edges by key. */
+    uint64_t info;
+    /* Where it leads. */
+    uint64_t to;
+} weft_placed_edge;
+
 /* What an s-node says of all its nodes. */
 typedef struct weft_snode_tags {
     /* The user that controls it. */
@@ -175,9 +195,28 @@ typedef struct weft_kv {
 typedef struct weft_btree {
 } weft_btree;
 
+/* A scan over the pairs of a key-value store. */
+typedef struct weft_kv_scan {
+} weft_kv_scan;
+
+/* A change of a pair: the key has this value, or, where value is null, goes. */
+typedef struct weft_kv_change {
+    /* The key. */
+    const uint8_t *key;
+    /* Its bytes. */
+    size_t key_bytes;
+    /* The value, or null. */
+    const uint8_t *value;
+    /* Its bytes. */
+    size_t value_bytes;
+} weft_kv_change;
+
 /* The state of a tag store between two commits. */
 typedef struct weft_snapshot {
 } weft_snapshot;
+
+/* A session of a tag store in another process. Ids of nodes are its own: they mean nothing in another session. */
+typedef struct weft_session weft_session;
 
 /* The text of the calling thread's last error; empty when there was none. Valid until the thread's next error. */
 const char *weft_error_message(void);
@@ -394,6 +433,18 @@ int weft_delete_node(weft_tx *tx, uint64_t node, uint32_t kind);
    Caller: The handles are open; data has room for capacity bytes; data_bytes can be written. */
 int weft_node_data(const weft_tags *tags, weft_tx *tx, uint64_t node, uint32_t kind, uint8_t *data, size_t capacity, size_t *data_bytes);
 
+/* Copies a part of a node's data, from byte at on: as much as there is room for, and less at the end. part_bytes tells how much. Only the pages are read that it is in. Without a transaction, that is null, the last committed state.
+   Caller: The handles are open; part has room for capacity bytes; part_bytes can be written. */
+int weft_read_node_part(const weft_tags *tags, weft_tx *tx, uint64_t node, uint32_t kind, uint64_t at, uint8_t *part, size_t capacity, size_t *part_bytes);
+
+/* Writes into a node's data, from byte at on. Data that ends before is made as long, by zeros. The cost is that of the bytes, not of the node, which may have 2 GiB.
+   Caller: The transaction is open; part has so many bytes. */
+int weft_write_node_part(weft_tx *tx, uint64_t node, uint32_t kind, uint64_t at, const uint8_t *part, size_t part_bytes);
+
+/* Writes behind the end of a node's data. Many pieces cost about as much as all of it at once. at, unless null, gets where the end was.
+   Caller: The transaction is open; part has so many bytes; at is null or can be written. */
+int weft_append_to_node(weft_tx *tx, uint64_t node, uint32_t kind, const uint8_t *part, size_t part_bytes, uint64_t *at);
+
 /* Makes an edge. Both nodes are there; there is no such edge yet.
    Caller: The transaction is open. */
 int weft_create_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t to);
@@ -405,6 +456,10 @@ int weft_set_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t inf
 /* Deletes an edge. to, unless null, gets the node it led to.
    Caller: The transaction is open; to is null or can be written. */
 int weft_delete_edge(weft_tx *tx, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t *to);
+
+/* Edges of one type out of a node, by parts, in an order that stays as it is whatever comes and goes: each edge that is there all the time is seen once. from is a place; null stands for the beginning, or, where down is not 0, for the end. Going down goes on from the place before the last edge. count tells how many edges there are, fewer than capacity at the end. Without a transaction, that is null, the last committed state.
+   Caller: The handles are open; from is null or can be read; edges has room for capacity; count can be written. */
+int weft_edges_from(const weft_tags *tags, weft_tx *tx, uint64_t source, uint32_t edge_type, const weft_place *from, uint32_t down, weft_placed_edge *edges, size_t capacity, size_t *count);
 
 /* Where an edge leads; WEFT_ENOENT when there is none. Without a transaction, that is null, the last committed state.
    Caller: The handles are open; out can be written. */
@@ -454,6 +509,10 @@ int weft_snode_tags_set(weft_tx *tx, uint16_t snode, const weft_snode_tags *tags
    Caller: The handle is open; name is a string; out can be written. */
 int weft_kv_open(const weft_tags *tags, const char *name, weft_kv **out);
 
+/* As weft_kv_open, in an s-node.
+   Caller: The handle is open; name is a string; out can be written. */
+int weft_kv_open_in(const weft_tags *tags, uint16_t snode, const char *name, weft_kv **out);
+
 /* Closes a key-value store.
    Caller: The handle is null or open, and no call on it is under way. */
 void weft_kv_close(weft_kv *kv);
@@ -465,6 +524,38 @@ int weft_kv_put(const weft_kv *kv, weft_tx *tx, const uint8_t *key, size_t key_b
 /* Copies the value of a key, as much as there is room for, and tells how many bytes it has; WEFT_ENOENT when the key is not there. It sees the last committed state.
    Caller: The handle is open; key has so many bytes, value room for capacity; value_bytes can be written. */
 int weft_kv_get(const weft_kv *kv, const uint8_t *key, size_t key_bytes, uint8_t *value, size_t capacity, size_t *value_bytes);
+
+/* As weft_kv_get, as a transaction sees it.
+   Caller: The handles are open; key has so many bytes, value room for capacity; value_bytes can be written. */
+int weft_kv_get_in(const weft_kv *kv, weft_tx *tx, const uint8_t *key, size_t key_bytes, uint8_t *value, size_t capacity, size_t *value_bytes);
+
+/* Copies a part of a key's value, from byte at on, and tells how many bytes it is: fewer than there is room for at the end, none behind it. A value of any size is read so by parts. It sees the last committed state.
+   Caller: The handle is open; key has so many bytes, part room for capacity; part_bytes can be written. */
+int weft_kv_get_part(const weft_kv *kv, const uint8_t *key, size_t key_bytes, uint64_t at, uint8_t *part, size_t capacity, size_t *part_bytes);
+
+/* Writes behind the end of a key's value, which is made if there is none, as part of a transaction, or, when that is null, durably by itself. A value of any size is put in so by pieces.
+   Caller: The handles are open; key and part have so many bytes. */
+int weft_kv_append(const weft_kv *kv, weft_tx *tx, const uint8_t *key, size_t key_bytes, const uint8_t *part, size_t part_bytes);
+
+/* Makes many changes together, as part of a transaction, or, when that is null, durably by themselves: all or none. found, unless null, gets how many of the keys had a value before.
+   Caller: The handles are open; there are so many changes, whose keys and values have their bytes; found is null or can be written. */
+int weft_kv_change_many(const weft_kv *kv, weft_tx *tx, const weft_kv_change *changes, size_t count, uint64_t *found);
+
+/* Gives a key the value value, or takes it away where that is null, if its value is expected, where null stands for none. Durable by itself. swapped is 1, or 0 where the value is another.
+   Caller: The handle is open; key, expected and value have so many bytes; swapped can be written. */
+int weft_kv_compare_and_swap(const weft_kv *kv, const uint8_t *key, size_t key_bytes, const uint8_t *expected, size_t expected_bytes, const uint8_t *value, size_t value_bytes, uint32_t *swapped);
+
+/* Begins to go through all pairs of a key-value store, as they are now. Others go on meanwhile. It ends with weft_kv_scan_end.
+   Caller: The handle is open; out can be written. */
+int weft_kv_scan_begin(const weft_kv *kv, weft_kv_scan **out);
+
+/* The next pair of a scan; WEFT_ENOENT at the end. Keys and values are copied as far as there is room; their sizes are told, a size that is not wanted is null.
+   Caller: The scan is open, and no other thread uses it; the outs have room as said. */
+int weft_kv_scan_next(weft_kv_scan *scan, uint8_t *key, size_t key_capacity, size_t *key_bytes, uint8_t *value, size_t value_capacity, size_t *value_bytes);
+
+/* Ends a scan.
+   Caller: The handle is null or open, and no call on it is under way. */
+void weft_kv_scan_end(weft_kv_scan *scan);
 
 /* Takes a key away, as part of a transaction, or, when that is null, durably by itself; WEFT_ENOENT when it is not there.
    Caller: The handles are open; key has so many bytes. */
@@ -533,6 +624,66 @@ int weft_btree_next_at(const weft_btree *tree, const weft_snapshot *snapshot, co
 /* As weft_btree_count, in a snapshot.
    Caller: The handles are open; out can be written. */
 int weft_btree_count_at(const weft_btree *tree, const weft_snapshot *snapshot, uint64_t *out);
+
+/* Opens a session of the store that is served at this path. Who the caller is, the kernel says.
+   Caller: path is a string; out can be written. */
+int weft_session_connect(const char *path, weft_session **out);
+
+/* Ends a session; its transaction is aborted.
+   Caller: The handle is null or open, and no call on it is under way. */
+void weft_session_close(weft_session *session);
+
+/* The node that the session began at.
+   Caller: The handle is open; out can be written. */
+int weft_session_root(const weft_session *session, uint64_t *out);
+
+/* Begins a transaction; a session has one at a time.
+   Caller: The handle is open. */
+int weft_session_begin(const weft_session *session);
+
+/* Commits the transaction. WEFT_EAGAIN: somebody else has changed what it has read; run it again.
+   Caller: The handle is open. */
+int weft_session_commit(const weft_session *session);
+
+/* Aborts the transaction.
+   Caller: The handle is open. */
+int weft_session_abort(const weft_session *session);
+
+/* The edge type of this name, whose edges carry a number; registered if it is new and the caller may write at the root.
+   Caller: The handle is open; name is a string; out can be written. */
+int weft_session_edge_type(const weft_session *session, const char *name, uint32_t *out);
+
+/* Makes a node in the s-node of another one, in the transaction.
+   Caller: The handle is open; data has so many bytes; out can be written. */
+int weft_session_create_node(const weft_session *session, uint64_t near, uint32_t kind, const uint8_t *data, size_t data_bytes, uint64_t *out);
+
+/* Copies a part of a node's data, from byte at on: as much as there is room for, and less at the end. part_bytes tells how much.
+   Caller: The handle is open; part has room for capacity bytes; part_bytes can be written. */
+int weft_session_read_node(const weft_session *session, uint64_t node, uint32_t kind, uint64_t at, uint8_t *part, size_t capacity, size_t *part_bytes);
+
+/* Gives a node new data, in the transaction.
+   Caller: The handle is open; data has so many bytes. */
+int weft_session_update_node(const weft_session *session, uint64_t node, uint32_t kind, const uint8_t *data, size_t data_bytes);
+
+/* Writes into a node's data, in the transaction, from byte at on, which is not behind its end.
+   Caller: The handle is open; part has so many bytes. */
+int weft_session_write_node(const weft_session *session, uint64_t node, uint32_t kind, uint64_t at, const uint8_t *part, size_t part_bytes);
+
+/* Deletes a node without edges, in the transaction.
+   Caller: The handle is open. */
+int weft_session_delete_node(const weft_session *session, uint64_t node, uint32_t kind);
+
+/* Leads an edge to a node, or makes it, in the transaction. before, unless null, gets the node it led to, or 0.
+   Caller: The handle is open; before is null or can be written. */
+int weft_session_set_edge(const weft_session *session, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t to, uint64_t *before);
+
+/* Deletes an edge, in the transaction. to, unless null, gets the node it led to.
+   Caller: The handle is open; to is null or can be written. */
+int weft_session_delete_edge(const weft_session *session, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t *to);
+
+/* Where an edge leads; WEFT_ENOENT when there is none.
+   Caller: The handle is open; out can be written. */
+int weft_session_get_destination(const weft_session *session, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t *out);
 
 #ifdef __cplusplus
 }

@@ -49,6 +49,23 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
     }
 }
 
+pub(crate) fn of_session(error: &weft_tags::SessionError) -> i32 {
+    use weft_tags::Refusal;
+    match error.refusal {
+        Refusal::NoSuchId | Refusal::NoSuchNode | Refusal::NoSuchEdge => WEFT_ENOENT,
+        Refusal::WrongType
+        | Refusal::NotEmpty
+        | Refusal::EdgeExists
+        | Refusal::NoTransaction
+        | Refusal::InTransaction => WEFT_ERULE,
+        Refusal::Forbidden => WEFT_EACCES,
+        Refusal::Deadlock | Refusal::TransactionEnded => WEFT_EAGAIN,
+        Refusal::Full | Refusal::TooManyIds => WEFT_ENOSPC,
+        Refusal::BadRequest => WEFT_EINVAL,
+        _ => WEFT_EIO,
+    }
+}
+
 pub(crate) fn of(error: &LevelError) -> i32 {
     match error {
         LevelError::OutsideGrant { .. } | LevelError::NoRange { .. } => WEFT_EOUTSIDE,

@@ -40,6 +40,9 @@ pub(crate) enum TagsFailure {
     /// What was passed cannot be.
     #[error(transparent)]
     Argument(#[from] LevelError),
+    /// A session refused.
+    #[error(transparent)]
+    Session(#[from] weft_tags::SessionError),
     /// There is no pair, or none behind.
     #[error("there is no such key")]
     NoSuchKey,
@@ -52,6 +55,7 @@ pub(crate) fn tags_status(result: Result<(), TagsFailure>) -> i32 {
     match error {
         TagsFailure::Store(error) => code::of_store(&error),
         TagsFailure::Argument(error) => code::of(&error),
+        TagsFailure::Session(error) => code::of_session(&error),
         TagsFailure::NoSuchKey => code::WEFT_ENOENT,
     }
 }

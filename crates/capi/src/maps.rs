@@ -1,13 +1,13 @@
 //! Key-value stores and B+trees in a tag store.
 
 use crate::error::{TagsFailure, tags_status};
-use crate::handle::{bytes, give, handle, put, take, text};
+use crate::handle::{bytes, bytes_mut, give, handle, put, take, text};
 use crate::store::{WeftTags, WeftTx, copy_out, forever, put_unless_null};
 use std::ffi::c_char;
 use std::ops::Bound;
 use std::sync::Arc;
 use weft_flash::LevelError;
-use weft_tags::{BTree, BTreeForm, Direction, Kv, KvChange, SnodeId, Store};
+use weft_tags::{BTree, BTreeForm, Direction, Kv, KvChange, KvSnapshotScan, Snapshot, SnodeId, Store};
 
 /// Keys and values of any size.
 pub const WEFT_BTREE_BYTES: i32 = 0;
@@ -26,6 +26,27 @@ pub struct WeftBtree {
     // Dropped before the store it borrows from.
     pub(crate) tree: BTree<'static>,
     pub(crate) store: Arc<Store>,
+}
+
+/// A scan over the pairs of a key-value store.
+pub struct WeftKvScan {
+    // Dropped in this order: each borrows from the one behind.
+    scan: KvSnapshotScan<'static>,
+    _snapshot: Box<Snapshot<'static>>,
+    _store: Arc<Store>,
+}
+
+/// A change of a pair: the key has this value, or, where `value` is null, goes.
+#[repr(C)]
+pub struct WeftKvChange {
+    /// The key.
+    pub key: *const u8,
+    /// Its bytes.
+    pub key_bytes: usize,
+    /// The value, or null.
+    pub value: *const u8,
+    /// Its bytes.
+    pub value_bytes: usize,
 }
 
 /// Runs a change as part of a transaction, or, when that is null, as one of its own.
@@ -57,11 +78,26 @@ pub unsafe extern "C" fn weft_kv_open(
     name: *const c_char,
     out: *mut *mut WeftKv,
 ) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { weft_kv_open_in(tags, SnodeId::FIRST.0, name, out) }
+}
+
+/// As weft_kv_open, in an s-node.
+///
+/// # Safety
+/// The handle is open; `name` is a string; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_open_in(
+    tags: *const WeftTags,
+    snode: u16,
+    name: *const c_char,
+    out: *mut *mut WeftKv,
+) -> i32 {
     let opened = || {
         // SAFETY: the caller's promise.
         let (store, name) = unsafe { (handle(tags, "tags")?.0.clone(), text(name, "name")?) };
         // SAFETY: what borrows is dropped before the copy beside it.
-        let kv = Kv::open(unsafe { forever(&store) }, SnodeId::FIRST, name)?;
+        let kv = Kv::open(unsafe { forever(&store) }, SnodeId(snode), name)?;
         // SAFETY: the caller's promise.
         Ok(unsafe { give(WeftKv { kv, store }, out) }?)
     };
@@ -124,6 +160,210 @@ pub unsafe extern "C" fn weft_kv_get(
         unsafe { copy_out(&found, value, capacity, value_bytes) }
     };
     tags_status(done())
+}
+
+/// As weft_kv_get, as a transaction sees it.
+///
+/// # Safety
+/// The handles are open; `key` has so many bytes, `value` room for `capacity`; `value_bytes` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_get_in(
+    kv: *const WeftKv,
+    tx: *mut WeftTx,
+    key: *const u8,
+    key_bytes: usize,
+    value: *mut u8,
+    capacity: usize,
+    value_bytes: *mut usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (kv, key, tx) = unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?, crate::store::tx_of(tx)?) };
+        let found = kv.kv.get_in(tx, key)?.ok_or(TagsFailure::NoSuchKey)?;
+        // SAFETY: the caller's promise.
+        unsafe { copy_out(&found, value, capacity, value_bytes) }
+    };
+    tags_status(done())
+}
+
+/// Copies a part of a key's value, from byte `at` on, and tells how many bytes it is: fewer than there is room for at the end, none behind it.
+/// A value of any size is read so by parts. It sees the last committed state.
+///
+/// # Safety
+/// The handle is open; `key` has so many bytes, `part` room for `capacity`; `part_bytes` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_get_part(
+    kv: *const WeftKv,
+    key: *const u8,
+    key_bytes: usize,
+    at: u64,
+    part: *mut u8,
+    capacity: usize,
+    part_bytes: *mut usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (kv, key, room) =
+            unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes_mut(part, capacity)?) };
+        let len = kv.kv.get_at(key, at, room)?.ok_or(TagsFailure::NoSuchKey)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(len, part_bytes) }?)
+    };
+    tags_status(done())
+}
+
+/// Writes behind the end of a key's value, which is made if there is none, as part of a transaction, or, when that is null, durably by
+/// itself. A value of any size is put in so by pieces.
+///
+/// # Safety
+/// The handles are open; `key` and `part` have so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_append(
+    kv: *const WeftKv,
+    tx: *mut WeftTx,
+    key: *const u8,
+    key_bytes: usize,
+    part: *const u8,
+    part_bytes: usize,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (kv, key, part) =
+            unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes(part, part_bytes)?) };
+        // SAFETY: the caller's promise.
+        unsafe { in_tx(&kv.store, tx, |tx| kv.kv.append_in(tx, key, part)) }.map(drop)
+    };
+    tags_status(done())
+}
+
+/// Makes many changes together, as part of a transaction, or, when that is null, durably by themselves: all or none. `found`, unless null,
+/// gets how many of the keys had a value before.
+///
+/// # Safety
+/// The handles are open; there are so many changes, whose keys and values have their bytes; `found` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_change_many(
+    kv: *const WeftKv,
+    tx: *mut WeftTx,
+    changes: *const WeftKvChange,
+    count: usize,
+    found: *mut u64,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let kv = unsafe { handle(kv, "kv") }?;
+        let raw: &[WeftKvChange] = if count == 0 {
+            &[]
+        } else {
+            // SAFETY: not null, and the caller's promise.
+            unsafe { std::slice::from_raw_parts(handle(changes, "changes")?, count) }
+        };
+        let change = |change: &WeftKvChange| {
+            // SAFETY: the caller's promise.
+            let key = unsafe { bytes(change.key, change.key_bytes) }?;
+            if change.value.is_null() {
+                return Ok(KvChange::Delete(key));
+            }
+            // SAFETY: the caller's promise.
+            Ok(KvChange::Put(key, unsafe { bytes(change.value, change.value_bytes) }?))
+        };
+        let changes = raw.iter().map(change).collect::<Result<Vec<_>, LevelError>>()?;
+        // SAFETY: the caller's promise.
+        let before = unsafe { in_tx(&kv.store, tx, |tx| kv.kv.change_in(tx, &changes)) }?;
+        // SAFETY: the caller's promise.
+        unsafe { put_unless_null(before, found) };
+        Ok(())
+    };
+    tags_status(done())
+}
+
+/// Gives a key the value `value`, or takes it away where that is null, if its value is `expected`, where null stands for none. Durable by itself.
+/// `swapped` is 1, or 0 where the value is another.
+///
+/// # Safety
+/// The handle is open; `key`, `expected` and `value` have so many bytes; `swapped` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_compare_and_swap(
+    kv: *const WeftKv,
+    key: *const u8,
+    key_bytes: usize,
+    expected: *const u8,
+    expected_bytes: usize,
+    value: *const u8,
+    value_bytes: usize,
+    swapped: *mut u32,
+) -> i32 {
+    let done = || {
+        // SAFETY: the caller's promise.
+        let (kv, key) = unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?) };
+        // SAFETY: the caller's promise.
+        let expected =
+            (!expected.is_null()).then(|| unsafe { bytes(expected, expected_bytes) }).transpose()?;
+        // SAFETY: the caller's promise.
+        let value = (!value.is_null()).then(|| unsafe { bytes(value, value_bytes) }).transpose()?;
+        let is_done = kv.kv.compare_and_swap(key, expected, value)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(u32::from(is_done), swapped) }?)
+    };
+    tags_status(done())
+}
+
+/// Begins to go through all pairs of a key-value store, as they are now. Others go on meanwhile. It ends with weft_kv_scan_end.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_scan_begin(kv: *const WeftKv, out: *mut *mut WeftKvScan) -> i32 {
+    let begun = || {
+        // SAFETY: the caller's promise.
+        let kv = unsafe { handle(kv, "kv") }?;
+        let store = kv.store.clone();
+        // SAFETY: the snapshot is dropped before the copy of the store beside it.
+        let snapshot = Box::new(unsafe { forever(&store) }.snapshot());
+        // SAFETY: the snapshot stays in its box until the scan is dropped.
+        let then: &'static Snapshot<'static> = unsafe { &*std::ptr::from_ref(&*snapshot) };
+        // SAFETY: the scan keeps nothing of the handle.
+        let of: &'static Kv<'static> = unsafe { &*std::ptr::from_ref(&kv.kv) };
+        let scan = of.at(then)?.scan();
+        // SAFETY: the caller's promise.
+        Ok(unsafe { give(WeftKvScan { scan, _snapshot: snapshot, _store: store }, out) }?)
+    };
+    tags_status(begun())
+}
+
+/// The next pair of a scan; WEFT_ENOENT at the end. Keys and values are copied as far as there is room; their sizes are told, a size that is not
+/// wanted is null.
+///
+/// # Safety
+/// The scan is open, and no other thread uses it; the outs have room as said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_scan_next(
+    scan: *mut WeftKvScan,
+    key: *mut u8,
+    key_capacity: usize,
+    key_bytes: *mut usize,
+    value: *mut u8,
+    value_capacity: usize,
+    value_bytes: *mut usize,
+) -> i32 {
+    let told = || {
+        // SAFETY: the caller's promise.
+        let scan = unsafe { scan.as_mut() }.ok_or_else(|| crate::error::null("scan"))?;
+        let pair = scan.scan.next().transpose()?.ok_or(TagsFailure::NoSuchKey)?;
+        // SAFETY: the caller's promise.
+        unsafe { put_pair(&pair, key, key_capacity, key_bytes, value, value_capacity, value_bytes) }
+    };
+    tags_status(told())
+}
+
+/// Ends a scan.
+///
+/// # Safety
+/// The handle is null or open, and no call on it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_kv_scan_end(scan: *mut WeftKvScan) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take(scan) });
 }
 
 /// Takes a key away, as part of a transaction, or, when that is null, durably by itself; WEFT_ENOENT when it is not there.

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use weft_flash::LevelError;
 use weft_tags::{
-    Durability, EdgeType, Error, FileStore, Info, InfoForm, NodeId, NodeType, Options, ReadPath, Savepoint,
-    SnodeId, Store, Transaction,
+    Direction, Durability, EdgePlace, EdgeType, Error, FileStore, Info, InfoForm, NodeId, NodeType, Options,
+    ReadPath, Savepoint, SnodeId, Store, Transaction,
 };
 
 /// The s-node that every store is made with.
@@ -401,16 +401,105 @@ pub unsafe extern "C" fn weft_node_data(
     data_bytes: *mut usize,
 ) -> i32 {
     let read = || {
+        let (node, kind) = (NodeId(node), NodeType(kind));
         // SAFETY: the caller's promise.
-        let found = match unsafe { tx.as_mut() } {
-            Some(tx) => tx.tx.read_node(NodeId(node), NodeType(kind))?,
-            // SAFETY: the caller's promise.
-            None => unsafe { handle(tags, "tags") }?.0.read_node(NodeId(node), NodeType(kind))?,
+        let room = unsafe { bytes_mut(data, capacity) }?;
+        // SAFETY: the caller's promise.
+        let len = match unsafe { tx.as_mut() } {
+            Some(tx) => {
+                tx.tx.read_at(node, kind, 0, room)?;
+                tx.tx.node_len(node, kind)?
+            }
+            None => {
+                // SAFETY: the caller's promise.
+                let found = unsafe { handle(tags, "tags") }?.0.read_node(node, kind)?;
+                let fits = found.len().min(room.len());
+                room[..fits].copy_from_slice(&found[..fits]);
+                found.len() as u64
+            }
         };
         // SAFETY: the caller's promise.
-        unsafe { copy_out(&found, data, capacity, data_bytes) }
+        Ok(unsafe { put(len as usize, data_bytes) }?)
     };
     tags_status(read())
+}
+
+/// Copies a part of a node's data, from byte `at` on: as much as there is room for, and less at the end. `part_bytes` tells how much. Only the
+/// pages are read that it is in. Without a transaction, that is null, the last committed state.
+///
+/// # Safety
+/// The handles are open; `part` has room for `capacity` bytes; `part_bytes` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_read_node_part(
+    tags: *const WeftTags,
+    tx: *mut WeftTx,
+    node: u64,
+    kind: u32,
+    at: u64,
+    part: *mut u8,
+    capacity: usize,
+    part_bytes: *mut usize,
+) -> i32 {
+    let read = || {
+        let (node, kind) = (NodeId(node), NodeType(kind));
+        // SAFETY: the caller's promise.
+        let room = unsafe { bytes_mut(part, capacity) }?;
+        // SAFETY: the caller's promise.
+        let len = match unsafe { tx.as_mut() } {
+            Some(tx) => tx.tx.read_at(node, kind, at, room)?,
+            // SAFETY: the caller's promise.
+            None => unsafe { handle(tags, "tags") }?.0.read_at(node, kind, at, room)?,
+        };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(len, part_bytes) }?)
+    };
+    tags_status(read())
+}
+
+/// Writes into a node's data, from byte `at` on. Data that ends before is made as long, by zeros. The cost is that of the bytes, not
+/// of the node, which may have 2 GiB.
+///
+/// # Safety
+/// The transaction is open; `part` has so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_write_node_part(
+    tx: *mut WeftTx,
+    node: u64,
+    kind: u32,
+    at: u64,
+    part: *const u8,
+    part_bytes: usize,
+) -> i32 {
+    let written = || {
+        // SAFETY: the caller's promise.
+        let (tx, part) = unsafe { (tx_of(tx)?, bytes(part, part_bytes)?) };
+        Ok(tx.write_at(NodeId(node), NodeType(kind), at, part)?)
+    };
+    tags_status(written())
+}
+
+/// Writes behind the end of a node's data. Many pieces cost about as much as all of it at once. `at`, unless null, gets where the end was.
+///
+/// # Safety
+/// The transaction is open; `part` has so many bytes; `at` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_append_to_node(
+    tx: *mut WeftTx,
+    node: u64,
+    kind: u32,
+    part: *const u8,
+    part_bytes: usize,
+    at: *mut u64,
+) -> i32 {
+    let written = || {
+        // SAFETY: the caller's promise.
+        let (tx, part) = unsafe { (tx_of(tx)?, bytes(part, part_bytes)?) };
+        let end = tx.append(NodeId(node), NodeType(kind), part)?;
+        // SAFETY: the caller's promise.
+        unsafe { put_unless_null(end, at) };
+        Ok(())
+    };
+    tags_status(written())
 }
 
 /// Copies what there is room for, and tells how much there is.
@@ -496,6 +585,81 @@ pub unsafe extern "C" fn weft_delete_edge(
         Ok(())
     };
     tags_status(deleted())
+}
+
+/// A place in the order of a list of edges. It can be kept: it holds as long as the store.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeftPlace {
+    /// Its upper half.
+    pub upper: u64,
+    /// Its lower half.
+    pub lower: u64,
+}
+
+/// An edge and its place in the order of its list.
+#[repr(C)]
+pub struct WeftPlacedEdge {
+    /// The place before the edge.
+    pub place: WeftPlace,
+    /// The place behind it: where to go on.
+    pub behind: WeftPlace,
+    /// Its number; 0 for edges by key.
+    pub info: u64,
+    /// Where it leads.
+    pub to: u64,
+}
+
+/// Edges of one type out of a node, by parts, in an order that stays as it is whatever comes and goes: each edge that is there all the time is
+/// seen once. `from` is a place; null stands for the beginning, or, where `down` is not 0, for the end. Going down goes on from
+/// the place before the last edge. `count` tells how many edges there are, fewer than `capacity` at the end. Without a transaction, that is null, the
+/// last committed state.
+///
+/// # Safety
+/// The handles are open; `from` is null or can be read; `edges` has room for `capacity`; `count` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_edges_from(
+    tags: *const WeftTags,
+    tx: *mut WeftTx,
+    source: u64,
+    edge_type: u32,
+    from: *const WeftPlace,
+    down: u32,
+    edges: *mut WeftPlacedEdge,
+    capacity: usize,
+    count: *mut usize,
+) -> i32 {
+    let told = || {
+        let direction = if down == 0 { Direction::Up } else { Direction::Down };
+        // SAFETY: the caller's promise.
+        let from = match (unsafe { from.as_ref() }, direction) {
+            (Some(from), _) => EdgePlace::from_words([from.upper, from.lower]),
+            (None, Direction::Up) => EdgePlace::FIRST,
+            (None, Direction::Down) => EdgePlace::LAST,
+        };
+        let (node, etype) = (NodeId(source), EdgeType(edge_type));
+        // SAFETY: the caller's promise.
+        let found = match unsafe { tx.as_mut() } {
+            Some(tx) => tx.tx.edges_from(node, etype, from, direction, capacity)?,
+            // SAFETY: the caller's promise.
+            None => unsafe { handle(tags, "tags") }?.0.edges_from(node, etype, from, direction, capacity)?,
+        };
+        if edges.is_null() && !found.is_empty() {
+            return Err(crate::error::null("edges").into());
+        }
+        for (at, edge) in found.iter().enumerate() {
+            let [place, behind] = [edge.place, edge.behind()].map(|place| {
+                let [upper, lower] = place.to_words();
+                WeftPlace { upper, lower }
+            });
+            let (info, to) = (edge.edge.number.unwrap_or(0), edge.edge.to.0);
+            // SAFETY: there is room for as many as were asked for, by the caller's promise.
+            unsafe { edges.add(at).write(WeftPlacedEdge { place, behind, info, to }) };
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { put(found.len(), count) }?)
+    };
+    tags_status(told())
 }
 
 /// Writes a result that may not be wanted.

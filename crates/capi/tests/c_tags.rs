@@ -6,7 +6,9 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
+use weft_tags::{Durability, MemoryStore, Options, SessionServer, SessionSetup, SnodeId, Store};
 
 /// The directory with the shared library: that of the test's own program, or the one above.
 fn library_directory() -> PathBuf {
@@ -68,6 +70,43 @@ fn snapshots_edges_by_key_and_s_nodes_are_used_from_c() {
     let another = scratch.path().join("another");
     let ran = program.run(&scratch.path().join("store"), &[another.to_str().unwrap()]);
     assert_eq!(ran.stdout, b"snapshots from C: ok\n");
+}
+
+#[test]
+fn parts_of_nodes_lists_and_many_pairs_are_used_from_c() {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = Program::compile("parts.c", scratch.path());
+    assert_eq!(program.run(&scratch.path().join("store"), &[]).stdout, b"parts from C: ok\n");
+}
+
+#[test]
+fn processes_insert_and_delete_by_id_in_one_list() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (program, socket) =
+        (Program::compile("shared_list.c", scratch.path()), scratch.path().join("socket"));
+    let store = Arc::new(Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap());
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let setup = SessionSetup { durability: Durability::None, ..SessionSetup::new(root) };
+    let server = SessionServer::start(store.clone(), &socket, setup).unwrap();
+    let start = |what: &[&str]| {
+        program.command(&socket, what).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    // Two processes that insert in the same places, and two that delete half of it at the same time.
+    let running = [
+        start(&["insert", "1000", "60"]),
+        start(&["insert", "1030", "60"]),
+        start(&["delete", "1000", "30"]),
+        start(&["delete", "1060", "30"]),
+    ];
+    for process in running {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    // What both have inserted is there twice.
+    let wanted: Vec<u64> = (1030..1060).flat_map(|id| [id, id]).collect();
+    assert_eq!(program.items(&socket), wanted);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    drop(server);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "code",
     "error",
     "monitor",
@@ -17,6 +17,7 @@ const SOURCES: [&str; 11] = [
     "snodes",
     "maps",
     "snapshots",
+    "sessions",
 ];
 
 /// `WeftMonitor` as C writes it: `weft_monitor`.

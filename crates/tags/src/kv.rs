@@ -164,6 +164,32 @@ impl<'s> Kv<'s> {
         Ok(tx.lead_pairs(self.anchor, self.etype, changes, pairs))
     }
 
+    /// The value of a key as a transaction sees it.
+    ///
+    /// # Errors
+    /// As [`Transaction::edge`].
+    pub fn get_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let node = tx.edge(self.anchor, self.etype, Info::Key(key))?;
+        node.map(|node| Ok(tx.read_node(node, PAIR)?.split_off(2 + key.len()))).transpose()
+    }
+
+    /// Writes behind the end of a key's value, which is made if there is none: a value of any length is put in by pieces, of which none
+    /// has to be in memory with the others. Where the end was.
+    ///
+    /// # Errors
+    /// As [`Transaction::append`].
+    pub fn append_in(&self, tx: &mut Transaction<'_>, key: &[u8], bytes: &[u8]) -> Result<u64> {
+        let node = match tx.edge(self.anchor, self.etype, Info::Key(key))? {
+            Some(node) => node,
+            None => {
+                self.change_in(tx, &[KvChange::Put(key, &[])])?;
+                let made = tx.edge(self.anchor, self.etype, Info::Key(key))?;
+                made.ok_or(crate::Error::NoSuchEdge(self.anchor))?
+            }
+        };
+        Ok(tx.append(node, PAIR, bytes)? - 2 - key.len() as u64)
+    }
+
     /// Gives a key the value `new`, or takes it away, if its value is `expected` (`None`: it has none); whether it did.
     ///
     /// # Errors
@@ -171,12 +197,7 @@ impl<'s> Kv<'s> {
     pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
         let mut tx = self.store.begin();
         tx.durability(self.durability);
-        let node = tx.edge(self.anchor, self.etype, Info::Key(key))?;
-        let value = match node {
-            Some(node) => Some(tx.read_node(node, PAIR)?.split_off(2 + key.len())),
-            None => None,
-        };
-        if value.as_deref() != expected {
+        if self.get_in(&mut tx, key)?.as_deref() != expected {
             return Ok(false);
         }
         let change = new.map_or(KvChange::Delete(key), |value| KvChange::Put(key, value));

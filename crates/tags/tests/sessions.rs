@@ -332,6 +332,28 @@ fn sessions_over_a_socket_do_the_same_and_end_with_their_connection() {
 }
 
 #[test]
+fn nodes_are_read_and_written_by_parts_over_a_socket() {
+    let (scratch, store, _server) = serve(|_| {});
+    let mut session = RemoteSession::connect(&scratch.path().join("s")).unwrap();
+    let (root, etype) = (session.root(), session.edge_type("next", InfoForm::Number).unwrap());
+    session.begin().unwrap();
+    let node = session.create_node(root, TEXT, b"").unwrap();
+    session.create_edge(root, etype, Info::Number(0), node).unwrap();
+    // More than a message has room for.
+    for n in 0..20u64 {
+        assert_eq!(session.append(node, TEXT, &[n as u8; 1 << 20]).unwrap(), n << 20);
+    }
+    session.write_at(node, TEXT, (7 << 20) - 1, b"part").unwrap();
+    refused(session.write_at(node, TEXT, (20 << 20) + 1, b"far behind"), Refusal::BadRequest);
+    assert_eq!(session.read_at(node, TEXT, (7 << 20) - 2, 6).unwrap(), b"\x06part\x07");
+    session.commit().unwrap();
+    assert_eq!(session.read_at(node, TEXT, (7 << 20) - 2, 6).unwrap(), b"\x06part\x07");
+    assert_eq!(session.read_at(node, TEXT, (20 << 20) - 3, 100).unwrap(), [19; 3]);
+    refused(session.read_node(node, TEXT), Refusal::BadRequest);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
 fn over_a_socket_the_kernel_says_who_the_caller_is() {
     let (scratch, store, _server) = serve(|setup| setup.owner_is_superuser = false);
     let path = scratch.path().join("s");

@@ -17,6 +17,8 @@ use weft_tags::{Durability, Kv, KvChange, SnodeId, Store};
 const BATCH: usize = 1000;
 /// Bytes after which a batch is full whatever its pairs.
 const BATCH_BYTES: usize = 8 << 20;
+/// Bytes of a value that are in memory at once where it comes or goes as a stream.
+const PIECE_BYTES: usize = 1 << 20;
 /// The name of the key-value store that is used when none is said.
 const NAME: &str = "default";
 /// Bytes of the journal of a store that `--create` makes.
@@ -221,15 +223,29 @@ fn said(text: &str, is_hex: bool, what: &str) -> Result<Vec<u8>, CliError> {
 
 fn put(args: &PutArgs) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
-    let value = if args.value == "-" {
-        let mut value = Vec::new();
-        let read = io::stdin().lock().read_to_end(&mut value);
-        read.map_err(|e| CliError::io("read", Path::new("standard input"), e))?;
-        value
-    } else {
-        said(&args.value, args.hex, "value")?
-    };
+    if args.value == "-" {
+        return args.kv.with_new(args.create, |store, kv| put_stream(args, store, kv, &key));
+    }
+    let value = said(&args.value, args.hex, "value")?;
     args.kv.with_new(args.create, |_, kv| kv.put(&key, &value).map_err(|e| args.kv.fail(e)))
+}
+
+/// Gives a key the value that comes from standard input, a piece at a time, as one transaction.
+fn put_stream(args: &PutArgs, store: &Store, kv: &Kv<'_>, key: &[u8]) -> Result<(), CliError> {
+    let fail = |error| args.kv.fail(error);
+    let (mut from, mut piece) = (io::stdin().lock().take(0), Vec::with_capacity(PIECE_BYTES));
+    let mut tx = store.begin();
+    kv.change_in(&mut tx, &[KvChange::Put(key, &[])]).map_err(fail)?;
+    loop {
+        piece.clear();
+        from.set_limit(PIECE_BYTES as u64);
+        let read = from.read_to_end(&mut piece);
+        if read.map_err(|e| CliError::io("read", Path::new("standard input"), e))? == 0 {
+            break;
+        }
+        kv.append_in(&mut tx, key, &piece).map_err(fail)?;
+    }
+    tx.commit().map(drop).map_err(fail)
 }
 
 /// A pair for programs: text where it is text, hex digits where not.
@@ -248,19 +264,36 @@ pub fn pair_json(key: &[u8], value: Option<&[u8]>) -> Value {
 
 fn get(args: &KeyArgs) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
+    if !args.json && !args.hex {
+        return args.kv.with(|store, kv| get_stream(args, store, kv, &key));
+    }
     let value = args.kv.with(|_, kv| kv.get(&key).map_err(|e| args.kv.fail(e)))?;
     let Some(value) = value else { return Err(args.kv.no_such_key(&key)) };
     if args.json {
         return write_out(&json_line(&pair_json(&key, Some(&value)))?);
     }
-    if args.hex {
-        return write_out(&format!("{}\n", hex(&value)));
+    write_out(&format!("{}\n", hex(&value)))
+}
+
+/// Writes the value of a key to standard output, a piece at a time.
+fn get_stream(args: &KeyArgs, store: &Store, kv: &Kv<'_>, key: &[u8]) -> Result<(), CliError> {
+    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    let snapshot = store.snapshot();
+    let then = kv.at(&snapshot).map_err(|e| args.kv.fail(e))?;
+    let (mut out, mut piece, mut at) = (Out::new(), vec![0; PIECE_BYTES], 0);
+    loop {
+        let read = then.get_at(key, at, &mut piece).map_err(|e| args.kv.fail(e))?;
+        match read.ok_or_else(|| args.kv.no_such_key(key))? {
+            0 => break,
+            len => {
+                out.write_all(&piece[..len]).map_err(broken)?;
+                at += len as u64;
+            }
+        }
     }
-    let mut out = Out::new();
     // Programs get the value and nothing else.
     let end: &[u8] = if io::stdout().is_terminal() { b"\n" } else { b"" };
-    let written = out.write_all(&value).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
+    out.write_all(end).and_then(|()| out.flush()).map_err(broken)
 }
 
 fn delete(args: &KeyArgs) -> Result<(), CliError> {

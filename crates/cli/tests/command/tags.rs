@@ -53,6 +53,21 @@ fn bytes_that_are_no_text_go_in_and_come_out_as_they_are() {
 }
 
 #[test]
+fn a_value_of_many_pieces_goes_in_and_comes_out_as_a_stream() {
+    let bench = with_pairs();
+    let value: Vec<u8> = (0..9_000_001u32).map(|at| (at ^ at >> 9) as u8).collect();
+    let put = |value: Vec<u8>| {
+        bench.command().args(["kv", "put", "a.tags", "apple", "-"]).write_stdin(value).assert().success();
+    };
+    for value in [value, Vec::new()] {
+        put(value.clone());
+        let got = bench.weft(&["kv", "get", "a.tags", "apple"]).success();
+        assert!(got.get_output().stdout == value);
+    }
+    bench.weft(&["tags", "check", "a.tags"]).success().stdout(contains("no problems"));
+}
+
+#[test]
 fn what_a_scan_writes_a_load_puts_in() {
     let bench = with_pairs();
     let pairs: String = (0..3000).map(|n| format!("key {n}\tvalue\\n{n}\n")).collect();

@@ -22,6 +22,22 @@ const SNODE: u8 = 11;
 const SNODE_GONE: u8 = 12;
 const PATCHES: u8 = 13;
 const TYPE_GONE: u8 = 14;
+const NEXT_PAGE: u8 = 15;
+
+/// Bytes of an entry for a page.
+pub(crate) const PAGE_ENTRY_BYTES: usize = 56;
+/// Bytes of one for a page that follows the one before in its node and on the medium.
+pub(crate) const NEXT_PAGE_BYTES: usize = 5;
+
+/// What the page behind a page of a node is, if it lies in the block behind.
+fn next_page(page: u32, desc: &Desc) -> (u32, Desc) {
+    let at = if desc.kind == PageKind::RunHead { 0 } else { desc.body[0] };
+    let (block, body) = (desc.block.wrapping_add(1), [at.wrapping_add(1), 0, 0, 0]);
+    (
+        page.wrapping_add(1),
+        Desc { kind: PageKind::RunTail, snode: desc.snode, block, body, ..Desc::default() },
+    )
+}
 
 /// One change.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,6 +72,8 @@ pub(crate) struct RecordWriter {
     pub(crate) bytes: Vec<u8>,
     source: Option<(NodeId, EdgeType, bool)>,
     last: u64,
+    /// The page that could follow the last one.
+    next: Option<(u32, Desc)>,
 }
 
 /// The most bytes of an entry without a byte string.
@@ -123,6 +141,18 @@ impl RecordWriter {
     }
 
     pub(crate) fn page(&mut self, page: u32, desc: &Desc) {
+        let follows = self.next.take().is_some_and(|(number, mut next)| {
+            next.crc = desc.crc;
+            (number, &next) == (page, desc)
+        });
+        if desc.kind != PageKind::Slab {
+            self.next = Some(next_page(page, desc));
+        }
+        if follows {
+            self.bytes.put_u8(NEXT_PAGE);
+            self.bytes.put_u32(desc.crc);
+            return;
+        }
         self.bytes.put_u8(PAGE);
         self.bytes.put_u32(page);
         desc.encode(&mut self.bytes);
@@ -222,11 +252,17 @@ pub(crate) struct RecordReader<'a> {
     reader: Reader<'a>,
     source: (NodeId, EdgeType, bool),
     last: u64,
+    next: Option<(u32, Desc)>,
 }
 
 impl<'a> RecordReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> RecordReader<'a> {
-        RecordReader { reader: Reader::new(bytes), source: (NodeId(0), EdgeType(0), false), last: 0 }
+        RecordReader {
+            reader: Reader::new(bytes),
+            source: (NodeId(0), EdgeType(0), false),
+            last: 0,
+            next: None,
+        }
     }
 
     fn node(&mut self) -> std::result::Result<NodeId, Truncated> {
@@ -263,6 +299,14 @@ impl<'a> RecordReader<'a> {
                 if matches!(desc.kind, PageKind::Free | PageKind::Table) {
                     return Ok(None);
                 }
+                self.next = (desc.kind != PageKind::Slab).then(|| next_page(page, &desc));
+                Entry::Page { page, desc }
+            }
+            NEXT_PAGE => {
+                let crc = self.reader.u32()?;
+                let Some((page, mut desc)) = self.next.take() else { return Ok(None) };
+                desc.crc = crc;
+                self.next = Some(next_page(page, &desc));
                 Entry::Page { page, desc }
             }
             SLOTS => Entry::Slots {
@@ -319,7 +363,18 @@ mod tests {
         let mut desc = Desc::slab(SnodeId(1), 3);
         (desc.block, desc.crc, desc.body[0]) = (77, 8, 5);
         let none = NodeId(0);
+        // A node of three pages, of which the last lies elsewhere.
+        let head =
+            Desc { kind: PageKind::RunHead, snode: 1, block: 40, body: [3, 1, 0, 4], ..Desc::default() };
+        let tail = |block, at| {
+            let body = [at, 0, 0, 0];
+            Desc { kind: PageKind::RunTail, snode: 1, crc: 9, block, body, ..Desc::default() }
+        };
         let mut w = RecordWriter::default();
+        w.page(20, &head);
+        w.page(21, &tail(41, 1));
+        assert_eq!(w.bytes.len(), 53 + NEXT_PAGE_BYTES);
+        w.page(22, &tail(50, 2));
         w.edge_type(1, "next");
         w.edge_type_gone(EdgeType(7));
         w.snode(a);
@@ -335,6 +390,9 @@ mod tests {
         w.snode_gone(SnodeId(2));
         let mut r = RecordReader::new(&w.bytes);
         let wanted = [
+            Entry::Page { page: 20, desc: head },
+            Entry::Page { page: 21, desc: tail(41, 1) },
+            Entry::Page { page: 22, desc: tail(50, 2) },
             Entry::Type { form: 1, name: b"next" },
             Entry::TypeGone { etype: EdgeType(7) },
             Entry::Snode { root: a },
@@ -354,6 +412,6 @@ mod tests {
         }
         assert_eq!(r.next().unwrap(), None);
         let mut cut = RecordReader::new(&w.bytes[..w.bytes.len() - 1]);
-        assert!((0..13).any(|_| cut.next().is_err()));
+        assert!((0..16).any(|_| cut.next().is_err()));
     }
 }

@@ -26,6 +26,15 @@ impl<'s> Kv<'s> {
         self.get_on(self.store, key)
     }
 
+    /// Fills `out` with the value of a key from byte `at` on, and returns how many bytes it has there; `None` without such a key. Fewer than
+    /// `out` at the end, and where `out` is more than about half of the cache; none behind the end.
+    ///
+    /// # Errors
+    /// As [`Kv::get`].
+    pub fn get_at(&self, key: &[u8], at: u64, out: &mut [u8]) -> Result<Option<usize>> {
+        self.get_at_on(self.store, key, at, out)
+    }
+
     /// Calls `each` with the place of each key in `keys` and its value, in order. Misses of the processor's cache overlap, so
     /// that many keys at once cost much less than one by one.
     ///
@@ -72,6 +81,32 @@ impl<'s> Kv<'s> {
     pub fn at<'k>(&'k self, snapshot: &'k Snapshot<'s>) -> Result<KvSnapshot<'k, 's>> {
         snapshot.look_for(self.anchor)?;
         Ok(KvSnapshot { kv: self, snapshot })
+    }
+
+    fn get_at_on(
+        &self,
+        state: &impl Committed,
+        key: &[u8],
+        at: u64,
+        out: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let hash = self.hash(key)?;
+        // One step, so that the value is still that of the key.
+        state.step(self.snode, |pages, contents| {
+            let is_it = |to| begins_with_key(pages, pages, to, key);
+            let found = contents.edges.find(pages, self.anchor, self.etype, hash, is_it)?;
+            let Some((_, node)) = found else { return Ok(None) };
+            let (_, end, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+            let start = (at.saturating_add(2 + key.len() as u64)).min(end as u64) as usize;
+            let most = (pages.step_pages().max(4) - 3) * PAGE_BYTES;
+            let len = out.len().min(end - start).min(most);
+            let mut done = 0;
+            visit_data(pages, place, start..start + len, |piece| {
+                out[done..done + piece.len()].copy_from_slice(piece);
+                done += piece.len();
+            })?;
+            Ok(Some(len))
+        })
     }
 
     fn get_on(&self, state: &impl Committed, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -160,7 +195,15 @@ impl<'s> Kv<'s> {
     }
 }
 
-impl KvSnapshot<'_, '_> {
+impl<'k> KvSnapshot<'k, '_> {
+    /// As [`Kv::get_at`].
+    ///
+    /// # Errors
+    /// As [`KvSnapshot::get`].
+    pub fn get_at(&self, key: &[u8], at: u64, out: &mut [u8]) -> Result<Option<usize>> {
+        self.kv.get_at_on(self.snapshot, key, at, out)
+    }
+
     /// The value of a key.
     ///
     /// # Errors
@@ -186,7 +229,7 @@ impl KvSnapshot<'_, '_> {
     }
 
     /// All pairs, in the order of their hashes. Nobody waits for it.
-    pub fn scan(&self) -> KvSnapshotScan<'_> {
+    pub fn scan(&self) -> KvSnapshotScan<'k> {
         KvSnapshotScan::new(Scan::of(self.kv), self.snapshot)
     }
 }

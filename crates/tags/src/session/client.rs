@@ -3,7 +3,7 @@
 use super::error::{Refusal, SessionError};
 use super::server::FRAME_BYTES_MAX;
 use super::wire::{self, EdgeName, Request};
-use super::{Outcome, SessionEdge, SessionNode};
+use super::{Outcome, PIECE_BYTES_MAX, SessionEdge, SessionNode};
 use crate::ids::{EdgeType, Info, InfoForm, NodeType};
 use crate::snodes::access::{Permission, Principal};
 use crate::snodes::tags::SnodeTags;
@@ -118,6 +118,22 @@ impl RemoteSession {
     /// As [`Session::update_node`](super::Session::update_node).
     pub fn update_node(&mut self, node: SessionNode, kind: NodeType, data: &[u8]) -> Outcome<()> {
         self.ask(Request::UpdateNode { node, kind, data }, nothing)
+    }
+
+    /// As [`Session::read_at`](super::Session::read_at).
+    pub fn read_at(&mut self, node: SessionNode, kind: NodeType, at: u64, bytes: usize) -> Outcome<Vec<u8>> {
+        let bytes = bytes.min(PIECE_BYTES_MAX) as u32;
+        self.ask(Request::ReadAt { node, kind, at, bytes }, |r| Ok(r.string()?.to_vec()))
+    }
+
+    /// As [`Session::write_at`](super::Session::write_at).
+    pub fn write_at(&mut self, node: SessionNode, kind: NodeType, at: u64, data: &[u8]) -> Outcome<()> {
+        self.ask(Request::WriteAt { node, kind, at, data }, nothing)
+    }
+
+    /// As [`Session::append`](super::Session::append).
+    pub fn append(&mut self, node: SessionNode, kind: NodeType, data: &[u8]) -> Outcome<u64> {
+        self.ask(Request::Append { node, kind, data }, |r| r.u64())
     }
 
     /// As [`Session::delete_node`](super::Session::delete_node).

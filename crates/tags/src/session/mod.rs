@@ -32,6 +32,8 @@ use sight::{See, Sight};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Bytes of a node that a session reads at once, at most.
+pub const PIECE_BYTES_MAX: usize = 15 << 20;
 /// Most savepoints of a session's transaction.
 pub const SAVEPOINTS_MAX: usize = 1024;
 /// Most edge types that a session may look up or register, so that a stranger does not fill the catalog.
@@ -405,7 +407,50 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoSuchId`], and what [`Transaction::read_node`] gives.
     pub fn read_node(&mut self, node: SessionNode, kind: NodeType) -> Outcome<Vec<u8>> {
-        self.look(node, |sight, node, _| Ok(sight.read_node(node, kind)?))
+        let (data, len) =
+            self.look(node, |sight, node, _| Ok(sight.read_part(node, kind, 0, PIECE_BYTES_MAX)?))?;
+        if len > data.len() as u64 {
+            let text =
+                format!("a node of {len} bytes; a session reads {PIECE_BYTES_MAX} at once: read it by parts");
+            return Err(SessionError::new(Refusal::BadRequest, text));
+        }
+        Ok(data)
+    }
+
+    /// A part of a node's data, from byte `at` on: up to `bytes`, which are no more than [`PIECE_BYTES_MAX`], and fewer at the end.
+    ///
+    /// # Errors
+    /// As [`Session::read_node`].
+    pub fn read_at(&mut self, node: SessionNode, kind: NodeType, at: u64, bytes: usize) -> Outcome<Vec<u8>> {
+        self.look(node, |sight, node, _| Ok(sight.read_part(node, kind, at, bytes.min(PIECE_BYTES_MAX))?.0))
+    }
+
+    /// Writes into a node's data, from byte `at` on, which is not behind its end.
+    ///
+    /// # Errors
+    /// As [`Session::update_node`]; [`Refusal::BadRequest`].
+    pub fn write_at(&mut self, node: SessionNode, kind: NodeType, at: u64, bytes: &[u8]) -> Outcome<()> {
+        self.change(|crossing| {
+            let (node, tx) = (crossing.node(node)?, &mut crossing.open.tx);
+            if at > tx.node_len(node, kind)? {
+                // One request would else write gigabytes.
+                let text =
+                    "a session writes no further than behind the end of a node; append what lies between";
+                return Err(SessionError::new(Refusal::BadRequest, text));
+            }
+            Ok(tx.write_at(node, kind, at, bytes)?)
+        })
+    }
+
+    /// Writes behind the end of a node's data; where that was.
+    ///
+    /// # Errors
+    /// As [`Session::update_node`].
+    pub fn append(&mut self, node: SessionNode, kind: NodeType, bytes: &[u8]) -> Outcome<u64> {
+        self.change(|crossing| {
+            let node = crossing.node(node)?;
+            Ok(crossing.open.tx.append(node, kind, bytes)?)
+        })
     }
 
     /// Gives a node other data.

@@ -228,7 +228,12 @@ impl Session<'_> {
                 answer.put_u64(self.create_node(near, kind, data)?.0);
             }
             Request::ReadNode { node, kind } => answer.put_string(&self.read_node(node, kind)?),
+            Request::ReadAt { node, kind, at, bytes } => {
+                answer.put_string(&self.read_at(node, kind, at, bytes as usize)?);
+            }
             Request::UpdateNode { node, kind, data } => self.update_node(node, kind, data)?,
+            Request::WriteAt { node, kind, at, data } => self.write_at(node, kind, at, data)?,
+            Request::Append { node, kind, data } => answer.put_u64(self.append(node, kind, data)?),
             Request::DeleteNode { node, kind } => self.delete_node(node, kind)?,
             Request::CreateEdge { edge, to } => self.create_edge(edge.source, edge.etype, edge.info, to)?,
             Request::SetEdge { edge, to } => {

@@ -11,7 +11,8 @@ use crate::tx::{Edge, Transaction};
 pub(super) trait See {
     /// Refuses a caller that does not have a permission in a node's s-node, or has none where none is given.
     fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()>;
-    fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>>;
+    /// Up to `bytes` of a node's data from byte `at` on, and where all of it ends.
+    fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)>;
     fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>>;
     fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>>;
     fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags>;
@@ -22,8 +23,11 @@ impl See for Transaction<'_> {
         self.enter_any(node.snode(), needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
     }
 
-    fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        Transaction::read_node(self, node, kind)
+    fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)> {
+        let len = self.node_len(node, kind)?;
+        let mut part = vec![0; bytes.min(len.saturating_sub(at) as usize)];
+        self.read_at(node, kind, at, &mut part)?;
+        Ok((part, len))
     }
 
     fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
@@ -74,9 +78,11 @@ impl<C: Committed> See for Sight<'_, C> {
         self.check_any(node.snode(), needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
     }
 
-    fn read_node(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
+    fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)> {
         self.check(node, Some(Permission::Read))?;
-        self.state.data_of(node, kind)
+        let mut part = Vec::new();
+        let len = self.state.read_part(node, kind, at..at.saturating_add(bytes as u64), &mut part)?;
+        Ok((part, len))
     }
 
     fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {

@@ -44,6 +44,9 @@ pub(super) enum Request<'r> {
     Forget(SessionNode),
     Close,
     DeleteEdgeType(EdgeType),
+    ReadAt { node: SessionNode, kind: NodeType, at: u64, bytes: u32 },
+    WriteAt { node: SessionNode, kind: NodeType, at: u64, data: &'r [u8] },
+    Append { node: SessionNode, kind: NodeType, data: &'r [u8] },
 }
 
 impl<'r> Request<'r> {
@@ -118,6 +121,20 @@ impl<'r> Request<'r> {
                 raw.put_u8(25);
                 raw.put_u32(etype.0);
             }
+            Request::ReadAt { node, kind, at, bytes } => {
+                node_and(&mut raw, 26, node, kind);
+                raw.put_u64(at);
+                raw.put_u32(bytes);
+            }
+            Request::WriteAt { node, kind, at, data } => {
+                node_and(&mut raw, 27, node, kind);
+                raw.put_u64(at);
+                raw.put_string(data);
+            }
+            Request::Append { node, kind, data } => {
+                node_and(&mut raw, 28, node, kind);
+                raw.put_string(data);
+            }
         }
         raw
     }
@@ -177,6 +194,9 @@ impl<'r> Request<'r> {
             23 => Request::Forget(node(r)?),
             24 => Request::Close,
             25 => Request::DeleteEdgeType(EdgeType(r.u32()?)),
+            26 => Request::ReadAt { node: node(r)?, kind: kind(r)?, at: r.u64()?, bytes: r.u32()? },
+            27 => Request::WriteAt { node: node(r)?, kind: kind(r)?, at: r.u64()?, data: r.string()? },
+            28 => Request::Append { node: node(r)?, kind: kind(r)?, data: r.string()? },
             _ => return Ok(None),
         }))
     }
@@ -323,13 +343,16 @@ mod tests {
             Request::Forget(node),
             Request::Close,
             Request::DeleteEdgeType(EdgeType(4)),
+            Request::ReadAt { node, kind, at: 1 << 40, bytes: 7 },
+            Request::WriteAt { node, kind, at: 5, data: b"part" },
+            Request::Append { node, kind, data: b"more" },
         ] {
             let raw = request.encode();
             assert_eq!(Request::decode(&raw), Ok(Some(request)));
             (0..raw.len()).for_each(|at| assert!(Request::decode(&raw[..at]).is_err(), "{request:?}"));
         }
         assert_eq!(Request::decode(&[0]), Ok(None));
-        assert_eq!(Request::decode(&[26]), Ok(None));
+        assert_eq!(Request::decode(&[29]), Ok(None));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::edges::RawEdge;
 use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
 use crate::journal::log::HEADER_BYTES;
-use crate::journal::record::RecordWriter;
+use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
 use crate::journal::writes::{Begun, Planned};
 use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::options::Durability;
@@ -39,8 +39,6 @@ const WRITE_PAGES: usize = 512;
 const EDGE_ENTRY_BYTES: usize = 64;
 /// The most bytes of an entry for an s-node.
 const SNODE_ENTRY_BYTES: usize = 16;
-/// Bytes of an entry for a page.
-const PAGE_ENTRY_BYTES: usize = 56;
 
 /// What of a transaction's new nodes goes where.
 #[derive(Default)]
@@ -271,11 +269,26 @@ impl Transaction<'_> {
 
     /// The most bytes that the record can have.
     fn record_bound(&self, nodes: &NewNodes) -> usize {
-        let written = self.set.runs.values().map(|run| run.pages.len());
-        let runs = nodes.runs.iter().map(|node| self.run_pages(*node)).chain(written).sum::<usize>();
+        let made = nodes.runs.iter().flat_map(|node| {
+            let head = node.page().unwrap_or(0);
+            (head..head + self.run_pages(*node) as u32)
+                .map(|page| (page, self.store.pool.table.describe(page).block))
+        });
+        let written = self.set.runs.iter().flat_map(|(node, run)| {
+            let head = node.page().unwrap_or(0);
+            run.pages.iter().map(move |(at, page)| (head + at, page.block()))
+        });
+        let mut next = (0, 0);
+        let pages = made.chain(written).map(|(page, block)| {
+            let follows = std::mem::replace(&mut next, (page + 1, block + 1)) == (page, block);
+            // One in the midst of a new node parts the pages on both sides of it.
+            if follows { NEXT_PAGE_BYTES } else { 2 * PAGE_ENTRY_BYTES }
+        });
+        let runs: usize = pages.sum();
         let updates: usize = self.set.updates.values().map(|update| update.journal_bytes() + 32).sum();
         HEADER_BYTES
-            + (nodes.filled.len() + runs) * PAGE_ENTRY_BYTES
+            + nodes.filled.len() * PAGE_ENTRY_BYTES
+            + runs
             + nodes.open.iter().map(|(_, slots)| PAGE_BYTES + 16 * count_slots(slots)).sum::<usize>()
             + updates
             + (self.set.changes.len() + self.set.nodes_touched()) * EDGE_ENTRY_BYTES

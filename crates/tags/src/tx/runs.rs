@@ -28,6 +28,16 @@ pub(crate) enum NewPage {
     Medium { block: u64, crc: u32 },
 }
 
+impl NewPage {
+    /// The block that it was written to, or 0.
+    pub(super) fn block(&self) -> u64 {
+        match self {
+            NewPage::Memory(_) => 0,
+            NewPage::Medium { block, .. } => *block,
+        }
+    }
+}
+
 /// What a transaction writes of a node's pages.
 #[derive(Default)]
 pub(crate) struct RunWrite {
@@ -314,13 +324,7 @@ impl Transaction<'_> {
             return;
         }
         let runs = self.set.runs.iter().filter(|(node, _)| !garbage.contains(node));
-        let used: FxHashSet<u64> = runs
-            .flat_map(|(_, run)| run.pages.values())
-            .filter_map(|page| match page {
-                NewPage::Medium { block, .. } => Some(*block),
-                NewPage::Memory(_) => None,
-            })
-            .collect();
+        let used: FxHashSet<u64> = runs.flat_map(|(_, run)| run.pages.values()).map(NewPage::block).collect();
         blocks.retain(|(block, _)| !used.contains(block));
         self.give_up_blocks(blocks);
     }
