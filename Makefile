@@ -5,9 +5,11 @@ BIN := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: build test demo lint bench smoke lab kill orders
 
-# The command and the preloaded library, optimised, side by side.
+# The command, the preloaded library and the C library, optimised, side by side. In release/c: the C library with its header and
+# weft.pc, for programs that link it.
 build:
-	$(CARGO) build --release --locked -p weft-cli -p weft-shim
+	$(CARGO) build --release --locked -p weft-cli -p weft-shim -p weft-capi
+	scripts/install-c.sh $(BIN)/release $(abspath $(BIN))/release/c
 
 # Unit, property and C probe tests of every crate, then programs on a volume from end to end.
 test:
