@@ -92,7 +92,7 @@ static void pairs(weft_tags *tags) {
     size_t value_bytes, key_bytes;
     uint64_t found;
     uint32_t swapped;
-    uint16_t snode;
+    uint64_t snode;
     weft_snode_tags of = {0, 0, 0600, 0, 0};
     check(weft_begin_tx(tags, &tx), "begin");
     check(weft_create_snode(tx, &of, &snode), "create s-node");

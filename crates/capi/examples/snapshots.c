@@ -24,7 +24,7 @@ static void expect(int condition, const char *what) {
 #define PERSON (WEFT_KEYED | 7)
 
 /* A person's data: the length of the name, the name, the rest. */
-static uint64_t person(weft_tx *tx, uint16_t snode, const char *name, const char *rest) {
+static uint64_t person(weft_tx *tx, uint64_t snode, const char *name, const char *rest) {
     uint8_t data[64] = {(uint8_t)strlen(name), 0};
     uint64_t node;
     memcpy(data + 2, name, strlen(name));
@@ -117,7 +117,7 @@ static uint16_t s_nodes(weft_tags *tags) {
     weft_tx *tx;
     uint64_t root, node;
     uint32_t next;
-    uint16_t snode, gone;
+    uint64_t snode, gone;
     check(weft_edge_type(tags, "next", &next), "edge type");
     check(weft_begin_tx(tags, &tx), "begin");
     check(weft_create_snode(tx, &said, &snode), "s-node");
@@ -151,7 +151,7 @@ int main(int argc, char **argv) {
     expect(weft_tags_open_with(argv[2], 0, 3, &other) == WEFT_EINVAL, "there is no such read path");
     edges_by_key(tags);
     snapshots(tags, other);
-    uint16_t snode = s_nodes(tags);
+    uint64_t snode = s_nodes(tags);
     check(weft_tags_close(other), "close");
     check(weft_tags_close(tags), "close");
 

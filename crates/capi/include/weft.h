@@ -179,7 +179,7 @@ typedef struct weft_snode_tags {
     uint32_t owner;
     /* Its group. */
     uint32_t group;
-    /* Who may read and write: 0400 and 0200 for the owner, 0040 and 0020 for the group, 0004 and 0002 for everyone. */
+    /* Who may read and write, as of a file: 0700 for the owner, 0070 for others of the group, 0007 for others. At most 07777. */
     uint16_t mode;
     /* The kind of data: 0 unknown, 1 metadata, 2 log, 3 immutable, 4 overwritten in place, 5 small, 6 temporary. */
     uint8_t data_class;
@@ -379,7 +379,7 @@ int weft_tags_check(const weft_tags *tags, uint64_t *nodes, uint64_t *edges);
 
 /* The root of an s-node: a node that is always there, to hang others on.
    Caller: The handle is open; out can be written. */
-int weft_tags_root(const weft_tags *tags, uint16_t snode, uint64_t *out);
+int weft_tags_root(const weft_tags *tags, uint64_t snode, uint64_t *out);
 
 /* The edge type of this name, whose edges carry a number; registered if it is new.
    Caller: The handle is open; name is a string; out can be written. */
@@ -419,7 +419,7 @@ int weft_undo_tx(weft_tx *tx, uint32_t savepoint);
 
 /* Makes a node. It becomes visible with the commit, if an edge leads to it or out of it then.
    Caller: The transaction is open; data has so many bytes; out can be written. */
-int weft_create_node(weft_tx *tx, uint16_t snode, uint32_t kind, const uint8_t *data, size_t data_bytes, uint64_t *out);
+int weft_create_node(weft_tx *tx, uint64_t snode, uint32_t kind, const uint8_t *data, size_t data_bytes, uint64_t *out);
 
 /* Gives a node new data, of any size.
    Caller: The transaction is open; data has so many bytes. */
@@ -487,23 +487,23 @@ int weft_get_key_destination(const weft_tags *tags, weft_tx *tx, uint64_t source
 
 /* Makes an s-node. out gets its id; nodes are made in it from now on, in this transaction, and after the commit in others.
    Caller: The transaction is open; tags can be read; out can be written. */
-int weft_create_snode(weft_tx *tx, const weft_snode_tags *tags, uint16_t *out);
+int weft_create_snode(weft_tx *tx, const weft_snode_tags *tags, uint64_t *out);
 
 /* Deletes an s-node that has no nodes but its root, whose root has no edges.
    Caller: The transaction is open. */
-int weft_delete_snode(weft_tx *tx, uint16_t snode);
+int weft_delete_snode(weft_tx *tx, uint64_t snode);
 
 /* The root of an s-node, which the transaction itself may have made.
    Caller: The transaction is open; out can be written. */
-int weft_tx_root(weft_tx *tx, uint16_t snode, uint64_t *out);
+int weft_tx_root(weft_tx *tx, uint64_t snode, uint64_t *out);
 
 /* The tags of an s-node. Without a transaction, that is null, the last committed state.
    Caller: The handles are open; out can be written. */
-int weft_snode_tags_get(const weft_tags *tags, weft_tx *tx, uint16_t snode, weft_snode_tags *out);
+int weft_snode_tags_get(const weft_tags *tags, weft_tx *tx, uint64_t snode, weft_snode_tags *out);
 
 /* Gives an s-node other tags. What is given up of one with WEFT_SECURE_DELETE is overwritten from the commit on.
    Caller: The transaction is open; tags can be read. */
-int weft_snode_tags_set(weft_tx *tx, uint16_t snode, const weft_snode_tags *tags);
+int weft_snode_tags_set(weft_tx *tx, uint64_t snode, const weft_snode_tags *tags);
 
 /* Opens the key-value store of this name in the first s-node; makes it if there is none.
    Caller: The handle is open; name is a string; out can be written. */
@@ -511,7 +511,7 @@ int weft_kv_open(const weft_tags *tags, const char *name, weft_kv **out);
 
 /* As weft_kv_open, in an s-node.
    Caller: The handle is open; name is a string; out can be written. */
-int weft_kv_open_in(const weft_tags *tags, uint16_t snode, const char *name, weft_kv **out);
+int weft_kv_open_in(const weft_tags *tags, uint64_t snode, const char *name, weft_kv **out);
 
 /* Closes a key-value store.
    Caller: The handle is null or open, and no call on it is under way. */

@@ -89,7 +89,7 @@ pub unsafe extern "C" fn weft_kv_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_kv_open_in(
     tags: *const WeftTags,
-    snode: u16,
+    snode: u64,
     name: *const c_char,
     out: *mut *mut WeftKv,
 ) -> i32 {

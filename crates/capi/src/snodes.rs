@@ -18,7 +18,7 @@ pub struct WeftSnodeTags {
     pub owner: u32,
     /// Its group.
     pub group: u32,
-    /// Who may read and write: 0400 and 0200 for the owner, 0040 and 0020 for the group, 0004 and 0002 for everyone.
+    /// Who may read and write, as of a file: 0700 for the owner, 0070 for others of the group, 0007 for others. At most 07777.
     pub mode: u16,
     /// The kind of data: 0 unknown, 1 metadata, 2 log, 3 immutable, 4 overwritten in place, 5 small, 6 temporary.
     pub data_class: u8,
@@ -49,7 +49,7 @@ unsafe fn tags_from(tags: *const WeftSnodeTags) -> Result<SnodeTags, TagsFailure
 pub unsafe extern "C" fn weft_create_snode(
     tx: *mut WeftTx,
     tags: *const WeftSnodeTags,
-    out: *mut u16,
+    out: *mut u64,
 ) -> i32 {
     let made = || {
         // SAFETY: the caller's promise.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn weft_create_snode(
 /// # Safety
 /// The transaction is open.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u16) -> i32 {
+pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u64) -> i32 {
     // SAFETY: the caller's promise.
     let deleted = || Ok(unsafe { tx_of(tx) }?.delete_snode(SnodeId(snode))?);
     tags_status(deleted())
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u16) -> i32 {
 /// # Safety
 /// The transaction is open; `out` can be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_tx_root(tx: *mut WeftTx, snode: u16, out: *mut u64) -> i32 {
+pub unsafe extern "C" fn weft_tx_root(tx: *mut WeftTx, snode: u64, out: *mut u64) -> i32 {
     let told = || {
         // SAFETY: the caller's promise.
         let root = unsafe { tx_of(tx) }?.root(SnodeId(snode))?;
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn weft_tx_root(tx: *mut WeftTx, snode: u16, out: *mut u64
 pub unsafe extern "C" fn weft_snode_tags_get(
     tags: *const WeftTags,
     tx: *mut WeftTx,
-    snode: u16,
+    snode: u64,
     out: *mut WeftSnodeTags,
 ) -> i32 {
     let told = || {
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn weft_snode_tags_get(
 /// # Safety
 /// The transaction is open; `tags` can be read.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_snode_tags_set(tx: *mut WeftTx, snode: u16, tags: *const WeftSnodeTags) -> i32 {
+pub unsafe extern "C" fn weft_snode_tags_set(tx: *mut WeftTx, snode: u64, tags: *const WeftSnodeTags) -> i32 {
     let changed = || {
         // SAFETY: the caller's promise.
         let (tx, tags) = unsafe { (tx_of(tx)?, tags_from(tags)?) };

@@ -175,7 +175,7 @@ pub unsafe extern "C" fn weft_tags_check(tags: *const WeftTags, nodes: *mut u64,
 /// # Safety
 /// The handle is open; `out` can be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_tags_root(tags: *const WeftTags, snode: u16, out: *mut u64) -> i32 {
+pub unsafe extern "C" fn weft_tags_root(tags: *const WeftTags, snode: u64, out: *mut u64) -> i32 {
     let told = || {
         // SAFETY: the caller's promise.
         let root = unsafe { handle(tags, "tags") }?.0.root(SnodeId(snode))?;
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn weft_undo_tx(tx: *mut WeftTx, savepoint: u32) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_create_node(
     tx: *mut WeftTx,
-    snode: u16,
+    snode: u64,
     kind: u32,
     data: *const u8,
     data_bytes: usize,

@@ -1,12 +1,14 @@
 //! The integrity check: every page against its checksum, every edge against its ends, every count against the edges.
 
+use crate::committed::Committed;
 use crate::edges::{Bundle, EdgeTable, Heads, RawEdge};
 use crate::error::{Error, Result, Step};
-use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::layout::node::{MOVED, NODE_HEADER, slot_bytes, slots_of};
 use crate::pages::access::Pages;
 use crate::pages::desc::{PageKind, slot_is_set};
 use crate::partition::{Which, find_any, find_body, find_node, header_at, node_header, visit_data};
+use crate::snodes::tags::Root;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 
@@ -26,6 +28,8 @@ pub struct CheckReport {
     pub edges: u64,
     /// What does not hold, the first hundred.
     pub problems: Vec<String>,
+    /// Roots of s-nodes that share homes, and nodes of such.
+    guests: u64,
 }
 
 impl CheckReport {
@@ -54,15 +58,17 @@ impl Store {
         let mut report = CheckReport::default();
         let mut degrees = FxHashMap::default();
         self.check_nodes(&mut report, &mut degrees)?;
-        let snodes = self.snodes.ids();
-        for snode in &snodes {
-            self.check_edges(*snode, &mut report, &mut degrees)?;
+        // An id begins with its home.
+        let mut nodes: Vec<NodeId> = degrees.keys().copied().collect();
+        nodes.sort_unstable();
+        for nodes in nodes.chunk_by(|a, b| a.home() == b.home()) {
+            self.check_edges(nodes, &mut report, &mut degrees)?;
         }
-        for snode in &snodes {
-            let root = self.root(*snode)?;
+        for home in self.snodes.ids() {
+            let root = self.root_of_home(home)?;
             match degrees.get_mut(&root) {
                 Some(degree) => degree.ins += 1,
-                None => report.problem(format!("the root {root} of {snode} is not there")),
+                None => report.problem(format!("the root {root} of {home} is not there")),
             }
         }
         for (node, degree) in &degrees {
@@ -70,15 +76,16 @@ impl Store {
                 report.problem(format!("node {node} has no edges"));
             }
             let kept = self.tolerate(&mut report, || {
-                self.read(node.snode(), |pages, contents| contents.count_of(pages, *node))
+                self.read(node.home(), |pages, contents| contents.count_of(pages, *node))
             })?;
             if let Some(kept) = kept.filter(|kept| *kept != degree.ins) {
                 report.problem(format!("node {node}: {kept} in-edges are kept, {} are there", degree.ins));
             }
         }
-        // A body is no node, and the edge to it no edge.
-        report.nodes = (degrees.len() as u64).saturating_sub(report.moved);
-        report.edges = report.edges.saturating_sub(report.moved);
+        // A body is no node, and the edge to it no edge; nor are the root of a shared home and what leads to and from its s-nodes.
+        let shared = self.snodes.guests().len() as u64;
+        report.nodes = (degrees.len() as u64).saturating_sub(report.moved + shared);
+        report.edges = report.edges.saturating_sub(report.moved + report.guests);
         Ok(report)
     }
 
@@ -98,7 +105,7 @@ impl Store {
         let end = self.data_numbers.lock().end();
         for page in self.pool.table.known(end) {
             let desc = self.pool.table.describe(page);
-            let snode = SnodeId(desc.snode);
+            let snode = HomeId(desc.snode);
             let nodes: Vec<NodeId> = match desc.kind {
                 PageKind::Slab => {
                     let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
@@ -118,7 +125,7 @@ impl Store {
 
     /// Reads all pages that the data of a node or body are in. Nothing changes meanwhile.
     fn check_data(&self, node: NodeId) -> Result<()> {
-        let (len, place) = self.read(node.snode(), |pages, contents| {
+        let (len, place) = self.read(node.home(), |pages, contents| {
             let (place, is_body) = find_any(&self.pool.table, node, Which::Committed)?;
             if is_body {
                 return Ok((node_header(pages, node, place)?.1, place));
@@ -128,20 +135,22 @@ impl Store {
         })?;
         let more = (place.offset + NODE_HEADER + len).div_ceil(PAGE_BYTES) as u32;
         for page in (place.page..place.page + more).skip(1) {
-            self.read(node.snode(), |pages, _| pages.bytes(page).map(drop))?;
+            self.read(node.home(), |pages, _| pages.bytes(page).map(drop))?;
         }
         Ok(())
     }
 
     fn check_edges(
         &self,
-        snode: SnodeId,
+        nodes: &[NodeId],
         report: &mut CheckReport,
         degrees: &mut FxHashMap<NodeId, Degree>,
     ) -> Result<()> {
-        let sources: Vec<NodeId> = degrees.keys().copied().filter(|node| node.snode() == snode).collect();
+        let Some(snode) = nodes.first().map(|node| node.home()) else { return Ok(()) };
         let mut reached = 0;
-        for source in sources {
+        // What a shared home has of nodes are its root, those of its s-nodes, theirs and bodies.
+        let (guests, moved) = (report.guests, report.moved);
+        for source in nodes.iter().copied() {
             let heads = self.tolerate(report, || {
                 self.read(snode, |pages, contents| contents.edges.heads_of(pages, source))
             })?;
@@ -162,6 +171,11 @@ impl Store {
             ));
         }
         report.edges += reached;
+        let known = 1 + report.guests - guests + report.moved - moved;
+        if snode.is_shared() && known != nodes.len() as u64 {
+            let others = nodes.len() as u64 - known.min(nodes.len() as u64);
+            report.problem(format!("{snode}: {others} nodes belong to none of the s-nodes that share it"));
+        }
         Ok(())
     }
 
@@ -175,11 +189,13 @@ impl Store {
     ) -> Result<u64> {
         for edge in edges {
             self.check_edge(source, edge, report)?;
-            if edge.etype == EdgeType::BODY {
-                self.check_body(source, edge.to, report)?;
+            match edge.etype {
+                EdgeType::BODY => self.check_body(source, edge.to, report)?,
+                EdgeType::GUEST | EdgeType::OWNER => self.check_guest(edge, report)?,
+                _ => {}
             }
             if let Some(degree) = degrees.get_mut(&source) {
-                degree.outs += 1;
+                degree.outs += u64::from(edge.etype != EdgeType::OWNER);
             }
             match degrees.get_mut(&edge.to) {
                 Some(degree) => degree.ins += 1,
@@ -190,14 +206,30 @@ impl Store {
         Ok(edges.len() as u64)
     }
 
-    fn bundle_pages(&self, snode: SnodeId, id: u64) -> Result<Vec<u32>> {
+    /// Whether what leads from a home to an s-node that shares it, or from a node to its s-node, leads to the root of one.
+    fn check_guest(&self, edge: &RawEdge, report: &mut CheckReport) -> Result<()> {
+        let root = self.tolerate(report, || match self.read_root(edge.to) {
+            Err(Error::WrongType { .. }) => {
+                Err(Error::damaged(format!("{} is not the root of an s-node", edge.to)))
+            }
+            root => root,
+        })?;
+        report.guests += 1;
+        let is_of_number = |root: &Root| edge.etype == EdgeType::OWNER || u64::from(root.number) == edge.key;
+        if let Some(root) = root.filter(|root| root.number == 0 || !is_of_number(root)) {
+            report.problem(format!("the root {} is not that of s-node number {}", edge.to, root.number));
+        }
+        Ok(())
+    }
+
+    fn bundle_pages(&self, snode: HomeId, id: u64) -> Result<Vec<u32>> {
         self.read(snode, |_, contents| {
             Ok(contents.edges.bundles.get(&id).map(Bundle::pages).unwrap_or_default())
         })
     }
 
     /// Edges in all tables of an s-node; `None` where a page of them is damaged.
-    fn count_cells(&self, snode: SnodeId, report: &mut CheckReport) -> Result<Option<u64>> {
+    fn count_cells(&self, snode: HomeId, report: &mut CheckReport) -> Result<Option<u64>> {
         let (main, bundles) = self.read(snode, |_, contents| {
             let bundles: Vec<u32> = contents.edges.bundles.values().flat_map(Bundle::pages).collect();
             Ok((contents.edges.main.pages(), bundles))
@@ -220,7 +252,7 @@ impl Store {
         let has_moved = self.tolerate(report, || {
             find_body(&self.pool.table, body, Which::Committed)?;
             let place = find_node(&self.pool.table, node, Which::Committed)?;
-            self.read(node.snode(), |pages, _| Ok(header_at(pages, place)?.1 == MOVED))
+            self.read(node.home(), |pages, _| Ok(header_at(pages, place)?.1 == MOVED))
         })?;
         if has_moved == Some(false) {
             report.problem(format!("node {node} has a body and data in its place too"));
@@ -232,14 +264,14 @@ impl Store {
     fn check_edge(&self, source: NodeId, edge: &RawEdge, report: &mut CheckReport) -> Result<()> {
         let keyed = self.form_of(edge.etype).is_ok_and(|form| form == InfoForm::Key);
         let found = self.tolerate(report, || {
-            self.read(source.snode(), |pages, contents| -> Step<bool> {
+            self.read(source.home(), |pages, contents| -> Step<bool> {
                 let found =
                     contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == edge.to))?;
                 if !keyed || found.is_none() {
                     return Ok(found.is_some());
                 }
                 let table = &self.pool.table;
-                if edge.to.snode() != source.snode() {
+                if edge.to.home() != source.home() {
                     return Ok(false);
                 }
                 let (_, len, place) = contents.open_node(pages, table, edge.to, Which::Committed)?;

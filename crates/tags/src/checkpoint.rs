@@ -7,7 +7,8 @@
 //! Nothing is overwritten but the superblocks, so a power cut at any point leaves the checkpoint before or this one.
 
 use crate::error::{Error, Result};
-use crate::ids::PAGE_BYTES;
+use crate::ids::{HomeId, PAGE_BYTES};
+use crate::layout::catalog::Guests;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::number_set::NumberSet;
 use crate::pages::access::{PageReader, Pages};
@@ -86,6 +87,7 @@ impl Store {
             let changed = (dirty.len() + leaves.stale.len()) as u64;
             (changed, leaves.at.len() + leaves.stale.len())
         };
+        self.note_guests();
         let lists = [leaves * LEAF_ENTRY_BYTES, self.catalog.read().encode().len()];
         let lists = lists.map(|bytes| (bytes.div_ceil(PAGE_BYTES) as u64).max(1));
         let mut space = self.space.lock();
@@ -95,6 +97,14 @@ impl Store {
         let list = space.take_whole(lists[0], &*self.medium)?;
         let catalog = space.take_whole(lists[1], &*self.medium).inspect_err(|_| space.put_back(list))?;
         Ok([list, catalog])
+    }
+
+    /// Brings the catalog up to date with what is known of s-nodes that share homes.
+    fn note_guests(&self) {
+        let known: FxHashMap<HomeId, Guests> = self.snodes.guests().into_iter().collect();
+        for entry in &mut self.catalog.write().homes {
+            entry.guests = known.get(&entry.id).copied().unwrap_or_default();
+        }
     }
 
     fn write_checkpoint(

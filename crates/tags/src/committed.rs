@@ -1,12 +1,14 @@
 //! Committed states that can be read: the last one, or that of a snapshot. What reads is written once for both.
 
+use crate::Direction;
+use crate::edges::order::EdgePlace;
 use crate::error::{Error, Result, Step};
-use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::table::Descriptors;
 use crate::partition::{Contents, Which, begins_with_key, find_node, visit_data};
-use crate::snodes::access::{Permission, Principal, edge_of, grant_of};
-use crate::snodes::tags::SnodeTags;
+use crate::snodes::access::{Permission, Principal, grant_of};
+use crate::snodes::tags::{Root, SnodeTags};
 use crate::store::Store;
 use crate::tx::Edge;
 use crate::tx::write_set::EdgeKey;
@@ -23,17 +25,107 @@ pub(crate) trait Committed {
     type View<'g>: StatePages;
 
     /// Runs `step` with shared access to an s-node, again whenever a page had to be read first.
-    fn step<T>(&self, snode: SnodeId, step: impl FnMut(&Self::View<'_>, &Contents) -> Step<T>) -> Result<T>;
+    fn step<T>(&self, snode: HomeId, step: impl FnMut(&Self::View<'_>, &Contents) -> Step<T>) -> Result<T>;
+
+    /// The root of a home.
+    fn root_of_home(&self, home: HomeId) -> Result<NodeId>;
+
+    /// The homes, in the order of their ids.
+    fn homes(&self) -> Vec<HomeId>;
+
+    /// The root of an s-node.
+    fn root_of(&self, snode: SnodeId) -> Result<NodeId> {
+        let absent = || Error::NoSuchSnode(snode);
+        let home = snode.home().ok_or_else(absent)?;
+        let root = self.root_of_home(home).map_err(|_| absent())?;
+        if !home.is_shared() {
+            return Ok(root);
+        }
+        let key = u64::from(snode.number());
+        let found = self.step(home, |pages, contents| {
+            contents.edges.find(pages, root, EdgeType::GUEST, key, |_| Ok(true))
+        })?;
+        found.map(|(_, root)| root).ok_or_else(absent)
+    }
+
+    /// What the root of an s-node says.
+    fn read_root(&self, root: NodeId) -> Result<Root> {
+        Root::decode(&self.data_of(root, NodeType::ROOT)?)
+    }
+
+    /// The s-node that a node belongs to.
+    fn owner_of(&self, node: NodeId) -> Result<SnodeId> {
+        let (home, absent) = (node.home(), |_| Error::NoSuchNode(node));
+        self.look_for(node)?;
+        if !home.is_shared() {
+            return Ok(home.into());
+        }
+        let own = self.step(home, |pages, contents| {
+            contents.edges.find(pages, node, EdgeType::OWNER, 0, |_| Ok(true))
+        })?;
+        let root = own.map_or(node, |(_, root)| root);
+        match self.read_root(root).map_err(absent)?.number {
+            0 => Err(Error::NoSuchNode(node)),
+            number => Ok(SnodeId::guest(home, number)),
+        }
+    }
+
+    /// The s-nodes, in the order of their ids. One that comes or goes meanwhile may be among them or not.
+    fn list_snodes(&self) -> Result<Vec<SnodeId>> {
+        let mut snodes = Vec::new();
+        for home in self.homes() {
+            if home.is_shared() {
+                self.each_guest(home, |number, _| {
+                    snodes.push(SnodeId::guest(home, number));
+                    Ok(())
+                })?;
+            } else {
+                snodes.push(home.into());
+            }
+        }
+        snodes.sort_unstable();
+        snodes.dedup();
+        Ok(snodes)
+    }
+
+    /// Calls `each` with the numbers and roots of the s-nodes that share a home.
+    fn each_guest(&self, home: HomeId, mut each: impl FnMut(u32, NodeId) -> Result<()>) -> Result<()> {
+        let root = self.root_of_home(home)?;
+        let mut next = Some(EdgePlace::FIRST);
+        while let Some(from) = next {
+            let part = self.step(home, |pages, contents| {
+                let of = (root, EdgeType::GUEST);
+                contents.edges.part(pages, of, InfoForm::Number, from, Direction::Up)
+            })?;
+            part.edges.into_iter().try_for_each(|(_, edge)| each(edge.key as u32, edge.to))?;
+            next = part.rest;
+        }
+        Ok(())
+    }
+
+    /// The tags of an s-node.
+    fn tags_of(&self, snode: SnodeId) -> Result<SnodeTags> {
+        Ok(self.read_root(self.root_of(snode)?)?.tags)
+    }
+
+    /// The permissions on an s-node, those of its mode included.
+    fn grants_of(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
+        let root = self.root_of(snode)?;
+        let raw = self.step(root.home(), |pages, contents| contents.edges.all_of(pages, root))?;
+        let numbers = raw.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
+        let granted = numbers.filter_map(|edge| grant_of(edge.key));
+        let mut grants: Vec<_> = granted.chain(self.read_root(root)?.grants()).collect();
+        grants.sort_unstable();
+        grants.dedup();
+        Ok(grants)
+    }
 
     /// The store whose state it is.
     fn store(&self) -> &Store;
 
-    /// The root of an s-node.
-    fn root_of(&self, snode: SnodeId) -> Result<NodeId>;
-
     /// The destination of an edge.
     fn find_edge(&self, edge: &EdgeKey<'_>) -> Result<Option<NodeId>> {
-        self.step(edge.source.snode(), |pages, contents| {
+        self.step(edge.source.home(), |pages, contents| {
             let found =
                 contents.edges.find(pages, edge.source, edge.etype, edge.key, |to| match edge.info {
                     Info::Number(_) => Ok(true),
@@ -53,35 +145,15 @@ pub(crate) trait Committed {
     /// All edges of programs out of a node, in no order.
     fn edges_of(&self, source: NodeId) -> Result<Vec<Edge>> {
         self.look_for(source)?;
-        let raw = self.step(source.snode(), |pages, contents| contents.edges.all_of(pages, source))?;
+        let raw = self.step(source.home(), |pages, contents| contents.edges.all_of(pages, source))?;
         let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
         seen.map(|edge| self.store().edge_from(edge.etype, edge.key, edge.to)).collect()
     }
 
     /// Refuses a node that is not there.
     fn look_for(&self, node: NodeId) -> Result<()> {
-        let found = self.step(node.snode(), |pages, _| Ok(find_node(pages, node, Which::Committed)?));
+        let found = self.step(node.home(), |pages, _| Ok(find_node(pages, node, Which::Committed)?));
         found.map(drop).map_err(|error| node_of_snode(error, node))
-    }
-
-    /// The tags of an s-node.
-    fn tags_of(&self, snode: SnodeId) -> Result<SnodeTags> {
-        let root = self.root_of(snode)?;
-        let mut tags = SnodeTags::decode(&self.data_of(root, NodeType::ROOT)?)?;
-        tags.fill_mode(|principal, permission| {
-            Ok(self.find_edge(&edge_of(root, principal, permission))?.is_some())
-        })?;
-        Ok(tags)
-    }
-
-    /// The permissions on an s-node, those of its mode included.
-    fn grants_of(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
-        let root = self.root_of(snode)?;
-        let raw = self.step(snode, |pages, contents| contents.edges.all_of(pages, root))?;
-        let numbers = raw.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
-        let mut grants: Vec<_> = numbers.filter_map(|edge| grant_of(edge.key)).collect();
-        grants.sort_unstable();
-        Ok(grants)
     }
 
     /// Appends a part of a node's data to `out`; where all of it ends. The state stays as it is meanwhile, so a part may be larger than the
@@ -120,7 +192,7 @@ fn read_some(
     out: &mut Vec<u8>,
 ) -> Result<Read> {
     let before = out.len();
-    let read = state.step(node.snode(), |pages, contents| {
+    let read = state.step(node.home(), |pages, contents| {
         let (found, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
         if found != kind.0 {
             return Err(Error::wrong_type(node, found, kind).into());
@@ -155,14 +227,18 @@ impl Committed for Store {
         self.place_of(node, Which::Committed).map(drop)
     }
 
-    fn root_of(&self, snode: SnodeId) -> Result<NodeId> {
-        let share = self.snodes.find_visible(snode).ok_or(Error::NoSuchSnode(snode))?;
+    fn root_of_home(&self, home: HomeId) -> Result<NodeId> {
+        let share = self.snodes.find_visible(home).ok_or(Error::NoSuchSnode(home.into()))?;
         let root = share.read().root;
         Ok(root)
     }
 
+    fn homes(&self) -> Vec<HomeId> {
+        self.snodes.ids()
+    }
+
     #[inline]
-    fn step<T>(&self, snode: SnodeId, step: impl FnMut(&PageReader<'_>, &Contents) -> Step<T>) -> Result<T> {
+    fn step<T>(&self, snode: HomeId, step: impl FnMut(&PageReader<'_>, &Contents) -> Step<T>) -> Result<T> {
         self.read(snode, step)
     }
 

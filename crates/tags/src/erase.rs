@@ -10,18 +10,18 @@
 //! in the slots of transactions that never committed. So the superblock says, before the first such byte is written, that
 //! there may be some, and says so until the store is closed. An opening that finds it looks through all that is free.
 
+use crate::TagFlags;
+use crate::committed::Committed;
 use crate::error::{Error, Result};
-use crate::ids::PAGE_BYTES;
+use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::layout::superblock::Superblock;
 use crate::pages::access::Pages;
 use crate::pages::desc::{PageKind, count_slots, slot_is_set};
 use crate::replay::keep_room;
-use crate::snodes::tags::SnodeTags;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
-use crate::{NodeType, TagFlags};
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -68,13 +68,13 @@ impl Erasure {
         self.all.load(Ordering::Relaxed) || word >> (snode % 64) & 1 == 1
     }
 
-    /// Notes the class of an s-node.
+    /// Notes the class of an s-node. A home that is shared keeps what it was.
     pub(crate) fn set(&self, snode: u16, flags: TagFlags) {
         let (word, bit) = (&self.snodes[usize::from(snode / 64)], 1 << (snode % 64));
         if flags.contains(TagFlags::SECURE_DELETE) {
             word.fetch_or(bit, Ordering::Relaxed);
             self.any.store(true, Ordering::Relaxed);
-        } else {
+        } else if !HomeId(snode).is_shared() {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
     }
@@ -207,11 +207,25 @@ impl Store {
         if found { self.sync_erased() } else { Ok(()) }
     }
 
-    /// Learns the classes of all s-nodes, of a store that is being opened.
-    pub(crate) fn learn_classes(&self) -> Result<()> {
-        for snode in self.snodes.ids() {
-            let tags = SnodeTags::decode(&self.read_node(self.root(snode)?, NodeType::ROOT)?)?;
-            self.pool.erasure.set(snode.0, tags.flags);
+    /// Learns which homes have s-nodes of the class, of a store that is being opened. The catalog says it of homes that are shared, but
+    /// not what has come since it was written.
+    pub(crate) fn learn_classes(&self, is_catalog_new: bool) -> Result<()> {
+        for home in self.snodes.ids() {
+            let mut flags = self.read_root(self.root_of_home(home)?)?.tags.flags;
+            if home.is_shared() && !is_catalog_new {
+                self.each_guest(home, |_, root| {
+                    flags |= self.read_root(root)?.tags.flags;
+                    Ok(())
+                })?;
+            }
+            flags.set(
+                TagFlags::SECURE_DELETE,
+                flags.contains(TagFlags::SECURE_DELETE) || self.snodes.erases(home),
+            );
+            self.pool.erasure.set(home.0, flags);
+            if flags.contains(TagFlags::SECURE_DELETE) {
+                self.snodes.note_erasing(home);
+            }
         }
         Ok(())
     }
@@ -230,7 +244,7 @@ impl Store {
                 continue;
             }
             keep_room(self)?;
-            let partition = self.partition(crate::SnodeId(desc.snode))?;
+            let partition = self.partition(HomeId(desc.snode))?;
             self.write(&mut partition.write(), |pages, _| {
                 let free = (0..slots_of(bytes)).filter(|slot| !slot_is_set(&desc.body, *slot));
                 let raw = pages.bytes(page)?;

@@ -53,7 +53,8 @@ pub enum Error {
     },
     /// The store was written in another version of the format.
     #[error(
-        "the store has format version {found}, this program reads {known}; use a program of that version"
+        "the store has format version {found}, this program reads {known}; use a program of that version, or take its pairs over: 'weft kv scan' \
+         with that one, 'weft kv load' with this"
     )]
     Version {
         /// The version found.

@@ -5,7 +5,7 @@ use std::fmt;
 /// Bytes of a page, the unit in which the store reads and writes.
 pub const PAGE_BYTES: usize = weft_core::BLOCK_BYTES;
 
-/// Bits of an id that hold the position in the store; the bits above hold the s-node.
+/// Bits of a node's id that hold the position in the store; the bits above hold the home.
 pub const ADDRESS_BITS: u32 = 48;
 
 /// Pages for nodes: numbers below this. Pages of edge tables have the numbers from here on, so that a replay, which
@@ -13,12 +13,65 @@ pub const ADDRESS_BITS: u32 = 48;
 pub const DATA_PAGES_MAX: u32 = 1 << 31;
 
 /// An s-node: the group that a node belongs to, with its owner and permissions.
+///
+/// The low 16 bits are its home. The bits above, 32 of the 48, are 0 for an s-node that has a home of its own; those that share
+/// one are numbered by them, and no number is given out twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct SnodeId(pub u16);
+pub struct SnodeId(pub u64);
+
+/// Bits of an s-node's id that are its home.
+const HOME_BITS: u32 = 16;
 
 impl SnodeId {
     /// The s-node that every store is made with.
     pub const FIRST: SnodeId = SnodeId(1);
+
+    /// The s-node of this number in a home that is shared.
+    pub(crate) fn guest(home: HomeId, number: u32) -> SnodeId {
+        SnodeId(u64::from(number) << HOME_BITS | u64::from(home.0))
+    }
+
+    /// Where its nodes lie; `None` for a number that no store hands out.
+    #[inline]
+    pub(crate) fn home(self) -> Option<HomeId> {
+        let home = HomeId(self.0 as u16);
+        let is_one = self.0 >> (HOME_BITS + u32::BITS) == 0 && home.is_shared() == (self.number() > 0);
+        is_one.then_some(home)
+    }
+
+    /// Its number among those that share a home; 0 for one that has a home of its own.
+    pub(crate) fn number(self) -> u32 {
+        (self.0 >> HOME_BITS) as u32
+    }
+}
+
+/// A home: pages and edge tables of their own, under one lock. It is that of one s-node, or shared by many that hold little.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct HomeId(pub u16);
+
+impl HomeId {
+    /// That of [`SnodeId::FIRST`].
+    pub(crate) const FIRST: HomeId = HomeId(SnodeId::FIRST.0 as u16);
+    /// The first of those that are shared.
+    pub(crate) const FIRST_SHARED: HomeId = HomeId(1 << 15);
+
+    /// Whether s-nodes share it.
+    #[inline]
+    pub(crate) fn is_shared(self) -> bool {
+        self >= HomeId::FIRST_SHARED
+    }
+}
+
+impl fmt::Display for HomeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_shared() { 'h' } else { 's' }, self.0)
+    }
+}
+
+impl From<HomeId> for SnodeId {
+    fn from(home: HomeId) -> SnodeId {
+        SnodeId(u64::from(home.0))
+    }
 }
 
 impl fmt::Display for SnodeId {
@@ -27,22 +80,22 @@ impl fmt::Display for SnodeId {
     }
 }
 
-/// A node: a persistent pointer. The high 16 bits are its s-node, the low 48 its byte position in the single-level
-/// store, which never changes while the node lives.
+/// A node: a persistent pointer. The high 16 bits are the home that its s-node has or shares, the low 48 its byte position in the
+/// single-level store, which never changes while the node lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct NodeId(pub u64);
 
 impl NodeId {
     /// The id of the node at `offset` in `page`.
-    pub(crate) fn at(snode: SnodeId, page: u32, offset: usize) -> NodeId {
+    pub(crate) fn at(home: HomeId, page: u32, offset: usize) -> NodeId {
         debug_assert!(offset < PAGE_BYTES && page < DATA_PAGES_MAX);
-        NodeId((u64::from(snode.0) << ADDRESS_BITS) | (u64::from(page) << 12) | offset as u64)
+        NodeId((u64::from(home.0) << ADDRESS_BITS) | (u64::from(page) << 12) | offset as u64)
     }
 
-    /// The s-node that the node belongs to.
-    pub fn snode(self) -> SnodeId {
-        SnodeId((self.0 >> ADDRESS_BITS) as u16)
+    /// Where the node lies. [`Store::snode_of`](crate::Store::snode_of) says to which s-node it belongs.
+    pub fn home(self) -> HomeId {
+        HomeId((self.0 >> ADDRESS_BITS) as u16)
     }
 
     /// The page the node begins in; `None` for a number that no store hands out.
@@ -65,7 +118,7 @@ impl fmt::Debug for NodeId {
 
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{:#x}", self.snode(), self.0 & ((1 << ADDRESS_BITS) - 1))
+        write!(f, "{}:{:#x}", self.home(), self.0 & ((1 << ADDRESS_BITS) - 1))
     }
 }
 
@@ -95,10 +148,20 @@ impl EdgeType {
     pub(crate) const PERMISSION: EdgeType = EdgeType(u32::MAX);
     /// The type of the edge from a node that has moved to where its data is.
     pub(crate) const BODY: EdgeType = EdgeType(u32::MAX - 1);
+    /// The type of the edges from the root of a shared home to those of its s-nodes, by their numbers.
+    pub(crate) const GUEST: EdgeType = EdgeType(u32::MAX - 2);
+    /// The type of the edge from a node to the root of its s-node, where that shares its home.
+    pub(crate) const OWNER: EdgeType = EdgeType(u32::MAX - 3);
     /// The first of the types that the store keeps for itself.
     const FIRST_RESERVED: u32 = u32::MAX - 15;
     /// The most types that programs can register: all with the longest names, they fit the catalog.
     pub(crate) const REGISTERED_MAX: usize = 1 << 21;
+
+    /// Whether edges of this type do not keep the node that they go out from.
+    #[inline]
+    pub(crate) fn keeps_nothing(self) -> bool {
+        self == EdgeType::BODY || self == EdgeType::OWNER
+    }
 
     /// Whether edges of this type are the store's own, which programs do not see as edges.
     pub(crate) fn is_reserved(self) -> bool {

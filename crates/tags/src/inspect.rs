@@ -4,7 +4,7 @@
 
 use crate::edges::Bundle;
 use crate::error::{Result, Step};
-use crate::ids::{EdgeType, InfoForm, NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of};
 use crate::pages::access::Pages;
 use crate::pages::desc::{PageKind, slot_is_set};
@@ -63,7 +63,7 @@ impl Store {
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn view(&self, node: NodeId, data_max: usize) -> Result<NodeView> {
         self.place_of(node, Which::Committed)?;
-        self.read(node.snode(), |pages, contents| {
+        self.read(node.home(), |pages, contents| {
             let (kind, len, place) = contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
             let mut data = Vec::with_capacity(len.min(data_max));
             visit_data(pages, place, 0..len.min(data_max), |piece| data.extend_from_slice(piece))?;
@@ -84,7 +84,7 @@ impl Store {
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn some_edges(&self, source: NodeId, max: usize) -> Result<Vec<Edge>> {
         self.place_of(source, Which::Committed)?;
-        let raw = self.read(source.snode(), |pages, contents| {
+        let raw = self.read(source.home(), |pages, contents| {
             let (mut found, mut bundles) = (Vec::new(), Vec::new());
             for etype in types_of(pages, contents, source)? {
                 bundles.extend(contents.edges.bundle(pages, source, etype)?.map(|id| (etype, id)));
@@ -128,7 +128,7 @@ impl Store {
         let end = self.data_numbers.lock().end();
         for page in self.pool.table.known(end) {
             let desc = self.pool.table.describe(page);
-            let snode = SnodeId(desc.snode);
+            let snode = HomeId(desc.snode);
             match desc.kind {
                 PageKind::Slab if !is_body_class(desc.class) => {
                     let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
@@ -157,7 +157,7 @@ fn types_of(pages: &impl Pages, contents: &Contents, node: NodeId) -> Step<Vec<E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Info, MemoryStore, Options};
+    use crate::{Info, MemoryStore, Options, SnodeId};
 
     #[test]
     fn what_a_store_holds_is_told_without_knowing_its_types() {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(found, nodes);
         let names: Vec<_> = store.edge_types().into_iter().map(|view| view.name).collect();
         assert_eq!(
-            (names, store.snodes()),
+            (names, store.snodes().unwrap()),
             (vec!["few".to_string(), "many".to_string()], vec![SnodeId::FIRST])
         );
         assert!(matches!(store.view(NodeId(nodes[1].0 + 8), 0), Err(crate::Error::NoSuchNode(_))));

@@ -7,7 +7,7 @@ use crate::edges::table::{NewPages, Place, Table};
 use crate::edges::{Bundle, COUNTS, Counts, EdgeTable};
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, EdgeType, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, NodeId, PAGE_BYTES};
 use crate::layout::node::{CLASSES, MOVED, NODE_HEADER, is_body_class, read_header, slot_at, slot_bytes};
 use crate::pages::access::{PageWriter, Pages, Token};
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
@@ -20,7 +20,7 @@ use std::ops::Range;
 
 /// The share of one s-node.
 pub(crate) struct Partition {
-    pub(crate) snode: SnodeId,
+    pub(crate) snode: HomeId,
     pub(crate) root: NodeId,
     pub(crate) token: Token,
     pub(crate) contents: Contents,
@@ -56,7 +56,7 @@ impl NewPages for TableNumbers<'_> {
 }
 
 impl Partition {
-    pub(crate) fn new(snode: SnodeId, root: NodeId, secret: Secret) -> Partition {
+    pub(crate) fn new(snode: HomeId, root: NodeId, secret: Secret) -> Partition {
         Partition {
             snode,
             root,
@@ -274,7 +274,7 @@ pub(crate) fn find_any(table: &impl Descriptors, node: NodeId, which: Which) -> 
     let page = node.page().ok_or_else(absent)?;
     let offset = node.offset();
     let find = |desc: &Desc| {
-        if desc.snode != node.snode().0 {
+        if desc.snode != node.home().0 {
             return Err(absent());
         }
         match desc.kind {

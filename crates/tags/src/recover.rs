@@ -4,14 +4,15 @@
 //! to it, and one that is claimed twice is damage. Then the journal is replayed by the same functions that commits use.
 
 use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX, Leaves};
+use crate::committed::Committed;
 use crate::edges::directory::Share;
 use crate::edges::table::Table;
 use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::journal::log::{EPOCHS_APART, Journal, find_records, may_begin_later_record, may_begin_record};
-use crate::layout::catalog::{Catalog, SnodeEntry};
+use crate::layout::catalog::{Catalog, Guests, HomeEntry};
 use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, write_header};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::options::{JOURNAL_BYTES_MIN, Options};
@@ -22,7 +23,7 @@ use crate::pages::pool::Pool;
 use crate::pages::table::{Descriptors, PageTable};
 use crate::partition::{Which, run_numbers};
 use crate::slab::{Slab, has_room};
-use crate::snodes::tags::SnodeTags;
+use crate::snodes::tags::{Root, SnodeTags};
 use crate::space::{Run, Space};
 use crate::store::{Parts, Store};
 use crate::sync::Mutex;
@@ -38,7 +39,7 @@ const LOOK_BLOCKS: u64 = 64;
 
 /// The number of the page in which a new store has its first root, with its s-node's id in the high bits.
 fn first_root() -> NodeId {
-    NodeId::at(SnodeId::FIRST, 1, 0)
+    NodeId::at(HomeId::FIRST, 1, 0)
 }
 
 /// Prepares a medium for a new store: its blocks, and the superblock that is written last.
@@ -80,16 +81,16 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
 /// Makes an empty store.
 pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
     let (space, superblock) = prepare(&*medium, options)?;
-    let entry = SnodeEntry { id: SnodeId::FIRST, root: first_root() };
-    let catalog = Catalog { types: Vec::new(), snodes: vec![entry] };
+    let entry = HomeEntry { id: HomeId::FIRST, root: first_root(), guests: Guests::default() };
+    let catalog = Catalog { types: Vec::new(), homes: vec![entry] };
     let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
     let mut store =
         Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves: Leaves::default() });
     (store.lock_wait, store.edge_rule) = (options.lock_wait, options.edge_rule);
-    let partition = store.partition(SnodeId::FIRST)?;
+    let partition = store.partition(HomeId::FIRST)?;
     let root = store.write(&mut partition.write(), |pages, contents| {
-        // Nobody has a permission but those who may do everything: its tags are those of user 0.
-        let tags = SnodeTags::default().encode();
+        // Nobody has a permission but those who may do everything: its tags are those of user 0, who has no control.
+        let tags = Root { tags: SnodeTags::default(), number: 0, is_controlled: false }.encode();
         let class = class_of(tags.len()).unwrap_or(0);
         let root = contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?;
         let page = root.page().unwrap_or(0);
@@ -253,7 +254,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     list_rooms(&store);
     check_roots(&store)?;
     if sb.erases || sb.leaves_bytes {
-        store.learn_classes()?;
+        store.learn_classes(!sb.leaves_bytes)?;
     }
     if sb.leaves_bytes {
         store.clear_free_slots()?;
@@ -424,12 +425,12 @@ type TablePages = (Vec<(u32, Share)>, bool);
 
 /// The pages of each table of each s-node.
 fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
-    let mut tables: FxHashMap<(SnodeId, u64), TablePages> = FxHashMap::default();
+    let mut tables: FxHashMap<(HomeId, u64), TablePages> = FxHashMap::default();
     for page in &pages[pages.partition_point(|page| *page < DATA_PAGES_MAX)..] {
         let desc = store.pool.table.describe(*page);
         let id = desc.body[0];
         let (pages, is_hashed) =
-            tables.entry((SnodeId(desc.snode), id)).or_insert_with(|| (Vec::new(), desc.is_hashed()));
+            tables.entry((HomeId(desc.snode), id)).or_insert_with(|| (Vec::new(), desc.is_hashed()));
         if *is_hashed != desc.is_hashed() || *is_hashed && id < FIRST_BUNDLE {
             return Err(Error::damaged(format!("edge table {id}: page {page} is not of its form")));
         }
@@ -453,11 +454,11 @@ fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Whether each s-node has its root: ids are looked up from there.
+/// Whether each home has its root: ids are looked up from there.
 fn check_roots(store: &Store) -> Result<()> {
     for snode in store.snodes.ids() {
-        let root = store.root(snode)?;
-        if root.snode() != snode || store.place_of(root, Which::Committed).is_err() {
+        let root = store.root_of_home(snode)?;
+        if root.home() != snode || store.place_of(root, Which::Committed).is_err() {
             return Err(Error::damaged(format!("the root {root} of {snode} is not there")));
         }
     }
@@ -505,7 +506,7 @@ pub(crate) fn list_rooms(store: &Store) {
     let (table, end) = (&store.pool.table, store.data_numbers.lock().end());
     let mut next = 1;
     while let Some(mut page) = table.next_known(next).filter(|page| *page < end) {
-        let snode = SnodeId(table.desc(page).map_or(0, |slot| slot.lock().snode));
+        let snode = HomeId(table.desc(page).map_or(0, |slot| slot.lock().snode));
         let Ok(partition) = store.partition(snode) else {
             next = page + 1;
             continue;

@@ -2,9 +2,9 @@
 
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::journal::record::{Entry, RecordReader};
-use crate::layout::catalog::{SnodeEntry, TypeEntry};
+use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{TableNumbers, is_data_page, run_numbers};
@@ -13,6 +13,7 @@ use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
+use crate::tx::write_set::NONE;
 use weft_core::checksum::crc32c;
 
 /// Entries of a record that are looked at before the first of them is applied.
@@ -88,7 +89,9 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
             if made == 0 {
                 apply_entry(store, entry)?;
             }
-            rest = &rest[made.max(1)..];
+            let (done, left) = rest.split_at(made.max(1));
+            done.iter().for_each(|entry| note_guest(store, entry));
+            rest = left;
         }
         group.clear();
     }
@@ -96,6 +99,15 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
     let mut numbers = store.data_numbers.lock();
     freed.drain(..).for_each(|(_, page, pages)| numbers.give_back(page, pages));
     Ok(())
+}
+
+/// Notes that an s-node has come to a shared home or has gone.
+fn note_guest(store: &Store, entry: &Entry<'_>) {
+    if let Entry::Edge { source, etype: EdgeType::GUEST, key, old, new, .. } = *entry
+        && (old == NONE) != (new == NONE)
+    {
+        store.snodes.note_guest(source.home(), key, new != NONE);
+    }
 }
 
 /// The source and type of an edge that changes.
@@ -112,7 +124,7 @@ fn change_edges(store: &Store, run: &[Entry<'_>]) -> Result<usize> {
     let Some((source, etype)) = run.first().and_then(bundle_of).filter(|_| run.len() > 1) else {
         return Ok(made);
     };
-    let partition = store.partition(source.snode())?;
+    let partition = store.partition(source.home())?;
     store.write(&mut partition.write(), |pages, contents| {
         let Some(id) = contents.edges.bundle(pages, source, etype)? else { return Ok(()) };
         let changes = run[made..].iter().filter_map(|entry| match entry {
@@ -141,31 +153,31 @@ fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
             put_slots(store, page, snode, class, first, bytes)
         }
         Entry::Bytes { node, bytes } => {
-            let partition = store.partition(node.snode())?;
+            let partition = store.partition(node.home())?;
             let mut partition = partition.write();
             apply::overwrite(store, &mut partition, node, bytes)?;
             apply::clear_rest(store, &mut partition, node, bytes)
         }
         Entry::Patches { node, patches } => {
-            let partition = store.partition(node.snode())?;
+            let partition = store.partition(node.home())?;
             crate::tx::patch::apply_to_node(store, &mut partition.write(), node, patches)
         }
         Entry::Edge { source, etype, keyed, key, old, new } => {
-            let partition = store.partition(source.snode())?;
+            let partition = store.partition(source.home())?;
             let mut partition = partition.write();
             let form = if keyed { InfoForm::Key } else { InfoForm::Number };
             let edge = RawEdge { etype, key, to: new };
             apply::set_edge(store, &mut partition, source, form, edge, old)
         }
         Entry::Count { node, count } => {
-            let partition = store.partition(node.snode())?;
+            let partition = store.partition(node.home())?;
             let mut numbers = TableNumbers(&store.table_numbers);
             store.write(&mut partition.write(), |pages, contents| {
                 contents.set_count(pages, &mut numbers, node, count)
             })
         }
         Entry::Free { node } => {
-            let partition = store.partition(node.snode())?;
+            let partition = store.partition(node.home())?;
             apply::free_node(store, &mut partition.write(), node)
         }
         Entry::Type { form, name } => {
@@ -186,19 +198,20 @@ fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
             let share = store.partition(snode).map_err(|_| strange("an s-node that is not there is gone"))?;
             apply::drop_snode(store, &mut share.write())?;
             store.snodes.remove(snode);
-            store.catalog.write().snodes.retain(|entry| entry.id != snode);
+            store.catalog.write().homes.retain(|entry| entry.id != snode);
             Ok(())
         }
     }
 }
 
 fn make_snode(store: &Store, root: NodeId) -> Result<()> {
-    let id = root.snode();
+    let id = root.home();
     if id.0 == 0 || store.snodes.find(id).is_some() {
         return Err(strange("a new s-node that is there already"));
     }
-    store.snodes.insert(id, root, store.secret);
-    store.catalog.write().snodes.push(SnodeEntry { id, root });
+    let entry = HomeEntry { id, root, guests: Guests::default() };
+    store.snodes.insert(entry, store.secret);
+    store.catalog.write().homes.push(entry);
     Ok(())
 }
 
@@ -211,7 +224,7 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
     if !known || !is_data_page(page) || page == 0 || !is_run_possible(&desc, page) {
         return Err(strange("a page that is none of a node"));
     }
-    store.partition(SnodeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
+    store.partition(HomeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
     let numbers = if desc.kind == PageKind::RunHead { run_numbers(&desc) } else { 1 };
     store.data_numbers.lock().take_exactly(page, numbers);
     apply::put_page(store, page, desc);
@@ -221,7 +234,7 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
 pub(crate) fn put_slots(
     store: &Store,
     page: u32,
-    snode: SnodeId,
+    snode: HomeId,
     class: u8,
     first: u8,
     bytes: &[u8],

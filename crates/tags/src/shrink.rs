@@ -18,7 +18,7 @@
 use crate::edges::grow::NEIGHBOURS;
 use crate::edges::table::Table;
 use crate::error::{Error, Halt, Result, Step};
-use crate::ids::{PAGE_BYTES, SnodeId};
+use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::desc::{PageKind, count_slots};
@@ -245,7 +245,7 @@ impl Store {
         let mut marked = 0;
         for group in by_snode.chunk_by(|a, b| a.snode == b.snode) {
             // One that is gone has no pages.
-            let Ok(share) = self.partition(SnodeId(group[0].snode)) else { continue };
+            let Ok(share) = self.partition(HomeId(group[0].snode)) else { continue };
             let mut next = 0;
             loop {
                 let guard = share.write();
@@ -333,7 +333,7 @@ impl Store {
 
     /// Merges pages of an s-node's tables, and gives up pages of slabs without nodes; whether all of it was gone through. It is not where
     /// another held the s-node, or a snapshot is open, which would keep a copy of each page.
-    fn merge_tables(&self, snode: SnodeId, merged: &mut u64) -> Result<bool> {
+    fn merge_tables(&self, snode: HomeId, merged: &mut u64) -> Result<bool> {
         let mut tables = vec![Which::Main, Which::Counts];
         let mut is_begun = false;
         while let Some(which) = tables.pop() {
@@ -356,7 +356,7 @@ impl Store {
         Ok(true)
     }
 
-    fn bundles(&self, snode: SnodeId) -> Result<Vec<Which>> {
+    fn bundles(&self, snode: HomeId) -> Result<Vec<Which>> {
         let share = self.partition(snode)?;
         let ids: Vec<Which> =
             share.read().contents.edges.bundles.keys().map(|id| Which::Bundle(*id)).collect();
@@ -368,7 +368,7 @@ impl Store {
     fn merge_step(
         &self,
         _holder: &Transaction<'_>,
-        snode: SnodeId,
+        snode: HomeId,
         which: Which,
         from: u32,
     ) -> Result<Option<(u64, Option<u32>)>> {
@@ -441,7 +441,7 @@ fn merge<const W: usize>(
 #[cfg(all(test, not(weft_shuttle)))]
 mod tests {
     use super::*;
-    use crate::{FileStore, Info, InfoForm, NodeType, Options, ReadPath};
+    use crate::{FileStore, Info, InfoForm, NodeType, Options, ReadPath, SnodeId};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]

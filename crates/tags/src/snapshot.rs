@@ -6,7 +6,7 @@
 
 use crate::committed::{Committed, StatePages};
 use crate::error::{Error, Halt, Result, Step};
-use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::Desc;
 use crate::pages::table::Descriptors;
@@ -45,7 +45,7 @@ pub struct Snapshot<'s> {
     pub(crate) store: &'s Store,
     stamp: u64,
     commit: u64,
-    shares: FxHashMap<SnodeId, Share>,
+    shares: FxHashMap<HomeId, Share>,
 }
 
 /// The pages of an s-node as a snapshot sees them.
@@ -128,10 +128,19 @@ impl Snapshot<'_> {
     }
 
     /// The s-nodes, in the order of their ids.
-    pub fn snodes(&self) -> Vec<SnodeId> {
-        let mut ids: Vec<_> = self.shares.keys().copied().collect();
-        ids.sort_unstable();
-        ids
+    ///
+    /// # Errors
+    /// What reading the medium gives; [`Error::SnapshotLost`].
+    pub fn snodes(&self) -> Result<Vec<SnodeId>> {
+        self.list_snodes()
+    }
+
+    /// The s-node that a node belongs to.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`], [`Error::SnapshotLost`].
+    pub fn snode_of(&self, node: NodeId) -> Result<SnodeId> {
+        self.owner_of(node)
     }
 
     /// The root of an s-node.
@@ -202,13 +211,13 @@ impl Snapshot<'_> {
         self.grants_of(snode)
     }
 
-    /// Whether an s-node may have been changed since the snapshot began, or is newer. The caller holds its lock.
+    /// Whether a home may have been changed since the snapshot began, or is newer. The caller holds its lock.
     ///
     /// # Errors
     /// [`Error::SnapshotLost`].
-    pub(crate) fn has_changed(&self, snode: SnodeId) -> Result<bool> {
+    pub(crate) fn has_changed(&self, home: HomeId) -> Result<bool> {
         drop(self.store.pool.versions.view(self.stamp)?);
-        Ok(self.shares.get(&snode).is_none_or(|share| share.read().is_frozen_for(self.stamp)))
+        Ok(self.shares.get(&home).is_none_or(|share| share.read().is_frozen_for(self.stamp)))
     }
 
     /// Sees to it that a step that has come to `halt` can go on.
@@ -243,19 +252,25 @@ impl Committed for Snapshot<'_> {
         self.store
     }
 
-    fn root_of(&self, snode: SnodeId) -> Result<NodeId> {
-        let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode))?;
+    fn root_of_home(&self, home: HomeId) -> Result<NodeId> {
+        let share = self.shares.get(&home).ok_or(Error::NoSuchSnode(home.into()))?;
         let root = share.read().root;
         Ok(root)
     }
 
+    fn homes(&self) -> Vec<HomeId> {
+        let mut ids: Vec<_> = self.shares.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     fn step<T>(
         &self,
-        snode: SnodeId,
+        snode: HomeId,
         mut step: impl FnMut(&SnapshotPages<'_>, &Contents) -> Step<T>,
     ) -> Result<T> {
         let (store, mut loads, mut halts) = (self.store, 0, 0);
-        let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode))?;
+        let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode.into()))?;
         loop {
             let partition = share.read();
             let now = PageReader::new(&store.pool, &partition.token);

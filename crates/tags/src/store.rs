@@ -9,7 +9,7 @@ use crate::checkpoint::{LEAF_PAGES, LEAVES_MAX, Leaves};
 use crate::committed::Committed;
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
 use crate::journal::log::Journal;
 use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
@@ -59,7 +59,7 @@ pub struct Store {
     pub(crate) space: Mutex<Space>,
     pub(crate) data_numbers: Mutex<PageNumbers>,
     /// Numbers of pages that transactions still running have given up: s-node, first page, pages.
-    pub(crate) freed_numbers: Mutex<Vec<(SnodeId, u32, u32)>>,
+    pub(crate) freed_numbers: Mutex<Vec<(HomeId, u32, u32)>>,
     pub(crate) table_numbers: Mutex<PageNumbers>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) periodic: Periodic,
@@ -130,7 +130,7 @@ impl Store {
         let Parts { medium, pool, space, superblock, catalog, leaves } = parts;
         let sb = &superblock;
         let snodes = Registry::new();
-        catalog.snodes.iter().for_each(|entry| snodes.insert(entry.id, entry.root, sb.secret));
+        catalog.homes.iter().for_each(|entry| snodes.insert(*entry, sb.secret));
         Store {
             medium: medium.into(),
             pool,
@@ -218,8 +218,19 @@ impl Store {
     }
 
     /// The s-nodes, in the order of their ids: the last committed state.
-    pub fn snodes(&self) -> Vec<SnodeId> {
-        self.snodes.ids()
+    ///
+    /// # Errors
+    /// What reading the medium gives.
+    pub fn snodes(&self) -> Result<Vec<SnodeId>> {
+        self.list_snodes()
+    }
+
+    /// The s-node that a node belongs to: the last committed state.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`].
+    pub fn snode_of(&self, node: NodeId) -> Result<SnodeId> {
+        self.owner_of(node)
     }
 
     /// The tags of an s-node: the last committed state.
@@ -421,7 +432,7 @@ impl Store {
             page_reads: self.pool.faults.load(Ordering::Relaxed),
             snapshot_bytes: self.pool.versions.bytes() as u64,
             journal_bytes: self.journal.taken() as u64,
-            snodes: self.snodes.ids().len() as u64,
+            snodes: self.snodes.count(),
             last_commit: self.journal.last(),
             durable_commit: self.journal.durable(),
             recovered_commits: self.recovered,
@@ -430,14 +441,14 @@ impl Store {
 
     /// The share of an s-node, visible or not: where only a transaction's own ids or committed nodes can lead.
     #[inline]
-    pub(crate) fn partition(&self, snode: SnodeId) -> Result<Share> {
-        self.snodes.find(snode).ok_or(Error::NoSuchSnode(snode))
+    pub(crate) fn partition(&self, home: HomeId) -> Result<Share> {
+        self.snodes.find(home).ok_or(Error::NoSuchSnode(home.into()))
     }
 
     /// Runs `step` with shared access to an s-node, again whenever a page had to be read first.
     pub(crate) fn read<T>(
         &self,
-        snode: SnodeId,
+        snode: HomeId,
         mut step: impl FnMut(&PageReader<'_>, &Contents) -> Step<T>,
     ) -> Result<T> {
         let partition = self.partition(snode)?;
@@ -509,7 +520,7 @@ impl Store {
     }
 
     /// Waits for the writes that commits to these s-nodes have begun; the caller holds their locks.
-    pub(crate) fn settle_writes_of(&self, snodes: &[SnodeId]) -> Result<()> {
+    pub(crate) fn settle_writes_of(&self, snodes: &[HomeId]) -> Result<()> {
         self.stop_unless(self.journal.writes.settle_of(snodes, &*self.medium, |page| self.pool.clean(page)))
     }
 
@@ -536,7 +547,7 @@ impl Store {
     /// Lets the numbers of pages be used again that were given up in these s-nodes. Called when that is in the journal, by who
     /// holds their locks: whoever takes a number then has a later record, and a replay finds the page given up before it is
     /// another's.
-    pub(crate) fn give_back_numbers(&self, snodes: &[SnodeId]) {
+    pub(crate) fn give_back_numbers(&self, snodes: &[HomeId]) {
         let mut freed = self.freed_numbers.lock();
         if freed.is_empty() {
             return;

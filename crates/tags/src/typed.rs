@@ -61,7 +61,7 @@ impl Store {
         T: FromBytes + Immutable + KnownLayout,
     {
         let mut look = Some(look);
-        let seen = self.read(node.snode(), |pages, contents| {
+        let seen = self.read(node.home(), |pages, contents| {
             let (found, len, place) = contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
             if found != kind.0 {
                 return Err(Halt::Failed(Error::wrong_type(node, found, kind)));

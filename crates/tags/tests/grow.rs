@@ -143,7 +143,7 @@ fn no_id_of_a_body_passes_for_that_of_a_node() {
     let mut found = Vec::new();
     let mut tx = store.begin();
     for place in (0..pages * 4096).step_by(8) {
-        let id = NodeId(u64::from(SnodeId::FIRST.0) << 48 | place);
+        let id = NodeId(SnodeId::FIRST.0 << 48 | place);
         if store.read_node(id, PLAIN).is_ok() {
             found.push(id);
         } else if id != root {

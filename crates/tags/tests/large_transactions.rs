@@ -83,7 +83,13 @@ impl Bench {
         let data = |(_, node): &(u64, NodeId)| (*node, self.store.read_node(*node, TEXT).unwrap());
         let nodes = edges.iter().filter(|(number, _)| *number < 1_000).map(data).collect();
         let pairs = self.kv().scan().unwrap().collect::<Result<_, _>>().unwrap();
-        State { snodes: self.store.snodes(), edges, nodes, pairs, tree: self.tree().count().unwrap() }
+        State {
+            snodes: self.store.snodes().unwrap(),
+            edges,
+            nodes,
+            pairs,
+            tree: self.tree().count().unwrap(),
+        }
     }
 
     /// Opens the store as after a kill.

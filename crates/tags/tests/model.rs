@@ -19,14 +19,40 @@ const KEYED: NodeType = NodeType(5 | NodeType::KEYED);
 /// What identifies an edge: source, type, number, key.
 type Edge = (NodeId, u32, u64, Vec<u8>);
 
-/// The most s-nodes at a time.
-const SNODES: usize = 6;
+/// The most s-nodes at a time: more than have pages of their own.
+const SNODES: usize = 40;
 
 #[derive(Clone)]
 struct Snode {
     root: NodeId,
     tags: SnodeTags,
-    grants: BTreeSet<(Principal, Permission)>,
+    is_controlled: bool,
+    /// Beside those of the mode.
+    granted: BTreeSet<(Principal, Permission)>,
+}
+
+impl Snode {
+    /// The permissions that owner, group and mode stand for, with the bits of the mode.
+    fn of_mode(&self) -> BTreeMap<(Principal, Permission), u16> {
+        let (owner, group) = (Principal::User(self.tags.owner), Principal::Group(self.tags.group));
+        let mut grants = BTreeMap::new();
+        if self.is_controlled {
+            grants.insert((owner, Permission::Control), 0);
+        }
+        for (at, permission) in [(0o4, Permission::Read), (0o2, Permission::Write)] {
+            for (shift, principal) in [(6, owner), (3, group), (0, Principal::Everyone)] {
+                if self.tags.mode >> shift & at != 0 {
+                    grants.insert((principal, permission), at << shift);
+                }
+            }
+        }
+        grants
+    }
+
+    fn grants(&self) -> Vec<(Principal, Permission)> {
+        let all: BTreeSet<_> = self.of_mode().into_keys().chain(self.granted.iter().copied()).collect();
+        all.into_iter().collect()
+    }
 }
 
 #[derive(Clone, Default)]
@@ -35,9 +61,21 @@ struct Oracle {
     /// Roots have no data here: it is that of the s-node.
     nodes: BTreeMap<NodeId, (NodeType, Vec<u8>)>,
     edges: BTreeMap<Edge, NodeId>,
+    /// The s-nodes of all nodes that ever were.
+    owners: BTreeMap<NodeId, SnodeId>,
 }
 
 impl Oracle {
+    /// An oracle of a new store.
+    fn new(root: NodeId) -> Oracle {
+        let mut oracle = Oracle::default();
+        oracle.nodes.insert(root, (NodeType::ROOT, Vec::new()));
+        oracle.owners.insert(root, SnodeId::FIRST);
+        let (tags, granted) = (SnodeTags::default(), BTreeSet::new());
+        oracle.snodes.insert(SnodeId::FIRST, Snode { root, tags, is_controlled: false, granted });
+        oracle
+    }
+
     fn has_edges(&self, node: NodeId) -> bool {
         self.edges.iter().any(|((source, ..), to)| *source == node || *to == node)
     }
@@ -56,8 +94,10 @@ impl Oracle {
 
     /// Edges of the nodes of an s-node, from and to wherever.
     fn edges_of(&self, snode: SnodeId) -> Vec<Edge> {
-        let touching =
-            self.edges.iter().filter(|((source, ..), to)| source.snode() == snode || to.snode() == snode);
+        let touching = self
+            .edges
+            .iter()
+            .filter(|((source, ..), to)| self.owners[source] == snode || self.owners[*to] == snode);
         touching.map(|(edge, _)| edge.clone()).collect()
     }
 }
@@ -108,8 +148,10 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
                 (PLAIN, (node, some(rng, types.number.iter()).unwrap().0, number, Vec::new()))
             };
             // Edges by key stay in one s-node.
-            let snode = if keyed { node.snode() } else { *some(rng, oracle.snodes.keys()).unwrap() };
+            let snode = if keyed { oracle.owners[&node] } else { *some(rng, oracle.snodes.keys()).unwrap() };
             let new = tx.create_node(snode, kind, &data).unwrap();
+            oracle.owners.insert(new, snode);
+            assert_eq!(tx.snode_of(new).unwrap(), snode);
             assert!(oracle.nodes.insert(new, (kind, data)).is_none(), "the id is in use");
             let (etype, keyed) = info(&edge, types);
             let known = if keyed { Info::Key(&edge.3) } else { Info::Number(edge.2) };
@@ -195,7 +237,11 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
                 Err(Error::HasEdges(_)) => {
                     assert!(oracle.has_edges(node) || oracle.nodes[&node].0 == NodeType::ROOT);
                 }
-                Ok(()) => assert!(!oracle.has_edges(node)),
+                Ok(()) => {
+                    assert!(!oracle.has_edges(node));
+                    assert!(matches!(tx.snode_of(node), Err(Error::NoSuchNode(_))));
+                    oracle.nodes.remove(&node);
+                }
                 Err(error) => panic!("{error}"),
             }
         }
@@ -242,23 +288,10 @@ fn tags(rng: &mut StdRng) -> SnodeTags {
     SnodeTags {
         owner: rng.random_range(0..3),
         group: rng.random_range(0..3),
-        mode: rng.random_range(0..0o1000) & 0o666,
+        mode: rng.random_range(0..0o10000),
         class: DataClass::from_u8(rng.random_range(0..7)).unwrap(),
         flags: TagFlags::from_bits(rng.random_range(0..2)).unwrap(),
     }
-}
-
-fn grants(tags: &SnodeTags) -> BTreeSet<(Principal, Permission)> {
-    let (owner, group) = (Principal::User(tags.owner), Principal::Group(tags.group));
-    let mut grants = BTreeSet::from([(owner, Permission::Control)]);
-    for (at, permission) in [(0o4, Permission::Read), (0o2, Permission::Write)] {
-        for (shift, principal) in [(6, owner), (3, group), (0, Principal::Everyone)] {
-            if tags.mode >> shift & at != 0 {
-                grants.insert((principal, permission));
-            }
-        }
-    }
-    grants
 }
 
 fn operate_on_snodes(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, types: &Types) {
@@ -268,9 +301,10 @@ fn operate_on_snodes(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Or
             let tags = tags(rng);
             let id = tx.create_snode(&tags).unwrap();
             let root = tx.root(id).unwrap();
-            assert_eq!(root.snode(), id);
+            assert_eq!(tx.snode_of(root).unwrap(), id);
             oracle.nodes.insert(root, (NodeType::ROOT, Vec::new()));
-            let snode = Snode { root, tags, grants: grants(&tags) };
+            oracle.owners.insert(root, id);
+            let snode = Snode { root, tags, is_controlled: true, granted: BTreeSet::new() };
             assert!(oracle.snodes.insert(id, snode).is_none(), "the id is in use");
         }
         3..=5 => {
@@ -290,20 +324,16 @@ fn operate_on_snodes(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Or
                     assert!(oracle.edges_of(id).is_empty());
                     assert!(matches!(tx.root(id), Err(Error::NoSuchSnode(_))));
                     oracle.snodes.remove(&id);
-                    oracle.nodes.retain(|node, _| node.snode() != id);
+                    oracle.nodes.retain(|node, _| oracle.owners[node] != id);
                 }
             }
         }
         6..=7 => {
             let snode = oracle.snodes.get_mut(&id).unwrap();
-            let before = tx.snode_tags(id).unwrap();
-            assert_eq!(SnodeTags { mode: 0, ..before }, SnodeTags { mode: 0, ..snode.tags });
+            assert_eq!(tx.snode_tags(id).unwrap(), snode.tags);
             let tags = tags(rng);
             tx.set_snode_tags(id, &tags).unwrap();
-            let full = SnodeTags { mode: 0o666, ..snode.tags };
-            let taken = grants(&full);
-            snode.grants.retain(|grant| !taken.contains(grant));
-            snode.grants.extend(grants(&tags));
+            snode.is_controlled |= tags.owner != snode.tags.owner;
             snode.tags = tags;
         }
         _ => {
@@ -314,10 +344,14 @@ fn operate_on_snodes(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Or
             let permission = Permission::ALL[rng.random_range(0..3)];
             if rng.random_bool(0.5) {
                 tx.grant(id, principal, permission).unwrap();
-                snode.grants.insert((principal, permission));
+                snode.granted.insert((principal, permission));
             } else {
                 let was_there = tx.revoke(id, principal, permission).unwrap();
-                assert_eq!(was_there, snode.grants.remove(&(principal, permission)));
+                let bit = snode.of_mode().get(&(principal, permission)).copied();
+                assert_eq!(was_there, snode.granted.remove(&(principal, permission)) | bit.is_some());
+                snode.tags.mode &= !bit.unwrap_or(0);
+                snode.is_controlled &=
+                    (principal, permission) != (Principal::User(snode.tags.owner), Permission::Control);
             }
         }
     }
@@ -326,15 +360,18 @@ fn operate_on_snodes(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Or
 fn compare(store: &Store, oracle: &Oracle, types: &Types) {
     let report = store.check().unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
-    let permissions: usize = oracle.snodes.values().map(|snode| snode.grants.len()).sum();
+    let permissions: usize = oracle.snodes.values().map(|snode| snode.granted.len()).sum();
     let edges = (oracle.edges.len() + permissions) as u64;
     assert_eq!((report.nodes, report.edges), (oracle.nodes.len() as u64, edges));
-    assert_eq!(store.snodes(), oracle.snodes.keys().copied().collect::<Vec<_>>());
+    assert_eq!(store.snodes().unwrap(), oracle.snodes.keys().copied().collect::<Vec<_>>());
     for (id, snode) in &oracle.snodes {
         assert_eq!(store.root(*id).unwrap(), snode.root);
-        assert_eq!(store.grants(*id).unwrap(), snode.grants.iter().copied().collect::<Vec<_>>());
-        let tags = store.snode_tags(*id).unwrap();
-        assert_eq!(SnodeTags { mode: 0, ..tags }, SnodeTags { mode: 0, ..snode.tags });
+        assert_eq!(store.grants(*id).unwrap(), snode.grants());
+        assert_eq!(store.snode_tags(*id).unwrap(), snode.tags);
+    }
+    assert_eq!(store.report().snodes, oracle.snodes.len() as u64);
+    for node in oracle.nodes.keys() {
+        assert_eq!(store.snode_of(*node).unwrap(), oracle.owners[node], "node {node}");
     }
     for (node, (kind, data)) in oracle.nodes.iter().filter(|(_, (kind, _))| *kind != NodeType::ROOT) {
         assert_eq!(&store.read_node(*node, *kind).unwrap(), data, "node {node}");
@@ -352,10 +389,7 @@ fn run(seed: u64, operations: u64, medium: Arc<dyn PageStore>) {
     let mut store = Store::create(Box::new(medium.clone()), &options).unwrap();
     let types = types(&store);
     let root = store.root(SnodeId::FIRST).unwrap();
-    let mut oracle = Oracle::default();
-    oracle.nodes.insert(root, (NodeType::ROOT, Vec::new()));
-    let first = Snode { root, tags: SnodeTags::default(), grants: BTreeSet::new() };
-    oracle.snodes.insert(SnodeId::FIRST, first);
+    let mut oracle = Oracle::new(root);
     let few = rng.random_bool(0.5);
     let mut done = 0;
     while done < operations {
@@ -430,12 +464,14 @@ fn on_mapped_file(run: impl FnOnce(Arc<dyn PageStore>)) {
 }
 
 fn compare_snapshot(snapshot: &Snapshot<'_>, oracle: &Oracle, others: &BTreeSet<NodeId>, types: &Types) {
-    assert_eq!(snapshot.snodes(), oracle.snodes.keys().copied().collect::<Vec<_>>());
+    assert_eq!(snapshot.snodes().unwrap(), oracle.snodes.keys().copied().collect::<Vec<_>>());
     for (id, snode) in &oracle.snodes {
         assert_eq!(snapshot.root(*id).unwrap(), snode.root);
-        assert_eq!(snapshot.grants(*id).unwrap(), snode.grants.iter().copied().collect::<Vec<_>>());
-        let tags = snapshot.snode_tags(*id).unwrap();
-        assert_eq!(SnodeTags { mode: 0, ..tags }, SnodeTags { mode: 0, ..snode.tags });
+        assert_eq!(snapshot.grants(*id).unwrap(), snode.grants());
+        assert_eq!(snapshot.snode_tags(*id).unwrap(), snode.tags);
+    }
+    for node in oracle.nodes.keys() {
+        assert_eq!(snapshot.snode_of(*node).unwrap(), oracle.owners[node], "node {node}");
     }
     for (node, (kind, data)) in oracle.nodes.iter().filter(|(_, (kind, _))| *kind != NodeType::ROOT) {
         assert_eq!(&snapshot.read_node(*node, *kind).unwrap(), data, "node {node}");
@@ -471,9 +507,7 @@ fn run_with_snapshots(seed: u64, operations: u64, medium: Arc<dyn PageStore>) {
     let store = Store::create(Box::new(medium.clone()), &options).unwrap();
     let types = types(&store);
     let root = store.root(SnodeId::FIRST).unwrap();
-    let mut oracle = Oracle::default();
-    oracle.nodes.insert(root, (NodeType::ROOT, Vec::new()));
-    oracle.snodes.insert(SnodeId::FIRST, Snode { root, tags: SnodeTags::default(), grants: BTreeSet::new() });
+    let mut oracle = Oracle::new(root);
     // The first snapshots see pages that were not in memory when they began.
     for _ in 0..20 {
         let mut tx = store.begin();

@@ -129,7 +129,8 @@ fn commits_that_wait_together_are_all_durable_when_they_return() {
                 let (account, etype) = (bank.accounts[n], bank.etype);
                 thread::spawn(move || {
                     let mut tx = store.begin();
-                    let node = tx.create_node(account.snode(), SUM, &7u64.to_le_bytes()).unwrap();
+                    let node =
+                        tx.create_node(SnodeId::from(account.home()), SUM, &7u64.to_le_bytes()).unwrap();
                     tx.create_edge(account, etype, Info::Number(7), node).unwrap();
                     tx.commit().unwrap();
                     // As if the process were killed now.
@@ -155,7 +156,7 @@ fn commits_that_give_themselves_time_are_durable_when_that_is_said_and_after_the
                 moved(&store, from, to, Durability::Periodic(5));
                 let mut tx = store.begin();
                 tx.durability(Durability::Periodic(1));
-                let node = tx.create_node(from.snode(), SUM, &7u64.to_le_bytes()).unwrap();
+                let node = tx.create_node(SnodeId::from(from.home()), SUM, &7u64.to_le_bytes()).unwrap();
                 tx.create_edge(from, etype, Info::Number(7), node).unwrap();
                 let commit = tx.commit().unwrap();
                 while store.report().durable_commit < commit {
@@ -421,7 +422,8 @@ fn commits_that_fill_the_journal_together_each_have_room() {
                     let mut tx = store.begin();
                     let large: Vec<NodeId> = (0..3u64)
                         .map(|at| {
-                            let node = tx.create_node(account.snode(), SUM, &vec![0; 30_000]).unwrap();
+                            let node =
+                                tx.create_node(SnodeId::from(account.home()), SUM, &vec![0; 30_000]).unwrap();
                             tx.create_edge(account, etype, Info::Number(at), node).unwrap();
                             node
                         })

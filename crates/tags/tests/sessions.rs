@@ -230,7 +230,7 @@ fn an_edge_into_an_s_node_that_is_not_the_callers_shows_an_id_and_nothing_else()
     refused(owner.create_edge(owner.root(), etype, Info::Number(0), secret), Refusal::Forbidden);
     owner.create_edge(owner.root(), etype, Info::Number(1), hidden).unwrap();
     owner.commit().unwrap();
-    let snode = *store.snodes().last().unwrap();
+    let snode = *store.snodes().unwrap().last().unwrap();
     let secret = store.edge(store.root(snode).unwrap(), etype, Info::Number(0)).unwrap().unwrap();
     let mut tx = store.begin();
     tx.create_edge(root(&store), etype, Info::Number(0), secret).unwrap();

@@ -236,7 +236,7 @@ impl Keys {
         if let Some(node) = there.filter(|_| rng.random_bool(0.5)) {
             return tx.update_node(node, CELL, &version.to_le_bytes());
         }
-        let snode = self.roots[rng.random_range(0..self.roots.len())].snode();
+        let snode = SnodeId::from(self.roots[rng.random_range(0..self.roots.len())].home());
         let node = tx.create_node(snode, CELL, &version.to_le_bytes())?;
         tx.set_edge(source, self.etype, info, node).map(drop)
     }
@@ -338,7 +338,7 @@ fn readers_of_snapshots_see_whole_commits_while_writers_go_on() {
                             if turn % 2 == 0 {
                                 return tx.update_node(node, CELL, &value);
                             }
-                            let new = tx.create_node(root.snode(), CELL, &value)?;
+                            let new = tx.create_node(SnodeId::from(root.home()), CELL, &value)?;
                             tx.set_edge(root, etype, Info::Number(at), new).map(drop)
                         };
                         change(from, -1)?;

@@ -60,7 +60,7 @@ fn a_wait_ends_at_its_limit_and_says_what_it_was_for() {
             let refused = store.begin().update_node(node, TEXT, b"never").unwrap_err();
             assert!(before.elapsed() >= Duration::from_millis(50));
             let Error::LockTimeout { snode, .. } = refused else { panic!("{refused}") };
-            assert_eq!(snode, node.snode());
+            assert_eq!(snode, SnodeId::from(node.home()));
             assert!(refused.to_string().contains(&snode.to_string()), "{refused}");
             // Who waits for nothing reads on.
             assert_eq!(store.read_node(node, TEXT).unwrap(), b"text");

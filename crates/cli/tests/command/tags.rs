@@ -392,7 +392,7 @@ fn what_an_s_node_says_of_its_nodes_is_shown_and_changed() {
     assert_eq!(bench.stdout(&["kv", "get", "a.tags", "apple"]), "red");
     bench.weft(&["tags", "snode", "--owner", "7", "a.tags"]).code(1).stderr(contains("which s-node"));
     bench.weft(&["tags", "snode", "a.tags", "s77"]).code(1).stderr(contains("no s-node"));
-    bench.weft(&["tags", "snode", "--mode", "0777", "a.tags", "s1"]).code(1).stderr(contains("0666"));
+    bench.weft(&["tags", "snode", "--mode", "10000", "a.tags", "s1"]).code(1).stderr(contains("07777"));
     bench
         .weft(&["tags", "snode", "--class", "warm", "a.tags", "s1"])
         .failure()

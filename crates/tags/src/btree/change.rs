@@ -302,7 +302,7 @@ impl BTree<'_> {
 
     /// Whether what is taken out of nodes is erased.
     fn erases(&self) -> bool {
-        self.store.pool.erasure.is_of(self.snode.0)
+        self.store.pool.erasure.is_of(self.anchor.home().0)
     }
 
     /// Takes a cell out of a node.

@@ -62,7 +62,7 @@ impl BTree<'_> {
     /// What reading the medium gives. What does not hold is in the report.
     pub fn check(&self) -> Result<BTreeReport> {
         let mut tx = self.store.begin();
-        tx.hold(self.snode)?;
+        tx.hold(self.anchor.home())?;
         let mut walk = Walk { report: BTreeReport::default(), used: 0, last: None };
         self.walk(&mut walk, self.root, None, None)?;
         let counted = self.count_of(&tx.read_node(self.anchor, ANCHOR)?);

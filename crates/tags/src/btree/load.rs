@@ -27,7 +27,7 @@ impl BTree<'_> {
         loop {
             let mut tx = self.store.begin();
             tx.durability(self.durability);
-            tx.hold(self.snode)?;
+            tx.hold(self.anchor.home())?;
             let mut more = 0;
             for _ in 0..LEAVES {
                 let (mut leaf, mut used) = (Vec::new(), 0);

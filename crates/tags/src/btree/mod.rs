@@ -274,7 +274,7 @@ impl<'s> BTree<'s> {
         mut step: impl FnMut(&Look<'_, S::View<'_>>) -> Step<T>,
     ) -> Result<T> {
         let form = self.form;
-        state.step(self.snode, |pages, _| step(&Look { pages, changed: None, form }))
+        state.step(self.anchor.home(), |pages, _| step(&Look { pages, changed: None, form }))
     }
 
     /// Runs `step` on what a transaction sees. It holds the s-node.
@@ -284,6 +284,8 @@ impl<'s> BTree<'s> {
         mut step: impl FnMut(&Look<'_, PageReader<'_>>) -> Step<T>,
     ) -> Result<T> {
         let form = self.form;
-        self.store.read(self.snode, |pages, _| step(&Look { pages, changed: Some(tx.changed_nodes()), form }))
+        self.store.read(self.anchor.home(), |pages, _| {
+            step(&Look { pages, changed: Some(tx.changed_nodes()), form })
+        })
     }
 }

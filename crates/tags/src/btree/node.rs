@@ -14,7 +14,7 @@
 //! or `key u32 | child u64`, put together from the arrays.
 
 use crate::error::{Error, Step};
-use crate::ids::{ADDRESS_BITS, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::ids::{ADDRESS_BITS, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::NODE_HEADER;
 use crate::tx::patch::Patch;
 use std::cmp::Ordering;
@@ -101,7 +101,7 @@ pub(super) trait Nodes {
 pub(super) struct Node<'d> {
     data: &'d [u8],
     form: BTreeForm,
-    snode: SnodeId,
+    snode: HomeId,
 }
 
 /// A cell by itself.
@@ -122,7 +122,7 @@ fn u64_at(data: &[u8], at: usize) -> u64 {
     data.get(at..at + 8).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-fn child_at(data: &[u8], at: usize, snode: SnodeId) -> NodeId {
+fn child_at(data: &[u8], at: usize, snode: HomeId) -> NodeId {
     let mut raw = [0; 8];
     if let Some(bytes) = data.get(at..at + CHILD_BYTES) {
         raw[..CHILD_BYTES].copy_from_slice(bytes);
@@ -145,7 +145,7 @@ impl<'d> Node<'d> {
         if data.len() != DATA || data[1] != form as u8 {
             return Err(Error::damaged(format!("node {id} is not one of its B+tree")));
         }
-        let node = Node { data, form, snode: id.snode() };
+        let node = Node { data, form, snode: id.home() };
         let most = match form {
             BTreeForm::Fixed => node.capacity(),
             BTreeForm::Bytes => (DATA - HEADER) / 2,

@@ -372,10 +372,11 @@ impl<const W: usize> Filled<W> {
 mod tests {
     use super::*;
     use crate::edges::directory::Directory;
+    use crate::ids::HomeId;
     use crate::ids::NodeId;
     use crate::partition::TableNumbers;
     use crate::tx::apply::drop_table_pages;
-    use crate::{MemoryStore, Options, SnodeId, Store};
+    use crate::{MemoryStore, Options, Store};
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -391,7 +392,7 @@ mod tests {
             &mut self,
             mut step: impl FnMut(&mut Table<W>, &mut PageWriter<'_>, &mut TableNumbers<'_>) -> Step<T>,
         ) -> T {
-            let partition = self.store.partition(SnodeId::FIRST).unwrap();
+            let partition = self.store.partition(HomeId::FIRST).unwrap();
             let table = &mut self.table;
             let done = self.store.write(&mut partition.write(), |pages, _| {
                 step(table, pages, &mut TableNumbers(&self.store.table_numbers))
@@ -508,7 +509,7 @@ mod tests {
     }
 
     fn to(number: u64) -> u64 {
-        NodeId::at(SnodeId::FIRST, 1 + (number >> 9) as u32, (number % 512 * 8) as usize).0
+        NodeId::at(HomeId::FIRST, 1 + (number >> 9) as u32, (number % 512 * 8) as usize).0
     }
 
     #[test]

@@ -406,8 +406,9 @@ fn bundle_word(etype: EdgeType) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::HomeId;
     use crate::partition::TableNumbers;
-    use crate::{MemoryStore, Options, SnodeId, Store};
+    use crate::{MemoryStore, Options, Store};
 
     fn store() -> Store {
         Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap()
@@ -416,7 +417,7 @@ mod tests {
     #[test]
     fn edges_of_nodes_of_one_position_become_bundles() {
         let store = store();
-        let partition = store.partition(SnodeId::FIRST).unwrap();
+        let partition = store.partition(HomeId::FIRST).unwrap();
         // Two nodes of one position.
         let mut seen = FxHashMap::default();
         let found = (1u64..).find_map(|n| {

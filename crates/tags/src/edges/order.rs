@@ -189,7 +189,7 @@ fn list_of(
     max: usize,
 ) -> Result<Vec<PlacedEdge>> {
     list(store, etype, from, direction, max, &Changed::default(), |form, from| {
-        state.step(source.snode(), |pages, contents| {
+        state.step(source.home(), |pages, contents| {
             find_node(pages, source, Which::Committed)?;
             contents.edges.part(pages, (source, etype), form, from, direction)
         })

@@ -4,7 +4,7 @@
 //! key-value store takes about ten bytes.
 
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, NodeId, SnodeId};
+use crate::ids::{EdgeType, HomeId, NodeId};
 use crate::pages::desc::{Desc, PageKind};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
@@ -45,7 +45,7 @@ pub(crate) enum Entry<'a> {
     /// The page was written whole to a block; the descriptor is the whole truth about it.
     Page { page: u32, desc: Desc },
     /// Slots of a page, from `first` on, were filled with `bytes`.
-    Slots { page: u32, snode: SnodeId, class: u8, first: u8, bytes: &'a [u8] },
+    Slots { page: u32, snode: HomeId, class: u8, first: u8, bytes: &'a [u8] },
     /// The bytes from `node` on, its header included, became these.
     Bytes { node: NodeId, bytes: &'a [u8] },
     /// Parts of the node's data changed, one after the other.
@@ -63,7 +63,7 @@ pub(crate) enum Entry<'a> {
     /// A new s-node and its root, which the record makes after it.
     Snode { root: NodeId },
     /// An s-node is gone, with its root and the edges of it.
-    SnodeGone { snode: SnodeId },
+    SnodeGone { snode: HomeId },
 }
 
 /// Puts the entries of a record together.
@@ -160,7 +160,7 @@ impl RecordWriter {
         self.bytes.truncate(self.bytes.len() - 16);
     }
 
-    pub(crate) fn slots(&mut self, page: u32, snode: SnodeId, class: u8, first: u8, bytes: &[u8]) {
+    pub(crate) fn slots(&mut self, page: u32, snode: HomeId, class: u8, first: u8, bytes: &[u8]) {
         self.bytes.put_u8(SLOTS);
         self.bytes.put_u32(page);
         self.bytes.put_u16(snode.0);
@@ -241,7 +241,7 @@ impl RecordWriter {
         self.bytes.put_u64(root.0);
     }
 
-    pub(crate) fn snode_gone(&mut self, snode: SnodeId) {
+    pub(crate) fn snode_gone(&mut self, snode: HomeId) {
         self.bytes.put_u8(SNODE_GONE);
         self.bytes.put_u16(snode.0);
     }
@@ -311,7 +311,7 @@ impl<'a> RecordReader<'a> {
             }
             SLOTS => Entry::Slots {
                 page: self.reader.u32()?,
-                snode: SnodeId(self.reader.u16()?),
+                snode: HomeId(self.reader.u16()?),
                 class: self.reader.u8()?,
                 first: self.reader.u8()?,
                 bytes: self.reader.string()?,
@@ -330,7 +330,7 @@ impl<'a> RecordReader<'a> {
             TYPE => Entry::Type { form: self.reader.u8()?, name: self.reader.string()? },
             TYPE_GONE => Entry::TypeGone { etype: EdgeType(self.reader.u32()?) },
             SNODE => Entry::Snode { root: NodeId(self.reader.u64()?) },
-            SNODE_GONE => Entry::SnodeGone { snode: SnodeId(self.reader.u16()?) },
+            SNODE_GONE => Entry::SnodeGone { snode: HomeId(self.reader.u16()?) },
             _ => return Ok(None),
         }))
     }
@@ -359,8 +359,8 @@ mod tests {
 
     #[test]
     fn entries_come_back_in_order_and_a_cut_record_is_an_error() {
-        let (a, b) = (NodeId::at(SnodeId(1), 5, 128), NodeId::at(SnodeId(2), 900_000, 256));
-        let mut desc = Desc::slab(SnodeId(1), 3);
+        let (a, b) = (NodeId::at(HomeId(1), 5, 128), NodeId::at(HomeId(2), 900_000, 256));
+        let mut desc = Desc::slab(HomeId(1), 3);
         (desc.block, desc.crc, desc.body[0]) = (77, 8, 5);
         let none = NodeId(0);
         // A node of three pages, of which the last lies elsewhere.
@@ -379,7 +379,7 @@ mod tests {
         w.edge_type_gone(EdgeType(7));
         w.snode(a);
         w.page(9, &desc);
-        w.slots(10, SnodeId(1), 2, 4, &[1, 2, 3]);
+        w.slots(10, HomeId(1), 2, 4, &[1, 2, 3]);
         w.edge(a, EdgeType(3), true, u64::MAX, none, b);
         w.edge(a, EdgeType(3), true, 4, b, a);
         w.edge(b, EdgeType(3), false, 4, a, none);
@@ -387,7 +387,7 @@ mod tests {
         w.patches(a, b"pq");
         w.count(a, 300);
         w.free(b);
-        w.snode_gone(SnodeId(2));
+        w.snode_gone(HomeId(2));
         let mut r = RecordReader::new(&w.bytes);
         let wanted = [
             Entry::Page { page: 20, desc: head },
@@ -397,7 +397,7 @@ mod tests {
             Entry::TypeGone { etype: EdgeType(7) },
             Entry::Snode { root: a },
             Entry::Page { page: 9, desc },
-            Entry::Slots { page: 10, snode: SnodeId(1), class: 2, first: 4, bytes: &[1, 2, 3] },
+            Entry::Slots { page: 10, snode: HomeId(1), class: 2, first: 4, bytes: &[1, 2, 3] },
             Entry::Edge { source: a, etype: EdgeType(3), keyed: true, key: u64::MAX, old: none, new: b },
             Entry::Edge { source: a, etype: EdgeType(3), keyed: true, key: 4, old: b, new: a },
             Entry::Edge { source: b, etype: EdgeType(3), keyed: false, key: 4, old: a, new: none },
@@ -405,7 +405,7 @@ mod tests {
             Entry::Patches { node: a, patches: b"pq" },
             Entry::Count { node: a, count: 300 },
             Entry::Free { node: b },
-            Entry::SnodeGone { snode: SnodeId(2) },
+            Entry::SnodeGone { snode: HomeId(2) },
         ];
         for entry in wanted {
             assert_eq!(r.next().unwrap(), Some(entry));

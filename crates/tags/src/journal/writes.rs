@@ -11,7 +11,7 @@
 //! any order, so writes that lie apart wait for what lies between them, and what follows another at once is joined to it whose ever it is.
 
 use crate::error::{Error, Result};
-use crate::ids::SnodeId;
+use crate::ids::HomeId;
 use crate::page_store::{PageStore, PendingWrite};
 use crate::sync::Mutex;
 use crate::sys::frames::PageAddresses;
@@ -29,17 +29,17 @@ const APART_MAX: usize = 4;
 /// The s-nodes whose pages are written.
 #[derive(Clone)]
 struct Owners {
-    first: SnodeId,
+    first: HomeId,
     /// Whose writes were joined to those of the first.
-    others: Vec<SnodeId>,
+    others: Vec<HomeId>,
 }
 
 impl Owners {
-    fn one(first: SnodeId) -> Owners {
+    fn one(first: HomeId) -> Owners {
         Owners { first, others: Vec::new() }
     }
 
-    fn any_of(&self, snodes: &[SnodeId]) -> bool {
+    fn any_of(&self, snodes: &[HomeId]) -> bool {
         snodes.contains(&self.first) || self.others.iter().any(|other| snodes.contains(other))
     }
 
@@ -65,7 +65,7 @@ impl Planned {
     ///
     /// # Safety
     /// The pages' bytes, `from`, can be read until the write was dropped, and, where it begins, has been waited for.
-    pub(crate) unsafe fn new(snode: SnodeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> Planned {
+    pub(crate) unsafe fn new(snode: HomeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> Planned {
         Planned { owners: Owners::one(snode), block, pages, from }
     }
 
@@ -75,7 +75,7 @@ impl Planned {
     }
 
     /// The s-node whose pages they are, before others were joined to them.
-    pub(crate) fn snode(&self) -> SnodeId {
+    pub(crate) fn snode(&self) -> HomeId {
         self.owners.first
     }
 
@@ -184,7 +184,7 @@ impl Begun {
     }
 
     /// The s-node that the pages are of, where none were joined to them.
-    pub(crate) fn snode(&self) -> SnodeId {
+    pub(crate) fn snode(&self) -> HomeId {
         self.owners.first
     }
 
@@ -294,7 +294,7 @@ impl Writes {
     /// As [`Begun::arrive`].
     pub(crate) fn settle_of(
         &self,
-        snodes: &[SnodeId],
+        snodes: &[HomeId],
         medium: &dyn PageStore,
         clean: impl FnMut(u32),
     ) -> Result<()> {
@@ -380,7 +380,7 @@ mod tests {
         let plan = |snode, block, count: u32| {
             let from = PageAddresses::new(vec![std::ptr::from_ref(&*page); count as usize]);
             // SAFETY: the page outlives all writes.
-            unsafe { Planned::new(SnodeId(snode), block, (0..count).collect(), from) }
+            unsafe { Planned::new(HomeId(snode), block, (0..count).collect(), from) }
         };
         let apart = |writes: &Writes| {
             writes.gathered.lock().iter().map(|write| (write.block, write.blocks().end)).collect::<Vec<_>>()
@@ -402,11 +402,11 @@ mod tests {
         assert_eq!((apart(&writes), writes.list.lock().len()), (vec![(380, 390), (400, 410)], 5));
         // Each s-node waits for what has pages of it, joined or not, and for no other.
         let mut cleaned = 0;
-        writes.settle_of(&[SnodeId(9)], &medium, |_| cleaned += 1).unwrap();
+        writes.settle_of(&[HomeId(9)], &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len()), (0, 5));
-        writes.settle_of(&[SnodeId(2)], &medium, |_| cleaned += 1).unwrap();
+        writes.settle_of(&[HomeId(2)], &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len()), (130, 4));
-        writes.settle_of(&[SnodeId(4)], &medium, |_| cleaned += 1).unwrap();
+        writes.settle_of(&[HomeId(4)], &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len(), apart(&writes).len()), (190, 0, 0));
     }
 }

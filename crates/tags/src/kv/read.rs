@@ -50,7 +50,7 @@ impl<'s> Kv<'s> {
     /// What reading the medium gives. [`Error::SnapshotLost`](crate::Error::SnapshotLost) where half of the cache has not room for
     /// the table of the pairs, and so much is changed meanwhile.
     pub fn count(&self) -> Result<u64> {
-        let counted = self.store.read(self.snode, |pages, contents| {
+        let counted = self.store.read(self.anchor.home(), |pages, contents| {
             let bundle = contents.edges.bundle(pages, self.anchor, self.etype)?;
             let table = bundle.and_then(|id| contents.edges.bundles.get(&id));
             if table.is_some_and(|table| table.pages().len() > pages.step_pages()) {
@@ -92,7 +92,7 @@ impl<'s> Kv<'s> {
     ) -> Result<Option<usize>> {
         let hash = self.hash(key)?;
         // One step, so that the value is still that of the key.
-        state.step(self.snode, |pages, contents| {
+        state.step(self.anchor.home(), |pages, contents| {
             let is_it = |to| begins_with_key(pages, pages, to, key);
             let found = contents.edges.find(pages, self.anchor, self.etype, hash, is_it)?;
             let Some((_, node)) = found else { return Ok(None) };
@@ -132,7 +132,7 @@ impl<'s> Kv<'s> {
             }
             let (mut next, mut rounds) = (0, 0);
             // A pair that is larger than the part of the cache that a step may use is read by itself.
-            while let Some(large) = state.step(self.snode, |pages, contents| {
+            while let Some(large) = state.step(self.anchor.home(), |pages, contents| {
                 let mut candidates = [Candidate::Unknown; GROUP];
                 let asked = contents.edges.find_group(
                     pages,

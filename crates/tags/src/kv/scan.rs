@@ -33,7 +33,6 @@ pub struct KvSnapshotScan<'k> {
 
 /// How far a scan has come, of a state that stays as it is.
 pub(super) struct Scan {
-    snode: SnodeId,
     anchor: NodeId,
     etype: EdgeType,
     /// The place from which on pairs are still to come.
@@ -105,8 +104,8 @@ impl<'s> Kv<'s> {
 impl Scan {
     /// A scan that has not begun.
     pub(super) fn of(kv: &Kv<'_>) -> Scan {
-        let (snode, anchor, etype) = (kv.snode, kv.anchor, kv.etype);
-        Scan { snode, anchor, etype, next: Some(EdgePlace::FIRST), nodes: Vec::new().into_iter(), ready: 0 }
+        let (anchor, etype) = (kv.anchor, kv.etype);
+        Scan { anchor, etype, next: Some(EdgePlace::FIRST), nodes: Vec::new().into_iter(), ready: 0 }
     }
 
     /// How many pairs are still to come.
@@ -123,7 +122,7 @@ impl Scan {
     fn fill(&mut self, state: &impl Committed) -> Result<()> {
         let Some(from) = self.next else { return Ok(()) };
         let (anchor, etype) = (self.anchor, self.etype);
-        let part = state.step(self.snode, |pages, contents| {
+        let part = state.step(self.anchor.home(), |pages, contents| {
             contents.edges.part(pages, (anchor, etype), InfoForm::Key, from, Direction::Up)
         })?;
         self.nodes = part.edges.into_iter().map(|(_, edge)| edge.to).collect::<Vec<_>>().into_iter();
@@ -135,7 +134,7 @@ impl Scan {
         if self.ready == 0 {
             // The lines of a group's nodes are asked for together, so that misses overlap.
             let group = &self.nodes.as_slice()[..self.nodes.len().min(GROUP)];
-            state.step(self.snode, |pages, _| {
+            state.step(self.anchor.home(), |pages, _| {
                 for node in group {
                     pages.prefetch(node.page().unwrap_or(0), node.offset());
                 }

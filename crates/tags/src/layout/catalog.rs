@@ -1,7 +1,7 @@
-//! The catalog: edge types and s-nodes. Small, and written whole at each checkpoint.
+//! The catalog: edge types and homes. Small, and written whole at each checkpoint.
 
 use crate::error::{Error, Result};
-use crate::ids::{InfoForm, NodeId, SnodeId};
+use crate::ids::{HomeId, InfoForm, NodeId};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
 /// The most bytes of an edge type's name.
@@ -9,8 +9,8 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 /// The least bytes of an edge type: form, length of the name.
 const TYPE_BYTES_MIN: u64 = 5;
-/// Bytes of an s-node: id, root.
-const SNODE_BYTES: u64 = 10;
+/// Bytes of a home: id, root, next number, s-nodes, whether it erases.
+const HOME_BYTES: u64 = 19;
 
 /// A registered edge type; its number is its place. One that was deleted has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,18 +19,30 @@ pub(crate) struct TypeEntry {
     pub form: InfoForm,
 }
 
-/// What is kept of an s-node.
+/// What is kept of a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SnodeEntry {
-    pub id: SnodeId,
+pub(crate) struct HomeEntry {
+    pub id: HomeId,
     pub root: NodeId,
+    pub guests: Guests,
+}
+
+/// What is kept of the s-nodes that share a home; nothing where it is not shared.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Guests {
+    /// The highest number that was given out.
+    pub last: u32,
+    /// How many there are.
+    pub count: u32,
+    /// Some of them was of the class of secure deletion.
+    pub erases: bool,
 }
 
 /// The catalog.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Catalog {
     pub types: Vec<TypeEntry>,
-    pub snodes: Vec<SnodeEntry>,
+    pub homes: Vec<HomeEntry>,
 }
 
 impl Catalog {
@@ -41,10 +53,13 @@ impl Catalog {
             out.put_u8(entry.form as u8);
             out.put_string(entry.name.as_bytes());
         }
-        out.put_u32(self.snodes.len() as u32);
-        for entry in &self.snodes {
-            out.put_u16(entry.id.0);
-            out.put_u64(entry.root.0);
+        out.put_u32(self.homes.len() as u32);
+        for HomeEntry { id, root, guests } in &self.homes {
+            out.put_u16(id.0);
+            out.put_u64(root.0);
+            out.put_u32(guests.last);
+            out.put_u32(guests.count);
+            out.put_u8(u8::from(guests.erases));
         }
         out
     }
@@ -66,8 +81,8 @@ impl Catalog {
                     return Ok(false);
                 }
             }
-            let snodes = u64::from(r.u32()?);
-            Ok(snodes > 0 && r.position() as u64 + snodes * SNODE_BYTES == bytes)
+            let homes = u64::from(r.u32()?);
+            Ok(homes > 0 && r.position() as u64 + homes * HOME_BYTES == bytes)
         };
         // It goes on in the next block.
         read().unwrap_or(true)
@@ -84,7 +99,9 @@ impl Catalog {
                 catalog.types.push(TypeEntry { name, form });
             }
             for _ in 0..r.u32()? {
-                catalog.snodes.push(SnodeEntry { id: SnodeId(r.u16()?), root: NodeId(r.u64()?) });
+                let (id, root) = (HomeId(r.u16()?), NodeId(r.u64()?));
+                let guests = Guests { last: r.u32()?, count: r.u32()?, erases: r.u8()? != 0 };
+                catalog.homes.push(HomeEntry { id, root, guests });
             }
             Ok((r.remaining() == 0).then_some(catalog))
         };
@@ -104,8 +121,8 @@ mod tests {
     fn a_catalog_is_known_by_its_beginning_and_other_bytes_are_not_one() {
         for count in [0, 3, 900] {
             let entry = |n| TypeEntry { name: format!("type {n}"), form: InfoForm::Number };
-            let snodes = vec![SnodeEntry { id: SnodeId::FIRST, root: NodeId(7) }];
-            let catalog = Catalog { types: (0..count).map(entry).collect(), snodes };
+            let homes = vec![HomeEntry { id: HomeId::FIRST, root: NodeId(7), guests: Guests::default() }];
+            let catalog = Catalog { types: (0..count).map(entry).collect(), homes };
             let mut raw = catalog.encode();
             let (len, first) = (raw.len() as u64, raw.len().min(4096));
             assert_eq!(Catalog::decode(&raw).unwrap(), catalog);

@@ -10,21 +10,21 @@ use super::pool::Pool;
 use super::table::{CellCount, Descriptors, Hot};
 use crate::committed::StatePages;
 use crate::error::{Error, Halt, Step};
-use crate::ids::{PAGE_BYTES, SnodeId};
+use crate::ids::{HomeId, PAGE_BYTES};
 use crate::sync::RwLockReadGuard;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Proof of a hold on an s-node's pages. There is one for each s-node of an open store.
 pub(crate) struct Token {
-    snode: SnodeId,
+    snode: HomeId,
     /// Times that somebody had the s-node's pages alone, to change them.
     turns: u64,
 }
 
 impl Token {
     /// The token of `snode`. The caller makes one for each s-node of a pool.
-    pub(crate) fn of(snode: SnodeId) -> Token {
+    pub(crate) fn of(snode: HomeId) -> Token {
         // Another s-node of the same number counts from elsewhere.
         static TOKENS: AtomicU64 = AtomicU64::new(0);
         Token { snode, turns: TOKENS.fetch_add(1, Ordering::Relaxed) << 40 }
@@ -76,12 +76,12 @@ pub(crate) fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
 /// What every access to pages has: the pool, whose frames stay, and the s-node whose token is borrowed for as long.
 struct Hold<'g> {
     pool: &'g Pool,
-    snode: SnodeId,
+    snode: HomeId,
     _residency: RwLockReadGuard<'g, ()>,
 }
 
 impl<'g> Hold<'g> {
-    fn new(pool: &'g Pool, snode: SnodeId) -> Hold<'g> {
+    fn new(pool: &'g Pool, snode: HomeId) -> Hold<'g> {
         Hold { pool, snode, _residency: pool.residency.read() }
     }
 }
@@ -240,7 +240,7 @@ impl<'g> PageWriter<'g> {
     }
 
     /// The s-node whose pages these are.
-    pub(crate) fn snode(&self) -> SnodeId {
+    pub(crate) fn snode(&self) -> HomeId {
         self.hold.snode
     }
 
@@ -251,7 +251,7 @@ impl<'g> PageWriter<'g> {
 }
 
 #[inline]
-fn locate(pool: &Pool, snode: SnodeId, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &AtomicU64)> {
+fn locate(pool: &Pool, snode: HomeId, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &AtomicU64)> {
     let Some(hot) = pool.table.hot(page) else { return Err(stranger(page, snode)) };
     let word = Hot(hot.load(Ordering::Acquire));
     if word.owner() != snode.0 {
@@ -264,7 +264,7 @@ fn locate(pool: &Pool, snode: SnodeId, page: u32) -> Step<(*mut [u8; PAGE_BYTES]
 
 /// As [`locate`], for a page that is in memory.
 #[inline(always)]
-fn peek(pool: &Pool, snode: SnodeId, page: u32) -> Option<*const [u8; PAGE_BYTES]> {
+fn peek(pool: &Pool, snode: HomeId, page: u32) -> Option<*const [u8; PAGE_BYTES]> {
     let hot = pool.table.hot(page)?;
     let word = Hot(hot.load(Ordering::Acquire));
     let frame = word.frame().filter(|_| word.owner() == snode.0)?;
@@ -273,7 +273,7 @@ fn peek(pool: &Pool, snode: SnodeId, page: u32) -> Option<*const [u8; PAGE_BYTES
 }
 
 #[cold]
-fn stranger(page: u32, snode: SnodeId) -> Halt {
+fn stranger(page: u32, snode: HomeId) -> Halt {
     Halt::Failed(Error::damaged(format!("page {page} is not of s-node {snode}")))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::edges::directory::Share;
 use crate::error::{Error, Result};
-use crate::ids::SnodeId;
+use crate::ids::HomeId;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
 /// Bytes of a descriptor on the medium.
@@ -62,11 +62,11 @@ pub(crate) struct Desc {
 const _: () = assert!(size_of::<crate::sync::Mutex<Desc>>() == 64);
 
 impl Desc {
-    pub(crate) fn slab(snode: SnodeId, class: u8) -> Desc {
+    pub(crate) fn slab(snode: HomeId, class: u8) -> Desc {
         Desc { kind: PageKind::Slab, class, snode: snode.0, ..Desc::default() }
     }
 
-    pub(crate) fn table(snode: SnodeId, id: u64, share: Share, hashed: bool) -> Desc {
+    pub(crate) fn table(snode: HomeId, id: u64, share: Share, hashed: bool) -> Desc {
         let [positions, link] = share.words();
         let body = [id, positions, if hashed { link | TABLE_HASHED } else { link }, 0];
         Desc { kind: PageKind::Table, snode: snode.0, body, ..Desc::default() }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_comes_back_and_an_unknown_kind_is_damage() {
-        let mut desc = Desc::slab(SnodeId(3), 7);
+        let mut desc = Desc::slab(HomeId(3), 7);
         desc.block = 99;
         desc.crc = 5;
         set_slot(&mut desc.body, 200);
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn slots_are_taken_from_their_reservation_until_they_are_released() {
-        let mut desc = Desc::slab(SnodeId(3), 7);
+        let mut desc = Desc::slab(HomeId(3), 7);
         desc.reserve(&slot_range(3, 1));
         desc.reserve(&slot_range(200, 1));
         assert_eq!((count_slots(&desc.taken()), count_slots(&desc.body)), (2, 0));
@@ -235,7 +235,7 @@ mod tests {
         desc.release(3);
         assert_eq!((desc.reserved.is_none(), desc.taken()), (true, slots));
         desc.release(200);
-        assert_eq!(desc, Desc::slab(SnodeId(3), 7));
+        assert_eq!(desc, Desc::slab(HomeId(3), 7));
     }
 
     #[test]

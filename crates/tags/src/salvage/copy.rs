@@ -8,9 +8,9 @@ use super::survey::Survey;
 use super::with_room;
 use crate::checkpoint::Leaves;
 use crate::error::Result;
-use crate::ids::{DATA_PAGES_MAX, NodeId, NodeType, PAGE_BYTES, SnodeId};
-use crate::layout::catalog::{Catalog, SnodeEntry};
-use crate::layout::node::{is_body_class, read_header, slot_bytes, slots_of};
+use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
+use crate::layout::catalog::{Catalog, Guests, HomeEntry};
+use crate::layout::node::{NODE_HEADER, is_body_class, read_header, slot_bytes, slots_of};
 use crate::layout::superblock::Superblock;
 use crate::options::Options;
 use crate::page_store::PageStore;
@@ -18,6 +18,7 @@ use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::partition::run_of;
+use crate::snodes::tags::Root;
 use crate::store::{Parts, Store};
 use crate::tx::apply::drop_page;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,6 +26,10 @@ use weft_core::checksum::crc32c;
 
 /// A root that is not known.
 pub(super) const NOWHERE: NodeId = NodeId(0);
+
+fn home_of(id: HomeId) -> HomeEntry {
+    HomeEntry { id, root: NOWHERE, guests: Guests::default() }
+}
 
 /// A salvage under way.
 pub(super) struct Copy<'s> {
@@ -43,6 +48,8 @@ pub(super) struct Copy<'s> {
     pub lost_tables: Vec<LostTable>,
     /// Nodes that edges led to which were dropped.
     pub cut_off: FxHashSet<NodeId>,
+    /// Roots of s-nodes that were made up in shared homes.
+    pub made_up: FxHashMap<HomeId, NodeId>,
     /// Progress: bytes done, of how many.
     pub done: (u64, u64),
 }
@@ -60,16 +67,16 @@ impl<'s> Copy<'s> {
         let Superblock { secret, lsn, .. } = survey.superblock;
         let superblock = Superblock { secret, lsn, ..ground };
         let has_catalog = survey.catalog.is_some();
-        let mut catalog = survey.catalog.clone().unwrap_or_else(|| Catalog {
-            types: Vec::new(),
-            snodes: vec![SnodeEntry { id: SnodeId::FIRST, root: NOWHERE }],
-        });
+        let mut catalog = survey
+            .catalog
+            .clone()
+            .unwrap_or_else(|| Catalog { types: Vec::new(), homes: vec![home_of(HomeId::FIRST)] });
         let mut seen = FxHashSet::default();
-        catalog.snodes.retain(|entry| entry.id.0 != 0 && seen.insert(entry.id));
+        catalog.homes.retain(|entry| entry.id.0 != 0 && seen.insert(entry.id));
         if !has_catalog {
             for (_, desc) in &survey.pages {
-                if seen.insert(SnodeId(desc.snode)) {
-                    catalog.snodes.push(SnodeEntry { id: SnodeId(desc.snode), root: NOWHERE });
+                if seen.insert(HomeId(desc.snode)) {
+                    catalog.homes.push(home_of(HomeId(desc.snode)));
                 }
             }
         }
@@ -92,6 +99,7 @@ impl<'s> Copy<'s> {
             lost_leaves,
             lost_tables: Vec::new(),
             cut_off: FxHashSet::default(),
+            made_up: FxHashMap::default(),
             done,
         })
     }
@@ -142,7 +150,7 @@ impl<'s> Copy<'s> {
 
     /// Puts a page of nodes into the new store, in place of what is there under its number; `false` when its s-node is not there.
     pub(super) fn put_page(&mut self, page: u32, desc: &Desc, raw: &[u8; PAGE_BYTES]) -> Result<bool> {
-        let snode = SnodeId(desc.snode);
+        let snode = HomeId(desc.snode);
         let Ok(partition) = self.store.partition(snode) else { return Ok(false) };
         self.forget_page(page)?;
         let store = &self.store;
@@ -168,7 +176,7 @@ impl<'s> Copy<'s> {
     pub(super) fn forget_page(&self, page: u32) -> Result<()> {
         let before = self.store.pool.table.describe(page);
         if before.kind != PageKind::Free {
-            let share = self.store.snodes.find(SnodeId(before.snode));
+            let share = self.store.snodes.find(HomeId(before.snode));
             let _alone = share.as_ref().map(|share| share.write());
             drop_page(&self.store, page);
         }
@@ -177,10 +185,13 @@ impl<'s> Copy<'s> {
 
     /// Roots are the only nodes of their type.
     fn note_roots(&self, page: u32, desc: &Desc, raw: &[u8; PAGE_BYTES]) {
-        let snode = SnodeId(desc.snode);
+        let snode = HomeId(desc.snode);
         let root = nodes_of(page, desc).into_iter().find(|node| {
-            let (kind, len) = read_header(&raw[node.offset()..]);
-            kind == NodeType::ROOT.0 && len == crate::snodes::tags::ROOT_BYTES && desc.kind == PageKind::Slab
+            let (header, rest) = raw[node.offset()..].split_at(NODE_HEADER);
+            let (kind, len) = read_header(header);
+            let data = rest.get(..len).filter(|_| kind == NodeType::ROOT.0 && desc.kind == PageKind::Slab);
+            // Those of s-nodes that share a home have numbers.
+            data.is_some_and(|data| Root::decode(data).is_ok_and(|root| root.number == 0))
         });
         if let Some(root) = root
             && let Ok(partition) = self.store.partition(snode)
@@ -191,9 +202,9 @@ impl<'s> Copy<'s> {
     }
 
     /// Notes the root of an s-node in the catalog.
-    pub(super) fn set_root(&self, snode: SnodeId, root: NodeId) {
+    pub(super) fn set_root(&self, snode: HomeId, root: NodeId) {
         let mut catalog = self.store.catalog.write();
-        catalog.snodes.iter_mut().filter(|entry| entry.id == snode).for_each(|entry| entry.root = root);
+        catalog.homes.iter_mut().filter(|entry| entry.id == snode).for_each(|entry| entry.root = root);
     }
 
     /// Notes the nodes of a page that cannot be read.
@@ -201,7 +212,7 @@ impl<'s> Copy<'s> {
         match desc.kind {
             PageKind::RunTail => {
                 if let Some(head) = u64::from(page).checked_sub(desc.body[0]) {
-                    self.lost.insert(NodeId::at(SnodeId(desc.snode), head as u32, 0), whole_page());
+                    self.lost.insert(NodeId::at(HomeId(desc.snode), head as u32, 0), whole_page());
                 }
             }
             PageKind::RunHead => {
@@ -234,7 +245,7 @@ impl<'s> Copy<'s> {
                     } else {
                         torn.push(page);
                         if desc.body[2] == 0 {
-                            self.lost.insert(NodeId::at(SnodeId(desc.snode), page, 0), whole_page());
+                            self.lost.insert(NodeId::at(HomeId(desc.snode), page, 0), whole_page());
                         }
                     }
                 }
@@ -257,7 +268,7 @@ impl<'s> Copy<'s> {
 
 /// The committed nodes of a page, without bodies.
 pub(super) fn nodes_of(page: u32, desc: &Desc) -> Vec<NodeId> {
-    let snode = SnodeId(desc.snode);
+    let snode = HomeId(desc.snode);
     match desc.kind {
         PageKind::Slab if !is_body_class(desc.class) => slots_in(page, desc).collect(),
         PageKind::RunHead if desc.body[1..3] == [1, 0] => vec![NodeId::at(snode, page, 0)],
@@ -267,7 +278,7 @@ pub(super) fn nodes_of(page: u32, desc: &Desc) -> Vec<NodeId> {
 
 /// The committed nodes or bodies of a page of slots.
 pub(super) fn slots_in(page: u32, desc: &Desc) -> impl Iterator<Item = NodeId> + use<> {
-    let (snode, body) = (SnodeId(desc.snode), desc.body);
+    let (snode, body) = (HomeId(desc.snode), desc.body);
     let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
     let slots = (0..slots_of(bytes)).filter(move |slot| slot_is_set(&body, *slot));
     slots.map(move |slot| NodeId::at(snode, page, slot * bytes))

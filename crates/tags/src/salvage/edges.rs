@@ -7,7 +7,7 @@ use super::with_room;
 use crate::edges::table::{check_page, is_hashed};
 use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::Result;
-use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::pages::access::Words;
 use crate::pages::desc::Desc;
 use crate::partition::TableNumbers;
@@ -44,7 +44,7 @@ impl Copy<'_> {
                 // Counts are made anew.
                 if desc.body[0] != COUNTS {
                     self.lost_tables.push(LostTable {
-                        snode: SnodeId(desc.snode),
+                        snode: HomeId(desc.snode),
                         of: bundles.get(&(desc.snode, desc.body[0])).copied(),
                         share: desc.share().ok(),
                     });
@@ -113,7 +113,7 @@ impl Copy<'_> {
     }
 
     fn take_edge(&mut self, snode: u16, source: NodeId, form: InfoForm, edge: RawEdge) -> Result<()> {
-        let fits = source.snode() == SnodeId(snode) && self.has_form(edge.etype, form);
+        let fits = source.home() == HomeId(snode) && self.has_form(edge.etype, form);
         let is_taken = fits && put_edge(&self.store, source, form, edge)?;
         self.report.dropped_edges += u64::from(!is_taken);
         Ok(())
@@ -137,7 +137,7 @@ fn words_of(raw: &[u8]) -> Option<Box<Words>> {
 
 /// Puts an edge in; `false` when there is such an edge already, or its s-node is not there.
 pub(super) fn put_edge(store: &Store, source: NodeId, form: InfoForm, edge: RawEdge) -> Result<bool> {
-    let Ok(partition) = store.partition(source.snode()) else { return Ok(false) };
+    let Ok(partition) = store.partition(source.home()) else { return Ok(false) };
     if edge.to.0 == 0 {
         return Ok(false);
     }
@@ -157,7 +157,7 @@ pub(super) fn put_edge(store: &Store, source: NodeId, form: InfoForm, edge: RawE
 
 /// Takes an edge out; `false` when it is not there.
 pub(super) fn take_out(store: &Store, source: NodeId, edge: RawEdge) -> Result<bool> {
-    let Ok(partition) = store.partition(source.snode()) else { return Ok(false) };
+    let Ok(partition) = store.partition(source.home()) else { return Ok(false) };
     let mut freed = Vec::new();
     let is_out = with_room(store, || {
         store.write(&mut partition.write(), |pages, contents| {

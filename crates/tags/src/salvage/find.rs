@@ -9,7 +9,7 @@ use super::mend::{Nodes, count};
 use crate::edges::RawEdge;
 use crate::edges::directory::Share;
 use crate::error::Result;
-use crate::ids::{InfoForm, NodeId, NodeType, SnodeId};
+use crate::ids::{HomeId, InfoForm, NodeId, NodeType};
 use crate::inspect::NodeView;
 
 /// The length of a key, and the longest key.
@@ -18,7 +18,7 @@ const KEY_READ_BYTES: usize = 2 + u16::MAX as usize;
 /// A page of an edge table that cannot be read.
 #[derive(Clone, Copy)]
 pub(super) struct LostTable {
-    pub snode: SnodeId,
+    pub snode: HomeId,
     /// What its edges go out from; `None` where that is not one node and one type.
     pub of: Option<Bundled>,
     /// `None` where its descriptor makes no sense: it may be any.
@@ -57,7 +57,7 @@ impl Copy<'_> {
             let Some(key) = data.get(2..2 + len) else { continue };
             let hash = self.store.secret.bytes(key);
             let mut found =
-                self.lost_tables.iter().filter(|table| table.snode == node.snode() && table.covers(hash));
+                self.lost_tables.iter().filter(|table| table.snode == node.home() && table.covers(hash));
             let (Some(LostTable { of: Some(of), .. }), None) = (found.next(), found.next()) else { continue };
             let edge = RawEdge { etype: of.etype, key: hash, to: node };
             if nodes.contains_key(&of.source) && put_edge(&self.store, of.source, InfoForm::Key, edge)? {

@@ -8,7 +8,7 @@ use super::{LOST, with_room};
 use crate::checkpoint::LEAF_PAGES;
 use crate::edges::RawEdge;
 use crate::error::Result;
-use crate::ids::{DATA_PAGES_MAX, InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::layout::node::{class_of, slot_at, slot_bytes, write_header};
 use crate::pages::desc::{Desc, PageKind, slot_is_set, slot_range};
 use crate::partition::Partition;
@@ -31,7 +31,7 @@ impl Copy<'_> {
                 break;
             }
             let pages = (leaf * LEAF_PAGES).max(1)..(leaf + 1) * LEAF_PAGES;
-            places.extend(pages.map(|page| (NodeId::at(SnodeId::FIRST, page, 0), whole_page())));
+            places.extend(pages.map(|page| (NodeId::at(HomeId::FIRST, page, 0), whole_page())));
         }
         if places.len() > max {
             self.report
@@ -41,14 +41,17 @@ impl Copy<'_> {
         places.sort_unstable();
         let mut etype = None;
         for (node, class) in places {
-            let Ok(partition) = self.store.partition(node.snode()) else { continue };
-            let root = partition.read().root;
+            let Ok(partition) = self.store.partition(node.home()) else { continue };
             let is_held = with_room(&self.store, || hold(&self.store, &mut partition.write(), node, class))?;
             if !is_held {
                 continue;
             }
             let etype = *etype.get_or_insert_with(|| self.etype(super::HELD));
             nodes.insert(node, Seen { kind: LOST.0, ..Seen::default() });
+            let root = self.root_for(node, nodes)?;
+            if node.home().is_shared() {
+                self.lead_to_owner(node, root, nodes)?;
+            }
             let edge = RawEdge { etype, key: node.0, to: node };
             if put_edge(&self.store, root, InfoForm::Number, edge)? {
                 count(nodes, root, &edge);

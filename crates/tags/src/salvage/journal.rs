@@ -9,10 +9,10 @@ use super::survey::Survey;
 use super::with_room;
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
-use crate::ids::{InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::journal::log::{Found, HEADER_BYTES, Journal, follow_chain, may_begin_later_record, record_at};
 use crate::journal::record::{Entry, RecordReader};
-use crate::layout::catalog::{SnodeEntry, TypeEntry};
+use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
 use crate::layout::node::slot_bytes;
 use crate::layout::superblock::Superblock;
 use crate::pages::desc::{Desc, PageKind};
@@ -168,12 +168,12 @@ impl Copy<'_> {
                 Ok(())
             }
             Entry::Bytes { node, bytes } => {
-                let (store, partition) = (&self.store, self.store.partition(node.snode())?);
+                let (store, partition) = (&self.store, self.store.partition(node.home())?);
                 with_room(store, || apply::overwrite(store, &mut partition.write(), node, bytes))?;
                 with_room(store, || apply::clear_rest(store, &mut partition.write(), node, bytes))
             }
             Entry::Patches { node, patches } => {
-                let partition = self.store.partition(node.snode())?;
+                let partition = self.store.partition(node.home())?;
                 with_room(&self.store, || {
                     crate::tx::patch::apply_to_node(&self.store, &mut partition.write(), node, patches)
                 })
@@ -202,7 +202,7 @@ impl Copy<'_> {
                     self.report.complete = false;
                     return Ok(());
                 }
-                let partition = self.store.partition(node.snode())?;
+                let partition = self.store.partition(node.home())?;
                 with_room(&self.store, || apply::free_node(&self.store, &mut partition.write(), node))
             }
             Entry::Type { form, name } => {
@@ -220,10 +220,11 @@ impl Copy<'_> {
                 Ok(())
             }
             Entry::Snode { root } => {
-                let id = root.snode();
+                let id = root.home();
                 if id.0 != 0 && self.store.snodes.find(id).is_none() {
-                    self.store.snodes.insert(id, root, self.store.secret);
-                    self.store.catalog.write().snodes.push(SnodeEntry { id, root });
+                    let entry = HomeEntry { id, root, guests: Guests::default() };
+                    self.store.snodes.insert(entry, self.store.secret);
+                    self.store.catalog.write().homes.push(entry);
                 } else if id.0 != 0 {
                     self.store.partition(id)?.write().root = root;
                     self.set_root(id, root);
@@ -260,7 +261,7 @@ impl Copy<'_> {
 }
 
 /// Gives up an s-node of which nothing is left but what is lost.
-fn drop_snode(store: &Store, snode: SnodeId) -> Result<()> {
+fn drop_snode(store: &Store, snode: HomeId) -> Result<()> {
     let Some(share) = store.snodes.find(snode) else { return Ok(()) };
     with_room(store, || {
         let mut partition = share.write();
@@ -272,7 +273,7 @@ fn drop_snode(store: &Store, snode: SnodeId) -> Result<()> {
         apply::clear_snode(store, &mut partition)
     })?;
     store.snodes.remove(snode);
-    store.catalog.write().snodes.retain(|entry| entry.id != snode);
+    store.catalog.write().homes.retain(|entry| entry.id != snode);
     Ok(())
 }
 

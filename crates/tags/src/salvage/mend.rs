@@ -4,16 +4,17 @@ use super::copy::{Copy, nodes_of, slots_in};
 use super::edges::{Bundled, put_edge, take_out};
 use super::hold::whole_page;
 use super::{FOUND, with_room};
+use crate::committed::Committed;
 use crate::edges::{Bundle, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::Result;
-use crate::ids::{DATA_PAGES_MAX, EdgeType, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::catalog::TypeEntry;
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, is_body_class, slot_bytes, write_header};
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{Partition, TableNumbers, Which, find_any, header_at};
 use crate::snodes::access::grant_of;
-use crate::snodes::tags::{ROOT_BYTES, SnodeTags};
+use crate::snodes::tags::{ROOT_BYTES, Root, SnodeTags};
 use crate::store::Store;
 use crate::tx::apply::free_node;
 use rustc_hash::FxHashMap;
@@ -33,8 +34,10 @@ pub(super) struct Seen {
     pub is_body: bool,
     /// It has no data of its own and needs a body.
     pub is_moved: bool,
-    /// It has a body, or is one.
+    /// It has a body, or is one, or is the root of an s-node that is led to from its home.
     pub is_joined: bool,
+    /// The root of its s-node, in a home that is shared.
+    pub owner: Option<NodeId>,
 }
 
 pub(super) type Nodes = FxHashMap<NodeId, Seen>;
@@ -48,38 +51,41 @@ impl Copy<'_> {
         for snode in self.store.snodes.ids() {
             self.mend_root(snode)?;
         }
-        self.store.learn_classes()?;
         let mut nodes = self.list_nodes()?;
         if !self.has_catalog {
             self.make_up_types(&nodes)?;
         }
         while self.judge_edges(&mut nodes)? | self.part_bodies(&mut nodes)? {}
         self.find_edges(&mut nodes)?;
+        self.mend_guests(&mut nodes)?;
         let found = self.hang_up(&mut nodes)?;
         self.lost.retain(|node, _| !nodes.contains_key(node));
         self.report.lost_nodes = self.lost.len() as u64;
         self.hold_places(&mut nodes)?;
         for (node, seen) in &nodes {
-            let is_root = self.store.root(node.snode()).is_ok_and(|root| root == *node);
+            let is_root = self.store.root_of_home(node.home()).is_ok_and(|root| root == *node);
             self.keep_count(*node, u64::from(seen.ins) + u64::from(is_root))?;
         }
         let bodies = nodes.values().filter(|seen| seen.is_body).count() as u64;
         let made = bodies + self.report.held_places;
-        self.report.nodes = nodes.len() as u64 - made;
-        self.report.edges = nodes.values().map(|seen| u64::from(seen.outs)).sum::<u64>() - made;
+        let homes = self.store.snodes.guests();
+        let guests: u64 = homes.iter().map(|(_, guests)| u64::from(guests.count)).sum();
+        self.report.nodes = nodes.len() as u64 - made - homes.len() as u64;
+        self.report.edges = nodes.values().map(|seen| u64::from(seen.outs)).sum::<u64>() - made - guests;
         self.report.found_nodes = found;
         self.count_numbers();
+        self.store.learn_classes(false)?;
         crate::recover::list_rooms(&self.store);
         self.store.checkpoint()?;
         self.store.end_opening()
     }
 
     /// Sees to it that an s-node has a root with tags, where the root was.
-    fn mend_root(&mut self, snode: SnodeId) -> Result<()> {
-        let root = self.store.root(snode)?;
-        let is_sound = root.snode() == snode
+    fn mend_root(&mut self, snode: HomeId) -> Result<()> {
+        let root = self.store.root_of_home(snode)?;
+        let is_sound = root.home() == snode
             && find_any(&self.store.pool.table, root, Which::Committed).is_ok_and(|(_, is_body)| !is_body)
-            && self.store.read_node(root, NodeType::ROOT).and_then(|data| SnodeTags::decode(&data)).is_ok();
+            && self.store.read_root(root).is_ok_and(|root| root.number == 0);
         if is_sound {
             return Ok(());
         }
@@ -90,14 +96,15 @@ impl Copy<'_> {
         let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
         let store = &self.store;
         let partition = store.partition(snode)?;
-        let page = root.page().filter(|page| *page > 0 && root.snode() == snode).unwrap_or(0);
+        let page = root.page().filter(|page| *page > 0 && root.home() == snode).unwrap_or(0);
         let desc = store.pool.table.describe(page);
         let slot = root.offset() / bytes;
         let fits = page > 0 && root.offset().is_multiple_of(bytes) && (slot + 1) * bytes <= PAGE_BYTES;
         let is_free = desc.kind == PageKind::Free
             || (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);
         let place = (fits && is_free).then_some((page, slot));
-        let root = with_room(store, || make_root(store, &mut partition.write(), &tags, place))?;
+        let root = Root { tags, number: 0, is_controlled: false };
+        let root = with_room(store, || make_root(store, &mut partition.write(), &root, place))?;
         self.count_numbers();
         partition.write().root = root;
         self.set_root(snode, root);
@@ -123,9 +130,9 @@ impl Copy<'_> {
             };
             let ids: Vec<NodeId> = match desc.kind {
                 PageKind::Slab => slots_in(page, &desc).collect(),
-                _ => vec![NodeId::at(SnodeId(desc.snode), page, 0)],
+                _ => vec![NodeId::at(HomeId(desc.snode), page, 0)],
             };
-            let snode = SnodeId(desc.snode);
+            let snode = HomeId(desc.snode);
             if self.store.snodes.find(snode).is_none() {
                 // What was left of an s-node when the journal said that it went.
                 strays.push(page);
@@ -136,15 +143,20 @@ impl Copy<'_> {
                     .map(|id| {
                         let (place, _) = find_any(&self.store.pool.table, *id, Which::Committed)?;
                         let (kind, len) = header_at(pages, place)?;
-                        Ok((kind, len, place.room))
+                        let data = &pages.bytes(place.page)?[place.offset..];
+                        let data = data.get(NODE_HEADER..NODE_HEADER + len).unwrap_or(&[]);
+                        let is_guest = kind == NodeType::ROOT.0
+                            && snode.is_shared()
+                            && Root::decode(data).is_ok_and(|root| root.number > 0);
+                        Ok((kind, len, place.room, is_guest))
                     })
                     .collect::<crate::error::Step<Vec<_>>>()
             })?;
-            let root = self.store.root(snode)?;
-            for (id, (kind, len, room)) in ids.into_iter().zip(headers) {
+            let root = self.store.root_of_home(snode)?;
+            for (id, (kind, len, room, is_guest)) in ids.into_iter().zip(headers) {
                 let is_moved = len == MOVED && !is_body;
                 let is_sound = is_moved || len + NODE_HEADER <= room;
-                if is_sound && (kind == NodeType::ROOT.0) == (id == root) {
+                if is_sound && (kind == NodeType::ROOT.0) == (id == root || is_guest) {
                     nodes.insert(id, Seen { kind, is_body, is_moved, ..Seen::default() });
                 } else {
                     wrong.push(id);
@@ -169,13 +181,15 @@ impl Copy<'_> {
         } else {
             self.report.complete = false;
         }
-        let partition = self.store.partition(node.snode())?;
+        let partition = self.store.partition(node.home())?;
         with_room(&self.store, || free_node(&self.store, &mut partition.write(), node))
     }
 
     /// Counts the edges of all nodes, and takes those out that lack an end; whether there were some.
     fn judge_edges(&mut self, nodes: &mut Nodes) -> Result<bool> {
-        nodes.values_mut().for_each(|seen| (seen.ins, seen.outs, seen.is_joined) = (0, 0, false));
+        nodes
+            .values_mut()
+            .for_each(|seen| (seen.ins, seen.outs, seen.is_joined, seen.owner) = (0, 0, false, None));
         let mut bundles: FxHashMap<u64, Bundled> = FxHashMap::default();
         let mut dropped = 0;
         for snode in self.store.snodes.ids() {
@@ -195,7 +209,7 @@ impl Copy<'_> {
                 for (source, _, edge) in wrong {
                     self.cut_off.insert(edge.to);
                     let is_out = take_out(&self.store, source, edge)?;
-                    dropped += u64::from(is_out && edge.etype != EdgeType::BODY);
+                    dropped += u64::from(is_out && !edge.etype.keeps_nothing());
                     self.report.complete = false;
                 }
             }
@@ -205,9 +219,9 @@ impl Copy<'_> {
     }
 
     /// The edges of a page of an edge table, if it is still one.
-    fn edges_of(
+    pub(super) fn edges_of(
         &self,
-        snode: SnodeId,
+        snode: HomeId,
         page: u32,
         bundles: &mut FxHashMap<u64, Bundled>,
     ) -> Result<Vec<Whole>> {
@@ -254,11 +268,26 @@ impl Copy<'_> {
         if from.is_body || to.is_body {
             return false;
         }
+        let leads_to_guest = |home_root| {
+            source.home().is_shared()
+                && edge.to.home() == source.home()
+                && to.kind == NodeType::ROOT.0
+                && edge.to != home_root
+        };
+        let home_root = self.store.root_of_home(source.home()).unwrap_or(NodeId(0));
+        if edge.etype == EdgeType::OWNER {
+            let is_known = from.kind == NodeType::ROOT.0 || from.owner.is_some();
+            return leads_to_guest(home_root) && !is_known && edge.key == 0;
+        }
+        if edge.etype == EdgeType::GUEST {
+            let is_of = || self.store.read_root(edge.to).is_ok_and(|root| u64::from(root.number) == edge.key);
+            return leads_to_guest(home_root) && source == home_root && !to.is_joined && is_of();
+        }
         if edge.etype == EdgeType::PERMISSION {
             return source == edge.to && from.kind == NodeType::ROOT.0 && grant_of(edge.key).is_some();
         }
         let is_keyed = form == InfoForm::Key;
-        let fits = !is_keyed || (edge.to.snode() == source.snode() && NodeType(to.kind).is_keyed());
+        let fits = !is_keyed || (edge.to.home() == source.home() && NodeType(to.kind).is_keyed());
         fits && !edge.etype.is_reserved() && self.store.form_of(edge.etype).is_ok_and(|wanted| wanted == form)
     }
 
@@ -290,7 +319,7 @@ impl Copy<'_> {
         alone.sort_unstable();
         let etype = self.etype(FOUND);
         for node in &alone {
-            let root = self.store.root(node.snode())?;
+            let root = self.root_for(*node, nodes)?;
             let edge = RawEdge { etype, key: node.0, to: *node };
             if put_edge(&self.store, root, InfoForm::Number, edge)? {
                 count(nodes, root, &edge);
@@ -352,7 +381,7 @@ impl Copy<'_> {
         if ins == 1 {
             return Ok(());
         }
-        let partition = self.store.partition(node.snode())?;
+        let partition = self.store.partition(node.home())?;
         let mut numbers = TableNumbers(&self.store.table_numbers);
         with_room(&self.store, || {
             self.store.write(&mut partition.write(), |pages, contents| {
@@ -366,24 +395,28 @@ impl Copy<'_> {
 pub(super) fn count(nodes: &mut Nodes, source: NodeId, edge: &RawEdge) {
     let is_body = edge.etype == EdgeType::BODY;
     if let Some(from) = nodes.get_mut(&source) {
-        from.outs += 1;
         from.is_joined |= is_body;
+        if edge.etype == EdgeType::OWNER {
+            from.owner = Some(edge.to);
+        } else {
+            from.outs += 1;
+        }
     }
     if let Some(to) = nodes.get_mut(&edge.to) {
         to.ins += 1;
-        to.is_joined |= is_body;
+        to.is_joined |= is_body || edge.etype == EdgeType::GUEST;
     }
 }
 
 /// Makes a root, in a slot of a page or where there is room.
-fn make_root(
+pub(super) fn make_root(
     store: &Store,
     partition: &mut Partition,
-    tags: &SnodeTags,
+    root: &Root,
     place: Option<(u32, usize)>,
 ) -> Result<NodeId> {
     let snode = partition.snode;
-    let tags = tags.encode();
+    let tags = root.encode();
     let class = class_of(tags.len()).unwrap_or(0);
     let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
     store.write(partition, |pages, contents| {

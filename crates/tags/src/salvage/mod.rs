@@ -17,6 +17,7 @@
 mod copy;
 mod edges;
 mod find;
+mod guests;
 mod hold;
 mod journal;
 mod mend;

@@ -4,7 +4,7 @@ use super::report::SalvageReport;
 use super::source::Source;
 use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX};
 use crate::error::{Error, Result};
-use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
 use crate::layout::catalog::Catalog;
 use crate::layout::node::CLASSES;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
@@ -122,7 +122,7 @@ fn read_catalog(source: &Source<'_>, blob: Blob, report: &mut SalvageReport) -> 
     let is_small = blob.bytes <= CATALOG_SEARCH_MAX;
     let (block, raw) = is_small.then(|| source.find(blob.bytes, blob.crc, may_begin)).flatten()?;
     let catalog = Catalog::decode(&raw).ok()?;
-    catalog.snodes.iter().find(|entry| entry.id == SnodeId::FIRST)?;
+    catalog.homes.iter().find(|entry| entry.id == HomeId::FIRST)?;
     report.remark(format!(
         "the catalog of an earlier checkpoint, at block {block}, has the same checksum and is used"
     ));

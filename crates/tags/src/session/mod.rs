@@ -19,7 +19,7 @@ pub use ids::{SESSION_IDS_MAX, SessionNode};
 pub use server::{SessionServer, SessionSetup};
 
 use crate::committed::{Committed, StatePages};
-use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::snapshot::Snapshot;
 use crate::snodes::access::{Credentials, Permission, Principal};
@@ -98,10 +98,10 @@ struct Open<'s> {
     until: Option<Instant>,
     /// What is read of s-nodes that are not its own.
     snapshot: Option<Snapshot<'s>>,
-    /// S-nodes that were read there.
-    read: Vec<SnodeId>,
-    /// S-nodes that it has locked, and that were as they were read.
-    own: Vec<SnodeId>,
+    /// Homes of s-nodes that were read there.
+    read: Vec<HomeId>,
+    /// Homes that it has locked, and that were as they were read.
+    own: Vec<HomeId>,
 }
 
 impl Open<'_> {
@@ -109,8 +109,8 @@ impl Open<'_> {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Makes an s-node one that only this transaction changes.
-    fn make_own(&mut self, snode: SnodeId) -> Outcome<()> {
+    /// Makes a home one that only this transaction changes.
+    fn make_own(&mut self, snode: HomeId) -> Outcome<()> {
         if self.own.contains(&snode) {
             return Ok(());
         }
@@ -141,7 +141,7 @@ impl Crossing<'_, '_> {
     /// The node of an id in an s-node in which the caller has a permission. Its s-node is held then, so that it stays.
     fn node(&mut self, id: SessionNode) -> Outcome<NodeId> {
         let node = self.ids.lock().node(id)?;
-        self.open.tx.root(node.snode())?;
+        self.open.tx.enter_node(node, &Permission::ALL)?;
         self.end(id)
     }
 
@@ -155,10 +155,16 @@ impl Crossing<'_, '_> {
     /// The node of an id, whatever the caller may do there.
     fn end(&mut self, id: SessionNode) -> Outcome<NodeId> {
         let node = self.ids.lock().node(id)?;
-        self.open.make_own(node.snode())?;
+        self.open.make_own(node.home())?;
         // While the lock was waited for, the node may have gone, and its place may be another's.
         let again = self.ids.lock().node(id)?;
         if again == node { Ok(node) } else { Err(Refusal::NoSuchId.into()) }
+    }
+
+    /// The s-node of an id's node.
+    fn snode(&mut self, id: SessionNode) -> Outcome<SnodeId> {
+        let node = self.node(id)?;
+        Ok(self.open.tx.snode_of(node)?)
     }
 
     fn give(&self, node: NodeId) -> Outcome<SessionNode> {
@@ -283,17 +289,17 @@ impl<'s> Session<'s> {
             return looked;
         };
         let now = ids.lock().node(id);
-        if let Some(node) = now.ok().filter(|node| open.own.contains(&node.snode())) {
+        if let Some(node) = now.ok().filter(|node| open.own.contains(&node.home())) {
             return look(&mut open.tx, node, ids);
         }
         ids.lock().watch();
         let snapshot = open.snapshot.get_or_insert_with(|| store.snapshot());
         let node = ids.lock().node_then(id)?;
-        if open.own.contains(&node.snode()) {
+        if open.own.contains(&node.home()) {
             return Err(Refusal::NoSuchId.into());
         }
-        if !open.read.contains(&node.snode()) {
-            open.read.push(node.snode());
+        if !open.read.contains(&node.home()) {
+            open.read.push(node.home());
         }
         look(&mut Sight { state: &*snapshot, caller }, node, ids)
     }
@@ -396,7 +402,7 @@ impl<'s> Session<'s> {
     /// [`Transaction::create_node`] gives.
     pub fn create_node(&mut self, near: SessionNode, kind: NodeType, data: &[u8]) -> Outcome<SessionNode> {
         self.change(|crossing| {
-            let snode = crossing.node(near)?.snode();
+            let snode = crossing.snode(near)?;
             let node = crossing.open.tx.create_node(snode, kind, data)?;
             crossing.give(node)
         })
@@ -596,8 +602,8 @@ impl<'s> Session<'s> {
     pub fn create_snode(&mut self, tags: &SnodeTags) -> Outcome<SessionNode> {
         self.change(|crossing| {
             let snode = crossing.open.tx.create_snode(tags)?;
-            crossing.open.make_own(snode)?;
             let root = crossing.open.tx.root(snode)?;
+            crossing.open.make_own(root.home())?;
             crossing.give(root)
         })
     }
@@ -608,7 +614,7 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::delete_snode`] gives.
     pub fn delete_snode(&mut self, node: SessionNode) -> Outcome<()> {
         self.change(|crossing| {
-            let snode = crossing.node(node)?.snode();
+            let snode = crossing.snode(node)?;
             Ok(crossing.open.tx.delete_snode(snode)?)
         })
     }
@@ -627,7 +633,7 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::set_snode_tags`] gives.
     pub fn set_snode_tags(&mut self, node: SessionNode, tags: &SnodeTags) -> Outcome<()> {
         self.change(|crossing| {
-            let snode = crossing.node(node)?.snode();
+            let snode = crossing.snode(node)?;
             Ok(crossing.open.tx.set_snode_tags(snode, tags)?)
         })
     }
@@ -638,7 +644,7 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::grant`] gives.
     pub fn grant(&mut self, node: SessionNode, principal: Principal, permission: Permission) -> Outcome<()> {
         self.change(|crossing| {
-            let snode = crossing.node(node)?.snode();
+            let snode = crossing.snode(node)?;
             Ok(crossing.open.tx.grant(snode, principal, permission)?)
         })
     }
@@ -654,7 +660,7 @@ impl<'s> Session<'s> {
         permission: Permission,
     ) -> Outcome<bool> {
         self.change(|crossing| {
-            let snode = crossing.node(node)?.snode();
+            let snode = crossing.snode(node)?;
             Ok(crossing.open.tx.revoke(snode, principal, permission)?)
         })
     }
@@ -681,7 +687,7 @@ fn look_now<T>(
     id: SessionNode,
     mut look: impl FnMut(&mut dyn See, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
 ) -> Outcome<T> {
-    let turns = |node: NodeId| store.step(node.snode(), |pages, _| Ok(pages.turns()));
+    let turns = |node: NodeId| store.step(node.home(), |pages, _| Ok(pages.turns()));
     for _ in 0..LOOKS_MAX {
         // The ids are let go before pages are read: a commit has these while it makes sessions forget ids.
         let node = ids.lock().node(id)?;

@@ -20,7 +20,7 @@ pub(super) trait See {
 
 impl See for Transaction<'_> {
     fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()> {
-        self.enter_any(node.snode(), needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
+        self.enter_node(node, needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
     }
 
     fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)> {
@@ -39,7 +39,8 @@ impl See for Transaction<'_> {
     }
 
     fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags> {
-        Transaction::snode_tags(self, node.snode())
+        let snode = self.snode_of(node)?;
+        Transaction::snode_tags(self, snode)
     }
 }
 
@@ -50,21 +51,27 @@ pub(super) struct Sight<'a, C> {
 }
 
 impl<C: Committed> Sight<'_, C> {
+    fn snode(&self, node: NodeId) -> Result<SnodeId> {
+        let home = node.home();
+        if home.is_shared() { self.state.owner_of(node) } else { Ok(home.into()) }
+    }
+
     fn check_any(&self, snode: SnodeId, needed: &[Permission]) -> Result<()> {
         let root = self.state.root_of(snode)?;
         if self.caller.superuser {
             return Ok(());
         }
+        let says = self.state.read_root(root)?;
         let mut is_known = false;
         for permission in Permission::ALL {
+            let mut found = says.gives(self.caller, permission);
             for principal in self.caller.principals() {
-                if self.state.find_edge(&edge_of(root, principal, permission))?.is_some() {
-                    if needed.contains(&permission) {
-                        return Ok(());
-                    }
-                    is_known = true;
-                }
+                found |= self.state.find_edge(&edge_of(root, principal, permission))?.is_some();
             }
+            if found && needed.contains(&permission) {
+                return Ok(());
+            }
+            is_known |= found;
         }
         match needed.first() {
             Some(needed) if is_known => Err(Error::Forbidden { snode, needed: *needed }),
@@ -75,7 +82,7 @@ impl<C: Committed> Sight<'_, C> {
 
 impl<C: Committed> See for Sight<'_, C> {
     fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()> {
-        self.check_any(node.snode(), needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
+        self.check_any(self.snode(node)?, needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
     }
 
     fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)> {
@@ -96,7 +103,8 @@ impl<C: Committed> See for Sight<'_, C> {
     }
 
     fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags> {
-        self.check_any(node.snode(), &[Permission::Read, Permission::Control])?;
-        self.state.tags_of(node.snode())
+        let snode = self.snode(node)?;
+        self.check_any(snode, &[Permission::Read, Permission::Control])?;
+        self.state.tags_of(snode)
     }
 }

@@ -41,7 +41,7 @@ pub enum Principal {
     Everyone,
 }
 
-/// Who a caller is. Permissions of the user, of its groups and of everyone add up.
+/// Who a caller is. Of an s-node's mode its class decides; what is granted to the user, to its groups and to everyone adds to that.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Credentials {
     /// The user's id.

@@ -1,27 +1,70 @@
-//! Which s-nodes there are.
+//! Which homes there are, and where new s-nodes go.
 //!
-//! An s-node that a transaction has made is here from then on, so that its nodes have a place, but is visible only with
+//! A home that a transaction has made is here from then on, so that its nodes have a place, but is visible only with
 //! the commit. The id of one that is gone is given out again when the commit that deleted it is durable, no
 //! transaction is open that began before it, and no reader has a hold of it: until then nobody can take an
 //! old id for a new one.
+//!
+//! The first s-nodes have homes of their own. Later ones, which are many and hold little, share homes: there an s-node is a root and an edge
+//! to it from the home's, found on pages as all edges are, so memory does not grow with their number. There
+//! are the more shared homes the more s-nodes, so that transactions seldom meet in one.
 
 use super::eras::Eras;
 use crate::error::{Error, Result};
 use crate::hash::Secret;
-use crate::ids::{NodeId, SnodeId};
+use crate::ids::{HomeId, NodeId};
+use crate::layout::catalog::{Guests, HomeEntry};
 use crate::partition::Partition;
 use crate::sync::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// An s-node's share, as it is handed out.
+/// S-nodes that have homes of their own without having asked for it.
+const OWN_HOMES: usize = 16;
+/// Shared homes, at most, and s-nodes for each of which there is one.
+const SHARED_HOMES: u64 = 256;
+const GUESTS_A_HOME: u64 = 1024;
+
+/// A home's share, as it is handed out.
 pub(crate) type Share = Arc<RwLock<Partition>>;
 
-/// The s-nodes of an open store.
+/// The homes of an open store.
 pub(crate) struct Registry {
-    map: RwLock<FxHashMap<SnodeId, Entry>>,
+    map: RwLock<FxHashMap<HomeId, Entry>>,
     ids: Mutex<Ids>,
+    shared: Mutex<Shared>,
     eras: Eras,
+}
+
+/// The homes that are shared.
+#[derive(Default)]
+struct Shared {
+    homes: Vec<SharedHome>,
+    /// Where the next s-node goes.
+    next: usize,
+}
+
+struct SharedHome {
+    id: HomeId,
+    guests: Guests,
+    visible: bool,
+}
+
+impl Shared {
+    fn find(&mut self, home: HomeId) -> Option<&mut SharedHome> {
+        self.homes.iter_mut().find(|shared| shared.id == home)
+    }
+}
+
+/// Where a new s-node can go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    /// To a home of its own.
+    Own,
+    /// To a shared home, which is to be made.
+    New,
+    /// To this one.
+    Shared(HomeId),
 }
 
 struct Entry {
@@ -31,13 +74,14 @@ struct Entry {
 
 #[derive(Default)]
 struct Ids {
-    /// The id that was given out last; the search goes on behind it, so that an id rests as long as can be.
-    last: u16,
+    /// The ids that were given out last, of a home of one s-node and of a shared one; the search goes on behind them, so that an id rests
+    /// as long as can be.
+    last: [u16; 2],
     retired: Vec<Retired>,
 }
 
 struct Retired {
-    id: SnodeId,
+    id: HomeId,
     /// The commit that deleted it.
     lsn: u64,
     era: u64,
@@ -46,63 +90,138 @@ struct Retired {
 
 impl Registry {
     pub(crate) fn new() -> Registry {
-        Registry { map: RwLock::default(), ids: Mutex::default(), eras: Eras::default() }
+        Registry {
+            map: RwLock::default(),
+            ids: Mutex::default(),
+            shared: Mutex::default(),
+            eras: Eras::default(),
+        }
     }
 
-    /// Adds an s-node that is committed.
-    pub(crate) fn insert(&self, id: SnodeId, root: NodeId, secret: Secret) {
+    /// Adds a home that is committed.
+    pub(crate) fn insert(&self, HomeEntry { id, root, guests }: HomeEntry, secret: Secret) {
         let share = Arc::new(RwLock::new(Partition::new(id, root, secret)));
         self.map.write().insert(id, Entry { share, visible: true });
         let mut ids = self.ids.lock();
-        ids.last = ids.last.max(id.0);
+        let last = &mut ids.last[usize::from(id.is_shared())];
+        *last = (*last).max(id.0);
+        if id.is_shared() {
+            self.shared.lock().homes.push(SharedHome { id, guests, visible: true });
+        }
     }
 
-    /// Takes an s-node out of a store that is being opened.
-    pub(crate) fn remove(&self, id: SnodeId) {
+    /// Where a new s-node can go: when asked again somewhere else. `are_busy` says that others hold the shared homes.
+    pub(crate) fn room(&self, erases: bool, are_busy: bool) -> Room {
+        let homes = self.map.read().len();
+        let mut shared = self.shared.lock();
+        if homes - shared.homes.len().min(homes) < OWN_HOMES {
+            return Room::Own;
+        }
+        let fits =
+            |home: &&SharedHome| home.visible && home.guests.erases == erases && home.guests.last < u32::MAX;
+        let fitting: Vec<_> = shared.homes.iter().filter(fits).collect();
+        let guests: u64 = fitting.iter().map(|home| u64::from(home.guests.count)).sum();
+        let wanted = if are_busy { SHARED_HOMES } else { SHARED_HOMES.min(guests / GUESTS_A_HOME) };
+        if fitting.is_empty() || (fitting.len() as u64) < wanted {
+            return Room::New;
+        }
+        let home = fitting[shared.next % fitting.len()].id;
+        shared.next = shared.next.wrapping_add(1);
+        Room::Shared(home)
+    }
+
+    /// A number for an s-node in a shared home; `None` when all were given out.
+    pub(crate) fn next_number(&self, home: HomeId) -> Option<u32> {
+        let mut shared = self.shared.lock();
+        let guests = &mut shared.find(home)?.guests;
+        guests.last = guests.last.checked_add(1)?;
+        Some(guests.last)
+    }
+
+    /// Notes that an s-node of this number has come to a shared home or has gone. It is committed.
+    pub(crate) fn note_guest(&self, home: HomeId, number: u64, has_come: bool) {
+        let mut shared = self.shared.lock();
+        let Some(SharedHome { guests, .. }) = shared.find(home) else { return };
+        guests.last = guests.last.max(number as u32);
+        guests.count = if has_come { guests.count + 1 } else { guests.count.saturating_sub(1) };
+    }
+
+    /// Notes that some s-node of a shared home is of the class of secure deletion.
+    pub(crate) fn note_erasing(&self, home: HomeId) {
+        if let Some(home) = self.shared.lock().find(home) {
+            home.guests.erases = true;
+        }
+    }
+
+    /// Notes which s-nodes a shared home of a store has that is being salvaged.
+    pub(crate) fn restore_guests(&self, home: HomeId, last: u32, count: u32) {
+        if let Some(SharedHome { guests, .. }) = self.shared.lock().find(home) {
+            (guests.last, guests.count) = (guests.last.max(last), count);
+        }
+    }
+
+    /// Whether a shared home is one for s-nodes of the class of secure deletion.
+    pub(crate) fn erases(&self, home: HomeId) -> bool {
+        self.shared.lock().find(home).is_some_and(|home| home.guests.erases)
+    }
+
+    /// How many s-nodes are committed.
+    pub(crate) fn count(&self) -> u64 {
+        let own = self.map.read().iter().filter(|(id, entry)| entry.visible && !id.is_shared()).count();
+        own as u64 + self.guests().iter().map(|(_, guests)| u64::from(guests.count)).sum::<u64>()
+    }
+
+    /// What is known of the s-nodes of shared homes.
+    pub(crate) fn guests(&self) -> Vec<(HomeId, Guests)> {
+        self.shared.lock().homes.iter().map(|home| (home.id, home.guests)).collect()
+    }
+
+    /// Takes a home out of a store that is being opened.
+    pub(crate) fn remove(&self, id: HomeId) {
         self.map.write().remove(&id);
     }
 
-    /// The share of an s-node, visible or not.
+    /// The share of a home, visible or not.
     #[inline]
-    pub(crate) fn find(&self, id: SnodeId) -> Option<Share> {
+    pub(crate) fn find(&self, id: HomeId) -> Option<Share> {
         self.map.read().get(&id).map(|entry| entry.share.clone())
     }
 
-    /// The share of an s-node that is committed.
-    pub(crate) fn find_visible(&self, id: SnodeId) -> Option<Share> {
+    /// The share of a home that is committed.
+    pub(crate) fn find_visible(&self, id: HomeId) -> Option<Share> {
         self.map.read().get(&id).filter(|entry| entry.visible).map(|entry| entry.share.clone())
     }
 
-    /// Whether the s-node is committed.
+    /// Whether the home is committed.
     #[inline]
-    pub(crate) fn is_visible(&self, id: SnodeId) -> bool {
+    pub(crate) fn is_visible(&self, id: HomeId) -> bool {
         self.map.read().get(&id).is_some_and(|entry| entry.visible)
     }
 
-    /// The shares of all s-nodes, visible or not.
+    /// The shares of all homes, visible or not.
     pub(crate) fn all(&self) -> Vec<Share> {
         self.map.read().values().map(|entry| entry.share.clone()).collect()
     }
 
-    /// The shares of all s-nodes that are committed.
-    pub(crate) fn visible(&self) -> FxHashMap<SnodeId, Share> {
+    /// The shares of all homes that are committed.
+    pub(crate) fn visible(&self) -> FxHashMap<HomeId, Share> {
         let map = self.map.read();
         map.iter().filter(|(_, entry)| entry.visible).map(|(id, entry)| (*id, entry.share.clone())).collect()
     }
 
-    /// The s-nodes that are committed, in the order of their ids.
-    pub(crate) fn ids(&self) -> Vec<SnodeId> {
+    /// The homes that are committed, in the order of their ids.
+    pub(crate) fn ids(&self) -> Vec<HomeId> {
         let map = self.map.read();
         let mut ids: Vec<_> = map.iter().filter(|(_, entry)| entry.visible).map(|(id, _)| *id).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// Makes an s-node that is not visible yet and has no root; `durable` is the last commit that is.
+    /// Makes a home that is not visible yet and has no root; `durable` is the last commit that is.
     ///
     /// # Errors
     /// [`Error::Full`] when all ids are taken.
-    pub(crate) fn reserve(&self, secret: Secret, durable: u64) -> Result<SnodeId> {
+    pub(crate) fn reserve(&self, is_shared: bool, secret: Secret, durable: u64) -> Result<HomeId> {
         let mut ids = self.ids.lock();
         (0..2).for_each(|_| self.eras.advance());
         // Nobody can find a retired share any more, so one that has no other owner now never will.
@@ -111,30 +230,41 @@ impl Registry {
                 old.lsn <= durable && self.eras.is_past(old.era) && Arc::get_mut(&mut old.share).is_some();
             !is_free
         });
-        let resting: FxHashSet<SnodeId> = ids.retired.iter().map(|old| old.id).collect();
+        let resting: FxHashSet<HomeId> = ids.retired.iter().map(|old| old.id).collect();
         let mut map = self.map.write();
-        let first = ids.last.wrapping_add(1);
-        let free = (0..=u16::MAX)
-            .map(|step| SnodeId(first.wrapping_add(step)))
+        let range = HomeId::FIRST_SHARED.0;
+        let (last, base) = (&mut ids.last[usize::from(is_shared)], if is_shared { range } else { 0 });
+        let first = (last.wrapping_sub(base) + 1) % range;
+        let free = (0..range)
+            .map(|step| HomeId(base + (first + step) % range))
             .find(|id| id.0 != 0 && !map.contains_key(id) && !resting.contains(id));
-        let Some(id) = free else { return Err(Error::Full { what: "ids of s-nodes" }) };
-        ids.last = id.0;
+        let Some(id) = free else {
+            return Err(Error::Full { what: "ids of s-nodes with pages of their own" });
+        };
+        *last = id.0;
         let share = Arc::new(RwLock::new(Partition::new(id, NodeId(0), secret)));
         map.insert(id, Entry { share, visible: false });
+        if is_shared {
+            self.shared.lock().homes.push(SharedHome { id, guests: Guests::default(), visible: false });
+        }
         Ok(id)
     }
 
-    /// Makes an s-node visible: it is committed.
-    pub(crate) fn publish(&self, id: SnodeId) {
+    /// Makes a home visible: it is committed.
+    pub(crate) fn publish(&self, id: HomeId) {
         if let Some(entry) = self.map.write().get_mut(&id) {
             entry.visible = true;
         }
+        if let Some(home) = self.shared.lock().find(id) {
+            home.visible = true;
+        }
     }
 
-    /// Takes an s-node away whose pages are gone, by the commit `lsn`, or 0 for one that was never committed.
-    pub(crate) fn retire(&self, id: SnodeId, lsn: u64) {
+    /// Takes a home away whose pages are gone, by the commit `lsn`, or 0 for one that was never committed.
+    pub(crate) fn retire(&self, id: HomeId, lsn: u64) {
         let mut ids = self.ids.lock();
         let Some(entry) = self.map.write().remove(&id) else { return };
+        self.shared.lock().homes.retain(|home| home.id != id);
         // The era is read after the removal: who cannot find the s-node any more does not matter.
         ids.retired.push(Retired { id, lsn, era: self.eras.now(), share: entry.share });
     }
@@ -161,12 +291,15 @@ mod tests {
         let registry = Registry::new();
         let secret = Secret(1, 2);
         // All ids but one are in use.
-        for id in 1..u16::MAX {
-            registry.insert(SnodeId(id), NodeId(0), secret);
+        let last = HomeId(HomeId::FIRST_SHARED.0 - 1);
+        for id in 1..last.0 {
+            let (root, guests) = (NodeId(0), Guests::default());
+            registry.insert(HomeEntry { id: HomeId(id), root, guests }, secret);
         }
-        let only = registry.reserve(secret, 0).unwrap();
-        assert_eq!((only, registry.is_visible(only)), (SnodeId(u16::MAX), false));
-        assert!(matches!(registry.reserve(secret, 0), Err(Error::Full { .. })));
+        let only = registry.reserve(false, secret, 0).unwrap();
+        assert_eq!((only, registry.is_visible(only)), (last, false));
+        assert!(registry.reserve(true, secret, 0).unwrap().is_shared());
+        assert!(matches!(registry.reserve(false, secret, 0), Err(Error::Full { .. })));
         registry.publish(only);
         assert!(registry.is_visible(only));
         let open = registry.enter();
@@ -174,13 +307,13 @@ mod tests {
         registry.retire(only, 10);
         assert!(registry.find(only).is_none());
         assert!(
-            registry.reserve(secret, 9).is_err(),
+            registry.reserve(false, secret, 9).is_err(),
             "a transaction is open, a reader has it, it is not durable"
         );
         registry.leave(open);
-        assert!(registry.reserve(secret, 9).is_err(), "a reader has it, it is not durable");
+        assert!(registry.reserve(false, secret, 9).is_err(), "a reader has it, it is not durable");
         drop(reader);
-        assert!(registry.reserve(secret, 9).is_err(), "it is not durable");
-        assert_eq!(registry.reserve(secret, 10).unwrap(), only);
+        assert!(registry.reserve(false, secret, 9).is_err(), "it is not durable");
+        assert_eq!(registry.reserve(false, secret, 10).unwrap(), only);
     }
 }

@@ -6,8 +6,9 @@
 
 use super::Transaction;
 use super::write_set::NONE;
+use crate::committed::node_of_snode;
 use crate::error::{Error, Result};
-use crate::ids::SnodeId;
+use crate::ids::{HomeId, NodeId, SnodeId};
 use crate::snodes::access::{Credentials, Permission, edge_of};
 use rustc_hash::FxHashMap;
 
@@ -24,28 +25,52 @@ impl Access {
 }
 
 impl Transaction<'_> {
-    /// Takes the lock of an s-node in which the caller has a permission.
+    /// Takes the lock of the home, which it returns, of an s-node in which the caller has a permission.
     #[inline]
-    pub(crate) fn enter(&mut self, snode: SnodeId, needed: Permission) -> Result<()> {
+    pub(crate) fn enter(&mut self, snode: SnodeId, needed: Permission) -> Result<HomeId> {
         self.enter_any(snode, &[needed])
     }
 
-    /// Takes the lock of an s-node in which the caller has one of these permissions.
+    /// Takes the lock of the home of an s-node in which the caller has one of these permissions.
     #[inline]
-    pub(crate) fn enter_any(&mut self, snode: SnodeId, needed: &[Permission]) -> Result<()> {
-        let is_new = self.hold(snode)?;
-        if self.access.is_none() {
-            return Ok(());
+    pub(crate) fn enter_any(&mut self, snode: SnodeId, needed: &[Permission]) -> Result<HomeId> {
+        let home = snode.home().ok_or(Error::NoSuchSnode(snode))?;
+        let is_new = self.hold(home)?;
+        if self.access.is_none() && !home.is_shared() {
+            return Ok(home);
         }
         let checked = self.check(snode, needed);
         if checked.is_err() && is_new {
             // Who may do nothing here keeps nobody waiting.
-            self.let_go(snode);
+            self.let_go(home);
         }
-        checked
+        checked.map(|()| home)
+    }
+
+    /// As [`Transaction::enter_any`], for the s-node that a node belongs to.
+    #[inline]
+    pub(crate) fn enter_node(&mut self, node: NodeId, needed: &[Permission]) -> Result<()> {
+        let home = node.home();
+        let entered = if self.access.is_none() {
+            self.hold(home).map(drop)
+        } else if !home.is_shared() {
+            self.enter_any(home.into(), needed).map(drop)
+        } else {
+            self.hold(home).and_then(|is_new| {
+                let checked = self.snode_of(node).and_then(|snode| self.check(snode, needed));
+                if checked.is_err() && is_new {
+                    self.let_go(home);
+                }
+                checked
+            })
+        };
+        entered.map_err(|error| node_of_snode(error, node))
     }
 
     fn check(&mut self, snode: SnodeId, needed: &[Permission]) -> Result<()> {
+        if self.access.is_none() {
+            return self.root_of(snode).map(drop);
+        }
         let mut is_known = false;
         for permission in Permission::ALL {
             if self.may(snode, permission)? {
@@ -67,10 +92,10 @@ impl Transaction<'_> {
         if let Some(known) = access.decided.get(&(snode, permission)) {
             return Ok(*known);
         }
-        let principals: Vec<_> = access.credentials.principals().collect();
+        let caller = access.credentials.clone();
         let root = self.root_of(snode)?;
-        let mut found = false;
-        for principal in principals {
+        let mut found = self.root_data(root)?.gives(&caller, permission);
+        for principal in caller.principals() {
             let (_, _, now) = self.look_up(&edge_of(root, principal, permission))?;
             found |= now != NONE;
         }
@@ -87,11 +112,11 @@ impl Transaction<'_> {
         }
     }
 
-    /// Gives back the lock of an s-node of which nothing was read or changed for the caller.
-    pub(super) fn let_go(&mut self, snode: SnodeId) {
-        self.store.give_back_numbers(&[snode]);
-        self.store.locks.release(&[snode]);
-        self.held.retain(|held| *held != snode);
+    /// Gives back the lock of a home of which nothing was read or changed for the caller.
+    pub(super) fn let_go(&mut self, home: HomeId) {
+        self.store.give_back_numbers(&[home]);
+        self.store.locks.release(&[home]);
+        self.held.retain(|held| *held != home);
         self.forget_permissions();
     }
 }

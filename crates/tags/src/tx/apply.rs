@@ -155,11 +155,11 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
 /// [`committed_place`] and [`release`] do, with one look at the descriptor.
 #[inline]
 fn free_in_slab(store: &Store, partition: &mut Partition, node: NodeId) -> bool {
-    let is_plain = store.pool.versions.newest() == 0 && !store.pool.erasure.is_of(node.snode().0);
+    let is_plain = store.pool.versions.newest() == 0 && !store.pool.erasure.is_of(node.home().0);
     let Some(page) = node.page().filter(|_| is_plain) else { return false };
     let Some(cell) = store.pool.table.desc(page) else { return false };
     let mut desc = cell.lock();
-    if desc.kind != PageKind::Slab || desc.snode != node.snode().0 {
+    if desc.kind != PageKind::Slab || desc.snode != node.home().0 {
         return false;
     }
     let at = slot_at(desc.class, node.offset()).filter(|(slot, _)| slot_is_set(&desc.body, *slot));
@@ -269,7 +269,7 @@ fn clear(store: &Store, partition: &mut Partition, page: u32, at: usize, len: us
 /// become. One that has moved keeps its key, which is compared there.
 pub(crate) fn clear_rest(store: &Store, partition: &mut Partition, node: NodeId, bytes: &[u8]) -> Result<()> {
     let Some((head, _)) =
-        bytes.split_at_checked(NODE_HEADER).filter(|_| store.pool.erasure.is_of(node.snode().0))
+        bytes.split_at_checked(NODE_HEADER).filter(|_| store.pool.erasure.is_of(node.home().0))
     else {
         return Ok(());
     };

@@ -186,7 +186,7 @@ impl Transaction<'_> {
         let holder = body.unwrap_or(node);
         let (found, len) = match self.own_header(holder, place)? {
             Some(own) => own,
-            None => self.store.read(node.snode(), |pages, _| node_header(pages, holder, place))?,
+            None => self.store.read(node.home(), |pages, _| node_header(pages, holder, place))?,
         };
         if found != kind.0 {
             return Err(Error::wrong_type(node, found, kind));
@@ -355,9 +355,9 @@ impl Transaction<'_> {
             Some(class) => {
                 let mut data = vec![0; len];
                 fill(0, &mut data)?;
-                this.create_small(node.snode(), kind, class, len, &[&data])
+                this.create_small(node.home(), kind, class, len, &[&data])
             }
-            None => this.create_large(node.snode(), kind, (len, capacity), Use::Body, fill),
+            None => this.create_large(node.home(), kind, (len, capacity), Use::Body, fill),
         }?;
         self.set.create(body);
         Ok(body)
@@ -387,7 +387,7 @@ impl Transaction<'_> {
             return Ok(None);
         }
         let store = self.store;
-        store.read(node.snode(), |pages, contents| {
+        store.read(node.home(), |pages, contents| {
             // A body has none itself.
             let Ok(place) = find_node(&store.pool.table, node, Which::Committed) else { return Ok(None) };
             let has_moved = header_at(pages, place)?.1 == MOVED;

@@ -4,7 +4,7 @@ use super::buffers::Pairs;
 use super::write_set::{EdgeKey, NONE};
 use super::{Transaction, fill};
 use crate::error::Result;
-use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, SnodeId};
 use crate::kv::KvChange;
 use crate::layout::node::{class_of, slot_bytes, slots_of};
 use crate::snodes::access::Permission;
@@ -46,27 +46,27 @@ impl Transaction<'_> {
         if next == changes.len() {
             return Ok(());
         }
-        self.enter(snode, Permission::Write)?;
+        let home = self.enter(snode, Permission::Write)?;
         while let Some(change) = changes.get(next) {
             let start = nodes.len();
             if let (None, Some((key, value))) = (class_of_put(change), change.put()) {
                 let len = (key.len() as u16).to_le_bytes();
-                nodes.push(self.make_node(snode, kind, &[&len, key, value])?);
+                nodes.push(self.make_node(home, kind, &[&len, key, value])?);
                 next = next_put(changes, next + 1);
                 continue;
             }
-            let made = self.create_small_pairs(snode, kind, changes, &mut next, nodes);
+            let made = self.create_small_pairs(home, kind, changes, &mut next, nodes);
             // Also after a failure: the abort takes them back.
             self.set.create_many(&nodes[start..]);
             made?;
         }
-        Ok(())
+        self.own(snode, nodes)
     }
 
     /// Makes the nodes of the puts from `next` on, up to the first that is too large for a slab.
     fn create_small_pairs(
         &self,
-        snode: SnodeId,
+        snode: HomeId,
         kind: NodeType,
         changes: &[KvChange<'_>],
         next: &mut usize,

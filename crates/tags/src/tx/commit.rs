@@ -10,7 +10,7 @@ use super::apply::{drop_table_pages, free_nodes, set_edge, step_edge_in, take_ba
 use super::write_set::{Change, NONE, Touched};
 use crate::edges::RawEdge;
 use crate::error::{Error, Halt, Result};
-use crate::ids::{EdgeType, InfoForm, NodeId, PAGE_BYTES, SnodeId};
+use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
 use crate::journal::writes::{Begun, Planned};
@@ -74,6 +74,7 @@ impl Transaction<'_> {
             return Err(Error::Torn);
         }
         self.give_up_bodies_of_garbage()?;
+        self.disown_garbage()?;
         self.spill()?;
         self.set.tell_apart();
         let nodes = self.sort_nodes();
@@ -139,7 +140,7 @@ impl Transaction<'_> {
         let Writing { begun, planned, .. } = writing;
         let under_way = if self.changes_pages() { Vec::new() } else { begun };
         // From here on a failure leaves memory between two states.
-        self.record_new_snodes(&mut record);
+        self.record_new_homes(&mut record);
         let applied = self.apply(&nodes, &written, &mut record);
         let lsn = applied.and_then(|()| {
             // Slots that were freed in pages under way may be given out as soon as this commit has ended.
@@ -166,7 +167,7 @@ impl Transaction<'_> {
         self.buffers.record = record.bytes;
         match &lsn {
             Ok(lsn) => {
-                self.publish_snodes(*lsn);
+                self.publish_homes(*lsn);
                 self.give_up_blocks_but(&nodes.garbage);
             }
             Err(error) => {
@@ -292,7 +293,7 @@ impl Transaction<'_> {
             + nodes.open.iter().map(|(_, slots)| PAGE_BYTES + 16 * count_slots(slots)).sum::<usize>()
             + updates
             + (self.set.changes.len() + self.set.nodes_touched()) * EDGE_ENTRY_BYTES
-            + (self.set.new_snodes.len() + self.set.gone_snodes.len()) * SNODE_ENTRY_BYTES
+            + (self.set.new_homes.len() + self.set.gone_homes.len()) * SNODE_ENTRY_BYTES
     }
 
     fn run_pages(&self, node: NodeId) -> usize {
@@ -307,7 +308,7 @@ impl Transaction<'_> {
             u64::from(numbers.end() - crate::ids::DATA_PAGES_MAX) - numbers.free_count()
         };
         // A new s-node's first edges and counts make their tables.
-        let tables = tables + 2 * self.set.new_snodes.len() as u64;
+        let tables = tables + 2 * self.set.new_homes.len() as u64;
         let changes = (self.set.changes.len() + self.set.nodes_touched()) as u64;
         // Each change may touch a page of its own, but no more pages than there are. Now and then one makes a group of pages grow, which
         // changes those beside its own and adds some; what is counted of nodes, which mostly have no page there, makes up for more.
@@ -322,13 +323,13 @@ impl Transaction<'_> {
 
     /// Whether the commit may change pages that it has filled.
     fn changes_pages(&self) -> bool {
-        let erases = |snode: &SnodeId| self.store.pool.erasure.is_of(snode.0);
+        let erases = |snode: &HomeId| self.store.pool.erasure.is_of(snode.0);
         !self.set.updates.is_empty() || self.held.iter().any(erases)
     }
 
     /// The most pages in which slots are cleared, or what an update leaves of longer data, for s-nodes whose bytes are erased.
     fn pages_cleared(&self, new: &NewNodes) -> usize {
-        let erases = |node: &&NodeId| self.store.pool.erasure.is_of(node.snode().0);
+        let erases = |node: &&NodeId| self.store.pool.erasure.is_of(node.home().0);
         let pages = {
             let numbers = self.store.data_numbers.lock();
             u64::from(numbers.end()) - numbers.free_count()
@@ -356,7 +357,7 @@ impl Transaction<'_> {
                 self.apply_counts(&mut partition.write(), *snode, record)?;
             }
         }
-        self.apply_gone_snodes(record)
+        self.apply_gone_homes(record)
     }
 
     fn apply_nodes(
@@ -368,7 +369,7 @@ impl Transaction<'_> {
     ) -> Result<()> {
         let store = self.store;
         let snode = partition.snode;
-        for garbage in nodes.garbage.iter().filter(|node| node.snode() == snode) {
+        for garbage in nodes.garbage.iter().filter(|node| node.home() == snode) {
             take_back(store, partition, *garbage)?;
         }
         let mut touched = Vec::new();
@@ -383,7 +384,7 @@ impl Transaction<'_> {
             record.page(at.page, &desc);
             touched.push(at.page);
         }
-        let is_kept = |node: &NodeId| node.snode() == snode && !nodes.garbage.contains(node);
+        let is_kept = |node: &NodeId| node.home() == snode && !nodes.garbage.contains(node);
         for (node, run) in self.set.runs.iter().filter(|(node, _)| is_kept(node)) {
             // Those of a node that is new are recorded with the others that it has.
             let is_new = nodes.runs.contains(node);
@@ -393,7 +394,7 @@ impl Transaction<'_> {
                 }
             })?;
         }
-        for node in nodes.runs.iter().filter(|node| node.snode() == snode) {
+        for node in nodes.runs.iter().filter(|node| node.home() == snode) {
             let Some(head) = node.page() else { continue };
             partition.contents.nodes += 1;
             for page in head..head + self.run_pages(*node) as u32 {
@@ -443,7 +444,7 @@ impl Transaction<'_> {
     fn apply_edges(
         &mut self,
         partition: &mut Partition,
-        snode: SnodeId,
+        snode: HomeId,
         record: &mut RecordWriter,
     ) -> Result<()> {
         let store = self.store;
@@ -455,7 +456,7 @@ impl Transaction<'_> {
             let mut run: Option<((NodeId, EdgeType), Option<u64>)> = None;
             while next < changes.len() {
                 let Change { source, etype, keyed, key, old, new, .. } = changes[next];
-                if source.snode() != snode || old == new {
+                if source.home() != snode || old == new {
                     next += 1;
                     continue;
                 }
@@ -500,7 +501,7 @@ impl Transaction<'_> {
     fn apply_counts(
         &mut self,
         partition: &mut Partition,
-        snode: SnodeId,
+        snode: HomeId,
         record: &mut RecordWriter,
     ) -> Result<()> {
         let store = self.store;
@@ -511,7 +512,7 @@ impl Transaction<'_> {
             is_garbage || keeps
         };
         let others = self.set.nodes().iter().map(|(node, touched)| (*node, *touched));
-        let mine = |(node, touched): &(NodeId, Touched)| node.snode() == snode && !is_plain(touched);
+        let mine = |(node, touched): &(NodeId, Touched)| node.home() == snode && !is_plain(touched);
         let mut others: Vec<_> = others.filter(mine).collect();
         // Not in an order that transactions before this one have a part in: their maps are used again.
         others.sort_unstable_by_key(|(node, _)| *node);
@@ -525,7 +526,7 @@ impl Transaction<'_> {
         let mut bodies = Vec::new();
         let mut numbers = TableNumbers(&store.table_numbers);
         let mut next = 0;
-        let is_mine = |node: Option<&NodeId>| node.is_some_and(|node| node.snode() == snode);
+        let is_mine = |node: Option<&NodeId>| node.is_some_and(|node| node.home() == snode);
         store.write(partition, |pages, contents| {
             // They are in the order of their s-nodes.
             let are_mine = next == 0 && is_mine(lost.first()) && is_mine(lost.last());
@@ -534,7 +535,7 @@ impl Transaction<'_> {
                 next = lost.len();
             }
             while let Some((node, touched)) = nth(next) {
-                if node.snode() != snode {
+                if node.home() != snode {
                     next += 1;
                     continue;
                 }
@@ -603,7 +604,7 @@ fn record_slots(record: &mut RecordWriter, page: u32, desc: &Desc, slots: &Slots
             continue;
         }
         let end = (first..count).find(|slot| !slot_is_set(slots, *slot)).unwrap_or(count);
-        record.slots(page, SnodeId(desc.snode), desc.class, first as u8, &bytes[first * size..end * size]);
+        record.slots(page, HomeId(desc.snode), desc.class, first as u8, &bytes[first * size..end * size]);
         first = end;
     }
 }
@@ -616,7 +617,7 @@ fn pages_at_once(store: &Store) -> usize {
 /// Begins to write the filled pages of one s-node to new blocks that follow each other, or plans to.
 fn write_filled(
     store: &Store,
-    snode: SnodeId,
+    snode: HomeId,
     filled: &[(u32, Slots)],
     writing: &mut Writing,
 ) -> Result<Vec<Written>> {

@@ -63,7 +63,7 @@ impl Store {
     /// [`Error::NoSuchNode`].
     pub fn in_edges(&self, node: NodeId) -> Result<u64> {
         self.place_of(node, Which::Committed)?;
-        self.read(node.snode(), |pages, contents| {
+        self.read(node.home(), |pages, contents| {
             // Only roots have edges of the store's own that lead to themselves.
             let own = contents.edges.count_of(pages, node, EdgeType::PERMISSION)?;
             Ok(contents.count_of(pages, node)? - own)
@@ -136,7 +136,7 @@ impl Transaction<'_> {
             self.check_types(&edge)?;
         } else {
             // Its count of in-edges changes; to take the edge away is up to who writes the source.
-            self.hold(now.snode())?;
+            self.hold(now.home())?;
         }
         self.set.set_edge(&edge, touched, old, to);
         Ok((now != NONE).then_some(now))
@@ -154,7 +154,7 @@ impl Transaction<'_> {
         if now == NONE {
             return Err(Error::NoSuchEdge(source));
         }
-        self.hold(now.snode())?;
+        self.hold(now.home())?;
         self.set.set_edge(&edge, touched, old, NONE);
         Ok(now)
     }
@@ -176,8 +176,11 @@ impl Transaction<'_> {
         let raw = if self.set.touched(source).created {
             Vec::new()
         } else {
-            store.read(source.snode(), |pages, contents| contents.edges.all_of(pages, source))?
+            store.read(source.home(), |pages, contents| contents.edges.all_of(pages, source))?
         };
+        if !self.set.is_touched(source) {
+            return Ok(raw);
+        }
         // A changed edge is known by its committed destination: two edges with one hash differ in that.
         let changes: Vec<_> = self.set.changes.iter().filter(|change| change.source == source).collect();
         let gone: FxHashSet<_> =
@@ -213,16 +216,27 @@ impl Transaction<'_> {
             if is_new {
                 return Ok(Part { edges: Vec::new(), rest: None });
             }
-            store.read(source.snode(), |pages, contents| {
+            store.read(source.home(), |pages, contents| {
                 contents.edges.part(pages, (source, etype), form, from, direction)
             })
         })
     }
 
-    /// Refuses an edge that leads where none of this caller may, by what the ids alone say.
-    pub(crate) fn may_lead(&self, source: NodeId, to: NodeId) -> Result<()> {
-        let is_near = to.snode() == source.snode() || self.rule != Some(EdgeRule::Adapt);
-        if is_near || self.root_of(to.snode()).is_ok_and(|root| root == to) {
+    /// Refuses an edge that leads where none of this caller may.
+    pub(crate) fn may_lead(&mut self, source: NodeId, to: NodeId) -> Result<()> {
+        if self.rule != Some(EdgeRule::Adapt) {
+            return Ok(());
+        }
+        let is_allowed = if to.home().is_shared() {
+            match self.snode_of(to) {
+                Ok(snode) => self.root_of(snode)? == to || self.snode_of(source)? == snode,
+                Err(Error::NoSuchNode(_) | Error::NoSuchSnode(_)) => false,
+                Err(error) => return Err(error),
+            }
+        } else {
+            to.home() == source.home() || self.root_of(to.home().into()).is_ok_and(|root| root == to)
+        };
+        if is_allowed {
             return Ok(());
         }
         // Whether there is such a node is not said.
@@ -233,16 +247,16 @@ impl Transaction<'_> {
         self.may_lead(edge.source, to)?;
         let place = if self.rule == Some(EdgeRule::Adapt) {
             // The caller needs no permission at a root, and has the one it needs in the source's s-node.
-            self.hold(to.snode()).map_err(|error| node_of_snode(error, to))?;
+            self.hold(to.home()).map_err(|error| node_of_snode(error, to))?;
             self.place_held(to)?
         } else {
             self.place(to, Permission::Write)?
         };
         let Info::Key(key) = edge.info else { return Ok(()) };
-        if to.snode() != edge.source.snode() {
+        if to.home() != edge.source.home() {
             return Err(Error::OtherSnode(to));
         }
-        let holds = self.store.read(to.snode(), |pages, _| {
+        let holds = self.store.read(to.home(), |pages, _| {
             let (kind, _) = header_at(pages, place)?;
             Ok(crate::NodeType(kind).is_keyed() && begins_with_key(pages, &self.store.pool.table, to, key)?)
         })?;
@@ -257,7 +271,7 @@ impl Transaction<'_> {
         }
         let store = self.store;
         let committed =
-            store.read(source.snode(), |pages, contents| contents.edges.types_of(pages, source))?;
+            store.read(source.home(), |pages, contents| contents.edges.types_of(pages, source))?;
         let types = self.known_types.entry(source).or_insert_with(|| {
             committed.into_iter().filter(|etype| !EdgeType(*etype).is_reserved()).collect()
         });
@@ -340,7 +354,7 @@ impl Store {
             let mut group = [0; GROUP];
             group[..end - start].copy_from_slice(&hashes[start..end]);
             let mut rounds = 0;
-            self.read(source.snode(), |pages, contents| {
+            self.read(source.home(), |pages, contents| {
                 found.truncate(start);
                 let mut candidates = [Candidate::Unknown; GROUP];
                 let next = keys.count.min(end + GROUP);

@@ -6,7 +6,7 @@
 //! Who comes to a lock that is free takes it, unless somebody has waited for it for long.
 
 use crate::error::{Error, Result};
-use crate::ids::SnodeId;
+use crate::ids::HomeId;
 use crate::sync::{Condvar, Mutex, ThreadId};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -28,10 +28,10 @@ pub(crate) struct SnodeLocks {
 #[derive(Default)]
 struct State {
     /// The thread that used the holder last.
-    held: FxHashMap<SnodeId, ThreadId>,
+    held: FxHashMap<HomeId, ThreadId>,
     /// Who waits, in the order in which they came.
-    queues: FxHashMap<SnodeId, VecDeque<Arc<Waiter>>>,
-    waits: FxHashMap<ThreadId, SnodeId>,
+    queues: FxHashMap<HomeId, VecDeque<Arc<Waiter>>>,
+    waits: FxHashMap<ThreadId, HomeId>,
 }
 
 struct Waiter {
@@ -42,7 +42,7 @@ struct Waiter {
 
 impl State {
     /// Whether `thread` may take a lock now.
-    fn is_free(&self, snode: SnodeId, thread: ThreadId) -> bool {
+    fn is_free(&self, snode: HomeId, thread: ThreadId) -> bool {
         let first = self.queues.get(&snode).and_then(VecDeque::front);
         let is_next =
             first.is_none_or(|first| first.thread == thread || first.since.elapsed() < PASSED_OVER_MAX);
@@ -50,12 +50,16 @@ impl State {
     }
 
     /// Refuses a wait of `thread` that would be for itself.
-    fn check_circle(&self, thread: ThreadId, snode: SnodeId) -> Result<()> {
+    fn check_circle(&self, thread: ThreadId, snode: HomeId) -> Result<()> {
         let mut wanted = snode;
         while let Some(owner) = self.held.get(&wanted) {
             if *owner == thread {
                 let is_own = wanted == snode;
-                return Err(if is_own { Error::WaitsForItself(snode) } else { Error::Deadlock(snode) });
+                return Err(if is_own {
+                    Error::WaitsForItself(snode.into())
+                } else {
+                    Error::Deadlock(snode.into())
+                });
             }
             let Some(next) = self.waits.get(owner) else { break };
             wanted = *next;
@@ -64,13 +68,13 @@ impl State {
     }
 
     /// Lets who has waited for a lock for longest look whether it is free.
-    fn call_next(&self, snode: SnodeId) {
+    fn call_next(&self, snode: HomeId) {
         if let Some(first) = self.queues.get(&snode).and_then(VecDeque::front) {
             first.called.notify_all();
         }
     }
 
-    fn leave(&mut self, snode: SnodeId, thread: ThreadId) {
+    fn leave(&mut self, snode: HomeId, thread: ThreadId) {
         self.waits.remove(&thread);
         if let Some(queue) = self.queues.get_mut(&snode) {
             queue.retain(|waiter| waiter.thread != thread);
@@ -86,7 +90,7 @@ impl SnodeLocks {
     ///
     /// # Errors
     /// [`Error::WaitsForItself`], [`Error::Deadlock`], [`Error::LockTimeout`].
-    pub(crate) fn take(&self, thread: ThreadId, snode: SnodeId, limit: Duration) -> Result<()> {
+    pub(crate) fn take(&self, thread: ThreadId, snode: HomeId, limit: Duration) -> Result<()> {
         let mut state = self.state.lock();
         if !state.is_free(snode, thread) {
             state.check_circle(thread, snode)?;
@@ -113,7 +117,7 @@ impl SnodeLocks {
             if !is_taken {
                 // It may have been called, and be the only one.
                 state.call_next(snode);
-                return Err(Error::LockTimeout { snode, waited: waiter.since.elapsed() });
+                return Err(Error::LockTimeout { snode: snode.into(), waited: waiter.since.elapsed() });
             }
         }
         state.held.insert(snode, thread);
@@ -121,13 +125,13 @@ impl SnodeLocks {
     }
 
     /// Notes that another thread uses the transaction that holds these locks.
-    pub(crate) fn hand_over(&self, snodes: &[SnodeId], thread: ThreadId) {
+    pub(crate) fn hand_over(&self, snodes: &[HomeId], thread: ThreadId) {
         let mut state = self.state.lock();
         snodes.iter().for_each(|snode| _ = state.held.insert(*snode, thread));
     }
 
     /// Gives locks back.
-    pub(crate) fn release(&self, snodes: &[SnodeId]) {
+    pub(crate) fn release(&self, snodes: &[HomeId]) {
         let mut state = self.state.lock();
         for snode in snodes {
             state.held.remove(snode);

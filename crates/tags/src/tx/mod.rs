@@ -17,9 +17,8 @@ pub(crate) mod runs;
 mod snodes;
 pub(crate) mod write_set;
 
-use crate::committed::node_of_snode;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, HomeId, NodeId, NodeType, SnodeId};
 use crate::layout::node::{NODE_HEADER, class_of, write_header};
 use crate::options::{Durability, EdgeRule};
 use crate::partition::{NodePlace, Which, find_node, header_at};
@@ -43,7 +42,7 @@ pub struct Transaction<'s> {
     thread: ThreadId,
     /// When it waits no longer for others.
     until: Option<Instant>,
-    held: Vec<SnodeId>,
+    held: Vec<HomeId>,
     set: WriteSet,
     buffers: Buffers,
     durability: Durability,
@@ -128,38 +127,38 @@ impl<'s> Transaction<'s> {
         self.set.is_empty()
     }
 
-    /// Takes the lock of an s-node, unless it is held; whether it was not.
-    pub(crate) fn hold(&mut self, snode: SnodeId) -> Result<bool> {
+    /// Takes the lock of a home, unless it is held; whether it was not.
+    pub(crate) fn hold(&mut self, home: HomeId) -> Result<bool> {
         let here = ThreadId::here();
         if self.thread != here {
             self.thread = here;
             self.store.locks.hand_over(&self.held, here);
         }
-        if self.held.contains(&snode) {
-            let is_gone = self.set.gone_snodes.contains(&snode);
-            return if is_gone { Err(Error::NoSuchSnode(snode)) } else { Ok(false) };
+        let absent = || Error::NoSuchSnode(home.into());
+        if self.held.contains(&home) {
+            return if self.set.gone_homes.contains(&home) { Err(absent()) } else { Ok(false) };
         }
-        if !self.store.snodes.is_visible(snode) {
-            return Err(Error::NoSuchSnode(snode));
+        if !self.store.snodes.is_visible(home) {
+            return Err(absent());
         }
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         self.store.locks.take(
             here,
-            snode,
+            home,
             left.map_or(self.store.lock_wait, |left| left.min(self.store.lock_wait)),
         )?;
         // Who was waited for may have deleted it.
-        if !self.store.snodes.is_visible(snode) {
-            self.store.locks.release(&[snode]);
-            return Err(Error::NoSuchSnode(snode));
+        if !self.store.snodes.is_visible(home) {
+            self.store.locks.release(&[home]);
+            return Err(absent());
         }
-        self.held.push(snode);
+        self.held.push(home);
         Ok(true)
     }
 
     /// As [`Transaction::hold`], for a transaction that holds nothing; waits for `limit` at most. Whether the s-node is there and is
     /// held now.
-    pub(crate) fn hold_within(&mut self, snode: SnodeId, limit: Duration) -> bool {
+    pub(crate) fn hold_within(&mut self, snode: HomeId, limit: Duration) -> bool {
         debug_assert!(self.held.is_empty());
         if self.store.locks.take(self.thread, snode, limit).is_err() {
             return false;
@@ -187,12 +186,14 @@ impl<'s> Transaction<'s> {
         kind: NodeType,
         pieces: &[&[u8]],
     ) -> Result<NodeId> {
-        self.enter(snode, Permission::Write)?;
-        self.make_node(snode, kind, pieces)
+        let home = self.enter(snode, Permission::Write)?;
+        let node = self.make_node(home, kind, pieces)?;
+        self.own(snode, &[node])?;
+        Ok(node)
     }
 
-    /// Makes a node in an s-node whose lock is held.
-    fn make_node(&mut self, snode: SnodeId, kind: NodeType, pieces: &[&[u8]]) -> Result<NodeId> {
+    /// Makes a node in a home whose lock is held.
+    fn make_node(&mut self, snode: HomeId, kind: NodeType, pieces: &[&[u8]]) -> Result<NodeId> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
         let node = match class_of(len) {
             Some(class) => self.create_small(snode, kind, class, len, pieces),
@@ -210,7 +211,7 @@ impl<'s> Transaction<'s> {
 
     fn create_small(
         &self,
-        snode: SnodeId,
+        snode: HomeId,
         kind: NodeType,
         class: u8,
         len: usize,
@@ -245,11 +246,11 @@ impl<'s> Transaction<'s> {
     /// Takes back the room of a node that this transaction has made.
     fn take_back_node(&self, node: NodeId) -> Result<()> {
         let store = self.store;
-        if store.pool.erasure.is_of(node.snode().0) && !store.pool.may_change() {
+        if store.pool.erasure.is_of(node.home().0) && !store.pool.may_change() {
             // Its bytes are cleared, in a page that may be clean.
             store.checkpoint()?;
         }
-        let partition = store.partition(node.snode())?;
+        let partition = store.partition(node.home())?;
         apply::take_back(store, &mut partition.write(), node)
     }
 
@@ -259,12 +260,12 @@ impl<'s> Transaction<'s> {
 
     /// Where a node is, in an s-node in which the caller has a permission. Its lock is held from here on.
     fn place(&mut self, node: NodeId, needed: Permission) -> Result<NodePlace> {
-        self.enter(node.snode(), needed).map_err(|error| node_of_snode(error, node))?;
+        self.enter_node(node, &[needed])?;
         self.place_held(node)
     }
 
     /// As [`Transaction::place`], of a node whose s-node is held.
-    fn place_held(&mut self, node: NodeId) -> Result<NodePlace> {
+    pub(super) fn place_held(&mut self, node: NodeId) -> Result<NodePlace> {
         if self.set.deleted.contains(&node) {
             return Err(Error::NoSuchNode(node));
         }
@@ -281,7 +282,7 @@ impl<'s> Transaction<'s> {
         let place = self.place(node, Permission::Write)?;
         let store = self.store;
         let touched = self.set.touched(node);
-        let (found, ins, outs) = store.read(node.snode(), |pages, contents| {
+        let (found, ins, outs) = store.read(node.home(), |pages, contents| {
             let found = header_at(pages, place)?.0;
             let ins = if touched.created { 0 } else { contents.count_of(pages, node)? };
             let outs = if touched.created { 0 } else { contents.out_edges(pages, node)? };
@@ -315,7 +316,7 @@ impl<'s> Transaction<'s> {
         for node in undone.nodes {
             self.take_back_node(node)?;
         }
-        undone.snodes.into_iter().try_for_each(|snode| self.take_back_snode(snode))
+        undone.homes.into_iter().try_for_each(|home| self.take_back_home(home))
     }
 
     /// Forgets a savepoint: what was done since becomes part of the transaction around it.
@@ -384,9 +385,9 @@ impl Drop for Transaction<'_> {
                     tracing::debug!(%node, %error, "a node of an aborted transaction is left to recovery");
                 }
             }
-            for (snode, _) in std::mem::take(&mut self.set.new_snodes) {
-                if let Err(error) = self.take_back_snode(snode) {
-                    tracing::debug!(%snode, %error, "an s-node of an aborted transaction is left to recovery");
+            for (home, _) in std::mem::take(&mut self.set.new_homes) {
+                if let Err(error) = self.take_back_home(home) {
+                    tracing::debug!(%home, %error, "a home of an aborted transaction is left to recovery");
                 }
             }
         }

@@ -112,7 +112,7 @@ impl Transaction<'_> {
     /// # Errors
     /// What reading the medium gives.
     pub(crate) fn begin_edits(&mut self, nodes: &[NodeId]) -> Result<()> {
-        let Some(snode) = nodes.first().map(|node| node.snode()) else { return Ok(()) };
+        let Some(snode) = nodes.first().map(|node| node.home()) else { return Ok(()) };
         let store = self.store;
         let is_new = |node: &&NodeId| {
             let is_plain = !self.set.updates.contains_key(node) && !self.set.moved.contains_key(node);
@@ -149,7 +149,7 @@ impl Transaction<'_> {
             return Ok(true);
         }
         let place = self.place(node, Permission::Write)?;
-        let bytes = self.store.read(node.snode(), |pages, _| {
+        let bytes = self.store.read(node.home(), |pages, _| {
             let (_, len) = header_at(pages, place)?;
             if len == MOVED {
                 return Ok(None);

@@ -6,7 +6,7 @@
 
 use super::{Transaction, Use, apply};
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::ids::{HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, run_pages, write_header};
 use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{NodePlace, Partition, run_numbers, visit_bytes};
@@ -76,7 +76,7 @@ impl Transaction<'_> {
     /// Makes a node with pages of its own, and numbers for as many as `capacity` bytes of data take.
     pub(super) fn create_large(
         &self,
-        snode: SnodeId,
+        snode: HomeId,
         kind: NodeType,
         (len, capacity): (usize, usize),
         of: Use,
@@ -113,7 +113,7 @@ impl Transaction<'_> {
     }
 
     /// Writes pages to new blocks, and says which and with which checksum each.
-    fn write_blocks(&self, snode: SnodeId, bytes: &[u8], mut each: impl FnMut(u32, u64, u32)) -> Result<()> {
+    fn write_blocks(&self, snode: HomeId, bytes: &[u8], mut each: impl FnMut(u32, u64, u32)) -> Result<()> {
         let store = self.store;
         let (mut done, mut has_room) = (0, false);
         while done < bytes.len() {
@@ -188,7 +188,7 @@ impl Transaction<'_> {
                 next => {
                     let end = next.map_or(usize::MAX, |(first, _)| *first as usize * PAGE_BYTES - at);
                     let len = out.len().min(step).min(end);
-                    store.read(node.snode(), |pages, _| {
+                    store.read(node.home(), |pages, _| {
                         let mut done = 0;
                         visit_bytes(pages, place.page, at..at + len, |piece| {
                             out[done..done + piece.len()].copy_from_slice(piece);
@@ -299,8 +299,8 @@ impl Transaction<'_> {
         // Blocks are one s-node's at a time: some s-nodes' are erased.
         let mut rest = group.as_slice();
         while let Some((first, _)) = rest.first() {
-            let snode = first.snode();
-            let count = rest.iter().take_while(|(node, _)| node.snode() == snode).count();
+            let snode = first.home();
+            let count = rest.iter().take_while(|(node, _)| node.home() == snode).count();
             let (now, later) = rest.split_at(count);
             let start = (group.len() - rest.len()) * PAGE_BYTES;
             let mut written = Vec::with_capacity(count);
@@ -330,7 +330,7 @@ impl Transaction<'_> {
     }
 
     /// Gives up blocks that nothing leads to.
-    pub(super) fn give_up_blocks(&self, blocks: Vec<(u64, SnodeId)>) {
+    pub(super) fn give_up_blocks(&self, blocks: Vec<(u64, HomeId)>) {
         blocks.into_iter().for_each(|(block, snode)| self.store.release_block(block, snode.0));
     }
 }
@@ -353,7 +353,7 @@ pub(super) fn apply_run(
             desc.body[0] = run.extent.pages.into();
         } else {
             (desc.kind, desc.snode, desc.body) =
-                (PageKind::RunTail, node.snode().0, [u64::from(*at), 0, 0, 0]);
+                (PageKind::RunTail, node.home().0, [u64::from(*at), 0, 0, 0]);
         }
         apply::put_page(store, head + at, desc.clone());
         each(head + at, &desc);

@@ -1,25 +1,52 @@
 //! S-nodes in a transaction: made, deleted, their tags and permissions.
 
 use super::apply;
-use super::write_set::NONE;
+use super::write_set::{EdgeKey, NONE};
 use super::{Transaction, Which};
+use crate::edges::RawEdge;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, SnodeId};
 use crate::journal::record::RecordWriter;
-use crate::layout::catalog::SnodeEntry;
-use crate::layout::node::{NODE_HEADER, write_header};
-use crate::snodes::access::{Permission, Principal, edge_of};
-use crate::snodes::tags::SnodeTags;
+use crate::layout::catalog::{Guests, HomeEntry};
+use crate::snodes::access::{Permission, Principal, edge_of, grant_of};
+use crate::snodes::registry::Room;
+use crate::snodes::tags::{Root, SnodeTags};
+use std::time::Duration;
 use weft_core::TagFlags;
+
+/// Shared homes that are tried before there is one more, or one is waited for.
+const HOMES_TRIED: usize = 8;
 
 impl Transaction<'_> {
     /// Makes an s-node with a root. It becomes visible with the commit. A caller with credentials needs permission to
     /// write in [`SnodeId::FIRST`], and becomes the owner.
     ///
+    /// The first s-nodes of a store have pages and a lock of their own. Later ones share those of others, so that an s-node that holds
+    /// little takes little: a hundred bytes when it is empty. A node there takes some fifty bytes more than elsewhere.
+    ///
     /// # Errors
     /// [`Error::BadOption`] for the mode; [`Error::Forbidden`], [`Error::NoSuchSnode`] (of the first s-node) without
     /// permission; [`Error::Full`] when all ids are taken; [`Error::CacheFull`], [`Error::Deadlock`].
     pub fn create_snode(&mut self, tags: &SnodeTags) -> Result<SnodeId> {
+        let tags = self.tags_to_make(tags)?;
+        let erases = tags.flags.contains(TagFlags::SECURE_DELETE);
+        match self.shared_home(erases)? {
+            Some(home) => self.make_guest(home, tags),
+            None => self.make_own(tags),
+        }
+    }
+
+    /// As [`Transaction::create_snode`], of an s-node that is to hold much, or to be changed beside others: it has pages and a lock of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::create_snode`]; [`Error::Full`] when there are 32,767 such.
+    pub fn create_snode_apart(&mut self, tags: &SnodeTags) -> Result<SnodeId> {
+        let tags = self.tags_to_make(tags)?;
+        self.make_own(tags)
+    }
+
+    /// The tags of an s-node that the caller may make.
+    fn tags_to_make(&mut self, tags: &SnodeTags) -> Result<SnodeTags> {
         tags.check()?;
         let mut tags = *tags;
         if self.access.is_some() {
@@ -28,28 +55,158 @@ impl Transaction<'_> {
         if let Some(access) = &self.access {
             tags.owner = access.credentials.user;
         }
-        let store = self.store;
         if tags.flags.contains(TagFlags::SECURE_DELETE) {
-            store.begin_erasing()?;
+            self.store.begin_erasing()?;
         }
-        let snode = store.snodes.reserve(store.secret, store.journal.durable())?;
-        store.pool.erasure.set(snode.0, tags.flags);
+        Ok(tags)
+    }
+
+    fn make_own(&mut self, tags: SnodeTags) -> Result<SnodeId> {
+        let home = self.make_home(false, Root { tags, number: 0, is_controlled: true })?;
+        Ok(home.into())
+    }
+
+    /// Makes a home with a root, and takes its lock.
+    fn make_home(&mut self, is_shared: bool, root: Root) -> Result<HomeId> {
+        let store = self.store;
+        let home = store.snodes.reserve(is_shared, store.secret, store.journal.durable())?;
+        store.pool.erasure.set(home.0, root.tags.flags);
+        if root.tags.flags.contains(TagFlags::SECURE_DELETE) {
+            store.snodes.note_erasing(home);
+        }
         // Nobody else can find it, so this does not wait.
-        store.locks.take(self.thread, snode, store.lock_wait)?;
-        self.held.push(snode);
-        let root = match self.make_node(snode, NodeType::ROOT, &[&tags.encode()]) {
+        store.locks.take(self.thread, home, store.lock_wait)?;
+        self.held.push(home);
+        let root = match self.make_node(home, NodeType::ROOT, &[&root.encode()]) {
             Ok(root) => root,
             Err(error) => {
-                self.take_back_snode(snode)?;
+                self.take_back_home(home)?;
                 return Err(error);
             }
         };
-        store.partition(snode)?.write().root = root;
-        self.set.make_snode(snode, root);
-        for ((principal, permission), is_set) in tags.grants() {
-            self.set_permission(root, principal, permission, is_set)?;
+        store.partition(home)?.write().root = root;
+        self.set.make_home(home, root);
+        Ok(home)
+    }
+
+    /// The shared home that a new s-node goes to, with its lock; `None` when it is to have one of its own.
+    fn shared_home(&mut self, erases: bool) -> Result<Option<HomeId>> {
+        let store = self.store;
+        let is_fit = |home: &&HomeId| home.is_shared() && store.snodes.erases(**home) == erases;
+        if let Some(home) = self.held.iter().rfind(is_fit) {
+            return Ok(Some(*home));
         }
+        for tried in 0.. {
+            match store.snodes.room(erases, tried == HOMES_TRIED) {
+                Room::Own => break,
+                Room::New => {
+                    let flags = if erases { TagFlags::SECURE_DELETE } else { TagFlags::default() };
+                    let tags = SnodeTags { flags, ..SnodeTags::default() };
+                    return Ok(Some(self.make_home(true, Root { tags, number: 0, is_controlled: false })?));
+                }
+                // Others may hold it, and there are more.
+                Room::Shared(home) if tried < HOMES_TRIED => {
+                    if store.locks.take(self.thread, home, Duration::ZERO).is_ok() {
+                        self.held.push(home);
+                        return Ok(Some(home));
+                    }
+                }
+                Room::Shared(home) => {
+                    self.hold(home)?;
+                    return Ok(Some(home));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes an s-node in a shared home, whose lock is held.
+    fn make_guest(&mut self, home: HomeId, tags: SnodeTags) -> Result<SnodeId> {
+        let full = Error::Full { what: "numbers of s-nodes" };
+        let number = self.store.snodes.next_number(home).ok_or(full)?;
+        let data = Root { tags, number, is_controlled: true }.encode();
+        let root = self.make_node(home, NodeType::ROOT, &[&data])?;
+        let snode = SnodeId::guest(home, number);
+        let edge = self.edge_to_guest(snode, home)?;
+        self.set.set_edge(&edge, None, NONE, root);
         Ok(snode)
+    }
+
+    fn edge_to_guest(&self, snode: SnodeId, home: HomeId) -> Result<EdgeKey<'static>> {
+        let source = self.store.partition(home)?.read().root;
+        let key = u64::from(snode.number());
+        Ok(EdgeKey { source, etype: EdgeType::GUEST, key, info: Info::Number(key) })
+    }
+
+    /// Notes to which s-node nodes belong that were just made, where it shares its home.
+    pub(super) fn own(&mut self, snode: SnodeId, nodes: &[NodeId]) -> Result<()> {
+        if snode.number() == 0 {
+            return Ok(());
+        }
+        let root = self.root_of(snode)?;
+        for node in nodes {
+            self.set.set_edge(&edge_to_owner(*node), None, NONE, root);
+        }
+        Ok(())
+    }
+
+    /// The s-node that a node belongs to.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`], [`Error::Deadlock`].
+    pub fn snode_of(&mut self, node: NodeId) -> Result<SnodeId> {
+        let home = node.home();
+        let absent = |_| Error::NoSuchNode(node);
+        self.hold(home)?;
+        self.place_held(node)?;
+        if !home.is_shared() {
+            return Ok(home.into());
+        }
+        let owner = self.look_up(&edge_to_owner(node))?.2;
+        let root = self.root_data(if owner == NONE { node } else { owner }).map_err(absent)?;
+        let snode = SnodeId::guest(home, root.number);
+        self.root_of(snode).map_err(absent)?;
+        Ok(snode)
+    }
+
+    /// The nodes in shared homes that have lost their last edge, or have none yet, and the roots of their s-nodes.
+    fn owned_garbage(&mut self) -> Result<Vec<(NodeId, NodeId)>> {
+        let mut found = Vec::new();
+        if !self.held.iter().any(|home| home.is_shared()) {
+            return Ok(found);
+        }
+        let store = self.store;
+        // `touched` tells the map of all nodes.
+        self.set.touched(NONE);
+        let made = self.set.created.iter().map(|node| (*node, true));
+        let touched = self.set.nodes().iter().filter(|(_, touched)| !touched.created);
+        let nodes = made.chain(touched.map(|(node, _)| (*node, false)));
+        let nodes: Vec<_> = nodes.filter(|(node, _)| node.home().is_shared()).collect();
+        for (node, is_new) in nodes {
+            let touched = self.set.touched(node);
+            let mut left = (touched.ins, touched.outs);
+            if !is_new {
+                let held = store.read(node.home(), |pages, contents| {
+                    Ok((contents.count_of(pages, node)? as i64, contents.out_edges(pages, node)?))
+                })?;
+                left = (left.0 + held.0, left.1 + held.1);
+            }
+            if left == (0, 0) {
+                let owner = self.look_up(&edge_to_owner(node))?.2;
+                found.extend((owner != NONE).then_some((node, owner)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes nodes that go with the commit from their s-nodes.
+    pub(super) fn disown_garbage(&mut self) -> Result<()> {
+        for (node, _) in self.owned_garbage()? {
+            let edge = edge_to_owner(node);
+            let (touched, old, _) = self.look_up(&edge)?;
+            self.set.set_edge(&edge, touched, old, NONE);
+        }
+        Ok(())
     }
 
     /// Deletes an s-node, which has no nodes but its root any more, and no edges but its permissions.
@@ -61,13 +218,51 @@ impl Transaction<'_> {
         if snode == SnodeId::FIRST {
             return Err(Error::FirstSnode);
         }
-        self.enter(snode, Permission::Control)?;
-        if !self.is_empty(snode)? {
+        let home = self.enter(snode, Permission::Control)?;
+        if home.is_shared() {
+            return self.delete_guest(snode, home);
+        }
+        if !self.is_empty(home)? {
             return Err(Error::SnodeNotEmpty(snode));
         }
-        self.set.drop_snode(snode);
+        self.set.drop_home(home);
         self.forget_permissions();
         Ok(())
+    }
+
+    /// Its root goes with the last edge to it, as every node does.
+    fn delete_guest(&mut self, snode: SnodeId, home: HomeId) -> Result<()> {
+        let root = self.root_of(snode)?;
+        let raw = self.raw_edges(root)?;
+        let ins = self.in_edges(root)?;
+        // Nodes that go with the commit still have the s-node.
+        let mut garbage = if ins == 1 + raw.len() as u64 { Vec::new() } else { self.owned_garbage()? };
+        garbage.retain(|(_, owner)| *owner == root);
+        let is_permission = |edge: &RawEdge| edge.etype == EdgeType::PERMISSION;
+        if !raw.iter().all(is_permission) || ins != 1 + (raw.len() + garbage.len()) as u64 {
+            return Err(Error::SnodeNotEmpty(snode));
+        }
+        let permissions = raw.iter().filter_map(|edge| grant_of(edge.key));
+        let permissions = permissions.map(|(principal, permission)| edge_of(root, principal, permission));
+        let owned = garbage.into_iter().map(|(node, _)| edge_to_owner(node));
+        let guest = self.edge_to_guest(snode, home)?;
+        for edge in permissions.chain(owned).chain([guest]).collect::<Vec<_>>() {
+            let (touched, old, _) = self.look_up(&edge)?;
+            self.set.set_edge(&edge, touched, old, NONE);
+        }
+        self.forget_permissions();
+        Ok(())
+    }
+
+    /// The in-edges of a node as this transaction leaves them.
+    fn in_edges(&mut self, node: NodeId) -> Result<u64> {
+        let held = match self.which(node) {
+            Which::Reserved => 0,
+            Which::Committed => {
+                self.store.read(node.home(), |pages, contents| contents.count_of(pages, node))?
+            }
+        };
+        Ok(held.saturating_add_signed(self.set.touched(node).ins))
     }
 
     /// The root of an s-node, also of one that this transaction has made.
@@ -85,84 +280,88 @@ impl Transaction<'_> {
     /// [`Error::NoSuchSnode`], [`Error::Forbidden`], [`Error::Deadlock`], and what reading the medium gives.
     pub fn snode_tags(&mut self, snode: SnodeId) -> Result<SnodeTags> {
         self.enter_any(snode, &[Permission::Read, Permission::Control])?;
-        self.tags_of(snode)
+        let root = self.root_of(snode)?;
+        Ok(self.root_data(root)?.tags)
     }
 
-    /// Gives an s-node other tags. The permissions that owner, group and mode stood for are taken back, and those that they
-    /// stand for now are granted.
+    /// Gives an s-node other tags. What was [granted](Transaction::grant) stays.
     ///
     /// # Errors
     /// [`Error::BadOption`] for the mode; as [`Transaction::snode_tags`].
     pub fn set_snode_tags(&mut self, snode: SnodeId, tags: &SnodeTags) -> Result<()> {
         tags.check()?;
-        self.enter(snode, Permission::Control)?;
-        let before = self.tags_of(snode)?;
-        let root = self.root_of(snode)?;
+        let home = self.enter(snode, Permission::Control)?;
+        let at = self.root_of(snode)?;
+        let root = self.root_data(at)?;
         if tags.flags.contains(TagFlags::SECURE_DELETE) {
             self.store.begin_erasing()?;
             // At once, also for a transaction that is aborted: more is erased than has to be until the store is opened again.
-            self.store.pool.erasure.set(snode.0, tags.flags);
+            self.store.pool.erasure.set(home.0, tags.flags);
+            self.store.snodes.note_erasing(home);
         }
-        for ((principal, permission), _) in before.grants() {
-            self.set_permission(root, principal, permission, false)?;
-        }
-        for ((principal, permission), is_set) in tags.grants() {
-            if is_set {
-                self.set_permission(root, principal, permission, true)?;
-            }
-        }
-        let data = tags.encode();
-        let mut bytes = vec![0; NODE_HEADER];
-        write_header(&mut bytes, NodeType::ROOT.0, data.len());
-        bytes.extend_from_slice(&data);
-        self.set.update(root, bytes.into_boxed_slice());
+        // A new owner has control.
+        let is_controlled = root.is_controlled || tags.owner != root.tags.owner;
+        self.set_root(at, &Root { tags: *tags, is_controlled, ..root });
         Ok(())
     }
 
-    /// Gives a permission on an s-node.
+    fn set_root(&mut self, at: NodeId, root: &Root) {
+        self.set.update(at, root.node());
+        self.forget_permissions();
+    }
+
+    /// Gives a permission on an s-node, beside those of its mode.
     ///
     /// # Errors
     /// [`Error::NoSuchSnode`], [`Error::Forbidden`], [`Error::Deadlock`], and what reading the medium gives.
     pub fn grant(&mut self, snode: SnodeId, principal: Principal, permission: Permission) -> Result<()> {
         self.enter(snode, Permission::Control)?;
         let root = self.root_of(snode)?;
-        self.set_permission(root, principal, permission, true)
+        self.set_permission(root, principal, permission, true).map(drop)
     }
 
-    /// Takes a permission on an s-node back; whether it was there.
+    /// Takes a permission on an s-node back, also one of its mode; whether it was there.
     ///
     /// # Errors
     /// As [`Transaction::grant`].
     pub fn revoke(&mut self, snode: SnodeId, principal: Principal, permission: Permission) -> Result<bool> {
         self.enter(snode, Permission::Control)?;
-        let root = self.root_of(snode)?;
-        let was_there = self.look_up(&edge_of(root, principal, permission))?.2 != NONE;
-        self.set_permission(root, principal, permission, false)?;
-        Ok(was_there)
+        let at = self.root_of(snode)?;
+        let mut root = self.root_data(at)?;
+        let was_of_mode = root.take(principal, permission);
+        if was_of_mode {
+            self.set_root(at, &root);
+        }
+        Ok(self.set_permission(at, principal, permission, false)? | was_of_mode)
     }
 
-    pub(super) fn root_of(&self, snode: SnodeId) -> Result<NodeId> {
-        let share = self.store.partition(snode)?;
-        let root = share.read().root;
-        Ok(root)
+    /// The root of an s-node whose home is held.
+    pub(super) fn root_of(&mut self, snode: SnodeId) -> Result<NodeId> {
+        let absent = || Error::NoSuchSnode(snode);
+        let home = snode.home().ok_or_else(absent)?;
+        if !home.is_shared() {
+            return Ok(self.store.partition(home)?.read().root);
+        }
+        let edge = self.edge_to_guest(snode, home)?;
+        match self.look_up(&edge)?.2 {
+            NONE => Err(absent()),
+            root => Ok(root),
+        }
     }
 
-    fn tags_of(&mut self, snode: SnodeId) -> Result<SnodeTags> {
-        let root = self.root_of(snode)?;
-        let mut tags = SnodeTags::decode(&self.data_of(root, NodeType::ROOT)?)?;
-        tags.fill_mode(|principal, permission| {
-            Ok(self.look_up(&edge_of(root, principal, permission))?.2 != NONE)
-        })?;
-        Ok(tags)
+    /// What the root of an s-node whose home is held says.
+    pub(super) fn root_data(&mut self, root: NodeId) -> Result<Root> {
+        Root::decode(&self.data_of(root, NodeType::ROOT)?)
     }
 
+    /// Whether the permission was other than it is set to.
     fn set_permission(
         &mut self,
         root: NodeId,
         principal: Principal,
         permission: Permission,
         is_set: bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let edge = edge_of(root, principal, permission);
         let (touched, old, now) = self.look_up(&edge)?;
         let wanted = if is_set { root } else { NONE };
@@ -170,27 +369,22 @@ impl Transaction<'_> {
             self.set.set_edge(&edge, touched, old, wanted);
             self.forget_permissions();
         }
-        Ok(())
+        Ok(now != wanted)
     }
 
-    /// Whether an s-node, as this transaction leaves it, has only its root, and that only permissions.
-    fn is_empty(&mut self, snode: SnodeId) -> Result<bool> {
-        let root = self.root_of(snode)?;
+    /// Whether an s-node with a home of its own, as this transaction leaves it, has only its root, and that only permissions.
+    fn is_empty(&mut self, snode: HomeId) -> Result<bool> {
+        let root = self.root_of(snode.into())?;
         let store = self.store;
         let raw = self.raw_edges(root)?;
-        let held = if self.which(root) == Which::Reserved {
-            0
-        } else {
-            store.read(snode, |pages, contents| contents.count_of(pages, root))?
-        };
-        let ins = held.saturating_add_signed(self.set.touched(root).ins);
+        let ins = self.in_edges(root)?;
         if raw.iter().any(|edge| edge.etype != EdgeType::PERMISSION) || ins != raw.len() as u64 + 1 {
             return Ok(false);
         }
         // In the midst of counting, bodies may be taken off before they are added.
         let mut nodes = store.partition(snode)?.read().contents.nodes as i64;
         // `touched` has told the map of all nodes.
-        let of_it = self.set.nodes().iter().filter(|(node, _)| node.snode() == snode);
+        let of_it = self.set.nodes().iter().filter(|(node, _)| node.home() == snode);
         let touched: Vec<_> = of_it.map(|(node, touched)| (*node, *touched)).collect();
         for (node, touched) in touched {
             let (ins, outs) = if touched.created {
@@ -210,41 +404,53 @@ impl Transaction<'_> {
         Ok(nodes == 1)
     }
 
-    /// Takes back an s-node that this transaction has made, after its nodes.
-    pub(super) fn take_back_snode(&mut self, snode: SnodeId) -> Result<()> {
-        let share = self.store.partition(snode)?;
+    /// Takes back a home that this transaction has made, after its nodes.
+    pub(super) fn take_back_home(&mut self, home: HomeId) -> Result<()> {
+        let share = self.store.partition(home)?;
         apply::clear_snode(self.store, &mut share.write())?;
-        self.store.snodes.retire(snode, 0);
-        self.let_go(snode);
+        self.store.snodes.retire(home, 0);
+        self.let_go(home);
         Ok(())
     }
 
-    /// Writes down the s-nodes that are new, before anything of them.
-    pub(super) fn record_new_snodes(&self, record: &mut RecordWriter) {
-        self.set.new_snodes.iter().for_each(|(_, root)| record.snode(*root));
+    /// Writes down the homes that are new, before anything of them.
+    pub(super) fn record_new_homes(&self, record: &mut RecordWriter) {
+        self.set.new_homes.iter().for_each(|(_, root)| record.snode(*root));
     }
 
-    /// Gives up what is left of the s-nodes that are gone, after all else was applied.
-    pub(super) fn apply_gone_snodes(&self, record: &mut RecordWriter) -> Result<()> {
-        for snode in &self.set.gone_snodes {
-            let share = self.store.partition(*snode)?;
+    /// Gives up what is left of the homes that are gone, after all else was applied.
+    pub(super) fn apply_gone_homes(&self, record: &mut RecordWriter) -> Result<()> {
+        for home in &self.set.gone_homes {
+            let share = self.store.partition(*home)?;
             apply::drop_snode(self.store, &mut share.write())?;
-            record.snode_gone(*snode);
+            record.snode_gone(*home);
         }
         Ok(())
     }
 
-    /// Makes new s-nodes visible, and takes away those that are gone, with the commit `lsn`.
-    pub(super) fn publish_snodes(&self, lsn: u64) {
-        let (new, gone) = (&self.set.new_snodes, &self.set.gone_snodes);
+    /// Makes new homes and s-nodes visible, and takes away those that are gone, with the commit `lsn`.
+    pub(super) fn publish_homes(&self, lsn: u64) {
+        if self.held.iter().any(|home| home.is_shared()) {
+            let moved = self.set.changes.iter().filter(|change| change.etype == EdgeType::GUEST);
+            for change in moved.filter(|change| change.old != change.new) {
+                self.store.snodes.note_guest(change.source.home(), change.key, change.new != NONE);
+            }
+        }
+        let (new, gone) = (&self.set.new_homes, &self.set.gone_homes);
         if new.is_empty() && gone.is_empty() {
             return;
         }
         let mut catalog = self.store.catalog.write();
-        catalog.snodes.extend(new.iter().map(|(id, root)| SnodeEntry { id: *id, root: *root }));
-        catalog.snodes.retain(|entry| !gone.contains(&entry.id));
+        let entry =
+            |(id, root): &(HomeId, NodeId)| HomeEntry { id: *id, root: *root, guests: Guests::default() };
+        catalog.homes.extend(new.iter().map(entry));
+        catalog.homes.retain(|entry| !gone.contains(&entry.id));
         drop(catalog);
         new.iter().for_each(|(id, _)| self.store.snodes.publish(*id));
         gone.iter().for_each(|id| self.store.snodes.retire(*id, lsn));
     }
+}
+
+fn edge_to_owner(node: NodeId) -> EdgeKey<'static> {
+    EdgeKey { source: node, etype: EdgeType::OWNER, key: 0, info: Info::Number(0) }
 }

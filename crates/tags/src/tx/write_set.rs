@@ -4,7 +4,7 @@
 //! undo log, kept while there are savepoints, takes the set back to any of them.
 
 use super::runs::{Extent, NewPage, RunWrite};
-use crate::ids::{EdgeType, Info, NodeId, SnodeId};
+use crate::ids::{EdgeType, HomeId, Info, NodeId};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -79,8 +79,8 @@ enum Undo {
     Page(NodeId, u32, Option<NewPage>),
     Extent(NodeId, Extent),
     Torn,
-    SnodeMade,
-    SnodeDropped,
+    HomeMade,
+    HomeDropped,
     Deleted(NodeId),
 }
 
@@ -89,8 +89,8 @@ enum Undo {
 pub(crate) struct Undone {
     /// Nodes that were made since.
     pub nodes: Vec<NodeId>,
-    /// S-nodes that were made since, to be taken back after their nodes.
-    pub snodes: Vec<SnodeId>,
+    /// Homes that were made since, to be taken back after their nodes.
+    pub homes: Vec<HomeId>,
 }
 
 /// The changes of a transaction.
@@ -113,14 +113,14 @@ pub(crate) struct WriteSet {
     /// What is written in pages that nodes and bodies have of their own.
     pub(crate) runs: BTreeMap<NodeId, RunWrite>,
     /// Blocks that such pages were written to, those included that were written again since.
-    pub(crate) blocks: Vec<(u64, SnodeId)>,
+    pub(crate) blocks: Vec<(u64, HomeId)>,
     in_memory: usize,
     /// A write of a part of a node has failed half-way.
     pub(crate) is_torn: bool,
-    /// S-nodes that are new, with their roots.
-    pub(crate) new_snodes: Vec<(SnodeId, NodeId)>,
-    /// S-nodes that go with the commit. Nothing of them is touched any more.
-    pub(crate) gone_snodes: Vec<SnodeId>,
+    /// Homes that are new, with their roots.
+    pub(crate) new_homes: Vec<(HomeId, NodeId)>,
+    /// Homes that go with the commit. Nothing of them is touched any more.
+    pub(crate) gone_homes: Vec<HomeId>,
     /// Nodes without edges that this transaction sees no more.
     pub(crate) deleted: FxHashSet<NodeId>,
     undo: Vec<Undo>,
@@ -153,13 +153,13 @@ impl WriteSet {
             && self.created.is_empty()
             && self.updates.is_empty()
             && self.runs.is_empty()
-            && self.gone_snodes.is_empty()
+            && self.gone_homes.is_empty()
     }
 
     /// Whether nothing is added: no node, no edge, no s-node.
     pub(crate) fn only_takes(&self) -> bool {
         self.created.is_empty()
-            && self.new_snodes.is_empty()
+            && self.new_homes.is_empty()
             && self.changes.iter().all(|change| change.old != NONE || change.new == NONE)
     }
 
@@ -178,8 +178,8 @@ impl WriteSet {
         self.runs.clear();
         self.blocks.clear();
         (self.in_memory, self.is_torn) = (0, false);
-        self.new_snodes.clear();
-        self.gone_snodes.clear();
+        self.new_homes.clear();
+        self.gone_homes.clear();
         self.deleted.clear();
         self.undo.clear();
         self.savepoints = 0;
@@ -250,8 +250,7 @@ impl WriteSet {
             return;
         }
         let outs = i64::from(new != NONE) - i64::from(before != NONE);
-        // The edge to a body does not keep a node.
-        if outs != 0 && edge.etype != EdgeType::BODY {
+        if outs != 0 && !edge.etype.keeps_nothing() {
             self.touch(edge.source, 0, outs);
         }
         if before != NONE {
@@ -343,7 +342,7 @@ impl WriteSet {
     pub(crate) fn only_adds(&self) -> bool {
         self.updates.is_empty()
             && self.runs.is_empty()
-            && self.gone_snodes.is_empty()
+            && self.gone_homes.is_empty()
             && self.changes.iter().all(|change| change.old == NONE)
     }
 
@@ -398,20 +397,20 @@ impl WriteSet {
         }
     }
 
-    /// Notes an s-node that this transaction has made. Its root, which is noted as created, is held by it.
-    pub(crate) fn make_snode(&mut self, snode: SnodeId, root: NodeId) {
+    /// Notes a home that this transaction has made. Its root, which is noted as created, is held by it.
+    pub(crate) fn make_home(&mut self, home: HomeId, root: NodeId) {
         self.touch(root, 1, 0);
-        self.new_snodes.push((snode, root));
+        self.new_homes.push((home, root));
         if self.savepoints > 0 {
-            self.undo.push(Undo::SnodeMade);
+            self.undo.push(Undo::HomeMade);
         }
     }
 
-    /// Notes that an s-node goes with the commit.
-    pub(crate) fn drop_snode(&mut self, snode: SnodeId) {
-        self.gone_snodes.push(snode);
+    /// Notes that a home goes with the commit.
+    pub(crate) fn drop_home(&mut self, home: HomeId) {
+        self.gone_homes.push(home);
         if self.savepoints > 0 {
-            self.undo.push(Undo::SnodeDropped);
+            self.undo.push(Undo::HomeDropped);
         }
     }
 
@@ -426,6 +425,12 @@ impl WriteSet {
     pub(crate) fn touched(&mut self, node: NodeId) -> Touched {
         self.settle();
         self.nodes.get(&node).copied().unwrap_or_default()
+    }
+
+    /// Whether this transaction has changed an edge out of a node, but those that do not keep it, or an edge to it.
+    pub(crate) fn is_touched(&mut self, node: NodeId) -> bool {
+        self.settle();
+        self.nodes.contains_key(&node)
     }
 
     /// Notes where a node's data is.
@@ -477,7 +482,7 @@ impl WriteSet {
     }
 
     /// Notes that a page was written, to a block of this s-node.
-    pub(crate) fn spilled(&mut self, node: NodeId, at: u32, page: NewPage, block: (u64, SnodeId)) {
+    pub(crate) fn spilled(&mut self, node: NodeId, at: u32, page: NewPage, block: (u64, HomeId)) {
         self.blocks.push(block);
         // What it holds is the same, so there is nothing to be undone.
         self.swap_page(node, at, Some(page));
@@ -567,9 +572,9 @@ impl WriteSet {
                     self.runs.entry(node).or_default().extent = before;
                 }
                 Some(Undo::Torn) => self.is_torn = false,
-                Some(Undo::SnodeMade) => gone.snodes.extend(self.new_snodes.pop().map(|(snode, _)| snode)),
-                Some(Undo::SnodeDropped) => {
-                    self.gone_snodes.pop();
+                Some(Undo::HomeMade) => gone.homes.extend(self.new_homes.pop().map(|(home, _)| home)),
+                Some(Undo::HomeDropped) => {
+                    self.gone_homes.pop();
                 }
                 Some(Undo::Deleted(node)) => {
                     self.deleted.remove(&node);

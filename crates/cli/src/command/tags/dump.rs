@@ -46,7 +46,7 @@ pub fn parse_node(text: &str) -> std::result::Result<NodeId, String> {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     };
-    let node = match text.strip_prefix('s').and_then(|rest| rest.split_once(':')) {
+    let node = match text.strip_prefix(['s', 'h']).and_then(|rest| rest.split_once(':')) {
         Some((snode, position)) => {
             let (snode, position) = (snode.parse::<u16>().ok(), number(position));
             let fits = position.filter(|position| position >> weft_tags::ADDRESS_BITS == 0);
@@ -83,7 +83,9 @@ pub fn run(args: &DumpArgs) -> std::result::Result<(), CliError> {
 fn collect(args: &DumpArgs, store: &Store) -> Result<Picture> {
     let mut queue: VecDeque<(NodeId, u32)> = match args.from {
         Some(node) => VecDeque::from([(node, 0)]),
-        None => store.snodes().into_iter().map(|snode| Ok((store.root(snode)?, 0))).collect::<Result<_>>()?,
+        None => {
+            store.snodes()?.into_iter().map(|snode| Ok((store.root(snode)?, 0))).collect::<Result<_>>()?
+        }
     };
     let mut picture = Picture { nodes: BTreeMap::new(), order: Vec::new(), is_cut: false };
     while let Some((node, depth)) = queue.pop_front() {

@@ -140,7 +140,7 @@ fn form_name(form: InfoForm) -> &'static str {
 fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags::Result<Shown> {
     let types = store.edge_types();
     let mut snodes = Vec::new();
-    for snode in store.snodes() {
+    for snode in store.snodes()? {
         snodes.push((snode, store.root(snode)?, Kv::names(store, snode)?));
     }
     let page_bytes = PAGE_BYTES as u64;

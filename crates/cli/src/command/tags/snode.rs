@@ -130,7 +130,7 @@ fn change(args: &SnodeArgs, store: &Store) -> weft_tags::Result<Option<SnodeId>>
 }
 
 fn show(store: &Store, snode: Option<SnodeId>) -> weft_tags::Result<Vec<(SnodeId, SnodeTags)>> {
-    let snodes = snode.map_or_else(|| store.snodes(), |snode| vec![snode]);
+    let snodes = snode.map_or_else(|| store.snodes(), |snode| Ok(vec![snode]))?;
     snodes.into_iter().map(|snode| Ok((snode, store.snode_tags(snode)?))).collect()
 }
 
