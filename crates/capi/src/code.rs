@@ -39,7 +39,7 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
         | Error::Unordered => WEFT_ERULE,
         Error::Full { .. } | Error::CacheFull { .. } => WEFT_ENOSPC,
         Error::Deadlock(_) | Error::LockTimeout { .. } => WEFT_EAGAIN,
-        Error::Forbidden { .. } => WEFT_EACCES,
+        Error::Forbidden { .. } | Error::ReadOnly => WEFT_EACCES,
         Error::Open { .. }
         | Error::Io { .. }
         | Error::Stopped { .. }

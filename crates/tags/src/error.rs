@@ -62,6 +62,9 @@ pub enum Error {
         /// The version known here.
         known: u32,
     },
+    /// The store was opened where nothing can be written.
+    #[error("the store is open to be read only; open it where its file can be written")]
+    ReadOnly,
     /// A checksum or structure does not hold.
     #[error("damaged: {what}; restore the store from a backup")]
     Damaged {

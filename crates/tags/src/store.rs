@@ -17,6 +17,7 @@ use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
 use crate::layout::superblock::Superblock;
 use crate::options::{Durability, EdgeRule, Options};
 use crate::page_store::PageStore;
+use crate::page_store::overlay::Overlay;
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
@@ -175,6 +176,17 @@ impl Store {
     /// [`Error::NotAStore`], [`Error::Version`], [`Error::Damaged`], [`Error::Io`].
     pub fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
         crate::recover::open(medium, options)
+    }
+
+    /// Opens a store whose medium is only read, also one that was not closed: what recovery would write stays in memory. Commits are
+    /// refused.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_read_only(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+        let mut store = Store::open(Box::new(Overlay::new(medium)), options)?;
+        store.is_read_only = true;
+        Ok(store)
     }
 
     /// Writes a checkpoint, so that the next opening has nothing to replay.
@@ -345,6 +357,9 @@ impl Store {
         bytes: usize,
         change: impl FnOnce(&mut Catalog, &mut RecordWriter) -> Result<T>,
     ) -> Result<T> {
+        if self.is_read_only {
+            return Err(self.journal.check().err().unwrap_or(Error::ReadOnly));
+        }
         let bytes = bytes + 64;
         let (_gate, _room) = loop {
             self.make_room_for(bytes)?;

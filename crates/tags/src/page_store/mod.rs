@@ -6,6 +6,7 @@
 
 mod file;
 mod memory;
+pub(crate) mod overlay;
 mod power_cut;
 
 pub use file::{FileStore, ReadPath};

@@ -70,6 +70,9 @@ struct Written {
 impl Transaction<'_> {
     pub(super) fn commit_changes(&mut self) -> Result<u64> {
         let store = self.store;
+        if store.is_read_only {
+            return Err(store.journal.check().err().unwrap_or(Error::ReadOnly));
+        }
         if self.set.is_torn {
             return Err(Error::Torn);
         }

@@ -3,10 +3,10 @@
 use crate::error::CliError;
 use crate::say::Out;
 use clap::Args;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use weft_core::units::parse_size;
-use weft_tags::{FileStore, Options, ReadPath, Store};
+use weft_tags::{Error, FileStore, Options, ReadPath, Store};
 
 /// Which store, with how much memory.
 #[derive(Args, Debug)]
@@ -32,15 +32,25 @@ pub fn failed(path: &Path, source: weft_tags::Error) -> CliError {
     CliError::Tags { store: path.display().to_string(), source }
 }
 
-/// Opens a store.
+/// Opens a store; to be read only where its file cannot be written.
 pub fn open(args: &StoreArgs) -> Result<Store, CliError> {
     open_with(args, args.options())
 }
 
-/// Opens a store with these options.
+/// As [`open`], with these options.
 pub fn open_with(args: &StoreArgs, options: Options) -> Result<Store, CliError> {
-    let medium = FileStore::open(&args.path, ReadPath::Kernel).map_err(|e| failed(&args.path, e))?;
-    Store::open(Box::new(medium), &options).map_err(|e| failed(&args.path, e))
+    let path = &args.path;
+    let store = match FileStore::open(path, ReadPath::Kernel) {
+        Err(Error::Open { source, .. }) if is_of_writing(&source) => FileStore::open_read_only(path)
+            .and_then(|medium| Store::open_read_only(Box::new(medium), &options)),
+        medium => medium.and_then(|medium| Store::open(Box::new(medium), &options)),
+    };
+    store.map_err(|e| failed(path, e))
+}
+
+/// Whether a file that cannot be opened to be written may be one that can be read.
+fn is_of_writing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Makes an empty store; with `over` in what is there already.
