@@ -87,7 +87,7 @@ impl Client {
     /// Reads at the file offset and advances it.
     pub fn read(&self, file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
         let Some(leases) = self.leases() else {
-            return self.read_by_server(file, out, AT_FILE_OFFSET, false, true);
+            return self.read_at_offset_by_server(file, out);
         };
         let clock = sys::ticks();
         let (open, _, _) = leases.open_file(file)?;
@@ -169,6 +169,29 @@ impl Client {
         let n = payload.len().min(out.len());
         out[..n].copy_from_slice(&payload[..n]);
         Ok(n)
+    }
+
+    /// The first call moves the file offset over all that is wanted: what is read by further ones is this reader's alone.
+    fn read_at_offset_by_server(&self, file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
+        let wanted = out.len().min(TRANSFER_MAX);
+        let first = wanted.min(PAYLOAD_BYTES);
+        let args = [file.0, AT_FILE_OFFSET, first as u64, 0, 0, wanted as u64];
+        let answer = self.call(Op::Read, &args)?.run()?;
+        let [offset, moved, ..] = answer.response.values;
+        let payload = answer.payload();
+        let mut done = payload.len().min(first);
+        out[..done].copy_from_slice(&payload[..done]);
+        drop(answer);
+        if done < first || first == wanted {
+            return Ok(done);
+        }
+        done += self.read_at(file, &mut out[done..wanted], offset + done as u64, false).unwrap_or(0);
+        let missing = moved.saturating_sub(done as u64) as i64;
+        if missing > 0 {
+            // The file has become shorter, or cannot be read there.
+            self.seek(file, -missing, libc::SEEK_CUR)?;
+        }
+        Ok(done)
     }
 
     /// Writes at the file offset (at the end with `O_APPEND`) and advances it.

@@ -143,7 +143,8 @@ ops! {
     Close = 2,
     /// file: one more reference (a duplicated descriptor).
     Ref = 3,
-    /// file, offset or [`AT_FILE_OFFSET`], length, want map, not an access -> bytes in the payload.
+    /// file, offset or [`AT_FILE_OFFSET`], length, want map, not an access, length of this and further calls -> bytes in the
+    /// payload, where they begin, how far the file offset moves (over what all of these calls read).
     Read = 4,
     /// file, offset or [`AT_FILE_OFFSET`], in place; data -> bytes taken. In place: at the offset even with `O_APPEND`, and
     /// only what lies below the file's end.

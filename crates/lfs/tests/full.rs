@@ -269,7 +269,19 @@ impl Case {
         let before = self.fs.statfs().unwrap();
         let allocated = self.fs.fallocate(Ino(ino), mode, at, len);
         if self.done("fallocate", false, allocated).is_none() {
-            assert_eq!(self.fs.statfs().unwrap(), before, "a refused fallocate changes nothing");
+            // To look for room may make some. It takes none, and there was not enough.
+            let after = self.fs.statfs().unwrap();
+            assert!(
+                after.free_bytes >= before.free_bytes,
+                "a refused fallocate takes nothing: {before:?}, {after:?}"
+            );
+            assert_eq!((after.total_bytes, after.inodes), (before.total_bytes, before.inodes));
+            let again = self.fs.fallocate(Ino(ino), mode, at, len);
+            assert!(
+                matches!(again, Err(FsError::NoSpace)),
+                "refused in vain: {again:?}, {before:?}, {after:?}"
+            );
+            assert_eq!(self.fs.statfs().unwrap(), after, "a second refusal changes nothing");
             return;
         }
         let file = self.files.get_mut(&ino).unwrap();

@@ -36,28 +36,51 @@ pub fn read(ask: &Ask<'_>) -> Outcome {
     let volume = ask.volume;
     let shared = volume.files.shared(open.file);
     let own_offset = ask.arg(1) == AT_FILE_OFFSET;
-    let offset = if own_offset { shared.offset.load(Relaxed) } else { ask.arg(1) };
+    let size = volume.inodes.size(&open.inode);
+    // The file offset moves first, over all that the caller wants in this and further calls: who shares it reads behind.
+    let whole = ask.arg(2).max(ask.arg(5));
+    let taken = |offset: u64| whole.min(size.saturating_sub(offset));
+    let offset = if own_offset {
+        let move_on = |offset: u64| offset.checked_add(taken(offset));
+        shared.offset.fetch_update(Relaxed, Relaxed, move_on).unwrap_or_else(|offset| offset)
+    } else {
+        ask.arg(1)
+    };
+    let put_back = |n: u64| {
+        // A write or a seek may have moved the offset meanwhile; then its word stands.
+        if own_offset {
+            let _ = shared.offset.compare_exchange(offset + taken(offset), offset + n, Relaxed, Relaxed);
+        }
+    };
+    let read = read_from(ask, &open, offset, size).inspect_err(|_| put_back(0))?;
+    if read < ask.arg(2).min(taken(offset)) {
+        put_back(read);
+    }
+    if ask.arg(2) != 0 && ask.arg(4) == 0 && open_flags(ask, &open) & libc::O_NOATIME == 0 {
+        volume.inodes.note_read(&open.inode);
+    }
+    Ok(Response {
+        ret: read as i64,
+        len: read,
+        values: [offset, taken(offset), 0, 0, 0, 0],
+        ..Response::default()
+    })
+}
+
+fn read_from(ask: &Ask<'_>, open: &OpenFile, offset: u64, size: u64) -> Result<u64, Failure> {
+    let volume = ask.volume;
     if ask.arg(3) != 0
         && let Some(core) = volume.block_map()
     {
         volume.maps.fill(core, open.inode.ino, offset / BLOCK_BYTES as u64)?;
     }
-    let size = volume.inodes.size(&open.inode);
     let wanted = ask.arg(2).min(size.saturating_sub(offset)) as usize;
     let out = ask.out(wanted);
     // What the ring holds has to be with the core first. Only then: draining for each read would break up appends.
     if offset + out.len() as u64 > volume.inodes.shared(open.inode.slot).head.load(Acquire) {
         volume.inodes.drain(&open.inode, true)?;
     }
-    let n = volume.fs.read(open.inode.ino, offset, out)?;
-    if ask.arg(2) != 0 && ask.arg(4) == 0 && open_flags(ask, &open) & libc::O_NOATIME == 0 {
-        volume.inodes.note_read(&open.inode);
-    }
-    if own_offset && n > 0 {
-        // A write may have moved the offset meanwhile; then its word stands.
-        let _ = shared.offset.compare_exchange(offset, offset + n as u64, Relaxed, Relaxed);
-    }
-    Ok(Response { ret: n as i64, len: n as u64, ..Response::default() })
+    Ok(volume.fs.read(open.inode.ino, offset, out)? as u64)
 }
 
 pub fn write(ask: &Ask<'_>) -> Outcome {

@@ -8,8 +8,35 @@ static void say_status(const char *what, int status) {
     printf("%s: exited %d status %d signal %d\n", what, WIFEXITED(status), WEXITSTATUS(status), WIFSIGNALED(status));
 }
 
+/* Parent and child read through one file offset, more at once than fits into a message: each byte is read once, and no read is
+ * short before the end. */
+static void share_an_offset(void) {
+    enum { PIECE = 300000, PIECES = 40 };
+    static char buffer[PIECE];
+    int status, ends[2], fd = open(at("shared"), O_CREAT | O_RDWR | O_TRUNC, 0644);
+    OK(ftruncate(fd, (off_t)PIECE * PIECES));
+    pipe(ends);
+    fflush(stdout);
+    pid_t child = fork();
+    long seen[2] = {0, 0}; /* bytes, short reads */
+    ssize_t n;
+    while ((n = read(fd, buffer, PIECE)) > 0)
+        seen[0] += n, seen[1] += n < PIECE;
+    if (!child) {
+        write(ends[1], seen, sizeof seen);
+        _exit(0);
+    }
+    long childs[2] = {0, 0};
+    read(ends[0], childs, sizeof childs);
+    waitpid(child, &status, 0);
+    printf("together: %ld bytes, %ld short\n", seen[0] + childs[0], seen[1] + childs[1]);
+    printf("at the end: %lld\n", (long long)lseek(fd, 0, SEEK_CUR));
+    close(fd), close(ends[0]), close(ends[1]);
+}
+
 static void probe(void) {
     int status;
+    share_an_offset();
     char text[64] = "";
     int fd = open(at("f"), O_CREAT | O_RDWR | O_TRUNC, 0644);
     write(fd, "parent ", 7);
