@@ -7,7 +7,8 @@
 //!
 //! Another user's pages say nothing that the server may believe about files: they are only removed when their inode is
 //! gone, and otherwise left to that user's next map. Pages that a full volume has no room for stay, and are tried again
-//! when the next connection ends.
+//! when the next connection ends. What is cut off the file meanwhile, or written to it, is no longer there to come back
+//! ([`Leftovers::forget`]).
 
 use crate::volume::Volume;
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use weft_client::shared::pages::{BASE, HEADER_BYTES, Header, PAGE_BYTES, ROOT};
 use weft_core::Ino;
 use weft_vfs::{FsError, FsResult};
@@ -28,14 +30,21 @@ const USERS_MAX: usize = 256;
 /// Bytes compared and written at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The users that may have a directory, and how often it is still to be looked at.
+/// What programs may have left.
 #[derive(Default)]
-pub struct Leftovers(Mutex<BTreeMap<u32, u32>>);
+pub struct Leftovers {
+    /// The users that may have a directory, and how often it is still to be looked at.
+    users: Mutex<BTreeMap<u32, u32>>,
+    /// Whether pages may hold what no program will write back: when one has just ended, or the volume did not take it.
+    any: AtomicBool,
+    /// One thread at a time changes pages.
+    at_work: Mutex<()>,
+}
 
 impl Leftovers {
     /// A process runs as this user.
     pub fn meet(&self, user: u32) {
-        let mut users = self.0.lock();
+        let mut users = self.users.lock();
         if users.len() < USERS_MAX {
             users.entry(user).or_insert(0);
         }
@@ -43,7 +52,32 @@ impl Leftovers {
 
     /// A process has ended. It may have been any of the users before it was the last one.
     pub fn expect_any(&self) {
-        self.0.lock().values_mut().for_each(|looks| *looks = LOOKS);
+        self.users.lock().values_mut().for_each(|looks| *looks = LOOKS);
+        self.expect_stores();
+    }
+
+    /// The volume did not take what was stored to a map.
+    pub fn expect_stores(&self) {
+        self.any.store(true, Release);
+    }
+
+    /// Bytes of a file have been cut off (`len` is `u64::MAX` then), or written: what was stored there before may not come
+    /// back. Not to be called by who keeps the file's writers out.
+    pub fn forget(&self, volume: &Volume, ino: Ino, from: u64, len: u64) {
+        if !self.any.load(Acquire) {
+            return;
+        }
+        let Ok(attr) = volume.fs.getattr(ino) else { return };
+        // SAFETY: a system call without arguments.
+        let user = unsafe { libc::geteuid() };
+        let path = format!("{ROOT}{}-{user}/{}-{}", volume.tag, ino.0, attr.btime.0 as u64);
+        let _alone = self.at_work.lock();
+        let base = Path::new(&path).with_extension(BASE.trim_start_matches('.'));
+        if let (Ok(pages), Ok(base)) = (open(Path::new(&path)), open(&base))
+            && let Err(error) = forget_in(&pages, &base, from, len)
+        {
+            tracing::warn!(%ino, %error, "what was stored to a mapping may come back to where it was cut off");
+        }
     }
 
     /// Whatever an earlier server left is to be looked at.
@@ -61,15 +95,21 @@ impl Leftovers {
 
     /// Looks once through each directory that may hold something. Returns whether anything is left that may be free soon.
     pub fn look(&self, volume: &Volume) -> bool {
-        let users: Vec<u32> =
-            self.0.lock().iter().filter(|(_, looks)| **looks > 0).map(|(user, _)| *user).collect();
-        let mut left = false;
-        for user in users {
-            let done = look_through(volume, user);
-            let mut users = self.0.lock();
-            let Some(looks) = users.get_mut(&user) else { continue };
-            *looks = if done { 0 } else { looks.saturating_sub(1) };
+        let all: Vec<(u32, u32)> = self.users.lock().iter().map(|(user, looks)| (*user, *looks)).collect();
+        let (mut left, mut nothing) = (false, true);
+        for (user, _) in all.iter().filter(|(_, looks)| *looks > 0) {
+            let found = {
+                let _alone = self.at_work.lock();
+                look_through(volume, *user)
+            };
+            let mut users = self.users.lock();
+            let Some(looks) = users.get_mut(user) else { continue };
+            *looks = if found == Found::Held { looks.saturating_sub(1) } else { 0 };
             left |= *looks > 0;
+            nothing &= found == Found::Nothing;
+        }
+        if nothing && !all.is_empty() && all.iter().all(|(_, looks)| *looks > 0) {
+            self.any.store(false, Release);
         }
         left
     }
@@ -83,15 +123,25 @@ fn parsed(name: &str) -> Option<(Ino, i64, &str)> {
     Some((Ino(ino.parse().ok()?), birth.parse::<u64>().ok()? as i64, suffix))
 }
 
-/// Returns whether nothing is left.
-fn look_through(volume: &Volume, user: u32) -> bool {
+/// What a look through a user's directory has left there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Found {
+    /// The directory is gone.
+    Nothing,
+    /// Nothing that the server can bring to the volume.
+    Others,
+    /// Pages that programs hold, or that found no room.
+    Held,
+}
+
+fn look_through(volume: &Volume, user: u32) -> Found {
     let dir = PathBuf::from(format!("{ROOT}{}-{user}", volume.tag));
     // A link, or a directory that somebody else made, is not looked into.
     let theirs = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == user;
     if !std::fs::symlink_metadata(&dir).is_ok_and(theirs) {
-        return true;
+        return Found::Nothing;
     }
-    let Ok(entries) = std::fs::read_dir(&dir) else { return true };
+    let Ok(entries) = std::fs::read_dir(&dir) else { return Found::Others };
     // SAFETY: a system call without arguments.
     let own = unsafe { libc::geteuid() } == user;
     let mut left = false;
@@ -117,8 +167,11 @@ fn look_through(volume: &Volume, user: u32) -> bool {
         }
     }
     // Fails while anything is in it.
-    let removed = std::fs::remove_dir(&dir).is_ok();
-    removed || !left
+    match std::fs::remove_dir(&dir) {
+        Ok(()) => Found::Nothing,
+        Err(_) if left => Found::Held,
+        Err(_) => Found::Others,
+    }
 }
 
 /// Opens a file of pages, if it is one and the server's user's.
@@ -155,6 +208,43 @@ fn rescue(volume: &Volume, path: &Path, ino: Ino) -> io::Result<bool> {
     std::fs::remove_file(&base_path)?;
     std::fs::remove_file(path)?;
     Ok(true)
+}
+
+/// Takes bytes out of pages and base, whoever maps them: both are zero there, so that nothing counts as stored.
+fn forget_in(pages: &File, base: &File, from: u64, len: u64) -> io::Result<()> {
+    let mut lock = libc::flock { l_type: libc::F_WRLCK as _, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+    // SAFETY: the lock outlives the call. As the programs take it; one that holds it has these bytes in hand itself.
+    if unsafe { libc::fcntl(base.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) } != 0 {
+        return Ok(());
+    }
+    // The lock goes with the descriptor.
+    let mut raw = [0; HEADER_BYTES];
+    read_at(base, &mut raw, 0)?;
+    let header = Header::decode(&raw);
+    if len == u64::MAX {
+        if from < header.valid {
+            pages.set_len(from)?;
+            base.set_len(PAGE_BYTES + from)?;
+            // By way of the exact size, so that the rest of the last page is zero.
+            pages.set_len(from.next_multiple_of(PAGE_BYTES))?;
+            base.write_all_at(&Header { valid: from, ..header }.encode(), 0)?;
+        }
+        return Ok(());
+    }
+    let end = from.saturating_add(len).min(header.valid);
+    for (file, at) in [(pages, from), (base, PAGE_BYTES + from)] {
+        if end > from {
+            zero(file, at, end - from)?;
+        }
+    }
+    Ok(())
+}
+
+fn zero(file: &File, at: u64, len: u64) -> io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: a system call on a descriptor that is open.
+    let done = unsafe { libc::fallocate(file.as_raw_fd(), mode, at as i64, len as i64) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Stores to the file what the pages have and their base has not.

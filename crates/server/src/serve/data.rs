@@ -103,7 +103,7 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
         drop_set_id(ask, inode.ino)?;
     }
     let _aside = volume.inodes.set_aside(data.len() as u64);
-    let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
+    let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
     volume.inodes.drain(inode, true)?;
     // What came before this write has its times first.
     volume.inodes.pass_times(inode);
@@ -132,10 +132,15 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     if let (Err(error), true) = (&written, in_place) {
         // The program stored these bytes to memory long ago and goes on without an answer.
         volume.inodes.failed(inode, error.errno());
+        volume.leftovers.expect_stores();
     }
     written?;
     if end > size {
         volume.inodes.size_changed(inode, end);
+    }
+    drop(guard);
+    if !in_place {
+        volume.leftovers.forget(volume, inode.ino, offset, data.len() as u64);
     }
     if own_offset {
         shared.offset.store(end, Relaxed);
@@ -225,6 +230,9 @@ pub(crate) fn set_size(ask: &Ask<'_>, ino: Ino, size: u64) -> Result<(), Failure
     let open = volume.inodes.acquire(&attr)?;
     let dropped = if volume.inodes.may_have_set_id(&open) { drop_set_id(ask, ino) } else { Ok(()) };
     let result = dropped.and_then(|()| set_open_size(volume, &open, size));
+    if result.is_ok() {
+        volume.leftovers.forget(volume, ino, size, u64::MAX);
+    }
     volume.inodes.release(&open, None);
     result
 }
@@ -272,12 +280,22 @@ pub fn fallocate(ask: &Ask<'_>) -> Outcome {
     let _aside = takes.then(|| {
         volume.inodes.set_aside(if len <= volume.fs.statfs().map_or(0, |s| s.free_bytes) { len } else { 0 })
     });
-    let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
+    let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
     volume.inodes.drain(inode, true)?;
     volume.inodes.pass_times(inode);
     volume.fs.fallocate(inode.ino, mode, offset, len)?;
     let size = volume.fs.getattr(inode.ino)?.size;
     volume.inodes.size_changed(inode, size);
+    drop(guard);
+    match mode {
+        FallocateMode::Allocate | FallocateMode::KeepSize => {}
+        FallocateMode::PunchHole | FallocateMode::ZeroRange { .. } => {
+            volume.leftovers.forget(volume, inode.ino, offset, len);
+        }
+        FallocateMode::CollapseRange | FallocateMode::InsertRange => {
+            volume.leftovers.forget(volume, inode.ino, offset, u64::MAX);
+        }
+    }
     done(0)
 }
 

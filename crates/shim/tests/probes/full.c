@@ -250,14 +250,18 @@ static void compare_file(const char *name) {
     int there = open(at(name), O_RDONLY), here = open(of_mirror(name), O_RDONLY);
     if (there < 0 || here < 0)
         wrong("open", name, there, here);
-    for (;;) {
+    for (long long at = 0;;) {
         ssize_t one = read(there, bytes, sizeof bytes), two = read(here, other, sizeof other);
         if (one != two)
             wrong("length of", name, one, two);
-        if (memcmp(bytes, other, one) != 0)
-            wrong("content of", name, 0, 0);
+        for (ssize_t b = 0; b < one; b++)
+            if (bytes[b] != other[b]) {
+                printf("WRONG at byte %lld: ", at + b);
+                wrong("content of", name, bytes[b], other[b]);
+            }
         if (one == 0)
             break;
+        at += one;
     }
     close(there);
     close(here);
