@@ -59,12 +59,7 @@ pub fn read(ask: &Ask<'_>) -> Outcome {
     if ask.arg(2) != 0 && ask.arg(4) == 0 && open_flags(ask, &open) & libc::O_NOATIME == 0 {
         volume.inodes.note_read(&open.inode);
     }
-    Ok(Response {
-        ret: read as i64,
-        len: read,
-        values: [offset, taken(offset), 0, 0, 0, 0],
-        ..Response::default()
-    })
+    Ok(Response { ret: read as i64, len: read, values: [offset, taken(offset), 0, 0, 0, 0] })
 }
 
 fn read_from(ask: &Ask<'_>, open: &OpenFile, offset: u64, size: u64) -> Result<u64, Failure> {
