@@ -10,7 +10,7 @@ BUILD=${1:-$SCRATCH/build}
 [ $# = 0 ] || shift
 TESTS=("$@")
 [ $# -gt 0 ] || TESTS=(db_basic_test db_test db_test2 db_wal_test db_flush_test db_compaction_test db_options_test db_sst_test
-  db_io_failure_test transaction_test optimistic_transaction_test db_universal_compaction_test backup_engine_test
+  db_io_failure_test transaction_test write_prepared_transaction_test optimistic_transaction_test db_universal_compaction_test backup_engine_test
   checkpoint_test env_test io_posix_test external_sst_file_test corruption_test fault_injection_test repair_test
   db_blob_basic_test obsolete_files_test column_family_test prefix_test)
 mkdir -p "$BUILD"
