@@ -74,7 +74,7 @@ impl Leftovers {
         let _alone = self.at_work.lock();
         let base = Path::new(&path).with_extension(BASE.trim_start_matches('.'));
         if let (Ok(pages), Ok(base)) = (open(Path::new(&path)), open(&base))
-            && let Err(error) = forget_in(&pages, &base, from, len)
+            && let Err(error) = forget_in(&pages, &base, volume.session, from, len)
         {
             tracing::warn!(%ino, %error, "what was stored to a mapping may come back to where it was cut off");
         }
@@ -210,8 +210,9 @@ fn rescue(volume: &Volume, path: &Path, ino: Ino) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Takes bytes out of pages and base, whoever maps them: both are zero there, so that nothing counts as stored.
-fn forget_in(pages: &File, base: &File, from: u64, len: u64) -> io::Result<()> {
+/// Takes bytes out of pages and base: both are zero there, so that nothing counts as stored. Whoever maps them sees it, as in
+/// Linux, unless it still runs with a server that is gone.
+fn forget_in(pages: &File, base: &File, session: u64, from: u64, len: u64) -> io::Result<()> {
     let mut lock = libc::flock { l_type: libc::F_WRLCK as _, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
     // SAFETY: the lock outlives the call. As the programs take it; one that holds it has these bytes in hand itself.
     if unsafe { libc::fcntl(base.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) } != 0 {
@@ -221,6 +222,11 @@ fn forget_in(pages: &File, base: &File, from: u64, len: u64) -> io::Result<()> {
     let mut raw = [0; HEADER_BYTES];
     read_at(base, &mut raw, 0)?;
     let header = Header::decode(&raw);
+    // SAFETY: a system call on a descriptor that is open; the lock goes with it.
+    let held = || unsafe { libc::flock(pages.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0;
+    if header.session != session && held() {
+        return Ok(());
+    }
     if len == u64::MAX {
         if from < header.valid {
             pages.set_len(from)?;

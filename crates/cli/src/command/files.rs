@@ -70,7 +70,10 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
                         offset += n as u64;
                         if bad.is_some() {
                             // Whoever reads on would take what follows for the next bytes.
-                            let why = format!("{}; stopped there, 'weft cp' copies the rest", source.lost());
+                            let why = format!(
+                                "Input/output error: {}; stopped there, 'weft cp' copies the rest",
+                                source.lost()
+                            );
                             failures.tell("cat", &tree.show(path), &io::Error::other(why));
                             break;
                         }
