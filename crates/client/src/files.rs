@@ -214,6 +214,15 @@ impl Client {
         Ok(())
     }
 
+    /// As [`store`](Self::store), but only the bytes in which `new` differs from `old`: between them others may have written.
+    pub fn store_changes(&self, file: FileRef, new: &[u8], old: &[u8], offset: u64) -> Result<(), Errno> {
+        let pieces = new.chunks(PAYLOAD_BYTES / 2).zip(old.chunks(PAYLOAD_BYTES / 2));
+        for (at, (new, old)) in (offset..).step_by(PAYLOAD_BYTES / 2).zip(pieces) {
+            self.call(Op::Write, &[file.0, at, 1])?.part1(new)?.part2(old)?.run()?;
+        }
+        Ok(())
+    }
+
     /// Writes several pieces as one, at `offset` or at the file offset.
     pub fn writev(&self, file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Result<usize, Errno> {
         if parts.is_empty() {

@@ -147,7 +147,7 @@ ops! {
     /// payload, where they begin, how far the file offset moves (over what all of these calls read).
     Read = 4,
     /// file, offset or [`AT_FILE_OFFSET`], in place; data -> bytes taken. In place: at the offset even with `O_APPEND`, and
-    /// only what lies below the file's end.
+    /// only what lies below the file's end; with a second part, of the same length, only the bytes in which they differ.
     Write = 5,
     /// file -> 1 when the inode has a ring now.
     Lease = 6,

@@ -210,8 +210,8 @@ fn rescue(volume: &Volume, path: &Path, ino: Ino) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Takes bytes out of pages and base: both are zero there, so that nothing counts as stored. Whoever maps them sees it, as in
-/// Linux, unless it still runs with a server that is gone.
+/// Takes bytes out of pages and base: both are zero there, so that nothing counts as stored. What is cut off is cut off for whoever
+/// maps the file, as in Linux, unless it still runs with a server that is gone; other changes are for pages that nobody maps.
 fn forget_in(pages: &File, base: &File, session: u64, from: u64, len: u64) -> io::Result<()> {
     let mut lock = libc::flock { l_type: libc::F_WRLCK as _, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
     // SAFETY: the lock outlives the call. As the programs take it; one that holds it has these bytes in hand itself.
@@ -224,7 +224,7 @@ fn forget_in(pages: &File, base: &File, session: u64, from: u64, len: u64) -> io
     let header = Header::decode(&raw);
     // SAFETY: a system call on a descriptor that is open; the lock goes with it.
     let held = || unsafe { libc::flock(pages.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0;
-    if header.session != session && held() {
+    if (header.session != session || len != u64::MAX) && held() {
         return Ok(());
     }
     if len == u64::MAX {

@@ -214,6 +214,31 @@ fn writes_are_not_undone_by_stores_of_another_process_on_the_same_page() {
 }
 
 #[test]
+fn stores_around_what_another_process_wrote_without_a_map_leave_it_there() {
+    for leases in [true, false] {
+        for how in ["msync", "fsync", "unmap"] {
+            let served = Served::new(leases);
+            let mut storer = Mapper::start(&served, "f");
+            storer.tell("truncate 16384");
+            storer.tell("map 16384");
+            let mut writer = Mapper::start(&served, "f");
+            for at in [4097, 5000, 8190] {
+                writer.tell(&format!("write {at} other"));
+            }
+            assert_eq!(writer.tell("fsync"), "0");
+            for at in [4096, 5005, 8195, 12000] {
+                storer.tell(&format!("store {at} x"));
+            }
+            assert_eq!(storer.tell(how), "0", "leases {leases}: {how}");
+            for (at, there) in [(4096, "xother"), (5000, "otherx"), (8190, "otherx"), (12000, "x.")] {
+                let read = writer.tell(&format!("read {at} {}", there.len()));
+                assert_eq!(read, there, "leases {leases}: {how}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_a_process_that_was_killed_while_it_wrote_back_had_stored_last_is_there() {
     let served = Served::new(true);
     let mut killed = Mapper::start(&served, "f");

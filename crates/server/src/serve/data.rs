@@ -117,6 +117,11 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
         true => shared.offset.load(Relaxed),
         false => ask.arg(1),
     };
+    let merged;
+    if in_place && ask.has_part2() {
+        merged = over_what_is_there(ask, inode, offset, data)?;
+        data = &merged;
+    }
     let end =
         offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or(Failure(libc::EFBIG))?;
     let written = if data.len() >= THROUGH_BYTES {
@@ -144,6 +149,22 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
         volume.fs.fsync(inode.ino)?;
     }
     done(data.len() as i64)
+}
+
+/// What the file has, with the bytes of `new` that differ from the second part: whoever stored these has not seen the others.
+fn over_what_is_there(ask: &Ask<'_>, inode: &OpenInode, offset: u64, new: &[u8]) -> Result<Vec<u8>, Failure> {
+    let old = ask.part2()?;
+    let mut there = vec![0; new.len()];
+    if old.len() < new.len() {
+        return Err(Failure(libc::EINVAL));
+    }
+    ask.volume.fs.read(inode.ino, offset, &mut there)?;
+    for ((there, new), old) in there.iter_mut().zip(new).zip(&old) {
+        if new != old {
+            *there = *new;
+        }
+    }
+    Ok(there)
 }
 
 pub fn lease(ask: &Ask<'_>) -> Outcome {

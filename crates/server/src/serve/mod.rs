@@ -87,6 +87,11 @@ impl<'a> Ask<'a> {
         self.bytes(self.request.len1 as usize, self.request.len2 as usize)
     }
 
+    /// Whether there is a second part.
+    pub fn has_part2(&self) -> bool {
+        self.request.len2 != 0
+    }
+
     /// The first part in place, for data that the core copies anyway.
     pub fn data(&self) -> Result<&'a [u8], Failure> {
         let len = self.request.len1 as usize;

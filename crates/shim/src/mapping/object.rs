@@ -312,13 +312,14 @@ impl Object {
                 let differs = |(a, b): (&u8, &u8)| a != b;
                 let first = new.iter().zip(old).position(differs).unwrap_or(0);
                 let end = new.iter().zip(old).rposition(differs).map_or(0, |last| last + 1);
-                let (offset, new) = (offset + first as u64, new.get(first..end).unwrap_or(&[]));
+                let (new, old) = (new.get(first..end).unwrap_or(&[]), old.get(first..end).unwrap_or(&[]));
+                let offset = offset + first as u64;
                 let at_work = (offset, offset + new.len() as u64);
                 self.set_header(Header { at_work, ..header })?;
-                if self.give(client, new, offset).is_err() {
+                if self.give(client, new, old, offset).is_err() {
                     // Perhaps only some of them are holes that a full volume has no room for.
-                    for (at, page) in by_pages(offset, new) {
-                        result = result.and(self.give(client, page, at));
+                    for ((at, new), (_, old)) in by_pages(offset, new).zip(by_pages(offset, old)) {
+                        result = result.and(self.give(client, new, old, at));
                     }
                 }
                 Ok(())
@@ -330,10 +331,10 @@ impl Object {
         })
     }
 
-    /// Gives bytes to the volume; with that they are no change any more.
-    fn give(&self, client: &Client, bytes: &[u8], offset: u64) -> Result<(), Errno> {
-        client.store(self.file, bytes, offset)?;
-        sys::pwrite_all(self.base, bytes, PAGE_BYTES + offset)
+    /// Gives changed bytes to the volume; with that they are no change any more.
+    fn give(&self, client: &Client, new: &[u8], old: &[u8], offset: u64) -> Result<(), Errno> {
+        client.store_changes(self.file, new, old, offset)?;
+        sys::pwrite_all(self.base, new, PAGE_BYTES + offset)
     }
 
     /// Gives the volume what was stored to pages that are not used any more. The volume may have gone on without them: what it
