@@ -90,6 +90,7 @@ probes! {
     pass: descriptors_are_passed_in_messages,
     print: text_is_printed_to_descriptors,
     process: children_and_executed_programs_inherit,
+    replaced: a_name_that_is_replaced_is_there_all_the_time,
     sockets: sockets_are_found_by_their_names,
     spawn: spawned_programs_are_found_and_get_what_they_are_handed,
     splice: bytes_move_between_files_and_pipes,

@@ -26,6 +26,9 @@ use weft_core::Ino;
 use weft_vfs::path::{Last, Options, Resolved, resolve};
 use weft_vfs::{Cred, FileKind, FsError};
 
+/// Walks of one path before a file that loses its name each time counts as not there.
+const WALKS_MAX: u32 = 100;
+
 /// An errno, as a request's failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure(pub i32);
@@ -201,10 +204,32 @@ pub fn answer(
     };
     let ask = Ask { volume, connection, identity, request, payload, payload_len };
     let outcome = match Op::from_u32(request.op) {
-        Some(op) => dispatch(&ask, op),
+        Some(op) => dispatch_to_an_end(&ask, op),
         None => Err(Failure(libc::ENOSYS)),
     };
     outcome.unwrap_or_else(|Failure(errno)| Response { ret: -i64::from(errno), ..Response::default() })
+}
+
+/// A file may lose its name, to another file or to none, between the walk of a path and what is done at its end. As in Linux the
+/// path is walked again then: the call is one before or after that change.
+fn dispatch_to_an_end(ask: &Ask<'_>, op: Op) -> Outcome {
+    for _ in 0..WALKS_MAX {
+        match dispatch(ask, op) {
+            Err(Failure(libc::ESTALE)) if goes_by_path(op) => {}
+            outcome => return outcome,
+        }
+    }
+    Err(Failure(libc::ENOENT))
+}
+
+/// Whether a request walks a path, and changes nothing before it ends.
+fn goes_by_path(op: Op) -> bool {
+    match op {
+        Op::Open | Op::Stat | Op::SetAttr | Op::Access | Op::Readlink | Op::Resolve => true,
+        Op::GetXattr | Op::SetXattr | Op::ListXattr | Op::RemoveXattr => true,
+        Op::Mkdir | Op::Mknod | Op::Symlink | Op::Link | Op::LinkFile | Op::Unlink | Op::Rename => true,
+        _ => false,
+    }
 }
 
 fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
