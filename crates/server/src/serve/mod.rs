@@ -224,12 +224,26 @@ fn dispatch_to_an_end(ask: &Ask<'_>, op: Op) -> Outcome {
 
 /// Whether a request walks a path, and changes nothing before it ends.
 fn goes_by_path(op: Op) -> bool {
-    match op {
-        Op::Open | Op::Stat | Op::SetAttr | Op::Access | Op::Readlink | Op::Resolve => true,
-        Op::GetXattr | Op::SetXattr | Op::ListXattr | Op::RemoveXattr => true,
-        Op::Mkdir | Op::Mknod | Op::Symlink | Op::Link | Op::LinkFile | Op::Unlink | Op::Rename => true,
-        _ => false,
-    }
+    use Op::*;
+    matches!(
+        op,
+        Open | Stat
+            | SetAttr
+            | Access
+            | Readlink
+            | Resolve
+            | GetXattr
+            | SetXattr
+            | ListXattr
+            | RemoveXattr
+            | Mkdir
+            | Mknod
+            | Symlink
+            | Link
+            | LinkFile
+            | Unlink
+            | Rename
+    )
 }
 
 fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
