@@ -35,6 +35,22 @@ fn tree(bench: &Bench) {
 }
 
 #[test]
+fn an_archive_never_takes_the_place_of_its_volume() {
+    let bench = Bench::with_volume();
+    tree(&bench);
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    std::os::unix::fs::symlink("vol.img", bench.path("other-name")).unwrap();
+    for name in ["vol.img", "./vol.img", "other-name"] {
+        bench
+            .weft(&["export", "--force", "vol.img", name])
+            .code(1)
+            .stderr(contains("is the volume that is exported"));
+    }
+    bench.weft(&["cp", "-r", "vol.img:/tree", "back"]).success();
+    same(&bench, "tree", "back");
+}
+
+#[test]
 fn what_was_exported_is_imported_and_read_by_tar() {
     let bench = Bench::with_volume();
     tree(&bench);

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weft_lfs::salvage::LOST_AND_FOUND;
 use weft_vfs::FileKind;
@@ -47,6 +48,14 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
     };
     if file.exists() && !args.force {
         return Err(CliError::WouldOverwrite { path: file.to_path_buf() });
+    }
+    if let (Ok(from), Ok(to)) = (image.metadata(), file.metadata())
+        && (from.dev(), from.ino()) == (to.dev(), to.ino())
+    {
+        return Err(CliError::said(
+            format!("{} is the volume that is exported", file.display()),
+            "name another file for the archive",
+        ));
     }
     // Under another name until it is whole.
     let unfinished = Unfinished::of(file);
