@@ -156,6 +156,14 @@ pub(crate) trait Committed {
         found.map(drop).map_err(|error| node_of_snode(error, node))
     }
 
+    /// Fills `out` with a node's data from byte `at` on; how many bytes it has there.
+    fn fill_from(&self, node: NodeId, kind: NodeType, at: u64, out: &mut [u8]) -> Result<usize> {
+        let mut part = Vec::with_capacity(out.len());
+        self.read_part(node, kind, at..at.saturating_add(out.len() as u64), &mut part)?;
+        out[..part.len()].copy_from_slice(&part);
+        Ok(part.len())
+    }
+
     /// Appends a part of a node's data to `out`; where all of it ends. The state stays as it is meanwhile, so a part may be larger than the
     /// cache.
     fn read_part(&self, node: NodeId, kind: NodeType, part: Range<u64>, out: &mut Vec<u8>) -> Result<u64> {

@@ -165,10 +165,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// As [`Store::read_node`]; [`Error::SnapshotLost`].
     pub fn read_at(&self, node: NodeId, kind: NodeType, at: u64, out: &mut [u8]) -> Result<usize> {
-        let mut part = Vec::with_capacity(out.len());
-        self.read_part(node, kind, at..at.saturating_add(out.len() as u64), &mut part)?;
-        out[..part.len()].copy_from_slice(&part);
-        Ok(part.len())
+        self.fill_from(node, kind, at, out)
     }
 
     /// Bytes of a node's data.
