@@ -1,7 +1,8 @@
 //! Writes archives in the POSIX form, with GNU's records for sparse files and those of `star` for extended attributes.
 
 use super::{BLOCK_BYTES, Content, Member, RECORD_XATTR};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use tar::{EntryType, Header};
 use weft_vfs::FileKind;
 
@@ -15,6 +16,29 @@ const SIZE_END: u64 = 1 << 33;
 const RECORD_BYTES: u64 = 20 * BLOCK_BYTES;
 const ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
 
+/// Where an archive goes.
+pub trait Output: Write {
+    /// Whether [`Output::cut`] works.
+    const CAN_BE_CUT: bool = false;
+
+    /// Takes back what was written from byte `at` on.
+    fn cut(&mut self, _at: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl Output for crate::say::Out {}
+
+/// A file of which the archive is all.
+impl Output for BufWriter<File> {
+    const CAN_BE_CUT: bool = true;
+
+    fn cut(&mut self, at: u64) -> io::Result<()> {
+        self.seek(SeekFrom::Start(at))?;
+        self.get_ref().set_len(at)
+    }
+}
+
 /// An archive that is being written.
 pub struct Writer<W> {
     output: W,
@@ -22,10 +46,26 @@ pub struct Writer<W> {
     at: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Output> Writer<W> {
     /// Begins to write.
     pub fn new(output: W) -> Writer<W> {
         Writer { output, at: 0 }
+    }
+
+    /// Bytes written so far.
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// Whether [`Writer::go_back`] works.
+    pub fn can_go_back(&self) -> bool {
+        W::CAN_BE_CUT
+    }
+
+    /// Takes back what was written from byte `at` on.
+    pub fn go_back(&mut self, at: u64) -> io::Result<()> {
+        self.at = at;
+        self.output.cut(at)
     }
 
     /// Writes what stands before a member's bytes. Those of its parts have to follow, by [`Writer::data`], and then
@@ -210,6 +250,8 @@ fn seconds(nanoseconds: i64) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::archive::reader::Reader;
+
+    impl Output for Vec<u8> {}
 
     fn member(path: &[u8], content: Content) -> Member {
         Member {

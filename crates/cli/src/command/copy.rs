@@ -113,6 +113,13 @@ fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), Cl
             "several files can only be copied into a directory",
         ));
     }
+    if let ([source], false) = (sources, into) {
+        let (tree, path) = side(source, volumes)?;
+        let is_tree = args.recursive && tree.stat(path, false).is_ok_and(|meta| meta.is_dir());
+        let home = if target.ends_with(b"/") && !is_tree { target } else { parent(target) };
+        let there = if home.is_empty() { Ok(()) } else { to.stat(home, true).map(drop) };
+        there.map_err(|source| CliError::File { what: "copy to", path: to.show(home), source })?;
+    }
     let mut failures = Failures::default();
     let mut jobs = Vec::new();
     for place in sources {
@@ -327,15 +334,27 @@ impl Copier<'_> {
 
     fn content(&mut self, from: &dyn Tree, path: &[u8], target: &[u8], meta: &Meta) -> io::Result<Lost> {
         let mut source = Past::new(from.open(path)?, meta.size);
-        let mut sink = self.to.create(target, meta.perm & 0o777 | 0o600)?;
+        let created = self.to.create(target, meta.perm & 0o777 | 0o600);
+        let mut sink = created.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot create {}: {error}", self.to.show(target)))
+        })?;
         let sparse = meta.blocks.saturating_mul(512) < meta.size;
         let (mut offset, mut written) = (0, 0);
         loop {
-            let n = source.read_at(&mut self.buffer, offset)?;
+            let mut wanted = self.buffer.len();
+            if sparse {
+                let (begin, end) = source.data_at(offset)?.unwrap_or((meta.size, u64::MAX));
+                let begin = begin.clamp(offset, meta.size.max(offset));
+                self.bar.inc(begin - offset);
+                offset = begin;
+                wanted = usize::try_from(end.saturating_sub(begin)).unwrap_or(wanted).clamp(1, wanted);
+            }
+            let n = source.read_at(&mut self.buffer[..wanted], offset)?;
             if n == 0 {
                 break;
             }
             let piece = &self.buffer[..n];
+            // What lies between is zero already: a hole is one here, too, if the target can.
             if !sparse || piece.iter().any(|&b| b != 0) {
                 sink.write_at(piece, offset)?;
                 written = offset + n as u64;

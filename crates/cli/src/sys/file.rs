@@ -1,7 +1,9 @@
 //! Files: nodes, times, who may do what.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -45,6 +47,14 @@ fn utimens(path: &Path, atime_ns: i64, mtime_ns: i64, flags: libc::c_int) -> io:
     let times = [spec(atime_ns), spec(mtime_ns)];
     // SAFETY: the path is a C string and `times` two timespecs, all of which outlive the call.
     checked(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), flags) })
+}
+
+/// Moves a file's offset by `whence`; returns the new one.
+pub fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<u64> {
+    let offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::ENXIO))?;
+    // SAFETY: a system call on an open file and numbers.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
+    u64::try_from(at).map_err(|_| io::Error::last_os_error())
 }
 
 /// The mask of permission bits that new files do not get.

@@ -56,6 +56,11 @@ impl<'a> Past<'a> {
         Past { source, size, lost: Lost::default() }
     }
 
+    /// Forgets what could not be read, for a reader who begins anew.
+    pub fn begin_again(&mut self) {
+        self.lost = Lost::default();
+    }
+
     /// What could not be read up to now.
     pub fn lost(&self) -> &Lost {
         &self.lost
@@ -68,6 +73,10 @@ impl<'a> Past<'a> {
 }
 
 impl Source for Past<'_> {
+    fn data_at(&mut self, offset: u64) -> io::Result<Option<(u64, u64)>> {
+        self.source.data_at(offset)
+    }
+
     fn read_at(&mut self, out: &mut [u8], offset: u64) -> io::Result<usize> {
         match self.source.read_at(out, offset) {
             Err(error) if self.source.is_damage(&error) => {}

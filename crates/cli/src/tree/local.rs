@@ -22,6 +22,16 @@ impl Source for File {
     fn read_at(&mut self, out: &mut [u8], offset: u64) -> io::Result<usize> {
         FileExt::read_at(self, out, offset)
     }
+
+    fn data_at(&mut self, offset: u64) -> io::Result<Option<(u64, u64)>> {
+        let begin = match file::seek(self, offset, libc::SEEK_DATA) {
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+            // Not every file system knows.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(Some((offset, u64::MAX))),
+            begin => begin?,
+        };
+        file::seek(self, begin, libc::SEEK_HOLE).map(|end| Some((begin, end)))
+    }
 }
 
 impl Sink for File {

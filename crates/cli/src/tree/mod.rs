@@ -57,6 +57,12 @@ pub trait Source {
     /// Reads up to `out.len()` bytes at `offset`; 0 at the end.
     fn read_at(&mut self, out: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Where data begins and ends at `offset` or behind it, as far as the tree knows; `None` where only a hole follows. The
+    /// last part may end behind the file's end.
+    fn data_at(&mut self, offset: u64) -> io::Result<Option<(u64, u64)>> {
+        Ok(Some((offset, u64::MAX)))
+    }
+
     /// Whether a read failed because of damage where it read: what lies elsewhere in the file may be whole.
     fn is_damage(&self, _error: &io::Error) -> bool {
         false
@@ -70,6 +76,29 @@ pub trait Sink {
 
     /// Sets the size.
     fn set_len(&mut self, bytes: u64) -> io::Result<()>;
+}
+
+/// Offset and length of the parts of a file that are no holes, ascending. `blocks` is what the file occupies.
+pub fn data_parts(source: &mut dyn Source, size: u64, blocks: u64) -> io::Result<Vec<(u64, u64)>> {
+    if blocks.saturating_mul(512) >= size {
+        return Ok(vec![(0, size)]);
+    }
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    let mut offset = 0;
+    while offset < size {
+        let Some((begin, end)) = source.data_at(offset)?.filter(|(begin, _)| *begin < size) else { break };
+        // A part that does not end behind its begin would be asked for without end.
+        let (begin, end) = (begin.max(offset), end.min(size));
+        if end <= begin {
+            return Err(io::Error::other("the file system tells of data that has no end"));
+        }
+        match parts.last_mut() {
+            Some((start, len)) if *start + *len == begin => *len += end - begin,
+            _ => parts.push((begin, end - begin)),
+        }
+        offset = end;
+    }
+    Ok(parts)
 }
 
 /// A tree of files. Paths are bytes; symlinks in the last component are followed only where it is said.

@@ -49,6 +49,16 @@ impl Source for Open<'_> {
         self.client.pread(self.file, out, offset).map_err(system)
     }
 
+    fn data_at(&mut self, offset: u64) -> io::Result<Option<(u64, u64)>> {
+        let Ok(offset) = i64::try_from(offset) else { return Ok(None) };
+        let begin = match self.client.seek(self.file, offset, libc::SEEK_DATA) {
+            Err(libc::ENXIO) => return Ok(None),
+            begin => begin.map_err(system)?,
+        };
+        let end = self.client.seek(self.file, begin as i64, libc::SEEK_HOLE).map_err(system)?;
+        Ok(Some((begin, end)))
+    }
+
     fn is_damage(&self, error: &io::Error) -> bool {
         // A server that has gone gives the same error for everything.
         error.raw_os_error() == Some(libc::EIO) && self.client.is_alive()

@@ -77,6 +77,59 @@ fn what_was_exported_is_imported_and_read_by_tar() {
     }
 }
 
+/// A file of a TiB with a few bytes of data: nobody could wait until all of it was read.
+fn vast(bench: &Bench, name: &str) {
+    let file = std::fs::File::create(bench.path(name)).unwrap();
+    file.set_len(1 << 40).unwrap();
+    for at in [0, 5 << 30, (700 << 30) + 1234, (1 << 40) - 3] {
+        std::os::unix::fs::FileExt::write_all_at(&file, b"abc", at).unwrap();
+    }
+}
+
+/// What of a file is data, and it.
+fn data(bench: &Bench, name: &str) -> Vec<(u64, Vec<u8>)> {
+    use std::os::fd::AsRawFd;
+    let file = std::fs::File::open(bench.path(name)).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 1 << 40);
+    // SAFETY: a system call on a file that is open.
+    let seek = |at: i64, whence| unsafe { libc::lseek(file.as_raw_fd(), at, whence) };
+    let (mut found, mut end) = (Vec::new(), 0);
+    loop {
+        let begin = seek(end, libc::SEEK_DATA);
+        if begin < 0 {
+            return found;
+        }
+        end = seek(begin, libc::SEEK_HOLE);
+        assert!(end - begin < 1 << 20, "{name}: {} bytes of data at {begin}", end - begin);
+        let mut bytes = vec![0; (end - begin) as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, begin as u64).unwrap();
+        let first = bytes.iter().position(|byte| *byte != 0).unwrap();
+        let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        found.push((begin as u64 + first as u64, bytes[first..=last].to_vec()));
+    }
+}
+
+#[test]
+fn holes_are_passed_over_and_stay_holes() {
+    let bench = Bench::with_volume();
+    vast(&bench, "vast");
+    bench.weft(&["cp", "vast", "vol.img:/vast"]).success();
+    bench.weft(&["cp", "vol.img:/vast", "copied"]).success();
+    bench.weft(&["export", "vol.img", "vol.tar"]).success();
+    let piped = bench.weft(&["export", "vol.img"]).success().get_output().stdout.clone();
+    assert!(piped == std::fs::read(bench.path("vol.tar")).unwrap() && piped.len() < 1 << 20);
+    bench.command().args(["import", "vol.img:/again"]).write_stdin(piped).assert().success();
+    bench.weft(&["cp", "vol.img:/again/vast", "imported"]).success();
+    std::fs::create_dir(bench.path("by-tar")).unwrap();
+    tar(&bench, &["-xf", "vol.tar", "-C", "by-tar"]);
+    tar(&bench, &["--sparse", "-cf", "by-tar.tar", "-C", "by-tar", "vast"]);
+    bench.weft(&["import", "vol.img:/from-tar", "by-tar.tar"]).success();
+    bench.weft(&["cp", "vol.img:/from-tar/vast", "from-tar"]).success();
+    for name in ["copied", "imported", "by-tar/vast", "from-tar"] {
+        assert!(data(&bench, name) == data(&bench, "vast"), "{name}");
+    }
+}
+
 #[test]
 fn archives_of_tar_in_each_of_its_forms_are_imported() {
     let bench = Bench::with_volume();

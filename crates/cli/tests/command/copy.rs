@@ -143,3 +143,21 @@ fn a_symlink_keeps_its_own_times() {
     bench.weft(&["cp", "-r", "vol.img:/tree", "back"]).success();
     assert_eq!(std::fs::symlink_metadata(bench.path("back/link")).unwrap().mtime(), 1_234_567_890);
 }
+
+#[test]
+fn what_is_copied_to_nowhere_is_told_with_the_name_of_the_target() {
+    let bench = Bench::with_volume();
+    bench.file("f", "content");
+    for (target, told) in [
+        ("vol.img:/none/f", "copy to vol.img:/none/: No such file"),
+        ("vol.img:/none/", "copy to vol.img:/none/: No such file"),
+        ("none/f", "copy to none/: No such file"),
+    ] {
+        bench.weft(&["cp", "f", target]).code(1).stderr(contains(told));
+    }
+    bench.weft(&["cp", "f", "g"]).success();
+    bench.weft(&["cp", "-r", "f", "vol.img:/g"]).success();
+    std::fs::create_dir(bench.path("d")).unwrap();
+    bench.weft(&["cp", "-r", "d", "vol.img:/d/"]).success();
+    bench.weft(&["cp", "f", "vol.img:/g/h"]).code(1).stderr(contains("vol.img:/g/"));
+}

@@ -37,3 +37,5 @@ mod server;
 mod tags;
 #[cfg(test)]
 mod volume;
+#[cfg(test)]
+mod work;

@@ -2,7 +2,7 @@
 
 use super::{DEPTH_MAX, named, volume as volume_of};
 use crate::access::Access;
-use crate::archive::writer::Writer;
+use crate::archive::writer::{Output, Writer};
 use crate::archive::{Content, Member};
 use crate::args::ExportArgs;
 use crate::command::copy::weigh;
@@ -12,13 +12,13 @@ use crate::progress;
 use crate::say::{Out, warn};
 use crate::sys::signal;
 use crate::tree::damage::Past;
-use crate::tree::{Meta, Source, Tree, base_name, join};
+use crate::tree::{Meta, Source, Tree, base_name, data_parts, join};
 use crate::volume;
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weft_lfs::salvage::LOST_AND_FOUND;
@@ -26,8 +26,10 @@ use weft_vfs::FileKind;
 
 /// Bytes of a read.
 const READ_BYTES: usize = 256 << 10;
-/// Holes are told from data by pieces of this many bytes.
-const PIECE_BYTES: usize = 4096;
+/// A file whose data is no more than this many bytes is in memory before its name is written.
+const KEPT_BYTES: u64 = 4 << 20;
+/// Parts of a sparse file that its map in the archive lists; readers of archives have the map in memory.
+const PARTS_MAX: usize = 1 << 18;
 /// Bytes that are collected for a write to the archive's file.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -97,7 +99,7 @@ impl Drop for Unfinished {
     }
 }
 
-fn write_all<W: Write>(
+fn write_all<W: Output>(
     args: &ExportArgs,
     image: &Path,
     path: &[u8],
@@ -111,7 +113,7 @@ fn write_all<W: Write>(
     alive.and(written)
 }
 
-fn write_tree<W: Write>(
+fn write_tree<W: Output>(
     args: &ExportArgs,
     tree: &dyn Tree,
     path: &[u8],
@@ -146,6 +148,9 @@ fn write_tree<W: Write>(
     Ok((output, export.failures))
 }
 
+/// Takes what is read of a file.
+type Take<'a, W> = dyn FnMut(&mut Writer<W>, &[u8]) -> io::Result<()> + 'a;
+
 struct Export<'a, W> {
     tree: &'a dyn Tree,
     writer: Writer<W>,
@@ -160,7 +165,7 @@ struct Export<'a, W> {
     damaged_on_volume: Option<Vec<u8>>,
 }
 
-impl<W: Write> Export<'_, W> {
+impl<W: Output> Export<'_, W> {
     fn member(&mut self, path: &[u8], called: &[u8], named: bool, depth: usize) {
         let done = if signal::was_interrupted() {
             // What is written would look like a whole archive.
@@ -228,48 +233,43 @@ impl<W: Write> Export<'_, W> {
 
     fn file(&mut self, path: &[u8], mut member: Member, meta: &Meta) -> io::Result<()> {
         let mut source = Past::new(self.tree.open(path)?, meta.size);
-        // Read twice: what is damaged has to be known before the member's name is written.
-        let mut parts = parts(&mut source, meta.size, &mut self.buffer)?;
-        if signal::was_interrupted() {
-            self.broken.get_or_insert_with(interrupted);
-            return Ok(());
-        }
-        let sparse = meta.blocks.saturating_mul(512) < meta.size;
-        let now = if source.lost().is_nothing() { None } else { Some(self.put_away(&mut member, meta)) };
-        if now.is_none() && !sparse {
-            parts = vec![(0, meta.size)];
-        }
+        let parts = few(data_parts(&mut source, meta.size, meta.blocks)?);
+        let bytes: u64 = parts.iter().map(|part| part.1).sum();
         member.content = Content::File { size: meta.size, parts: parts.clone() };
-        self.head(&member);
-        let mut failure = None;
-        let mut done = 0;
-        for (mut offset, len) in parts {
-            self.bar.inc(offset - done);
-            let end = offset + len;
-            while offset < end && self.broken.is_none() {
-                let wanted = usize::try_from(end - offset).unwrap_or(READ_BYTES).min(READ_BYTES);
-                let read = source.read_at(&mut self.buffer[..wanted], offset);
-                let n = match read {
-                    Ok(n @ 1..) => n,
-                    // The archive goes on with zeros, so that what follows stays readable.
-                    other => {
-                        let why = other.err().unwrap_or_else(|| io::Error::other("it was cut meanwhile"));
-                        failure = failure.or(Some(why));
-                        self.buffer[..wanted].fill(0);
-                        wanted
-                    }
-                };
-                let written = self.writer.data(&self.buffer[..n]);
-                self.note(written);
-                if signal::was_interrupted() {
-                    self.broken.get_or_insert_with(interrupted);
+        // A damaged file has another name, and the name stands before the content. What fits into memory is read before its
+        // name is written; else the archive is cut back to the file's begin when the end of the file shows damage. An
+        // archive that goes through a pipe cannot be cut, and its large files are read twice.
+        let mut kept = None;
+        let begun = self.writer.position();
+        if bytes <= KEPT_BYTES || !self.writer.can_go_back() {
+            let mut bytes_read = Vec::new();
+            let failure = self.read(&mut source, &parts, &mut |_, piece| {
+                if bytes <= KEPT_BYTES {
+                    bytes_read.extend_from_slice(piece);
                 }
-                self.bar.inc(n as u64);
-                offset += n as u64;
-            }
-            done = end;
+                Ok(())
+            });
+            kept = (bytes <= KEPT_BYTES).then_some((bytes_read, failure));
         }
-        self.bar.inc(meta.size - done);
+        let mut now = None;
+        if !source.lost().is_nothing() {
+            now = Some(self.put_away(&mut member, meta));
+        }
+        if kept.is_none() {
+            source.begin_again();
+        }
+        self.head(&member);
+        let mut failure = self.content(&mut source, &parts, kept);
+        if now.is_none() && !source.lost().is_nothing() && self.writer.can_go_back() && self.broken.is_none()
+        {
+            let cut = self.writer.go_back(begun);
+            self.note(cut);
+            now = Some(self.put_away(&mut member, meta));
+            self.head(&member);
+            source.begin_again();
+            failure = self.content(&mut source, &parts, None);
+        }
+        self.bar.inc(meta.size - bytes);
         let ended = self.writer.end_member();
         self.note(ended);
         let lost = source.lost();
@@ -282,6 +282,59 @@ impl<W: Write> Export<'_, W> {
             (None, None) if lost.is_nothing() => Ok(()),
             (None, None) => Err(io::Error::other(format!("{lost}; zeros stand there in the archive"))),
         }
+    }
+
+    /// Writes a file's parts: those that were kept, or what is read now. Why they are not what the file holds.
+    fn content(
+        &mut self,
+        source: &mut Past<'_>,
+        parts: &[(u64, u64)],
+        kept: Option<(Vec<u8>, Option<io::Error>)>,
+    ) -> Option<io::Error> {
+        if let Some((bytes, failure)) = kept {
+            let written = self.writer.data(&bytes);
+            self.note(written);
+            self.bar.inc(bytes.len() as u64);
+            return failure;
+        }
+        let bar = self.bar.clone();
+        self.read(source, parts, &mut |writer, piece| {
+            bar.inc(piece.len() as u64);
+            writer.data(piece)
+        })
+    }
+
+    /// Reads a file's parts and hands them on; zeros in place of what cannot be read. Why they are not what the file holds.
+    fn read(
+        &mut self,
+        source: &mut Past<'_>,
+        parts: &[(u64, u64)],
+        take: &mut Take<'_, W>,
+    ) -> Option<io::Error> {
+        let mut failure = None;
+        for &(mut offset, len) in parts {
+            let end = offset + len;
+            while offset < end && self.broken.is_none() {
+                let wanted = usize::try_from(end - offset).unwrap_or(READ_BYTES).min(READ_BYTES);
+                let n = match source.read_at(&mut self.buffer[..wanted], offset) {
+                    Ok(n @ 1..) => n,
+                    // The archive goes on with zeros, so that what follows stays readable.
+                    other => {
+                        let why = other.err().unwrap_or_else(|| io::Error::other("it was cut meanwhile"));
+                        failure = failure.or(Some(why));
+                        self.buffer[..wanted].fill(0);
+                        wanted
+                    }
+                };
+                let taken = take(&mut self.writer, &self.buffer[..n]);
+                self.note(taken);
+                if signal::was_interrupted() {
+                    self.broken.get_or_insert_with(interrupted);
+                }
+                offset += n as u64;
+            }
+        }
+        failure
     }
 
     /// Gives a damaged file its name in the archive, as `weft salvage` does, so that nobody takes it for whole.
@@ -318,28 +371,14 @@ impl<W: Write> Export<'_, W> {
     }
 }
 
-/// Where a file is not zero.
-fn parts(source: &mut dyn Source, size: u64, buffer: &mut [u8]) -> io::Result<Vec<(u64, u64)>> {
-    let mut parts: Vec<(u64, u64)> = Vec::new();
-    let mut offset = 0;
-    while offset < size && !signal::was_interrupted() {
-        let n = source.read_at(buffer, offset)?;
-        if n == 0 {
-            break;
-        }
-        let filled = &buffer[..n];
-        for (number, piece) in filled.chunks(PIECE_BYTES).enumerate() {
-            let at = offset + (number * PIECE_BYTES) as u64;
-            let len = (piece.len() as u64).min(size.saturating_sub(at));
-            if len == 0 || piece.iter().all(|&byte| byte == 0) {
-                continue;
-            }
-            match parts.last_mut() {
-                Some((start, known)) if *start + *known == at => *known += len,
-                _ => parts.push((at, len)),
-            }
-        }
-        offset += n as u64;
+/// No more parts than an archive takes: neighbours become one, with the hole between them as zeros.
+fn few(mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    while parts.len() > PARTS_MAX {
+        let both = |two: &[(u64, u64)]| match two {
+            [(begin, _), (last, len)] => (*begin, last + len - begin),
+            one => one[0],
+        };
+        parts = parts.chunks(2).map(both).collect();
     }
-    Ok(parts)
+    parts
 }
