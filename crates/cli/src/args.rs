@@ -13,13 +13,16 @@ use crate::volume::MountChoice;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use weft_core::units::parse_size;
+use weft_core::units::{format_size, parse_size};
 use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
+use weft_lfs::{FormatOptions, Lfs};
 use weft_placement::Mode;
 
 /// Bytes of a volume when none are said.
 const SIZE_DEFAULT: u64 = 1 << 30;
+/// Zones up to which the smallest device for a volume is looked for.
+const VOLUME_ZONES_TRIED: u64 = 4096;
 
 /// Run unmodified programs on zoned flash, and see what placement buys.
 #[derive(Parser, Debug)]
@@ -129,8 +132,42 @@ impl GeometryArgs {
         self.geometry_or(size, SIZE_DEFAULT)
     }
 
+    /// The same, large enough for a volume.
+    pub fn of_volume(&self, size: Option<u64>, label: &str) -> Result<Geometry, CliError> {
+        let geometry = self.unchecked(size, SIZE_DEFAULT)?;
+        let fits = |geometry: &Geometry| {
+            geometry.validate()?;
+            let options = FormatOptions { label: label.to_string(), ..FormatOptions::default() };
+            Lfs::check_format(&geometry.zoned_info(), 0, &options)
+                .map_err(|source| CliError::said(source.to_string(), "give another geometry"))
+        };
+        let Err(why) = fits(&geometry) else { return Ok(geometry) };
+        let least = (1..=VOLUME_ZONES_TRIED)
+            .map(|zones| geometry.zone_bytes.saturating_mul(zones))
+            .find(|bytes| fits(&geometry.clone().with_size(*bytes)).is_ok());
+        match least {
+            // Else it is not the size that is wrong.
+            Some(least) if least > geometry.total_bytes => Err(CliError::said(
+                format!(
+                    "{} in zones of {} hold no volume; {} is the least",
+                    format_size(geometry.total_bytes),
+                    format_size(geometry.zone_bytes),
+                    format_size(least)
+                ),
+                format!("give --size {least} or more, or smaller zones by --zone-size"),
+            )),
+            _ => Err(why),
+        }
+    }
+
     /// The same, with another size of presets when nobody says one.
     pub fn geometry_or(&self, size: Option<u64>, default: u64) -> Result<Geometry, CliError> {
+        let geometry = self.unchecked(size, default)?;
+        geometry.validate()?;
+        Ok(geometry)
+    }
+
+    fn unchecked(&self, size: Option<u64>, default: u64) -> Result<Geometry, CliError> {
         let mut geometry = match (&self.geometry, &self.preset) {
             (Some(path), _) => {
                 let text = std::fs::read_to_string(path).map_err(|e| CliError::io("geometry", path, e))?;
@@ -145,7 +182,6 @@ impl GeometryArgs {
         if let Some(text) = &self.zone_size {
             geometry = geometry.with_zone_bytes(parse_size(text)?);
         }
-        geometry.validate()?;
         Ok(geometry)
     }
 }

@@ -3,9 +3,10 @@
 use crate::device::{is_busy, path_of};
 use crate::error::CliError;
 use crate::snapshot::Snapshot;
-use crate::sys::signal;
+use crate::sys::{peer, signal};
 use crate::volume::{self, MountChoice, Mounted};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -100,6 +101,24 @@ impl Hosted {
 /// Whether a server listens on the socket.
 fn listens(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
+}
+
+/// The error of what nobody else may have in use: says who serves it, when somebody does.
+pub fn served(image: &Path, error: CliError) -> CliError {
+    if !is_busy(&error) {
+        return error;
+    }
+    let Ok(socket) = socket_path(&path_of(image)) else { return error };
+    let Ok(server) = UnixStream::connect(&socket) else { return error };
+    let socket = std::fs::canonicalize(&socket).unwrap_or(socket);
+    let (what, remedy) = match peer::pid(server.as_raw_fd()) {
+        Ok(pid) => (
+            format!("by process {pid} "),
+            format!("stop it with 'kill {pid}', or end the program that it runs"),
+        ),
+        Err(_) => (String::new(), "stop its server, or end the program that it runs".to_string()),
+    };
+    CliError::said(format!("{}: served {what}on {}", image.display(), socket.display()), remedy)
 }
 
 /// Finds the server of an image, or becomes it.

@@ -1,6 +1,6 @@
 //! Format, mount and unmount.
 
-use crate::alloc::reserve::{OPEN_ZONES_MIN, Reserve, ZONE_BLOCKS_MIN, ZONES_MIN};
+use crate::alloc::reserve::{OPEN_ZONES_MIN, Reserve, Saved, ZONE_BLOCKS_MIN, ZONES_MIN};
 use crate::alloc::slot::Slots;
 use crate::alloc::space::Space;
 use crate::alloc::zone::{ZoneTable, ZoneUse};
@@ -34,8 +34,9 @@ fn check_shape(info: &ZonedInfo) -> Result<(), LfsError> {
     let open_max = info.open_max.min(info.active_max);
     if info.zone_capacity < ZONE_BLOCKS_MIN || info.zones < ZONES_MIN || open_max < OPEN_ZONES_MIN {
         return Err(LfsError::Unfit(format!(
-            "{} zones of {} blocks, {} open; at least {ZONES_MIN}, {ZONE_BLOCKS_MIN} and {OPEN_ZONES_MIN} are needed",
-            info.zones, info.zone_capacity, open_max
+            "it has {} zones of {} blocks and {open_max} open at most; a volume needs {ZONES_MIN} zones of {ZONE_BLOCKS_MIN} \
+             blocks and {OPEN_ZONES_MIN} open",
+            info.zones, info.zone_capacity
         )));
     }
     Ok(())
@@ -126,37 +127,54 @@ impl Lfs {
     /// # Errors
     /// A device that is too small, a label that is too long, or what the device says.
     pub fn format(dev: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<(), LfsError> {
-        if options.label.len() > LABEL_MAX {
-            return Err(LfsError::BadOption {
-                name: "label",
-                what: format!("longer than {LABEL_MAX} bytes"),
-            });
-        }
         let mount = MountOptions::default();
         let ground = ground(dev, &mount)?;
         let info = ground.info;
         let mut zones = ZoneTable::new(info.zones, info.zone_blocks);
+        let mut full = Vec::new();
         for zone in (0..info.zones).map(ZoneId) {
-            let report = ground.dev.report(zone)?;
-            match report.state {
+            match ground.dev.report(zone)?.state {
                 ZoneState::ReadOnly | ZoneState::Offline => zones.set_bad(zone),
-                ZoneState::Empty => zones.set_free(zone),
-                _ => {
-                    ground.dev.reset(zone)?;
+                state => {
                     zones.set_free(zone);
+                    full.extend((state != ZoneState::Empty).then_some(zone));
                 }
             }
+        }
+        Lfs::check_format(&info, zones.bad, options)?;
+        for zone in full {
+            ground.dev.reset(zone)?;
         }
         let uuid = if options.uuid == [0; 16] { random_uuid() } else { options.uuid };
         let formatted_at = (ground.clock)();
         let volume = Volume { uuid, label: options.label.clone(), formatted_at };
         let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
         let tree = Tree::new(blocks, options.owner, formatted_at.0);
-        let mut state = state(ground, volume, tree, zones, mount);
-        if state.usable() < u64::from(info.zone_capacity) * crate::layout::BLOCK {
-            return Err(LfsError::Unfit("nothing would be left for files".into()));
+        state(ground, volume, tree, zones, mount).checkpoint(true)?;
+        Ok(())
+    }
+
+    /// Whether a device of this shape, `bad` of its zones unusable, can be formatted so. Nothing is read or written.
+    ///
+    /// # Errors
+    /// [`LfsError::Unfit`] and [`LfsError::BadOption`].
+    pub fn check_format(info: &ZonedInfo, bad: u32, options: &FormatOptions) -> Result<(), LfsError> {
+        if options.label.len() > LABEL_MAX {
+            return Err(LfsError::BadOption {
+                name: "label",
+                what: format!("longer than {LABEL_MAX} bytes"),
+            });
         }
-        state.checkpoint(true)?;
+        check_shape(info)?;
+        let tree = Tree::new(u64::from(info.zones) * u64::from(info.zone_blocks), options.owner, 0);
+        let saved = Saved { bytes: tree.saved_bytes, runs: tree.runs };
+        if Reserve::new(info, bad).usable_bytes(saved) < u64::from(info.zone_capacity) * crate::layout::BLOCK
+        {
+            return Err(LfsError::Unfit(format!(
+                "of {} zones nothing would be left for files",
+                info.zones.saturating_sub(bad)
+            )));
+        }
         Ok(())
     }
 

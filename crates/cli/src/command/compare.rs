@@ -38,7 +38,7 @@ struct Compared<'a> {
 /// Runs the program in each mode and prints the table. The status is that of the first run that failed.
 pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
     let size = args.size.as_deref().map(parse_size).transpose()?;
-    let geometry = args.geometry.geometry(size)?;
+    let geometry = args.geometry.of_volume(size, "")?;
     let stdout = if args.quiet { Output::Discard } else { Output::ToStderr };
     let guest = Guest { command: &args.command, at: &args.at, stdout, intercept: Intercept::Preload };
     guest.check()?;

@@ -3,6 +3,7 @@
 use crate::args::FormatArgs;
 use crate::device;
 use crate::error::CliError;
+use crate::host;
 use crate::progress;
 use crate::say::say;
 use crate::sys::signal;
@@ -39,7 +40,7 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
 
 fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     let size = args.size.as_deref().map(parse_size).transpose()?;
-    let geometry = args.geometry.geometry(size)?;
+    let geometry = args.geometry.of_volume(size, &args.label)?;
     let exists = std::fs::symlink_metadata(path).is_ok();
     if exists && !args.force {
         return Err(CliError::WouldOverwrite { path: path.to_path_buf() });
@@ -57,12 +58,14 @@ fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
         }
     });
     bar.finish_and_clear();
-    made_volume(args, path, Arc::new(made?))
+    let made = made.map_err(|error| host::served(path, error.into()))?;
+    made_volume(args, path, Arc::new(made))
 }
 
 fn on_drive(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     refuse_geometry(args, path)?;
-    made_volume(args, path, device::open_for_format(path, args.force)?)
+    let drive = device::open_for_format(path, args.force).map_err(|error| host::served(path, error))?;
+    made_volume(args, path, drive)
 }
 
 fn made_volume(args: &FormatArgs, path: &Path, device: Arc<dyn ZonedDevice>) -> Result<(), CliError> {

@@ -142,7 +142,7 @@ fn reach(
         }
         Spec::Image(path) => host::reach(path, choice)?,
         Spec::Memory(bytes) => {
-            let geometry = geometry.geometry(Some(*bytes))?;
+            let geometry = geometry.of_volume(Some(*bytes), "")?;
             let mounted = volume::open_memory(spec.to_string(), &geometry, choice)?;
             Reached::Here(Box::new(Hosted::start(mounted, host::private_socket()?)?))
         }

@@ -1,4 +1,5 @@
 use crate::volume::Bench;
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
 #[test]
@@ -53,4 +54,55 @@ fn what_makes_no_device_is_refused_with_the_value_and_nothing_is_left_behind() {
         bench.weft(&args).failure().stderr(contains(says));
         assert!(!bench.path("vol.img").exists(), "{args:?}");
     }
+}
+
+#[test]
+fn what_holds_no_volume_is_refused_before_anything_is_written_with_the_least_that_does() {
+    let bench = Bench::with_volume();
+    let before = std::fs::read(bench.path("vol.img")).unwrap();
+    let long = "x".repeat(1000);
+    for args in [
+        &["--size", "16M"][..],
+        &["--size", "1M"],
+        &["--size", "40M"],
+        &["--size", "64M", "--zone-size", "64K"],
+        &["--size", "64M", "--zone-size", "16M"],
+        &["--size", "64M", "--label", &long],
+    ] {
+        let args = [&["format", "--force"], args, &["vol.img"]].concat();
+        let told = bench.weft(&args).code(1).get_output().stderr.clone();
+        let told = String::from_utf8(told).unwrap();
+        assert!(std::fs::read(bench.path("vol.img")).unwrap() == before, "{args:?}: {told}");
+        // The size that is named is the least that works.
+        let Some((_, rest)) = told.split_once("give --size ") else { continue };
+        let least: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+        for (size, works) in [(least, true), (least - 1, false)] {
+            let size = size.to_string();
+            let mut args: Vec<&str> = ["format", "--size", &size].to_vec();
+            args.extend(if told.contains("zones of 16.0 MiB") { &["--zone-size", "16M"][..] } else { &[] });
+            args.push("new.img");
+            assert_eq!(bench.command().args(&args).output().unwrap().status.success(), works, "{args:?}");
+            let _ = std::fs::remove_file(bench.path("new.img"));
+        }
+    }
+    for size in ["1M", "16M", "40M"] {
+        bench
+            .weft(&["format", "--size", size, "new.img"])
+            .code(1)
+            .stderr(contains("hold no volume; ").and(contains("is the least")));
+        let volume = format!("mem:{size}");
+        bench.weft(&["run", "--volume", &volume, "--", "true"]).failure().stderr(contains("is the least"));
+    }
+    bench.weft(&["ls", "vol.img:/"]).success();
+}
+
+#[test]
+fn a_served_image_is_not_formatted_and_the_user_learns_who_serves_it() {
+    let bench = Bench::with_volume();
+    let server = crate::server::Serving::start(&bench);
+    let told = bench.weft(&["format", "--force", "--size", "64M", "vol.img"]).code(1);
+    told.stderr(
+        contains(format!("vol.img: served by process {} on ", server.id())).and(contains("stop it with")),
+    );
+    drop(server);
 }

@@ -448,28 +448,38 @@ fn check_copy(
     len: size_t,
     flags: c_uint,
 ) -> Result<size_t, Errno> {
-    let (Some(from), Some(to)) = (table::get(from), table::get(to)) else {
-        let other = if table::is_weft(from) { to } else { from };
-        sys::fcntl(other, libc::F_GETFD, 0)?;
-        // Two file systems; programs then read and write.
-        return Err(if flags != 0 { libc::EINVAL } else { libc::EXDEV });
-    };
     let client = process::client()?;
-    let modes = (client.flags(from)?, client.flags(to)?);
+    let flags_of = |fd| match table::get(fd) {
+        Some(file) => client.flags(file),
+        None => sys::fcntl(fd, libc::F_GETFL, 0).map(|flags| flags as i32),
+    };
+    let modes = (flags_of(from)?, flags_of(to)?);
     if modes.0 & libc::O_PATH != 0 || modes.1 & libc::O_PATH != 0 {
         return Err(libc::EBADF);
     }
     if flags != 0 {
         return Err(libc::EINVAL);
     }
-    let attrs = (client.fstat(from)?, client.fstat(to)?);
-    let kinds = (attrs.0.mode & libc::S_IFMT, attrs.1.mode & libc::S_IFMT);
-    if kinds.0 == libc::S_IFDIR || kinds.1 == libc::S_IFDIR {
+    let kind_of = |fd| {
+        let mode = match table::get(fd) {
+            Some(file) => client.fstat(file)?.mode,
+            None => sys::fstat(fd)?.st_mode,
+        };
+        Ok::<_, Errno>(mode & libc::S_IFMT)
+    };
+    let kinds = [kind_of(from)?, kind_of(to)?];
+    if kinds.contains(&libc::S_IFDIR) {
         return Err(libc::EISDIR);
+    }
+    if kinds != [libc::S_IFREG; 2] {
+        return Err(libc::EINVAL);
     }
     if !is_readable(modes.0) || !is_writable(modes.1) || modes.1 & libc::O_APPEND != 0 {
         return Err(libc::EBADF);
     }
+    // Two file systems; programs then read and write.
+    let (Some(from), Some(to)) = (table::get(from), table::get(to)) else { return Err(libc::EXDEV) };
+    let attrs = (client.fstat(from)?, client.fstat(to)?);
     let start = |file, at: Option<&i64>| match at {
         Some(at) => Ok(*at),
         None => client.seek(file, 0, libc::SEEK_CUR).map(|at| at as i64),

@@ -23,6 +23,13 @@ static void probe(void) {
     TRY(name_to_handle_at(AT_FDCWD, at("f"), (struct file_handle *)handle, &mount_id, 0));
     int outside = open("/tmp", O_TMPFILE | O_RDWR, 0600);
     TRY(copy_file_range(fd, NULL, outside, NULL, 4, 0));
+    int ends[2];
+    TRY(pipe(ends));
+    TRY(copy_file_range(fd, NULL, ends[1], NULL, 4, 0));
+    TRY(copy_file_range(ends[0], NULL, fd, NULL, 4, 0));
+    TRY(copy_file_range(open("/tmp", O_RDONLY), NULL, fd, NULL, 4, 0));
+    TRY(copy_file_range(fd, NULL, open("/dev/null", O_RDONLY), NULL, 4, 0));
+    TRY(copy_file_range(open("/tmp", O_PATH), NULL, fd, NULL, 4, 0));
     TRY(rename(at("f"), "/tmp/weft-refused"));
     TRY(link(at("f"), "/tmp/weft-refused"));
     FILE *other = fopen("/dev/null", "r");
