@@ -9,18 +9,25 @@ use std::fmt::Write;
 pub fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\\' => out.push_str("\\\\"),
-                '\t' => out.push_str("\\t"),
-                '\n' => out.push_str("\\n"),
-                c if c.is_control() => {
+        let mut rest = chunk.valid();
+        // Most text needs nothing said otherwise: it is copied by runs.
+        while let Some(at) = rest.bytes().position(|byte| !matches!(byte, b' '..=b'[' | b']'..=b'~')) {
+            let (plain, behind) = rest.split_at(at);
+            out.push_str(plain);
+            let mut chars = behind.chars();
+            match chars.next() {
+                Some('\\') => out.push_str("\\\\"),
+                Some('\t') => out.push_str("\\t"),
+                Some('\n') => out.push_str("\\n"),
+                Some(c) if c.is_control() => {
                     let mut utf8 = [0; 4];
                     c.encode_utf8(&mut utf8).bytes().for_each(|byte| _ = write!(out, "\\x{byte:02x}"));
                 }
-                c => out.push(c),
+                c => out.extend(c),
             }
+            rest = chars.as_str();
         }
+        out.push_str(rest);
         chunk.invalid().iter().for_each(|byte| _ = write!(out, "\\x{byte:02x}"));
     }
     out
@@ -32,30 +39,31 @@ pub fn escape(bytes: &[u8]) -> String {
 /// A sentence that names what stands after a backslash and should not.
 pub fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.iter().copied();
-    while let Some(byte) = rest.next() {
-        if byte != b'\\' {
-            out.push(byte);
-            continue;
-        }
-        match rest.next() {
-            Some(b'\\') => out.push(b'\\'),
-            Some(b't') => out.push(b'\t'),
-            Some(b'n') => out.push(b'\n'),
-            Some(b'x') => {
-                let digits: Vec<u8> = rest.by_ref().take(2).collect();
-                let parsed = parse_hex(&digits).map_err(|_| {
-                    format!("'\\x{}' is no byte; write two hex digits", String::from_utf8_lossy(&digits))
+    let mut rest = text;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        out.extend_from_slice(&rest[..at]);
+        let (first, behind) =
+            rest[at + 1..].split_first().ok_or("a backslash at the end; write \\\\ for one")?;
+        rest = behind;
+        match first {
+            b'\\' => out.push(b'\\'),
+            b't' => out.push(b'\t'),
+            b'n' => out.push(b'\n'),
+            b'x' => {
+                let (digits, behind) = rest.split_at(rest.len().min(2));
+                rest = behind;
+                let parsed = parse_hex(digits).map_err(|_| {
+                    format!("'\\x{}' is no byte; write two hex digits", String::from_utf8_lossy(digits))
                 })?;
                 out.extend(parsed);
             }
-            Some(other) => {
+            other => {
                 let what = other.escape_ascii();
                 return Err(format!("'\\{what}' means nothing; write \\\\, \\t, \\n or \\xNN"));
             }
-            None => return Err("a backslash at the end; write \\\\ for one".to_string()),
         }
     }
+    out.extend_from_slice(rest);
     Ok(out)
 }
 

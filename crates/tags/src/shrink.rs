@@ -15,7 +15,7 @@
 //! in the journal, so a replay needs nothing of it. Nodes stay where they are in their pages, since that is their id: a slab page
 //! with one node left stays.
 
-use crate::edges::grow::NEIGHBOURS;
+use crate::edges::grow::MERGED_PAGES;
 use crate::edges::table::Table;
 use crate::error::{Error, Halt, Result, Step};
 use crate::ids::{HomeId, PAGE_BYTES};
@@ -374,7 +374,7 @@ impl Store {
     ) -> Result<Option<(u64, Option<u32>)>> {
         let most = MERGE_GROUPS.min(self.pool.capacity() / 64).max(1);
         // Each look changes the pages of one group at most.
-        let (_gate, _room) = self.promise_pages(most * (NEIGHBOURS + 1))?;
+        let (_gate, _room) = self.promise_pages(most * MERGED_PAGES)?;
         if self.pool.versions.newest() > 0 {
             return Ok(None);
         }
@@ -425,7 +425,7 @@ fn merge<const W: usize>(
     freed: &mut Vec<u32>,
 ) -> Step<()> {
     while let Some(at) = position.filter(|_| *looked < most) {
-        let unread = table.uncounted(pages, at, (most - *looked) * (NEIGHBOURS + 1));
+        let unread = table.uncounted(pages, at, (most - *looked) * MERGED_PAGES);
         if !unread.is_empty() {
             return Err(Halt::MissMany(unread));
         }

@@ -1,8 +1,8 @@
 //! How a table gets pages, and gives them up again.
 //!
-//! The cells of a page that is full are shared out anew among it and its neighbours, and one page more unless these have room for them. So pages
-//! stay three quarters full or fuller while a table grows, where halving them would leave them half full. The other way round, neighbours whose cells fit
-//! fewer pages by three quarters are merged.
+//! The cells of a page that is full are shared out anew among it and a neighbour, and one page more unless these have room for them. So two
+//! pages of cells become three, where halving a page would leave two half full. With more neighbours pages would be fuller, by a tenth with
+//! three, and each insertion would move twice as many cells. The other way round, neighbours whose cells fit fewer pages by three quarters are merged.
 //!
 //! Each of the pages gets an equal part of the positions if that leaves room in all of them, as it does where hashes are spread evenly; else an
 //! equal part of the cells.
@@ -14,10 +14,10 @@ use crate::error::{Error, Halt, Result, Step};
 use crate::pages::access::{PageWriter, Pages, Words};
 use crate::pages::desc::Desc;
 
-/// Pages that share out their cells, at most, before one is added: the full one, those before and behind it.
-pub(crate) const NEIGHBOURS: usize = 4;
-/// Of these, before the full one.
-const BEFORE: usize = 2;
+/// Pages that share out their cells, at most, before one is added: the full one, and the one before or behind it.
+const NEIGHBOURS: usize = 2;
+/// Pages that are merged together, at most.
+pub(crate) const MERGED_PAGES: usize = 5;
 
 /// Pages that follow each other, without links.
 struct Neighbours {
@@ -128,7 +128,7 @@ impl<const W: usize> Table<W> {
     fn neighbours_of(&self, share: Share) -> Neighbours {
         let is_plain = |(_, page): &Until| self.directory.links(*page).is_empty();
         let mut pages: Vec<Until> =
-            self.directory.before(share.first).take(BEFORE).take_while(is_plain).collect();
+            self.directory.before(share.first).take(NEIGHBOURS - 1).take_while(is_plain).collect();
         pages.reverse();
         let room = NEIGHBOURS - pages.len();
         pages.extend(self.directory.from(share.first).take(room).take_while(is_plain));
@@ -249,7 +249,7 @@ impl<const W: usize> Table<W> {
     ) -> Step<Option<u32>> {
         let Some((last, _)) = self.directory.until(position) else { return Ok(None) };
         let first = self.directory.first_of(last);
-        let near: Vec<Until> = self.directory.from(first).take(NEIGHBOURS + 1).collect();
+        let near: Vec<Until> = self.directory.from(first).take(MERGED_PAGES).collect();
         let mut old = Neighbours { first, pages: Vec::new() };
         for (last, page) in near {
             if self.drop_empty_links(pages, page, freed)? {
