@@ -133,7 +133,7 @@ impl Store {
         self.write_superblocks(&next)?;
         let mut space = self.space.lock();
         for blob in [superblock.leaves, superblock.catalog] {
-            space.release(blob.block, blob.blocks(), false);
+            space.release(blob.block, blob.blocks(), None);
         }
         let to_erase = space.settle();
         drop(space);
@@ -241,7 +241,7 @@ impl Store {
         let mut space = self.space.lock();
         for (at, (page, crc)) in pages.iter().zip(crcs).enumerate() {
             let before = self.pool.table.describe(*page);
-            space.release(before.block, 1, self.pool.erasure.is_of(before.snode));
+            space.release(before.block, 1, self.pool.erasure.owner(before.snode));
             self.pool.written(*page, run.block + at as u64, crc);
         }
         Ok(())
@@ -268,7 +268,7 @@ impl Store {
         let mut written = Vec::with_capacity(group.len());
         for leaf in group {
             if let Some((block, _)) = leaves.at.remove(leaf) {
-                self.space.lock().release(block, 1, false);
+                self.space.lock().release(block, 1, None);
             }
             let start = raw.len();
             let mut any = false;

@@ -3,8 +3,8 @@
 //! Bytes of such an s-node lie in pages of nodes and tables, in blocks that pages have left, and in the journal. A slot that
 //! is freed, and what an update leaves of longer data, is filled with zeros in its page, which the next checkpoint writes
 //! to another block. Blocks that are released go on a list of their own ([`Space`](crate::space::Space)); when
-//! the checkpoint that releases them is durable, they are overwritten with zeros, and so is what was used of the journal.
-//! Only then are they free.
+//! the checkpoint that releases them is durable, they are overwritten, in as many passes as the store's options say and with zeros
+//! at last, and so is what was used of the journal. Between two passes there is a sync. Only then are they free.
 //!
 //! A crash may leave copies where nothing knows of them: in blocks that were written and never referred to, in the journal,
 //! in the slots of transactions that never committed. So the superblock says, before the first such byte is written, that
@@ -16,12 +16,14 @@ use crate::error::{Error, Result};
 use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::layout::superblock::Superblock;
+use crate::options::ErasePass;
 use crate::pages::access::Pages;
 use crate::pages::desc::{PageKind, count_slots, slot_is_set};
 use crate::replay::keep_room;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
+use rand::RngCore;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -54,6 +56,12 @@ impl Erasure {
             in_journal: AtomicBool::new(false),
             left_over: AtomicBool::new(false),
         }
+    }
+
+    /// The s-node, if what it gives up is erased.
+    #[inline]
+    pub(crate) fn owner(&self, snode: u16) -> Option<HomeId> {
+        self.is_of(snode).then_some(HomeId(snode))
     }
 
     /// Whether what an s-node gives up is erased.
@@ -139,23 +147,17 @@ impl Store {
     /// which that is `journal_blocks`. The caller has the gate alone.
     pub(crate) fn erase(&self, mut runs: Vec<Run>, journal_blocks: u64) -> Result<()> {
         let erasure = &self.pool.erasure;
-        let has_records = erasure.in_journal.swap(false, Ordering::Relaxed);
-        if runs.is_empty() && !has_records {
-            return Ok(());
-        }
         runs.sort_unstable_by_key(|run| run.block);
-        for run in &runs {
-            self.overwrite(*run)?;
-        }
-        if has_records {
+        let mut all = runs.clone();
+        if erasure.in_journal.swap(false, Ordering::Relaxed) {
             let area = self.journal.area_at_rest();
             if erasure.all.load(Ordering::Relaxed) {
-                self.overwrite_unless_zero(area)?;
+                self.find_bytes(area, &mut all);
             } else {
-                self.overwrite(Run { blocks: journal_blocks, ..area })?;
+                all.push(Run { blocks: journal_blocks, ..area });
             }
         }
-        self.sync_erased()?;
+        self.overwrite(&all)?;
         let long = runs.iter().filter(|run| run.blocks >= DISCARD_BLOCKS_MIN);
         long.for_each(|run| self.medium.discard(run.block, run.blocks));
         tracing::debug!(runs = runs.len(), "erased");
@@ -164,35 +166,42 @@ impl Store {
         Ok(())
     }
 
-    fn sync_erased(&self) -> Result<()> {
-        self.medium.sync().map_err(|source| Error::Io { what: "sync what is erased", block: 0, source })
-    }
-
-    fn overwrite(&self, run: Run) -> Result<()> {
-        let zeros = AlignedBuf::zeroed(run.blocks.min(ERASE_BLOCKS) as usize * PAGE_BYTES);
-        let end = run.block + run.blocks;
-        for block in (run.block..end).step_by(ERASE_BLOCKS as usize) {
-            let bytes = (end - block).min(ERASE_BLOCKS) as usize * PAGE_BYTES;
-            let part = [IoSlice::new(&zeros[..bytes])];
-            self.medium.write(block, &part).map_err(|source| Error::Io { what: "erase", block, source })?;
+    /// Overwrites blocks, in all passes; durable afterwards.
+    fn overwrite(&self, runs: &[Run]) -> Result<()> {
+        if runs.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let io = |what, block| move |source| Error::Io { what, block, source };
+        let longest = runs.iter().map(|run| run.blocks).max().unwrap_or(0).min(ERASE_BLOCKS);
+        let mut bytes = AlignedBuf::zeroed(longest as usize * PAGE_BYTES);
+        // Zeros are what an opening after a crash knows to be erased.
+        for pass in self.erase_passes.iter().chain([&ErasePass::Byte(0)]) {
+            for part in runs.iter().flat_map(|run| run.parts(ERASE_BLOCKS)) {
+                let bytes = &mut bytes[..part.blocks as usize * PAGE_BYTES];
+                match pass {
+                    ErasePass::Byte(byte) => bytes.fill(*byte),
+                    ErasePass::Random => rand::rng().fill_bytes(bytes),
+                }
+                self.medium.write(part.block, &[IoSlice::new(bytes)]).map_err(io("erase", part.block))?;
+            }
+            // Else a cache on the way may keep all passes but the last to itself.
+            self.medium.sync().map_err(io("sync what is erased", 0))?;
+        }
+        runs.iter().try_for_each(|run| {
+            self.medium.erase(run.block, run.blocks).map_err(io("have the medium erase", run.block))
+        })
     }
 
-    /// Overwrites what is not zero; whether there was something.
-    fn overwrite_unless_zero(&self, run: Run) -> Result<bool> {
+    /// Finds the blocks of a run that are not zero.
+    fn find_bytes(&self, run: Run, found: &mut Vec<Run>) {
         let mut raw = AlignedBuf::zeroed(run.blocks.min(ERASE_BLOCKS) as usize * PAGE_BYTES);
-        let (mut found, end) = (false, run.block + run.blocks);
-        for block in (run.block..end).step_by(ERASE_BLOCKS as usize) {
-            let blocks = (end - block).min(ERASE_BLOCKS);
-            let raw = &mut raw[..blocks as usize * PAGE_BYTES];
+        for part in run.parts(ERASE_BLOCKS) {
+            let raw = &mut raw[..part.blocks as usize * PAGE_BYTES];
             // What cannot be read is overwritten as well.
-            if self.medium.read(block, raw).is_err() || raw.iter().any(|byte| *byte != 0) {
-                found = true;
-                self.overwrite(Run { block, blocks })?;
+            if self.medium.read(part.block, raw).is_err() || raw.iter().any(|byte| *byte != 0) {
+                found.push(part);
             }
         }
-        Ok(found)
     }
 
     /// For a store that is being opened and was not closed: erases what is free. The caller has claimed all blocks that the checkpoint
@@ -200,11 +209,9 @@ impl Store {
     pub(crate) fn erase_free(&self) -> Result<()> {
         self.pool.erasure.suspect_all();
         let free = self.space.lock().free_runs();
-        let mut found = false;
-        for run in free {
-            found |= self.overwrite_unless_zero(run)?;
-        }
-        if found { self.sync_erased() } else { Ok(()) }
+        let mut found = Vec::new();
+        free.into_iter().for_each(|run| self.find_bytes(run, &mut found));
+        self.overwrite(&found)
     }
 
     /// Learns which homes have s-nodes of the class, of a store that is being opened. The catalog says it of homes that are shared, but

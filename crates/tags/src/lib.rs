@@ -1,6 +1,6 @@
 //! The tag store of weft: nodes, edges, transactions and s-nodes in a single-level store.
 //!
-//! - [`Store`]: what is created and opened, on a [`PageStore`]: a file or device, memory, or a medium that loses power.
+//! - [`Store`]: what is created and opened, on a [`PageStore`]: a file, a device, or memory.
 //! - [`Transaction`]: nodes and edges made, changed and deleted, with savepoints; serialisable.
 //!
 //! - [`Session`]: a part of a store for callers that are not trusted with it, in other processes too.
@@ -29,6 +29,7 @@ mod kv;
 mod layout;
 mod number_set;
 mod options;
+mod owners;
 mod page_store;
 mod pages;
 mod partition;
@@ -57,8 +58,11 @@ pub use ids::{ADDRESS_BITS, EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYT
 pub use inspect::{EdgeTypeView, NodeView};
 pub use kv::{Kv, KvChange, KvScan, KvSnapshot, KvSnapshotScan};
 pub use layout::node::NODE_BYTES_MAX;
-pub use options::{Durability, EdgeRule, Options};
-pub use page_store::{FileStore, Mapping, MemoryStore, PageStore, PendingWrite, PowerCutStore, ReadPath};
+pub use options::{Durability, EdgeRule, ErasePass, Options};
+pub use owners::{BlockUse, Owners, PageUse};
+pub use page_store::{FileStore, Mapping, MemoryStore, PageStore, PendingWrite, ReadPath};
+pub use pages::classes::{ClassReport, PageClass, PerClass};
+pub use pages::eviction::{ClassPriorities, ClassShare, EvictionPolicy, SecondChance};
 pub use salvage::{SalvageReport, salvage};
 pub use session::{
     Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionLimits, SessionNode,

@@ -2,6 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::pages::eviction::{EvictionPolicy, SecondChance};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Least bytes of a journal.
@@ -28,6 +30,20 @@ pub struct Options {
     pub lock_wait: Duration,
     /// Which edges callers with credentials may make.
     pub edge_rule: EdgeRule,
+    /// Which pages leave the cache when it needs room.
+    pub eviction: Arc<dyn EvictionPolicy>,
+    /// What is written over the blocks that s-nodes with secure deletion give up, before the zeros that are always the last pass. The
+    /// three passes of random bytes of ADAPT are `vec![ErasePass::Random; 3]`.
+    pub erase_passes: Vec<ErasePass>,
+}
+
+/// A pass of an erasure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErasePass {
+    /// The same byte everywhere.
+    Byte(u8),
+    /// Random bytes.
+    Random,
 }
 
 /// Which edges callers with credentials may make, of those whose source they may write. The store's own process may make all.
@@ -49,6 +65,8 @@ impl Default for Options {
             huge_pages: true,
             lock_wait: Duration::from_secs(10),
             edge_rule: EdgeRule::Adapt,
+            eviction: Arc::new(SecondChance),
+            erase_passes: Vec::new(),
         }
     }
 }

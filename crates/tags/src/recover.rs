@@ -83,10 +83,11 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
     let (space, superblock) = prepare(&*medium, options)?;
     let entry = HomeEntry { id: HomeId::FIRST, root: first_root(), guests: Guests::default() };
     let catalog = Catalog { types: Vec::new(), homes: vec![entry] };
-    let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
+    let pool = Pool::new(options, medium.mapping())?;
     let mut store =
         Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves: Leaves::default() });
     (store.lock_wait, store.edge_rule) = (options.lock_wait, options.edge_rule);
+    store.erase_passes = options.erase_passes.clone();
     let partition = store.partition(HomeId::FIRST)?;
     let root = store.write(&mut partition.write(), |pages, contents| {
         // Nobody has a permission but those who may do everything: its tags are those of user 0, who has no control.
@@ -205,10 +206,11 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     space.claim(Run { block: sb.catalog.block, blocks: sb.catalog.blocks() }, "catalog")?;
     let catalog = Catalog::decode(&read_blob(&*medium, sb.catalog, "catalog")?)?;
     let list = read_blob(&*medium, sb.leaves, "list of leaves")?;
-    let pool = Pool::new(options.cache_pages(), options.huge_pages, medium.mapping())?;
+    let pool = Pool::new(options, medium.mapping())?;
     let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
     let mut store = Store::assemble(Parts { medium, pool, space, superblock: sb, catalog, leaves });
     (store.lock_wait, store.edge_rule) = (options.lock_wait, options.edge_rule);
+    store.erase_passes = options.erase_passes.clone();
     // The other may be torn: until it is written, this one has to stay.
     store.first_copy = COPIES - 1 - copy;
     restore_numbers(&store, &pages);
@@ -253,6 +255,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     check_runs(&store)?;
     list_rooms(&store);
     check_roots(&store)?;
+    store.learn_data_classes();
     if sb.erases || sb.leaves_bytes {
         store.learn_classes(!sb.leaves_bytes)?;
     }

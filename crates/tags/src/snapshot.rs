@@ -110,7 +110,7 @@ impl Drop for Snapshot<'_> {
         let freed = self.store.pool.versions.end(self.stamp);
         let mut space = self.store.space.lock();
         let erasure = &self.store.pool.erasure;
-        freed.into_iter().for_each(|(block, snode)| space.release(block, 1, erasure.is_of(snode)));
+        freed.into_iter().for_each(|(block, snode)| space.release(block, 1, erasure.owner(snode)));
         drop(space);
         for share in self.shares.values() {
             // What a writer holds now is looked at by the next that changes it.

@@ -5,6 +5,8 @@
 //! Nothing is stored: the blocks in use follow from the descriptors.
 
 use crate::error::{Error, Result};
+use crate::ids::{HomeId, SnodeId};
+use crate::owners::BlockUse;
 use crate::page_store::PageStore;
 use rustc_hash::FxHashSet;
 
@@ -22,6 +24,16 @@ pub(crate) struct Run {
     pub blocks: u64,
 }
 
+impl Run {
+    /// The run in parts of up to `blocks` blocks.
+    pub(crate) fn parts(self, blocks: u64) -> impl Iterator<Item = Run> {
+        let end = self.block + self.blocks;
+        (self.block..end)
+            .step_by(blocks as usize)
+            .map(move |block| Run { block, blocks: blocks.min(end - block) })
+    }
+}
+
 /// Which blocks are free.
 pub(crate) struct Space {
     used: Vec<u64>,
@@ -30,8 +42,8 @@ pub(crate) struct Space {
     cursor: u64,
     free: u64,
     released: Vec<Run>,
-    /// As `released`, to be overwritten before they are free.
-    to_erase: Vec<Run>,
+    /// As `released`, to be overwritten before they are free, and whose they were; of blocks of `scratch` that is not known.
+    to_erase: Vec<(Run, Option<HomeId>)>,
     /// Blocks that nothing on the medium refers to, not even after a power cut now.
     scratch: FxHashSet<u64>,
     /// Blocks of `scratch` that were given up and are to be erased, unless they are in use again.
@@ -86,7 +98,7 @@ impl Space {
 
     /// Blocks of the medium, and how many of them are free or will be after the next checkpoint.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        let given_up = self.released.iter().chain(&self.to_erase);
+        let given_up = self.released.iter().chain(self.to_erase.iter().map(|(run, _)| run));
         (self.end, self.free + given_up.map(|run| run.blocks).sum::<u64>())
     }
 
@@ -200,22 +212,27 @@ impl Space {
         Ok(())
     }
 
-    /// Blocks that will be free once the next checkpoint is durable, and, if they are to be erased, were overwritten after it.
-    pub(crate) fn release(&mut self, block: u64, blocks: u64, erase: bool) {
+    /// Blocks that will be free once the next checkpoint is durable, and, if they are to be erased, were overwritten after it:
+    /// those of an s-node of that class, `erase`.
+    pub(crate) fn release(&mut self, block: u64, blocks: u64, erase: Option<HomeId>) {
         if block == 0 || blocks == 0 {
             return;
         }
         if blocks == 1 && self.scratch.remove(&block) {
             self.put_back(Run { block, blocks });
-            if erase {
+            if erase.is_some() {
                 self.scratch_to_erase.push(block);
             }
             return;
         }
-        let list = if erase { &mut self.to_erase } else { &mut self.released };
-        match list.last_mut() {
-            Some(last) if last.block + last.blocks == block => last.blocks += blocks,
-            _ => list.push(Run { block, blocks }),
+        let last = match erase {
+            None => self.released.last_mut(),
+            Some(_) => self.to_erase.last_mut().filter(|(_, owner)| *owner == erase).map(|(run, _)| run),
+        };
+        match last.filter(|last| last.block + last.blocks == block) {
+            Some(last) => last.blocks += blocks,
+            None if erase.is_some() => self.to_erase.push((Run { block, blocks }, erase)),
+            None => self.released.push(Run { block, blocks }),
         }
     }
 
@@ -258,14 +275,26 @@ impl Space {
         for block in stale {
             self.used[(block / 64) as usize] |= 1 << (block % 64);
             self.free -= 1;
-            self.to_erase.push(Run { block, blocks: 1 });
+            self.to_erase.push((Run { block, blocks: 1 }, None));
         }
-        std::mem::take(&mut self.to_erase)
+        self.to_erase.drain(..).map(|(run, _)| run).collect()
     }
 
     /// Whether nothing is still to be erased.
     pub(crate) fn is_erased(&self) -> bool {
         self.to_erase.is_empty()
+    }
+
+    /// What each block is for, as far as it is known here.
+    pub(crate) fn uses(&self) -> Vec<BlockUse> {
+        let of = |block| if self.is_used(block) { BlockUse::Store } else { BlockUse::Free };
+        let mut uses: Vec<BlockUse> = (0..self.end).map(of).collect();
+        let released = self.released.iter().map(|run| (*run, None));
+        for (run, owner) in released.chain(self.to_erase.iter().copied()) {
+            let run = run.block as usize..(run.block + run.blocks) as usize;
+            uses[run].fill(BlockUse::GivenUp(owner.map(SnodeId::from)));
+        }
+        uses
     }
 
     /// All runs of free blocks.
@@ -419,7 +448,7 @@ mod tests {
         assert_eq!(space.take(30, &store).unwrap(), Run { block: 10, blocks: 30 });
         assert_eq!(space.take(30, &store).unwrap(), Run { block: 40, blocks: 24 });
         assert!(matches!(space.take(1, &store), Err(Error::Full { .. })));
-        space.release(12, 3, false);
+        space.release(12, 3, None);
         assert!(space.take(1, &store).is_err());
         assert!(space.settle().is_empty());
         assert_eq!(space.take(30, &store).unwrap(), Run { block: 12, blocks: 3 });
@@ -432,13 +461,13 @@ mod tests {
         let mut space = Space::new(64, 64);
         let run = space.take(64, &store).unwrap();
         space.mark_scratch(run);
-        space.release(7, 1, false);
+        space.release(7, 1, None);
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 7, blocks: 1 });
-        space.release(7, 1, false);
+        space.release(7, 1, None);
         assert!(space.take(1, &store).is_err(), "what was taken again is not known to be scratch");
         assert!(space.settle().is_empty());
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 7, blocks: 1 });
-        space.release(8, 1, false);
+        space.release(8, 1, None);
         assert!(space.take(1, &store).is_err(), "the checkpoint refers to it");
     }
 
@@ -448,8 +477,8 @@ mod tests {
         store.grow(64).unwrap();
         let mut space = Space::new(64, 64);
         let run = space.take(64, &store).unwrap();
-        space.release(7, 1, true);
-        space.release(8, 1, true);
+        space.release(7, 1, Some(HomeId::FIRST));
+        space.release(8, 1, Some(HomeId::FIRST));
         let runs = space.settle();
         assert_eq!((run.blocks, &runs[..]), (64, &[Run { block: 7, blocks: 2 }][..]));
         assert!(space.take(1, &store).is_err() && space.free_runs().is_empty());
@@ -458,8 +487,8 @@ mod tests {
         assert_eq!(space.take(9, &store).unwrap(), runs[0]);
         // What only memory refers to can be used again before, and is erased unless it was.
         space.mark_scratch(run);
-        space.release(9, 1, true);
-        space.release(20, 1, true);
+        space.release(9, 1, Some(HomeId::FIRST));
+        space.release(20, 1, Some(HomeId::FIRST));
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 9, blocks: 1 });
         assert_eq!(space.settle(), [Run { block: 20, blocks: 1 }]);
         assert!(space.take(1, &store).is_err());
@@ -494,10 +523,10 @@ mod tests {
             Run { block: 111, blocks: 1 },
             "none before is free"
         );
-        (112..=198).step_by(2).for_each(|block| space.release(block, 1, false));
+        (112..=198).step_by(2).for_each(|block| space.release(block, 1, None));
         assert!(space.settle().is_empty());
         assert_eq!(space.used_end(), 112);
-        space.release(9, 1, false);
+        space.release(9, 1, None);
         assert!(space.settle().is_empty());
         assert_eq!(
             space.take(40, &store).unwrap(),

@@ -15,10 +15,11 @@ use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
 use crate::layout::superblock::Superblock;
-use crate::options::{Durability, EdgeRule, Options};
+use crate::options::{Durability, EdgeRule, ErasePass, Options};
 use crate::page_store::PageStore;
 use crate::page_store::overlay::Overlay;
 use crate::pages::access::{PageReader, PageWriter};
+use crate::pages::classes::ClassReport;
 use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, NodePlace, Partition, Which, find_node};
@@ -34,6 +35,7 @@ use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use weft_core::DataClass;
 
 /// What the names of edge types begin with that only the store makes.
 const OWN_NAMES: &str = "weft.";
@@ -70,6 +72,7 @@ pub struct Store {
     pub(crate) locks: SnodeLocks,
     pub(crate) lock_wait: Duration,
     pub(crate) edge_rule: EdgeRule,
+    pub(crate) erase_passes: Vec<ErasePass>,
     /// Edge types of which no commit may make an edge: they are being deleted, or were since the store was opened.
     pub(crate) ending_types: RwLock<FxHashSet<EdgeType>>,
     pub(crate) gate: RwLock<()>,
@@ -149,6 +152,7 @@ impl Store {
             locks: SnodeLocks::default(),
             lock_wait: Duration::MAX,
             edge_rule: EdgeRule::Adapt,
+            erase_passes: Vec::new(),
             ending_types: RwLock::default(),
             gate: RwLock::new(()),
             superblock: Mutex::new(superblock),
@@ -314,14 +318,14 @@ impl Store {
         for snode in self.snodes.ids() {
             let mut next = Some(0);
             while let Some(from) = next {
-                let step = self.read(snode, |pages, contents| contents.edges.source_near(pages, etype, from));
+                let step = self.read(snode, |pages, contents| contents.edges.edges_near(pages, etype, from));
                 let (found, behind) = match step {
                     // It went meanwhile.
-                    Err(Error::NoSuchSnode(_)) => (None, None),
+                    Err(Error::NoSuchSnode(_)) => break,
                     other => other?,
                 };
-                if found.is_some() {
-                    return Ok(found);
+                if let Some((source, _)) = found.first() {
+                    return Ok(Some(*source));
                 }
                 next = behind;
             }
@@ -441,7 +445,7 @@ impl Store {
             table_pages: used(&self.table_numbers, DATA_PAGES_MAX),
             cache_pages: self.pool.capacity() as u64,
             dirty_pages: self.pool.dirty() as u64,
-            page_reads: self.pool.faults.load(Ordering::Relaxed),
+            page_reads: self.pool.faults(),
             snapshot_bytes: self.pool.versions.bytes() as u64,
             journal_bytes: self.journal.taken() as u64,
             snodes: self.snodes.count(),
@@ -449,6 +453,20 @@ impl Store {
             durable_commit: self.journal.durable(),
             recovered_commits: self.recovered,
         }
+    }
+
+    /// What the cache did since the store was opened, by classes of pages.
+    pub fn cache_report(&self) -> Vec<ClassReport> {
+        self.pool.classes.report()
+    }
+
+    /// Learns of what data class the homes are, of a store that is being opened. Of one whose root cannot be read it is not known.
+    pub(crate) fn learn_data_classes(&self) {
+        for home in self.snodes.ids() {
+            let root = self.root_of_home(home).and_then(|root| self.read_root(root));
+            self.pool.classes.set(home, root.map_or(DataClass::Unknown, |root| root.tags.class));
+        }
+        self.pool.reclass();
     }
 
     /// The share of an s-node, visible or not: where only a transaction's own ids or committed nodes can lead.
@@ -576,7 +594,7 @@ impl Store {
 
     /// Gives up a block that a page of an s-node was in.
     pub(crate) fn release_block(&self, block: u64, snode: u16) {
-        self.space.lock().release(block, 1, self.pool.erasure.is_of(snode));
+        self.space.lock().release(block, 1, self.pool.erasure.owner(snode));
     }
 
     /// The place of a node that the caller knows to be there.

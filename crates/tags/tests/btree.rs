@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/power_cut.rs"]
+mod power_cut;
+
+use power_cut::PowerCutStore;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -10,8 +14,8 @@ use std::io::{self, IoSlice};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use weft_tags::{
-    BTree, BTreeForm, Direction, Durability, Error, FileStore, MemoryStore, Options, PageStore,
-    PowerCutStore, ReadPath, SnodeId, Store,
+    BTree, BTreeForm, Direction, Durability, Error, FileStore, MemoryStore, Options, PageStore, ReadPath,
+    SnodeId, Store,
 };
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;

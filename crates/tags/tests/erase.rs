@@ -3,12 +3,19 @@
 #![cfg(not(weft_shuttle))]
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/power_cut.rs"]
+mod power_cut;
+
+use power_cut::PowerCutStore;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex};
 use weft_tags::{
-    BTree, BTreeForm, Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId,
-    NodeType, Options, PageStore, PowerCutStore, SnodeId, SnodeTags, Store, TagFlags,
+    BTree, BTreeForm, Durability, EdgeType, ErasePass, Error, FileStore, Info, InfoForm, Kv, KvChange,
+    MemoryStore, NodeId, NodeType, Options, PAGE_BYTES, PageStore, ReadPath, SnodeId, SnodeTags, Store,
+    TagFlags,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -238,6 +245,97 @@ fn pairs_of_a_tree_leave_nothing() {
     let (values, numbers) = left(&SnodeTags::default());
     assert!(values > 100 && numbers > 100, "{values} {numbers}");
     assert_eq!(left(&secret()), (0, 0));
+}
+
+/// A file that remembers what was written to each block in which a marker was, and every sync and erasure.
+struct Watched {
+    file: FileStore,
+    marker: Marker,
+    marked: Mutex<BTreeMap<u64, Vec<Said>>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Said {
+    Marked,
+    Bytes(u8),
+    Random,
+    Synced,
+    Erased,
+}
+
+impl Watched {
+    fn note(&self, block: u64, said: Said) {
+        if let Some(told) = self.marked.lock().unwrap().get_mut(&block) {
+            told.push(said);
+        }
+    }
+}
+
+impl PageStore for Watched {
+    fn read(&self, block: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.file.read(block, out)
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> std::io::Result<()> {
+        let pages = parts.iter().flat_map(|part| part.chunks_exact(PAGE_BYTES));
+        for (block, page) in (block..).zip(pages) {
+            let is_even = page.iter().all(|byte| *byte == page[0]);
+            if found(page, &self.marker) > 0 {
+                self.marked.lock().unwrap().insert(block, vec![Said::Marked]);
+            } else {
+                self.note(block, if is_even { Said::Bytes(page[0]) } else { Said::Random });
+            }
+        }
+        self.file.write(block, parts)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.marked.lock().unwrap().values_mut().for_each(|told| told.push(Said::Synced));
+        self.file.sync()
+    }
+
+    fn erase(&self, block: u64, blocks: u64) -> std::io::Result<()> {
+        (block..block + blocks).for_each(|block| self.note(block, Said::Erased));
+        Ok(())
+    }
+
+    fn blocks(&self) -> u64 {
+        self.file.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> std::io::Result<()> {
+        self.file.grow(blocks)
+    }
+}
+
+#[test]
+fn each_block_is_overwritten_in_all_passes_with_a_sync_after_each_before_the_medium_erases_it() {
+    let marker: Marker = StdRng::seed_from_u64(15).random();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let file = FileStore::create(&path, ReadPath::Kernel).unwrap();
+    let medium = Arc::new(Watched { file, marker, marked: Mutex::default() });
+    let erase_passes = vec![ErasePass::Random, ErasePass::Byte(0xff), ErasePass::Random];
+    let options = Options { erase_passes, ..options() };
+    let store = Store::create(Box::new(medium.clone()), &options).unwrap();
+    let world = begin(&store, &secret());
+    write(&store, &world, &marker).unwrap();
+    give_up(&store, &world, &marker).unwrap();
+    assert!(found(&std::fs::read(&path).unwrap(), &marker) > 100, "the test writes it");
+    medium.sync().unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(found(&std::fs::read(&path).unwrap(), &marker), 0);
+    is_whole(&store, &world);
+    let told = std::mem::take(&mut *medium.marked.lock().unwrap());
+    assert!(told.len() > 50, "{}", told.len());
+    for (block, told) in told {
+        let mut told = told;
+        told.dedup_by(|a, b| (*a, *b) == (Said::Synced, Said::Synced));
+        let erased = told.iter().position(|said| *said == Said::Erased).unwrap();
+        let passes = [Said::Random, Said::Bytes(0xff), Said::Random, Said::Bytes(0)];
+        let wanted: Vec<_> = passes.into_iter().flat_map(|pass| [pass, Said::Synced]).collect();
+        assert!(told[..erased].ends_with(&wanted), "block {block}: {told:?}");
+    }
 }
 
 #[test]

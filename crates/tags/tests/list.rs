@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/power_cut.rs"]
+mod power_cut;
+
+use power_cut::PowerCutStore;
 use std::sync::Arc;
-use weft_tags::{
-    Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, PowerCutStore, SnodeId, Store,
-};
+use weft_tags::{Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, SnodeId, Store};
 
 const ITEM: NodeType = NodeType(7);
 

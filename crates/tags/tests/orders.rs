@@ -9,9 +9,10 @@ mod support;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Runner, thread};
 use std::sync::Arc;
+use support::power_cut::PowerCutStore;
 use weft_tags::{
     Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
-    PowerCutStore, SnodeId, SnodeTags, Store,
+    SnodeId, SnodeTags, Store,
 };
 
 const SUM: NodeType = NodeType(3);

@@ -3,11 +3,15 @@
 #![cfg(not(weft_shuttle))]
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/power_cut.rs"]
+mod power_cut;
+
+use power_cut::PowerCutStore;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_tags::{
-    Credentials, Durability, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, PowerCutStore,
-    SessionLimits, SnodeId, Store,
+    Credentials, Durability, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, SessionLimits,
+    SnodeId, Store,
 };
 
 const NUMBER: NodeType = NodeType(3);

@@ -3,13 +3,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/power_cut.rs"]
+mod power_cut;
+
+use power_cut::PowerCutStore;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_tags::{
     Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
-    PageStore, PowerCutStore, SnodeId, SnodeTags, Store, TagFlags,
+    PageStore, SnodeId, SnodeTags, Store, TagFlags,
 };
 
 const PLAIN: NodeType = NodeType(5);

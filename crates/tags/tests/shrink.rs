@@ -3,6 +3,10 @@
 #![cfg(not(weft_shuttle))]
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/power_cut.rs"]
+mod power_cut;
+
+use power_cut::PowerCutStore;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -12,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use weft_tags::{
     EdgeType, Error, FileStore, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
-    PageStore, PowerCutStore, ReadPath, SnodeId, SnodeTags, Store, TagFlags,
+    PageStore, ReadPath, SnodeId, SnodeTags, Store, TagFlags,
 };
 
 const PLAIN: NodeType = NodeType(5);

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/power_cut.rs"]
+mod power_cut;
+
+use power_cut::PowerCutStore;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io::{self, IoSlice};
@@ -9,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weft_tags::{
     Durability, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options, PageStore,
-    PowerCutStore, SnodeId, SnodeTags, Store, Transaction,
+    SnodeId, SnodeTags, Store, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);

@@ -398,3 +398,36 @@ fn what_an_s_node_says_of_its_nodes_is_shown_and_changed() {
         .failure()
         .stderr(contains("no such class"));
 }
+
+#[test]
+fn stat_shows_what_the_cache_did_and_owner_whose_blocks_are() {
+    let bench = with_pairs();
+    bench.weft(&["tags", "snode", "--new", "--class", "small", "--secure-delete", "on", "a.tags"]).success();
+    let share = ["--cache-class", "small=2:5-50", "--cache-class", "small-edges=1"];
+    let passes = ["--erase-pass", "random", "--erase-pass", "0xff"];
+    let stat = [&["tags", "stat"][..], &share, &passes, &["a.tags"]].concat();
+    assert!(bench.stdout(&stat).contains("cached class"));
+    let cache = bench.json(&[&stat[..], &["--json"]].concat())["cache"].clone();
+    let unknown = cache.as_array().unwrap().iter().find(|of| of["class"] == "unknown").unwrap();
+    assert!(unknown["misses"].as_u64() > Some(0) && unknown["evictions"] == 0, "{cache}");
+    bench
+        .weft(&["tags", "stat", "--cache-class", "warm=1", "a.tags"])
+        .code(2)
+        .stderr(contains("no class warm"));
+    bench.weft(&["tags", "stat", "--cache-class", "small=1:9-8", "a.tags"]).code(2).stderr(contains("5-50"));
+    bench.weft(&["tags", "stat", "--erase-pass", "7", "a.tags"]).code(2).stderr(contains("0xff"));
+    // Each block of the file, and the pages of an s-node.
+    let lines = bench.stdout(&["tags", "owner", "--json", "a.tags"]);
+    let told: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(told.len() as u64, std::fs::metadata(bench.path("a.tags")).unwrap().len() / 4096);
+    let root = told.iter().find(|of| of["use"] == "nodes" && of["snodes"] == serde_json::json!([2])).unwrap();
+    let block = root["block"].to_string();
+    let text = bench.stdout(&["tags", "owner", "a.tags", &block]);
+    assert!(text.contains("  nodes     s2 "), "{text}");
+    assert_eq!(bench.stdout(&["tags", "owner", "--snode", "s2", "a.tags"]), text);
+    bench
+        .weft(&["tags", "owner", "a.tags", "99999999"])
+        .code(1)
+        .stderr(contains("there is no block 99999999"));
+}

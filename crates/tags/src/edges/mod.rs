@@ -81,6 +81,9 @@ pub(crate) struct Heads {
     pub bundles: Vec<(EdgeType, u64)>,
 }
 
+/// Where an edge goes out from, and where to.
+pub(crate) type Ends = (NodeId, NodeId);
+
 impl EdgeTable {
     pub(crate) fn new(secret: Secret) -> EdgeTable {
         EdgeTable {
@@ -183,22 +186,21 @@ impl EdgeTable {
         Ok(types)
     }
 
-    /// A node that edges of a type go out from, by the page of the main table that answers for a position, and the position behind that
-    /// page. A bundle has a cell there, too.
-    pub(crate) fn source_near(
+    /// Nodes that edges of a type go out from, and where to, by the page of the main table that answers for a position, and the position
+    /// behind that page. A bundle has a cell there, too.
+    pub(crate) fn edges_near(
         &self,
         pages: &impl Pages,
         etype: EdgeType,
         position: u32,
-    ) -> Step<(Option<NodeId>, Option<u32>)> {
-        let Some((last, page)) = self.main.directory.until(position) else { return Ok((None, None)) };
+    ) -> Step<(Vec<Ends>, Option<u32>)> {
+        let mut edges = Vec::new();
+        let Some((last, page)) = self.main.directory.until(position) else { return Ok((edges, None)) };
         for page in std::iter::once(page).chain(self.main.links(page).iter().copied()) {
-            let mut cells = Table::<4>::cells(pages.words(page)?);
-            if let Some(cell) = cells.find(|cell| cell[1] as u32 == etype.0) {
-                return Ok((Some(NodeId(cell[0])), None));
-            }
+            let cells = Table::<4>::cells(pages.words(page)?).filter(|cell| cell[1] as u32 == etype.0);
+            edges.extend(cells.map(|cell| (NodeId(cell[0]), NodeId(cell[3]))));
         }
-        Ok((None, last.checked_add(1)))
+        Ok((edges, last.checked_add(1)))
     }
 
     /// All edges out of a node, in no order.

@@ -1,4 +1,4 @@
-//! Where a store's blocks are kept: a file or block device, memory, or a medium that loses power.
+//! Where a store's blocks are kept: a file, a block device, or memory.
 //!
 //! The store asks little of it: blocks of 4096 bytes by number, writes that may stay in a volatile cache and may reach
 //! the medium in any order until the next [`PageStore::sync`], growth, and to be cut off behind what is in use. It never overwrites a block that the last
@@ -7,11 +7,9 @@
 mod file;
 mod memory;
 pub(crate) mod overlay;
-mod power_cut;
 
 pub use file::{FileStore, ReadPath};
 pub use memory::MemoryStore;
-pub use power_cut::PowerCutStore;
 
 pub use crate::sys::mapping::Mapping;
 
@@ -70,6 +68,16 @@ pub trait PageStore: Send + Sync {
     /// Tells the medium that what is in these blocks, which are overwritten, is not needed, for one that can make use of that.
     /// They may be read as anything afterwards.
     fn discard(&self, _block: u64, _blocks: u64) {}
+
+    /// Makes what these blocks ever held unreadable below the medium too, for one that can: flash writes elsewhere what is overwritten, and
+    /// has an erasure of its own for the copies. Called after the blocks were overwritten, and before that counts as erased. They may
+    /// be read as anything afterwards. By default nothing: then no more is promised than that they are overwritten.
+    ///
+    /// # Errors
+    /// What the medium reports; the store stops then.
+    fn erase(&self, _block: u64, _blocks: u64) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Blocks there are now.
     fn blocks(&self) -> u64;
@@ -147,6 +155,10 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
 
     fn discard(&self, block: u64, blocks: u64) {
         (**self).discard(block, blocks);
+    }
+
+    fn erase(&self, block: u64, blocks: u64) -> io::Result<()> {
+        (**self).erase(block, blocks)
     }
 
     fn blocks(&self) -> u64 {

@@ -5,13 +5,15 @@
 //! a [`PageReader`]; an exclusive borrow proves that nobody reads them, and gives a [`PageWriter`]. Both hold the
 //! pool's residency lock shared, so that no frame is taken away under a reference.
 
+use super::classes::Counted;
 use super::desc::Desc;
 use super::pool::Pool;
 use super::table::{CellCount, Descriptors, Hot};
 use crate::committed::StatePages;
 use crate::error::{Error, Halt, Step};
-use crate::ids::{HomeId, PAGE_BYTES};
+use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
 use crate::sync::RwLockReadGuard;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -77,12 +79,56 @@ pub(crate) fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
 struct Hold<'g> {
     pool: &'g Pool,
     snode: HomeId,
+    /// Accesses to pages of nodes and of edges that were in memory.
+    hits: [Cell<u32>; 2],
     _residency: RwLockReadGuard<'g, ()>,
 }
 
 impl<'g> Hold<'g> {
     fn new(pool: &'g Pool, snode: HomeId) -> Hold<'g> {
-        Hold { pool, snode, _residency: pool.residency.read() }
+        Hold { pool, snode, hits: Default::default(), _residency: pool.residency.read() }
+    }
+
+    #[inline(always)]
+    fn note_hit(&self, page: u32) {
+        let hits = &self.hits[usize::from(page >= DATA_PAGES_MAX)];
+        hits.set(hits.get() + 1);
+    }
+
+    #[inline]
+    fn locate(&self, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &'g AtomicU64)> {
+        let Some(hot) = self.pool.table.hot(page) else { return Err(stranger(page, self.snode)) };
+        let word = Hot(hot.load(Ordering::Acquire));
+        if word.owner() != self.snode.0 {
+            return Err(stranger(page, self.snode));
+        }
+        let Some(frame) = word.frame() else { return Err(Halt::Miss(page)) };
+        self.pool.touch(page, hot, word.0);
+        self.note_hit(page);
+        Ok((self.pool.frames.frame(frame), hot))
+    }
+
+    /// As [`Hold::locate`], for a page that is in memory.
+    #[inline(always)]
+    fn peek(&self, page: u32) -> Option<*const [u8; PAGE_BYTES]> {
+        let hot = self.pool.table.hot(page)?;
+        let word = Hot(hot.load(Ordering::Acquire));
+        let frame = word.frame().filter(|_| word.owner() == self.snode.0)?;
+        self.pool.touch(page, hot, word.0);
+        self.note_hit(page);
+        Some(self.pool.frames.frame(frame))
+    }
+}
+
+impl Drop for Hold<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for (page, hits) in [0, DATA_PAGES_MAX].into_iter().zip(&self.hits) {
+            if hits.get() > 0 {
+                let class = self.pool.classes.number(self.snode.0, page);
+                self.pool.classes.count(Counted::Hits, class, u64::from(hits.get()));
+            }
+        }
     }
 }
 
@@ -130,7 +176,7 @@ impl PageReader<'_> {
     /// The bytes of a page that is about to be written, in a frame of its own that stays until the page is [clean](Pool::clean), and
     /// whether it was clean until now. The caller has the s-node's lock, or its partition alone, so nobody else changes where its pages are.
     pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {
-        let (mut frame, hot) = locate(self.hold.pool, self.hold.snode, page)?;
+        let (mut frame, hot) = self.hold.locate(page)?;
         if self.hold.pool.is_mapped(hot) {
             frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrames(1))?;
         }
@@ -159,7 +205,7 @@ impl<'g> PageWriter<'g> {
     /// The frame of a page that is about to be changed, and the page's hot word.
     #[inline]
     fn frame_mut(&mut self, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &'g AtomicU64)> {
-        let (mut frame, hot) = locate(self.hold.pool, self.hold.snode, page)?;
+        let (mut frame, hot) = self.hold.locate(page)?;
         if self.hold.pool.is_mapped(hot) {
             frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrames(1))?;
         }
@@ -250,28 +296,6 @@ impl<'g> PageWriter<'g> {
     }
 }
 
-#[inline]
-fn locate(pool: &Pool, snode: HomeId, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &AtomicU64)> {
-    let Some(hot) = pool.table.hot(page) else { return Err(stranger(page, snode)) };
-    let word = Hot(hot.load(Ordering::Acquire));
-    if word.owner() != snode.0 {
-        return Err(stranger(page, snode));
-    }
-    let Some(frame) = word.frame() else { return Err(Halt::Miss(page)) };
-    pool.touch(page, hot, word.0);
-    Ok((pool.frames.frame(frame), hot))
-}
-
-/// As [`locate`], for a page that is in memory.
-#[inline(always)]
-fn peek(pool: &Pool, snode: HomeId, page: u32) -> Option<*const [u8; PAGE_BYTES]> {
-    let hot = pool.table.hot(page)?;
-    let word = Hot(hot.load(Ordering::Acquire));
-    let frame = word.frame().filter(|_| word.owner() == snode.0)?;
-    pool.touch(page, hot, word.0);
-    Some(pool.frames.frame(frame))
-}
-
 #[cold]
 fn stranger(page: u32, snode: HomeId) -> Halt {
     Halt::Failed(Error::damaged(format!("page {page} is not of s-node {snode}")))
@@ -305,14 +329,14 @@ impl<T: Holds> Pages for T {
         let hold = self.hold();
         // SAFETY: the page belongs to this s-node, whose token is borrowed by `self`, which is borrowed shared here, so nobody
         // writes it; the residency lock keeps the frame.
-        Ok(unsafe { &*locate(hold.pool, hold.snode, page)?.0 })
+        Ok(unsafe { &*hold.locate(page)?.0 })
     }
 
     #[inline]
     fn peek(&self, page: u32) -> Option<&[u8; PAGE_BYTES]> {
         let hold = self.hold();
         // SAFETY: as in `bytes`.
-        peek(hold.pool, hold.snode, page).map(|frame| unsafe { &*frame })
+        hold.peek(page).map(|frame| unsafe { &*frame })
     }
 
     #[inline]
@@ -321,7 +345,7 @@ impl<T: Holds> Pages for T {
         pages.iter().for_each(|page| hold.pool.table.prefetch_hot(*page));
         for (found, page) in found.iter_mut().zip(pages) {
             // SAFETY: as in `bytes`.
-            *found = peek(hold.pool, hold.snode, *page).map(|frame| unsafe { &*frame });
+            *found = hold.peek(*page).map(|frame| unsafe { &*frame });
         }
     }
 

@@ -5,7 +5,9 @@
 //! pages from all over the store is one sequential write.
 
 pub(crate) mod access;
+pub(crate) mod classes;
 pub(crate) mod desc;
+pub(crate) mod eviction;
 pub(crate) mod numbers;
 pub(crate) mod pool;
 pub(crate) mod table;

@@ -10,32 +10,35 @@
 //! held shared by whoever looks at a mapped block that may be another page's by now, and alone by whoever cuts the medium.
 
 use super::access::Words;
+use super::classes::{Classes, Counted, PageClass, PerClass};
 use super::desc::{Desc, PageKind};
+use super::eviction::EvictionPolicy;
 use super::table::{DIRTY, Hot, PageTable, USE_MASK, USE_ONE};
 use super::versions::Versions;
 use crate::edges::table::check_page;
 use crate::erase::Erasure;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
+use crate::options::Options;
 use crate::page_store::PageStore;
 use crate::sync::{Apart, Condvar, Mutex, RwLock, RwLockWriteGuard};
 use crate::sys::frames::Frames;
 use crate::sys::mapping::Mapping;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_core::checksum::crc32c;
 
 /// Pages that are read at the same time, at most.
 const FAULT_PAGES: usize = 128;
 /// No page is in this frame.
-const NOBODY: u32 = u32::MAX;
+const NOBODY: u64 = u64::MAX;
 
 /// Pages in memory.
 pub(crate) struct Pool {
     pub(crate) table: PageTable,
     pub(super) frames: Frames,
-    /// The page in each frame.
-    holds: Box<[AtomicU32]>,
+    /// The page in each frame, and from bit 32 on the class that it is counted in.
+    holds: Box<[AtomicU64]>,
     free: Apart<Mutex<FreeFrames>>,
     /// Told when reads end while somebody waits for frames.
     reads_ended: Condvar,
@@ -48,8 +51,9 @@ pub(crate) struct Pool {
     pub(crate) versions: Versions,
     /// Whose bytes are erased.
     pub(crate) erasure: Erasure,
-    /// Pages read from the medium.
-    pub(crate) faults: AtomicU64,
+    /// What classes the pages are of.
+    pub(crate) classes: Classes,
+    eviction: Arc<dyn EvictionPolicy>,
 }
 
 /// A page that is being read.
@@ -169,7 +173,8 @@ pub(crate) enum NoRoom {
 }
 
 impl Pool {
-    pub(crate) fn new(cache_pages: usize, huge_pages: bool, mapped: Option<Arc<Mapping>>) -> Result<Pool> {
+    pub(crate) fn new(options: &Options, mapped: Option<Arc<Mapping>>) -> Result<Pool> {
+        let (cache_pages, huge_pages) = (options.cache_pages(), options.huge_pages);
         let frames = Frames::reserve(cache_pages, huge_pages, mapped).map_err(|source| Error::Io {
             what: "reserve memory for the cache",
             block: 0,
@@ -177,7 +182,7 @@ impl Pool {
         })?;
         Ok(Pool {
             table: PageTable::new(huge_pages),
-            holds: (0..cache_pages).map(|_| AtomicU32::new(NOBODY)).collect(),
+            holds: (0..cache_pages).map(|_| AtomicU64::new(NOBODY)).collect(),
             free: Apart(Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0, reading: 0 })),
             reads_ended: Condvar::new(),
             residency: Apart(RwLock::new(())),
@@ -186,7 +191,8 @@ impl Pool {
             promised: Apart(Mutex::new(0)),
             versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
             erasure: Erasure::new(),
-            faults: AtomicU64::new(0),
+            classes: Classes::new(),
+            eviction: options.eviction.clone(),
             frames,
         })
     }
@@ -276,8 +282,9 @@ impl Pool {
 
     /// The pages in memory that differ from the medium, in the order of their numbers.
     pub(crate) fn dirty_pages(&self) -> Vec<u32> {
-        let held = self.holds.iter().map(|page| page.load(Ordering::Acquire)).filter(|page| *page != NOBODY);
-        let mut pages: Vec<u32> = held.filter(|page| self.table.load(*page).is_dirty()).collect();
+        let held = self.holds.iter().map(|page| page.load(Ordering::Acquire)).filter(|held| *held != NOBODY);
+        let mut pages: Vec<u32> =
+            held.map(|held| held as u32).filter(|page| self.table.load(*page).is_dirty()).collect();
         pages.sort_unstable();
         pages
     }
@@ -339,13 +346,54 @@ impl Pool {
     }
 
     fn publish(&self, page: u32, frame: u32) {
-        if let Some(holds) = self.holds.get(frame as usize) {
-            holds.store(page, Ordering::Release);
+        if (frame as usize) < self.holds.len() {
+            self.take_in(page, frame);
         }
         if let Some(hot) = self.table.hot(page) {
             // The frame's bits are zero, so adding sets them and keeps what others set.
             hot.fetch_or((u64::from(frame) + 1) | USE_ONE, Ordering::AcqRel);
         }
+    }
+
+    /// Notes that a page is in a frame.
+    fn take_in(&self, page: u32, frame: u32) {
+        let class = self.classes.number(self.table.load(page).owner(), page);
+        self.classes.count(Counted::Resident, class, 1);
+        self.holds[frame as usize].store(u64::from(page) | u64::from(class) << 32, Ordering::Release);
+    }
+
+    /// Notes that no page is in a frame any more; the class of the one that was.
+    fn let_go(&self, frame: u32) -> u8 {
+        let class = (self.holds[frame as usize].swap(NOBODY, Ordering::AcqRel) >> 32) as u8;
+        self.classes.count(Counted::Resident, class, 1u64.wrapping_neg());
+        class
+    }
+
+    /// Counts the pages in memory in the classes that their homes have now.
+    pub(crate) fn reclass(&self) {
+        let _stays = self.residency.read();
+        for frame in &self.holds {
+            let was = frame.load(Ordering::Acquire);
+            let class = self.classes.number(self.table.load(was as u32).owner(), was as u32);
+            let now = u64::from(was as u32) | u64::from(class) << 32;
+            if was == NOBODY || was == now {
+                continue;
+            }
+            // The page may go meanwhile; a count is never below the truth.
+            self.classes.count(Counted::Resident, class, 1);
+            let is_done = frame.compare_exchange(was, now, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            let given_up = if is_done { (was >> 32) as u8 } else { class };
+            self.classes.count(Counted::Resident, given_up, 1u64.wrapping_neg());
+        }
+    }
+
+    /// Pages read from the medium.
+    pub(crate) fn faults(&self) -> u64 {
+        self.classes.counted(Counted::Misses).sum()
+    }
+
+    fn note_fault(&self, page: u32) {
+        self.classes.count(Counted::Misses, self.classes.number(self.table.load(page).owner(), page), 1);
     }
 
     /// Forgets a page: its number is free afterwards. The caller holds its partition alone and no access to pages. Whether
@@ -368,7 +416,7 @@ impl Pool {
             self.dirty.fetch_sub(1, Ordering::Relaxed);
         }
         if let Some(frame) = was.frame().filter(|frame| !self.frames.is_mapped(*frame)) {
-            self.holds[frame as usize].store(NOBODY, Ordering::Release);
+            self.let_go(frame);
             self.clear_frame(frame, before.snode);
             self.free.lock().recycled.push(frame);
         }
@@ -449,7 +497,7 @@ impl Pool {
                 continue;
             }
             check_table(bytes, &now, page)?;
-            self.faults.fetch_add(1, Ordering::Relaxed);
+            self.note_fault(page);
             self.publish(page, frame);
         }
         Ok(unmapped)
@@ -475,7 +523,7 @@ impl Pool {
         // SAFETY: the frame was free, so nobody else has a reference into it; the mapped block is not written while the page is
         // in it.
         unsafe { to.copy_from_nonoverlapping(from, 1) };
-        self.holds[frame as usize].store(page, Ordering::Release);
+        self.take_in(page, frame);
         let moved = |word| Some(word & !0xffff_ffff | u64::from(frame + 1));
         // Others may note uses meanwhile.
         let _ = hot.fetch_update(Ordering::AcqRel, Ordering::Relaxed, moved);
@@ -570,7 +618,7 @@ impl Pool {
             self.give_back(std::iter::once(frame));
             return Err(error);
         }
-        self.faults.fetch_add(1, Ordering::Relaxed);
+        self.note_fault(page);
         self.publish(page, frame);
         Ok(Ended::There)
     }
@@ -599,8 +647,8 @@ impl Pool {
         }
     }
 
-    /// Takes frames from clean pages that were not used lately. Pages of edge tables, which answer for hundreds of
-    /// edges each, are passed over twice as often as pages of nodes.
+    /// Takes frames from clean pages that were not used lately, of the classes that the policy names. Pages of edge tables, which answer for
+    /// hundreds of edges each, are passed over twice as often as pages of nodes.
     fn search(&self, frames: usize) -> Search {
         let _alone = self.residency.write();
         let mut free = self.free.lock();
@@ -610,11 +658,42 @@ impl Pool {
             return Search::Found;
         }
         let wanted = (count as usize / 64).clamp(frames, frames.max(1024));
+        let mut resident = self.classes.counted(Counted::Resident);
+        while free.recycled.len() < wanted {
+            let goal = (wanted - free.recycled.len()) as u64;
+            let mut leave = self.eviction.leave(&resident, u64::from(count), goal);
+            PageClass::all().for_each(|class| leave[class] = leave[class].min(resident[class]));
+            if leave.sum() == 0 {
+                break;
+            }
+            let left = self.sweep(&mut free, wanted, leave);
+            for class in PageClass::all().filter(|class| leave[*class] > 0) {
+                // Of a class that has not given all that it may, none can leave now.
+                let given = leave[class] - left[class];
+                resident[class] = if left[class] > 0 { 0 } else { resident[class].saturating_sub(given) };
+            }
+        }
+        match (is_found(&free), free.reading) {
+            (true, _) => Search::Found,
+            (false, 0) => Search::Nothing,
+            (false, _) => Search::Later,
+        }
+    }
+
+    /// Takes frames from so many pages of each class, until so many frames are free; how many pages of each class were not found.
+    fn sweep(&self, free: &mut FreeFrames, wanted: usize, mut leave: PerClass) -> PerClass {
+        let (count, mut left) = (self.frames.count() as u32, leave.sum());
         for _ in 0..u64::from(count) * 4 {
+            if free.recycled.len() >= wanted || left == 0 {
+                break;
+            }
             let frame = free.hand;
             free.hand = (frame + 1) % count;
-            let page = self.holds[frame as usize].load(Ordering::Relaxed);
-            let Some(hot) = (page != NOBODY).then(|| self.table.hot(page)).flatten() else { continue };
+            let held = self.holds[frame as usize].load(Ordering::Relaxed);
+            if held == NOBODY || *leave.at((held >> 32) as u8) == 0 {
+                continue;
+            }
+            let Some(hot) = self.table.hot(held as u32) else { continue };
             let word = hot.load(Ordering::Relaxed);
             // A page that is just being published may not know of its frame yet.
             if word & DIRTY != 0 || Hot(word).frame() != Some(frame) {
@@ -625,18 +704,14 @@ impl Pool {
                 continue;
             }
             hot.fetch_and(!0xffff_ffff, Ordering::Relaxed);
-            self.holds[frame as usize].store(NOBODY, Ordering::Relaxed);
+            let class = self.let_go(frame);
+            self.classes.count(Counted::Evictions, class, 1);
+            *leave.at(class) -= 1;
+            left = left.saturating_sub(1);
             self.clear_frame(frame, Hot(word).owner());
             free.recycled.push(frame);
-            if free.recycled.len() >= wanted {
-                break;
-            }
         }
-        match (is_found(&free), free.reading) {
-            (true, _) => Search::Found,
-            (false, 0) => Search::Nothing,
-            (false, _) => Search::Later,
-        }
+        leave
     }
 
     /// Clears a frame that a page of `snode` has left and nobody can find any more, where that is erased.

@@ -192,6 +192,14 @@ impl Versions {
         self.state.read().open.range(from..=to).next().is_some()
     }
 
+    /// Blocks that are kept for snapshots, and whose they were.
+    pub(crate) fn kept(&self) -> Vec<(u64, u16)> {
+        let state = self.state.read();
+        let kept = state.pages.values().flatten().filter_map(|version| version.kept);
+        let freed = state.freed.iter().copied();
+        kept.map(|kept| (kept.block, kept.snode)).chain(freed).collect()
+    }
+
     /// Bytes of all versions.
     pub(crate) fn bytes(&self) -> usize {
         self.state.read().bytes

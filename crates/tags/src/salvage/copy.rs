@@ -80,7 +80,7 @@ impl<'s> Copy<'s> {
                 }
             }
         }
-        let pool = Pool::new(options.cache_pages(), options.huge_pages, target.mapping())?;
+        let pool = Pool::new(options, target.mapping())?;
         let parts = Parts { medium: target, pool, space, superblock, catalog, leaves: Leaves::default() };
         let store = Store::assemble(parts);
         let may_erase = survey.superblock.erases || survey.superblock.leaves_bytes;

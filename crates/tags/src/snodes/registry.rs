@@ -111,14 +111,16 @@ impl Registry {
     }
 
     /// Where a new s-node can go: when asked again somewhere else. `are_busy` says that others hold the shared homes.
-    pub(crate) fn room(&self, erases: bool, are_busy: bool) -> Room {
+    pub(crate) fn room(&self, is_of_class: impl Fn(HomeId) -> bool, erases: bool, are_busy: bool) -> Room {
         let homes = self.map.read().len();
         let mut shared = self.shared.lock();
         if homes - shared.homes.len().min(homes) < OWN_HOMES {
             return Room::Own;
         }
-        let fits =
-            |home: &&SharedHome| home.visible && home.guests.erases == erases && home.guests.last < u32::MAX;
+        let fits = |home: &&SharedHome| {
+            let is_of_class = home.guests.erases == erases && is_of_class(home.id);
+            home.visible && is_of_class && home.guests.last < u32::MAX
+        };
         let fitting: Vec<_> = shared.homes.iter().filter(fits).collect();
         let guests: u64 = fitting.iter().map(|home| u64::from(home.guests.count)).sum();
         let wanted = if are_busy { SHARED_HOMES } else { SHARED_HOMES.min(guests / GUESTS_A_HOME) };

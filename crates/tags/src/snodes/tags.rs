@@ -23,7 +23,8 @@ pub struct SnodeTags {
     /// Who may read and write, as of a file: of the owner the bits 0o700, else of a member of the group 0o070, else 0o007. Bits 0o4 and 0o2
     /// count; the others are kept for who makes files of s-nodes.
     pub mode: u16,
-    /// What kind of data its nodes are.
+    /// What kind of data its nodes are: the class of its pages in the cache ([`EvictionPolicy`](crate::EvictionPolicy)). An s-node that shares
+    /// pages with others keeps the class there that it was made with.
     pub class: DataClass,
     /// Properties that are on or off, as secure deletion.
     pub flags: TagFlags,

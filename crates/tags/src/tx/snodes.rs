@@ -29,8 +29,7 @@ impl Transaction<'_> {
     /// permission; [`Error::Full`] when all ids are taken; [`Error::CacheFull`], [`Error::Deadlock`].
     pub fn create_snode(&mut self, tags: &SnodeTags) -> Result<SnodeId> {
         let tags = self.tags_to_make(tags)?;
-        let erases = tags.flags.contains(TagFlags::SECURE_DELETE);
-        match self.shared_home(erases)? {
+        match self.shared_home(&tags)? {
             Some(home) => self.make_guest(home, tags),
             None => self.make_own(tags),
         }
@@ -71,6 +70,7 @@ impl Transaction<'_> {
         let store = self.store;
         let home = store.snodes.reserve(is_shared, store.secret, store.journal.durable())?;
         store.pool.erasure.set(home.0, root.tags.flags);
+        store.pool.classes.set(home, root.tags.class);
         if root.tags.flags.contains(TagFlags::SECURE_DELETE) {
             store.snodes.note_erasing(home);
         }
@@ -90,18 +90,21 @@ impl Transaction<'_> {
     }
 
     /// The shared home that a new s-node goes to, with its lock; `None` when it is to have one of its own.
-    fn shared_home(&mut self, erases: bool) -> Result<Option<HomeId>> {
-        let store = self.store;
-        let is_fit = |home: &&HomeId| home.is_shared() && store.snodes.erases(**home) == erases;
+    fn shared_home(&mut self, tags: &SnodeTags) -> Result<Option<HomeId>> {
+        let (store, class) = (self.store, tags.class);
+        let erases = tags.flags.contains(TagFlags::SECURE_DELETE);
+        let is_of_class = |home: HomeId| store.pool.classes.is_of(home, class);
+        let is_fit =
+            |home: &&HomeId| home.is_shared() && is_of_class(**home) && store.snodes.erases(**home) == erases;
         if let Some(home) = self.held.iter().rfind(is_fit) {
             return Ok(Some(*home));
         }
         for tried in 0.. {
-            match store.snodes.room(erases, tried == HOMES_TRIED) {
+            match store.snodes.room(is_of_class, erases, tried == HOMES_TRIED) {
                 Room::Own => break,
                 Room::New => {
                     let flags = if erases { TagFlags::SECURE_DELETE } else { TagFlags::default() };
-                    let tags = SnodeTags { flags, ..SnodeTags::default() };
+                    let tags = SnodeTags { flags, class, ..SnodeTags::default() };
                     return Ok(Some(self.make_home(true, Root { tags, number: 0, is_controlled: false })?));
                 }
                 // Others may hold it, and there are more.
@@ -298,6 +301,11 @@ impl Transaction<'_> {
             // At once, also for a transaction that is aborted: more is erased than has to be until the store is opened again.
             self.store.pool.erasure.set(home.0, tags.flags);
             self.store.snodes.note_erasing(home);
+        }
+        if tags.class != root.tags.class && !home.is_shared() {
+            // At once, too. It is only for the cache.
+            self.store.pool.classes.set(home, tags.class);
+            self.store.pool.reclass();
         }
         // A new owner has control.
         let is_controlled = root.is_controlled || tags.owner != root.tags.owner;

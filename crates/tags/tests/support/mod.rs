@@ -1,11 +1,14 @@
 //! Threads that commit on a medium whose power fails, and what has to be there afterwards: for threads of the system and for
 //! those of a scheduler.
 
+pub mod power_cut;
+
+use power_cut::PowerCutStore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use weft_tags::{
-    Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, PowerCutStore,
-    SnodeId, SnodeTags, Store, TagFlags,
+    Durability, EdgeType, Error, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, SnodeId, SnodeTags,
+    Store, TagFlags,
 };
 
 const NUMBER: NodeType = NodeType(3);

@@ -2,6 +2,7 @@
 
 mod backup;
 mod dump;
+mod owner;
 mod salvage;
 mod scan;
 mod serve;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use weft_core::units::{format_size, parse_size};
-use weft_tags::{CheckReport, InfoForm, Kv, PAGE_BYTES, Store, StoreReport};
+use weft_tags::{CheckReport, ClassReport, InfoForm, Kv, PAGE_BYTES, Store, StoreReport};
 
 /// `weft tags`
 #[derive(Subcommand, Debug)]
@@ -48,6 +49,8 @@ pub enum TagsCommand {
     Scan(scan::ScanArgs),
     /// List s-nodes, make one, or change what one says of its nodes.
     Snode(snode::SnodeArgs),
+    /// Tell whose the blocks of a store's file are.
+    Owner(owner::OwnerArgs),
     /// Serve sessions of a store to other processes on a Unix socket.
     Serve(serve::ServeArgs),
 }
@@ -101,6 +104,7 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
         TagsCommand::Dump(args) => dump::run(args),
         TagsCommand::Scan(args) => scan::run(args),
         TagsCommand::Snode(args) => snode::run(args),
+        TagsCommand::Owner(args) => owner::run(args),
         TagsCommand::Serve(args) => serve::run(args),
     }
 }
@@ -137,6 +141,16 @@ fn form_name(form: InfoForm) -> &'static str {
     }
 }
 
+fn cache_table(cache: &[ClassReport]) -> Table {
+    let right = ["pages", "hits", "misses", "evictions"].map(|name| (name, Align::Right));
+    let mut table = Table::new(&[&[("cached class", Align::Left)], &right[..]].concat());
+    for ClassReport { class, resident, hits, misses, evictions } in cache {
+        let counts = [resident, hits, misses, evictions].map(u64::to_string);
+        table.row([class.to_string()].into_iter().chain(counts).collect::<Vec<_>>());
+    }
+    table
+}
+
 fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags::Result<Shown> {
     let types = store.edge_types();
     let mut snodes = Vec::new();
@@ -144,6 +158,7 @@ fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags:
         snodes.push((snode, store.root(snode)?, Kv::names(store, snode)?));
     }
     let page_bytes = PAGE_BYTES as u64;
+    let cache = store.cache_report();
     if args.json {
         return Ok(Shown::Json(json!({
             "version": 1,
@@ -155,6 +170,10 @@ fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags:
             "journal_bytes": report.journal_bytes,
             "last_commit": report.last_commit,
             "replayed_commits": report.recovered_commits,
+            "cache": cache.iter().map(|of| json!({
+                "class": of.class.to_string(), "pages": of.resident, "hits": of.hits, "misses": of.misses,
+                "evictions": of.evictions,
+            })).collect::<Vec<_>>(),
             "edge_types": types.iter().map(|t| json!({"name": t.name, "info": form_name(t.form)})).collect::<Vec<_>>(),
             "snodes": snodes.iter().map(|(snode, root, kv)| json!({
                 "snode": snode.0, "root": root.to_string(), "kv": kv,
@@ -189,6 +208,7 @@ fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags:
         }
         let _ = write!(text, "\n{table}");
     }
+    let _ = write!(text, "\n{}", cache_table(&cache));
     Ok(Shown::Words(text))
 }
 

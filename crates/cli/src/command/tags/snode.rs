@@ -51,7 +51,7 @@ struct Change {
     secure_delete: Option<bool>,
 }
 
-fn parse_snode(text: &str) -> Result<SnodeId, String> {
+pub fn parse_snode(text: &str) -> Result<SnodeId, String> {
     let number = text.strip_prefix('s').unwrap_or(text).parse();
     number
         .map(SnodeId)

@@ -5,8 +5,11 @@ use crate::say::Out;
 use clap::Args;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use weft_core::units::parse_size;
-use weft_tags::{Error, FileStore, Options, ReadPath, Store};
+use weft_tags::{
+    ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, ReadPath, Store,
+};
 
 /// Which store, with how much memory.
 #[derive(Args, Debug)]
@@ -14,6 +17,15 @@ pub struct StoreArgs {
     /// Bytes of memory for the store's pages.
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "256M")]
     pub cache: u64,
+    /// What pages of a class have of that memory; can be given for several classes. Pages of classes with a lower priority leave it before
+    /// others, 0 unless said. LEAST and MOST are percents of the memory that the class keeps, and that it may have. Classes are unknown,
+    /// metadata, log, immutable, in-place, small and temporary; small-edges are the edges of small, and so on.
+    #[arg(long = "cache-class", value_name = "CLASS=PRIORITY[:LEAST-MOST]", value_parser = parse_share)]
+    pub classes: Vec<(PageClass, ClassShare)>,
+    /// What is written over what s-nodes with secure deletion give up, before the zeros of the last pass: random, or a byte such as
+    /// 0xff. Each use is one more pass.
+    #[arg(long = "erase-pass", value_name = "PASS", value_parser = parse_pass)]
+    pub erase_passes: Vec<ErasePass>,
     /// The store's file or block device.
     #[arg(value_name = "STORE")]
     pub path: PathBuf,
@@ -22,8 +34,38 @@ pub struct StoreArgs {
 impl StoreArgs {
     /// How the store is opened.
     pub fn options(&self) -> Options {
+        let erase_passes = self.erase_passes.clone();
         // A command touches most pages once.
-        Options { cache_bytes: self.cache, huge_pages: false, ..Options::default() }
+        let mut options =
+            Options { cache_bytes: self.cache, huge_pages: false, erase_passes, ..Options::default() };
+        if !self.classes.is_empty() {
+            let mut classes = ClassPriorities::default();
+            self.classes.iter().for_each(|(class, share)| classes.set(*class, *share));
+            options.eviction = Arc::new(classes);
+        }
+        options
+    }
+}
+
+fn parse_pass(text: &str) -> Result<ErasePass, String> {
+    let byte = || u8::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let pass = if text == "random" { Some(ErasePass::Random) } else { byte().map(ErasePass::Byte) };
+    pass.ok_or_else(|| "write random, or a byte such as 0xff".to_string())
+}
+
+fn parse_share(text: &str) -> Result<(PageClass, ClassShare), String> {
+    let (name, share) = text.split_once('=').ok_or("expected CLASS=PRIORITY, as in small=1")?;
+    let class = PageClass::all().find(|class| class.to_string() == name);
+    let class = class.ok_or_else(|| format!("there is no class {name}; small and small-edges are two"))?;
+    let (priority, quotas) = share.split_once(':').unwrap_or((share, "0-100"));
+    let priority = priority.parse().map_err(|_| format!("{priority} is no priority from 0 to 255"))?;
+    let percents =
+        quotas.split_once('-').and_then(|(least, most)| Some((least.parse().ok()?, most.parse().ok()?)));
+    match percents {
+        Some((least_percent, most_percent)) if least_percent <= most_percent && most_percent <= 100 => {
+            Ok((class, ClassShare { priority, least_percent, most_percent }))
+        }
+        _ => Err(format!("{quotas} are no two percents such as 5-50")),
     }
 }
 

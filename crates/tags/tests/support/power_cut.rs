@@ -3,13 +3,17 @@
 //! Until a sync, each block of each write is in a volatile cache. At the cut every such block by itself reaches the
 //! medium whole, not at all, or torn at sectors of 512 bytes, whatever was written before or after it.
 
-use super::{MemoryStore, PageStore, PendingWrite, beyond_end};
-use crate::ids::PAGE_BYTES;
-use crate::sync::Mutex;
+#![allow(dead_code, reason = "not every test looks at everything")]
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+#[cfg(weft_shuttle)]
+use shuttle::sync::{Mutex, MutexGuard};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+#[cfg(not(weft_shuttle))]
+use std::sync::{Mutex, MutexGuard};
+use weft_tags::{MemoryStore, PAGE_BYTES, PageStore, PendingWrite};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -44,18 +48,18 @@ impl PowerCutStore {
 
     /// Writes and syncs so far.
     pub fn operations(&self) -> u64 {
-        self.state.lock().operations
+        lock(&self.state).operations
     }
 
     /// Whether power has failed.
     pub fn is_cut(&self) -> bool {
-        let state = self.state.lock();
+        let state = lock(&self.state);
         state.operations > state.cut_at
     }
 
     /// What the medium holds when power comes back. Which unsynced sectors survived is drawn from `seed`.
     pub fn after_power_cut(&self, seed: u64) -> MemoryStore {
-        let state = self.state.lock();
+        let state = lock(&self.state);
         let mut rng = StdRng::seed_from_u64(seed);
         let mut bytes = state.durable.clone();
         // Half of the outcomes lose or keep nearly everything: the ends of the range are where code forgets a case.
@@ -84,6 +88,14 @@ impl PowerCutStore {
         }
         MemoryStore::from_bytes(bytes)
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap()
+}
+
+fn beyond_end(block: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, format!("block {block} is beyond the end of the medium"))
 }
 
 /// Pages of a write that is under way.
@@ -122,7 +134,7 @@ impl State {
 
 impl PageStore for PowerCutStore {
     fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
-        let state = self.state.lock();
+        let state = lock(&self.state);
         let at = block as usize * PAGE_BYTES;
         out.copy_from_slice(state.seen.get(at..at + out.len()).ok_or_else(|| beyond_end(block))?);
         Ok(())
@@ -130,7 +142,7 @@ impl PageStore for PowerCutStore {
 
     fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let pages = parts.iter().flat_map(|part| part.chunks_exact(PAGE_BYTES));
-        self.state.lock().write(block, pages)
+        lock(&self.state).write(block, pages)
     }
 
     /// The first half of the pages reaches the medium when the write begins, the others when it is waited for, as they are
@@ -139,14 +151,14 @@ impl PageStore for PowerCutStore {
         let (now, later) = pages.split_at(pages.len() / 2);
         // SAFETY: the caller's promise.
         let now = now.iter().map(|page| unsafe { &**page }.as_slice());
-        self.state.lock().write(block, now)?;
+        lock(&self.state).write(block, now)?;
         let (block, later, state) =
             (block + (pages.len() / 2) as u64, Later(later.to_vec()), self.state.clone());
-        Ok(PendingWrite::until(move || state.lock().write(block, later.pages())))
+        Ok(PendingWrite::until(move || lock(&state).write(block, later.pages())))
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         state.operate()?;
         let state = &mut *state;
         for done in state.cached.drain(..) {
@@ -162,11 +174,11 @@ impl PageStore for PowerCutStore {
     }
 
     fn blocks(&self) -> u64 {
-        (self.state.lock().seen.len() / PAGE_BYTES) as u64
+        (lock(&self.state).seen.len() / PAGE_BYTES) as u64
     }
 
     fn grow(&self, blocks: u64) -> io::Result<()> {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         let bytes = blocks as usize * PAGE_BYTES;
         if state.seen.len() < bytes {
             state.seen.resize(bytes, 0);
@@ -176,7 +188,7 @@ impl PageStore for PowerCutStore {
     }
 
     fn cut(&self, blocks: u64) -> io::Result<u64> {
-        let mut state = self.state.lock();
+        let mut state = lock(&self.state);
         let (now, bytes) = (state.seen.len(), blocks as usize * PAGE_BYTES);
         if bytes < now {
             let cut = state.operate();

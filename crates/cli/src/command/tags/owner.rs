@@ -1,0 +1,102 @@
+//! `weft tags owner`: whose the blocks of a store's file are, and where the pages of an s-node are.
+
+use super::{StoreArgs, failed, open};
+use crate::error::CliError;
+use crate::say::Out;
+use clap::Args;
+use serde_json::json;
+use std::io::Write;
+use std::path::Path;
+use weft_tags::{BlockUse, Owners, PageUse, SnodeId};
+
+/// `weft tags owner`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A block is what lies at a multiple of 4096 bytes of the file. Of blocks that are given up, the checkpoint that frees them \
+    overwrites those of s-nodes with secure deletion. A free block has what was there before, or zeros where that was overwritten.\n\n\
+    EXAMPLES\n  weft tags owner app.tags 20481\n  weft tags owner --snode s7 app.tags\n  weft tags owner --json app.tags | jq -c 'select(.use == \"free\")'"
+)]
+pub struct OwnerArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Only the blocks of this s-node, such as s7.
+    #[arg(long, value_name = "SNODE", conflicts_with = "blocks", value_parser = super::snode::parse_snode)]
+    snode: Option<SnodeId>,
+    /// The blocks [default: all]
+    #[arg(value_name = "BLOCK")]
+    blocks: Vec<u64>,
+    /// Print a line of JSON for each block.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Says whose blocks are.
+pub fn run(args: &OwnerArgs) -> Result<(), CliError> {
+    let path = &args.store.path;
+    let store = open(&args.store)?;
+    let mut owners = store.owners();
+    let blocks: Vec<u64> = match args.snode {
+        Some(snode) => {
+            let mut pages = owners.pages_of(snode).map_err(|e| failed(path, e))?;
+            pages.sort_unstable_by_key(|(_, block)| *block);
+            pages.into_iter().map(|(_, block)| block).filter(|block| *block > 0).collect()
+        }
+        None if args.blocks.is_empty() => (0..owners.blocks().len() as u64).collect(),
+        None => args.blocks.clone(),
+    };
+    let mut out = Out::new();
+    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    if !args.json {
+        writeln!(out, "{:>10}  {:>10}  {:<8}  {:<12}  nodes", "block", "page", "use", "s-nodes")
+            .map_err(broken)?;
+    }
+    for block in blocks {
+        let Some(of) = owners.block(block) else {
+            let last = owners.blocks().len().saturating_sub(1);
+            let what = format!("{}: there is no block {block}", path.display());
+            return Err(CliError::said(what, format!("the last one is {last}")));
+        };
+        let told = tell(&mut owners, of).map_err(|e| failed(path, e))?;
+        let Told { name, page, snodes, nodes } = told;
+        let written = if args.json {
+            let snodes: Vec<u64> = snodes.iter().map(|snode| snode.0).collect();
+            let line = json!({"block": block, "use": name, "page": page, "snodes": snodes, "nodes": nodes});
+            writeln!(out, "{line}")
+        } else {
+            let page = page.map(|page| page.to_string()).unwrap_or_default();
+            let snodes: Vec<String> = snodes.iter().map(SnodeId::to_string).collect();
+            let line =
+                format!("{block:>10}  {page:>10}  {name:<8}  {:<12}  {}", snodes.join(" "), nodes.join(" "));
+            writeln!(out, "{}", line.trim_end())
+        };
+        written.map_err(broken)?;
+    }
+    out.flush().map_err(broken)
+}
+
+/// What is said of a block.
+struct Told {
+    name: &'static str,
+    page: Option<u32>,
+    snodes: Vec<SnodeId>,
+    nodes: Vec<String>,
+}
+
+fn tell(owners: &mut Owners<'_>, of: BlockUse) -> weft_tags::Result<Told> {
+    let told = |name, page, snodes, nodes| Told { name, page, snodes, nodes };
+    Ok(match of {
+        BlockUse::Store => told("store", None, vec![], vec![]),
+        BlockUse::Free => told("free", None, vec![], vec![]),
+        BlockUse::GivenUp(snode) => told("given-up", None, snode.into_iter().collect(), vec![]),
+        BlockUse::Page(page) => match owners.page(page)? {
+            PageUse::Free => told("free", Some(page), vec![], vec![]),
+            PageUse::Edges(snode) => told("edges", Some(page), vec![snode], vec![]),
+            PageUse::Nodes(nodes) => {
+                let mut snodes: Vec<SnodeId> = nodes.iter().filter_map(|(_, snode)| *snode).collect();
+                snodes.sort_unstable();
+                snodes.dedup();
+                told("nodes", Some(page), snodes, nodes.iter().map(|(node, _)| node.to_string()).collect())
+            }
+        },
+    })
+}

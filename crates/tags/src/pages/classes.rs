@@ -1,0 +1,169 @@
+//! Classes of pages: what kind of data they hold, and what is counted of each class.
+//!
+//! A page has the data class of its s-node. S-nodes that share a home were made with the same class, which is that of the home's root, so
+//! a page of several s-nodes has one class too. What is counted is kept by stripes: threads that read have a line of
+//! the processor's cache each, and a read that hits counts once at its end.
+
+use crate::ids::{DATA_PAGES_MAX, HomeId};
+use crate::sync::{Apart, ThreadId};
+use std::fmt;
+use std::ops::{Index, IndexMut};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use weft_core::DataClass;
+
+/// What a page in the cache holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageClass {
+    /// The data class of its s-node.
+    pub data: DataClass,
+    /// Whether it holds edges, and not nodes.
+    pub edges: bool,
+}
+
+impl PageClass {
+    /// How many there are.
+    pub const COUNT: usize = 14;
+
+    /// Every class.
+    pub fn all() -> impl Iterator<Item = PageClass> {
+        let data = (0..).map_while(DataClass::from_u8);
+        data.flat_map(|data| [false, true].map(|edges| PageClass { data, edges }))
+    }
+}
+
+/// `small`, or `small-edges`.
+impl fmt::Display for PageClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.data {
+            DataClass::Unknown => "unknown",
+            DataClass::Metadata => "metadata",
+            DataClass::Log => "log",
+            DataClass::Immutable => "immutable",
+            DataClass::InPlace => "in-place",
+            DataClass::Small => "small",
+            DataClass::Temporary => "temporary",
+        };
+        write!(f, "{name}{}", if self.edges { "-edges" } else { "" })
+    }
+}
+
+/// A number for each class of pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PerClass([u64; PageClass::COUNT]);
+
+impl PerClass {
+    /// The same number for each class.
+    pub fn all(value: u64) -> PerClass {
+        PerClass([value; PageClass::COUNT])
+    }
+
+    /// The sum.
+    pub fn sum(&self) -> u64 {
+        self.0.iter().fold(0, |sum, value| sum.saturating_add(*value))
+    }
+
+    pub(super) fn at(&mut self, number: u8) -> &mut u64 {
+        &mut self.0[usize::from(number)]
+    }
+}
+
+impl Index<PageClass> for PerClass {
+    type Output = u64;
+
+    fn index(&self, class: PageClass) -> &u64 {
+        &self.0[class.data as usize * 2 + usize::from(class.edges)]
+    }
+}
+
+impl IndexMut<PageClass> for PerClass {
+    fn index_mut(&mut self, class: PageClass) -> &mut u64 {
+        &mut self.0[class.data as usize * 2 + usize::from(class.edges)]
+    }
+}
+
+/// What the cache did with the pages of a class since the store was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClassReport {
+    /// The class.
+    pub class: PageClass,
+    /// Pages that are in the cache now; pages that are read where a medium is mapped are not.
+    pub resident: u64,
+    /// Accesses to pages that were in memory. A step that has to wait for a page is counted again when it begins anew.
+    pub hits: u64,
+    /// Pages that were read from the medium.
+    pub misses: u64,
+    /// Pages that left the cache for others.
+    pub evictions: u64,
+}
+
+/// What is counted of each class.
+#[derive(Clone, Copy)]
+pub(super) enum Counted {
+    /// Pages that came into frames, less those that left them.
+    Resident,
+    Hits,
+    Misses,
+    Evictions,
+}
+
+type Stripe = Apart<[[AtomicU64; PageClass::COUNT]; 4]>;
+
+/// The classes of homes, and the counts.
+pub(crate) struct Classes {
+    homes: Box<[AtomicU8]>,
+    stripes: [Stripe; 8],
+}
+
+impl Classes {
+    pub(super) fn new() -> Classes {
+        Classes { homes: (0..=u16::MAX).map(|_| AtomicU8::new(0)).collect(), stripes: Default::default() }
+    }
+
+    /// Notes the class of a home. Pages of it that are in memory have the one before until they are [counted anew](super::pool::Pool::reclass).
+    pub(crate) fn set(&self, home: HomeId, class: DataClass) {
+        self.homes[usize::from(home.0)].store(class as u8, Ordering::Relaxed);
+    }
+
+    /// Whether a home is of a class.
+    pub(crate) fn is_of(&self, home: HomeId, class: DataClass) -> bool {
+        self.homes[usize::from(home.0)].load(Ordering::Relaxed) == class as u8
+    }
+
+    /// The number of the class of a page of a home.
+    #[inline]
+    pub(super) fn number(&self, home: u16, page: u32) -> u8 {
+        self.homes[usize::from(home)].load(Ordering::Relaxed) * 2 + u8::from(page >= DATA_PAGES_MAX)
+    }
+
+    /// Adds to a count of a class.
+    #[inline]
+    pub(super) fn count(&self, what: Counted, class: u8, by: u64) {
+        let stripe = &self.stripes[ThreadId::here().stripe() % self.stripes.len()];
+        stripe[what as usize][usize::from(class)].fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// A count of all classes.
+    pub(super) fn counted(&self, what: Counted) -> PerClass {
+        let sum = |class: usize| {
+            let of = self.stripes.iter().map(|stripe| stripe[what as usize][class].load(Ordering::Relaxed));
+            // What comes in one thread may leave in another.
+            of.fold(0, u64::wrapping_add)
+        };
+        PerClass(std::array::from_fn(sum))
+    }
+
+    /// What there is to tell of the classes of which there were any pages.
+    pub(crate) fn report(&self) -> Vec<ClassReport> {
+        use Counted::{Evictions, Hits, Misses, Resident};
+        let [resident, hits, misses, evictions] =
+            [Resident, Hits, Misses, Evictions].map(|what| self.counted(what));
+        let of = |class| ClassReport {
+            class,
+            resident: resident[class],
+            hits: hits[class],
+            misses: misses[class],
+            evictions: evictions[class],
+        };
+        PageClass::all().map(of).filter(|of| of.resident + of.hits + of.misses > 0).collect()
+    }
+}

@@ -1,0 +1,131 @@
+//! Which classes of pages leave the cache when it needs room.
+//!
+//! A policy is asked for the classes of the next victims; which page of these goes, the hand of a clock says, which passes
+//! over what was used lately. The idea is that of "prioritized caching" in "ADAPT", section 5.4.
+
+use super::classes::{PageClass, PerClass};
+use std::fmt::Debug;
+
+/// Chooses the classes whose pages leave the cache.
+pub trait EvictionPolicy: Debug + Send + Sync {
+    /// How many pages of each class may leave next, of those `resident` in a cache of `capacity` pages, when room for `wanted` more is to be
+    /// made. Where that is more than `wanted` in all, the pages that were not used for the longest time leave, of whatever of these classes.
+    /// Where it is less, or fewer can leave since they are in use or differ from the medium, this is asked again: classes
+    /// of which none can leave now have no page `resident` then.
+    fn leave(&self, resident: &PerClass, capacity: u64, wanted: u64) -> PerClass;
+}
+
+/// Pages leave by their use alone, those of edges later than those of nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SecondChance;
+
+impl EvictionPolicy for SecondChance {
+    fn leave(&self, _: &PerClass, _: u64, _: u64) -> PerClass {
+        PerClass::all(u64::MAX)
+    }
+}
+
+/// What a class has of the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClassShare {
+    /// Pages of classes with a lower priority leave before those of classes with a higher one.
+    pub priority: u8,
+    /// So much of the cache, in percent, stays with the class while pages of others can leave, whatever their priority.
+    pub least_percent: u8,
+    /// What the class has beyond so much of the cache, in percent, leaves first.
+    pub most_percent: u8,
+}
+
+impl Default for ClassShare {
+    fn default() -> ClassShare {
+        ClassShare { priority: 0, least_percent: 0, most_percent: 100 }
+    }
+}
+
+/// Classes have priorities and quotas: pages beyond the most that a class may have leave first, then those of the lowest priority,
+/// down to the least that a class keeps. Classes of the same priority are one.
+///
+/// ```
+/// use weft_tags::{ClassPriorities, ClassShare, DataClass, Options, PageClass};
+/// use std::sync::Arc;
+///
+/// // Small files stay before all others, but for a twentieth of the cache that is kept for large ones.
+/// let mut classes = ClassPriorities::default();
+/// let small = PageClass { data: DataClass::Small, edges: false };
+/// classes.set(small, ClassShare { priority: 1, ..ClassShare::default() });
+/// let large = PageClass { data: DataClass::Immutable, edges: false };
+/// classes.set(large, ClassShare { least_percent: 5, ..ClassShare::default() });
+/// let options = Options { eviction: Arc::new(classes), ..Options::default() };
+/// # drop(options);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ClassPriorities(Vec<(PageClass, ClassShare)>);
+
+impl ClassPriorities {
+    /// Gives a class its share. Those that are not set have priority 0 and no quotas.
+    pub fn set(&mut self, class: PageClass, share: ClassShare) {
+        self.0.retain(|(known, _)| *known != class);
+        self.0.push((class, share));
+    }
+
+    fn share(&self, class: PageClass) -> ClassShare {
+        self.0.iter().find(|(known, _)| *known == class).map_or_else(ClassShare::default, |(_, share)| *share)
+    }
+}
+
+impl EvictionPolicy for ClassPriorities {
+    fn leave(&self, resident: &PerClass, capacity: u64, _: u64) -> PerClass {
+        let beyond = |limit: &dyn Fn(ClassShare) -> u64, priority: Option<u8>| {
+            let mut leave = PerClass::default();
+            for class in PageClass::all() {
+                let share = self.share(class);
+                if priority.is_none_or(|priority| priority == share.priority) {
+                    leave[class] = resident[class].saturating_sub(limit(share));
+                }
+            }
+            leave
+        };
+        let percent = |percent: u8| capacity * u64::from(percent) / 100;
+        let mut priorities: Vec<u8> = PageClass::all().map(|class| self.share(class).priority).collect();
+        priorities.sort_unstable();
+        priorities.dedup();
+        let most = |share: ClassShare| percent(share.most_percent);
+        let least = |share: ClassShare| percent(share.least_percent);
+        let first = std::iter::once(beyond(&most, None));
+        let quotas = priorities.iter().map(|priority| beyond(&least, Some(*priority)));
+        // Where all that is left are the least that classes keep, the lowest priority gives way.
+        let rest = priorities.iter().map(|priority| beyond(&|_| 0, Some(*priority)));
+        first.chain(quotas).chain(rest).find(|leave| leave.sum() > 0).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::DataClass;
+
+    #[test]
+    fn pages_beyond_quotas_leave_then_the_lowest_priority_and_the_least_shares_last() {
+        let nodes = |data| PageClass { data, edges: false };
+        let [small, large, log] = [DataClass::Small, DataClass::Immutable, DataClass::Log].map(nodes);
+        let mut policy = ClassPriorities::default();
+        let share =
+            |priority, least_percent, most_percent| ClassShare { priority, least_percent, most_percent };
+        policy.set(small, share(2, 0, 100));
+        policy.set(large, share(1, 10, 100));
+        policy.set(log, share(9, 0, 20));
+        let leave = |counts: [u64; 3]| {
+            let mut resident = PerClass::default();
+            [small, large, log].into_iter().zip(counts).for_each(|(class, count)| resident[class] = count);
+            let leave = policy.leave(&resident, 1000, 16);
+            let named = [small, large, log].map(|class| leave[class]);
+            assert_eq!(named.iter().sum::<u64>(), leave.sum(), "no others leave");
+            named
+        };
+        assert_eq!(leave([500, 250, 250]), [0, 0, 50], "beyond its most");
+        assert_eq!(leave([500, 300, 200]), [0, 200, 0], "the lowest priority, but for its least");
+        assert_eq!(leave([700, 100, 200]), [700, 0, 0]);
+        assert_eq!(leave([0, 100, 0]), [0, 100, 0], "there is nothing else");
+        assert_eq!(leave([0, 0, 0]), [0; 3]);
+    }
+}
