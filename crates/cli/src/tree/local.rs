@@ -5,17 +5,51 @@ use crate::sys::{file, xattr};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weft_vfs::FileKind;
 
 /// The host's files.
 #[derive(Debug)]
 pub struct LocalTree;
 
-fn local(path: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(path))
+/// A path as the system takes it: of one that is too long for a call, the directories on the way are open.
+struct Local {
+    path: PathBuf,
+    /// Keeps the directory open that the path begins with.
+    _from: Option<File>,
+}
+
+impl Deref for Local {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsRef<Path> for Local {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn local(path: &[u8]) -> io::Result<Local> {
+    let below = |from: &Option<File>, path: &[u8]| match from {
+        Some(dir) => Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(OsStr::from_bytes(path)),
+        None => PathBuf::from(OsStr::from_bytes(path)),
+    };
+    let (mut from, mut path) = (None, path);
+    while let Some((begin, rest)) = super::cut(path) {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY);
+        from = Some(options.open(below(&from, begin))?);
+        path = rest;
+    }
+    Ok(Local { path: below(&from, path), _from: from })
 }
 
 impl Source for File {
@@ -50,7 +84,7 @@ impl Tree for LocalTree {
     }
 
     fn stat(&self, path: &[u8], follow: bool) -> io::Result<Meta> {
-        let found = if follow { fs::metadata(local(path)) } else { fs::symlink_metadata(local(path)) }?;
+        let found = if follow { fs::metadata(local(path)?) } else { fs::symlink_metadata(local(path)?) }?;
         let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
         Ok(Meta {
             kind: kind_of_mode(found.mode())?,
@@ -69,7 +103,7 @@ impl Tree for LocalTree {
     }
 
     fn list(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        let entries = fs::read_dir(local(path))?;
+        let entries = fs::read_dir(local(path)?)?;
         let mut names: Vec<Vec<u8>> =
             entries.map(|e| Ok(e?.file_name().into_vec())).collect::<io::Result<_>>()?;
         names.sort_unstable();
@@ -77,65 +111,65 @@ impl Tree for LocalTree {
     }
 
     fn readlink(&self, path: &[u8]) -> io::Result<Vec<u8>> {
-        Ok(fs::read_link(local(path))?.into_os_string().into_vec())
+        Ok(fs::read_link(local(path)?)?.into_os_string().into_vec())
     }
 
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Source + '_>> {
-        Ok(Box::new(File::open(local(path))?))
+        Ok(Box::new(File::open(local(path)?)?))
     }
 
     fn create(&self, path: &[u8], perm: u32) -> io::Result<Box<dyn Sink + '_>> {
         let mut options = OpenOptions::new();
-        Ok(Box::new(options.write(true).create(true).truncate(true).mode(perm).open(local(path))?))
+        Ok(Box::new(options.write(true).create(true).truncate(true).mode(perm).open(local(path)?)?))
     }
 
     fn mkdir(&self, path: &[u8], perm: u32) -> io::Result<()> {
-        fs::DirBuilder::new().mode(perm).create(local(path))
+        fs::DirBuilder::new().mode(perm).create(local(path)?)
     }
 
     fn symlink(&self, target: &[u8], path: &[u8]) -> io::Result<()> {
-        std::os::unix::fs::symlink(local(target), local(path))
+        std::os::unix::fs::symlink(OsStr::from_bytes(target), local(path)?)
     }
 
     fn mknod(&self, path: &[u8], kind: FileKind, perm: u32, rdev: u64) -> io::Result<()> {
-        file::mknod(local(path), kind.mode_bits() | perm, rdev)
+        file::mknod(&local(path)?, kind.mode_bits() | perm, rdev)
     }
 
     fn link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
-        fs::hard_link(local(path), local(new))
+        fs::hard_link(local(path)?, local(new)?)
     }
 
     fn unlink(&self, path: &[u8]) -> io::Result<()> {
-        fs::remove_file(local(path))
+        fs::remove_file(local(path)?)
     }
 
     fn rmdir(&self, path: &[u8]) -> io::Result<()> {
-        fs::remove_dir(local(path))
+        fs::remove_dir(local(path)?)
     }
 
     fn rename(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
-        fs::rename(local(path), local(new))
+        fs::rename(local(path)?, local(new)?)
     }
 
     fn xattrs(&self, path: &[u8]) -> io::Result<Vec<Xattr>> {
-        xattr::all(local(path))
+        xattr::all(&local(path)?)
     }
 
     fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
-        xattr::set(local(path), name, value)
+        xattr::set(&local(path)?, name, value)
     }
 
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
         if meta.kind == FileKind::Symlink {
             if file::is_superuser() {
-                std::os::unix::fs::lchown(local(path), Some(meta.uid), Some(meta.gid))?;
+                std::os::unix::fs::lchown(local(path)?, Some(meta.uid), Some(meta.gid))?;
             }
-            return file::set_link_times(local(path), meta.atime_ns, meta.mtime_ns);
+            return file::set_link_times(&local(path)?, meta.atime_ns, meta.mtime_ns);
         }
         if file::is_superuser() {
-            std::os::unix::fs::chown(local(path), Some(meta.uid), Some(meta.gid))?;
+            std::os::unix::fs::chown(local(path)?, Some(meta.uid), Some(meta.gid))?;
         }
-        fs::set_permissions(local(path), fs::Permissions::from_mode(meta.perm))?;
-        file::set_times(local(path), meta.atime_ns, meta.mtime_ns)
+        fs::set_permissions(local(path)?, fs::Permissions::from_mode(meta.perm))?;
+        file::set_times(&local(path)?, meta.atime_ns, meta.mtime_ns)
     }
 }

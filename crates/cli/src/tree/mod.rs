@@ -5,7 +5,7 @@ pub mod local;
 pub mod volume;
 
 use std::io;
-use weft_vfs::FileKind;
+use weft_vfs::{FileKind, PATH_MAX};
 
 /// What is known of a file.
 #[derive(Clone, Debug)]
@@ -160,6 +160,18 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     }
     path.extend_from_slice(name);
     path
+}
+
+/// The first directories of a path that is too long for one system call, and the rest; `None` for all others.
+fn cut(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    if path.len() < PATH_MAX {
+        return None;
+    }
+    // Room for what a tree puts in front, too. A name that is too long by itself is left to the call to refuse.
+    let slash = path[..PATH_MAX - 64].iter().rposition(|&b| b == b'/').filter(|&at| at > 0)?;
+    let rest = &path[slash..];
+    let begin = rest.iter().position(|&b| b != b'/')?;
+    Some((&path[..slash], &rest[begin..]))
 }
 
 /// The last component of a path, without slashes at its end; `None` for `/`, `.` and `..`.

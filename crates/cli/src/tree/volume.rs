@@ -82,9 +82,32 @@ impl Sink for Open<'_> {
     }
 }
 
+/// The directory from which a path is walked.
+struct From<'a>(Option<Open<'a>>);
+
+impl From<'_> {
+    fn file(&self) -> FileRef {
+        self.0.as_ref().map_or(FileRef::ROOT, |dir| dir.file)
+    }
+}
+
 impl VolumeTree<'_> {
+    /// Where a path begins for the server, which takes only so many bytes at once: of a longer one the directories on the way
+    /// are opened.
+    fn walk<'p>(&self, path: &'p [u8]) -> io::Result<(From<'_>, &'p [u8])> {
+        let (mut from, mut path) = (From(None), path);
+        while let Some((begin, rest)) = super::cut(path) {
+            let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+            let opened = self.client.open(from.file(), begin, flags, 0).map_err(system)?;
+            from = From(Some(Open { client: self.client, file: opened.file }));
+            path = rest;
+        }
+        Ok((from, path))
+    }
+
     fn open_flags(&self, path: &[u8], flags: i32, perm: u32) -> io::Result<Open<'_>> {
-        let opened = self.client.open(FileRef::ROOT, path, flags | libc::O_CLOEXEC, perm).map_err(system)?;
+        let (from, path) = self.walk(path)?;
+        let opened = self.client.open(from.file(), path, flags | libc::O_CLOEXEC, perm).map_err(system)?;
         Ok(Open { client: self.client, file: opened.file })
     }
 }
@@ -95,8 +118,9 @@ impl Tree for VolumeTree<'_> {
     }
 
     fn stat(&self, path: &[u8], follow: bool) -> io::Result<Meta> {
+        let (from, path) = self.walk(path)?;
         let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-        let found = self.client.stat(FileRef::ROOT, path, flags).map_err(system)?;
+        let found = self.client.stat(from.file(), path, flags).map_err(system)?;
         Ok(Meta {
             kind: kind_of_mode(found.mode)?,
             perm: found.mode & 0o7777,
@@ -141,8 +165,9 @@ impl Tree for VolumeTree<'_> {
     }
 
     fn readlink(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        let (from, path) = self.walk(path)?;
         let mut target = vec![0; weft_vfs::PATH_MAX];
-        let len = self.client.readlink(FileRef::ROOT, path, &mut target).map_err(system)?;
+        let len = self.client.readlink(from.file(), path, &mut target).map_err(system)?;
         target.truncate(len);
         Ok(target)
     }
@@ -156,44 +181,52 @@ impl Tree for VolumeTree<'_> {
     }
 
     fn mkdir(&self, path: &[u8], perm: u32) -> io::Result<()> {
-        self.client.mkdir(FileRef::ROOT, path, perm).map_err(system)
+        let (from, path) = self.walk(path)?;
+        self.client.mkdir(from.file(), path, perm).map_err(system)
     }
 
     fn symlink(&self, target: &[u8], path: &[u8]) -> io::Result<()> {
-        self.client.symlink(target, FileRef::ROOT, path).map_err(system)
+        let (from, path) = self.walk(path)?;
+        self.client.symlink(target, from.file(), path).map_err(system)
     }
 
     fn mknod(&self, path: &[u8], kind: FileKind, perm: u32, rdev: u64) -> io::Result<()> {
-        self.client.mknod(FileRef::ROOT, path, kind.mode_bits() | perm, rdev).map_err(system)
+        let (from, path) = self.walk(path)?;
+        self.client.mknod(from.file(), path, kind.mode_bits() | perm, rdev).map_err(system)
     }
 
     fn link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
-        self.client.link(FileRef::ROOT, path, FileRef::ROOT, new, 0).map_err(system)
+        let ((from, path), (to, new)) = (self.walk(path)?, self.walk(new)?);
+        self.client.link(from.file(), path, to.file(), new, 0).map_err(system)
     }
 
     fn unlink(&self, path: &[u8]) -> io::Result<()> {
-        self.client.unlink(FileRef::ROOT, path, 0).map_err(system)
+        let (from, path) = self.walk(path)?;
+        self.client.unlink(from.file(), path, 0).map_err(system)
     }
 
     fn rmdir(&self, path: &[u8]) -> io::Result<()> {
-        self.client.unlink(FileRef::ROOT, path, libc::AT_REMOVEDIR).map_err(system)
+        let (from, path) = self.walk(path)?;
+        self.client.unlink(from.file(), path, libc::AT_REMOVEDIR).map_err(system)
     }
 
     fn rename(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
-        self.client.rename(FileRef::ROOT, path, FileRef::ROOT, new, 0).map_err(system)
+        let ((from, path), (to, new)) = (self.walk(path)?, self.walk(new)?);
+        self.client.rename(from.file(), path, to.file(), new, 0).map_err(system)
     }
 
     fn xattrs(&self, path: &[u8]) -> io::Result<Vec<Xattr>> {
+        let (from, path) = self.walk(path)?;
         let mut names = vec![0; PAYLOAD_BYTES];
         let len = self
             .client
-            .list_xattr(FileRef::ROOT, path, libc::AT_SYMLINK_NOFOLLOW, &mut names)
+            .list_xattr(from.file(), path, libc::AT_SYMLINK_NOFOLLOW, &mut names)
             .map_err(system)?;
         let mut found = Vec::new();
         let mut value = vec![0; XATTR_VALUE_MAX];
         for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
             let flags = libc::AT_SYMLINK_NOFOLLOW;
-            match self.client.get_xattr(FileRef::ROOT, path, flags, name, &mut value) {
+            match self.client.get_xattr(from.file(), path, flags, name, &mut value) {
                 Ok(len) => found.push((name.to_vec(), value[..len].to_vec())),
                 // It is not for this user, or gone.
                 Err(libc::EPERM | libc::EACCES | libc::ENODATA) => {}
@@ -205,11 +238,13 @@ impl Tree for VolumeTree<'_> {
     }
 
     fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
+        let (from, path) = self.walk(path)?;
         let flags = libc::AT_SYMLINK_NOFOLLOW;
-        self.client.set_xattr(FileRef::ROOT, path, flags, name, value, 0).map_err(system)
+        self.client.set_xattr(from.file(), path, flags, name, value, 0).map_err(system)
     }
 
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
+        let (from, path) = self.walk(path)?;
         let keeps_owner = file::is_superuser();
         let is_symlink = meta.kind == FileKind::Symlink;
         let change = AttrChange {
@@ -221,6 +256,6 @@ impl Tree for VolumeTree<'_> {
             ..AttrChange::default()
         };
         let flags = if is_symlink { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
-        self.client.set_attr(FileRef::ROOT, path, flags, &change).map_err(system)
+        self.client.set_attr(from.file(), path, flags, &change).map_err(system)
     }
 }

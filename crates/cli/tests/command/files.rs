@@ -118,3 +118,34 @@ fn stats_add_up_and_have_the_documented_fields() {
     }
     assert!(bench.stdout(&["stats", "vol.img"]).contains("WAF"));
 }
+
+#[test]
+fn what_lies_deeper_than_a_path_of_one_call_leads_is_listed_copied_archived_and_removed() {
+    let bench = Bench::with_volume();
+    let (deep, deeper) = (vec!["d".repeat(200); 15].join("/"), vec!["p".repeat(200); 15].join("/"));
+    bench.file("leaf", "at the end");
+    bench.weft(&["mkdir", "-p", &format!("vol.img:/src/{deep}")]).success();
+    bench.weft(&["cp", "leaf", &format!("vol.img:/src/{deep}/leaf")]).success();
+    bench.weft(&["mkdir", "-p", &format!("vol.img:/dst/{deeper}")]).success();
+    bench.weft(&["mv", "vol.img:/src", &format!("vol.img:/dst/{deeper}/moved")]).success();
+    let leaf = format!("{deeper}/moved/{deep}/leaf");
+    let there =
+        |dir: &str| assert_eq!(bench.stdout(&["cat", &format!("vol.img:/{dir}/{leaf}")]), "at the end");
+    there("dst");
+    assert!(bench.stdout(&["ls", "-lR", "vol.img:/dst"]).contains("leaf"));
+    bench.weft(&["stat", &format!("vol.img:/dst/{leaf}")]).success();
+    bench.weft(&["cp", "-r", "vol.img:/dst", "out"]).success();
+    bench.weft(&["cp", "-r", "out", "vol.img:/in"]).success();
+    there("in");
+    bench.weft(&["export", "vol.img:/dst", "vol.tar"]).success();
+    bench.weft(&["import", "vol.img:/imported", "vol.tar"]).success();
+    there("imported");
+    bench.weft(&["cp", "-r", "vol.img:/in", "vol.img:/again"]).success();
+    there("again");
+    bench.weft(&["mv", &format!("vol.img:/again/{leaf}"), "vol.img:/leaf"]).success();
+    bench.weft(&["rm", "-r", "vol.img:/dst", "vol.img:/in", "vol.img:/imported", "vol.img:/again"]).success();
+    assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "leaf\n");
+    bench.weft(&["fsck", "vol.img"]).success();
+    let removed = std::process::Command::new("rm").arg("-rf").arg(bench.path("out")).status();
+    assert!(removed.unwrap().success());
+}

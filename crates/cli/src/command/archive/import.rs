@@ -3,7 +3,7 @@
 //! Nothing lands outside the directory that was named: members with `..` in their path, and those that would go through a
 //! symlink, are refused one by one. Modes and times of directories are set last.
 
-use super::{named, volume};
+use super::{DEPTH_MAX, named, volume};
 use crate::access::Access;
 use crate::archive::reader::Reader;
 use crate::archive::{ArchiveError, Content, Member};
@@ -223,10 +223,11 @@ impl Import<'_> {
 
     /// Where a member goes.
     fn place(&self, name: &[u8]) -> io::Result<Vec<u8>> {
-        // No volume has a longer one, and each of its directories is looked at on the way to the next.
-        if name.len() > weft_vfs::PATH_MAX {
+        // Each of its directories is looked at on the way to the next.
+        let directories = name.split(|&byte| byte == b'/').count();
+        if name.len() > weft_vfs::PATH_MAX && directories > DEPTH_MAX {
             return Err(io::Error::other(format!(
-                "its path has {} bytes; {} are the most",
+                "its path has {} bytes; {} are the most, or {DEPTH_MAX} directories",
                 name.len(),
                 weft_vfs::PATH_MAX
             )));
