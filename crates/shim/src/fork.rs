@@ -17,14 +17,31 @@ pub struct Ticket {
     thread: usize,
 }
 
+impl Ticket {
+    /// Whether the child will be able to use the volume. One that could not would get an error for everything, for good; a
+    /// program that cannot fork knows what to do.
+    fn is_whole(&self) -> bool {
+        let connection = self.connection.as_ref().and_then(|(_, made)| made.as_ref().err());
+        let scarce = |error: &Errno| matches!(*error, libc::EMFILE | libc::ENFILE | libc::ENOMEM);
+        !connection.is_some_and(scarce) && !self.held.as_ref().err().is_some_and(scarce)
+    }
+}
+
+/// A fork that is not made: for want of descriptors or memory, as the kernel's.
+fn refuse() -> c_int {
+    sys::set_errno(libc::EAGAIN);
+    -1
+}
+
 /// Before a fork.
 pub fn prepare() -> Ticket {
-    let held = pages::before_fork();
+    let held = sys::with_descriptors(pages::before_fork);
     // Before the connection is made: what is changed meanwhile is told once more.
     let changes = identity::changes();
     let client = if process::is_connected() { process::client().ok() } else { None };
     Ticket {
-        connection: client.map(|client| (client, client.prepare_child(Child::Forked))),
+        connection: client
+            .map(|client| (client, sys::with_descriptors(|| client.prepare_child(Child::Forked)))),
         changes,
         held,
         thread: scratch::thread(),
@@ -34,7 +51,7 @@ pub fn prepare() -> Ticket {
 /// Forks by `make`; parent and child each go on with a connection of their own.
 pub fn fork(make: impl FnOnce() -> pid_t) -> pid_t {
     let ticket = prepare();
-    let pid = make();
+    let pid = if ticket.is_whole() { make() } else { refuse() };
     if pid == 0 {
         in_child(ticket);
     } else {
@@ -104,9 +121,11 @@ pub fn clone_by(
     argument: *mut c_void,
     make: impl FnOnce(Entry, *mut c_void) -> c_int,
 ) -> c_int {
-    let mut start = Start { function, argument, ticket: Some(prepare()) };
+    let ticket = prepare();
+    let whole = ticket.is_whole();
+    let mut start = Start { function, argument, ticket: Some(ticket) };
     // The child's copy of this stack frame has what it needs.
-    let pid = make(run_child, (&raw mut start).cast());
+    let pid = if whole { make(run_child, (&raw mut start).cast()) } else { refuse() };
     if let Some(ticket) = start.ticket.take() {
         in_parent(ticket);
     }

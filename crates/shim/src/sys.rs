@@ -26,6 +26,28 @@ pub fn file_limit() -> Result<u64, Errno> {
     Ok(limit[0])
 }
 
+/// Makes what needs descriptors of this library's own. When the program has taken all that its soft limit allows, the limit
+/// is higher meanwhile, as far as the hard one allows: natively there would be no such descriptors.
+pub fn with_descriptors<T>(mut make: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let result = make();
+    if !matches!(result, Err(libc::EMFILE)) {
+        return result;
+    }
+    let none: *const u64 = std::ptr::null();
+    let mut before = [0u64; 2];
+    call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, none, before.as_mut_ptr())?;
+    let raised = [before[1]; 2];
+    call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, raised.as_ptr(), std::ptr::null_mut::<u64>())?;
+    let result = make();
+    let mut now = [0u64; 2];
+    call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, none, now.as_mut_ptr())?;
+    // Another thread may have set another one meanwhile; that stands.
+    if now == raised {
+        call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, before.as_ptr(), std::ptr::null_mut::<u64>())?;
+    }
+    result
+}
+
 /// Sends the calling thread a signal.
 pub fn signal_self(signal: c_int) {
     let (process, thread) = (weft_client::sys::getpid(), weft_client::sys::gettid());

@@ -75,6 +75,7 @@ probes! {
     cancel: a_cancelled_thread_ends,
     children: children_of_all_kinds_see_the_volume,
     close: descriptors_are_opened_duplicated_and_closed,
+    crowded: with_all_descriptors_in_use_programs_fork_and_map,
     directory: directories_are_listed_and_walked,
     directory_of_work: the_working_directory_is_followed,
     errors: of_several_errors_the_same_comes_first,

@@ -65,7 +65,7 @@ impl State {
         let free = self.objects.iter().position(|object| object.maps == 0);
         let Some(free) = free else { return Err(refuse(Refusal::MapTable)) };
         client.add_ref(file)?;
-        match Object::open(client, attr, file) {
+        match sys::with_descriptors(|| Object::open(client, attr, file)) {
             Ok(object) => {
                 if let Some(place) = self.objects.get_mut(free) {
                     *place = object;
