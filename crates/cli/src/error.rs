@@ -1,5 +1,6 @@
 //! What can go wrong for the user: what, where, and what to do.
 
+use crate::sys::limit;
 use std::io;
 use std::path::{Path, PathBuf};
 use weft_core::units::BadSize;
@@ -205,9 +206,20 @@ impl CliError {
                      damaged blocks fail with EIO"
                 ));
             }
-            _ => return None,
+            _ => return self.system().and_then(limit::cause),
         };
         Some(text.to_string())
+    }
+
+    /// The system's error behind this one.
+    fn system(&self) -> Option<&io::Error> {
+        let mut error: &(dyn std::error::Error + 'static) = self;
+        loop {
+            if let Some(found) = error.downcast_ref::<io::Error>() {
+                return Some(found);
+            }
+            error = error.source()?;
+        }
     }
 
     /// Exit status of a command other than `run`.

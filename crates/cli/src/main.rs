@@ -32,6 +32,11 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    // Before anything that needs much stack, the command line among it.
+    if let Err(error) = sys::limit::lift() {
+        tell(&error);
+        return ExitCode::from(command::run::OWN_FAILURE);
+    }
     let cli = Cli::parse();
     start_log();
     let own_failure =
@@ -42,15 +47,19 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) if is_reader_gone(&error) => ExitCode::FAILURE,
         Err(error) => {
-            say::warn(&error);
-            if let Some(remedy) = error.remedy() {
-                say::say(format_args!("      {remedy}"));
-            }
+            tell(&error);
             ExitCode::from(match error {
                 CliError::Program { status, .. } => status,
                 _ => error.status().max(own_failure),
             })
         }
+    }
+}
+
+fn tell(error: &CliError) {
+    say::warn(error);
+    if let Some(remedy) = error.remedy() {
+        say::say(format_args!("      {remedy}"));
     }
 }
 

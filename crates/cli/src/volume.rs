@@ -5,6 +5,7 @@ use crate::error::CliError;
 use crate::recording::{Record, Recording};
 use crate::say::{say, warn};
 use crate::snapshot::{Core, Snapshot, Space, Stream, VolumeFacts, Zone, Zones};
+use crate::sys::limit;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -12,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use weft_client::shared::volume::{RING_BYTES, RINGS_MAX};
 use weft_core::units::{format_size, parse_size};
 use weft_core::{BLOCK_BYTES, Ino, StreamId};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
@@ -28,6 +30,8 @@ pub const TOPIC_SNAPSHOT: u64 = 0;
 pub const TOPIC_ZONES: u64 = 1;
 /// Zones told in one part.
 const ZONES_PER_PART: usize = 512;
+/// Bytes of the largest memory that a server shares whatever the volume is.
+const SHARED_BYTES: u64 = (RINGS_MAX * RING_BYTES) as u64;
 /// Names shown to the engine at the mount.
 const NAMES_MAX: usize = 100_000;
 
@@ -177,6 +181,9 @@ pub fn volume_error(name: &str, source: LfsError) -> CliError {
 pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, CliError> {
     let image = device::path_of(image);
     let engine = choice.engine()?;
+    // The last write may end where the image does; memory that is shared is a file to the system.
+    let image_bytes = if choice.look { 0 } else { std::fs::metadata(&image).map_or(0, |meta| meta.len()) };
+    limit::require_file_size(image_bytes.max(SHARED_BYTES))?;
     let device = match choice.look {
         true => Device::look(&image, choice.drive_cache_bytes)?,
         false => Device::open(&image, choice.real_time, choice.drive_cache_bytes)?,
@@ -187,6 +194,7 @@ pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, CliError> {
 /// Makes a volume in memory and mounts it.
 pub fn open_memory(name: String, geometry: &Geometry, choice: &MountChoice) -> Result<Mounted, CliError> {
     let engine = choice.engine()?;
+    limit::require_file_size(SHARED_BYTES)?;
     let device = Arc::new(ZonedModel::memfd(geometry)?);
     format(device.clone(), &name, "")?;
     let Some(mut device) = Arc::into_inner(device) else {
@@ -201,7 +209,7 @@ fn mount(device: Device, name: String, engine: Engine, choice: &MountChoice) -> 
     let info = device.info();
     let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
     let crc = SharedMemory::create("weft-crc", blocks as usize * size_of::<u32>())
-        .map_err(|e| CliError::said(format!("memory for {blocks} checksums: {e}"), ""))?;
+        .map_err(|e| CliError::io("memory for", Path::new("checksums"), e))?;
     let crc = Arc::new(crc);
     let options = |salvage| MountOptions {
         resolver: Box::new(ZoneResolver::new()),

@@ -52,7 +52,11 @@ impl Client {
                 (socket, say_hello(socket, options.mount_point)?)
             }
         };
-        let leases = map_leases(&accepted)?;
+        let leases = match map_leases(&accepted) {
+            // The limit on the address space: all goes by the server then.
+            Err(libc::ENOMEM) => None,
+            leases => leases?,
+        };
         sys::calibrate_ticks();
         Ok(Client {
             socket: AtomicI32::new(socket),
@@ -188,12 +192,61 @@ fn hear_reply(socket: i32) -> Result<Accepted, Errno> {
     Ok(Accepted { reply, fds, fd_count, channel })
 }
 
+/// What is mapped so far, given back when the rest cannot be.
+struct Mappings {
+    made: [(*mut u8, usize); 5],
+    count: usize,
+}
+
+impl Mappings {
+    fn add(&mut self, fd: i32, at: u64, bytes: usize, writable: bool) -> Result<*mut u8, Errno> {
+        let mapped = sys::map_shared(fd, at, bytes, writable)?;
+        if let Some(place) = self.made.get_mut(self.count) {
+            *place = (mapped, bytes);
+            self.count += 1;
+        }
+        Ok(mapped)
+    }
+
+    fn keep(&mut self) {
+        self.count = 0;
+    }
+}
+
+impl Drop for Mappings {
+    fn drop(&mut self) {
+        for (mapped, bytes) in self.made.iter().take(self.count) {
+            // SAFETY: mapped by `add`, and nobody got to know of it.
+            unsafe { sys::unmap(*mapped, *bytes) };
+        }
+    }
+}
+
+/// Maps what comes with the answer. When it fails, nothing of it is left, neither mapped nor open.
 fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
     if accepted.reply.leases == 0 || accepted.fd_count < FDS {
+        close_all(accepted);
         return Ok(None);
     }
+    let mut mappings = Mappings { made: [(std::ptr::null_mut(), 0); 5], count: 0 };
+    let leases = map_all(accepted, &mut mappings);
+    match &leases {
+        Ok(_) => mappings.keep(),
+        Err(_) => close_all(accepted),
+    }
+    leases.map(Some)
+}
+
+/// Closes what came beside the channel.
+fn close_all(accepted: &Accepted) {
+    for fd in &accepted.fds[1..accepted.fd_count.max(1)] {
+        let _ = sys::close(*fd);
+    }
+}
+
+fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno> {
     let [_, control_fd, map_fd, crc_fd, ring_fd, image_fd] = accepted.fds;
-    let control: *const Control = sys::map_shared(control_fd, 0, size_of::<Control>(), true)?.cast();
+    let control: *const Control = mappings.add(control_fd, 0, size_of::<Control>(), true)?.cast();
     // SAFETY: just mapped, of the type's size.
     let page = unsafe { &(*control).volume };
     if page.magic.load(Acquire) != volume::MAGIC || page.version.load(Relaxed) != VERSION {
@@ -201,24 +254,24 @@ fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
     }
     let device_blocks = page.device_blocks.load(Relaxed);
     let base = page.image_base.load(Relaxed);
-    let map: *const MapPage = sys::map_shared(map_fd, 0, MAP_PAGES_MAX * size_of::<MapPage>(), false)?.cast();
-    let crc: *const AtomicU32 = sys::map_shared(crc_fd, 0, device_blocks as usize * 4, false)?.cast();
-    let rings = sys::map_shared(ring_fd, 0, RINGS_MAX * RING_BYTES, true)?;
+    let map: *const MapPage = mappings.add(map_fd, 0, MAP_PAGES_MAX * size_of::<MapPage>(), false)?.cast();
+    let crc: *const AtomicU32 = mappings.add(crc_fd, 0, device_blocks as usize * 4, false)?.cast();
+    let rings = mappings.add(ring_fd, 0, RINGS_MAX * RING_BYTES, true)?;
     let data_bytes = device_blocks as usize * BLOCK_BYTES;
     let image = match accepted.reply.image_mappable {
         IMAGE_MAPPABLE => {
-            let data = sys::map_shared(image_fd, base, data_bytes, false)?;
+            let data = mappings.add(image_fd, base, data_bytes, false)?;
             let _ = sys::close(image_fd);
             Image::Mapped { data }
         }
         IMAGE_IS_CACHE => {
             let (bytes, table_bytes) = (accepted.reply.image_bytes, table_bytes(device_blocks));
             let slot_count = bytes.saturating_sub(table_bytes) / CHUNK_BYTES as u64;
-            let table = sys::map_shared(image_fd, 0, bytes as usize, false)?;
-            let _ = sys::close(image_fd);
+            let table = mappings.add(image_fd, 0, bytes as usize, false)?;
             if bytes < table_bytes {
                 return Err(libc::EPROTO);
             }
+            let _ = sys::close(image_fd);
             // SAFETY: the mapping has at least the table's bytes.
             let slots = unsafe { table.add(table_bytes as usize) };
             Image::Cache { table: table.cast(), slots, slot_count }
@@ -228,5 +281,5 @@ fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
     for fd in [control_fd, map_fd, crc_fd, ring_fd] {
         let _ = sys::close(fd);
     }
-    Ok(Some(Leases { control, map, crc, rings, image, device_blocks }))
+    Ok(Leases { control, map, crc, rings, image, device_blocks })
 }

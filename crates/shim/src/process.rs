@@ -157,6 +157,21 @@ fn connect(inherited: Option<c_int>, ahead: bool) -> Result<&'static Client, Err
         }
         Err(error) => {
             STATE.store(FAILED, Release);
+            let limit: &[u8] = match error {
+                libc::ENOMEM => b"address space (ulimit -v)",
+                libc::EMFILE => b"open files (ulimit -n)",
+                libc::EFBIG => b"file size (ulimit -f)",
+                _ => b"",
+            };
+            if !limit.is_empty() {
+                report::complain(&[
+                    mount(),
+                    b" is not there: no room for the connection; raise the limit on ",
+                    limit,
+                    b" that the program runs with",
+                ]);
+                return Err(libc::EIO);
+            }
             let mut digits = [0; 20];
             let number = report::decimal(error.unsigned_abs().into(), &mut digits);
             report::complain(&[

@@ -10,6 +10,7 @@ use crate::recording::Record;
 use crate::report::Report;
 use crate::say::{say, warn};
 use crate::snapshot::Snapshot;
+use crate::sys::limit;
 use crate::sys::signal::{self, Queue};
 use crate::tree::volume::system;
 use crate::volume::{self, MountChoice, Spec, TOPIC_SNAPSHOT};
@@ -331,8 +332,8 @@ impl Guest<'_> {
                 command.stdout(Stdio::null()).stderr(Stdio::null());
             }
         }
-        // SAFETY: the closure only makes one system call, which is safe after fork.
-        unsafe { command.pre_exec(signals.unblock_in_child()) };
+        // SAFETY: the closures only make system calls that are safe after fork.
+        unsafe { command.pre_exec(signals.unblock_in_child()).pre_exec(limit::restore_in_child()) };
         let begun = Instant::now();
         let child = command.spawn().map_err(failed)?;
         let (status, interrupted) =

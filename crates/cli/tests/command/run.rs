@@ -171,3 +171,56 @@ fn a_program_joins_the_server_that_runs() {
     assert_eq!(status_of(child), Some(0));
     assert_eq!(bench.stdout(&["ls", "vol.img:"]), "first\nsecond\n");
 }
+
+/// The command in a bash that sets a limit before; without the right to lift hard limits unless `may_lift`.
+fn limited(bench: &Bench, limit: &str, may_lift: bool, args: &[&str]) -> std::process::Output {
+    let weft = bench.command();
+    let before: &[&str] =
+        if may_lift { &["env"] } else { &["setpriv", "--inh-caps=-all", "--bounding-set=-all"] };
+    let mut command = std::process::Command::new(before[0]);
+    let script = format!("ulimit {limit} && exec \"$@\"");
+    command.args(&before[1..]).args(["bash", "-c", &script, "bash"]);
+    command.arg(weft.get_program()).args(args).current_dir(bench.dir());
+    command.envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove("WEFT_LOG");
+    command.output().unwrap()
+}
+
+#[test]
+fn limits_of_the_shell_are_the_programs_and_do_not_stop_the_server() {
+    let bench = Bench::with_volume();
+    let large = "seq 100000 > /weft/f && tail -n 1 /weft/f && ";
+    for (limit, script, expected) in [
+        ("-S -f 100", "seq 100 > /weft/g && tail -n 1 /weft/g && ulimit -S -f", "100\n100\n"),
+        ("-S -v 100000", &format!("{large} ulimit -S -v"), "100000\n100000\n"),
+        ("-S -s 64", &format!("{large} ulimit -S -s"), "100000\n64\n"),
+        ("-S -n 20", &format!("{large} ulimit -S -n"), "100000\n20\n"),
+    ] {
+        let args = ["run", "-q", "--volume", "vol.img", "--", "bash", "-c", script];
+        let ran = limited(&bench, limit, true, &args);
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{limit}: {told}");
+        assert!(ran.status.success() && told.is_empty(), "{limit}: {told}");
+    }
+    let args = ["run", "-q", "--volume", "vol.img", "--", "bash", "-c", "seq 100000 > /weft/h"];
+    // As natively, the limit ends the program; the server lives.
+    assert_eq!(limited(&bench, "-S -f 100", true, &args).status.code(), Some(128 + libc::SIGXFSZ));
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn a_limit_that_cannot_be_lifted_is_named_with_what_is_needed() {
+    let bench = Bench::with_volume();
+    let args = ["run", "-q", "--volume", "vol.img", "--", "true"];
+    for (limit, told) in [
+        ("-f 100", "the limit on file size (ulimit -f) is 100 KiB, and 262144 KiB are needed"),
+        ("-v 600000", "the limit on address space (ulimit -v) is 600000"),
+        ("-s 64", "the limit on stack (ulimit -s) is 64 KiB, and 1024 KiB are needed"),
+        ("-n 20", "the limit on open files (ulimit -n) is 20, and 64 are needed"),
+    ] {
+        let ran = limited(&bench, limit, false, &args);
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(said.contains(told), "{limit}: {said}");
+        assert_eq!(ran.status.code(), Some(125), "{limit}: {said}");
+    }
+    bench.weft(&["fsck", "vol.img"]).success();
+}
