@@ -118,7 +118,7 @@ pub fn served(image: &Path, error: CliError) -> CliError {
         ),
         Err(_) => (String::new(), "stop its server, or end the program that it runs".to_string()),
     };
-    CliError::said(format!("{}: served {what}on {}", image.display(), socket.display()), remedy)
+    CliError::said(format!("{}: in use, served {what}on {}", image.display(), socket.display()), remedy)
 }
 
 /// Finds the server of an image, or becomes it.

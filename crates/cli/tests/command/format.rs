@@ -102,7 +102,8 @@ fn a_served_image_is_not_formatted_and_the_user_learns_who_serves_it() {
     let server = crate::server::Serving::start(&bench);
     let told = bench.weft(&["format", "--force", "--size", "64M", "vol.img"]).code(1);
     told.stderr(
-        contains(format!("vol.img: served by process {} on ", server.id())).and(contains("stop it with")),
+        contains(format!("vol.img: in use, served by process {} on ", server.id()))
+            .and(contains("stop it with")),
     );
     drop(server);
 }
