@@ -75,8 +75,3 @@ pub use snodes::tags::SnodeTags;
 pub use store::{Store, StoreReport};
 pub use tx::{Edge, Savepoint, Transaction};
 pub use weft_core::{DataClass, TagFlags};
-
-/// The tutorial, so that what it says compiles and runs.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/how-to/build-a-persistent-structure.md")]
-mod tutorial {}

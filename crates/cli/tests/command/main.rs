@@ -36,6 +36,8 @@ mod server;
 #[cfg(test)]
 mod tags;
 #[cfg(test)]
+mod tutorial;
+#[cfg(test)]
 mod volume;
 #[cfg(test)]
 mod work;
