@@ -4,13 +4,14 @@
 //! takes a checkpoint, keeps what that refers to from being given out, and copies it, each block to the same place, each
 //! page against its checksum. The target's superblocks come last: until then it is no store.
 
-use crate::checkpoint::LEAF_PAGES;
+use crate::checkpoint::{LEAF_PAGES, Leaf};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
 use crate::recover::is_left_over;
+use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use std::collections::BTreeMap;
@@ -32,8 +33,8 @@ pub struct BackupReport {
 /// What the copied checkpoint consists of.
 struct Checkpoint {
     superblock: Superblock,
-    /// Leaves of descriptors: block, CRC, number.
-    leaves: Vec<(u64, u32, u32)>,
+    /// Leaves of descriptors, by their numbers.
+    leaves: Vec<(u32, Leaf)>,
 }
 
 /// Lets blocks be given out again, however the backup ends.
@@ -109,7 +110,7 @@ impl Store {
         let leaves = self.leaves.lock();
         let superblock = *self.superblock.lock();
         // Commits since then have changed what is in memory, not the leaves on the medium.
-        let leaves = leaves.at.iter().map(|(leaf, (block, crc))| (*block, *crc, *leaf)).collect();
+        let leaves = leaves.at.iter().map(|(number, leaf)| (*number, *leaf)).collect();
         Ok(Checkpoint { superblock, leaves })
     }
 
@@ -117,12 +118,14 @@ impl Store {
     fn blocks_of(&self, checkpoint: &Checkpoint) -> Result<BTreeMap<u64, Option<u32>>> {
         let mut blocks = BTreeMap::new();
         let mut blob = |blob: Blob| {
-            (blob.block..blob.block + blob.blocks()).for_each(|block| _ = blocks.insert(block, None))
+            let of_copy = |run: Run| run.block..run.block + run.blocks;
+            blob.copies().into_iter().flat_map(of_copy).for_each(|block| _ = blocks.insert(block, None))
         };
         blob(checkpoint.superblock.leaves);
         blob(checkpoint.superblock.catalog);
         let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
-        for (block, crc, leaf) in &checkpoint.leaves {
+        for (leaf, Leaf { blocks: copies, crc }) in &checkpoint.leaves {
+            let [block, _] = copies;
             self.medium.read(*block, &mut raw).map_err(|source| Error::Io {
                 what: "read for a backup",
                 block: *block,
@@ -133,7 +136,7 @@ impl Store {
                     "leaf {leaf} of descriptors: its checksum does not hold"
                 )));
             }
-            blocks.insert(*block, Some(*crc));
+            copies.iter().for_each(|block| _ = blocks.insert(*block, Some(*crc)));
             for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
                 let desc = Desc::decode(raw, page)?;
                 // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.

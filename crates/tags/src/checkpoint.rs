@@ -4,9 +4,12 @@
 //! pages | leaves of descriptors | list of leaves | catalog   -> sync -> superblock 0 -> sync -> superblock 1 -> sync
 //! ```
 //!
+//! Leaves, list and catalog are written twice, once to the [front](crate::front) of the medium.
+//!
 //! Nothing is overwritten but the superblocks, so a power cut at any point leaves the checkpoint before or this one.
 
 use crate::error::{Error, Result};
+use crate::front::list_blocks;
 use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::catalog::Guests;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
@@ -29,16 +32,26 @@ pub(crate) const LEAF_PAGES: u32 = (PAGE_BYTES / DESC_BYTES) as u32;
 /// Leaves that there can be. The last pages whose numbers have 32 bits are not used.
 pub(crate) const LEAVES_MAX: u32 = u32::MAX / LEAF_PAGES;
 /// Bytes of an entry of the list of leaves.
-pub(crate) const LEAF_ENTRY_BYTES: usize = 16;
+pub(crate) const LEAF_ENTRY_BYTES: usize = 24;
 /// Pages written by one call.
 const WRITE_PAGES: usize = 512;
+
+/// Where both copies of a leaf are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    pub blocks: [u64; 2],
+    pub crc: u32,
+}
 
 /// Where the leaves are, and which of them no longer say the truth.
 #[derive(Default)]
 pub(crate) struct Leaves {
-    pub at: BTreeMap<u32, (u64, u32)>,
+    pub at: BTreeMap<u32, Leaf>,
     pub stale: NumberSet,
 }
+
+/// Blocks for both copies of the list of leaves, and of the catalog.
+type Lists = [[Run; 2]; 2];
 
 /// How long blocks are needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,6 +66,14 @@ impl Leaves {
     /// Notes that the descriptor of `page` has changed.
     pub(crate) fn touch(&mut self, page: u32) {
         self.stale.insert(page / LEAF_PAGES);
+    }
+
+    /// How many leaves there may be after the next checkpoint.
+    fn count_with_stale(&mut self) -> u64 {
+        let stale = self.stale.take();
+        let new = stale.iter().filter(|leaf| !self.at.contains_key(leaf)).count();
+        self.stale.extend(stale);
+        (self.at.len() + new) as u64
     }
 }
 
@@ -74,29 +95,36 @@ impl Store {
         let partitions = self.snodes.all();
         let guards: Vec<_> = partitions.iter().map(|partition| partition.write()).collect();
         let dirty = self.pool.dirty_pages();
-        let lists = self.take_lists(&dirty)?;
-        self.write_checkpoint(guards, &dirty, lists).inspect_err(|error| self.journal.stop(error))
+        let (lists, moved) = self.take_lists(&dirty)?;
+        self.write_checkpoint(guards, &dirty, &moved, lists).inspect_err(|error| self.journal.stop(error))
     }
 
     /// Takes blocks for the list of leaves and the catalog, if there are enough for all else that a checkpoint writes: so it does not
-    /// end half-way for want of them.
-    fn take_lists(&self, dirty: &[u32]) -> Result<[Run; 2]> {
+    /// end half-way for want of them. Returns the pages that have to leave the front, too.
+    fn take_lists(&self, dirty: &[u32]) -> Result<(Lists, Vec<(u64, u32)>)> {
         let (changed, leaves) = {
             let mut leaves = self.leaves.lock();
             dirty.iter().for_each(|page| leaves.touch(*page));
-            let changed = (dirty.len() + leaves.stale.len()) as u64;
-            (changed, leaves.at.len() + leaves.stale.len())
+            let changed = (dirty.len() + 2 * leaves.stale.len()) as u64;
+            (changed, leaves.count_with_stale())
         };
         self.note_guests();
-        let lists = [leaves * LEAF_ENTRY_BYTES, self.catalog.read().encode().len()];
-        let lists = lists.map(|bytes| (bytes.div_ceil(PAGE_BYTES) as u64).max(1));
+        let catalog = self.catalog.read().encode().len();
+        let lists = [list_blocks(leaves), (catalog.div_ceil(PAGE_BYTES) as u64).max(1)];
+        let wanted = changed + 2 * (lists[0] + lists[1]);
         let mut space = self.space.lock();
-        if !space.has(changed + lists[0] + lists[1], &*self.medium)? {
+        if !space.has(wanted, &*self.medium)? {
             return Err(Error::Full { what: space.why_full() });
         }
-        let list = space.take_whole(lists[0], &*self.medium)?;
-        let catalog = space.take_whole(lists[1], &*self.medium).inspect_err(|_| space.put_back(list))?;
-        Ok([list, catalog])
+        drop(space);
+        let moved = self.widen_front(leaves, lists[0] + lists[1], wanted)?;
+        moved.iter().for_each(|(_, page)| self.leaves.lock().touch(*page));
+        let list = self.take_list(lists[0])?;
+        let catalog = self.take_list(lists[1]).inspect_err(|_| {
+            let mut space = self.space.lock();
+            list.into_iter().for_each(|run| space.put_back(run));
+        })?;
+        Ok(([list, catalog], moved))
     }
 
     /// Brings the catalog up to date with what is known of s-nodes that share homes.
@@ -111,10 +139,12 @@ impl Store {
         &self,
         guards: Vec<RwLockWriteGuard<'_, Partition>>,
         dirty: &[u32],
-        lists: [Run; 2],
+        moved: &[(u64, u32)],
+        lists: Lists,
     ) -> Result<()> {
         let mut leaves = self.leaves.lock();
         self.write_dirty(&guards, dirty, &mut leaves, Lifetime::Durable)?;
+        self.move_pages(moved)?;
         drop(guards);
         let list = self.write_leaves(&mut leaves, lists[0])?;
         let catalog = self.write_blob(&self.catalog.read().encode(), lists[1])?;
@@ -133,7 +163,7 @@ impl Store {
         self.write_superblocks(&next)?;
         let mut space = self.space.lock();
         for blob in [superblock.leaves, superblock.catalog] {
-            space.release(blob.block, blob.blocks(), None);
+            blob.copies().into_iter().for_each(|run| space.release(run.block, run.blocks, None));
         }
         let to_erase = space.settle();
         drop(space);
@@ -141,6 +171,8 @@ impl Store {
         drop(superblock);
         let used = self.journal.restart(next.epoch);
         tracing::debug!(epoch = next.epoch, pages = dirty.len(), "checkpoint");
+        self.call_in_leaves(&mut leaves);
+        drop(leaves);
         self.erase(to_erase, used)
     }
 
@@ -248,18 +280,18 @@ impl Store {
     }
 
     /// Writes the leaves that are stale, and the list of all.
-    fn write_leaves(&self, leaves: &mut Leaves, run: Run) -> Result<Blob> {
+    fn write_leaves(&self, leaves: &mut Leaves, runs: [Run; 2]) -> Result<Blob> {
         let stale = leaves.stale.take();
         for group in stale.chunks(WRITE_PAGES) {
             self.write_leaf_group(leaves, group)?;
         }
         let mut list = Vec::with_capacity(leaves.at.len() * LEAF_ENTRY_BYTES);
-        for (leaf, (block, crc)) in &leaves.at {
-            list.put_u32(*leaf);
-            list.put_u32(*crc);
-            list.put_u64(*block);
+        for (number, leaf) in &leaves.at {
+            list.put_u32(*number);
+            list.put_u32(leaf.crc);
+            leaf.blocks.into_iter().for_each(|block| list.put_u64(block));
         }
-        self.write_blob(&list, run)
+        self.write_blob(&list, runs)
     }
 
     /// Writes some leaves; a leaf of free pages alone is left out.
@@ -267,8 +299,9 @@ impl Store {
         let mut raw = Vec::with_capacity(group.len() * PAGE_BYTES);
         let mut written = Vec::with_capacity(group.len());
         for leaf in group {
-            if let Some((block, _)) = leaves.at.remove(leaf) {
-                self.space.lock().release(block, 1, None);
+            if let Some(before) = leaves.at.remove(leaf) {
+                let mut space = self.space.lock();
+                before.blocks.into_iter().for_each(|block| space.release(block, 1, None));
             }
             let start = raw.len();
             let mut any = false;
@@ -278,32 +311,37 @@ impl Store {
                 desc.encode(&mut raw);
             }
             if any {
-                written.push((*leaf, crc32c(&raw[start..])));
+                written.push((*leaf, Leaf { blocks: [0; 2], crc: crc32c(&raw[start..]) }));
             } else {
                 raw.truncate(start);
             }
         }
-        let mut at = 0;
-        while at < written.len() {
-            let wanted = (written.len() - at) as u64;
-            let run = self.space.lock().take_scattered(wanted, &*self.medium)?;
-            let blocks = run.blocks as usize;
-            self.write_raw(run.block, &raw[at * PAGE_BYTES..(at + blocks) * PAGE_BYTES])?;
-            for (offset, (leaf, crc)) in written[at..at + blocks].iter().enumerate() {
-                leaves.at.insert(*leaf, (run.block + offset as u64, *crc));
+        for copy in 0..2 {
+            let mut at = 0;
+            while at < written.len() {
+                let run = self.take_leaves(copy, (written.len() - at) as u64)?;
+                let end = at + run.blocks as usize;
+                self.write_raw(run.block, &raw[at * PAGE_BYTES..end * PAGE_BYTES])?;
+                for ((_, leaf), block) in written[at..end].iter_mut().zip(run.block..) {
+                    leaf.blocks[copy] = block;
+                }
+                at = end;
             }
-            at += blocks;
         }
+        leaves.at.extend(written);
         Ok(())
     }
 
-    /// Writes bytes to a run that has room for them; what they do not take of it is free again.
-    fn write_blob(&self, raw: &[u8], run: Run) -> Result<Blob> {
+    /// Writes bytes to two runs that have room for them; what they do not take of these is free again.
+    fn write_blob(&self, raw: &[u8], runs: [Run; 2]) -> Result<Blob> {
         let blocks = (raw.len().div_ceil(PAGE_BYTES) as u64).max(1);
-        debug_assert!(blocks <= run.blocks);
-        self.space.lock().put_back(Run { block: run.block + blocks, blocks: run.blocks - blocks });
-        self.write_raw(run.block, raw)?;
-        Ok(Blob { block: run.block, bytes: raw.len() as u64, crc: crc32c(raw) })
+        for run in runs {
+            debug_assert!(blocks <= run.blocks);
+            self.space.lock().put_back(Run { block: run.block + blocks, blocks: run.blocks - blocks });
+            self.write_raw(run.block, raw)?;
+        }
+        let [block, second] = runs.map(|run| run.block);
+        Ok(Blob { block, second, bytes: raw.len() as u64, crc: crc32c(raw) })
     }
 
     fn write_raw(&self, block: u64, raw: &[u8]) -> Result<()> {

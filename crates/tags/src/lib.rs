@@ -21,6 +21,7 @@ mod committed;
 mod edges;
 mod erase;
 mod error;
+mod front;
 mod hash;
 mod ids;
 mod inspect;

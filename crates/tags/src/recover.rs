@@ -3,12 +3,13 @@
 //! Opening reads the superblock, the list of leaves, the leaves, the catalog; every block is claimed by whoever refers
 //! to it, and one that is claimed twice is damage. Then the journal is replayed by the same functions that commits use.
 
-use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX, Leaves};
+use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX, Leaf, Leaves};
 use crate::committed::Committed;
 use crate::edges::directory::Share;
 use crate::edges::table::Table;
 use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
+use crate::front::first_front;
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::journal::log::{EPOCHS_APART, Journal, find_records, may_begin_later_record, may_begin_record};
@@ -48,10 +49,11 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
     let journal_blocks = options.journal_bytes / PAGE_BYTES as u64;
     let head = COPIES + journal_blocks;
     let limit = options.store_bytes_max / PAGE_BYTES as u64;
-    if limit <= head {
+    let front = head + first_front();
+    if limit <= front {
         return Err(Error::Full { what: "blocks; the journal takes them all" });
     }
-    medium.grow(head).map_err(|source| Error::Io { what: "make room for the journal", block: 0, source })?;
+    medium.grow(front).map_err(|source| Error::Io { what: "make room for the journal", block: 0, source })?;
     // What the medium held before must not pass for this store's if power fails now.
     let zeros = AlignedBuf::zeroed(COPIES as usize * PAGE_BYTES);
     let parts = [std::io::IoSlice::new(&zeros)];
@@ -63,6 +65,7 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
     medium.sync().map_err(|source| Error::Io { what: "clear the superblocks", block: 0, source })?;
     let mut space = Space::new(medium.blocks(), limit);
     space.claim(Run { block: 0, blocks: head }, "superblocks and journal")?;
+    space.set_front(head, head, front);
     let superblock = Superblock {
         // Random, so that records of a store that was here before are never taken for this one's.
         epoch: u64::from(rand::random::<u32>()) * EPOCHS_APART,
@@ -183,13 +186,16 @@ fn read_superblock(medium: &dyn PageStore) -> Result<Best> {
     }
 }
 
+/// Reads a list, from the second copy where the first is damaged.
 fn read_blob(medium: &dyn PageStore, blob: Blob, what: &'static str) -> Result<Vec<u8>> {
-    let raw = read_blocks(medium, blob.block, blob.blocks(), what)?;
-    let bytes = raw.get(..blob.bytes as usize).unwrap_or(&[]);
-    if bytes.len() as u64 != blob.bytes || crc32c(bytes) != blob.crc {
-        return Err(Error::damaged(format!("{what}: its checksum does not hold")));
+    for run in blob.copies() {
+        let raw = read_blocks(medium, run.block, run.blocks, what)?;
+        match raw.get(..blob.bytes as usize) {
+            Some(bytes) if crc32c(bytes) == blob.crc => return Ok(bytes.to_vec()),
+            _ => tracing::warn!(block = run.block, "a copy of the {what} is damaged"),
+        }
     }
-    Ok(bytes.to_vec())
+    Err(Error::damaged(format!("{what}: its checksum does not hold")))
 }
 
 /// Opens a store.
@@ -202,8 +208,9 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     let mut space = Space::new(medium.blocks(), options.store_bytes_max / PAGE_BYTES as u64);
     space.claim(Run { block: 0, blocks: COPIES }, "superblocks")?;
     space.claim(Run { block: sb.journal_block, blocks: sb.journal_blocks }, "journal")?;
-    space.claim(Run { block: sb.leaves.block, blocks: sb.leaves.blocks() }, "list of leaves")?;
-    space.claim(Run { block: sb.catalog.block, blocks: sb.catalog.blocks() }, "catalog")?;
+    for (blob, what) in [(sb.leaves, "list of leaves"), (sb.catalog, "catalog")] {
+        blob.copies().into_iter().try_for_each(|run| space.claim(run, what))?;
+    }
     let catalog = Catalog::decode(&read_blob(&*medium, sb.catalog, "catalog")?)?;
     let list = read_blob(&*medium, sb.leaves, "list of leaves")?;
     let pool = Pool::new(options, medium.mapping())?;
@@ -213,6 +220,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     store.erase_passes = options.erase_passes.clone();
     // The other may be torn: until it is written, this one has to stay.
     store.first_copy = COPIES - 1 - copy;
+    store.settle_front(store.leaves.lock().at.len() as u64);
     restore_numbers(&store, &pages);
     restore_tables(&store, &pages)?;
     store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
@@ -327,11 +335,16 @@ fn read_leaves(
     let mut entries = Vec::with_capacity(list.len() / LEAF_ENTRY_BYTES);
     for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
         let mut r = Reader::new(raw);
-        let (Ok(leaf), Ok(crc), Ok(block)) = (r.u32(), r.u32(), r.u64()) else { continue };
-        if leaf >= LEAVES_MAX || leaves.at.insert(leaf, (block, crc)).is_some() {
+        let (Ok(leaf), Ok(crc), Ok(block), Ok(second)) = (r.u32(), r.u32(), r.u64(), r.u64()) else {
+            continue;
+        };
+        let blocks = [block, second];
+        if leaf >= LEAVES_MAX || leaves.at.insert(leaf, Leaf { blocks, crc }).is_some() {
             return Err(Error::damaged(format!("list of leaves: leaf {leaf} cannot be")));
         }
-        space.claim(Run { block, blocks: 1 }, "leaf of descriptors")?;
+        for block in blocks {
+            space.claim(Run { block, blocks: 1 }, "leaf of descriptors")?;
+        }
         entries.push((block, crc, leaf));
     }
     // Leaves that were written together lie together.
@@ -347,7 +360,13 @@ fn read_leaves(
         check_range(medium, first, count as u64, "leaf of descriptors")?;
         let raw = &mut piece[..count * PAGE_BYTES];
         read_into(medium, first, raw)?;
-        for ((_, crc, leaf), raw) in entries[at..at + count].iter().zip(raw.chunks_exact(PAGE_BYTES)) {
+        for ((_, crc, leaf), raw) in entries[at..at + count].iter().zip(raw.chunks_exact_mut(PAGE_BYTES)) {
+            if crc32c(raw) != *crc {
+                tracing::warn!(leaf, "a copy of a leaf of descriptors is damaged");
+                // The next checkpoint writes both copies anew.
+                leaves.stale.insert(*leaf);
+                read_into(medium, leaves.at.get(leaf).map_or(0, |leaf| leaf.blocks[1]), raw)?;
+            }
             if crc32c(raw) != *crc {
                 return Err(Error::damaged(format!(
                     "leaf {leaf} of descriptors: its checksum does not hold"

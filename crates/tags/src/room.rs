@@ -54,7 +54,8 @@ impl Store {
         let pages = u64::from(self.data_numbers.lock().end()) + tables + changed;
         // No more than the pages could fill, and a few that they begin.
         let leaves = (stale + freed + changed).min(pages / u64::from(LEAF_PAGES) + 4);
-        let checkpoint = changed + leaves + lists_blocks(&self.superblock.lock(), leaves);
+        // All but pages is written twice.
+        let checkpoint = changed + 2 * (leaves + lists_blocks(&self.superblock.lock(), leaves));
         let mut space = self.space.lock();
         let reserve = match need {
             Need::More => space.used() / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART),

@@ -45,8 +45,8 @@ const SPARE_BLOCKS_MIN: u64 = 64;
 /// Blocks that a checkpoint that moves pages leaves free at least, beside those of its lists and of what commits have changed: fewer than
 /// [`SPARE_BLOCKS_MIN`], which a store that was made smaller has left.
 const MARGIN_BLOCKS: u64 = SPARE_BLOCKS_MIN / 4;
-/// Blocks that moving a page may take until the checkpoint after: for itself, for its leaf, and as much again for commits.
-const BLOCKS_PER_PAGE: u64 = 4;
+/// Blocks that moving a page may take until the checkpoint after: for itself, for both copies of its leaf, and as much again for commits.
+const BLOCKS_PER_PAGE: u64 = 6;
 /// Pages from which a checkpoint is worth it.
 const MOVE_PAGES_MIN: usize = 8;
 const SPARE_PART: u64 = 128;
@@ -136,10 +136,12 @@ impl Store {
             }
         }
         let filling = Filling(self);
+        self.shorten_front();
         let bound = self.bound();
         self.space.lock().fill_below(Some(bound));
         self.checkpoint()?;
         for _ in 0..PASSES_MAX {
+            self.shorten_front();
             let bound = self.bound();
             self.space.lock().fill_below(Some(bound));
             let checkpoints = self.move_behind(bound, &mut report, &mut progress)?;
@@ -158,14 +160,17 @@ impl Store {
 
     /// Where the medium can end: behind so many blocks as are in use, and some for the next checkpoint.
     fn bound(&self) -> u64 {
-        let used = self.space.lock().used();
+        let space = self.space.lock();
+        // What is free in the front is not for pages.
+        let used = space.used() + space.front_free();
+        drop(space);
         used + self.lists_blocks() + SPARE_BLOCKS_MIN.max(used / SPARE_PART)
     }
 
     /// Blocks of the list of leaves and the catalog, which each checkpoint writes anew.
     fn lists_blocks(&self) -> u64 {
         let superblock = self.superblock.lock();
-        superblock.leaves.blocks() + superblock.catalog.blocks()
+        2 * (superblock.leaves.blocks() + superblock.catalog.blocks())
     }
 
     /// The pages that lie at block `bound` or behind it, the last ones at the end.
@@ -227,14 +232,16 @@ impl Store {
     /// How many pages may move with the next checkpoint, which would stop the store if it found no block.
     fn move_room(&self) -> usize {
         let kept = self.lists_blocks() + self.pool.dirty() as u64 + MARGIN_BLOCKS;
-        (self.space.lock().free().saturating_sub(kept) / BLOCKS_PER_PAGE) as usize
+        let space = self.space.lock();
+        let free = space.free().saturating_sub(space.front_free());
+        (free.saturating_sub(kept) / BLOCKS_PER_PAGE) as usize
     }
 
     /// The first block behind the list of leaves and the catalog, which each checkpoint writes.
     fn lists_end(&self) -> u64 {
         let superblock = self.superblock.lock();
-        let ends = [superblock.leaves, superblock.catalog].map(|blob| blob.block + blob.blocks());
-        ends[0].max(ends[1])
+        let copies = [superblock.leaves, superblock.catalog].map(|blob| blob.copies());
+        copies.iter().flatten().map(|run| run.block + run.blocks).max().unwrap_or(0)
     }
 
     /// Marks pages that are still there as changed, so that the next checkpoint writes them elsewhere; how many.
@@ -295,7 +302,7 @@ impl Store {
     /// The leaves of descriptors that lie at block `bound` or behind it.
     fn leaves_behind(&self, bound: u64) -> Vec<u32> {
         let leaves = self.leaves.lock();
-        let behind = leaves.at.iter().filter(|(_, (block, _))| *block >= bound);
+        let behind = leaves.at.iter().filter(|(_, leaf)| leaf.blocks.iter().any(|block| *block >= bound));
         behind.map(|(leaf, _)| *leaf).collect()
     }
 

@@ -3,6 +3,9 @@
 //! A block is written once between two checkpoints. What a checkpoint or the journal may refer to is not given out
 //! again until the next checkpoint is durable; so "free" has two steps: [`Space::release`] and [`Space::settle`].
 //! Nothing is stored: the blocks in use follow from the descriptors.
+//!
+//! The blocks behind the journal are the *front*: they are for what leads to pages, and pages come there only where no other block is
+//! free ([`crate::front`]).
 
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, SnodeId};
@@ -50,12 +53,24 @@ pub(crate) struct Space {
     scratch_to_erase: Vec<u64>,
     /// Backups under way: what they copy is released and not yet free.
     copies: usize,
+    front: Front,
     /// While the store is made smaller: blocks from here on are given out only where none before is free.
     bound: u64,
     /// Of the free blocks, those that commits under way are going to take.
     promised: u64,
     /// What the medium said when it could not grow last.
     refused: Option<&'static str>,
+}
+
+/// The blocks behind the journal, which are kept for what leads to pages.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Front {
+    pub first: u64,
+    /// Leaves begin here; before, the lists find blocks that follow each other.
+    pub leaves: u64,
+    pub end: u64,
+    /// Where the next leaf is looked for.
+    cursor: u64,
 }
 
 /// What is full when the medium cannot grow.
@@ -82,6 +97,7 @@ impl Space {
             scratch: FxHashSet::default(),
             scratch_to_erase: Vec::new(),
             copies: 0,
+            front: Front::default(),
             bound: u64::MAX,
             promised: 0,
             refused: None,
@@ -188,6 +204,42 @@ impl Space {
         self.end = end;
         self.used.truncate(end.div_ceil(64) as usize);
         self.cursor = self.cursor.min(end);
+        self.front.end = self.front.end.min(end);
+        self.front.leaves = self.front.leaves.min(end);
+    }
+
+    /// Keeps these blocks for what leads to pages. Those that are in use stay so.
+    pub(crate) fn set_front(&mut self, first: u64, leaves: u64, end: u64) {
+        let end = end.min(self.end).max(first);
+        self.front = Front { first, leaves: leaves.min(end), end, cursor: self.front.cursor };
+    }
+
+    pub(crate) fn front(&self) -> Front {
+        self.front
+    }
+
+    /// Blocks of the front that are free.
+    pub(crate) fn front_free(&self) -> u64 {
+        (self.front.first..self.front.end).filter(|block| !self.is_used(*block)).count() as u64
+    }
+
+    /// Takes up to `wanted` blocks of the front for leaves, if some are free there.
+    pub(crate) fn take_for_leaves(&mut self, wanted: u64) -> Option<Run> {
+        let Front { leaves, end, .. } = self.front;
+        let cursor = self.front.cursor.clamp(leaves, end);
+        let run = self.search_in(wanted, &[(cursor, end), (leaves, cursor)])?;
+        self.mark_used(run);
+        self.front.cursor = run.block + run.blocks;
+        Some(run)
+    }
+
+    /// Takes so many blocks of the front that follow each other, if they are free.
+    pub(crate) fn take_for_list(&mut self, wanted: u64) -> Option<Run> {
+        let Front { first, leaves, end, .. } = self.front;
+        let run = self.search_in(wanted, &[(first, leaves), (leaves, end)]);
+        let run = run.filter(|run| run.blocks == wanted)?;
+        self.mark_used(run);
+        Some(run)
     }
 
     fn is_used(&self, block: u64) -> bool {
@@ -330,7 +382,7 @@ impl Space {
         let is_bound = self.bound != u64::MAX;
         let mut best = self.search(wanted);
         if is_bound && best.is_none_or(|run| run.blocks < least) {
-            let behind = self.search_in(wanted, &[(self.bound, self.end)]);
+            let behind = self.search_in(wanted, &[(self.bound.max(self.front.end), self.end)]);
             best = behind.filter(|run| best.is_none_or(|best| best.blocks < run.blocks)).or(best);
         }
         if best.is_none_or(|run| run.blocks < wanted) && self.end < self.limit {
@@ -341,12 +393,16 @@ impl Space {
                 let most = if is_bound { wanted } else { wanted.max(GROW_BLOCKS).max(self.end / 16) };
                 if self.grow(1, most, store)? {
                     self.cursor = before;
-                    best = self.search_in(wanted, &[(before, self.end), (0, before)]);
+                    let from = self.front.end;
+                    best = self.search_in(wanted, &[(before.max(from), self.end), (from, before)]);
                 }
             }
         }
+        // The front is better than to be full.
+        let best = best.or_else(|| self.search_in(wanted, &[(self.front.first, self.front.end)]));
         let Some(run) = best else { return Err(Error::Full { what: self.why_full() }) };
         self.mark_used(run);
+        self.cursor = run.block + run.blocks;
         Ok(run)
     }
 
@@ -355,7 +411,6 @@ impl Space {
             self.used[(block / 64) as usize] |= 1 << (block % 64);
         }
         self.free -= run.blocks;
-        self.cursor = run.block + run.blocks;
     }
 
     /// Takes exactly `wanted` blocks that follow each other.
@@ -371,9 +426,13 @@ impl Space {
         self.put_back(run);
         let run = Run { block: self.end, blocks: wanted };
         if !self.grow(wanted, 0, store)? {
-            return Err(Error::Full { what: self.why_full() });
+            let Some(found) = self.take_for_list(wanted) else {
+                return Err(Error::Full { what: self.why_full() });
+            };
+            return Ok(found);
         }
         self.mark_used(run);
+        self.cursor = run.block + run.blocks;
         Ok(run)
     }
 
@@ -388,8 +447,9 @@ impl Space {
     /// The first run of `wanted` free blocks from the cursor on, or the longest that was seen.
     fn search(&self, wanted: u64) -> Option<Run> {
         let end = self.end.min(self.bound);
-        let cursor = if self.cursor < end { self.cursor } else { 0 };
-        self.search_in(wanted, &[(cursor, end), (0, cursor)])
+        let first = self.front.end.min(end);
+        let cursor = if self.cursor < end { self.cursor.max(first) } else { first };
+        self.search_in(wanted, &[(cursor, end), (first, cursor)])
     }
 
     fn search_in(&self, wanted: u64, ranges: &[(u64, u64)]) -> Option<Run> {
@@ -492,6 +552,29 @@ mod tests {
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 9, blocks: 1 });
         assert_eq!(space.settle(), [Run { block: 20, blocks: 1 }]);
         assert!(space.take(1, &store).is_err());
+    }
+
+    #[test]
+    fn the_front_is_for_what_leads_to_pages_and_for_pages_when_all_else_is_full() {
+        let store = MemoryStore::new();
+        store.grow(40).unwrap();
+        let mut space = Space::new(40, 40);
+        space.claim(Run { block: 0, blocks: 4 }, "head").unwrap();
+        space.set_front(4, 8, 20);
+        assert_eq!(space.take(8, &store).unwrap(), Run { block: 20, blocks: 8 });
+        assert_eq!(space.take_for_leaves(3), Some(Run { block: 8, blocks: 3 }));
+        assert_eq!(space.take_for_list(3), Some(Run { block: 4, blocks: 3 }));
+        assert_eq!(space.take_for_list(2), Some(Run { block: 11, blocks: 2 }), "those for leaves, too");
+        assert_eq!(
+            space.take_whole(20, &store).unwrap_err().to_string(),
+            Error::Full { what: space.why_full() }.to_string()
+        );
+        assert_eq!(space.take(12, &store).unwrap(), Run { block: 28, blocks: 12 });
+        assert_eq!(space.front_free(), 8);
+        assert_eq!(space.take(4, &store).unwrap(), Run { block: 13, blocks: 4 });
+        assert_eq!(space.take_for_leaves(9), Some(Run { block: 17, blocks: 3 }));
+        assert_eq!((space.take_for_leaves(1), space.front_free()), (None, 1));
+        assert_eq!(space.take(4, &store).unwrap(), Run { block: 7, blocks: 1 });
     }
 
     #[test]

@@ -202,6 +202,10 @@ impl Store {
             return Ok(());
         }
         self.checkpoint()?;
+        // Leaves that found no room in the front.
+        if self.leaves.lock().stale.len() > 0 {
+            self.checkpoint()?;
+        }
         self.end_erasing()
     }
 

@@ -10,11 +10,11 @@ use weft_tags::{
 };
 
 const PLAIN: NodeType = NodeType(5);
-/// Where the superblock has its list of leaves and its catalog: block, bytes, CRC.
+/// Where the superblock has its list of leaves and its catalog: blocks of both copies, bytes, CRC.
 const LEAVES_AT: usize = 64;
-const CATALOG_AT: usize = 88;
+const CATALOG_AT: usize = 96;
 const JOURNAL_AT: usize = 40;
-const LEAF_ENTRY_BYTES: usize = 16;
+const LEAF_ENTRY_BYTES: usize = 24;
 const DESC_BYTES: usize = 64;
 const RECORD_HEAD_BYTES: usize = 40;
 
@@ -96,9 +96,9 @@ impl Image {
         Some(crc32c(self.0.get(at..at.checked_add(len)?)?).to_le_bytes())
     }
 
-    /// Where what a pointer of the superblock refers to begins, and its bytes.
+    /// Where the first copy of what a pointer of the superblock refers to begins, and its bytes.
     fn blob(&self, at: usize) -> Option<(usize, usize)> {
-        let (block, len) = (self.word(at)?, self.word(at + 8)?);
+        let (block, len) = (self.word(at)?, self.word(at + 16)?);
         let begin = block.checked_mul(PAGE_BYTES)?;
         (begin.checked_add(len)? <= self.0.len()).then_some((begin, len))
     }
@@ -164,7 +164,7 @@ impl Image {
         }
         for pointer in [LEAVES_AT, CATALOG_AT] {
             if let Some(crc) = self.blob(pointer).and_then(|(begin, len)| self.crc(begin, len)) {
-                self.put(pointer + 16, &crc);
+                self.put(pointer + 24, &crc);
             }
         }
         if let Some(crc) = self.crc(0, PAGE_BYTES - 4) {
@@ -180,7 +180,7 @@ impl Image {
         match script.below(12) {
             0 => {
                 // A field of the superblock.
-                let at = 8 + script.below(104);
+                let at = 8 + script.below(128);
                 self.put(at, &value[..len]);
             }
             1 => {

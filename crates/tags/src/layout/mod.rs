@@ -5,4 +5,4 @@ pub(crate) mod node;
 pub(crate) mod superblock;
 
 /// The version of the format.
-pub(crate) const FORMAT_VERSION: u32 = 7;
+pub(crate) const FORMAT_VERSION: u32 = 8;

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::PAGE_BYTES;
 use crate::options::JOURNAL_BYTES_MAX;
+use crate::space::Run;
 use weft_core::checksum::crc32c;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
@@ -21,18 +22,25 @@ const COUNT_MAX: u64 = 1 << 62;
 /// The most bytes of a list of leaves or of a catalog: as many as the list of all leaves that there can be.
 const BLOB_BYTES_MAX: u64 = 1 << 30;
 
-/// A structure that is written whole at each checkpoint.
+/// A structure that is written whole at each checkpoint, to two places.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Blob {
     pub block: u64,
+    /// The first block of the second copy.
+    pub second: u64,
     pub bytes: u64,
     pub crc: u32,
 }
 
 impl Blob {
-    /// Blocks that it takes: at least one, once it was written.
+    /// Blocks that each copy takes: at least one, once it was written.
     pub(crate) fn blocks(&self) -> u64 {
         if self.block == 0 { 0 } else { self.bytes.div_ceil(PAGE_BYTES as u64).max(1) }
+    }
+
+    /// The copies' blocks.
+    pub(crate) fn copies(&self) -> [Run; COPIES as usize] {
+        [self.block, self.second].map(|block| Run { block, blocks: self.blocks() })
     }
 }
 
@@ -69,6 +77,7 @@ impl Superblock {
         }
         for blob in [self.leaves, self.catalog] {
             out.put_u64(blob.block);
+            out.put_u64(blob.second);
             out.put_u64(blob.bytes);
             out.put_u32(blob.crc);
             out.put_u32(0);
@@ -125,7 +134,7 @@ fn fields(raw: &[u8]) -> std::result::Result<Superblock, Truncated> {
     let secret = Secret(r.u64()?, r.u64()?);
     let (journal_block, journal_blocks, lsn) = (r.u64()?, r.u64()?, r.u64()?);
     let mut blob = || -> std::result::Result<Blob, Truncated> {
-        let blob = Blob { block: r.u64()?, bytes: r.u64()?, crc: r.u32()? };
+        let blob = Blob { block: r.u64()?, second: r.u64()?, bytes: r.u64()?, crc: r.u32()? };
         r.u32()?;
         Ok(blob)
     };
@@ -151,8 +160,8 @@ mod tests {
 
     #[test]
     fn a_superblock_comes_back_and_any_flipped_bit_is_seen() {
-        let leaves = Blob { block: 5, bytes: 6, crc: 7 };
-        let catalog = Blob { block: 8, bytes: 9, crc: 10 };
+        let leaves = Blob { block: 5, second: 12, bytes: 6, crc: 7 };
+        let catalog = Blob { block: 8, second: 13, bytes: 9, crc: 10 };
         let sb = Superblock {
             epoch: 1,
             secret: Secret(2, 3),

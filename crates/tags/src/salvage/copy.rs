@@ -6,7 +6,7 @@ use super::report::SalvageReport;
 use super::source::Source;
 use super::survey::Survey;
 use super::with_room;
-use crate::checkpoint::Leaves;
+use crate::checkpoint::{LEAF_PAGES, Leaves};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
@@ -255,11 +255,18 @@ impl<'s> Copy<'s> {
         torn.into_iter().try_for_each(|page| self.forget_page(page))
     }
 
-    /// Counts which numbers of pages of nodes are in use.
+    /// Counts which numbers of pages of nodes are in use, or have to be held for what is lost.
     pub(super) fn count_numbers(&self) {
         let table = &self.store.pool.table;
         let is_used = |page: &u32| table.describe(*page).kind != PageKind::Free;
-        let pages: Vec<u32> = table.known(DATA_PAGES_MAX).filter(is_used).collect();
+        let mut pages: Vec<u32> = table.known(DATA_PAGES_MAX).filter(is_used).collect();
+        pages.extend(self.lost.keys().filter_map(|node| node.page()).filter(|page| *page > 0));
+        let leaves = self.lost_leaves.iter().filter(|leaf| **leaf < DATA_PAGES_MAX / LEAF_PAGES);
+        let of_leaves = leaves.flat_map(|leaf| (leaf * LEAF_PAGES).max(1)..(leaf + 1) * LEAF_PAGES);
+        // A list can name more than any medium has.
+        pages.extend(of_leaves.take(self.source.blocks() as usize));
+        pages.sort_unstable();
+        pages.dedup();
         *self.store.data_numbers.lock() = PageNumbers::new(1, DATA_PAGES_MAX);
         self.store.freed_numbers.lock().clear();
         crate::recover::restore_numbers(&self.store, &pages);

@@ -13,6 +13,8 @@ use crate::tx::apply::overwrite;
 use rustc_hash::FxHashMap;
 use weft_core::TagFlags;
 
+/// The highest number that an s-node may have had of which nothing is left.
+const UNKNOWN_NUMBERS: u32 = 1 << 31;
 /// Times that all edges are gone through to find out whose nodes are.
 const PASSES_MAX: usize = 16;
 
@@ -39,7 +41,8 @@ impl Copy<'_> {
                     alone.push(node);
                 }
             }
-            let mut last = 0;
+            // Without a catalog nothing says which numbers lost s-nodes had, which are not given out again.
+            let mut last = if self.has_catalog { 0 } else { UNKNOWN_NUMBERS };
             for (root, _) in &guests {
                 last = last.max(self.store.read_root(*root)?.number);
             }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Nothing is guessed: what no checksum covers is not copied. A checksum is below another up to the superblock, so what is lost is lost with
-//! all below it.
+//! all below it. What leads to pages has two copies, one of them before all pages.
 
 mod copy;
 mod edges;
@@ -24,6 +24,9 @@ mod mend;
 mod report;
 mod source;
 mod survey;
+#[cfg(all(test, not(weft_shuttle)))]
+#[allow(clippy::unwrap_used)]
+mod whole;
 
 pub use report::SalvageReport;
 
@@ -49,7 +52,7 @@ const LOST: NodeType = NodeType(0x6c6f_7374);
 ///
 /// # Errors
 /// [`Error::NotAStore`](crate::Error::NotAStore), [`Error::Version`](crate::Error::Version);
-/// [`Error::Damaged`](crate::Error::Damaged) when both copies of the superblock, or the list of leaves, cannot be read: then nothing says
+/// [`Error::Damaged`](crate::Error::Damaged) when both copies of the superblock, or of the list of leaves, cannot be read: then nothing says
 /// where which page is. [`Error::Io`](crate::Error::Io), [`Error::Full`](crate::Error::Full) of the new medium.
 pub fn salvage(
     source: &dyn PageStore,

@@ -38,9 +38,11 @@ pub(super) struct Survey {
 pub(super) fn survey(source: &mut Source<'_>, report: &mut SalvageReport) -> Result<Survey> {
     let (superblock, is_alone, list) = read_list(source, report)?;
     for blob in [superblock.leaves, superblock.catalog] {
-        (blob.block..blob.block.saturating_add(blob.blocks()))
-            .take_while(|block| source.claim(*block))
-            .count();
+        for run in blob.copies() {
+            (run.block..run.block.saturating_add(run.blocks))
+                .take_while(|block| source.claim(*block))
+                .count();
+        }
     }
     let journal =
         superblock.journal_block..superblock.journal_block.saturating_add(superblock.journal_blocks);
@@ -102,10 +104,13 @@ pub(super) fn what_of(error: &Error) -> String {
     }
 }
 
+/// A list, from the copy that can be read.
 fn read_blob(source: &Source<'_>, blob: Blob) -> Option<Vec<u8>> {
-    let raw = source.bytes(blob.block, blob.bytes)?;
-    let bytes = raw.get(..blob.bytes as usize)?;
-    (crc32c(bytes) == blob.crc).then(|| bytes.to_vec())
+    blob.copies().into_iter().find_map(|run| {
+        let raw = source.bytes(run.block, blob.bytes)?;
+        let bytes = raw.get(..blob.bytes as usize)?;
+        (crc32c(bytes) == blob.crc).then(|| bytes.to_vec())
+    })
 }
 
 /// The catalog. It seldom changes from one checkpoint to the next, so a copy from before with the same checksum may still lie
@@ -138,22 +143,29 @@ fn read_leaves(
     let (mut entries, mut seen, mut lost) = (Vec::new(), FxHashSet::default(), Vec::new());
     for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
         let mut r = Reader::new(raw);
-        let (Ok(leaf), Ok(crc), Ok(block)) = (r.u32(), r.u32(), r.u64()) else { continue };
-        if leaf >= LEAVES_MAX || !seen.insert(leaf) || !source.claim(block) {
+        let (Ok(leaf), Ok(crc), Ok(block), Ok(second)) = (r.u32(), r.u32(), r.u64(), r.u64()) else {
+            continue;
+        };
+        let claimed = [block, second].map(|block| source.claim(block));
+        if leaf >= LEAVES_MAX || !seen.insert(leaf) || claimed == [false; 2] {
             lost.push(leaf);
-            report.remark(format!("leaf {leaf} of descriptors, at block {block}, cannot be"));
+            report.remark(format!("leaf {leaf} of descriptors, at blocks {block} and {second}, cannot be"));
             continue;
         }
-        entries.push((block, crc, leaf));
+        entries.push((block, second, crc, leaf));
     }
     entries.sort_unstable();
     let blocks: Vec<u64> = entries.iter().map(|entry| entry.0).collect();
     let mut pages = Vec::new();
     let Ok(()) = source.read_each(&blocks, |at, raw| -> std::result::Result<(), std::convert::Infallible> {
-        let (block, crc, leaf) = entries[at];
-        let Some(raw) = raw.filter(|raw| crc32c(*raw) == crc) else {
+        let (block, second, crc, leaf) = entries[at];
+        let first = raw.filter(|raw| crc32c(*raw) == crc).map(|raw| &raw[..]);
+        let other = if first.is_none() { source.page(second, crc) } else { None };
+        let Some(raw) = first.or(other.as_deref()) else {
             lost.push(leaf);
-            report.remark(format!("leaf {leaf} of descriptors, at block {block}, cannot be read"));
+            report.remark(format!(
+                "leaf {leaf} of descriptors, at blocks {block} and {second}, cannot be read"
+            ));
             return Ok(());
         };
         for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {

@@ -1,0 +1,201 @@
+//! The front of the medium: the blocks behind the journal, for what leads to pages.
+//!
+//! Leaves of descriptors, their list and the catalog are written twice at each checkpoint. One copy goes to the front, before all pages;
+//! the other goes anywhere, as pages do. So a store whose file was cut still has, in the front, what leads to the pages before the cut, and
+//! a damaged block costs nothing.
+//!
+//! ```text
+//!  | superblocks, journal | lists . | leaves ... leaves . | pages, second copies ...      '.' is free
+//!                         '--------- the front ----------'
+//! ```
+//!
+//! The front has room for two versions of each leaf, since the one before stays until a checkpoint is durable. When that is too little, the front
+//! becomes longer, and the checkpoint moves the pages that lie there to other blocks. What found no room in the front goes anywhere, until the checkpoint after. Where
+//! the front ends is not stored: no page lies before it.
+
+use crate::checkpoint::{LEAF_ENTRY_BYTES, Leaves};
+use crate::error::{Error, Result};
+use crate::ids::PAGE_BYTES;
+use crate::layout::superblock::Superblock;
+use crate::pages::desc::PageKind;
+use crate::space::Run;
+use crate::store::Store;
+use crate::sys::aligned::AlignedBuf;
+use std::io::IoSlice;
+use weft_core::checksum::crc32c;
+
+/// Blocks of lists that the front has room for, for each block of the list of leaves and the catalog: two versions, and what lies
+/// between them.
+const LISTS: u64 = 4;
+/// Blocks of the shortest front beside.
+const SPARE_BLOCKS: u64 = 8;
+/// Pages that one checkpoint moves out of the front, at most.
+const MOVE_PAGES: u64 = 8192;
+/// Pages that are read and written together.
+const MOVE_AT_ONCE: usize = 256;
+
+/// Blocks of a front for so many leaves and blocks of lists, and how many of them are for the lists.
+fn front_blocks(leaves: u64, lists: u64) -> (u64, u64) {
+    (leaves * 2 + lists * LISTS + SPARE_BLOCKS, lists * LISTS)
+}
+
+/// Blocks of the front of a new store.
+pub(crate) fn first_front() -> u64 {
+    front_blocks(1, 2).0
+}
+
+/// Blocks of a list of so many leaves.
+pub(crate) fn list_blocks(leaves: u64) -> u64 {
+    (leaves * LEAF_ENTRY_BYTES as u64).div_ceil(PAGE_BYTES as u64).max(1)
+}
+
+/// The first block behind the journal.
+fn behind_journal(superblock: &Superblock) -> u64 {
+    superblock.journal_block + superblock.journal_blocks
+}
+
+impl Store {
+    /// The front of a store with so many leaves: it ends before the first page, and is not longer than it has to be.
+    pub(crate) fn settle_front(&self, leaves: u64) {
+        let superblock = *self.superblock.lock();
+        let (blocks, lists) = front_blocks(leaves, superblock.leaves.blocks() + superblock.catalog.blocks());
+        let first = behind_journal(&superblock);
+        let end = self.pages_in(first, first + blocks).into_iter().map(|(block, _)| block).min();
+        self.space.lock().set_front(first, first + lists, end.unwrap_or(first + blocks));
+    }
+
+    /// Makes the front so long as `leaves` leaves and `lists` blocks of lists want it, if so many blocks are free as the checkpoint writes
+    /// anyway, and as the pages take that have to move. Returns these pages, by their blocks.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn widen_front(&self, leaves: u64, lists: u64, written: u64) -> Result<Vec<(u64, u32)>> {
+        let (least, for_lists) = front_blocks(leaves, lists);
+        let mut space = self.space.lock();
+        let front = space.front();
+        space.set_front(front.first, front.first + for_lists, front.end);
+        // What a backup keeps is not free after the checkpoint, either.
+        if front.end - front.first >= least || !space.settles() {
+            return Ok(Vec::new());
+        }
+        // By more than is wanted now, so that a store that grows does it seldom.
+        let end = (front.first + least + leaves / 4).min(front.end + MOVE_PAGES).min(space.totals().0);
+        drop(space);
+        let pages = self.pages_in(front.first, end);
+        let mut space = self.space.lock();
+        // A moved page has its leaf written, twice.
+        if space.has(written + 3 * pages.len() as u64 + (end - front.end), &*self.medium)? {
+            space.set_front(front.first, front.first + for_lists, end);
+            return Ok(pages);
+        }
+        Ok(Vec::new())
+    }
+
+    /// Makes the front as short as the leaves that there are want it: the next checkpoint writes those in it anew that lie behind.
+    pub(crate) fn shorten_front(&self) {
+        let mut leaves = self.leaves.lock();
+        let superblock = *self.superblock.lock();
+        let blobs = superblock.leaves.blocks() + superblock.catalog.blocks();
+        let (blocks, lists) = front_blocks(leaves.at.len() as u64, blobs);
+        let mut space = self.space.lock();
+        let front = space.front();
+        let end = front.end.min(front.first + blocks);
+        space.set_front(front.first, front.first + lists, end);
+        let behind = leaves.at.iter().filter(|(_, leaf)| (end..front.end).contains(&leaf.blocks[0]));
+        let behind: Vec<u32> = behind.map(|(number, _)| *number).collect();
+        leaves.stale.extend(behind.iter().copied());
+    }
+
+    /// The pages in these blocks, in their order.
+    fn pages_in(&self, first: u64, end: u64) -> Vec<(u64, u32)> {
+        let table = &self.pool.table;
+        let known = table.known(u32::MAX);
+        let mut pages: Vec<(u64, u32)> = known
+            .filter_map(|page| {
+                let desc = table.desc(page)?.lock();
+                let is_there = desc.kind != PageKind::Free && (first..end).contains(&desc.block);
+                is_there.then_some((desc.block, page))
+            })
+            .collect();
+        pages.sort_unstable();
+        pages
+    }
+
+    /// Copies pages to blocks behind the front, as they are on the medium. Those that are written anew meanwhile are behind it already. The caller has all
+    /// partitions alone.
+    pub(crate) fn move_pages(&self, pages: &[(u64, u32)]) -> Result<()> {
+        let mut raw = AlignedBuf::zeroed(MOVE_AT_ONCE.min(pages.len()) * PAGE_BYTES);
+        let is_there = |(block, page): &(u64, u32)| self.pool.table.describe(*page).block == *block;
+        let rest: Vec<(u64, u32)> = pages.iter().copied().filter(is_there).collect();
+        for group in rest.chunks(MOVE_AT_ONCE) {
+            let mut at = 0;
+            while at < group.len() {
+                let first = group[at].0;
+                let count =
+                    group[at..].iter().zip(first..).take_while(|(page, block)| page.0 == *block).count();
+                let bytes = &mut raw[at * PAGE_BYTES..(at + count) * PAGE_BYTES];
+                let read = self.medium.read(first, bytes);
+                read.map_err(|source| Error::Io { what: "move pages", block: first, source })?;
+                at += count;
+            }
+            self.put_pages(group, &raw)?;
+        }
+        Ok(())
+    }
+
+    /// Writes pages to other blocks. One that is damaged stays where it is.
+    fn put_pages(&self, group: &[(u64, u32)], raw: &[u8]) -> Result<()> {
+        let mut whole = Vec::with_capacity(group.len());
+        for ((block, page), bytes) in group.iter().zip(raw.chunks_exact(PAGE_BYTES)) {
+            let desc = self.pool.table.describe(*page);
+            if crc32c(bytes) == desc.crc {
+                whole.push((*block, *page, desc, bytes));
+            }
+        }
+        let mut rest = &whole[..];
+        while !rest.is_empty() {
+            let run = self.space.lock().take_scattered(rest.len() as u64, &*self.medium)?;
+            let (now, later) = rest.split_at(run.blocks as usize);
+            // The parts lie in one buffer, but those of damaged pages between them are left out.
+            let mut out = AlignedBuf::zeroed(now.len() * PAGE_BYTES);
+            out.chunks_exact_mut(PAGE_BYTES).zip(now).for_each(|(out, moved)| out.copy_from_slice(moved.3));
+            let written = self.medium.write(run.block, &[IoSlice::new(&out)]);
+            written.map_err(|source| Error::Io { what: "move pages", block: run.block, source })?;
+            for ((before, page, desc, _), block) in now.iter().zip(run.block..) {
+                self.space.lock().release(*before, 1, self.pool.erasure.owner(desc.snode));
+                self.pool.place(*page, block, desc.crc);
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Takes blocks for both copies of a list, the first in the front if there is room.
+    pub(crate) fn take_list(&self, blocks: u64) -> Result<[Run; 2]> {
+        let mut space = self.space.lock();
+        let in_front = space.take_for_list(blocks);
+        let first = match in_front {
+            Some(run) => run,
+            None => space.take_whole(blocks, &*self.medium)?,
+        };
+        let second = space.take_whole(blocks, &*self.medium).inspect_err(|_| space.put_back(first))?;
+        Ok([first, second])
+    }
+
+    /// Takes up to so many blocks for leaves: for first copies in the front, if there is room.
+    pub(crate) fn take_leaves(&self, copy: usize, wanted: u64) -> Result<Run> {
+        let mut space = self.space.lock();
+        let in_front = if copy == 0 { space.take_for_leaves(wanted) } else { None };
+        in_front.map_or_else(|| space.take_scattered(wanted, &*self.medium), Ok)
+    }
+
+    /// Has the next checkpoint write leaves that found no room in the front, as far as there is some now.
+    pub(crate) fn call_in_leaves(&self, leaves: &mut Leaves) {
+        let space = self.space.lock();
+        let (end, room) = (space.front().end, space.front_free() as usize);
+        drop(space);
+        let outside = leaves.at.iter().filter(|(_, leaf)| leaf.blocks[0] >= end);
+        let outside: Vec<u32> = outside.take(room).map(|(number, _)| *number).collect();
+        leaves.stale.extend(outside.iter().copied());
+    }
+}
