@@ -98,34 +98,3 @@ impl EvictionPolicy for ClassPriorities {
         first.chain(quotas).chain(rest).find(|leave| leave.sum() > 0).unwrap_or_default()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weft_core::DataClass;
-
-    #[test]
-    fn pages_beyond_quotas_leave_then_the_lowest_priority_and_the_least_shares_last() {
-        let nodes = |data| PageClass { data, edges: false };
-        let [small, large, log] = [DataClass::Small, DataClass::Immutable, DataClass::Log].map(nodes);
-        let mut policy = ClassPriorities::default();
-        let share =
-            |priority, least_percent, most_percent| ClassShare { priority, least_percent, most_percent };
-        policy.set(small, share(2, 0, 100));
-        policy.set(large, share(1, 10, 100));
-        policy.set(log, share(9, 0, 20));
-        let leave = |counts: [u64; 3]| {
-            let mut resident = PerClass::default();
-            [small, large, log].into_iter().zip(counts).for_each(|(class, count)| resident[class] = count);
-            let leave = policy.leave(&resident, 1000, 16);
-            let named = [small, large, log].map(|class| leave[class]);
-            assert_eq!(named.iter().sum::<u64>(), leave.sum(), "no others leave");
-            named
-        };
-        assert_eq!(leave([500, 250, 250]), [0, 0, 50], "beyond its most");
-        assert_eq!(leave([500, 300, 200]), [0, 200, 0], "the lowest priority, but for its least");
-        assert_eq!(leave([700, 100, 200]), [700, 0, 0]);
-        assert_eq!(leave([0, 100, 0]), [0, 100, 0], "there is nothing else");
-        assert_eq!(leave([0, 0, 0]), [0; 3]);
-    }
-}
