@@ -7,6 +7,7 @@
 use crate::checkpoint::{LEAF_PAGES, Leaf};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::journal::log::FIRST_BLOCKS;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
@@ -61,7 +62,11 @@ impl Store {
         let end = blocks.keys().next_back().map_or(0, |block| block + 1);
         let journal_end = checkpoint.superblock.journal_block + checkpoint.superblock.journal_blocks;
         let is_used = target.blocks() > 0;
-        target.grow(end.max(journal_end)).map_err(io("make room for a backup", 0))?;
+        let room = target.extend(end.max(journal_end)).and_then(|()| {
+            target.reserve(0, COPIES + FIRST_BLOCKS)?;
+            target.reserve(journal_end, end.saturating_sub(journal_end))
+        });
+        room.map_err(io("make room for a backup", 0))?;
         let zeros = AlignedBuf::zeroed(COPY_BLOCKS as usize * PAGE_BYTES);
         // What was there must not pass for a store of its own, nor its records for this one's.
         let cleared = if is_used { journal_end } else { COPIES };

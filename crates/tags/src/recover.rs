@@ -12,7 +12,9 @@ use crate::error::{Error, Result};
 use crate::front::first_front;
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
-use crate::journal::log::{EPOCHS_APART, Journal, find_records, may_begin_later_record, may_begin_record};
+use crate::journal::log::{
+    EPOCHS_APART, FIRST_BLOCKS, Journal, find_records, may_begin_later_record, may_begin_record,
+};
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
 use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, write_header};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
@@ -53,7 +55,12 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
     if limit <= front {
         return Err(Error::Full { what: "blocks; the journal takes them all" });
     }
-    medium.grow(front).map_err(|source| Error::Io { what: "make room for the journal", block: 0, source })?;
+    // Room for the rest of the journal is taken when it is needed.
+    let room = medium.extend(front).and_then(|()| {
+        medium.reserve(0, COPIES + FIRST_BLOCKS)?;
+        medium.reserve(head, front - head)
+    });
+    room.map_err(|source| Error::Io { what: "make room for the journal", block: 0, source })?;
     // What the medium held before must not pass for this store's if power fails now.
     let zeros = AlignedBuf::zeroed(COPIES as usize * PAGE_BYTES);
     let parts = [std::io::IoSlice::new(&zeros)];

@@ -58,7 +58,11 @@ impl Store {
         let checkpoint = changed + 2 * (leaves + lists_blocks(&self.superblock.lock(), leaves));
         let mut space = self.space.lock();
         let reserve = match need {
-            Need::More => space.used() / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART),
+            Need::More => {
+                // What takes away changes no more pages than there are.
+                let used = space.used_behind_journal();
+                used / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART).min(used)
+            }
             Need::Less => 0,
         };
         let is_promised = space.promise(blocks, checkpoint + reserve, &*self.medium)?;

@@ -13,8 +13,9 @@ use crate::owners::BlockUse;
 use crate::page_store::PageStore;
 use rustc_hash::FxHashSet;
 
-/// The file grows by at least so many blocks.
+/// The file grows by so many blocks at least, one that has few by half of them.
 const GROW_BLOCKS: u64 = 4096;
+const GROW_BLOCKS_MIN: u64 = 16;
 /// Words of the bitmap that one search looks at before it takes the best it has seen.
 const SEARCH_WORDS: usize = 16 * 1024;
 /// Pages of a commit that are written together, at least, while the store is made smaller.
@@ -74,7 +75,7 @@ pub(crate) struct Front {
 }
 
 /// What is full when the medium cannot grow.
-fn reason(error: &std::io::Error) -> Option<&'static str> {
+pub(crate) fn reason(error: &std::io::Error) -> Option<&'static str> {
     match error.kind() {
         std::io::ErrorKind::StorageFull => Some("no space left on the medium, ENOSPC"),
         std::io::ErrorKind::QuotaExceeded => Some("the disk quota is used up, EDQUOT"),
@@ -121,6 +122,11 @@ impl Space {
     /// Blocks that are in use, with those that will be free after the next checkpoint.
     pub(crate) fn used(&self) -> u64 {
         self.end - self.free
+    }
+
+    /// As [`Space::used`], without the superblocks and the journal.
+    pub(crate) fn used_behind_journal(&self) -> u64 {
+        self.used().saturating_sub(self.front.first)
     }
 
     /// Blocks that can be given out now.
@@ -390,7 +396,9 @@ impl Space {
             if best.is_none() || !is_bound && self.free < self.end / 4 {
                 let before = self.end;
                 // What is made smaller grows by what is wanted alone.
-                let most = if is_bound { wanted } else { wanted.max(GROW_BLOCKS).max(self.end / 16) };
+                let here = self.end - self.front.first.min(self.end);
+                let step = GROW_BLOCKS.min(here / 2).max(GROW_BLOCKS_MIN).max(here / 16);
+                let most = if is_bound { wanted } else { wanted.max(step) };
                 if self.grow(1, most, store)? {
                     self.cursor = before;
                     let from = self.front.end;

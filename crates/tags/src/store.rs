@@ -372,7 +372,7 @@ impl Store {
         let (_gate, _room) = loop {
             self.make_room_for(bytes)?;
             let gate = self.gate.read();
-            if let Some(room) = self.journal.reserve(bytes) {
+            if let Some(room) = self.journal.reserve(bytes, &*self.medium)? {
                 break (gate, room);
             }
             drop(gate);

@@ -11,8 +11,8 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weft_tags::{
-    Durability, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeType, Options, PageStore, SnodeId,
-    Store,
+    Durability, Error, FileStore, Info, InfoForm, Kv, KvChange, MemoryStore, NodeType, Options, PageStore,
+    ReadPath, SnodeId, Store,
 };
 
 const ENOSPC: i32 = 28;
@@ -243,4 +243,35 @@ fn nodes_with_pages_of_their_own_are_refused_whole() {
         tx.commit().unwrap();
     }
     check(&store);
+}
+
+#[test]
+fn a_store_of_one_pair_takes_less_than_a_mebibyte_and_the_journal_its_room_when_it_is_needed() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let taken = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let open = |path| Box::new(FileStore::open(path, ReadPath::Kernel).unwrap());
+    let medium = FileStore::create(&path, ReadPath::Kernel).unwrap();
+    let store = Store::create(Box::new(medium), &Options::default()).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    kv.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    assert!(taken() < 1 << 20, "{} bytes", taken());
+    let store = Store::open(open(&path), &Options::default()).unwrap();
+    let kv = Kv::find(&store, SnodeId::FIRST, "pairs").unwrap().unwrap();
+    // Records of more than the journal has room for at first.
+    let keys: Vec<[u8; 4]> = (0..60_000u32).map(u32::to_le_bytes).collect();
+    for keys in keys.chunks(30_000) {
+        kv.change(&keys.iter().map(|key| weft_tags::KvChange::Put(key, b"v")).collect::<Vec<_>>()).unwrap();
+    }
+    let copy = dir.path().join("copy");
+    store.backup(&FileStore::create(&copy, ReadPath::Kernel).unwrap(), |_, _| ()).unwrap();
+    drop(store);
+    for path in [&path, &copy] {
+        let store = Store::open(open(path), &Options::default()).unwrap();
+        let kv = Kv::find(&store, SnodeId::FIRST, "pairs").unwrap().unwrap();
+        assert_eq!((kv.count().unwrap(), kv.get(b"key").unwrap()), (60_001, Some(b"value".to_vec())));
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
 }

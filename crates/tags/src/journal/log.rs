@@ -11,8 +11,9 @@
 use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::options::JOURNAL_BYTES_MIN;
 use crate::page_store::{PageStore, PendingWrite};
-use crate::space::Run;
+use crate::space::{Run, reason};
 use crate::sync::{Condvar, Mutex};
 use crate::sys::aligned::AlignedBuf;
 use std::io::IoSlice;
@@ -25,6 +26,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");
 pub(crate) const HEADER_BYTES: usize = 40;
 /// Epochs of stores that were on the same medium are multiples of this apart, those of one store never so far.
 pub(crate) const EPOCHS_APART: u64 = 1 << 24;
+/// Blocks of the area that have room on the medium from the beginning: for these a full medium takes what takes away.
+pub(crate) const FIRST_BLOCKS: u64 = JOURNAL_BYTES_MIN / PAGE_BYTES as u64;
 /// What is buffered is written at the latest when it is so much, or an eighth of the area, durable or not.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -49,6 +52,8 @@ struct State {
     spare: Buffer,
     /// The block, counted from the area's start, that the buffer goes to.
     at: u64,
+    /// Blocks of the area, from its start, for which the medium has taken room.
+    roomy: u64,
     /// Bytes that commits under way may still append.
     reserved: usize,
     last: u64,
@@ -90,6 +95,7 @@ impl Journal {
             under_way: Vec::new(),
             spare: Buffer::default(),
             at: 0,
+            roomy: blocks.min(FIRST_BLOCKS),
             reserved: 0,
             last: lsn,
             durable: lsn,
@@ -119,16 +125,44 @@ impl Journal {
 
     /// Keeps room for a record of `bytes` with its header. `None` when what was appended, and what others have kept, leaves
     /// too little: a checkpoint, which waits for the others, empties the area.
-    pub(crate) fn reserve(&self, bytes: usize) -> Option<Room<'_>> {
+    ///
+    /// # Errors
+    /// [`Error::Full`] when the area is empty and the medium has no room for so much of it; [`Error::Io`].
+    pub(crate) fn reserve(&self, bytes: usize, store: &dyn PageStore) -> Result<Option<Room<'_>>> {
         let mut state = self.state.lock();
-        let taken = state.at as usize * PAGE_BYTES + state.buffer.len();
-        if taken + state.reserved + bytes + 2 * PAGE_BYTES > self.size() {
-            return None;
+        let taken = state.at as usize * PAGE_BYTES + state.buffer.len() + state.reserved;
+        let wanted = taken + bytes + 2 * PAGE_BYTES;
+        if wanted > self.size() {
+            return Ok(None);
+        }
+        if let Err(error) = self.take_room(&mut state, wanted.div_ceil(PAGE_BYTES) as u64, store) {
+            return if taken > 0 && matches!(error, Error::Full { .. }) { Ok(None) } else { Err(error) };
         }
         // A write begins at a block, so one behind this record may begin up to a block later.
         let bytes = bytes + PAGE_BYTES;
         state.reserved += bytes;
-        Some(Room { journal: self, bytes })
+        Ok(Some(Room { journal: self, bytes }))
+    }
+
+    /// Takes room on the medium for the first `wanted` blocks of the area, and as many again where it has that.
+    fn take_room(&self, state: &mut State, wanted: u64, store: &dyn PageStore) -> Result<()> {
+        if wanted <= state.roomy {
+            return Ok(());
+        }
+        let (block, mut full) = (self.first_block + state.roomy, "journal");
+        for end in [(2 * wanted).min(self.blocks), wanted] {
+            match store.reserve(block, end - state.roomy) {
+                Ok(()) => {
+                    state.roomy = end;
+                    return Ok(());
+                }
+                Err(source) => match reason(&source) {
+                    Some(reason) => full = reason,
+                    None => return Err(Error::Io { what: "take room for the journal", block, source }),
+                },
+            }
+        }
+        Err(Error::Full { what: full })
     }
 
     /// Bytes of the area.

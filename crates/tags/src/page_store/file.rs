@@ -164,6 +164,25 @@ impl FileStore {
         !self.fixed || self.reads == ReadPath::Direct
     }
 
+    fn check_grows(&self) -> io::Result<()> {
+        if self.fixed {
+            let size = format_size(self.blocks() * PAGE_BYTES as u64);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, format!("the device has {size}")));
+        }
+        Ok(())
+    }
+
+    /// Takes room for blocks, which makes the file as long; `false` where the file system has no call for that.
+    fn take_room(&self, block: u64, blocks: u64) -> io::Result<bool> {
+        let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
+        // SAFETY: a call on an open descriptor with numbers alone.
+        if unsafe { libc::fallocate(self.write.as_raw_fd(), 0, from as i64, bytes as i64) } == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EOPNOTSUPP) { Ok(false) } else { Err(error) }
+    }
+
     /// Notes that blocks were written.
     fn forget(&self, block: u64, blocks: u64) {
         if let Some(mapping) = &self.mapping {
@@ -321,21 +340,28 @@ impl PageStore for FileStore {
         if blocks <= now {
             return Ok(());
         }
-        if self.fixed {
-            let size = format_size(now * PAGE_BYTES as u64);
-            return Err(io::Error::new(io::ErrorKind::StorageFull, format!("the device has {size}")));
-        }
-        let (from, bytes) = (now * PAGE_BYTES as u64, (blocks - now) * PAGE_BYTES as u64);
-        // SAFETY: a call on an open descriptor with numbers alone.
-        let refused = unsafe { libc::fallocate(self.write.as_raw_fd(), 0, from as i64, bytes as i64) } != 0;
-        if refused {
-            let error = io::Error::last_os_error();
-            if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
-                return Err(error);
-            }
-            self.write.set_len(from + bytes)?;
+        self.check_grows()?;
+        if !self.take_room(now, blocks - now)? {
+            self.write.set_len(blocks * PAGE_BYTES as u64)?;
         }
         self.blocks.store(blocks, Ordering::Release);
+        Ok(())
+    }
+
+    fn extend(&self, blocks: u64) -> io::Result<()> {
+        if blocks <= self.blocks() {
+            return Ok(());
+        }
+        self.check_grows()?;
+        self.write.set_len(blocks * PAGE_BYTES as u64)?;
+        self.blocks.store(blocks, Ordering::Release);
+        Ok(())
+    }
+
+    fn reserve(&self, block: u64, blocks: u64) -> io::Result<()> {
+        if !self.fixed && blocks > 0 {
+            self.take_room(block, blocks)?;
+        }
         Ok(())
     }
 

@@ -88,6 +88,22 @@ pub trait PageStore: Send + Sync {
     /// `StorageFull` where it cannot grow so far.
     fn grow(&self, blocks: u64) -> io::Result<()>;
 
+    /// Makes the medium at least `blocks` long, where it can without taking room for them: [`PageStore::reserve`] takes that.
+    ///
+    /// # Errors
+    /// As [`PageStore::grow`].
+    fn extend(&self, blocks: u64) -> io::Result<()> {
+        self.grow(blocks)
+    }
+
+    /// Takes room for blocks, so that no write of them finds the medium full.
+    ///
+    /// # Errors
+    /// `StorageFull` where there is none.
+    fn reserve(&self, _block: u64, _blocks: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Gives back what lies from block `blocks` on, of which nothing is needed, written or read meanwhile. Returns how many
     /// blocks there are afterwards: a medium of fixed size stays as long as it is, and is told that they are not needed. A power
     /// cut before the next [`PageStore::sync`] may leave the medium as long as it was.
@@ -167,6 +183,14 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
 
     fn grow(&self, blocks: u64) -> io::Result<()> {
         (**self).grow(blocks)
+    }
+
+    fn extend(&self, blocks: u64) -> io::Result<()> {
+        (**self).extend(blocks)
+    }
+
+    fn reserve(&self, block: u64, blocks: u64) -> io::Result<()> {
+        (**self).reserve(block, blocks)
     }
 
     fn cut(&self, blocks: u64) -> io::Result<u64> {

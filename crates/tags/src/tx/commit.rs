@@ -96,7 +96,7 @@ impl Transaction<'_> {
             store.make_room_for(bytes)?;
             let gate = store.gate.read();
             // Other commits may have taken the room meanwhile, or have kept it for what they are about to append.
-            let Some(room) = store.journal.reserve(bytes) else {
+            let Some(room) = store.journal.reserve(bytes, &*store.medium)? else {
                 drop(gate);
                 store.checkpoint()?;
                 continue;
