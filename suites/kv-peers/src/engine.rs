@@ -38,6 +38,18 @@ pub trait Engine {
     /// Makes everything durable.
     fn sync(&mut self) -> Result<()>;
     fn close(self: Box<Self>) -> Result<()>;
+    /// Puts one pair, by the store's call for one.
+    fn put_one(&mut self, _key: &[u8], _value: &[u8]) -> Result<()> {
+        Err("this store is not measured one operation at a time".into())
+    }
+    /// Calls `each` with the value of a key, by the store's call for one; whether there is one.
+    fn get_one(&mut self, _key: &[u8], _each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        Err("this store is not measured one operation at a time".into())
+    }
+    /// Calls `each` with all pairs, in the order that is cheapest for the store.
+    fn scan(&mut self, _each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        Err("this store is not measured one operation at a time".into())
+    }
 }
 
 /// The stores that this program was built with.

@@ -7,6 +7,7 @@
 mod engine;
 mod engines;
 mod measure;
+mod ones;
 mod report;
 mod workload;
 
@@ -44,6 +45,8 @@ enum Action {
         #[command(flatten)]
         load: Load,
     },
+    /// Runs operations one at a time, and prints a table.
+    Ones(ones::Ones),
     /// Touches memory; what `run` starts.
     #[command(hide = true)]
     Warm { bytes: usize },
@@ -107,6 +110,7 @@ impl Load {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Action::Run { stores, durability, runs, json, load } => run(&stores, &durability, runs, json, &load),
+        Action::Ones(ones) => ones::run(&ones),
         Action::Warm { bytes } => warm(bytes),
         Action::Step { step, store, durability, load } => run_step(step, &store, durability, &load),
     };

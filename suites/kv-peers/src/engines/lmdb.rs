@@ -13,6 +13,7 @@ const NOSYNC: c_uint = 0x10000;
 const RDONLY: c_uint = 0x20000;
 const WRITEMAP: c_uint = 0x80000;
 const NORDAHEAD: c_uint = 0x80_0000;
+const NEXT: c_uint = 8;
 const NOTFOUND: c_int = -30798;
 const MAP_BYTES: usize = 24 << 30;
 
@@ -36,12 +37,19 @@ unsafe extern "C" {
     fn mdb_put(txn: Handle, dbi: c_uint, key: *mut Val, data: *mut Val, flags: c_uint) -> c_int;
     fn mdb_get(txn: Handle, dbi: c_uint, key: *mut Val, data: *mut Val) -> c_int;
     fn mdb_del(txn: Handle, dbi: c_uint, key: *mut Val, data: *mut Val) -> c_int;
+    fn mdb_txn_reset(txn: Handle);
+    fn mdb_txn_renew(txn: Handle) -> c_int;
+    fn mdb_cursor_open(txn: Handle, dbi: c_uint, cursor: *mut Handle) -> c_int;
+    fn mdb_cursor_get(cursor: Handle, key: *mut Val, data: *mut Val, op: c_uint) -> c_int;
+    fn mdb_cursor_close(cursor: Handle);
     fn mdb_strerror(code: c_int) -> *const c_char;
 }
 
 pub struct Lmdb {
     env: Handle,
     dbi: c_uint,
+    /// Read transaction of single gets, renewed for each: the library's advice.
+    reader: Option<Handle>,
 }
 
 fn check(code: c_int) -> Result<()> {
@@ -71,7 +79,7 @@ impl Lmdb {
             check(mdb_dbi_open(txn, std::ptr::null(), 0, &mut dbi))?;
             check(mdb_txn_commit(txn))?;
         }
-        Ok(Lmdb { env, dbi })
+        Ok(Lmdb { env, dbi, reader: None })
     }
 
     fn begin(&self, flags: c_uint) -> Result<Handle> {
@@ -136,8 +144,65 @@ impl Engine for Lmdb {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        // SAFETY: the handle is not used again.
-        unsafe { mdb_env_close(self.env) };
+        // SAFETY: the handles are not used again.
+        unsafe {
+            if let Some(reader) = self.reader {
+                mdb_txn_abort(reader);
+            }
+            mdb_env_close(self.env);
+        }
+        Ok(())
+    }
+
+    fn put_one(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let txn = self.begin(0)?;
+        // SAFETY: the library copies what it is given; the transaction is not used again.
+        unsafe {
+            check(mdb_put(txn, self.dbi, &mut val(key), &mut val(value), 0))?;
+            check(mdb_txn_commit(txn))
+        }
+    }
+
+    fn get_one(&mut self, key: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let reader = match self.reader {
+            Some(reader) => {
+                // SAFETY: it was reset by the get before.
+                check(unsafe { mdb_txn_renew(reader) })?;
+                reader
+            }
+            None => *self.reader.insert(self.begin(RDONLY)?),
+        };
+        let mut found = val(&[]);
+        // SAFETY: what is found stays in the map until the transaction is reset.
+        unsafe {
+            let is_there = match mdb_get(reader, self.dbi, &mut val(key), &mut found) {
+                NOTFOUND => false,
+                code => {
+                    check(code)?;
+                    each(std::slice::from_raw_parts(found.data, found.len));
+                    true
+                }
+            };
+            mdb_txn_reset(reader);
+            Ok(is_there)
+        }
+    }
+
+    fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        let txn = self.begin(RDONLY)?;
+        let (mut cursor, mut key, mut found) = (std::ptr::null_mut(), val(&[]), val(&[]));
+        // SAFETY: what is found stays in the map until the transaction ends; the handles are not used after.
+        unsafe {
+            check(mdb_cursor_open(txn, self.dbi, &mut cursor))?;
+            while mdb_cursor_get(cursor, &mut key, &mut found, NEXT) == 0 {
+                each(
+                    std::slice::from_raw_parts(key.data, key.len),
+                    std::slice::from_raw_parts(found.data, found.len),
+                );
+            }
+            mdb_cursor_close(cursor);
+            mdb_txn_abort(txn);
+        }
         Ok(())
     }
 }

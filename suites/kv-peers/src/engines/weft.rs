@@ -59,4 +59,24 @@ impl Engine for Weft {
         // SAFETY: it came from a box in `open`; `kv`, which borrows it, is not used any more and does nothing when it is dropped.
         Ok(unsafe { Box::from_raw(self.store) }.close()?)
     }
+
+    fn put_one(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.kv.put(key, value)?)
+    }
+
+    fn get_one(&mut self, key: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.kv.get(key)?;
+        Ok(value.is_some_and(|value| {
+            each(&value);
+            true
+        }))
+    }
+
+    fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        for pair in self.kv.scan()? {
+            let (key, value) = pair?;
+            each(&key, &value);
+        }
+        Ok(())
+    }
 }
