@@ -27,7 +27,8 @@ pub trait Output: Write {
     }
 }
 
-impl Output for crate::say::Out {}
+/// An archive in memory.
+impl Output for Vec<u8> {}
 
 /// A file of which the archive is all.
 impl Output for BufWriter<File> {
@@ -250,8 +251,6 @@ fn seconds(nanoseconds: i64) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::archive::reader::Reader;
-
-    impl Output for Vec<u8> {}
 
     fn member(path: &[u8], content: Content) -> Member {
         Member {

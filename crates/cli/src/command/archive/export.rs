@@ -99,6 +99,8 @@ impl Drop for Unfinished {
     }
 }
 
+impl Output for crate::say::Out {}
+
 fn write_all<W: Output>(
     args: &ExportArgs,
     image: &Path,
