@@ -238,7 +238,7 @@ impl<const W: usize> Table<W> {
 
     /// Merges the page of a position and those behind it into fewer pages where the cells fill three quarters of what stays
     /// at most: the others are appended to `freed`. Returns the position of what has to be
-    /// looked at next: of the pages that were merged, or behind the first. Halts before anything has changed.
+    /// looked at next: before the pages that were merged, or behind the first. Halts before anything has changed.
     ///
     /// Called for each page in the order of positions, it leaves nothing that could be merged so.
     pub(crate) fn merge_at(
@@ -274,7 +274,9 @@ impl<const W: usize> Table<W> {
             numbers.iter().try_for_each(|(_, page)| pages.words_mut(*page).map(drop))?;
             self.settle(pages, first, &numbers, &filled)?;
             freed.extend(left);
-            return Ok(Some(first));
+            // Those before it may be merged with what it has become.
+            let before = self.directory.before(first).take(MERGED_PAGES - 1).last();
+            return Ok(Some(before.map_or(first, |(last, _)| last)));
         }
         Ok(last.checked_add(1))
     }
