@@ -17,6 +17,7 @@ use crate::space::{Run, reason};
 use crate::sync::{Condvar, Mutex};
 use crate::sys::aligned::AlignedBuf;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::WriteFields;
@@ -30,6 +31,10 @@ pub(crate) const EPOCHS_APART: u64 = 1 << 24;
 pub(crate) const FIRST_BLOCKS: u64 = JOURNAL_BYTES_MIN / PAGE_BYTES as u64;
 /// What is buffered is written at the latest when it is so much, or an eighth of the area, durable or not.
 const BUFFER_BYTES: usize = 1 << 20;
+/// Blocks that are written ahead of small commits, at most: so many of these share one longer write.
+const AHEAD_BLOCKS: u64 = 256;
+/// The most bytes of a commit for which blocks are written ahead.
+const AHEAD_BYTES: usize = 16 * PAGE_BYTES;
 
 /// The journal of an open store.
 pub(crate) struct Journal {
@@ -54,6 +59,8 @@ struct State {
     at: u64,
     /// Blocks of the area, from its start, for which the medium has taken room.
     roomy: u64,
+    /// Blocks of the area, from its start, that were written since the store was opened.
+    touched: u64,
     /// Bytes that commits under way may still append.
     reserved: usize,
     last: u64,
@@ -96,6 +103,7 @@ impl Journal {
             spare: Buffer::default(),
             at: 0,
             roomy: blocks.min(FIRST_BLOCKS),
+            touched: 0,
             reserved: 0,
             last: lsn,
             durable: lsn,
@@ -273,7 +281,12 @@ impl Journal {
         let target = state.last;
         let before = state.under_way.clone();
         let (at, buffer) = take_buffer(&mut state);
+        let ahead = ahead_of(&mut state, buffer.len());
         drop(state);
+        if !ahead.is_empty() {
+            // Nobody else writes to the journal meanwhile. Where this fails, the records tell.
+            let _ = store.touch(self.first_block + ahead.start, ahead.end - ahead.start);
+        }
         // The writes of all pages that records up to here speak of were begun, or are due, before.
         let done = self.write(at, &buffer, store).and_then(|()| {
             self.wait_for(&before, store)?;
@@ -347,6 +360,18 @@ fn take_buffer(state: &mut State) -> (u64, Buffer) {
     let at = state.at;
     state.at += (buffer.len() / PAGE_BYTES) as u64;
     (at, buffer)
+}
+
+/// The blocks to be written ahead, with zeros, when `bytes` are made durable. The first write of a block that a file system has set aside changes its
+/// metadata, and then a sync writes these too: it takes twice as long as one of a block that was written before.
+fn ahead_of(state: &mut State, bytes: usize) -> Range<u64> {
+    state.touched = state.touched.max(state.at);
+    if bytes > AHEAD_BYTES || state.touched > state.at {
+        return 0..0;
+    }
+    // No more than was written: a store that takes few commits stays small.
+    state.touched = (state.at + state.at.min(AHEAD_BLOCKS)).min(state.roomy).max(state.at);
+    state.at..state.touched
 }
 
 /// A write of a part of the journal.

@@ -6,6 +6,7 @@
 use super::{Mapping, PageStore, PendingWrite, beyond_end};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::sys::aligned::AlignedBuf;
 use crate::sys::uring::{Read, Rings, Write};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -363,6 +364,14 @@ impl PageStore for FileStore {
             self.take_room(block, blocks)?;
         }
         Ok(())
+    }
+
+    fn touch(&self, block: u64, blocks: u64) -> io::Result<()> {
+        if self.fixed {
+            return Ok(());
+        }
+        let zeros = AlignedBuf::zeroed(PAGE_BYTES);
+        self.write(block, &vec![IoSlice::new(&zeros); blocks as usize])
     }
 
     fn cut(&self, blocks: u64) -> io::Result<u64> {

@@ -187,6 +187,11 @@ impl PageStore for PowerCutStore {
         Ok(())
     }
 
+    fn touch(&self, block: u64, blocks: u64) -> io::Result<()> {
+        let zeros = vec![0; blocks as usize * PAGE_BYTES];
+        self.write(block, &[IoSlice::new(&zeros)])
+    }
+
     fn cut(&self, blocks: u64) -> io::Result<u64> {
         let mut state = lock(&self.state);
         let (now, bytes) = (state.seen.len(), blocks as usize * PAGE_BYTES);
