@@ -182,7 +182,9 @@ impl Client {
         let mut done = payload.len().min(first);
         out[..done].copy_from_slice(&payload[..done]);
         drop(answer);
-        if done < first || first == wanted {
+        // The file may have grown since. The offset has not moved over what came later: another read returns that.
+        let wanted = wanted.min(moved as usize);
+        if done < first || first >= wanted {
             return Ok(done);
         }
         done += self.read_at(file, &mut out[done..wanted], offset + done as u64, false).unwrap_or(0);

@@ -217,6 +217,38 @@ fn an_offset_does_not_keep_an_append_descriptor_from_appending() {
 }
 
 #[test]
+fn a_read_of_a_file_that_grows_ends_where_the_offset_has_moved_to() {
+    const PIECE: u64 = 4096;
+    const BEHIND: i64 = 300 << 10;
+    let rig = Rig::new();
+    let (writer, reader) = (rig.client(), rig.client());
+    let file = create(&writer, b"/log");
+    writer.ftruncate(file, BEHIND as u64).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut at = BEHIND as u64;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                writer.pwrite(file, &[1; PIECE as usize], at).unwrap();
+                at += PIECE;
+            }
+        });
+        let log = reader.open(FileRef::ROOT, b"/log", libc::O_RDONLY, 0).unwrap().file;
+        // More than the answer to one call holds, so that the file grows between two of them.
+        let mut out = vec![0; 1 << 20];
+        let rounds: Vec<_> = (0..100)
+            .map(|_| {
+                let from = reader.seek(log, -BEHIND, libc::SEEK_END).unwrap();
+                let read = reader.read(log, &mut out).unwrap();
+                (from + read as u64, reader.seek(log, 0, libc::SEEK_CUR).unwrap())
+            })
+            .collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(rounds.iter().all(|(read, offset)| read == offset), "the next read returns bytes again");
+    });
+}
+
+#[test]
 fn the_parts_of_a_vectored_append_stay_together() {
     let rig = Rig::new();
     std::thread::scope(|scope| {
