@@ -11,11 +11,13 @@
 //! ([`Leftovers::forget`]).
 
 use crate::volume::Volume;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -25,8 +27,8 @@ use weft_vfs::{FsError, FsResult};
 
 /// Looks at a directory after a connection has ended: the process's hold on its pages may end later than its socket.
 const LOOKS: u32 = 20;
-/// Users whose directories are looked at.
-const USERS_MAX: usize = 256;
+/// What programs make a name for: pages, their base, a named pipe, a socket, the name that a socket was given.
+const SUFFIXES: [&str; 5] = ["", BASE, ".fifo", ".sock", ".name"];
 /// Bytes compared and written at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -37,17 +39,35 @@ pub struct Leftovers {
     users: Mutex<BTreeMap<u32, u32>>,
     /// Whether pages may hold what no program will write back: when one has just ended, or the volume did not take it.
     any: AtomicBool,
-    /// One thread at a time changes pages.
-    at_work: Mutex<()>,
+    /// Inodes whose pages a thread is changing: one at a time does.
+    at_work: Mutex<FxHashSet<Ino>>,
+    /// One of them is free again.
+    free: Condvar,
+}
+
+/// The right to change the pages of an inode.
+struct Alone<'a>(&'a Leftovers, Ino);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.at_work.lock().remove(&self.1);
+        self.0.free.notify_all();
+    }
 }
 
 impl Leftovers {
     /// A process runs as this user.
     pub fn meet(&self, user: u32) {
-        let mut users = self.users.lock();
-        if users.len() < USERS_MAX {
-            users.entry(user).or_insert(0);
+        self.users.lock().entry(user).or_insert(0);
+    }
+
+    /// Waits for whoever changes the pages of this inode. Those of others go on: a merge may wait long for a writer.
+    fn alone(&self, ino: Ino) -> Alone<'_> {
+        let mut at_work = self.at_work.lock();
+        while !at_work.insert(ino) {
+            self.free.wait(&mut at_work);
         }
+        Alone(self, ino)
     }
 
     /// A process has ended. It may have been any of the users before it was the last one.
@@ -68,12 +88,10 @@ impl Leftovers {
             return;
         }
         let Ok(attr) = volume.fs.getattr(ino) else { return };
-        // SAFETY: a system call without arguments.
-        let user = unsafe { libc::geteuid() };
-        let path = format!("{ROOT}{}-{user}/{}-{}", volume.tag, ino.0, attr.btime.0 as u64);
-        let _alone = self.at_work.lock();
-        let base = Path::new(&path).with_extension(BASE.trim_start_matches('.'));
-        if let (Ok(pages), Ok(base)) = (open(Path::new(&path)), open(&base))
+        let Ok(dir) = Directory::open(&directory(volume.tag, own_user()), own_user()) else { return };
+        let name = format!("{}-{}", ino.0, attr.btime.0 as u64);
+        let _alone = self.alone(ino);
+        if let (Ok(pages), Ok(base)) = (dir.file(&name), dir.file(&format!("{name}{BASE}")))
             && let Err(error) = forget_in(&pages, &base, volume.session, from, len)
         {
             tracing::warn!(%ino, %error, "what was stored to a mapping may come back to where it was cut off");
@@ -82,11 +100,15 @@ impl Leftovers {
 
     /// Whatever an earlier server left is to be looked at.
     pub fn begin(&self, tag: u64) {
+        self.meet(own_user());
         let prefix = format!("{ROOT}{tag}-");
         let Ok(entries) = std::fs::read_dir("/dev/shm") else { return };
         for entry in entries.flatten() {
             let path = entry.path();
-            if let Some(user) = path.to_str().and_then(|path| path.strip_prefix(&prefix)?.parse().ok()) {
+            // Anybody can make a directory with another's number: it is not worth a look.
+            if let Some(user) = path.to_str().and_then(|path| path.strip_prefix(&prefix)?.parse().ok())
+                && Directory::open(&path, user).is_ok()
+            {
                 self.meet(user);
             }
         }
@@ -98,14 +120,15 @@ impl Leftovers {
         let all: Vec<(u32, u32)> = self.users.lock().iter().map(|(user, looks)| (*user, *looks)).collect();
         let (mut left, mut nothing) = (false, true);
         for (user, _) in all.iter().filter(|(_, looks)| *looks > 0) {
-            let found = {
-                let _alone = self.at_work.lock();
-                look_through(volume, *user)
-            };
+            let found = self.look_through(volume, *user);
             let mut users = self.users.lock();
             let Some(looks) = users.get_mut(user) else { continue };
             *looks = if found == Found::Held { looks.saturating_sub(1) } else { 0 };
             left |= *looks > 0;
+            if found == Found::Nothing && *user != own_user() {
+                // Until a program of that user connects again.
+                users.remove(user);
+            }
             nothing &= found == Found::Nothing;
         }
         if nothing && !all.is_empty() && all.iter().all(|(_, looks)| *looks > 0) {
@@ -115,12 +138,70 @@ impl Leftovers {
     }
 }
 
-/// A name: inode, birth, and what is behind them.
+/// The server's user.
+fn own_user() -> u32 {
+    // SAFETY: a system call without arguments.
+    unsafe { libc::geteuid() }
+}
+
+/// Where a user's names for a volume are.
+fn directory(tag: u64, user: u32) -> PathBuf {
+    PathBuf::from(format!("{ROOT}{tag}-{user}"))
+}
+
+/// A user's directory. Its owner can put a link in its place at any time, so that everything goes by the descriptor.
+struct Directory(File);
+
+impl Directory {
+    /// Refuses links, and directories that somebody else made or may write to.
+    fn open(path: &Path, user: u32) -> io::Result<Directory> {
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let dir = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let meta = dir.metadata()?;
+        let theirs = meta.uid() == user && meta.mode() & 0o022 == 0;
+        if theirs { Ok(Directory(dir)) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+
+    /// The names in it, of those that programs make.
+    fn names(&self) -> io::Result<Vec<String>> {
+        // This path leads to what is open, wherever its name has gone.
+        let entries = std::fs::read_dir(format!("/proc/self/fd/{}", self.0.as_raw_fd()))?;
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names.filter(|name| parsed(name).is_some()).collect())
+    }
+
+    /// Opens a file of pages, if it is one and the server's user's.
+    fn file(&self, name: &str) -> io::Result<File> {
+        let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let name = CString::new(name)?;
+        // SAFETY: the name outlives the call; the descriptor is open.
+        let fd = unsafe { libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let file = unsafe { File::from_raw_fd(fd) };
+        let meta = file.metadata()?;
+        let own = meta.is_file() && meta.uid() == own_user();
+        if own { Ok(file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let name = CString::new(name)?;
+        // SAFETY: the name outlives the call; the descriptor is open.
+        let done = unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// A name exactly as programs make it: inode, birth, and what is behind them.
 fn parsed(name: &str) -> Option<(Ino, i64, &str)> {
     let (ino, rest) = name.split_once('-')?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (birth, suffix) = rest.split_at(end);
-    Some((Ino(ino.parse().ok()?), birth.parse::<u64>().ok()? as i64, suffix))
+    let (number, born) = (ino.parse::<u64>().ok()?, birth.parse::<u64>().ok()?);
+    let exact = number.to_string() == ino && born.to_string() == birth && SUFFIXES.contains(&suffix);
+    exact.then_some((Ino(number), born as i64, suffix))
 }
 
 /// What a look through a user's directory has left there.
@@ -134,61 +215,50 @@ enum Found {
     Held,
 }
 
-fn look_through(volume: &Volume, user: u32) -> Found {
-    let dir = PathBuf::from(format!("{ROOT}{}-{user}", volume.tag));
-    // A link, or a directory that somebody else made, is not looked into.
-    let theirs = |meta: std::fs::Metadata| meta.is_dir() && meta.uid() == user;
-    if !std::fs::symlink_metadata(&dir).is_ok_and(theirs) {
-        return Found::Nothing;
+impl Leftovers {
+    fn look_through(&self, volume: &Volume, user: u32) -> Found {
+        let path = directory(volume.tag, user);
+        let Ok(dir) = Directory::open(&path, user) else { return Found::Nothing };
+        let left = self.look_into(volume, &dir, user == own_user());
+        // Fails while anything is in it; what has come to stand there instead goes only when it is empty.
+        match std::fs::remove_dir(&path) {
+            Ok(()) => Found::Nothing,
+            Err(_) if left => Found::Held,
+            Err(_) => Found::Others,
+        }
     }
-    let Ok(entries) = std::fs::read_dir(&dir) else { return Found::Others };
-    // SAFETY: a system call without arguments.
-    let own = unsafe { libc::geteuid() } == user;
-    let mut left = false;
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some((ino, birth, suffix)) = name.to_str().and_then(parsed) else { continue };
-        let path = entry.path();
-        let lives = match volume.fs.getattr(ino) {
-            Ok(attr) => attr.btime.0 == birth,
-            Err(FsError::Stale | FsError::NotFound) => false,
-            Err(_) => true,
-        };
-        if !lives {
-            let _ = std::fs::remove_file(&path);
-        } else if own && suffix.is_empty() {
-            match rescue(volume, &path, ino) {
-                Ok(done) => left |= !done,
-                Err(error) => {
-                    tracing::warn!(%ino, %error, "what a killed program stored to a mapping is kept in memory");
-                    left = true;
+
+    /// Returns whether anything is left that may be free soon.
+    fn look_into(&self, volume: &Volume, dir: &Directory, own: bool) -> bool {
+        let mut left = false;
+        for name in dir.names().unwrap_or_default() {
+            let Some((ino, birth, suffix)) = parsed(&name) else { continue };
+            let lives = match volume.fs.getattr(ino) {
+                Ok(attr) => attr.btime.0 == birth,
+                Err(FsError::Stale | FsError::NotFound) => false,
+                Err(_) => true,
+            };
+            if !lives {
+                let _ = dir.remove(&name);
+            } else if own && suffix.is_empty() {
+                let _alone = self.alone(ino);
+                match rescue(volume, dir, &name, ino) {
+                    Ok(done) => left |= !done,
+                    Err(error) => {
+                        tracing::warn!(%ino, %error, "what a killed program stored to a mapping is kept in memory");
+                        left = true;
+                    }
                 }
             }
         }
+        left
     }
-    // Fails while anything is in it.
-    match std::fs::remove_dir(&dir) {
-        Ok(()) => Found::Nothing,
-        Err(_) if left => Found::Held,
-        Err(_) => Found::Others,
-    }
-}
-
-/// Opens a file of pages, if it is one and the server's user's.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-    let meta = file.metadata()?;
-    // SAFETY: a system call without arguments.
-    let own = meta.is_file() && meta.uid() == unsafe { libc::geteuid() };
-    if own { Ok(file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 /// Brings what was stored to pages that nobody maps any more to the volume, and removes them. False when somebody does.
-fn rescue(volume: &Volume, path: &Path, ino: Ino) -> io::Result<bool> {
-    let mut base_path = path.as_os_str().to_owned();
-    base_path.push(BASE);
-    let (pages, base) = match (open(path), open(base_path.as_ref())) {
+fn rescue(volume: &Volume, dir: &Directory, name: &str, ino: Ino) -> io::Result<bool> {
+    let base_name = format!("{name}{BASE}");
+    let (pages, base) = match (dir.file(name), dir.file(&base_name)) {
         (Ok(pages), Ok(base)) => (pages, base),
         (Err(error), _) | (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => {
             // Pages without a base hold nothing yet; whoever makes both is between the two.
@@ -205,8 +275,8 @@ fn rescue(volume: &Volume, path: &Path, ino: Ino) -> io::Result<bool> {
     }
     merge(volume, ino, &pages, &base).map_err(io::Error::other)?;
     // The base first, as a process does: without it the pages are known to be nobody's.
-    std::fs::remove_file(&base_path)?;
-    std::fs::remove_file(path)?;
+    dir.remove(&base_name)?;
+    dir.remove(name)?;
     Ok(true)
 }
 
@@ -325,13 +395,40 @@ fn data_from(pages: &File, base: &File, at: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn names_are_inode_birth_and_what_they_stand_for() {
         assert_eq!(parsed("12-34"), Some((Ino(12), 34, "")));
         assert_eq!(parsed("12-34.base"), Some((Ino(12), 34, ".base")));
-        assert_eq!(parsed("12-18446744073709551615s"), Some((Ino(12), -1, "s")));
+        assert_eq!(parsed("12-18446744073709551615.sock"), Some((Ino(12), -1, ".sock")));
         assert!([parsed("12"), parsed("-3"), parsed("x-3"), parsed("12-")].iter().all(Option::is_none));
+        for other in ["2026-11-01.sql", "2026-11", "12-34s", "012-34", "+12-34", "12-034", "12-34.base.old"] {
+            assert_eq!(parsed(other).is_some(), other == "2026-11", "{other}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_a_link_has_taken_the_place_of_is_left_for_what_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let (theirs, moved, victim) =
+            (root.path().join("theirs"), root.path().join("moved"), root.path().join("victim"));
+        for dir in [&theirs, &victim] {
+            std::fs::create_dir(dir).unwrap();
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).unwrap();
+            std::fs::write(dir.join("12-34"), b"").unwrap();
+        }
+        let dir = Directory::open(&theirs, own_user()).unwrap();
+        std::fs::rename(&theirs, &moved).unwrap();
+        std::os::unix::fs::symlink(&victim, &theirs).unwrap();
+        assert_eq!(dir.names().unwrap(), ["12-34"]);
+        dir.remove("12-34").unwrap();
+        assert!(victim.join("12-34").exists() && !moved.join("12-34").exists());
+        assert!(Directory::open(&theirs, own_user()).is_err(), "a link is refused");
+        assert!(Directory::open(&victim, own_user() + 1).is_err(), "and what is somebody else's");
+        std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o720)).unwrap();
+        assert!(Directory::open(&victim, own_user()).is_err(), "and what others may write to");
     }
 }
