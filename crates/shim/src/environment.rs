@@ -186,7 +186,7 @@ impl Environment {
         }
         if process::is_connected() && (inherits_more || inherits()) {
             let client = process::client()?;
-            let ticket = crate::sys::with_descriptors(|| client.prepare_child(child))?;
+            let ticket = crate::descriptor_limit::with_descriptors(|| client.prepare_child(child))?;
             let socket = ticket.socket();
             let (mut digits1, mut digits2) = ([0; 20], [0; 20]);
             self.ticket = Some((client, ticket));

@@ -1,7 +1,7 @@
 //! What a fork does to this library's state.
 
 use crate::mapping::pages::{self, Held};
-use crate::{identity, process, sys};
+use crate::{descriptor_limit, identity, process, sys};
 use libc::{c_int, c_void, pid_t};
 use weft_client::{Child, Client, Errno, ForkTicket, scratch};
 
@@ -15,6 +15,8 @@ pub struct Ticket {
     held: Result<Option<Held>, Errno>,
     /// The thread that forks.
     thread: usize,
+    /// The limit on the number of descriptors.
+    limit: descriptor_limit::Noted,
 }
 
 impl Ticket {
@@ -35,16 +37,18 @@ fn refuse() -> c_int {
 
 /// Before a fork.
 pub fn prepare() -> Ticket {
-    let held = sys::with_descriptors(pages::before_fork);
+    let held = descriptor_limit::with_descriptors(pages::before_fork);
     // Before the connection is made: what is changed meanwhile is told once more.
     let changes = identity::changes();
     let client = if process::is_connected() { process::client().ok() } else { None };
     Ticket {
-        connection: client
-            .map(|client| (client, sys::with_descriptors(|| client.prepare_child(Child::Forked)))),
+        connection: client.map(|client| {
+            (client, descriptor_limit::with_descriptors(|| client.prepare_child(Child::Forked)))
+        }),
         changes,
         held,
         thread: scratch::thread(),
+        limit: descriptor_limit::note(),
     }
 }
 
@@ -75,6 +79,7 @@ pub fn in_parent(ticket: Ticket) {
 /// In the child, before anything else.
 pub fn in_child(ticket: Ticket) {
     crate::dispatch::arm();
+    descriptor_limit::restore(&ticket.limit);
     process::open_locks();
     crate::hooks::spawn::open_locks();
     crate::mapping::copies::open_locks();

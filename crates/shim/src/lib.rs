@@ -26,6 +26,7 @@ pub mod advice;
 #[cfg(target_arch = "x86_64")]
 pub mod alternate;
 pub mod descriptor;
+pub mod descriptor_limit;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_dispatch.rs")]
 pub mod dispatch;
 pub mod environment;

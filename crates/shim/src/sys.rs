@@ -26,26 +26,18 @@ pub fn file_limit() -> Result<u64, Errno> {
     Ok(limit[0])
 }
 
-/// Makes what needs descriptors of this library's own. When the program has taken all that its soft limit allows, the limit
-/// is higher meanwhile, as far as the hard one allows: natively there would be no such descriptors.
-pub fn with_descriptors<T>(mut make: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    let result = make();
-    if !matches!(result, Err(libc::EMFILE)) {
-        return result;
-    }
+/// The soft and the hard limit on the number of descriptors.
+pub fn descriptor_limit() -> Result<[u64; 2], Errno> {
+    let mut limit = [0u64; 2];
     let none: *const u64 = std::ptr::null();
-    let mut before = [0u64; 2];
-    call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, none, before.as_mut_ptr())?;
-    let raised = [before[1]; 2];
-    call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, raised.as_ptr(), std::ptr::null_mut::<u64>())?;
-    let result = make();
-    let mut now = [0u64; 2];
-    call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, none, now.as_mut_ptr())?;
-    // Another thread may have set another one meanwhile; that stands.
-    if now == raised {
-        call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, before.as_ptr(), std::ptr::null_mut::<u64>())?;
-    }
-    result
+    call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, none, limit.as_mut_ptr())?;
+    Ok(limit)
+}
+
+/// Sets them.
+pub fn set_descriptor_limit(limit: [u64; 2]) -> Result<(), Errno> {
+    let none: *mut u64 = std::ptr::null_mut();
+    call!(prlimit64, 0, libc::RLIMIT_NOFILE as usize, limit.as_ptr(), none).map(drop)
 }
 
 /// Sends the calling thread a signal.

@@ -13,7 +13,7 @@ use super::object::{NO_OBJECT, Object, close_pair};
 use super::{Request, page_up};
 use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
-use crate::{process, sys};
+use crate::{descriptor_limit, process, sys};
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::scratch::{AnyBytes, Room};
@@ -65,7 +65,7 @@ impl State {
         let free = self.objects.iter().position(|object| object.maps == 0);
         let Some(free) = free else { return Err(refuse(Refusal::MapTable)) };
         client.add_ref(file)?;
-        match sys::with_descriptors(|| Object::open(client, attr, file)) {
+        match descriptor_limit::with_descriptors(|| Object::open(client, attr, file)) {
             Ok(object) => {
                 if let Some(place) = self.objects.get_mut(free) {
                     *place = object;
