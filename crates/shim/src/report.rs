@@ -59,7 +59,7 @@ refusals! {
     /// Several `mmap` limits.
     MapTable = (ENOMEM, "mmap: too many mappings of weft files at once"),
     /// Stores to a shared map that the volume did not take.
-    MapKept = (ENOSPC, "munmap, exit: the volume has no room for what was stored to a shared mapping of a hole; it is kept in memory until there is room"),
+    MapKept = (ENOSPC, "munmap, exit: the volume did not take what was stored to a shared mapping; it is kept in memory until it does"),
     /// A map of a copy beyond the copy's end.
     MapGrow = (EINVAL, "mremap: a private or read-only mapping of a weft file cannot grow beyond what the file had when it was mapped"),
     /// `remap_file_pages`.
@@ -91,11 +91,20 @@ static TOLD: AtomicU64 = AtomicU64::new(0);
 /// The errno for a refusal; the first time also a line in the report.
 #[cold]
 pub fn refuse(refusal: Refusal) -> Errno {
+    refuse_for(refusal, None)
+}
+
+/// As [`refuse`], with the error of the volume behind it in the report.
+#[cold]
+pub fn refuse_for(refusal: Refusal, cause: Option<Errno>) -> Errno {
     let (errno, text) = refusal.parts();
     let bit = 1u64 << (refusal as u32 % 64);
     if TOLD.fetch_or(bit, Relaxed) & bit == 0 {
         if let Ok(client) = process::client() {
-            let _ = client.note(text.as_bytes());
+            let _ = match cause {
+                Some(cause) => client.note(with_cause(text, cause, &mut [0; 256])),
+                None => client.note(text.as_bytes()),
+            };
         }
         // What a whole program may not get over is told where its user looks.
         if refusal == Refusal::IoUring {
@@ -103,6 +112,19 @@ pub fn refuse(refusal: Refusal) -> Errno {
         }
     }
     errno
+}
+
+/// `TEXT (errno N)`, as much of it as there is room for.
+fn with_cause<'a>(text: &str, cause: Errno, out: &'a mut [u8; 256]) -> &'a [u8] {
+    let mut digits = [0; 20];
+    let number = decimal(cause.unsigned_abs().into(), &mut digits);
+    let parts = [text.as_bytes(), b" (errno ", number, b")"];
+    let mut used = 0;
+    for (place, byte) in out.iter_mut().zip(parts.into_iter().flatten()) {
+        *place = *byte;
+        used += 1;
+    }
+    out.get(..used).unwrap_or(&[])
 }
 
 /// Writes `weft: ` and the parts as one line to standard error.
@@ -176,6 +198,13 @@ mod tests {
         let errors = String::from_utf8(output.stderr).unwrap();
         assert!(errors.starts_with("weft: internal error at crates/shim/src/report.rs:"), "{errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+
+    #[test]
+    fn the_error_of_the_volume_stands_behind_the_text() {
+        let mut out = [0; 256];
+        let told = with_cause(Refusal::MapKept.text(), libc::EIO, &mut out);
+        assert!(told.ends_with(b"until it does (errno 5)"), "{}", String::from_utf8_lossy(told));
     }
 
     #[test]

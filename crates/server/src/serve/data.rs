@@ -98,8 +98,18 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
         drop_set_id(ask, inode.ino)?;
     }
     let _aside = volume.inodes.set_aside(data.len() as u64);
-    let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Failure(libc::EIO)) };
-    volume.inodes.drain(inode, true)?;
+    // The program stored such bytes to memory long ago and goes on without an answer.
+    let remembered = |failure: Failure| {
+        if in_place {
+            volume.inodes.failed(inode, failure.0);
+            volume.leftovers.expect_stores();
+        }
+        failure
+    };
+    let Some(guard) = volume.inodes.exclude_writers(inode) else {
+        return Err(remembered(Failure(libc::EIO)));
+    };
+    volume.inodes.drain(inode, true).map_err(|error| remembered(error.into()))?;
     // What came before this write has its times first.
     volume.inodes.pass_times(inode);
     let size = volume.inodes.size(inode);
@@ -119,7 +129,7 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     };
     let merged;
     if in_place && ask.has_part2() {
-        merged = over_what_is_there(ask, inode, offset, data)?;
+        merged = over_what_is_there(ask, inode, offset, data).map_err(remembered)?;
         data = &merged;
     }
     let end =
@@ -129,12 +139,7 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
     } else {
         volume.fs.write(inode.ino, offset, data)
     };
-    if let (Err(error), true) = (&written, in_place) {
-        // The program stored these bytes to memory long ago and goes on without an answer.
-        volume.inodes.failed(inode, error.errno());
-        volume.leftovers.expect_stores();
-    }
-    written?;
+    written.map_err(|error| remembered(error.into()))?;
     if end > size {
         volume.inodes.size_changed(inode, end);
     }
@@ -146,7 +151,7 @@ pub fn write(ask: &Ask<'_>) -> Outcome {
         shared.offset.store(end, Relaxed);
     }
     if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
-        volume.fs.fsync(inode.ino)?;
+        volume.fs.fsync(inode.ino).map_err(|error| remembered(error.into()))?;
     }
     done(data.len() as i64)
 }

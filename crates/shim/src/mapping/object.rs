@@ -16,7 +16,7 @@
 //! header where it is at work, as there the volume may have a store that the base has not.
 
 use super::{PAGE_BYTES, keep, let_go, page_up};
-use crate::report::{Refusal, refuse};
+use crate::report::{Refusal, refuse_for};
 use crate::shadow::{Path, path_of};
 use crate::{program, shadow, sys};
 use libc::c_int;
@@ -354,9 +354,10 @@ impl Object {
 
     /// The last map of this process is gone.
     pub fn release(&mut self, client: &Client) {
-        let kept = self.writable && self.write_back(client, 0, u64::MAX).is_err();
-        if kept {
-            refuse(Refusal::MapKept);
+        let written = if self.writable { self.write_back(client, 0, u64::MAX) } else { Ok(()) };
+        let kept = written.is_err();
+        if let Err(error) = written {
+            refuse_for(Refusal::MapKept, Some(error));
         }
         // Only the last process gets this. What could not be written stays, for whoever maps the inode next.
         if !kept && sys::flock(self.pages, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
