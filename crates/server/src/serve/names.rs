@@ -269,8 +269,12 @@ pub fn rename(ask: &Ask<'_>) -> Outcome {
         // The file is the same kind of data under its new name more often than not; only another stream matters. It may
         // be gone again by now.
         if fs.tag(attr.ino).is_ok_and(|old| old.stream != tag.stream && tag.stream.0 != 0) {
-            retag(ask.volume, attr.ino, tag)
-                .or_else(|f| if f.0 == libc::ESTALE { Ok(()) } else { Err(f) })?;
+            // The rename is done: an error here would say that it was not.
+            if let Err(Failure(errno)) = retag(ask.volume, attr.ino, tag)
+                && errno != libc::ESTALE
+            {
+                tracing::warn!(ino = attr.ino.0, errno, "a renamed file keeps the stream of its old name");
+            }
         }
         if let Some(recorder) = &ask.volume.recorder {
             recorder.renamed(attr.ino, &new_path);

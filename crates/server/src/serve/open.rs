@@ -93,8 +93,13 @@ fn finish(
         let size = volume.inodes.size(&inode);
         let opened = intent(flags, false);
         let tag = place_tag(ask, &Opener::of(ask), &path, opened, size, WriteHint::NotSet);
-        if volume.fs.tag(attr.ino)?.stream != tag.stream {
-            volume.fs.set_tag(attr.ino, tag)?;
+        let tagged = volume
+            .fs
+            .tag(attr.ino)
+            .and_then(|old| if old.stream != tag.stream { volume.fs.set_tag(attr.ino, tag) } else { Ok(()) });
+        if let Err(error) = tagged {
+            volume.inodes.release(&inode, None);
+            return Err(error.into());
         }
         record_open(ask, attr.ino, &path, opened);
     }
