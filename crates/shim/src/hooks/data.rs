@@ -501,7 +501,7 @@ fn check_copy(
     if at < 0 || to_at < 0 {
         return Err(libc::EINVAL);
     }
-    // Unlike `sendfile`, it stops at the limit without a signal.
+    // As much as fits below the limit is copied, without a signal; when nothing fits, the caller gets SIGXFSZ and EFBIG.
     if file_limit::is_set() {
         file_limit::writable(to, Some(to_at as u64), left as size_t)
     } else {
