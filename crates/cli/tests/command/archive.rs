@@ -242,3 +242,23 @@ fn an_archive_that_exists_is_kept_unless_said_otherwise() {
     let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains("tar")).collect();
     assert_eq!(left, ["vol.tar"]);
 }
+
+#[test]
+fn an_archive_goes_into_a_pipe_and_behind_a_symlink() {
+    let bench = Bench::with_volume();
+    tree(&bench);
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    bench.file("vol.tar", "old");
+    symlink("vol.tar", bench.path("link.tar")).unwrap();
+    bench.weft(&["export", "-f", "vol.img", "link.tar"]).success();
+    assert!(bench.path("link.tar").is_symlink());
+    tar(&bench, &["-tf", "vol.tar"]);
+    let made = Command::new("mkfifo").arg(bench.path("pipe.tar")).status().unwrap();
+    assert!(made.success());
+    let pipe = bench.path("pipe.tar");
+    let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
+    bench.weft(&["export", "-f", "vol.img", "pipe.tar"]).success();
+    bench.file("read.tar", reader.join().unwrap());
+    tar(&bench, &["-tf", "read.tar"]);
+    assert!(!bench.path("pipe.tar").is_file(), "the pipe stays");
+}

@@ -18,7 +18,7 @@ use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weft_lfs::salvage::LOST_AND_FOUND;
@@ -59,6 +59,16 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
             "name another file for the archive",
         ));
     }
+    // What a symlink leads to is replaced, and not the link.
+    let resolved = file.canonicalize();
+    let file = resolved.as_deref().unwrap_or(file);
+    if file.metadata().is_ok_and(|meta| !meta.is_file()) {
+        // A pipe or a device cannot be replaced: it gets the archive as it comes.
+        let failed = |e| CliError::io("write", file, e);
+        let output = File::options().write(true).open(file).map_err(failed)?;
+        let (_, failures) = write_all(args, &image, &path, Stream(BufWriter::new(output)), file)?;
+        return failures.result();
+    }
     // Under another name until it is whole.
     let unfinished = Unfinished::of(file);
     let failed = |e| CliError::io("write", &unfinished.0, e);
@@ -80,6 +90,21 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
     std::fs::rename(&unfinished.0, &target).map_err(|e| CliError::io("rename to", &target, e))?;
     failures.result()
 }
+
+/// A pipe or a device that gets an archive: what was written stays written.
+struct Stream(BufWriter<File>);
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Output for Stream {}
 
 /// A file that is removed when the archive was not finished.
 struct Unfinished(PathBuf);
@@ -206,7 +231,15 @@ impl<W: Output> Export<'_, W> {
             self.links.insert(meta.id, Some(called.to_vec()));
         }
         match meta.kind {
-            FileKind::File => return self.file(path, member, meta),
+            FileKind::File => {
+                let begun = self.writer.position();
+                let done = self.file(path, member, meta);
+                if self.writer.position() == begun {
+                    // The archive does not have it: its other names are no links to it.
+                    self.links.remove(&meta.id);
+                }
+                return done;
+            }
             FileKind::Directory => {
                 let names = self.tree.list(path)?;
                 if !member.path.ends_with(b"/") {
@@ -221,7 +254,10 @@ impl<W: Output> Export<'_, W> {
                 }
                 return Ok(());
             }
-            FileKind::Symlink => member.content = Content::Symlink(self.tree.readlink(path)?),
+            FileKind::Symlink => {
+                let target = self.tree.readlink(path).inspect_err(|_| drop(self.links.remove(&meta.id)))?;
+                member.content = Content::Symlink(target);
+            }
             FileKind::Socket => {
                 let shown = self.tree.show(path);
                 self.bar.suspend(|| warn(format_args!("{shown}: a socket; archives hold none")));
