@@ -51,8 +51,13 @@ fn closed() -> Closed {
     Closed { image: medium.to_bytes(), etype, nodes, pairs }
 }
 
-/// Changes the image by a byte, some bytes, or a page.
+/// Changes the image by a byte, some bytes, or a page. What a store cannot open without lies twice, so now and then both
+/// superblocks are hit.
 fn damage(rng: &mut StdRng, image: &mut [u8]) {
+    if rng.random_bool(0.03) {
+        (0..2).for_each(|page| damage_page(rng, image, page));
+        return;
+    }
     let pages = image.len() / PAGE;
     // Superblocks are two pages of hundreds, and whatever is not in use is zero: both kinds get their share.
     let page = loop {
@@ -61,6 +66,11 @@ fn damage(rng: &mut StdRng, image: &mut [u8]) {
             break page;
         }
     };
+    damage_page(rng, image, page);
+}
+
+fn damage_page(rng: &mut StdRng, image: &mut [u8], page: usize) {
+    let pages = image.len() / PAGE;
     let other = rng.random_range(0..pages) * PAGE;
     let at = page * PAGE;
     match rng.random_range(0..10) {
