@@ -164,6 +164,16 @@ pub fn fcntl(fd: c_int, command: c_int, arg: usize) -> Result<usize, Errno> {
     call!(fcntl, fd, command, arg)
 }
 
+/// `ioctl` with an argument that is a number, or the address of what the request reads and writes.
+pub fn ioctl(fd: c_int, request: usize, arg: usize) -> Result<usize, Errno> {
+    call!(ioctl, fd, request, arg)
+}
+
+/// Creates a descriptor that tells faults of this process's memory.
+pub fn userfaultfd(flags: c_int) -> Result<c_int, Errno> {
+    call!(userfaultfd, flags).map(|fd| fd as c_int)
+}
+
 /// `flock`.
 pub fn flock(fd: c_int, operation: c_int) -> Result<(), Errno> {
     call!(flock, fd, operation).map(drop)

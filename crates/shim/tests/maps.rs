@@ -1,6 +1,6 @@
 //! Writable shared maps across processes, kills and servers.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod support;
 
@@ -49,6 +49,12 @@ impl Mapper {
     fn tell(&mut self, line: &str) -> String {
         self.begin(line);
         self.answer()
+    }
+
+    /// Bytes that it has read by system calls.
+    fn bytes_read(&self) -> u64 {
+        let counts = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).unwrap();
+        counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
     }
 
     fn kill(mut self) {
@@ -183,6 +189,89 @@ fn a_file_that_has_become_shorter_under_another_server_leaves_old_maps_whole() {
     assert_eq!(next.tell("map 4096"), "mapped");
     assert_eq!(next.tell("size"), "100");
     assert_eq!(old.tell("show 12000 3"), "old");
+}
+
+/// Whether the kernel tells the shim what is stored to a map: since Linux 6.7, where `userfaultfd` is allowed.
+fn stores_are_told() -> bool {
+    // SAFETY: a system call without memory; the descriptor is nobody else's.
+    let told = unsafe {
+        let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1);
+        let mut api = [0xaau64, 1 << 15, 0];
+        fd >= 0 && libc::ioctl(fd as i32, 0xc018_aa3f, api.as_mut_ptr()) == 0 && libc::close(fd as i32) == 0
+    };
+    if !told {
+        eprintln!("left out: this kernel does not tell what is stored to a map");
+    }
+    told
+}
+
+#[test]
+fn a_write_back_looks_at_what_was_stored_to_and_not_at_all_that_is_mapped() {
+    const MIB: usize = 1 << 20;
+    if !stores_are_told() {
+        return;
+    }
+    let served = Served::new(true);
+    let looked_at = |mib: usize| {
+        let mut mapper = Mapper::start(&served, &format!("f{mib}"));
+        assert_eq!(mapper.tell(&format!("fill {}", mib * MIB)), "0");
+        mapper.tell(&format!("map {}", mib * MIB));
+        ["msync", "fsync", "write 5000 beside", "read 0 1", "unmap"].map(|how| {
+            if how != "read 0 1" {
+                mapper.tell(&format!("store {} x{how:.1}", mib * MIB / 2 + 40960));
+            }
+            let before = mapper.bytes_read();
+            mapper.tell(how);
+            mapper.bytes_read() - before
+        })
+    };
+    let (few, many) = (looked_at(2), looked_at(20));
+    assert_eq!(few, many, "bytes read in a map of 2 MiB, and of 20");
+    assert!(many.iter().all(|bytes| *bytes < 100_000), "{many:?}");
+}
+
+#[test]
+fn stores_that_the_kernel_no_longer_tells_are_found() {
+    let served = Served::new(true);
+    let mut mapper = Mapper::start(&served, "f");
+    mapper.tell("fill 4194304");
+    mapper.tell("map 4194304");
+    assert_eq!(mapper.tell("msync"), "0");
+    for (round, how) in ["dontneed", "move", "remove", "protect"].into_iter().enumerate() {
+        mapper.tell(&format!("store 3000000 before{round}"));
+        assert_eq!(mapper.tell(how), "0", "{how}");
+        let there = if how == "remove" { "......." } else { &format!("before{round}") };
+        assert_eq!(mapper.tell("read 3000000 7"), there, "{how}");
+        mapper.tell(&format!("store 3000000 after{round}"));
+        assert_eq!(mapper.tell("read 3000000 6"), format!("after{round}"), "{how}");
+    }
+}
+
+#[test]
+fn stores_of_others_are_written_back_by_whoever_syncs() {
+    let served = Served::new(true);
+    let mut one = Mapper::start(&served, "f");
+    one.tell("fill 1048576");
+    one.tell("map 1048576");
+    one.tell("store 0 one");
+    assert_eq!(one.tell("msync"), "0");
+    // By one that came later, by one that was killed, and by one that was forked.
+    let mut two = Mapper::mapping(&served, "f", 1_048_576);
+    let mut outside = Mapper::start(&served, "f");
+    two.tell("store 100000 two");
+    assert_eq!(one.tell("fsync"), "0");
+    assert_eq!(outside.tell("read 100000 3"), "two");
+    two.tell("store 200000 killed");
+    two.kill();
+    assert_eq!(one.tell("fsync"), "0");
+    assert_eq!(outside.tell("read 200000 6"), "killed");
+    assert_eq!(one.tell("stores-of-a-child 300000"), "0");
+    assert_eq!(one.tell("fsync"), "0");
+    assert_eq!(outside.tell("read 300000 5"), "child");
+    // And by itself again, when it is alone.
+    one.tell("store 400000 again");
+    assert_eq!(one.tell("fsync"), "0");
+    assert_eq!(outside.tell("read 400000 5"), "again");
 }
 
 #[test]

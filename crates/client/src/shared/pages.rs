@@ -16,7 +16,7 @@ pub const BASE: &str = ".base";
 /// Bytes of a page, and of the header's page.
 pub const PAGE_BYTES: u64 = 4096;
 /// Bytes of the header.
-pub const HEADER_BYTES: usize = 32;
+pub const HEADER_BYTES: usize = 40;
 
 /// What the base begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,23 +27,25 @@ pub struct Header {
     pub session: u64,
     /// What is being written back, from the first byte to the end; empty when nothing is.
     pub at_work: (u64, u64),
+    /// How often a process that may store has come, since there were none.
+    pub joins: u64,
 }
 
 impl Header {
     /// From the bytes at the beginning of a base; zeros where it has none.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Header {
-        let [valid, session, from, to] = std::array::from_fn(|i| {
+        let [valid, session, from, to, joins] = std::array::from_fn(|i| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[8 * i..8 * i + 8]);
             u64::from_le_bytes(word)
         });
-        Header { valid, session, at_work: (from, to) }
+        Header { valid, session, at_work: (from, to), joins }
     }
 
     /// The bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        let words = [self.valid, self.session, self.at_work.0, self.at_work.1];
+        let words = [self.valid, self.session, self.at_work.0, self.at_work.1, self.joins];
         for (place, word) in bytes.chunks_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -80,7 +82,7 @@ impl Header {
 mod tests {
     use super::*;
 
-    const HEADER: Header = Header { valid: 1, session: 2, at_work: (3, 4) };
+    const HEADER: Header = Header { valid: 1, session: 2, at_work: (3, 4), joins: 5 };
 
     #[test]
     fn a_header_comes_back() {

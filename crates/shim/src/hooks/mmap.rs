@@ -79,15 +79,21 @@ hooks! {
     }
 
     fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
-        if pages::any() && prot & libc::PROT_WRITE != 0 {
-            pages::become_writable(at, len);
+        if pages::any()
+            && prot & libc::PROT_WRITE != 0
+            && let Err(error) = pages::become_writable(at, len)
+        {
+            return fail(error);
         }
         real::mprotect(at, len, prot)
     }
 
     fn pkey_mprotect(at: *mut c_void, len: size_t, prot: c_int, key: c_int) -> c_int {
-        if pages::any() && prot & libc::PROT_WRITE != 0 {
-            pages::become_writable(at, len);
+        if pages::any()
+            && prot & libc::PROT_WRITE != 0
+            && let Err(error) = pages::become_writable(at, len)
+        {
+            return fail(error);
         }
         real::pkey_mprotect(at, len, prot, key)
     }

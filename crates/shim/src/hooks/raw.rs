@@ -109,6 +109,10 @@ unsafe fn data_call(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_mremap => {
                 mmap::body::mremap(a.to(0), a.size(1), a.size(2), a.int(3), a.to(4)) as c_long
             }
+            libc::SYS_mprotect => mmap::body::mprotect(a.to(0), a.size(1), a.int(2)).into(),
+            libc::SYS_pkey_mprotect => {
+                mmap::body::pkey_mprotect(a.to(0), a.size(1), a.int(2), a.int(3)).into()
+            }
             libc::SYS_msync => mmap::body::msync(a.to(0), a.size(1), a.int(2)).into(),
             libc::SYS_setrlimit => limit::body::setrlimit(a.uint(0), a.of(1)).into(),
             libc::SYS_prlimit64 => limit::body::prlimit(a.int(0), a.uint(1), a.of(2), a.to(3)).into(),

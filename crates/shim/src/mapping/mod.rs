@@ -12,6 +12,7 @@
 pub mod copies;
 pub mod object;
 pub mod pages;
+pub mod stores;
 
 use crate::{process, sys};
 use libc::{c_int, c_void};

@@ -14,7 +14,14 @@
 //! loaded and written back under a record lock of the open file on the base, which the kernel frees when its holder dies.
 //! Wherever that is, what is left makes sense: `valid` is written after the bytes that it covers, and a write-back says in the
 //! header where it is at work, as there the volume may have a store that the base has not.
+//!
+//! Who writes back compares pages with their base. While one process alone may store, it compares no more than the kernel
+//! says it has stored to ([`super::stores`]). A process that may store holds a shared record lock on the pages and has added one
+//! to `joins` before its first store. So when `joins` is what it was at a moment when everything was written back and nobody
+//! else held that lock, nobody else has stored since.
 
+use super::pages::Maps;
+use super::stores::WINDOW_BYTES;
 use super::{PAGE_BYTES, keep, let_go, page_up};
 use crate::report::{Refusal, refuse_for};
 use crate::shadow::{Path, path_of};
@@ -44,11 +51,21 @@ pub struct Object {
     pub maps: u32,
     /// Whether any map could ever write.
     pub writable: bool,
+    /// `joins` when all that others had stored was written back, and nobody else could store.
+    settled: Option<u64>,
 }
 
 /// No object.
-pub const NO_OBJECT: Object =
-    Object { ino: 0, birth_ns: 0, file: FileRef(0), pages: -1, base: -1, maps: 0, writable: false };
+pub const NO_OBJECT: Object = Object {
+    ino: 0,
+    birth_ns: 0,
+    file: FileRef(0),
+    pages: -1,
+    base: -1,
+    maps: 0,
+    writable: false,
+    settled: None,
+};
 
 fn open_file(path: &Path) -> Result<c_int, Errno> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -81,6 +98,44 @@ fn read_all(fd: c_int, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
         }
     }
     Ok(done)
+}
+
+/// A record lock from the start to the end.
+fn lock_of(kind: c_int) -> libc::flock {
+    libc::flock { l_type: kind as _, l_whence: libc::SEEK_SET as _, l_start: 0, l_len: 0, l_pid: 0 }
+}
+
+/// Excludes all others who open `base` while `act` runs.
+fn exclusively<R>(base: c_int, act: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
+    let mut lock = lock_of(libc::F_WRLCK);
+    while let Err(error) = sys::fcntl(base, libc::F_OFD_SETLKW, &raw mut lock as usize) {
+        if error != libc::EINTR {
+            return Err(error);
+        }
+    }
+    let result = act();
+    lock.l_type = libc::F_UNLCK as _;
+    let _ = sys::fcntl(base, libc::F_OFD_SETLK, &raw mut lock as usize);
+    result
+}
+
+fn header_of(base: c_int) -> Result<Header, Errno> {
+    let mut bytes = [0; HEADER_BYTES];
+    // A file that is shorter has none yet: nothing is loaded, by nobody.
+    read_all(base, &mut bytes, 0)?;
+    Ok(Header::decode(&bytes))
+}
+
+/// Tells others that whoever holds these descriptors may store; how many have said so by now.
+fn join(pages: c_int, base: c_int) -> Result<u64, Errno> {
+    let mut lock = lock_of(libc::F_RDLCK);
+    sys::fcntl(pages, libc::F_OFD_SETLK, &raw mut lock as usize)?;
+    exclusively(base, || {
+        let header = header_of(base)?;
+        let header = Header { joins: header.joins + 1, ..header };
+        sys::pwrite_all(base, &header.encode(), 0)?;
+        Ok(header.joins)
+    })
 }
 
 impl Object {
@@ -117,7 +172,7 @@ impl Object {
             // Nobody maps them: fresh, or left behind by processes that were killed.
             self.exclusively(|| {
                 self.rescue(client)?;
-                self.set_header(Header { valid: 0, session: client.session(), at_work: (0, 0) })?;
+                self.set_header(Header { valid: 0, session: client.session(), at_work: (0, 0), joins: 0 })?;
                 sys::ftruncate(self.pages, 0)?;
                 sys::ftruncate(self.base, PAGE_BYTES)
             })?;
@@ -160,25 +215,11 @@ impl Object {
 
     /// Excludes other processes while `act` runs.
     pub fn exclusively<R>(&self, act: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
-        // SAFETY: an all-zero flock is valid: from the start to the end.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = libc::F_WRLCK as _;
-        while let Err(error) = sys::fcntl(self.base, libc::F_OFD_SETLKW, &raw mut lock as usize) {
-            if error != libc::EINTR {
-                return Err(error);
-            }
-        }
-        let result = act();
-        lock.l_type = libc::F_UNLCK as _;
-        let _ = sys::fcntl(self.base, libc::F_OFD_SETLK, &raw mut lock as usize);
-        result
+        exclusively(self.base, act)
     }
 
     fn header(&self) -> Result<Header, Errno> {
-        let mut bytes = [0; HEADER_BYTES];
-        // A file that is shorter has none yet: nothing is loaded, by nobody.
-        read_all(self.base, &mut bytes, 0)?;
-        Ok(Header::decode(&bytes))
+        header_of(self.base)
     }
 
     fn set_header(&self, header: Header) -> Result<(), Errno> {
@@ -250,6 +291,24 @@ impl Object {
         })
     }
 
+    /// From now on this process may store. An error means that it must not.
+    pub fn become_writable(&mut self) -> Result<(), Errno> {
+        if !self.writable {
+            let joins = join(self.pages, self.base)?;
+            // Whoever stores has joined before: with the first one nothing is stored yet.
+            self.settled = (joins == 1).then_some(joins);
+            self.writable = true;
+        }
+        Ok(())
+    }
+
+    /// Whether no other process may store. Under the lock of [`exclusively`](Self::exclusively).
+    fn is_alone(&self) -> bool {
+        let mut lock = lock_of(libc::F_WRLCK);
+        let asked = sys::fcntl(self.pages, libc::F_OFD_GETLK, &raw mut lock as usize);
+        asked.is_ok() && lock.l_type == libc::F_UNLCK as libc::c_short
+    }
+
     /// Calls `each` with every stretch of pages in `from..to` that were stored to: its offset, its bytes, and what the volume
     /// had there.
     fn each_change(
@@ -301,34 +360,88 @@ impl Object {
         (pages.min(base) & !(PAGE_BYTES - 1)).max(at)
     }
 
-    /// Writes what was stored to pages in `from..to` to the volume.
-    pub fn write_back(&self, client: &Client, from: u64, to: u64) -> Result<(), Errno> {
-        self.exclusively(|| {
+    /// Writes what was stored to pages in `from..to` to the volume. `maps`: those of this process.
+    pub fn write_back(&mut self, client: &Client, from: u64, to: u64, maps: &mut Maps) -> Result<(), Errno> {
+        let mut settled = self.settled;
+        let result = self.exclusively(|| {
             let header = self.header()?;
-            let to = to.min(header.valid);
-            let (mut found, mut result) = (false, Ok(()));
-            self.each_change(from, to, |offset, new, old| {
-                found = true;
-                let differs = |(a, b): (&u8, &u8)| a != b;
-                let first = new.iter().zip(old).position(differs).unwrap_or(0);
-                let end = new.iter().zip(old).rposition(differs).map_or(0, |last| last + 1);
-                let (new, old) = (new.get(first..end).unwrap_or(&[]), old.get(first..end).unwrap_or(&[]));
-                let offset = offset + first as u64;
-                let at_work = (offset, offset + new.len() as u64);
-                self.set_header(Header { at_work, ..header })?;
-                if self.give(client, new, old, offset).is_err() {
-                    // Perhaps only some of them are holes that a full volume has no room for.
-                    for ((at, new), (_, old)) in by_pages(offset, new).zip(by_pages(offset, old)) {
-                        result = result.and(self.give(client, new, old, at));
-                    }
-                }
-                Ok(())
-            })?;
-            if found {
-                self.set_header(Header { at_work: (0, 0), ..header })?;
+            let end = to.min(header.valid);
+            if settled == Some(header.joins) {
+                return self
+                    .each_stored(from, end, maps, |from, to| self.give_changes(client, header, from, to));
             }
-            result
-        })
+            settled = (from == 0 && to >= header.valid && self.is_alone()).then_some(header.joins);
+            if settled.is_some() {
+                // What is stored from here on is told the next time.
+                self.watch(maps);
+            }
+            self.give_changes(client, header, from, end)
+        });
+        // What could not be given is still to be found by a comparison.
+        self.settled = if result.is_ok() { settled } else { None };
+        result
+    }
+
+    /// From now on the kernel tells what is stored to `maps`.
+    pub fn watch(&self, maps: &mut Maps) {
+        let _ = self.each_stored(0, u64::MAX, maps, |_, _| Ok(()));
+    }
+
+    /// Calls `each` with the stretches of `from..to` that this process has stored to since the last call for them.
+    fn each_stored(
+        &self,
+        from: u64,
+        to: u64,
+        maps: &mut Maps,
+        mut each: impl FnMut(u64, u64) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut result = Ok(());
+        maps.each(from, to, |whole, part, stores| {
+            let end = part.offset + part.len as u64;
+            let place = |offset: u64| part.at + (offset - part.offset) as usize;
+            let offset = |place: usize| part.offset + (place - part.at) as u64;
+            let mut tell = |from: u64, end: u64| result = result.and(each(from, end.min(to)));
+            let mut at = self.data_from(part.offset);
+            while at < end {
+                let window_end = ((at & !(WINDOW_BYTES - 1)) + WINDOW_BYTES).min(end);
+                let window = place(at)..place(window_end);
+                if stores.look(&window, |stored| tell(offset(stored.start), offset(stored.end))).is_err() {
+                    // It was not watched, or the kernel cannot: all of it may have been stored to.
+                    if stores.watch(whole.at, whole.len).is_ok() {
+                        let _ = stores.look(&window, |_| {});
+                    }
+                    tell(at, window_end);
+                }
+                at = self.data_from(window_end);
+            }
+        });
+        result
+    }
+
+    /// Gives the volume what differs from the base in `from..to`.
+    fn give_changes(&self, client: &Client, header: Header, from: u64, to: u64) -> Result<(), Errno> {
+        let (mut found, mut result) = (false, Ok(()));
+        self.each_change(from, to, |offset, new, old| {
+            found = true;
+            let differs = |(a, b): (&u8, &u8)| a != b;
+            let first = new.iter().zip(old).position(differs).unwrap_or(0);
+            let end = new.iter().zip(old).rposition(differs).map_or(0, |last| last + 1);
+            let (new, old) = (new.get(first..end).unwrap_or(&[]), old.get(first..end).unwrap_or(&[]));
+            let offset = offset + first as u64;
+            let at_work = (offset, offset + new.len() as u64);
+            self.set_header(Header { at_work, ..header })?;
+            if self.give(client, new, old, offset).is_err() {
+                // Perhaps only some of them are holes that a full volume has no room for.
+                for ((at, new), (_, old)) in by_pages(offset, new).zip(by_pages(offset, old)) {
+                    result = result.and(self.give(client, new, old, at));
+                }
+            }
+            Ok(())
+        })?;
+        if found {
+            self.set_header(Header { at_work: (0, 0), ..header })?;
+        }
+        result
     }
 
     /// Gives changed bytes to the volume; with that they are no change any more.
@@ -352,9 +465,9 @@ impl Object {
         })
     }
 
-    /// The last map of this process is gone.
-    pub fn release(&mut self, client: &Client) {
-        let written = if self.writable { self.write_back(client, 0, u64::MAX) } else { Ok(()) };
+    /// The last map of this process is gone, or `maps` go with the process.
+    pub fn release(&mut self, client: &Client, maps: &mut Maps) {
+        let written = if self.writable { self.write_back(client, 0, u64::MAX, maps) } else { Ok(()) };
         let kept = written.is_err();
         if let Err(error) = written {
             refuse_for(Refusal::MapKept, Some(error));
@@ -381,13 +494,16 @@ impl Object {
         let pages = open(self.pages)?;
         // Others hold it shared at most: this process does.
         let base = sys::flock(pages, libc::LOCK_SH | libc::LOCK_NB).and_then(|()| open(self.base));
-        base.map(|base| (pages, base)).inspect_err(|_| let_go(pages))
+        let base = base.inspect_err(|_| let_go(pages))?;
+        let joined = if self.writable { join(pages, base).map(drop) } else { Ok(()) };
+        joined.map(|()| (pages, base)).inspect_err(|_| close_pair((pages, base)))
     }
 
     /// Goes on with what [`held_anew`](Self::held_anew) gave.
     pub fn adopt(&mut self, (pages, base): (c_int, c_int)) {
         self.close();
         (self.pages, self.base) = (pages, base);
+        self.settled = None;
     }
 }
 

@@ -10,7 +10,8 @@
 //! Locks: [`STATE`] excludes the threads of this process, [`Object::exclusively`] other processes.
 
 use super::object::{NO_OBJECT, Object, close_pair};
-use super::{Request, page_up};
+use super::stores::Stores;
+use super::{PAGE_BYTES, Request, page_up};
 use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
 use crate::{descriptor_limit, process, sys};
@@ -24,23 +25,48 @@ const OBJECTS_MAX: usize = 64;
 /// Maps at once.
 const MAPS_MAX: usize = 1024;
 
+/// A map, or a part of one.
 #[derive(Clone, Copy)]
-struct Map {
-    at: usize,
+pub struct Map {
+    /// Where it is.
+    pub at: usize,
     /// 0: the entry is free.
-    len: usize,
-    offset: u64,
+    pub len: usize,
+    /// Offset in the file.
+    pub offset: u64,
     object: usize,
+}
+
+/// The maps of one object.
+pub struct Maps<'a> {
+    all: &'a [Map],
+    object: usize,
+    stores: &'a mut Stores,
+}
+
+impl Maps<'_> {
+    /// Calls `each` with those that show bytes `from..to` of the file, and with the part of each that does, in whole pages.
+    pub fn each(&mut self, from: u64, to: u64, mut each: impl FnMut(&Map, Map, &mut Stores)) {
+        for map in self.all.iter().filter(|map| map.len > 0 && map.object == self.object) {
+            let offset = map.offset.max(from & !(PAGE_BYTES - 1));
+            let end = page_up((map.offset + map.len as u64).min(to));
+            if offset < end {
+                let at = map.at + (offset - map.offset) as usize;
+                each(map, Map { at, offset, len: (end - offset) as usize, ..*map }, self.stores);
+            }
+        }
+    }
 }
 
 struct State {
     objects: [Object; OBJECTS_MAX],
     maps: [Map; MAPS_MAX],
+    stores: Stores,
 }
 
 const NO_MAP: Map = Map { at: 0, len: 0, offset: 0, object: 0 };
 static STATE: Locked<State> =
-    Locked::new(State { objects: [NO_OBJECT; OBJECTS_MAX], maps: [NO_MAP; MAPS_MAX] });
+    Locked::new(State { objects: [NO_OBJECT; OBJECTS_MAX], maps: [NO_MAP; MAPS_MAX], stores: Stores::NONE });
 /// Maps in all, so that a call that concerns none costs one load.
 static MAPS: AtomicU32 = AtomicU32::new(0);
 
@@ -79,6 +105,24 @@ impl State {
         }
     }
 
+    /// Calls `act` with an object and its maps.
+    fn with_maps<R>(&mut self, number: usize, act: impl FnOnce(&mut Object, &mut Maps) -> R) -> Option<R> {
+        let mut maps = Maps { all: &self.maps, object: number, stores: &mut self.stores };
+        self.objects.get_mut(number).map(|object| act(object, &mut maps))
+    }
+
+    /// Writes to the volume what was stored to these bytes of an object.
+    fn write_back(&mut self, client: &Client, number: usize, from: u64, to: u64) -> Result<(), Errno> {
+        let written = self.with_maps(number, |object, maps| {
+            if object.writable { object.write_back(client, from, to, maps) } else { Ok(()) }
+        });
+        written.unwrap_or(Ok(()))
+    }
+
+    fn release(&mut self, client: &Client, number: usize) {
+        self.with_maps(number, |object, maps| object.release(client, maps));
+    }
+
     fn add(&mut self, map: Map) -> bool {
         let Some(place) = self.maps.iter_mut().find(|place| place.len == 0) else { return false };
         *place = map;
@@ -98,12 +142,8 @@ impl State {
             if map.len == 0 || map.at >= end || map_end <= at {
                 continue;
             }
-            if let Some(object) = self.objects.get(map.object)
-                && object.writable
-            {
-                // The server remembers what it does not take, for the next `fsync` or close; the pages keep it.
-                let _ = object.write_back(client, map.offset, map.offset + map.len as u64);
-            }
+            // The server remembers what it does not take, for the next `fsync` or close; the pages keep it.
+            let _ = self.write_back(client, map.object, map.offset, map.offset + map.len as u64);
             if let Some(place) = self.maps.get_mut(number) {
                 *place = NO_MAP;
             }
@@ -115,22 +155,22 @@ impl State {
                     self.add(Map { at: start, len: stop - start, offset, object: map.object });
                 }
             }
-            if let Some(object) = self.objects.get_mut(map.object) {
+            let last = self.objects.get_mut(map.object).is_some_and(|object| {
                 object.maps -= 1;
-                if object.maps == 0 {
-                    object.release(client);
-                }
+                object.maps == 0
+            });
+            if last {
+                self.release(client, map.object);
             }
         }
     }
 
-    fn each_map(&self, at: usize, len: usize, mut each: impl FnMut(&Object, &Map)) {
-        let end = at.saturating_add(len);
-        for map in self.maps.iter().filter(|map| map.len > 0 && map.at < end && map.at + map.len > at) {
-            if let Some(object) = self.objects.get(map.object) {
-                each(object, map);
-            }
-        }
+    /// The parts of maps that lie in a range, one for each number of a map at most.
+    fn part(&self, number: usize, at: usize, len: usize) -> Option<Map> {
+        let map = self.maps.get(number)?;
+        let start = map.at.max(at);
+        let len = (map.at + map.len).min(at.saturating_add(len)).checked_sub(start).filter(|len| *len > 0)?;
+        Some(Map { at: start, len, offset: map.offset + (start - map.at) as u64, object: map.object })
     }
 }
 
@@ -139,9 +179,10 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
     STATE.with(|state| {
         let number = state.object(client, file, attr)?;
         let Some(object) = state.objects.get_mut(number) else { return Err(libc::ENOMEM) };
-        object.writable |= request.prot & libc::PROT_WRITE != 0;
+        let writes = request.prot & libc::PROT_WRITE != 0;
         let flags = libc::MAP_SHARED | request.placing();
-        let mapped = object.fit(client).and_then(|()| {
+        let joined = if writes { object.become_writable() } else { Ok(()) };
+        let mapped = joined.and_then(|()| object.fit(client)).and_then(|()| {
             sys::mmap(request.at as usize, request.len, request.prot, flags, object.pages, request.offset)
         });
         let result = mapped.and_then(|place| {
@@ -150,18 +191,20 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
                 // What was mapped there is gone.
                 state.remove(client, place as usize, len);
             }
-            if state.add(Map { at: place as usize, len, offset: request.offset, object: number }) {
+            let map = Map { at: place as usize, len, offset: request.offset, object: number };
+            if state.add(map) {
+                let mut maps = Maps { all: &[map], object: number, stores: &mut state.stores };
+                if writes && let Some(object) = state.objects.get(number) {
+                    object.watch(&mut maps);
+                }
                 return Ok(place);
             }
             // SAFETY: just mapped, not known to the program.
             let _ = unsafe { sys::munmap(place, len) };
             Err(refuse(Refusal::MapTable))
         });
-        if let Some(object) = state.objects.get_mut(number)
-            && result.is_err()
-            && object.maps == 0
-        {
-            object.release(client);
+        if result.is_err() && state.objects.get(number).is_some_and(|object| object.maps == 0) {
+            state.release(client, number);
         }
         result
     })
@@ -179,32 +222,30 @@ pub fn sync(at: *mut c_void, len: usize, flags: c_int) -> Option<Result<(), Errn
     let client = process::client().ok()?;
     STATE.with(|state| {
         let mut outcome = None;
-        state.each_map(at as usize, len.max(1), |object, map| {
-            let result = object.write_back(client, map.offset, map.offset + map.len as u64);
-            // Also when something could not be stored: with that the open file has heard of it.
-            let result =
-                if flags & libc::MS_SYNC != 0 { result.and(client.fsync(object.file)) } else { result };
-            outcome = Some(match outcome {
-                Some(Err(error)) => Err(error),
-                _ => result,
-            });
-        });
+        for number in 0..MAPS_MAX {
+            let Some(part) = state.part(number, at as usize, len.max(1)) else { continue };
+            let mut result =
+                state.write_back(client, part.object, part.offset, part.offset + part.len as u64);
+            if flags & libc::MS_SYNC != 0
+                && let Some(object) = state.objects.get(part.object)
+            {
+                // Also when something could not be stored: with that the open file has heard of it.
+                result = result.and(client.fsync(object.file));
+            }
+            outcome = Some(outcome.unwrap_or(Ok(())).and(result));
+        }
         outcome
     })
 }
 
 /// Memory of a range becomes writable by `mprotect`: from now on it may differ from the volume.
-pub fn become_writable(at: *mut c_void, len: usize) {
+pub fn become_writable(at: *mut c_void, len: usize) -> Result<(), Errno> {
     STATE.with(|state| {
-        let end = (at as usize).saturating_add(len);
-        for map in
-            state.maps.iter().filter(|map| map.len > 0 && map.at < end && map.at + map.len > at as usize)
-        {
-            if let Some(object) = state.objects.get_mut(map.object) {
-                object.writable = true;
-            }
-        }
-    });
+        (0..MAPS_MAX).try_for_each(|number| {
+            let Some(part) = state.part(number, at as usize, len) else { return Ok(()) };
+            state.objects.get_mut(part.object).map_or(Ok(()), Object::become_writable)
+        })
+    })
 }
 
 /// `mremap` of a range: `None` when it touches no such map.
@@ -220,9 +261,10 @@ pub unsafe fn remap(
 ) -> Option<Result<*mut u8, Errno>> {
     let client = process::client().ok()?;
     STATE.with(|state| {
-        let mut found = None;
-        state.each_map(at as usize, old.max(1), |_, map| found = Some(*map));
-        let map = found?;
+        let number = (0..MAPS_MAX).rfind(|number| state.part(*number, at as usize, old.max(1)).is_some())?;
+        let map = *state.maps.get(number)?;
+        // As long as it is where the kernel tells what was stored there.
+        let _ = state.write_back(client, map.object, map.offset, map.offset + map.len as u64);
         if new > old
             && let Some(object) = state.objects.get(map.object)
             && let Err(error) = object.fit(client)
@@ -265,8 +307,8 @@ pub fn before_read(file: FileRef) -> Result<(), Errno> {
     let client = process::client()?;
     let ino = ino_of(client, file)?;
     STATE.with(|state| match state.object_of(ino) {
-        Some((_, object)) if object.writable => object.write_back(client, 0, u64::MAX),
-        _ => Ok(()),
+        Some((number, _)) => state.write_back(client, number, 0, u64::MAX),
+        None => Ok(()),
     })
 }
 
@@ -317,9 +359,11 @@ pub fn write_back_all() {
     }
     if let Ok(client) = process::client() {
         STATE.with(|state| {
-            for object in state.objects.iter().filter(|object| object.maps > 0 && object.writable) {
-                // As above.
-                let _ = object.write_back(client, 0, u64::MAX);
+            for number in 0..OBJECTS_MAX {
+                if state.objects.get(number).is_some_and(|object| object.maps > 0) {
+                    // As above.
+                    let _ = state.write_back(client, number, 0, u64::MAX);
+                }
             }
         });
     }
@@ -332,8 +376,10 @@ pub fn release_all() {
     }
     if let Ok(client) = process::client() {
         STATE.with(|state| {
-            for object in state.objects.iter_mut().filter(|object| object.maps > 0) {
-                object.release(client);
+            for number in 0..OBJECTS_MAX {
+                if state.objects.get(number).is_some_and(|object| object.maps > 0) {
+                    state.release(client, number);
+                }
             }
             state.maps.fill(NO_MAP);
             MAPS.store(0, Release);
@@ -386,6 +432,7 @@ pub fn after_fork(held: Option<Held>) {
     STATE.force_open();
     let Some(held) = held else { return };
     STATE.with(|state| {
+        state.stores.forget();
         for (ino, pair) in held.of.0.iter().take(held.count) {
             match state.object_of(*ino) {
                 Some((_, object)) => object.adopt(*pair),

@@ -43,6 +43,30 @@ static void probe(void) {
         } else if (!strcmp(what, "show")) {
             sscanf(line, "%*s %ld %ld", &number, &len);
             puts(shown(map + number, len));
+        } else if (!strcmp(what, "fill")) {
+            sscanf(line, "%*s %ld", &len);
+            memset(text, 'f', sizeof text);
+            for (long i = 0; i < len; i += sizeof text) pwrite(fd, text, sizeof text, i);
+            puts(answer(fsync(fd)));
+        } else if (!strcmp(what, "dontneed")) {
+            puts(answer(madvise(map, mapped, MADV_DONTNEED)));
+        } else if (!strcmp(what, "remove")) {
+            puts(answer(madvise(map, mapped, MADV_REMOVE)));
+        } else if (!strcmp(what, "protect")) {
+            mprotect(map, mapped, PROT_READ);
+            puts(answer(mprotect(map, mapped, PROT_READ | PROT_WRITE)));
+        } else if (!strcmp(what, "move")) {
+            char *place = mmap(NULL, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            map = mremap(map, mapped, mapped, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+            puts(map == place ? "0" : strerrorname_np(errno));
+        } else if (!strcmp(what, "stores-of-a-child")) {
+            sscanf(line, "%*s %ld", &number);
+            pid_t child = fork();
+            if (!child) {
+                memcpy(map + number, "child", 5);
+                kill(getpid(), SIGKILL);
+            }
+            puts(waitpid(child, NULL, 0) == child ? "0" : answer(-1));
         } else if (!strcmp(what, "msync")) {
             puts(answer(msync(map, mapped, MS_SYNC)));
         } else if (!strcmp(what, "read")) {

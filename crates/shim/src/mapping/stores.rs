@@ -1,0 +1,160 @@
+//! Which pages of its maps this process has stored to, as the kernel tells it (Linux 6.7).
+//!
+//! A map is registered for write protection with a `userfaultfd` that resolves faults by itself (`WP_ASYNC`): a store to a
+//! protected page takes the protection away, and nobody is asked. `PAGEMAP_SCAN` gives the pages without protection and
+//! protects them again in one step, so a store is either told now or the next time. A page is taken for unchanged only
+//! while its protection stands: a map that was never looked at, or that the kernel has taken the tables away from, is told as
+//! stored to.
+//!
+//! Where the kernel cannot (it is older, a sandbox does not let it, no descriptor is free), looks fail, and whoever looks takes
+//! all pages for stored to.
+
+use super::{keep, let_go};
+use crate::sys;
+use libc::c_int;
+use std::mem::offset_of;
+use std::ops::Range;
+use weft_client::Errno;
+use weft_client::scratch::{AnyBytes, Room};
+
+/// Bytes that are looked at in one step: as much as one page of page tables maps, so that a look at a file with holes makes
+/// tables near its data only.
+pub const WINDOW_BYTES: u64 = 2 << 20;
+/// Stretches of pages that a window can have.
+const STRETCHES_MAX: usize = (WINDOW_BYTES / super::PAGE_BYTES) as usize / 2 + 1;
+
+/// For faults of the program's own and the kernel's stores alike: nobody waits for an answer. Needs no privilege.
+const USER_MODE_ONLY: c_int = 1;
+const API: u64 = 0xaa;
+const WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+const WP_ASYNC: u64 = 1 << 15;
+const REGISTER_MODE_WP: u64 = 2;
+const UFFDIO_API: usize = 0xc018_aa3f;
+const UFFDIO_REGISTER: usize = 0xc020_aa00;
+const PAGEMAP_SCAN: usize = 0xc060_6610;
+/// What is found is protected again; a range that is not registered is an error.
+const SCAN_FLAGS: u64 = 1 | 2;
+const PAGE_IS_WRITTEN: u64 = 1 << 1;
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    kind: u64,
+}
+
+struct Stretches([Stretch; STRETCHES_MAX]);
+// SAFETY: numbers.
+unsafe impl AnyBytes for Stretches {}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    stretches: *mut Stretch,
+    stretches_len: u64,
+    pages_max: u64,
+    inverted: u64,
+    all_of: u64,
+    any_of: u64,
+    told: u64,
+}
+const _: () = assert!(size_of::<Scan>() == 96 && offset_of!(Scan, told) == 88);
+
+/// Whether the kernel tells.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    NotYet,
+    By { faults: c_int, tables: c_int },
+    Never,
+}
+
+/// Tells the stores of one process.
+pub struct Stores {
+    watch: Watch,
+    process: u32,
+}
+
+impl Stores {
+    /// Of no process yet.
+    pub const NONE: Stores = Stores { watch: Watch::NotYet, process: 0 };
+
+    fn descriptors(&mut self) -> Result<(c_int, c_int), Errno> {
+        let process = weft_client::sys::getpid();
+        if self.process != process {
+            // Those that a child was forked with tell what its parent stores.
+            self.forget();
+            self.process = process;
+        }
+        if self.watch == Watch::NotYet {
+            self.watch = begin().unwrap_or(Watch::Never);
+        }
+        match self.watch {
+            Watch::By { faults, tables } => Ok((faults, tables)),
+            _ => Err(libc::EOPNOTSUPP),
+        }
+    }
+
+    /// In a forked child.
+    pub fn forget(&mut self) {
+        if let Watch::By { faults, tables } = self.watch {
+            let_go(faults);
+            let_go(tables);
+        }
+        *self = Stores::NONE;
+    }
+
+    /// From now on the kernel watches this range, all of which is map of a memory file.
+    pub fn watch(&mut self, at: usize, len: usize) -> Result<(), Errno> {
+        let (faults, _) = self.descriptors()?;
+        let mut range = [at as u64, len as u64, REGISTER_MODE_WP, 0];
+        sys::ioctl(faults, UFFDIO_REGISTER, range.as_mut_ptr() as usize).map(drop)
+    }
+
+    /// Calls `each` with every stretch of pages in a window that has been stored to since the last look. After an error all of
+    /// it may have been.
+    pub fn look(&mut self, window: &Range<usize>, mut each: impl FnMut(Range<usize>)) -> Result<(), Errno> {
+        let (_, tables) = self.descriptors()?;
+        let mut found = Room::<Stretches>::any()?;
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            flags: SCAN_FLAGS,
+            start: window.start as u64,
+            end: window.end as u64,
+            walk_end: 0,
+            stretches: found.0.as_mut_ptr(),
+            stretches_len: STRETCHES_MAX as u64,
+            pages_max: 0,
+            inverted: 0,
+            all_of: PAGE_IS_WRITTEN,
+            any_of: 0,
+            told: PAGE_IS_WRITTEN,
+        };
+        let count = sys::ioctl(tables, PAGEMAP_SCAN, &raw mut scan as usize)?;
+        if scan.walk_end != window.end as u64 {
+            return Err(libc::EAGAIN);
+        }
+        found.0.iter().take(count).for_each(|stretch| each(stretch.start as usize..stretch.end as usize));
+        Ok(())
+    }
+}
+
+fn begin() -> Result<Watch, Errno> {
+    let faults = sys::userfaultfd(libc::O_CLOEXEC | USER_MODE_ONLY)?;
+    let mut api = [API, WP_HUGETLBFS_SHMEM | WP_ASYNC, 0];
+    let opened = sys::ioctl(faults, UFFDIO_API, api.as_mut_ptr() as usize)
+        .and_then(|_| sys::open(c"/proc/self/pagemap", libc::O_RDONLY | libc::O_CLOEXEC, 0));
+    match opened {
+        Ok(tables) => Ok(Watch::By { faults: keep(faults), tables: keep(tables) }),
+        Err(error) => {
+            let _ = weft_client::sys::close(faults);
+            Err(error)
+        }
+    }
+}
