@@ -1,5 +1,6 @@
 //! A call through a slot: claim, fill, submit, wait.
 
+use crate::busy::{self, Busy};
 use crate::client::Client;
 use crate::identity::IDENTITY_TRIES;
 use crate::patience::CallerPatience;
@@ -30,6 +31,8 @@ pub(crate) struct Call<'a> {
     index: usize,
     used: usize,
     request: Request,
+    /// Dropped last: a handler that leaves the call for good finds the slot free.
+    _busy: Busy,
 }
 
 /// A finished call, whose payload can be read until it is dropped.
@@ -41,6 +44,7 @@ pub(crate) struct Answer<'a> {
 impl Client {
     /// Claims a slot for a request.
     pub(crate) fn call(&self, op: Op, args: &[u64]) -> Result<Call<'_>, Errno> {
+        let busy = Busy::new();
         let thread = self.thread_to_name()?;
         let start = LAST_SLOT.with(Cell::get) as usize;
         let index = loop {
@@ -60,7 +64,7 @@ impl Client {
         LAST_SLOT.with(|last| last.set(index as u32));
         let mut request = Request { op: op as u32, cpu: sys::current_cpu(), thread, ..Request::default() };
         request.args[..args.len()].copy_from_slice(args);
-        Ok(Call { client: self, slot: self.slot(index), index, used: 0, request })
+        Ok(Call { client: self, slot: self.slot(index), index, used: 0, request, _busy: busy })
     }
 }
 
@@ -128,6 +132,7 @@ impl<'a> Call<'a> {
             if !turn::sleep_until(&slot.state, DONE, &slot.client_sleeps, WAIT_NS, give_up) {
                 // The slot is lost with the server: left in place, so that nobody takes a stale answer for a new one.
                 std::mem::forget(self);
+                busy::end();
                 return Err(libc::EIO);
             }
         }

@@ -1,5 +1,6 @@
 //! Operations on open files.
 
+use crate::busy::{self, Busy};
 use crate::client::{Client, OpenFile};
 use crate::lease::{Appended, ReadHere};
 use crate::names::{self, LockRange};
@@ -21,6 +22,21 @@ const PARTS_MAX: usize = 1024;
 /// Whether a transfer goes beyond what an offset can say: as in Linux, that is refused whatever the file holds.
 fn ends_nowhere(offset: u64, len: usize) -> bool {
     offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64)
+}
+
+/// Waits for a lock by `act`. As in Linux a signal takes the thread out of the queue, then its handler runs (and may not come
+/// back), then the wait begins anew if the handler wants that.
+fn waiting<T>(act: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        let busy = Busy::new();
+        let result = act();
+        let restarts = busy::put_off() == Some(true);
+        drop(busy);
+        match result {
+            Err(libc::EINTR) if restarts => {}
+            result => return result,
+        }
+    }
 }
 
 impl Client {
@@ -415,18 +431,20 @@ impl Client {
     pub fn flock(&self, file: FileRef, operation: i32) -> Result<(), Errno> {
         let thread = u64::from(sys::gettid());
         let ask = || self.call(Op::Flock, &[file.0, operation as u64, thread])?.run().map(drop);
-        let seen = self.channel().events.locks.load(SeqCst);
-        match ask() {
-            Err(ASK_AGAIN) => {}
-            result => return result,
-        }
-        // The wait goes on when another thread closes the last descriptor meanwhile; the lock then ends with it.
-        let result = self.add_ref(file).and_then(|()| {
-            let result = self.wait_for_lock(seen, ask);
-            let _ = self.give_back(file);
-            result
-        });
-        result.inspect_err(|_| self.withdraw(thread))
+        waiting(|| {
+            let seen = self.channel().events.locks.load(SeqCst);
+            match ask() {
+                Err(ASK_AGAIN) => {}
+                result => return result,
+            }
+            // The wait goes on when another thread closes the last descriptor meanwhile; the lock then ends with it.
+            let result = self.add_ref(file).and_then(|()| {
+                let result = self.wait_for_lock(seen, ask);
+                let _ = self.give_back(file);
+                result
+            });
+            result.inspect_err(|_| self.withdraw(thread))
+        })
     }
 
     /// A record lock: `command` is one of `F_GETLK`, `F_SETLK`, `F_SETLKW` or their `OFD` kin. For the `GET` commands the result
@@ -435,11 +453,13 @@ impl Client {
         let (pid, thread) = (u64::from(sys::getpid()), u64::from(sys::gettid()));
         let args = [file.0, command as u64, range.kind as u64, range.start, range.len, pid, thread];
         let ask = || Ok(self.call(Op::PosixLock, &args)?.run()?.response.values);
-        let seen = self.channel().events.locks.load(SeqCst);
-        let v = match ask() {
-            Err(ASK_AGAIN) => self.wait_for_lock(seen, ask).inspect_err(|_| self.withdraw(thread))?,
-            result => result?,
-        };
+        let v = waiting(|| {
+            let seen = self.channel().events.locks.load(SeqCst);
+            match ask() {
+                Err(ASK_AGAIN) => self.wait_for_lock(seen, ask).inspect_err(|_| self.withdraw(thread)),
+                result => result,
+            }
+        })?;
         Ok(LockRange { kind: v[0] as i32, start: v[1], len: v[2], pid: v[3] as u32 })
     }
 
@@ -453,6 +473,10 @@ impl Client {
         let changes = &self.channel().events.locks;
         loop {
             while changes.load(SeqCst) == seen {
+                // A signal that came just before the sleep does not end it; it is looked for after the time is over.
+                if busy::put_off().is_some() {
+                    return Err(libc::EINTR);
+                }
                 match sys::futex_wait_interruptible(changes, seen, LOCK_WAIT_NS) {
                     Err(libc::EINTR) => return Err(libc::EINTR),
                     Err(libc::ETIMEDOUT) if !self.is_alive() || self.socket_ended() => return Err(libc::EIO),

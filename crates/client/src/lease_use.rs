@@ -4,6 +4,7 @@
 //! ends. Whoever gives the leases up sets a flag, has the kernel pass a memory barrier to all threads (`membarrier`), and then
 //! looks at the words: a thread that had not seen the flag shows in its word. The last one out unmaps.
 
+use crate::busy::Busy;
 use crate::client::{Client, Leases};
 use crate::sys;
 use std::cell::Cell;
@@ -43,6 +44,7 @@ pub(crate) struct Using<'a> {
     leases: &'a Leases,
     /// `None`: counted among the others.
     place: Option<&'static Place>,
+    _busy: Busy,
 }
 
 impl Deref for Using<'_> {
@@ -104,13 +106,14 @@ impl Client {
     #[inline]
     pub(crate) fn leases(&self) -> Option<Using<'_>> {
         let leases = self.leases.as_ref()?;
+        let busy = Busy::new();
         let place = place();
         match place {
-            // A handler that interrupts this leaves the word as it was.
+            // A handler that nobody puts off leaves the word as it was.
             Some(place) => place.depth.store(place.depth.load(Relaxed).wrapping_add(1), Relaxed),
             None => drop(OTHERS.fetch_add(1, SeqCst)),
         }
-        let using = Using { client: self, leases, place };
+        let using = Using { client: self, leases, place, _busy: busy };
         compiler_fence(SeqCst);
         // Given up: the last one out may be this one.
         (!self.leases_given_up.load(Relaxed)).then_some(using)

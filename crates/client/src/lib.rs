@@ -8,6 +8,7 @@
 //! Errors are positive errno values. When the server dies, every operation returns `EIO`.
 
 pub mod advice;
+pub mod busy;
 pub mod patience;
 pub mod proto;
 pub mod scratch;

@@ -5,6 +5,7 @@
 use crate::report::{Refusal, refuse};
 use crate::{fifo, placeholder, process, streams, sys, table};
 use libc::c_int;
+use weft_client::busy::Busy;
 use weft_client::{Client, Errno, FileRef};
 
 /// What the kernel does with an open's flags before it looks at the path.
@@ -25,6 +26,7 @@ fn checked(flags: c_int) -> Result<c_int, Errno> {
 
 /// Opens a path on the volume; the new descriptor.
 pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) -> Result<c_int, Errno> {
+    let _busy = Busy::new();
     let flags = checked(flags)?;
     let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let mode = if creates { mode & 0o7777 & !process::umask() } else { 0 };
@@ -76,6 +78,7 @@ fn enter(client: &Client, file: FileRef, flags: c_int) -> Result<c_int, Errno> {
 /// Closes a weft descriptor, whatever it says. A last descriptor that could write is told of a write-back that failed
 /// and of which it has not heard.
 pub fn close(fd: c_int) -> Result<c_int, Errno> {
+    let _busy = Busy::new();
     if table::get(fd) == Some(table::OWN) {
         return Err(libc::EBADF);
     }
@@ -125,6 +128,7 @@ pub fn release(file: Option<FileRef>) {
 
 /// One more descriptor for a file, made by `make` from the placeholder.
 pub fn duplicate(file: FileRef, make: impl FnOnce() -> Result<c_int, Errno>) -> Result<c_int, Errno> {
+    let _busy = Busy::new();
     if matches!(file, table::OWN | table::LOST) {
         return Err(libc::EBADF);
     }
@@ -150,6 +154,7 @@ pub fn duplicate(file: FileRef, make: impl FnOnce() -> Result<c_int, Errno>) -> 
 
 /// `dup2` and `dup3` where one of the two descriptors is weft's.
 pub fn duplicate_to(old: c_int, new: c_int, flags: c_int) -> Result<c_int, Errno> {
+    let _busy = Busy::new();
     if table::get(new) == Some(table::OWN) {
         return Err(refuse(Refusal::OwnDescriptor));
     }

@@ -7,6 +7,7 @@
 
 use crate::{shadow, sys};
 use libc::c_int;
+use weft_client::busy;
 use weft_client::{Client, Errno, FileRef};
 
 /// Flags that the volume has seen to already.
@@ -20,7 +21,8 @@ pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<O
     }
     let name = shadow::path_of(client, attr.ino, attr.btime_ns, b".fifo");
     loop {
-        match sys::open(name.c_str(), flags & !DONE | libc::O_NOFOLLOW, 0) {
+        // It may wait for the other end.
+        match busy::apart(|| sys::open(name.c_str(), flags & !DONE | libc::O_NOFOLLOW, 0)) {
             Err(libc::ENOENT) => {}
             result => return result.map(Some),
         }

@@ -11,8 +11,9 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread reads or writes: it may hold a lock of the file. A signal handler that interrupts it and wants to read or
-/// write too is refused (`EDEADLK`); it would wait for a lock that its own thread holds.
+/// This thread reads or writes: it may hold a lock of the file. Handlers wait for that to end ([`crate::handlers`]). One that the
+/// program set by a system call of its own does not; when it wants to read or write, too, it is refused (`EDEADLK`), as it
+/// would wait for a lock that its own thread holds.
 struct Inside;
 
 impl Inside {
@@ -20,6 +21,16 @@ impl Inside {
     fn enter() -> Result<Inside, Errno> {
         if INSIDE.replace(true) { Err(libc::EDEADLK) } else { Ok(Inside) }
     }
+}
+
+/// In a handler that cannot wait for the end of the call: what it does is not inside. Whether the thread was.
+pub fn step_out() -> bool {
+    INSIDE.replace(false)
+}
+
+/// The opposite of [`step_out`].
+pub fn step_in(inside: bool) {
+    INSIDE.set(inside);
 }
 
 impl Drop for Inside {

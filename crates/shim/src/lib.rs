@@ -34,6 +34,7 @@ pub mod fifo;
 pub mod file;
 pub mod file_limit;
 pub mod fork;
+pub mod handlers;
 pub mod hooks;
 pub mod identity;
 pub mod lock;

@@ -1,12 +1,12 @@
 //! A lock for the short critical sections of the shim's own tables.
 //!
 //! It neither allocates nor leaves anything to a destructor, and it can be forced open in a forked child, where the thread
-//! that held it does not exist. Signals are not blocked: no handler may need a lock that it interrupted, so what runs
-//! under it is a few loads and stores.
+//! that held it does not exist. Signal handlers wait until it is given back.
 
 use crate::sys;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering::*};
+use weft_client::busy::Busy;
 
 /// Looks at the word this often before it lets another thread run.
 const SPINS: u32 = 64;
@@ -28,6 +28,7 @@ impl<T> Locked<T> {
 
     /// Runs `act` with the value. `act` must not come back here.
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        let _busy = Busy::new();
         let mut spins = 0;
         while self.word.compare_exchange_weak(0, 1, Acquire, Relaxed).is_err() {
             spins += 1;

@@ -11,6 +11,7 @@ use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use weft_client::busy::Busy;
 use weft_client::proto::MOUNT_POINT_MAX;
 use weft_client::scratch::Room;
 use weft_client::{Client, ConnectOptions, Errno, FileRef};
@@ -128,6 +129,7 @@ pub fn connect_ahead() {
 /// `ahead`: nothing is lost when it fails, and it is tried again.
 #[cold]
 fn connect(inherited: Option<c_int>, ahead: bool) -> Result<&'static Client, Errno> {
+    let _busy = Busy::new();
     loop {
         match STATE.compare_exchange(UNCONNECTED, CONNECTING, AcqRel, Acquire) {
             Ok(_) => break,

@@ -10,6 +10,7 @@
 use crate::process::{self, PATH_BYTES};
 use crate::{report, sys, table};
 use libc::{c_char, c_int};
+use weft_client::busy::{self, Busy};
 use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
@@ -393,10 +394,11 @@ fn on_routed_path<T: Failed>(
     real: impl Fn(c_int, *const c_char) -> T,
     weft: impl Fn(&'static Client, FileRef, &[u8]) -> Result<T, Errno>,
 ) -> T {
+    let _busy = Busy::new();
     let mut buffer = PathBuffer::new();
     let (at, path) = match route(dirfd, path, last, &mut buffer) {
-        Ok(Route::Real) => return real(dirfd, path),
-        Ok(Route::Elsewhere(path)) => return real(libc::AT_FDCWD, path),
+        Ok(Route::Real) => return busy::apart(|| real(dirfd, path)),
+        Ok(Route::Elsewhere(path)) => return busy::apart(|| real(libc::AT_FDCWD, path)),
         Ok(Route::Volume(at, path)) => (at, path),
         Err(error) => return fail(error),
     };
@@ -408,7 +410,7 @@ fn on_routed_path<T: Failed>(
         Err(OUTSIDE) => {
             let mut outside = PathBuffer::new();
             match resolve_outside(client, at, path, last, &mut outside) {
-                Ok(path) => real(libc::AT_FDCWD, path),
+                Ok(path) => busy::apart(|| real(libc::AT_FDCWD, path)),
                 Err(error) => fail(error),
             }
         }
@@ -483,6 +485,7 @@ fn on_two_routed_paths<T: Failed>(
     if one.path.is_null() {
         return fail(libc::EFAULT);
     }
+    let _busy = Busy::new();
     let (mut buffer1, mut buffer2) = (PathBuffer::new(), PathBuffer::new());
     let route1 = match route(one.dirfd, one.path, one.last, &mut buffer1) {
         Ok(route) => route,

@@ -82,6 +82,7 @@ probes! {
     fifo: named_pipes_join_processes,
     found: what_random_sequences_found_stays_fixed,
     identity: whoever_a_process_becomes_has_that_ones_rights,
+    jumps: handlers_leave_calls_and_make_their_own,
     limits: the_limit_on_the_size_of_files_is_kept,
     lock_waits: whoever_waits_for_a_lock_can_be_interrupted,
     libaio: requests_of_the_kernels_asynchronous_io_are_done,

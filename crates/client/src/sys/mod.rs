@@ -33,6 +33,24 @@ pub fn getpid() -> u32 {
     call!(getpid).unwrap_or(0) as u32
 }
 
+/// Sets the calling thread's signal mask.
+pub fn set_signal_mask(mask: u64) {
+    let _ = call!(rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0usize, size_of::<u64>());
+}
+
+/// Blocks more signals in the calling thread.
+pub fn block_signals(mask: u64) {
+    let _ = call!(rt_sigprocmask, libc::SIG_BLOCK, &raw const mask, 0usize, size_of::<u64>());
+}
+
+/// Sends the calling thread a signal with what came with it; without that where the kernel has no room for it.
+pub fn send_to_self(signal: i32, info: &libc::siginfo_t) {
+    let (process, thread) = (getpid(), gettid());
+    if call!(rt_tgsigqueueinfo, process, thread, signal, ptr::from_ref(info)).is_err() {
+        let _ = call!(tgkill, process, thread, signal);
+    }
+}
+
 /// Sleeps while `*word == expected`, until woken or `timeout_ns` passed. Spurious returns are possible.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let timeout = libc::timespec {
@@ -42,31 +60,11 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let _ = call!(futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout, 0usize, 0usize);
 }
 
-/// Sleeps like [`futex_wait`], and says why it came back: `Ok` woken, `EAGAIN` the word is another, `ETIMEDOUT`, or `EINTR` for a
-/// signal whose handler does not want calls to go on (after one with `SA_RESTART` the sleep goes on). A kernel before 5.16
-/// cannot tell the two kinds apart; there every handler is an `EINTR`.
+/// Sleeps like [`futex_wait`], and says why it came back: `Ok` woken, `EAGAIN` the word is another, `ETIMEDOUT`, or `EINTR` when
+/// a signal was handled meanwhile.
 pub fn futex_wait_interruptible(word: &AtomicU32, expected: u32, timeout_ns: u64) -> Result<(), Errno> {
-    /// `struct futex_waitv`.
-    #[repr(C)]
-    struct Wait {
-        expected: u64,
-        word: u64,
-        flags: u32,
-        reserved: u32,
-    }
-    const FUTEX2_SIZE_U32: u32 = 2;
-    let wait =
-        Wait { expected: expected.into(), word: word.as_ptr() as u64, flags: FUTEX2_SIZE_U32, reserved: 0 };
-    // The end is absolute: that is what lets the kernel begin again.
-    let end = monotonic_ns() + timeout_ns;
-    let end = libc::timespec { tv_sec: (end / 1_000_000_000) as i64, tv_nsec: (end % 1_000_000_000) as i64 };
-    match call!(futex_waitv, &raw const wait, 1usize, 0usize, &raw const end, libc::CLOCK_MONOTONIC) {
-        Err(libc::ENOSYS) => {
-            let left = libc::timespec { tv_sec: 0, tv_nsec: timeout_ns.min(999_999_999) as i64 };
-            call!(futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const left, 0usize, 0usize).map(drop)
-        }
-        result => result.map(drop),
-    }
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: timeout_ns.min(999_999_999) as i64 };
+    call!(futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout, 0usize, 0usize).map(drop)
 }
 
 /// Wakes up to `count` sleepers on `word`.

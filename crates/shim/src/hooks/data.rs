@@ -5,6 +5,7 @@ use crate::{file as weft_file, file_limit, process, sys, table};
 use crate::{pump, splicing};
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::mem::MaybeUninit;
+use weft_client::busy::whole;
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::scratch::{AnyBytes, Room};
 use weft_client::{Errno, FileRef};
@@ -207,13 +208,13 @@ hooks! {
     fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
         match table::get(fd) {
             None => real::read(fd, buffer, len),
-            Some(file) => signed(read_weft(file, buffer, len)),
+            Some(file) => whole(|| signed(read_weft(file, buffer, len))),
         }
     }
 
     fn __read_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t) -> ssize_t {
         match table::get(fd) {
-            Some(file) if len <= room => signed(read_weft(file, buffer, len)),
+            Some(file) if len <= room => whole(|| signed(read_weft(file, buffer, len))),
             // libc ends the program when the buffer is too small.
             _ => real::__read_chk(fd, buffer, len, room),
         }
@@ -222,20 +223,20 @@ hooks! {
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
         match table::get(fd) {
             None => real::write(fd, buffer, len),
-            Some(file) => signed(write_weft(file, buffer, len)),
+            Some(file) => whole(|| signed(write_weft(file, buffer, len))),
         }
     }
 
     fn pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
         match table::get(fd) {
             None => real::pread(fd, buffer, len, offset),
-            Some(file) => signed(pread_weft(file, buffer, len, offset)),
+            Some(file) => whole(|| signed(pread_weft(file, buffer, len, offset))),
         }
     }
 
     fn __pread_chk(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t {
         match table::get(fd) {
-            Some(file) if len <= room => signed(pread_weft(file, buffer, len, offset)),
+            Some(file) if len <= room => whole(|| signed(pread_weft(file, buffer, len, offset))),
             _ => real::__pread_chk(fd, buffer, len, offset, room),
         }
     }
@@ -243,70 +244,70 @@ hooks! {
     fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t {
         match table::get(fd) {
             None => real::pwrite(fd, buffer, len, offset),
-            Some(file) => signed(pwrite_weft(file, buffer, len, offset)),
+            Some(file) => whole(|| signed(pwrite_weft(file, buffer, len, offset))),
         }
     }
 
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
         match table::get(fd) {
             None => real::readv(fd, parts, count),
-            Some(file) => signed(readv_weft(file, parts, count, None)),
+            Some(file) => whole(|| signed(readv_weft(file, parts, count, None))),
         }
     }
 
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
         match table::get(fd) {
             None => real::writev(fd, parts, count),
-            Some(file) => signed(writev_weft(file, parts, count, None)),
+            Some(file) => whole(|| signed(writev_weft(file, parts, count, None))),
         }
     }
 
     fn preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         match table::get(fd) {
             None => real::preadv(fd, parts, count, offset),
-            Some(file) => signed(offset_of(offset).and_then(|offset| readv_weft(file, parts, count, Some(offset)))),
+            Some(file) => whole(|| signed(offset_of(offset).and_then(|offset| readv_weft(file, parts, count, Some(offset))))),
         }
     }
 
     fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         match table::get(fd) {
             None => real::pwritev(fd, parts, count, offset),
-            Some(file) => signed(offset_of(offset).and_then(|offset| writev_weft(file, parts, count, Some(offset)))),
+            Some(file) => whole(|| signed(offset_of(offset).and_then(|offset| writev_weft(file, parts, count, Some(offset))))),
         }
     }
 
     fn preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match table::get(fd) {
             None => real::preadv2(fd, parts, count, offset, flags),
-            Some(file) => signed(transfer(file, false, parts, count, offset, flags)),
+            Some(file) => whole(|| signed(transfer(file, false, parts, count, offset, flags))),
         }
     }
 
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match table::get(fd) {
             None => real::pwritev2(fd, parts, count, offset, flags),
-            Some(file) => signed(transfer(file, true, parts, count, offset, flags)),
+            Some(file) => whole(|| signed(transfer(file, true, parts, count, offset, flags))),
         }
     }
 
     fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
         match table::get(fd) {
             None => real::lseek(fd, offset, whence),
-            Some(file) => finish(process::client().and_then(|client| client.seek(file, offset, whence)).map(|at| at as off_t)),
+            Some(file) => whole(|| finish(process::client().and_then(|client| client.seek(file, offset, whence)).map(|at| at as off_t))),
         }
     }
 
     fn fsync(fd: c_int) -> c_int {
         match table::get(fd) {
             None => real::fsync(fd),
-            Some(file) => finish(fsync_weft(file)),
+            Some(file) => whole(|| finish(fsync_weft(file))),
         }
     }
 
     fn fdatasync(fd: c_int) -> c_int {
         match table::get(fd) {
             None => real::fdatasync(fd),
-            Some(file) => finish(fsync_weft(file)),
+            Some(file) => whole(|| finish(fsync_weft(file))),
         }
     }
 
@@ -342,7 +343,7 @@ hooks! {
     fn ftruncate(fd: c_int, size: off_t) -> c_int {
         match table::get(fd) {
             None => real::ftruncate(fd, size),
-            Some(file) => finish(offset_of(size).and_then(|size| weft_file::resize(file, size)).map(|()| 0)),
+            Some(file) => whole(|| finish(offset_of(size).and_then(|size| weft_file::resize(file, size)).map(|()| 0))),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::route::{Last, fail, finish, on_path};
 use crate::{process, sys, table, unreached};
 use libc::{c_char, c_int};
 use weft_client::Errno;
+use weft_client::busy;
 use weft_client::scratch::Room;
 
 /// Array of C strings, ended by null.
@@ -107,7 +108,10 @@ unsafe fn execute_at(
 unsafe fn execute_binary(fd: c_int, arguments: Strings, environment: &Environment) -> Result<c_int, Errno> {
     unreached::tell_of(fd, b"a program on the volume");
     // SAFETY: the program's own arguments.
-    unsafe { real::execveat(fd, c"".as_ptr(), arguments, environment.array(), libc::AT_EMPTY_PATH) };
+    // Apart: a program inherits the signal mask.
+    busy::apart(|| unsafe {
+        real::execveat(fd, c"".as_ptr(), arguments, environment.array(), libc::AT_EMPTY_PATH)
+    });
     let error = sys::errno();
     let _ = weft_client::sys::close(fd);
     Err(error)

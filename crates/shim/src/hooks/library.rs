@@ -49,8 +49,9 @@ pub mod entry {
                 for (to, from) in path.iter_mut().skip(14).zip(report::decimal(fd as u64, &mut digits)) {
                     *to = *from;
                 }
+                // It runs code of the library.
                 // SAFETY: a C string.
-                let library = unsafe { real(path.as_ptr().cast(), flags) };
+                let library = weft_client::busy::apart(|| unsafe { real(path.as_ptr().cast(), flags) });
                 let _ = weft_client::sys::close(fd);
                 Ok(library)
             },

@@ -1,12 +1,14 @@
-//! Signals and threads, for programs whose system calls are intercepted (see [`crate::dispatch`]): `SIGSYS` stays ours and
-//! unblocked, and new threads are intercepted, too. For all other programs these are libc's own after one load.
+//! Signals and threads. While weft is on, handlers wait for the end of a call on a weft file ([`crate::handlers`]). For programs
+//! whose system calls are intercepted (see [`crate::dispatch`]) `SIGSYS` stays ours and unblocked, and new threads are
+//! intercepted, too. For all other programs these are libc's own after one load.
 
-use crate::dispatch;
+use crate::{dispatch, handlers, process};
 use libc::{
     c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, pthread_attr_t, pthread_t, sighandler_t, sigset_t,
     timespec,
 };
 use std::ptr;
+use weft_client::busy;
 
 /// What a thread runs.
 type Main = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -56,6 +58,17 @@ unsafe fn wait_with<T>(set: *const sigset_t, real: impl FnOnce(*const sigset_t) 
     }
 }
 
+/// One of the older functions that set a handler.
+fn set_handler(signal: c_int, set: impl FnOnce() -> sighandler_t) -> sighandler_t {
+    if is_ours(signal) {
+        libc::SIG_DFL
+    } else if process::is_on() {
+        handlers::set_by(signal, set)
+    } else {
+        set()
+    }
+}
+
 unsafe fn change_mask(
     how: c_int,
     set: *const sigset_t,
@@ -74,16 +87,12 @@ unsafe fn change_mask(
 
 hooks! {
     fn sigaction(signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-        if !dispatch::is_on() || action.is_null() {
+        if !process::is_on() {
             return real::sigaction(signal, action, old);
         }
-        if signal == libc::SIGSYS {
-            // Taken; the program's own handler would never be called.
-            return real::sigaction(signal, ptr::null(), old);
-        }
-        let mut changed = *action;
-        libc::sigdelset(&raw mut changed.sa_mask, libc::SIGSYS);
-        real::sigaction(signal, &raw const changed, old)
+        // Taken; the program's own handler would never be called.
+        let action = if is_ours(signal) { ptr::null() } else { action };
+        handlers::change(signal, action, old)
     }
 
     /// Where calls are intercepted, a thread without an alternate stack has one of ours.
@@ -104,15 +113,15 @@ hooks! {
 
     // The older forms. That `SIGSYS` is taken looks like a handler that was never set.
     fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-        if is_ours(signal) { libc::SIG_DFL } else { real::signal(signal, handler) }
+        set_handler(signal, || real::signal(signal, handler))
     }
 
     fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
-        if is_ours(signal) { libc::SIG_DFL } else { real::sysv_signal(signal, handler) }
+        set_handler(signal, || real::sysv_signal(signal, handler))
     }
 
     fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
-        if is_ours(signal) { libc::SIG_DFL } else { real::sigset(signal, handler) }
+        set_handler(signal, || real::sigset(signal, handler))
     }
 
     fn sigignore(signal: c_int) -> c_int {
@@ -153,6 +162,15 @@ hooks! {
 
     fn epoll_pwait2(fd: c_int, events: *mut epoll_event, room: c_int, time: *const timespec, set: *const sigset_t) -> c_int {
         wait_with(set, |set| real::epoll_pwait2(fd, events, room, time, set))
+    }
+
+    /// A thread that wants to be cancelled at once still ends its call on a weft file.
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
+        let result = real::pthread_setcanceltype(kind, old);
+        if result == 0 && process::is_on() {
+            busy::note_cancel_type(kind != 0, real::pthread_setcanceltype);
+        }
+        result
     }
 
     fn pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, main: Main, argument: *mut c_void) -> c_int {

@@ -5,6 +5,7 @@ use crate::sockets::{Address, SocketPath, Told};
 use crate::{passing, process, sockets, sys};
 use libc::{c_char, c_int, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::CStr;
+use weft_client::busy;
 
 /// Does something with an address: `real` with the one that the kernel is to see.
 unsafe fn with_address<T: Failed + PartialEq>(
@@ -15,6 +16,8 @@ unsafe fn with_address<T: Failed + PartialEq>(
     // SAFETY: the program's own address.
     let path = if process::is_on() { unsafe { SocketPath::of(address, len) } } else { None };
     let Some(path) = path else { return real(address, len) };
+    // It may wait for the other end.
+    let real = |address, len| busy::apart(|| real(address, len));
     let elsewhere = |_, other: *const c_char| {
         if std::ptr::eq(other, path.as_ptr()) {
             return real(address, len);

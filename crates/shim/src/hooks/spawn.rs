@@ -14,6 +14,7 @@ use crate::{descriptor, fork, process, sys, table, unreached};
 use libc::{FILE, c_char, c_int, c_void, mode_t, pid_t};
 use std::ptr;
 use weft_client::Errno;
+use weft_client::busy;
 
 /// glibc's file actions: fixed by the size of the public type, and the same since 2.29.
 #[repr(C)]
@@ -289,7 +290,8 @@ impl Place<'_> {
                         {
                             *to = *from;
                         }
-                        let result = spawn_at(path.as_ptr().cast());
+                        // Apart: a program inherits the signal mask.
+                        let result = busy::apart(|| spawn_at(path.as_ptr().cast()));
                         let _ = weft_client::sys::close(fd);
                         result
                     }
@@ -300,14 +302,10 @@ impl Place<'_> {
                         unsafe {
                             match exec::Arguments::new(&[env, file], arguments) {
                                 Err(error) => error,
-                                Ok(arguments) => real::posix_spawn(
-                                    pid,
-                                    env,
-                                    actions,
-                                    attributes,
-                                    arguments.array(),
-                                    environment.array(),
-                                ),
+                                Ok(arguments) => busy::apart(|| {
+                                    let (arguments, environment) = (arguments.array(), environment.array());
+                                    real::posix_spawn(pid, env, actions, attributes, arguments, environment)
+                                }),
                             }
                         }
                     }

@@ -394,7 +394,7 @@ surface! {
         passes "opens by the loader's inner function, which finds nothing on a volume" { dlmopen }
     }
 
-    "Signals and threads, for programs whose own system calls are intercepted" {
+    "Signals and threads" {
         served {
             sigaction: sigaction __sigaction;
             sigaltstack: sigaltstack;
@@ -413,6 +413,7 @@ surface! {
             pselect: pselect;
             epoll_pwait: epoll_pwait;
             epoll_pwait2: epoll_pwait2;
+            pthread_setcanceltype: pthread_setcanceltype;
             pthread_create: pthread_create;
         }
     }
