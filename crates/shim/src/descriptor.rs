@@ -182,6 +182,9 @@ pub fn close_range(first: u32, last: u32, flags: c_int) -> Result<(), Errno> {
     if first > last {
         return Err(libc::EINVAL);
     }
+    if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
+        crate::fork::check_parting()?;
+    }
     let cloexec_only = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
     let mut from = first;
     let mut result = Ok(());

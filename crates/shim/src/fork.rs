@@ -1,6 +1,7 @@
 //! What a fork does to this library's state.
 
 use crate::mapping::pages::{self, Held};
+use crate::report::{Refusal, refuse};
 use crate::{descriptor_limit, identity, process, sys};
 use libc::{c_int, c_void, pid_t};
 use weft_client::{Child, Client, Errno, ForkTicket, scratch};
@@ -29,8 +30,27 @@ impl Ticket {
     }
 }
 
+/// Whether a child that `clone` makes can share what it wants. What descriptors lead to weft files lies in memory, so that the
+/// memory and the kernel's table of descriptors are shared together or not at all. A child that shares its parent's
+/// memory until it executes a program gets its own.
+pub fn check_sharing(flags: c_int) -> Result<(), Errno> {
+    let until_exec = flags & libc::CLONE_VFORK != 0 && flags & libc::CLONE_THREAD == 0;
+    let memory = flags & libc::CLONE_VM != 0;
+    let alike =
+        if until_exec { flags & libc::CLONE_FILES == 0 } else { memory == (flags & libc::CLONE_FILES != 0) };
+    if alike { Ok(()) } else { Err(refuse(Refusal::SharedDescriptors)) }
+}
+
+/// Whether the calling thread can have a table of descriptors of its own: when it is the process's only one, it has.
+pub fn check_parting() -> Result<(), Errno> {
+    match weft_client::sys::thread_count() {
+        Some(1) => Ok(()),
+        _ => Err(refuse(Refusal::SharedDescriptors)),
+    }
+}
+
 /// A fork that is not made: for want of descriptors or memory, as the kernel's.
-fn refuse() -> c_int {
+fn no_child() -> c_int {
     sys::set_errno(libc::EAGAIN);
     -1
 }
@@ -55,7 +75,7 @@ pub fn prepare() -> Ticket {
 /// Forks by `make`; parent and child each go on with a connection of their own.
 pub fn fork(make: impl FnOnce() -> pid_t) -> pid_t {
     let ticket = prepare();
-    let pid = if ticket.is_whole() { make() } else { refuse() };
+    let pid = if ticket.is_whole() { make() } else { no_child() };
     if pid == 0 {
         in_child(ticket);
     } else {
@@ -130,7 +150,7 @@ pub fn clone_by(
     let whole = ticket.is_whole();
     let mut start = Start { function, argument, ticket: Some(ticket) };
     // The child's copy of this stack frame has what it needs.
-    let pid = if whole { make(run_child, (&raw mut start).cast()) } else { refuse() };
+    let pid = if whole { make(run_child, (&raw mut start).cast()) } else { no_child() };
     if let Some(ticket) = start.ticket.take() {
         in_parent(ticket);
     }

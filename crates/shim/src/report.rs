@@ -82,6 +82,8 @@ refusals! {
     OwnDescriptor = (EBUSY, "dup2: the number is taken by weft's own descriptor"),
     /// Working directories.
     SpawnDirectory = (EOPNOTSUPP, "posix_spawn: a file action that the child would need weft for"),
+    /// `clone` and `unshare`.
+    SharedDescriptors = (EINVAL, "clone, unshare, close_range: a descriptor table that is shared without the memory, or memory without it, cannot hold weft files; use fork or threads, or run the program without weft"),
     /// What a child would open as somebody else.
     SpawnIdentity = (EOPNOTSUPP, "posix_spawn with POSIX_SPAWN_RESETIDS: a file of the volume for a child of another user"),
 }
@@ -107,7 +109,7 @@ pub fn refuse_for(refusal: Refusal, cause: Option<Errno>) -> Errno {
             };
         }
         // What a whole program may not get over is told where its user looks.
-        if refusal == Refusal::IoUring {
+        if matches!(refusal, Refusal::IoUring | Refusal::SharedDescriptors) {
             complain(&[text.as_bytes()]);
         }
     }

@@ -118,6 +118,11 @@ fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let output = said(&run(served.command(probe("refused")).arg("/weft")));
     let expected = [
         ("open(at(\"node\"), O_RDWR)", "ENXIO"),
+        ("clone(child, stack + sizeof stack, SIGCHLD | CLONE_FILES, NULL)", "EINVAL"),
+        ("clone(child, stack + sizeof stack, SIGCHLD | CLONE_VM, NULL)", "EINVAL"),
+        ("syscall(SYS_clone, SIGCHLD | CLONE_FILES, 0, 0, 0, 0)", "EINVAL"),
+        ("close_range(900, 900, CLOSE_RANGE_UNSHARE)", "EINVAL"),
+        ("syscall(SYS_unshare, CLONE_FILES)", "EINVAL"),
         ("ioctl(fd, 0x6666, 0)", "ENOTTY"),
         ("fcntl(fd, 9999, 0)", "EINVAL"),
         ("fcntl(fd, F_SETLEASE, F_RDLCK)", "EINVAL"),
@@ -141,6 +146,10 @@ fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
         let line = output.lines().find(|line| line.starts_with(call)).unwrap_or_default();
         assert!(line.ends_with(&format!("= -1 {errno}")), "{call}: {line:?} in\n{output}");
     }
+    // In a process with one thread it changes nothing; in a thread beside others it is refused.
+    assert!(output.contains("unshare(CLONE_FILES) = 0\n"), "{output}");
+    assert!(output.contains("unshare(CLONE_FILES) = -1 EINVAL\n"), "{output}");
+    assert!(output.contains("weft: clone, unshare"), "{output}");
     assert!(output.contains("f: 7 bytes: content"), "{output}");
     let notes = served.notes().join("\n");
     let told = [

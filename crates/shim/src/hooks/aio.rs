@@ -2,6 +2,7 @@
 //! notified as it wanted. The other functions of the family (`aio_error`, `aio_return`, `aio_suspend`, `aio_cancel`) look at the
 //! control block or at what libc's own threads have under way, and need no hook.
 
+use super::data::{given, room};
 use crate::route::fail;
 use crate::{file as weft_file, process, sys, table};
 use libc::{c_int, c_void, sigevent};
@@ -68,15 +69,10 @@ unsafe fn transfer(control: *mut Control, file: FileRef, writes: bool) -> Result
                     weft_file::read(file, &mut [], offset)
                 };
             }
-            if control.buffer.is_null() {
-                return Err(libc::EFAULT);
-            }
             if writes {
-                let bytes = std::slice::from_raw_parts(control.buffer.cast(), control.bytes);
-                weft_file::write(file, bytes, Some(offset))
+                weft_file::write(file, given(control.buffer, control.bytes)?, Some(offset))
             } else {
-                let out = std::slice::from_raw_parts_mut(control.buffer.cast(), control.bytes);
-                weft_file::read(file, out, Some(offset))
+                weft_file::read(file, room(control.buffer, control.bytes)?, Some(offset))
             }
         })
     }

@@ -17,21 +17,35 @@ const PARTS_FEW: usize = 16;
 /// Most bytes of one call, as in Linux.
 const TRANSFER_MAX: usize = 0x7fff_f000;
 
-fn room<'a>(buffer: *mut c_void, len: usize) -> Result<&'a mut [u8], Errno> {
-    match (buffer.is_null(), len) {
-        (_, 0) => Ok(&mut []),
-        (true, _) => Err(libc::EFAULT),
+/// Behind the last address that a program can have.
+const ADDRESSES_END: usize = if cfg!(target_arch = "x86_64") { 1 << 47 } else { 1 << 52 };
+
+/// Whether a range can be a program's memory, which Linux looks at before it touches any.
+fn is_memory(start: usize, len: usize) -> bool {
+    start.checked_add(len).is_some_and(|end| end <= ADDRESSES_END)
+}
+
+/// The program's buffer for reading into it.
+pub fn room<'a>(buffer: *mut c_void, len: usize) -> Result<&'a mut [u8], Errno> {
+    if len == 0 {
+        Ok(&mut [])
+    } else if buffer.is_null() || !is_memory(buffer as usize, len) {
+        Err(libc::EFAULT)
+    } else {
         // SAFETY: the program promises `len` writable bytes. They may be uninitialised; the client only writes them.
-        (false, _) => Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len.min(TRANSFER_MAX)) }),
+        Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len.min(TRANSFER_MAX)) })
     }
 }
 
-fn given<'a>(buffer: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
-    match (buffer.is_null(), len) {
-        (_, 0) => Ok(&[]),
-        (true, _) => Err(libc::EFAULT),
+/// The program's buffer for writing from it.
+pub fn given<'a>(buffer: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
+    if len == 0 {
+        Ok(&[])
+    } else if buffer.is_null() || !is_memory(buffer as usize, len) {
+        Err(libc::EFAULT)
+    } else {
         // SAFETY: the program promises `len` readable bytes.
-        (false, _) => Ok(unsafe { std::slice::from_raw_parts(buffer.cast(), len.min(TRANSFER_MAX)) }),
+        Ok(unsafe { std::slice::from_raw_parts(buffer.cast(), len.min(TRANSFER_MAX)) })
     }
 }
 
@@ -70,13 +84,21 @@ fn pwrite_weft(file: FileRef, buffer: *const c_void, len: usize, offset: off_t) 
 }
 
 fn parts_of<'a>(parts: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
-    match usize::try_from(count) {
-        Ok(0) => Ok(&[]),
-        Ok(_) if parts.is_null() => Err(libc::EFAULT),
+    let parts = match usize::try_from(count) {
+        Ok(0) => &[],
+        Ok(_) if parts.is_null() => return Err(libc::EFAULT),
         // SAFETY: the program promises `count` parts.
-        Ok(count) if count <= PARTS_MAX => Ok(unsafe { std::slice::from_raw_parts(parts, count) }),
-        _ => Err(libc::EINVAL),
+        Ok(count) if count <= PARTS_MAX => unsafe { std::slice::from_raw_parts(parts, count) },
+        _ => return Err(libc::EINVAL),
+    };
+    // Of all parts, before any byte moves.
+    if parts.iter().any(|part| part.iov_len > isize::MAX as usize) {
+        return Err(libc::EINVAL);
     }
+    if parts.iter().any(|part| !is_memory(part.iov_base as usize, part.iov_len)) {
+        return Err(libc::EFAULT);
+    }
+    Ok(parts)
 }
 
 fn readv_weft(file: FileRef, parts: *const iovec, count: c_int, offset: Option<u64>) -> Result<usize, Errno> {

@@ -28,14 +28,17 @@ hooks! {
         tls: *mut c_void,
         child_tid: *mut pid_t
     ) -> c_int {
-        let shares = flags & libc::CLONE_VM != 0;
-        let until_exec = flags & libc::CLONE_VFORK != 0 && flags & libc::CLONE_THREAD == 0;
-        if !process::is_on() || shares && !until_exec {
+        if !process::is_on() {
+            return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+        }
+        if let Err(error) = fork::check_sharing(flags) {
+            return crate::route::fail(error);
+        }
+        if flags & libc::CLONE_FILES != 0 {
             return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
         }
         fork::clone_by(function, argument, |function, argument| {
-            // Nor can it share descriptors: it closes those of its parent's connection.
-            let flags = flags & !(libc::CLONE_VM | libc::CLONE_FILES);
+            let flags = flags & !libc::CLONE_VM;
             real::clone(function, stack, flags, argument, parent_tid, tls, child_tid)
         })
     }

@@ -2,6 +2,7 @@
 //! calling one.
 
 use crate::identity::{Changed, change};
+use crate::process;
 use libc::{c_char, c_int, c_long, c_void, gid_t, size_t, uid_t};
 
 /// A change of all threads.
@@ -45,6 +46,12 @@ hooks! {
 
     /// In a user namespace of its own a process has none of the capabilities that count on the volume.
     fn unshare(flags: c_int) -> c_int {
+        if process::is_on()
+            && flags & libc::CLONE_FILES != 0
+            && let Err(error) = crate::fork::check_parting()
+        {
+            return crate::route::fail(error);
+        }
         change(Changed::Thread, || real::unshare(flags), |result| *result == 0 && flags & libc::CLONE_NEWUSER != 0)
     }
     fn setns(fd: c_int, kind: c_int) -> c_int { of_thread(|| real::setns(fd, kind)) }

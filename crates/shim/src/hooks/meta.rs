@@ -275,13 +275,16 @@ unsafe fn data_after_name(file: FileRef, name: *const c_char) -> Result<&'static
     client_for_data(file)
 }
 
+/// Most bytes of an attribute's value and of a list of names, as in Linux.
+const XATTR_BYTES_MAX: usize = 65536;
+
 unsafe fn value_room<'a>(value: *mut c_void, len: size_t) -> &'a mut [u8] {
     if value.is_null() || len == 0 {
         // Length 0 asks for the length only.
         &mut []
     } else {
-        // SAFETY: the program promises `len` writable bytes.
-        unsafe { std::slice::from_raw_parts_mut(value.cast(), len) }
+        // SAFETY: the program promises `len` writable bytes; no value and no list has more than this.
+        unsafe { std::slice::from_raw_parts_mut(value.cast(), len.min(XATTR_BYTES_MAX)) }
     }
 }
 
@@ -317,7 +320,12 @@ unsafe fn set_xattr(
 ) -> Result<c_int, Errno> {
     let how = checked(how, libc::XATTR_CREATE | libc::XATTR_REPLACE)?;
     // SAFETY: the caller's promises.
-    let (name, value) = unsafe { (attribute_name(name)?, value_given(value, len)) };
+    let name = unsafe { attribute_name(name)? };
+    if len > XATTR_BYTES_MAX {
+        return Err(libc::E2BIG);
+    }
+    // SAFETY: as above.
+    let value = unsafe { value_given(value, len) };
     client.set_xattr(at, path, flags, name, value, how).map(|()| 0)
 }
 

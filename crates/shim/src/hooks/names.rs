@@ -52,8 +52,10 @@ unsafe fn read_link(
     out: *mut c_char,
     room: size_t,
 ) -> Result<ssize_t, Errno> {
-    if out.is_null() || room == 0 {
-        return Err(if room == 0 { libc::EINVAL } else { libc::EFAULT });
+    // The kernel takes the room as an `int`.
+    let room = usize::try_from(room as c_int).ok().filter(|room| *room > 0).ok_or(libc::EINVAL)?;
+    if out.is_null() {
+        return Err(libc::EFAULT);
     }
     // SAFETY: the program promises `room` bytes.
     let out = unsafe { std::slice::from_raw_parts_mut(out.cast(), room) };

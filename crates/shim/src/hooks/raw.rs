@@ -302,6 +302,11 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
                 exec::body::execveat(a.int(0), a.text(1), a.of(2), a.of(3), a.int(4)).into()
             }
             libc::SYS_exit_group => exit::body::_exit(a.int(0)),
+            libc::SYS_unshare
+                if a.int(0) & libc::CLONE_FILES != 0 && crate::fork::check_parting().is_err() =>
+            {
+                fail(libc::EINVAL)
+            }
             libc::SYS_setuid
             | libc::SYS_setreuid
             | libc::SYS_setresuid
@@ -325,7 +330,10 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
                         || a.long(0) & libc::CLONE_VFORK as c_long != 0
                             && a.long(0) & libc::CLONE_THREAD as c_long == 0) =>
             {
-                let flags = a.long(0) & !c_long::from(libc::CLONE_VM | libc::CLONE_FILES);
+                if let Err(error) = crate::fork::check_sharing(a.int(0)) {
+                    return Some(fail(error));
+                }
+                let flags = a.long(0) & !c_long::from(libc::CLONE_VM);
                 fork::child_by(|| real::syscall(number, flags, 0, a.long(2), a.long(3), a.long(4), 0))
             }
             _ => return None,

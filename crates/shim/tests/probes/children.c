@@ -28,7 +28,6 @@ static void probe(void) {
     fd = open(at("f"), O_CREAT | O_RDWR, 0644);
     char *stack = (char *)mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + (1 << 20);
     end("clone", clone(work, stack, SIGCHLD, "one"));
-    end("clone with files", clone(work, stack, SIGCHLD | CLONE_FILES, "two"));
     end("clone as vfork", clone(work, stack, SIGCHLD | CLONE_VM | CLONE_VFORK, "three"));
     pid_t pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (!pid) syscall(SYS_exit_group, work("four"));

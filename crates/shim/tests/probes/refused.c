@@ -1,10 +1,29 @@
 /* What is refused on weft files: each with an errno, none silently. */
 #include "probe.h"
+#include <pthread.h>
+#include <sched.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
+static int child(void *unused) { _exit(unused != NULL); }
+static void *parts(void *unused) {
+    TRY(unshare(CLONE_FILES));
+    TRY(close_range(900, 900, CLOSE_RANGE_UNSHARE));
+    TRY(syscall(SYS_unshare, CLONE_FILES));
+    return unused;
+}
+
 static void probe(void) {
+    static char stack[65536] __attribute__((aligned(16)));
+    TRY(unshare(CLONE_FILES));
+    TRY(clone(child, stack + sizeof stack, SIGCHLD | CLONE_FILES, NULL));
+    TRY(clone(child, stack + sizeof stack, SIGCHLD | CLONE_VM, NULL));
+    TRY(syscall(SYS_clone, SIGCHLD | CLONE_FILES, 0, 0, 0, 0));
+    pthread_t thread;
+    pthread_create(&thread, NULL, parts, NULL);
+    pthread_join(thread, NULL);
+
     put_file("f", "content");
     int fd = open(at("f"), O_RDWR);
     mknod(at("node"), S_IFSOCK | 0600, 0);

@@ -105,4 +105,25 @@ static void probe(void) {
     TRY(fcntl(fd, 1036 /* F_SET_RW_HINT */, &hint));
     hint = 77;
     TRY(fcntl(fd, 1036, &hint));
+    /* Lengths that no memory has. */
+    char small[8] = "abcdefg";
+    struct iovec much[2] = {{small, -1}, {small, 1}}, late[2] = {{small, 3}, {small, -5}}, wrong[2] = {{small, 3}, {(void *)-9, 5}};
+    struct iovec wide[2] = {{small, 3}, {small, 1l << 62}};
+    for (int round = 0; round < 4; round++) {
+        struct iovec *parts = round == 0 ? much : round == 1 ? late : round == 2 ? wrong : wide;
+        TRY(writev(fd, parts, 2));
+        TRY(readv(fd, parts, 2));
+        TRY(pwritev(fd, parts, 2, 0));
+        TRY(preadv(fd, parts, 2, 0));
+        TRY(pwritev2(fd, parts, 2, -1, 0));
+    }
+    TRY(write(fd, small, -1));
+    TRY(read(fd, small, -1));
+    TRY(pwrite(fd, small, -1, 0));
+    TRY(pread(fd, small, -1, 0));
+    TRY(write(fd, (void *)-9, 5));
+    TRY(read(fd, (void *)-9, 5));
+    symlink("target", at("link"));
+    TRY(readlink(at("link"), small, -1));
+    say_file("f");
 }
