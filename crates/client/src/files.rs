@@ -384,6 +384,16 @@ impl Client {
         Ok(answer.ret() as u64)
     }
 
+    /// Where the next data of a file is, from `offset` on: `None` when only a hole follows. The file offset stays.
+    pub fn next_data(&self, file: FileRef, offset: u64) -> Result<Option<u64>, Errno> {
+        let stays = 1;
+        match self.call(Op::Seek, &[file.0, offset, libc::SEEK_DATA as u64, stays])?.run() {
+            Ok(answer) => Ok(Some(answer.ret() as u64)),
+            Err(libc::ENXIO) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes a file's data durable.
     pub fn fsync(&self, file: FileRef) -> Result<(), Errno> {
         let clock = sys::ticks();

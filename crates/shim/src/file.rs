@@ -119,7 +119,7 @@ pub fn resize(file: FileRef, size: u64) -> Result<(), Errno> {
         file_limit::check_size(size, || Ok(process::client()?.fstat(file)?.size))?;
     }
     let act = |client: &Client| client.ftruncate(file, size);
-    if pages::any() { pages::change(file, size, act) } else { act(process::client()?) }
+    if pages::any() { pages::change(file, size, u64::MAX, act) } else { act(process::client()?) }
 }
 
 /// `fallocate` with the system call's mode bits.
@@ -128,7 +128,9 @@ pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), E
         file_limit::check_size(offset.saturating_add(len), || Ok(process::client()?.fstat(file)?.size))?;
     }
     let act = |client: &Client| client.fallocate(file, mode, offset, len);
-    if pages::any() { pages::change(file, offset, act) } else { act(process::client()?) }
+    let moves = mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0;
+    let end = if moves { u64::MAX } else { offset.saturating_add(len) };
+    if pages::any() { pages::change(file, offset, end, act) } else { act(process::client()?) }
 }
 
 #[cfg(test)]

@@ -131,10 +131,23 @@ pub fn copy(
     Ok(fd)
 }
 
-/// Writes to a part of a memory file that nobody has written yet. Zeros are there already, and take no memory: a map of a
-/// sparse file may be larger than the machine.
-pub fn put_fresh(fd: c_int, bytes: &[u8], at: u64) -> Result<(), Errno> {
-    if is_zero(bytes) { Ok(()) } else { sys::pwrite_all(fd, bytes, at) }
+/// Puts bytes that were read from a file into a part of a memory file that nobody has written yet. Zeros are there already, and
+/// take no memory: a map of a sparse file may be larger than the machine. Returns where to read on: behind zeros, where the
+/// file's next data is, or at the end of all.
+pub fn put_fresh(
+    client: &Client,
+    file: FileRef,
+    bytes: &[u8],
+    from: u64,
+    fd: c_int,
+    at: u64,
+) -> Result<u64, Errno> {
+    let next = from + bytes.len() as u64;
+    if is_zero(bytes) {
+        Ok(client.next_data(file, next)?.unwrap_or(u64::MAX))
+    } else {
+        sys::pwrite_all(fd, bytes, at).map(|()| next)
+    }
 }
 
 /// Whether all bytes are zero.
@@ -153,10 +166,10 @@ fn fill(client: &Client, file: FileRef, size: u64, fd: c_int) -> Result<(), Errn
     while done < size && result.is_ok() {
         match client.pread(file, chunk, done) {
             Ok(0) => break,
-            Ok(n) => {
-                result = put_fresh(fd, chunk.get(..n).unwrap_or(&[]), done);
-                done += n as u64;
-            }
+            Ok(n) => match put_fresh(client, file, chunk.get(..n).unwrap_or(&[]), done, fd, done) {
+                Ok(next) => done = next,
+                Err(error) => result = Err(error),
+            },
             Err(error) => result = Err(error),
         }
     }

@@ -231,6 +231,35 @@ fn a_write_back_looks_at_what_was_stored_to_and_not_at_all_that_is_mapped() {
 }
 
 #[test]
+fn a_map_of_a_sparse_file_costs_its_data() {
+    // Two tebibytes: whoever went through them would not come to an end.
+    const LEN: u64 = 2 << 40;
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut mapper = Mapper::start(&served, "f");
+        assert_eq!(mapper.tell(&format!("truncate {LEN}")), "0");
+        let places = [0, 5_000_000_000, LEN / 2, LEN - 5000];
+        for at in places {
+            assert_eq!(mapper.tell(&format!("write {at} data")), "4");
+        }
+        for how in ["private", "map", "private-half"] {
+            assert_eq!(mapper.tell(&format!("{how} {LEN}")), "mapped");
+            for at in places.into_iter().filter(|at| how != "private-half" || *at < LEN / 5 * 2) {
+                assert_eq!(mapper.tell(&format!("show {at} 5")), "data.", "leases {leases}, {how}, at {at}");
+            }
+            if how == "map" {
+                mapper.tell("store 300000000000 stored");
+                assert_eq!(mapper.tell("msync"), "0");
+                assert_eq!(mapper.tell("allocate 4096 4096"), "0");
+                assert_eq!(mapper.tell("read 300000000000 7"), "stored.");
+            }
+            assert_eq!(mapper.tell("unmap"), "0");
+        }
+        assert_eq!(mapper.tell("offset"), "0", "nobody moved it");
+    }
+}
+
+#[test]
 fn stores_that_the_kernel_no_longer_tells_are_found() {
     let served = Served::new(true);
     let mut mapper = Mapper::start(&served, "f");

@@ -346,7 +346,9 @@ pub fn seek(ask: &Ask<'_>) -> Outcome {
     if target < 0 {
         return Err(Failure(libc::EINVAL));
     }
-    shared.offset.store(target as u64, Relaxed);
+    if ask.arg(3) == 0 {
+        shared.offset.store(target as u64, Relaxed);
+    }
     done(target)
 }
 

@@ -168,13 +168,14 @@ fn fill(client: &Client, file: FileRef, offset: u64, len: u64, fd: c_int) -> Res
         match client.pread(file, chunk.get_mut(..wanted).unwrap_or(&mut []), offset + done)? {
             0 => break,
             n => {
-                program::put_fresh(fd, chunk.get(..n).unwrap_or(&[]), done)?;
-                done += n as u64;
+                let bytes = chunk.get(..n).unwrap_or(&[]);
+                done =
+                    program::put_fresh(client, file, bytes, offset + done, fd, done)?.saturating_sub(offset);
             }
         }
     }
     // As long as what was read, so that what lies behind the file's end is a `SIGBUS`.
-    sys::ftruncate(fd, done)
+    sys::ftruncate(fd, done.min(len))
 }
 
 // ---- what is mapped -------------------------------------------------------------------------------------------------

@@ -246,11 +246,14 @@ impl Object {
                 break;
             }
             let bytes = chunk.get(..n).unwrap_or(&[]);
+            let next = at + n as u64;
             if at < fresh || !program::is_zero(bytes) {
                 sys::pwrite_all(self.pages, bytes, at)?;
                 sys::pwrite_all(self.base, bytes, PAGE_BYTES + at)?;
+                at = next;
+            } else {
+                at = client.next_data(self.file, next)?.unwrap_or(to);
             }
-            at += n as u64;
         }
         Ok(())
     }

@@ -331,10 +331,15 @@ pub fn write(
     })
 }
 
-/// Changes bytes of a file, all from `offset` on at most, by `act`.
+/// Changes bytes `from..to` of a file at most by `act`.
 #[cold]
-pub fn change(file: FileRef, offset: u64, act: impl Fn(&Client) -> Result<(), Errno>) -> Result<(), Errno> {
-    changing(file, |client| act(client).map(|()| ((), offset, u64::MAX)))
+pub fn change(
+    file: FileRef,
+    from: u64,
+    to: u64,
+    act: impl Fn(&Client) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    changing(file, |client| act(client).map(|()| ((), from, to)))
 }
 
 fn changing<R>(file: FileRef, act: impl Fn(&Client) -> Result<(R, u64, u64), Errno>) -> Result<R, Errno> {

@@ -34,6 +34,13 @@ static void probe(void) {
             sscanf(line, "%*s %ld", &mapped);
             map = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
             puts(map == MAP_FAILED ? strerrorname_np(errno) : "mapped");
+        } else if (!strncmp(what, "private", 7)) {
+            sscanf(line, "%*s %ld", &mapped);
+            if (what[7]) mapped = mapped / 5 * 2;
+            map = mmap(NULL, mapped, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+            puts(map == MAP_FAILED ? strerrorname_np(errno) : "mapped");
+        } else if (!strcmp(what, "offset")) {
+            puts(answer(lseek(fd, 0, SEEK_CUR)));
         } else if (!strcmp(what, "unmap")) {
             puts(answer(munmap(map, mapped)));
         } else if (!strcmp(what, "store")) {
