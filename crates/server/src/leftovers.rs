@@ -1,8 +1,8 @@
 //! What programs leave in `/dev/shm` when they are killed: pages of writable shared maps, names of pipes and sockets.
 //!
 //! A kernel keeps what a killed process stored to a shared map, and shows it to whoever reads the file next. So the server
-//! brings it to the volume: after a connection has ended, and when it starts itself, it looks through the directories of
-//! the users ([`weft_client::shared::pages`]). Pages that nobody holds any more (their `flock` is free) are merged into the
+//! brings it to the volume: as soon as a connection has ended, and when it starts itself, it looks through the directories of
+//! the users ([`weft_client::shared::pages`]), and before it opens a file it looks for that one's. Pages that nobody holds any more (their `flock` is free) are merged into the
 //! file and removed. Whatever stands for an inode that is gone is removed.
 //!
 //! Another user's pages say nothing that the server may believe about files: they are only removed when their inode is
@@ -11,7 +11,7 @@
 //! ([`Leftovers::forget`]).
 
 use crate::volume::Volume;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -20,15 +20,17 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use weft_client::shared::pages::{BASE, HEADER_BYTES, Header, PAGE_BYTES, ROOT};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::Duration;
+use weft_client::shared::pages::{BASE, HEADER_BYTES, Header, NAMED, PAGE_BYTES, ROOT};
 use weft_core::Ino;
-use weft_vfs::{FsError, FsResult};
+use weft_vfs::{Attr, FsError, FsResult};
 
 /// Looks at a directory after a connection has ended: the process's hold on its pages may end later than its socket.
 const LOOKS: u32 = 20;
-/// What programs make a name for: pages, their base, a named pipe, a socket, the name that a socket was given.
-const SUFFIXES: [&str; 5] = ["", BASE, ".fifo", ".sock", ".name"];
+/// Before the first look; the pauses before the next ones double, up to the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Bytes compared and written at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -37,8 +39,13 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub struct Leftovers {
     /// The users that may have a directory, and how often it is still to be looked at.
     users: Mutex<BTreeMap<u32, u32>>,
-    /// Whether pages may hold what no program will write back: when one has just ended, or the volume did not take it.
-    any: AtomicBool,
+    /// A process has ended, or the server ends.
+    news: Condvar,
+    /// Counts the times from which on pages of the server's user may hold what no program will write back: one has just ended,
+    /// or the volume did not take it.
+    expected: AtomicU64,
+    /// `expected` when a look that found none of it any more began.
+    settled: AtomicU64,
     /// Inodes whose pages a thread is changing: one at a time does.
     at_work: Mutex<FxHashSet<Ino>>,
     /// One of them is free again.
@@ -72,24 +79,46 @@ impl Leftovers {
 
     /// A process has ended. It may have been any of the users before it was the last one.
     pub fn expect_any(&self) {
-        self.users.lock().values_mut().for_each(|looks| *looks = LOOKS);
         self.expect_stores();
+        self.users.lock().values_mut().for_each(|looks| *looks = LOOKS);
+        self.news.notify_all();
     }
 
     /// The volume did not take what was stored to a map.
     pub fn expect_stores(&self) {
-        self.any.store(true, Release);
+        self.expected.fetch_add(1, AcqRel);
+    }
+
+    /// A file is about to be opened: what was stored by a process that has ended without the server knowing yet is in the file
+    /// afterwards.
+    pub fn settle(&self, volume: &Volume, attr: &Attr) {
+        let path = directory(volume.tag, own_user());
+        let name = name_of(attr);
+        // For nearly all files there is none.
+        if !path.join(&name).exists() {
+            return;
+        }
+        let Ok(dir) = Directory::open(&path, own_user()) else { return };
+        let _alone = self.alone(attr.ino);
+        // What fails is held until the next look, which tells of it.
+        if let Ok(true) = rescue(volume, &dir, &name, attr.ino) {
+            let _ = std::fs::remove_dir(&path);
+        }
+    }
+
+    fn may_hold_stores(&self) -> bool {
+        self.settled.load(Acquire) != self.expected.load(Acquire)
     }
 
     /// Bytes of a file have been cut off (`len` is `u64::MAX` then), or written: what was stored there before may not come
     /// back. Not to be called by who keeps the file's writers out.
     pub fn forget(&self, volume: &Volume, ino: Ino, from: u64, len: u64) {
-        if !self.any.load(Acquire) {
+        if !self.may_hold_stores() {
             return;
         }
         let Ok(attr) = volume.fs.getattr(ino) else { return };
         let Ok(dir) = Directory::open(&directory(volume.tag, own_user()), own_user()) else { return };
-        let name = format!("{}-{}", ino.0, attr.btime.0 as u64);
+        let name = name_of(&attr);
         let _alone = self.alone(ino);
         if let (Ok(pages), Ok(base)) = (dir.file(&name), dir.file(&format!("{name}{BASE}")))
             && let Err(error) = forget_in(&pages, &base, volume.session, from, len)
@@ -115,27 +144,70 @@ impl Leftovers {
         self.expect_any();
     }
 
+    /// Looks whenever there may be something, until `stop` says so and [`wake`](Self::wake) is called.
+    pub fn attend(&self, volume: &Volume, stop: &AtomicBool) {
+        loop {
+            let mut users = self.users.lock();
+            if stop.load(SeqCst) {
+                return;
+            }
+            match users.values().copied().max().unwrap_or(0) {
+                0 => {
+                    self.news.wait(&mut users);
+                    continue;
+                }
+                // What ends meanwhile is seen by the same look.
+                LOOKS => MutexGuard::unlocked(&mut users, || std::thread::sleep(PAUSE_MIN)),
+                most => {
+                    let pause = PAUSE_MIN.saturating_mul(1 << (LOOKS - most).min(16)).min(PAUSE_MAX);
+                    if !self.news.wait_for(&mut users, pause).timed_out() {
+                        continue;
+                    }
+                }
+            }
+            drop(users);
+            self.look(volume);
+        }
+    }
+
+    /// Lets [`attend`](Self::attend) see that it is to stop.
+    pub fn wake(&self) {
+        // Under the lock, so that it does not fall between the look at `stop` and the wait.
+        let _users = self.users.lock();
+        self.news.notify_all();
+    }
+
     /// Looks once through each directory that may hold something. Returns whether anything is left that may be free soon.
     pub fn look(&self, volume: &Volume) -> bool {
+        let expected = self.expected.load(Acquire);
         let all: Vec<(u32, u32)> = self.users.lock().iter().map(|(user, looks)| (*user, *looks)).collect();
-        let (mut left, mut nothing) = (false, true);
+        let mut left = false;
         for (user, _) in all.iter().filter(|(_, looks)| *looks > 0) {
             let found = self.look_through(volume, *user);
+            if *user == own_user() && found != Found::Held {
+                self.settled.fetch_max(expected, AcqRel);
+            }
             let mut users = self.users.lock();
             let Some(looks) = users.get_mut(user) else { continue };
+            if self.expected.load(Acquire) != expected {
+                // Another process has ended meanwhile.
+                left = true;
+                continue;
+            }
             *looks = if found == Found::Held { looks.saturating_sub(1) } else { 0 };
             left |= *looks > 0;
             if found == Found::Nothing && *user != own_user() {
                 // Until a program of that user connects again.
                 users.remove(user);
             }
-            nothing &= found == Found::Nothing;
-        }
-        if nothing && !all.is_empty() && all.iter().all(|(_, looks)| *looks > 0) {
-            self.any.store(false, Release);
         }
         left
     }
+}
+
+/// The name of an inode's pages.
+fn name_of(attr: &Attr) -> String {
+    format!("{}-{}", attr.ino.0, attr.btime.0 as u64)
 }
 
 /// The server's user.
@@ -194,13 +266,19 @@ impl Directory {
     }
 }
 
+/// Whether there is no directory of programs, as far as this error says.
+fn is_none(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+        || matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
+}
+
 /// A name exactly as programs make it: inode, birth, and what is behind them.
 fn parsed(name: &str) -> Option<(Ino, i64, &str)> {
     let (ino, rest) = name.split_once('-')?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (birth, suffix) = rest.split_at(end);
     let (number, born) = (ino.parse::<u64>().ok()?, birth.parse::<u64>().ok()?);
-    let exact = number.to_string() == ino && born.to_string() == birth && SUFFIXES.contains(&suffix);
+    let exact = number.to_string() == ino && born.to_string() == birth && NAMED.contains(&suffix);
     exact.then_some((Ino(number), born as i64, suffix))
 }
 
@@ -211,14 +289,18 @@ enum Found {
     Nothing,
     /// Nothing that the server can bring to the volume.
     Others,
-    /// Pages that programs hold, or that found no room.
+    /// Pages that programs hold, or that found no room; or nobody knows what.
     Held,
 }
 
 impl Leftovers {
     fn look_through(&self, volume: &Volume, user: u32) -> Found {
         let path = directory(volume.tag, user);
-        let Ok(dir) = Directory::open(&path, user) else { return Found::Nothing };
+        let dir = match Directory::open(&path, user) {
+            Ok(dir) => dir,
+            Err(error) if is_none(&error) => return Found::Nothing,
+            Err(_) => return Found::Held,
+        };
         let left = self.look_into(volume, &dir, user == own_user());
         // Fails while anything is in it; what has come to stand there instead goes only when it is empty.
         match std::fs::remove_dir(&path) {
@@ -230,8 +312,8 @@ impl Leftovers {
 
     /// Returns whether anything is left that may be free soon.
     fn look_into(&self, volume: &Volume, dir: &Directory, own: bool) -> bool {
-        let mut left = false;
-        for name in dir.names().unwrap_or_default() {
+        let (names, mut left) = dir.names().map_or((Vec::new(), true), |names| (names, false));
+        for name in names {
             let Some((ino, birth, suffix)) = parsed(&name) else { continue };
             let lives = match volume.fs.getattr(ino) {
                 Ok(attr) => attr.btime.0 == birth,

@@ -90,6 +90,8 @@ impl Server {
         server.spawn("weft-flush", move || flush(&volume, &stop))?;
         let (volume, stop) = (server.volume.clone(), server.stop.clone());
         server.spawn("weft-tick", move || tick(&volume, &stop))?;
+        let (volume, stop) = (server.volume.clone(), server.stop.clone());
+        server.spawn("weft-leftovers", move || volume.leftovers.attend(&volume, &stop))?;
         Ok(server)
     }
 
@@ -142,6 +144,7 @@ impl Server {
         let page = self.volume.page();
         page.kicks.fetch_add(1, SeqCst);
         sys::futex_wake(&page.kicks, u32::MAX >> 1);
+        self.volume.leftovers.wake();
         for thread in self.threads.drain(..) {
             // A panic has been reported by the panic hook.
             let _ = thread.join();
@@ -260,6 +263,5 @@ fn tick(volume: &Arc<Volume>, stop: &AtomicBool) {
         failed = result.is_err();
         // Names and attributes take space, too.
         volume.inodes.keep_headroom();
-        volume.leftovers.look(volume);
     }
 }

@@ -8,6 +8,7 @@
 use crate::{shadow, sys};
 use libc::c_int;
 use weft_client::busy;
+use weft_client::shared::pages::FIFO;
 use weft_client::{Client, Errno, FileRef};
 
 /// Flags that the volume has seen to already.
@@ -19,7 +20,7 @@ pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<O
     if attr.mode & libc::S_IFMT != libc::S_IFIFO {
         return Ok(None);
     }
-    let name = shadow::path_of(client, attr.ino, attr.btime_ns, b".fifo");
+    let name = shadow::path_of(client, attr.ino, attr.btime_ns, FIFO.as_bytes());
     loop {
         // It may wait for the other end.
         match busy::apart(|| sys::open(name.c_str(), flags & !DONE | libc::O_NOFOLLOW, 0)) {

@@ -6,12 +6,13 @@ use crate::{shadow, sys};
 use libc::{c_char, c_int, sockaddr, sockaddr_storage, sockaddr_un, socklen_t};
 use std::ffi::CStr;
 use std::mem::offset_of;
+use weft_client::shared::pages;
 use weft_client::{Client, Errno, FileRef};
 
 const PATH_AT: usize = offset_of!(sockaddr_un, sun_path);
 const PATH_BYTES: usize = size_of::<sockaddr_un>() - PATH_AT;
-const SOCKET: &[u8] = b".sock";
-const NAME: &[u8] = b".name";
+const SOCKET: &[u8] = pages::SOCKET.as_bytes();
+const NAME: &[u8] = pages::SOCKET_NAME.as_bytes();
 
 /// A path from an address, ended by NUL.
 pub struct SocketPath([u8; PATH_BYTES + 1]);

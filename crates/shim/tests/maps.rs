@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::OnceLock;
 use support::{Served, probe};
 
 /// A process with one file and one map of it, which does what it is told.
@@ -21,7 +22,8 @@ struct Mapper {
 impl Mapper {
     /// A process that has opened `file`.
     fn start(served: &Served, file: &str) -> Mapper {
-        let mut command = served.command(probe("mapper"));
+        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+        let mut command = served.command(PROGRAM.get_or_init(|| probe("mapper")));
         let mut child = command.arg("/weft").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let mut mapper = Mapper { child, input, output };
@@ -105,6 +107,25 @@ fn a_forked_child_goes_on_with_the_pages_that_others_map() {
     child.end();
     other.end();
     assert_eq!(Mapper::start(&served, "f").tell("read 100 5"), "other");
+}
+
+#[test]
+fn stores_of_a_killed_process_are_seen_by_whoever_opens_the_file_next() {
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        for round in 0..20 {
+            let mut killed = Mapper::start(&served, "f");
+            killed.tell("truncate 1048576");
+            killed.tell("map 1048576");
+            killed.tell(&format!("store 1000000 round{round}."));
+            // Another that is there before; it begins to read by opening the file.
+            let mut reader = Mapper::start(&served, "other");
+            killed.kill();
+            assert_eq!(reader.tell("open f"), "opened");
+            let there = format!("round{round}.");
+            assert_eq!(reader.tell(&format!("read 1000000 {}", there.len())), there, "leases {leases}");
+        }
+    }
 }
 
 #[test]

@@ -13,6 +13,14 @@
 pub const ROOT: &str = "/dev/shm/weft-";
 /// What the name of the base has behind that of the pages.
 pub const BASE: &str = ".base";
+/// What stands behind inode and birth in the name of a named pipe.
+pub const FIFO: &str = ".fifo";
+/// In that of a socket.
+pub const SOCKET: &str = ".sock";
+/// In that of the file with the name that a socket was given.
+pub const SOCKET_NAME: &str = ".name";
+/// All of these: what programs make names for in a user's directory.
+pub const NAMED: [&str; 5] = ["", BASE, FIFO, SOCKET, SOCKET_NAME];
 /// Bytes of a page, and of the header's page.
 pub const PAGE_BYTES: u64 = 4096;
 /// Bytes of the header.

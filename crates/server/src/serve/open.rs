@@ -79,6 +79,9 @@ fn finish(
 ) -> Outcome {
     let volume = ask.volume;
     let inode = volume.inodes.acquire(attr)?;
+    if is_file(attr.kind) && !created {
+        volume.leftovers.settle(volume, attr);
+    }
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     // As in Linux, even without the right to write afterwards.
     if is_file(attr.kind) && !created && flags & libc::O_TRUNC != 0 {
