@@ -19,6 +19,8 @@ const F_SET_FILE_RW_HINT: c_int = 1038;
 const F_GET_FILE_RW_HINT: c_int = 1037;
 /// What the kernel adds to the flags of each file that a 64-bit program opens; the libc crate, as glibc, has it as 0.
 const LARGE_FILE: c_int = 0o100_000;
+/// Part of `flock` operations of old.
+const LOCK_MAND: c_int = 32;
 /// Greatest write-lifetime hint (`RWH_WRITE_LIFE_EXTREME`).
 const HINT_MAX: u64 = 5;
 
@@ -30,15 +32,22 @@ fn range_of(client: &Client, file: FileRef, lock: &libc::flock) -> Result<LockRa
         libc::SEEK_END => client.fstat(file)?.size as i64,
         _ => return Err(libc::EINVAL),
     };
-    let start = base.checked_add(lock.l_start).ok_or(libc::EOVERFLOW)?;
-    // A negative length means the bytes in front of the start.
-    let (start, len) = if lock.l_len < 0 {
-        (start.checked_add(lock.l_len).ok_or(libc::EINVAL)?, -lock.l_len)
-    } else {
-        (start, lock.l_len)
-    };
+    if lock.l_start > i64::MAX - base {
+        return Err(libc::EOVERFLOW);
+    }
+    let mut start = base + lock.l_start;
     if start < 0 {
         return Err(libc::EINVAL);
+    }
+    let len = lock.l_len.checked_abs().ok_or(libc::EINVAL)?;
+    if lock.l_len < 0 {
+        // The bytes in front of the start.
+        start -= len;
+        if start < 0 {
+            return Err(libc::EINVAL);
+        }
+    } else if len - 1 > i64::MAX - start {
+        return Err(libc::EOVERFLOW);
     }
     Ok(LockRange { kind: i32::from(lock.l_type), start: start as u64, len: len as u64, pid: 0 })
 }
@@ -55,6 +64,10 @@ unsafe fn record_lock(
         return Err(libc::EBADF);
     }
     if command == libc::F_GETLK && i32::from(lock.l_type) == libc::F_UNLCK {
+        return Err(libc::EINVAL);
+    }
+    // Locks of open files belong to no process.
+    if matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW) && lock.l_pid != 0 {
         return Err(libc::EINVAL);
     }
     let range = range_of(client, file, lock)?;
@@ -170,6 +183,8 @@ hooks! {
     fn flock(fd: c_int, operation: c_int) -> c_int {
         match table::get(fd) {
             None => real::flock(fd, operation),
+            // Modes that lock nothing: the kernel tells what it makes of them.
+            Some(_) if operation & LOCK_MAND != 0 => real::flock(fd, operation),
             Some(file) => finish(process::client().and_then(|client| client.flock(file, operation)).map(|()| 0)),
         }
     }

@@ -94,4 +94,17 @@ static void probe(void) {
     close(copy);
     TRY(flock(one, LOCK_SH | LOCK_NB));
     TRY(flock(one, 77));
+    TRY(flock(one, 99));
+    /* Ranges that end nowhere, and owners that locks of open files do not have. */
+    TRY(lock(fd, F_SETLK, F_WRLCK, LLONG_MAX, 1));
+    TRY(lock(fd, F_SETLK, F_WRLCK, LLONG_MAX, 2));
+    TRY(lock(fd, F_SETLK, F_WRLCK, 10, LLONG_MAX));
+    TRY(lock(fd, F_SETLK, F_WRLCK, 10, LLONG_MAX - 9));
+    TRY(lock(fd, F_SETLK, F_WRLCK, 10, LLONG_MIN));
+    TRY(lock(fd, F_SETLK, F_WRLCK, 10, -11));
+    TRY(lock(fd, F_OFD_SETLK, F_RDLCK, 10, LLONG_MAX));
+    struct flock owned = {.l_type = F_RDLCK, .l_len = 1, .l_pid = 7};
+    TRY(fcntl(fd, F_OFD_SETLK, &owned));
+    TRY(fcntl(fd, F_OFD_GETLK, &owned));
+    TRY(fcntl(fd, F_SETLK, &owned));
 }
