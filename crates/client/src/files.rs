@@ -67,9 +67,10 @@ impl Client {
         Ok(self.call(Op::Pass, &[file.0])?.run()?.response.values[0])
     }
 
-    /// Takes a reference that another process has [`pass`](Self::pass)ed. `EBADF` when there is none by this secret.
-    pub fn take(&self, file: FileRef, secret: u64) -> Result<(), Errno> {
-        self.call(Op::Take, &[file.0, secret])?.run().map(drop)
+    /// Takes a reference that another process has [`pass`](Self::pass)ed; with `leaves`, one more of it, and the one that was
+    /// passed can still be taken. `EBADF` when there is none by this secret.
+    pub fn take(&self, file: FileRef, secret: u64, leaves: bool) -> Result<(), Errno> {
+        self.call(Op::Take, &[file.0, secret, u64::from(leaves)])?.run().map(drop)
     }
 
     /// Takes one more reference, for a duplicated descriptor.

@@ -136,6 +136,9 @@ macro_rules! ops {
     };
 }
 
+/// A path that means the open file that it would start from, whatever its name is by now: no name contains NUL.
+pub const ITSELF: &[u8] = b"\0";
+
 ops! {
     /// at, flags, mode (umask applied), thread id; path, thread name -> slot; values: file, inode slot, `st_mode`.
     Open = 1,
@@ -222,7 +225,7 @@ ops! {
     Withdraw = 39,
     /// file -> value: a secret. The server keeps a reference to the file for whoever tells it the secret.
     Pass = 40,
-    /// file, secret: the reference is the process's from now on.
+    /// file, secret, 1 to leave it for another one who takes: the reference is the process's from now on.
     Take = 41,
 }
 

@@ -183,11 +183,17 @@ impl OpenFiles {
         (true, oldest.and_then(|(oldest, _)| self.release(oldest, 1)))
     }
 
-    /// Hands out a reference that was kept; false when there is none by this secret.
-    pub fn take(&self, file: FileRef, secret: u64) -> bool {
+    /// Hands out a reference that was kept, or with `leaves` one more of its file; false when there is none by this secret.
+    pub fn take(&self, file: FileRef, secret: u64, leaves: bool) -> bool {
         let mut table = self.table.lock();
         let found = table.passed.iter().position(|passed| *passed == (file, secret));
-        found.and_then(|at| table.passed.remove(at)).is_some()
+        match found {
+            Some(_) if leaves => {
+                drop(table);
+                self.reference(file)
+            }
+            found => found.and_then(|at| table.passed.remove(at)).is_some(),
+        }
     }
 
     /// Gives back references; returns the file when that was the last one.

@@ -177,7 +177,7 @@ impl Outgoing {
 }
 
 fn take_back(client: &Client, file: FileRef, secret: u64) {
-    if client.take(file, secret).is_ok() {
+    if client.take(file, secret, false).is_ok() {
         let _ = client.give_back(file);
     }
 }
@@ -192,9 +192,8 @@ pub unsafe fn received(message: *const libc::msghdr, flags: c_int) {
         each_descriptor(message, |place| {
             let fd = place.read_unaligned();
             if let Some((server, file, secret)) = placeholder::identify(fd) {
-                let cloexec = flags & libc::MSG_CMSG_CLOEXEC != 0;
                 let entered =
-                    secret.ok_or(libc::EBADF).and_then(|secret| enter(fd, server, file, secret, cloexec));
+                    secret.ok_or(libc::EBADF).and_then(|secret| enter(fd, server, file, secret, flags));
                 if entered.is_err() {
                     // Whatever is done with it fails, instead of reading an empty file.
                     table::swap(fd, Some(LOST));
@@ -204,12 +203,14 @@ pub unsafe fn received(message: *const libc::msghdr, flags: c_int) {
     }
 }
 
-fn enter(fd: c_int, server: u64, file: FileRef, secret: u64, cloexec: bool) -> Result<(), Errno> {
+fn enter(fd: c_int, server: u64, file: FileRef, secret: u64, flags: c_int) -> Result<(), Errno> {
     let client = process::client()?;
     if client.session() != server || !table::holds(fd) {
         return Err(libc::EXDEV);
     }
-    client.take(file, secret)?;
+    // A message that is only looked at will be received once more.
+    client.take(file, secret, flags & libc::MSG_PEEK != 0)?;
+    let cloexec = flags & libc::MSG_CMSG_CLOEXEC != 0;
     let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
     let moved = placeholder::create(server, file, true).and_then(|made| {
         let moved = sys::dup3(made, fd, flags);

@@ -11,6 +11,7 @@ use crate::process::{self, PATH_BYTES};
 use crate::{report, sys, table};
 use libc::{c_char, c_int};
 use weft_client::busy::{self, Busy};
+use weft_client::proto::ITSELF;
 use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
@@ -255,29 +256,40 @@ fn may_be_descriptor(path: &[u8]) -> bool {
     path.starts_with(b"/proc/") || path.starts_with(b"/dev/")
 }
 
-/// The descriptor that `/dev/fd/N`, `/dev/stdin`, `/proc/self/fd/N` and the like mean.
-pub fn descriptor_of(path: &[u8]) -> Option<c_int> {
+/// What follows `/proc/self/` and the like in a path.
+fn of_this_process(path: &[u8]) -> Option<&[u8]> {
+    let rest = path.strip_prefix(b"/proc/")?;
+    let slash = rest.iter().position(|&byte| byte == b'/')?;
+    let (who, rest) = rest.split_at_checked(slash)?;
+    let mut digits = [0; 20];
+    let me = report::decimal(weft_client::sys::getpid().into(), &mut digits);
+    if who == b"self" || who == b"thread-self" || who == me { rest.get(1..) } else { None }
+}
+
+/// The descriptor that `/dev/fd/N`, `/dev/stdin`, `/proc/self/fd/N` and the like mean, and what follows it in the path.
+fn descriptor_of(path: &[u8]) -> Option<(c_int, &[u8])> {
     match path {
-        b"/dev/stdin" => return Some(0),
-        b"/dev/stdout" => return Some(1),
-        b"/dev/stderr" => return Some(2),
+        b"/dev/stdin" => return Some((0, b"")),
+        b"/dev/stdout" => return Some((1, b"")),
+        b"/dev/stderr" => return Some((2, b"")),
         _ => {}
     }
     let number = match path.strip_prefix(b"/dev/fd/") {
         Some(number) => number,
-        None => {
-            let rest = path.strip_prefix(b"/proc/")?;
-            let slash = rest.iter().position(|&byte| byte == b'/')?;
-            let (who, rest) = rest.split_at_checked(slash)?;
-            let mut digits = [0; 20];
-            let me = report::decimal(weft_client::sys::getpid().into(), &mut digits);
-            if who != b"self" && who != b"thread-self" && who != me {
-                return None;
-            }
-            rest.strip_prefix(b"/fd/")?
-        }
+        None => of_this_process(path)?.strip_prefix(b"fd/")?,
     };
-    std::str::from_utf8(number).ok()?.parse().ok()
+    let end = number.iter().position(|&byte| byte == b'/').unwrap_or(number.len());
+    let (number, rest) = number.split_at(end);
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
+}
+
+/// The open weft file that a link of `/proc` leads to, by which the path begins, and what follows in the path.
+pub fn linked(path: &[u8]) -> Option<(FileRef, &[u8])> {
+    if let Some((fd, rest)) = descriptor_of(path) {
+        return Some((table::get(fd)?, rest));
+    }
+    let rest = of_this_process(path)?.strip_prefix(b"cwd")?;
+    if matches!(rest.first(), None | Some(b'/')) { Some((process::cwd()?.0, rest)) } else { None }
 }
 
 fn route<'a>(
@@ -345,14 +357,26 @@ fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) ->
         }
         return follow(buffer, &[], path);
     }
-    if last == Last::Follow
-        && may_be_descriptor(path)
-        && let Some(file) = descriptor_of(path).and_then(table::get)
+    if may_be_descriptor(path)
+        && let Some((file, rest)) = linked(path)
     {
-        let mut room = Room::any()?;
-        buffer.len = 0;
-        buffer.extend(path_now(file, &mut room)?)?;
-        return Ok(Route::Volume(FileRef::ROOT, buffer.bytes()));
+        let below = rest.iter().position(|&byte| byte != b'/').and_then(|start| rest.get(start..));
+        match below {
+            None if !rest.is_empty() => return Ok(Route::Volume(file, b".")),
+            // Whatever its name is by now.
+            None if last == Last::Follow => return Ok(Route::Volume(file, ITSELF)),
+            None => {}
+            Some(below) if !has_dot_dot(below) => return Ok(Route::Volume(file, below)),
+            // It may climb out of the volume.
+            Some(below) => {
+                let mut room = Room::any()?;
+                let base = path_now(file, &mut room)?;
+                if !climbs_out(below, depth_of(base)) {
+                    return Ok(Route::Volume(file, below));
+                }
+                return follow(buffer, &[process::mount(), base], below);
+            }
+        }
     }
     if is_irregular(path) && has_component(path, process::mount_name()) {
         return match follow(buffer, &[], path)? {
@@ -649,12 +673,16 @@ mod tests {
 
     #[test]
     fn descriptor_paths_are_known() {
-        assert_eq!(descriptor_of(b"/dev/fd/7"), Some(7));
-        assert_eq!(descriptor_of(b"/dev/stdin"), Some(0));
-        assert_eq!(descriptor_of(b"/proc/self/fd/12"), Some(12));
-        assert_eq!(descriptor_of(format!("/proc/{}/fd/3", std::process::id()).as_bytes()), Some(3));
+        assert_eq!(descriptor_of(b"/dev/fd/7"), Some((7, &b""[..])));
+        assert_eq!(descriptor_of(b"/dev/stdin"), Some((0, &b""[..])));
+        assert_eq!(descriptor_of(b"/proc/self/fd/12"), Some((12, &b""[..])));
+        let mine = format!("/proc/{}/fd/3", std::process::id());
+        assert_eq!(descriptor_of(mine.as_bytes()), Some((3, &b""[..])));
         assert_eq!(descriptor_of(b"/proc/1/fd/3"), None);
-        assert_eq!(descriptor_of(b"/proc/self/fd/3/x"), None);
+        assert_eq!(descriptor_of(b"/proc/self/fd/3/x"), Some((3, &b"/x"[..])));
+        assert_eq!(descriptor_of(b"/proc/self/fd/x"), None);
+        assert_eq!(of_this_process(b"/proc/thread-self/cwd/a"), Some(&b"cwd/a"[..]));
+        assert_eq!(of_this_process(b"/proc/1/cwd"), None);
     }
 
     #[test]

@@ -83,6 +83,7 @@ probes! {
     found: what_random_sequences_found_stays_fixed,
     identity: whoever_a_process_becomes_has_that_ones_rights,
     jumps: handlers_leave_calls_and_make_their_own,
+    links: links_of_proc_lead_to_open_files_and_the_working_directory,
     limits: the_limit_on_the_size_of_files_is_kept,
     lock_waits: whoever_waits_for_a_lock_can_be_interrupted,
     libaio: requests_of_the_kernels_asynchronous_io_are_done,

@@ -454,3 +454,13 @@ fn calls_past_libc_need_no_stack_of_the_program_and_leave_it_its_alternate_stack
         assert!(served.is_idle_soon());
     }
 }
+
+#[test]
+fn a_long_here_document_of_a_shell_lies_on_the_volume() {
+    let served = Served::new(true);
+    let script = "export TMPDIR=/weft
+cat /dev/fd/3 3<<X | wc -c
+$(seq 30000 | head -c 100000)
+X";
+    assert_eq!(served.shell(script).lines().next().map(str::trim), Some("100001"));
+}

@@ -19,11 +19,11 @@ pub use open::Opener;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use weft_client::proto::{IDENTITY_UNKNOWN, Op, WireStatfs, is_readable, is_writable};
+use weft_client::proto::{IDENTITY_UNKNOWN, ITSELF, Op, WireStatfs, is_readable, is_writable};
 use weft_client::shared::channel::{Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_core::Ino;
-use weft_vfs::path::{Last, Options, Resolved, resolve};
+use weft_vfs::path::{Ending, Last, Options, Place, Resolved, resolve};
 use weft_vfs::{Cred, FileKind, FsError};
 
 /// Walks of one path before a file that loses its name each time counts as not there.
@@ -185,6 +185,11 @@ impl<'a> Ask<'a> {
         path: &[u8],
         options: Options<'_>,
     ) -> Result<Resolved, Failure> {
+        if path == ITSELF {
+            let ino = self.open_file(at)?.inode.ino;
+            let place = Place { dir: ino, name: Vec::new(), must_be_dir: false, ending: Ending::Dot };
+            return Ok(Resolved::Found(place, self.volume.fs.getattr(ino)?));
+        }
         // As in Linux, a path that starts at the root does not need what it could have started from.
         let start = if path.first() == Some(&b'/') { Ino::ROOT } else { self.base(at)? };
         Ok(resolve(self.volume.fs.as_ref(), who, start, path, options)?)
@@ -346,7 +351,7 @@ fn pass(ask: &Ask<'_>) -> Outcome {
 
 fn take(ask: &Ask<'_>) -> Outcome {
     let file = ask.file_arg(0);
-    if !ask.volume.files.take(file, ask.arg(1)) {
+    if !ask.volume.files.take(file, ask.arg(1), ask.arg(2) != 0) {
         return Err(Failure(libc::EBADF));
     }
     ask.connection.hold(file);

@@ -5,6 +5,7 @@ use crate::open_files::Name;
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
+use weft_client::proto::ITSELF;
 use weft_client::shared::channel::Response;
 use weft_core::{Ino, Tag};
 use weft_placement::{FileContext, OpenIntent, WriteHint};
@@ -36,7 +37,8 @@ pub fn open(ask: &Ask<'_>) -> Outcome {
             Resolved::Outside(_) => return outside(),
             Resolved::Found(..) if exclusive => return Err(Failure(libc::EEXIST)),
             Resolved::Found(place, attr) => {
-                if creates {
+                // What is opened once more was created in no directory.
+                if creates && path != ITSELF {
                     check_found_for_creation(ask, &place, &attr)?;
                 }
                 check_open(ask, &attr, flags)?;
@@ -54,8 +56,14 @@ pub fn open(ask: &Ask<'_>) -> Outcome {
             }
             Resolved::Missing(_) => return Err(Failure(libc::ENOENT)),
         };
-        let name = (!place.name.is_empty()).then_some(Name { dir: place.dir, name: place.name });
-        return finish(ask, &attr, created, flags, canonical_hint(ask, &path), name);
+        let (path, name) = if path == ITSELF {
+            let open = ask.open_file(0)?;
+            (open.path.clone(), open.name())
+        } else {
+            let name = (!place.name.is_empty()).then_some(Name { dir: place.dir, name: place.name });
+            (canonical_hint(ask, &path), name)
+        };
+        return finish(ask, &attr, created, flags, path, name);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names: making, moving, linking and removing them, and where they lead.
 
-use crate::route::{Given, Last, descriptor_of, fail, finish, on_path, on_two_paths};
+use crate::route::{Given, Last, fail, finish, linked, on_path, on_two_paths};
 use crate::{process, sys, table};
 use libc::{c_char, c_int, c_uint, key_t, mode_t, size_t, ssize_t};
 use weft_client::scratch::Room;
@@ -16,13 +16,14 @@ fn directory_mode(mode: mode_t) -> u32 {
     mode & 0o7777 & !process::umask()
 }
 
-/// The weft file behind a path of the `/proc/self/fd/N` kind.
+/// The weft file behind a path of the `/proc/self/fd/N` kind, or `/proc/self/cwd`.
 unsafe fn descriptor_path(path: *const c_char) -> Option<FileRef> {
     if !process::is_on() || path.is_null() {
         return None;
     }
     // SAFETY: a C string, by the program's promise.
-    descriptor_of(unsafe { sys::bytes(path) }).and_then(table::get)
+    let (file, rest) = linked(unsafe { sys::bytes(path) })?;
+    rest.is_empty().then_some(file)
 }
 
 /// Path of an open file as the program sees it: the mount prefix and the path in the volume.
