@@ -84,6 +84,10 @@ refusals! {
     SpawnDirectory = (EOPNOTSUPP, "posix_spawn: a file action that the child would need weft for"),
     /// `clone` and `unshare`.
     SharedDescriptors = (EINVAL, "clone, unshare, close_range: a descriptor table that is shared without the memory, or memory without it, cannot hold weft files; use fork or threads, or run the program without weft"),
+    /// `prctl(PR_SET_SECCOMP)`, strict. The call itself is made.
+    Confined = (EPERM, "seccomp: the program is about to confine itself to read, write and exit; the kernel ends it at its next call on a weft file, which needs more. Close such files before, or run the program without weft"),
+    /// The same with a filter.
+    Filtered = (EPERM, "seccomp: a program filters its system calls; calls on weft files fail or end it unless the filter allows futex, sched_yield, sendto, recvfrom, getpid, gettid, tgkill, fcntl, close, memfd_secret and ftruncate"),
     /// What a child would open as somebody else.
     SpawnIdentity = (EOPNOTSUPP, "posix_spawn with POSIX_SPAWN_RESETIDS: a file of the volume for a child of another user"),
 }
@@ -109,7 +113,7 @@ pub fn refuse_for(refusal: Refusal, cause: Option<Errno>) -> Errno {
             };
         }
         // What a whole program may not get over is told where its user looks.
-        if matches!(refusal, Refusal::IoUring | Refusal::SharedDescriptors) {
+        if matches!(refusal, Refusal::IoUring | Refusal::SharedDescriptors | Refusal::Confined) {
             complain(&[text.as_bytes()]);
         }
     }

@@ -464,3 +464,14 @@ $(seq 30000 | head -c 100000)
 X";
     assert_eq!(served.shell(script).lines().next().map(str::trim), Some("100001"));
 }
+
+#[test]
+fn who_confines_itself_is_told_what_weft_needs() {
+    let served = Served::new(true);
+    let told = said(&run(served.command(probe("confined")).arg("/weft")));
+    assert!(told.contains("weft: seccomp: the program is about to confine itself"), "{told}");
+    assert!(told.contains("strict: killed\nset 0, written 6\nfilter: ended\nset 0, written 6\n"), "{told}");
+    assert!(told.contains("f: 18 bytes: beforewithinwithin"), "{told}");
+    let notes = served.notes().join("\n");
+    assert!(notes.contains("seccomp: a program filters its system calls"), "{notes}");
+}

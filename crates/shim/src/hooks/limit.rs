@@ -1,7 +1,8 @@
-//! Calls that change the process's limits.
+//! Calls that change the process's limits, its system calls among them.
 
-use crate::file_limit;
-use libc::{c_int, c_long, c_uint, c_void, pid_t};
+use crate::report::{Refusal, refuse};
+use crate::{file_limit, process};
+use libc::{c_int, c_long, c_uint, c_ulong, c_void, pid_t};
 
 const FILE_SIZE: c_uint = libc::RLIMIT_FSIZE as c_uint;
 
@@ -12,7 +13,33 @@ fn changed(resource: c_uint) {
     }
 }
 
+/// The process is about to confine itself: what that means for weft files is told while it can be.
+fn confining(strict: bool) {
+    if process::is_connected() {
+        refuse(if strict { Refusal::Confined } else { Refusal::Filtered });
+    }
+}
+
+/// `prctl` is about to be called.
+pub fn before_prctl(option: c_int, argument: c_ulong) {
+    if option == libc::PR_SET_SECCOMP {
+        confining(argument == libc::SECCOMP_MODE_STRICT.into());
+    }
+}
+
+/// The system call `seccomp` is about to be made.
+pub fn before_seccomp(operation: c_uint) {
+    if matches!(operation, libc::SECCOMP_SET_MODE_STRICT | libc::SECCOMP_SET_MODE_FILTER) {
+        confining(operation == libc::SECCOMP_SET_MODE_STRICT);
+    }
+}
+
 hooks! {
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+        before_prctl(option, a);
+        real::prctl(option, a, b, c, d)
+    }
+
     fn setrlimit(resource: c_uint, limit: *const c_void) -> c_int {
         let result = real::setrlimit(resource, limit);
         changed(resource);

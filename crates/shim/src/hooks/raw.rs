@@ -302,6 +302,14 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
                 exec::body::execveat(a.int(0), a.text(1), a.of(2), a.of(3), a.int(4)).into()
             }
             libc::SYS_exit_group => exit::body::_exit(a.int(0)),
+            libc::SYS_prctl => {
+                limit::before_prctl(a.int(0), a.long(1) as libc::c_ulong);
+                return None;
+            }
+            libc::SYS_seccomp => {
+                limit::before_seccomp(a.uint(0));
+                return None;
+            }
             libc::SYS_unshare
                 if a.int(0) & libc::CLONE_FILES != 0 && crate::fork::check_parting().is_err() =>
             {

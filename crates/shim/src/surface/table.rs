@@ -260,6 +260,7 @@ surface! {
             setrlimit: setrlimit setrlimit64;
             prlimit: prlimit prlimit64;
             ulimit: ulimit;
+            prctl: prctl;
         }
     }
 
