@@ -175,7 +175,7 @@ fn operations_of_one_lun_follow_each_other_to_the_nanosecond() {
 fn a_moment_beyond_all_time_counts_as_the_last_one() {
     let device = device();
     let a = block(0, 0, 0, 0);
-    let last = 1 << 62;
+    let last = 1 << 59;
     let wanted = done(last, last + MOVE, last + MOVE + PROGRAM);
     assert_eq!(device.program(Nanos(u64::MAX), a.page(0), &data(1), b"").unwrap(), wanted);
     assert_eq!(device.erase(Nanos(u64::MAX), a).unwrap().began, wanted.done);

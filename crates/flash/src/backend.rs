@@ -37,6 +37,13 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// When a LUN is free.
     fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError>;
 
+    /// When all LUNs are free: the end of everything issued so far.
+    fn now(&self) -> Result<Nanos, FlashError> {
+        let shape = self.shape();
+        let free_at = |lun| self.lun_free_at(shape.lun_at(lun));
+        (0..shape.luns()).map(free_at).try_fold(Nanos(0), |last, free| Ok(last.max(free?)))
+    }
+
     /// Makes what was programmed survive a crash of the host.
     fn sync(&self) -> Result<(), FlashError>;
 }

@@ -23,6 +23,17 @@ pub enum LevelError {
         /// How many there are.
         limit: u32,
     },
+    /// Refused: the command is issued more than [`LEAD_MAX`](crate::monitor::LEAD_MAX) after the device's clock.
+    #[error(
+        "a command issued at {} ns, and the device's clock, which is virtual and not the time of day, stands at {} ns; \
+         issue it at most {} s after that (Grant::now)", issued.0, now.0, crate::monitor::LEAD_MAX.as_secs()
+    )]
+    IssuedAhead {
+        /// When it was to be issued.
+        issued: Nanos,
+        /// The device's clock.
+        now: Nanos,
+    },
     /// Refused: a buffer that is not as long as it has to be.
     #[error("{address}: {given} bytes of {what}, and {wanted} is the length; give a buffer of that length")]
     WrongLength {

@@ -10,7 +10,10 @@ use weft_device::nand::Done;
 /// An application's hold on its grant. Threads share it by reference; dropping it lets somebody else attach.
 ///
 /// Commands take the moment at which they are issued, in the device's virtual time, and say when they are over, as those
-/// of [`OpenChannel`](weft_device::nand::OpenChannel) do.
+/// of [`OpenChannel`](weft_device::nand::OpenChannel) do. A moment more than [`LEAD_MAX`](crate::monitor::LEAD_MAX) after
+/// the device's clock is refused. Over a socket an application has no clock of its own: a command is issued when it says, but
+/// not after the latest moment that the server has told it, which is the end of its last command or what
+/// [`now`](Grant::now) returned.
 #[derive(Debug)]
 pub struct Grant {
     hold: Hold,
@@ -87,6 +90,11 @@ impl Grant {
     /// When the LUN that a block lies on is free.
     pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
         on_hold!(self, hold => hold.free_at(block))
+    }
+
+    /// The device's clock: the end of everything that was issued, by whichever application.
+    pub fn now(&self) -> Result<Nanos, LevelError> {
+        on_hold!(self, hold => hold.now())
     }
 
     /// Makes what was programmed survive a crash of the host; a power cut of the flash needs no sync.

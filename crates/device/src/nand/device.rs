@@ -12,7 +12,7 @@ use super::power::Power;
 use super::setup::FlashSetup;
 use crate::DeviceError;
 use crate::faults::{FaultPlan, Operation};
-use crate::path::Path;
+use crate::path::Timeline;
 use crate::timing::nanos_of;
 use parking_lot::Mutex;
 use std::path::Path as FilePath;
@@ -20,11 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Nanos;
-
-/// Transfers that a channel remembers, to find gaps between them for later ones. As many as tenants' clocks can lie apart:
-/// the cleaning of one large block is some hundred transfers that are issued at one moment, and what is forgotten counts as
-/// taken, which would make another tenant wait for all of them.
-const TRANSFERS_KNOWN: usize = 4096;
 
 /// The flash, with physical addresses. See the [module](super) for rules, time and locks.
 #[derive(Debug)]
@@ -34,7 +29,7 @@ pub struct OpenChannel {
     /// How long a page's data takes on the channel.
     page_move_ns: u64,
     pub(super) luns: Box<[Mutex<Lun>]>,
-    pub(super) channels: Box<[Mutex<Path>]>,
+    pub(super) channels: Box<[Mutex<Timeline>]>,
     pub(super) plan: FaultPlan,
     pub(super) bit_errors: BitErrors,
     pub(super) power: Power,
@@ -86,10 +81,11 @@ impl OpenChannel {
             restore(&mut lun);
             Mutex::new(lun)
         };
+        let page_move_ns = nanos_of(u64::from(shape.page_bytes), setup.geometry.timing.channel_bytes_per_s);
         OpenChannel {
             luns: (0..shape.luns()).map(lun).collect(),
-            channels: (0..shape.channels).map(|_| Mutex::default()).collect(),
-            page_move_ns: nanos_of(u64::from(shape.page_bytes), setup.geometry.timing.channel_bytes_per_s),
+            channels: (0..shape.channels).map(|_| Mutex::new(Timeline::new(page_move_ns))).collect(),
+            page_move_ns,
             setup,
             shape,
             plan: FaultPlan::default(),
@@ -372,10 +368,7 @@ impl OpenChannel {
         if duration == 0 {
             return ready;
         }
-        let mut path = self.channels[channel as usize].lock();
-        let ends = path.transfer(0, ready, duration);
-        path.forget_beyond(TRANSFERS_KNOWN);
-        ends
+        self.channels[channel as usize].lock().transfer(ready, duration)
     }
 
     /// Counts a refusal.

@@ -4,6 +4,7 @@
 //! The parts that other images have too are the same: session page, records with two slots, the lock on the file.
 
 use super::block::{Block, Health};
+use super::lun::ISSUED_MAX_NS;
 use super::setup::{FlashSetup, Keep, PageTimes, Pairing};
 use crate::geometry::Geometry;
 use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset, seal, sealed};
@@ -161,8 +162,7 @@ impl FlashImage {
         if counted.is_none_or(|sum| sum > COUNT_MAX) {
             return Err(damaged("some erase block".into()));
         }
-        let counters = table.counters(trust).filter(|(counters, _)| counters[0] <= COUNT_MAX);
-        let (counters, slot) = counters.ok_or_else(|| damaged("the counters".into()))?;
+        let (counters, slot) = table.counters(trust).ok_or_else(|| damaged("the counters".into()))?;
         let session = Session {
             clean: false,
             boot: sys::file::boot_id().unwrap_or_default(),
@@ -173,7 +173,8 @@ impl FlashImage {
         let (path, unsynced) = (path.to_path_buf(), AtomicBool::new(false));
         let counters_slot = Mutex::new(slot);
         let image = FlashImage { table, file, path, id, session, layout, counters_slot, unsynced };
-        Ok(Opened { image, setup, blocks, now: counters[0] })
+        // A clock beyond its end is nobody's loss: it stands still there.
+        Ok(Opened { image, setup, blocks, now: counters[0].min(ISSUED_MAX_NS) })
     }
 
     /// Stores the record of a block; returns the slot that counts from now on.

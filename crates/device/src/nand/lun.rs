@@ -11,8 +11,9 @@ use crate::DeviceError;
 use std::sync::Arc;
 use weft_core::Nanos;
 
-/// Latest moment at which an operation can be issued, in nanoseconds (146 years); a later one counts as this.
-pub(crate) const ISSUED_MAX_NS: u64 = 1 << 62;
+/// Latest moment at which an operation can be issued, in nanoseconds (18 years); a later one counts as this. An image holds
+/// moments up to twice as late, which leaves 18 years to operations that wait for each other.
+pub(crate) const ISSUED_MAX_NS: u64 = 1 << 59;
 
 /// A failure that is asked for. It meets the next operation of its kind at that place, once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,6 +20,10 @@ impl Monitor {
             let what = format!("a grant's name has 1 to {NAME_BYTES_MAX} bytes, not {}", request.name.len());
             return Err(LevelError::BadRequest(what));
         }
+        if request.name.contains(char::is_control) {
+            let what = format!("the name {:?} has control characters; leave them out", request.name);
+            return Err(LevelError::BadRequest(what));
+        }
         if request.bytes == 0 {
             return Err(LevelError::BadRequest("a grant of 0 bytes; ask for some".into()));
         }

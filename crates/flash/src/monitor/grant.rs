@@ -124,6 +124,7 @@ impl LocalGrant {
         geometry.check_page(page)?;
         check_most(page, "data", offset as usize + data.len(), geometry.page_bytes)?;
         check_most(page, "out-of-band bytes", oob.len(), geometry.oob_bytes)?;
+        self.monitor.check_issued(issued)?;
         let table = self.state.table(page.block);
         let at = self.monitor.layout.address(table[page.block.block as usize]).page(page.page);
         let mut inline = [0; OOB_INLINE];
@@ -150,6 +151,7 @@ impl LocalGrant {
         let geometry = &self.state.geometry;
         geometry.check_page(page)?;
         check_most(page, "out-of-band bytes", oob.len(), geometry.oob_bytes)?;
+        self.monitor.check_issued(issued)?;
         let mut inline = [0; OOB_INLINE];
         let mut heap = Vec::new();
         let raw = oob_buffer(&mut inline, &mut heap, MARK + oob.len());
@@ -182,6 +184,7 @@ impl LocalGrant {
     /// Erases a block. One that fails is replaced by a spare.
     pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
         self.state.geometry.check_block(block)?;
+        self.monitor.check_issued(issued)?;
         let (place, error) = {
             let table = self.state.table(block);
             let place = table[block.block as usize];
@@ -219,6 +222,11 @@ impl LocalGrant {
         self.state.geometry.check_block(block)?;
         let lun = self.state.table(block)[block.block as usize].lun;
         Ok(self.monitor.backend.lun_free_at(self.monitor.layout.shape.lun_at(lun))?)
+    }
+
+    /// The device's clock.
+    pub fn now(&self) -> Result<Nanos, LevelError> {
+        self.monitor.now()
     }
 
     /// Makes what was programmed survive a crash of the host; a power cut of the flash needs no sync.

@@ -21,6 +21,7 @@
 //! third lock from before these.
 
 mod attach;
+mod clock;
 mod control;
 mod copy;
 mod grant;
@@ -30,12 +31,14 @@ mod log;
 mod records;
 mod swap;
 
+pub use clock::LEAD_MAX;
 pub use grant::BlockLook;
 pub(crate) use grant::LocalGrant;
 pub use level::{LevelPolicy, LevelReport, LunWear, Spread};
 
 use crate::backend::Backend;
 use crate::error::LevelError;
+use clock::Clock;
 use control::Control;
 use copy::Moved;
 use layout::Layout;
@@ -88,6 +91,7 @@ pub struct Monitor {
     layout: Layout,
     control: Mutex<Control>,
     leveling: Mutex<LevelMemory>,
+    clock: Clock,
 }
 
 impl Monitor {
@@ -119,7 +123,7 @@ impl Monitor {
     ) -> Result<Arc<Monitor>, LevelError> {
         let memory = LevelMemory::new(&*backend, &layout)?;
         let (control, leveling) = (Mutex::new(control), Mutex::new(memory));
-        Ok(Arc::new(Monitor { backend, layout, control, leveling }))
+        Ok(Arc::new(Monitor { backend, layout, control, leveling, clock: Clock::default() }))
     }
 
     /// The grants on a device, without opening its monitor: nothing is written.

@@ -154,6 +154,10 @@ impl RemoteGrant {
         self.connection.ask(&Request::FreeAt { block }, |reader| Ok(Nanos(reader.u64()?)))
     }
 
+    pub fn now(&self) -> Result<Nanos, LevelError> {
+        self.connection.ask(&Request::Now, |reader| Ok(Nanos(reader.u64()?)))
+    }
+
     pub fn sync(&self) -> Result<(), LevelError> {
         self.connection.ask(&Request::Sync, |_| Ok(()))
     }

@@ -8,6 +8,9 @@
 //!  request:  length 4 | operation 1 | fields           answer:  length 4 | 0 and fields, or 1 and the error
 //! ```
 //!
+//! Clients own no clock: a command is issued when the client says, but not later than the latest moment that the server has
+//! told it on this connection, so that no client takes the device further than its own commands do.
+//!
 //! A connection may also ask for the list of grants and release one that is nobody's at the time.
 //!
 //! The server trusts no length: a frame has at most [`FRAME_BYTES_MAX`] bytes, and addresses are checked as in one

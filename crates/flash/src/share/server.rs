@@ -9,9 +9,11 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use weft_core::Nanos;
 use weft_core::codec::WriteFields;
 use weft_core::frame;
 use weft_core::serve::{Serve, ServeOptions, SocketServer};
+use weft_device::nand::Done;
 
 /// A monitor that is served. Dropping it ends all connections and removes the socket.
 #[derive(Debug)]
@@ -41,14 +43,25 @@ impl Serve for Grants {
     }
 }
 
+/// What a connection has.
+#[derive(Default)]
+struct Session {
+    grant: Option<Grant>,
+    /// The latest moment that the client knows of.
+    told: Nanos,
+}
+
 /// Answers one client until it is gone.
 fn serve(monitor: &Arc<Monitor>, mut stream: UnixStream) -> io::Result<()> {
-    let mut grant = None;
+    let mut session = Session::default();
     while let Some(raw) = frame::receive(&mut stream, FRAME_BYTES_MAX)? {
         let unknown = || io::Error::new(io::ErrorKind::InvalidData, "an unknown request");
         let request = Request::decode(&raw).map_err(|_| unknown())?.ok_or_else(unknown)?;
         let mut answer = vec![0];
-        if let Err(error) = answer_to(monitor, &mut grant, request, &mut answer) {
+        if let Err(error) = session.answer(monitor, request, &mut answer) {
+            if let LevelError::Unreadable { done, .. } = &error {
+                session.told = session.told.max(*done);
+            }
             answer = vec![1];
             wire::put_error(&mut answer, &error);
         }
@@ -57,61 +70,82 @@ fn serve(monitor: &Arc<Monitor>, mut stream: UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-fn answer_to(
-    monitor: &Arc<Monitor>,
-    grant: &mut Option<Grant>,
-    request: Request,
-    answer: &mut Vec<u8>,
-) -> Result<(), LevelError> {
-    let attached = match &request {
-        Request::Detach => {
-            *grant = None;
-            return Ok(());
-        }
-        Request::Release { name } => return monitor.release(name),
-        Request::List => {
-            wire::put_grants(answer, &monitor.grants());
-            return Ok(());
-        }
-        Request::Attach { name } => Some(monitor.attach(name)?),
-        Request::Allocate { name, bytes, over_provisioning_permille } => {
-            let (name, bytes) = (name.clone(), *bytes);
-            let over_provisioning_permille = *over_provisioning_permille;
-            Some(monitor.allocate(&GrantRequest { name, bytes, over_provisioning_permille })?)
-        }
-        _ => None,
-    };
-    if let Some(attached) = attached {
+impl Session {
+    fn answer(
+        &mut self,
+        monitor: &Arc<Monitor>,
+        request: Request,
+        answer: &mut Vec<u8>,
+    ) -> Result<(), LevelError> {
+        let attached = match request {
+            Request::Detach => {
+                self.grant = None;
+                return Ok(());
+            }
+            Request::Release { name } => return monitor.release(&name),
+            Request::List => {
+                wire::put_grants(answer, &monitor.grants());
+                return Ok(());
+            }
+            Request::Attach { name } => monitor.attach(&name)?,
+            Request::Allocate { name, bytes, over_provisioning_permille } => {
+                monitor.allocate(&GrantRequest { name, bytes, over_provisioning_permille })?
+            }
+            command => return self.command(command, answer),
+        };
         wire::put_geometry(answer, attached.geometry());
-        *grant = Some(attached);
-        return Ok(());
+        self.grant = Some(attached);
+        Ok(())
     }
-    let missing = || LevelError::BadRequest("no grant yet; attach to one first".into());
-    let grant = grant.as_ref().ok_or_else(missing)?;
-    match request {
-        Request::Read { issued, page, offset, data, oob } => {
-            let geometry = grant.geometry();
-            // Longer buffers are refused before any is made.
-            let most = |given: u32, most: u32| given.min(most.saturating_add(1)) as usize;
-            let mut data = vec![0; most(data, geometry.page_bytes)];
-            let mut oob = vec![0; most(oob, geometry.oob_bytes)];
-            let done = grant.read(issued, page, offset, &mut data, &mut oob)?;
-            wire::put_done(answer, done);
-            answer.extend_from_slice(&data);
-            answer.extend_from_slice(&oob);
+
+    /// Carries out what needs a grant.
+    fn command(&mut self, request: Request, answer: &mut Vec<u8>) -> Result<(), LevelError> {
+        let missing = || LevelError::BadRequest("no grant yet; attach to one first".into());
+        let Session { grant, told } = self;
+        let grant = grant.as_ref().ok_or_else(missing)?;
+        match request {
+            Request::Read { issued, page, offset, data, oob } => {
+                let geometry = grant.geometry();
+                // Longer buffers are refused before any is made.
+                let most = |given: u32, most: u32| given.min(most.saturating_add(1)) as usize;
+                let mut data = vec![0; most(data, geometry.page_bytes)];
+                let mut oob = vec![0; most(oob, geometry.oob_bytes)];
+                let issued = issued.min(*told);
+                let done = grant.read(issued, page, offset, &mut data, &mut oob)?;
+                tell(told, answer, done);
+                answer.extend_from_slice(&data);
+                answer.extend_from_slice(&oob);
+            }
+            Request::Program { issued, page, data, oob } => {
+                let done = grant.program(issued.min(*told), page, &data, &oob)?;
+                tell(told, answer, done);
+            }
+            Request::Erase { issued, block } => {
+                let done = grant.erase(issued.min(*told), block)?;
+                tell(told, answer, done);
+            }
+            Request::Look { block } => wire::put_look(answer, grant.look(block)?),
+            Request::FreeAt { block } => {
+                let free = grant.free_at(block)?;
+                *told = (*told).max(free);
+                answer.put_u64(free.0);
+            }
+            Request::Now => {
+                *told = (*told).max(grant.now()?);
+                answer.put_u64(told.0);
+            }
+            Request::Sync => grant.sync()?,
+            Request::Attach { .. }
+            | Request::Allocate { .. }
+            | Request::Detach
+            | Request::Release { .. }
+            | Request::List => {}
         }
-        Request::Program { issued, page, data, oob } => {
-            wire::put_done(answer, grant.program(issued, page, &data, &oob)?);
-        }
-        Request::Erase { issued, block } => wire::put_done(answer, grant.erase(issued, block)?),
-        Request::Look { block } => wire::put_look(answer, grant.look(block)?),
-        Request::FreeAt { block } => answer.put_u64(grant.free_at(block)?.0),
-        Request::Sync => grant.sync()?,
-        Request::Attach { .. }
-        | Request::Allocate { .. }
-        | Request::Detach
-        | Request::Release { .. }
-        | Request::List => {}
+        Ok(())
     }
-    Ok(())
+}
+
+fn tell(told: &mut Nanos, answer: &mut Vec<u8>, done: Done) {
+    *told = (*told).max(done.done);
+    wire::put_done(answer, done);
 }

@@ -50,6 +50,8 @@ pub(super) enum Request {
     },
     /// The grants that there are.
     List,
+    /// The device's clock.
+    Now,
 }
 
 impl Request {
@@ -99,6 +101,7 @@ impl Request {
                 raw.put_string(name.as_bytes());
             }
             Request::List => raw.put_u8(11),
+            Request::Now => raw.put_u8(12),
         }
         raw
     }
@@ -137,6 +140,7 @@ impl Request {
             9 => Request::Detach,
             10 => Request::Release { name: text(reader)? },
             11 => Request::List,
+            12 => Request::Now,
             _ => return Ok(None),
         }))
     }
@@ -323,6 +327,7 @@ mod tests {
             Request::Sync,
             Request::Release { name: "c".into() },
             Request::List,
+            Request::Now,
         ] {
             let raw = request.encode();
             assert_eq!(Request::decode(&raw), Ok(Some(request)));
