@@ -1,20 +1,21 @@
 //! Which block to clean next.
 //!
-//! All policies work on lists that are threaded through arrays, so that nothing is allocated after the start:
+//! All policies but one work on lists that are threaded through arrays, so that nothing is allocated after the start:
 //!
 //! ```text
 //!  greedy         a list for each number of valid pages; the victim is the head of the first list that is not empty
-//!  cost-benefit   the same lists, each in the order of the last change; the victim is the best head
+//!  cost-benefit   a set for each number of valid pages, in the order of closing; the victim is the best first one
 //!  FIFO, LRU      one list, in the order of closing, or of the last invalidation
 //!  random         a dense table
 //! ```
 //!
-//! Closing, invalidating and taking a block out cost constant time; picking costs constant time for FIFO, LRU and random,
+//! Closing, invalidating and taking a block out cost constant time, or that of an ordered set; picking costs constant time for FIFO, LRU and random,
 //! a step for each empty list passed for greedy (each was passed down before, so it is constant on average), and one
 //! step for each list for cost-benefit.
 
 use crate::random::SplitMix;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// How a victim is chosen among closed blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -29,9 +30,10 @@ pub enum VictimPolicy {
     Lru,
     /// Any block, each as likely as another.
     Random,
-    /// The block with the largest (1 - u) / 2u x age, where u is the valid fraction and age the time since its last
-    /// change, in invalidations (Rosenblum and Ousterhout's rule as Kawaguchi, Nishioka and Motoda apply it to flash,
-    /// USENIX 1995).
+    /// The block with the largest (1 - u) / 2u x age, where u is the valid fraction and age the time since it was closed, in
+    /// pages invalidated (Rosenblum and Ousterhout's rule, SOSP 1991, whose age is that of the youngest data, with the cost
+    /// of reading and erasing flash by Kawaguchi, Nishioka and Motoda, USENIX 1995). An age since the last invalidation,
+    /// as the latter have it, takes a block whose hot part has just died for a hot one: it moves up to 7 % more.
     CostBenefit,
 }
 
@@ -73,7 +75,7 @@ struct Candidate {
     valid: u32,
     /// For random: where it stands in the table.
     place: u32,
-    /// When it last changed.
+    /// When it last changed; for cost-benefit, when it was closed.
     changed: u64,
 }
 
@@ -92,6 +94,8 @@ pub struct Victims {
     pages_per_block: u32,
     blocks: Vec<Candidate>,
     lists: Vec<List>,
+    /// For cost-benefit, by valid pages: when blocks were closed, and which.
+    ages: Vec<BTreeSet<(u64, u32)>>,
     /// No list below this one has a block.
     lowest: usize,
     table: Vec<u32>,
@@ -105,15 +109,17 @@ impl Victims {
     /// No closed block yet, of `blocks` blocks. The seed is for [`VictimPolicy::Random`].
     pub fn new(policy: VictimPolicy, blocks: u32, pages_per_block: u32, seed: u64) -> Victims {
         let lists = match policy {
-            VictimPolicy::Greedy | VictimPolicy::CostBenefit => pages_per_block as usize + 1,
+            VictimPolicy::Greedy => pages_per_block as usize + 1,
             VictimPolicy::Fifo | VictimPolicy::Lru => 1,
-            VictimPolicy::Random => 0,
+            VictimPolicy::Random | VictimPolicy::CostBenefit => 0,
         };
+        let ages = if policy == VictimPolicy::CostBenefit { pages_per_block as usize + 1 } else { 0 };
         Victims {
             policy,
             pages_per_block,
             blocks: vec![NO_CANDIDATE; blocks as usize],
             lists: vec![List { head: NONE, tail: NONE }; lists],
+            ages: vec![BTreeSet::new(); ages],
             lowest: lists,
             table: Vec::new(),
             random: SplitMix::new(seed, &[]),
@@ -152,11 +158,13 @@ impl Victims {
         let candidate = &mut self.blocks[block as usize];
         candidate.valid = valid;
         candidate.changed = self.clock;
-        if self.policy == VictimPolicy::Random {
-            candidate.place = self.table.len() as u32;
-            self.table.push(block);
-        } else {
-            self.append(block);
+        match self.policy {
+            VictimPolicy::Random => {
+                candidate.place = self.table.len() as u32;
+                self.table.push(block);
+            }
+            VictimPolicy::CostBenefit => drop(self.ages[valid as usize].insert((self.clock, block))),
+            VictimPolicy::Greedy | VictimPolicy::Fifo | VictimPolicy::Lru => self.append(block),
         }
     }
 
@@ -174,7 +182,13 @@ impl Victims {
                 candidate.valid -= 1;
                 candidate.changed = clock;
             }
-            VictimPolicy::Greedy | VictimPolicy::Lru | VictimPolicy::CostBenefit => {
+            VictimPolicy::CostBenefit => {
+                let entry = (candidate.changed, block);
+                self.ages[candidate.valid as usize].remove(&entry);
+                candidate.valid -= 1;
+                self.ages[candidate.valid as usize].insert(entry);
+            }
+            VictimPolicy::Greedy | VictimPolicy::Lru => {
                 self.unlink(block);
                 let candidate = &mut self.blocks[block as usize];
                 candidate.valid -= 1;
@@ -203,21 +217,19 @@ impl Victims {
         }
     }
 
-    fn best_by_cost(&mut self) -> Option<u32> {
+    fn best_by_cost(&self) -> Option<u32> {
         let mut best = None;
         let mut best_score = -1.0;
-        for (valid, list) in self.lists.iter().enumerate().skip(self.lowest) {
-            if list.head == NONE {
-                continue;
-            }
+        for (valid, ages) in self.ages.iter().enumerate() {
+            let Some((closed, block)) = ages.first() else { continue };
             if valid == 0 {
-                return Some(list.head);
+                return Some(*block);
             }
             let u = valid as f64 / f64::from(self.pages_per_block);
-            let age = (self.clock - self.blocks[list.head as usize].changed + 1) as f64;
+            let age = (self.clock - closed + 1) as f64;
             let score = (1.0 - u) / (2.0 * u) * age;
             if score > best_score {
-                (best, best_score) = (Some(list.head), score);
+                (best, best_score) = (Some(*block), score);
             }
         }
         best
@@ -230,13 +242,17 @@ impl Victims {
             return;
         }
         self.len -= 1;
-        if self.policy == VictimPolicy::Random {
-            self.table.swap_remove(candidate.place as usize);
-            if let Some(moved) = self.table.get(candidate.place as usize) {
-                self.blocks[*moved as usize].place = candidate.place;
+        match self.policy {
+            VictimPolicy::Random => {
+                self.table.swap_remove(candidate.place as usize);
+                if let Some(moved) = self.table.get(candidate.place as usize) {
+                    self.blocks[*moved as usize].place = candidate.place;
+                }
             }
-        } else {
-            self.unlink(block);
+            VictimPolicy::CostBenefit => {
+                self.ages[candidate.valid as usize].remove(&(candidate.changed, block));
+            }
+            VictimPolicy::Greedy | VictimPolicy::Fifo | VictimPolicy::Lru => self.unlink(block),
         }
         self.blocks[block as usize] = NO_CANDIDATE;
     }
@@ -300,13 +316,13 @@ mod tests {
                     if p.valid == 0 {
                         f64::INFINITY
                     } else {
-                        (1.0 - u) / (2.0 * u) * (clock - p.changed + 1) as f64
+                        (1.0 - u) / (2.0 * u) * (clock - p.closed + 1) as f64
                     }
                 };
                 let mut best: Option<(u32, Plain)> = None;
                 for (block, p) in closed() {
                     let better = best.is_none_or(|(_, other)| {
-                        (score(p), other.valid, other.changed) > (score(other), p.valid, p.changed)
+                        (score(p), other.valid, other.closed) > (score(other), p.valid, p.closed)
                     });
                     if better {
                         best = Some((block, p));
