@@ -48,6 +48,29 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn sync(&self) -> Result<(), FlashError>;
 }
 
+/// Tries of a read before it counts as failed.
+const READ_TRIES: u32 = 4;
+
+/// Reads as a drive's firmware does: a page that comes back with too many wrong bits is read again, because that may
+/// pass. A page whose program was interrupted stays as it is.
+pub(crate) fn read_again(
+    backend: &dyn Backend,
+    issued: Nanos,
+    page: PageAddr,
+    offset: u32,
+    data: &mut [u8],
+    oob: &mut [u8],
+) -> Result<Done, FlashError> {
+    let mut now = issued;
+    for _ in 1..READ_TRIES {
+        match backend.read(now, page, offset, data, oob) {
+            Err(FlashError::Uncorrectable { why, done, .. }) if !why.is_interrupted() => now = done,
+            other => return other,
+        }
+    }
+    backend.read(now, page, offset, data, oob)
+}
+
 impl Backend for OpenChannel {
     fn shape(&self) -> FlashShape {
         OpenChannel::shape(self)

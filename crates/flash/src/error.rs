@@ -3,7 +3,7 @@
 use crate::address::{GrantBlock, GrantPage};
 use weft_core::Nanos;
 use weft_core::serve::ServeError;
-use weft_device::nand::FlashError;
+use weft_device::nand::{FlashError, Unreadable};
 
 /// A call that was not carried out, or not well.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ pub enum LevelError {
         /// The page.
         address: GrantPage,
         /// What is the matter with it.
-        why: &'static str,
+        why: Unreadable,
         /// When the flash reported it.
         done: Nanos,
     },
@@ -111,6 +111,16 @@ pub enum LevelError {
         wanted: u64,
         /// LUNs that are free.
         free: u32,
+    },
+    /// Opening: a page cannot be read, and what it held may be newer than all that can be.
+    #[error(
+        "{page} cannot be read, and it may hold the newest of {of}; nothing was changed: open again, or give up what is          there and begin anew"
+    )]
+    CannotTell {
+        /// The address of the page.
+        page: String,
+        /// What it may hold.
+        of: &'static str,
     },
     /// The device holds no monitor, or not one that can be read.
     #[error("no monitor can be opened on this device: {0}; format it, which destroys what is on it")]

@@ -9,6 +9,10 @@
 //! is complete. When a program fails the record is written again, from its first part, in another block.
 //!
 //! The CRC32C covers the page's header, with the field itself zero, and its payload.
+//!
+//! A page that cannot be read is one of three things. **Torn**: its program was interrupted, and its record was never
+//! promised. **Stale**: a page after it in its block is not newer than the last complete snapshot, so it is older. Any other
+//! may have held the newest record; a log with such a page is refused, because an older state would look like the last.
 
 use crate::error::LevelError;
 use std::collections::BTreeMap;
@@ -20,6 +24,8 @@ const MAGIC: &[u8; 8] = b"WEFTFLOG";
 const VERSION: u8 = 1;
 /// No record has as large a number: what has a larger one is damage, and would not bear being counted on.
 const NUMBER_MAX: u64 = 1 << 62;
+/// Blocks of a log that may become bad at one time.
+const BAD_BLOCKS_STOOD: u64 = 2;
 /// Bytes of a page's header.
 pub(crate) const HEADER_BYTES: usize = 36;
 const CRC_AT: usize = 32;
@@ -42,11 +48,31 @@ pub(crate) struct LogBlock {
     pub good: bool,
 }
 
+/// How a page of a log was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogRead {
+    Whole,
+    /// Its program was interrupted.
+    Torn,
+    /// It held something, and cannot be read.
+    Failed,
+}
+
+/// What becomes of a log with pages that may hold its newest record and cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unread {
+    /// It is refused.
+    Refused,
+    /// It does not matter: the log begins anew.
+    Ignored,
+}
+
 /// The blocks of a log, numbered from 0.
 pub(crate) trait LogMedia {
     fn look(&mut self, block: u32) -> Result<LogBlock, LevelError>;
-    /// Reads a page; false when it cannot be read.
-    fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<bool, LevelError>;
+    fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<LogRead, LevelError>;
+    /// The address of a page, for errors.
+    fn name(&self, block: u32, page: u32) -> String;
     fn program(&mut self, block: u32, page: u32, data: &[u8]) -> Result<Outcome, LevelError>;
     fn erase(&mut self, block: u32) -> Result<Outcome, LevelError>;
 }
@@ -94,6 +120,13 @@ pub(crate) struct RecordLog {
     bad: Vec<bool>,
 }
 
+/// A page that could not be read, and the smallest number after it in its block.
+struct FailedPage {
+    block: u32,
+    page: u32,
+    older_than: u64,
+}
+
 struct Part {
     kind: Kind,
     part: u32,
@@ -113,9 +146,11 @@ impl RecordLog {
     pub fn recover<M: LogMedia>(
         media: &mut M,
         shape: LogShape,
+        unread: Unread,
     ) -> Result<(RecordLog, Option<Recovered>), LevelError> {
         let mut log = RecordLog::new(shape);
         let mut records: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
+        let mut failed: Vec<FailedPage> = Vec::new();
         let mut programmed = vec![0; shape.blocks as usize];
         let mut page_buffer = vec![0; shape.page_bytes];
         for block in 0..shape.blocks {
@@ -123,11 +158,18 @@ impl RecordLog {
             log.bad[block as usize] = !found.good;
             programmed[block as usize] = found.programmed;
             for page in 0..found.programmed {
-                if !media.read(block, page, &mut page_buffer)? {
-                    continue;
+                match media.read(block, page, &mut page_buffer)? {
+                    LogRead::Whole => {}
+                    LogRead::Torn => continue,
+                    LogRead::Failed => {
+                        failed.push(FailedPage { block, page, older_than: u64::MAX });
+                        continue;
+                    }
                 }
                 if let Some((number, part)) = decode(&page_buffer, block) {
                     records.entry(number).or_default().push(part);
+                    let before = failed.iter_mut().rev().take_while(|failed| failed.block == block);
+                    before.for_each(|failed| failed.older_than = failed.older_than.min(number));
                 }
             }
         }
@@ -142,15 +184,23 @@ impl RecordLog {
             parts.len() == wanted as usize && parts.iter().enumerate().all(|(at, p)| p.part == at as u32)
         });
         let newest = records.iter().rev().find(|(_, parts)| parts[0].kind == Kind::Snapshot);
-        let Some(first) = newest.map(|(number, _)| *number) else { return Ok((log, None)) };
+        let first = newest.map(|(number, _)| *number);
+        let doubtful = failed.iter().find(|failed| first.is_none_or(|first| failed.older_than > first));
+        if let Some(failed) = doubtful.filter(|_| unread == Unread::Refused) {
+            let page = media.name(failed.block, failed.page);
+            return Err(LevelError::CannotTell { page, of: shape.of });
+        }
+        let Some(first) = first else { return Ok((log, None)) };
         let kept = records.split_off(&first);
         for part in kept.values().flatten() {
             if !log.live.contains(&part.block) {
                 log.live.push(part.block);
             }
         }
+        // A block with the beginning of a record that was interrupted is erased: going on in it, cut after cut, would leave
+        // too few pages for a snapshot.
         let next = programmed[log.current as usize];
-        if next < shape.pages_per_block && !log.bad[log.current as usize] {
+        if next < shape.pages_per_block && !log.bad[log.current as usize] && log.live.contains(&log.current) {
             log.next_page = Some(next);
         }
         let mut blobs =
@@ -168,8 +218,11 @@ impl RecordLog {
         snapshot_bytes: usize,
     ) -> Result<(), LevelError> {
         let ppb = u64::from(self.shape.pages_per_block);
-        let kept = self.shape.pages_of(snapshot_bytes) + ppb;
-        if self.live.is_empty() || self.free_pages() < self.shape.pages_of(delta.len()) + kept {
+        // In blocks without anything live, because what is left in the last block may go in a cut; and some that may fail.
+        let kept = self.shape.pages_of(snapshot_bytes) + BAD_BLOCKS_STOOD * ppb;
+        let (blocks, tail) = self.room();
+        let taken = self.shape.pages_of(delta.len()).saturating_sub(tail).div_ceil(ppb);
+        if self.live.is_empty() || blocks.saturating_sub(taken) * ppb < kept {
             return self.snapshot(media, &snapshot());
         }
         self.write(media, Kind::Delta, delta)
@@ -177,21 +230,20 @@ impl RecordLog {
 
     /// Records the whole state; what was recorded before does not count any more.
     pub fn snapshot<M: LogMedia>(&mut self, media: &mut M, state: &[u8]) -> Result<(), LevelError> {
+        // In as few blocks as it needs, so that the others are free: into what is left of the last one only if it fits.
+        let (_, tail) = self.room();
+        if self.shape.pages_of(state.len()) > tail {
+            self.next_page = None;
+        }
         self.write(media, Kind::Snapshot, state)
     }
 
-    /// Pages that can be written without a newer snapshot.
-    fn free_pages(&self) -> u64 {
-        let ppb = self.shape.pages_per_block;
-        let spare =
-            (0..self.shape.blocks).filter(|b| !self.bad[*b as usize] && !self.live.contains(b)).count();
-        let mut pages = spare as u64 * u64::from(ppb);
-        if let Some(next) = self.next_page
-            && self.live.contains(&self.current)
-        {
-            pages += u64::from(ppb - next);
-        }
-        pages
+    /// Good blocks that hold nothing live, and pages left in the last block.
+    fn room(&self) -> (u64, u64) {
+        let spare = |b: &u32| !self.bad[*b as usize] && !self.live.contains(b);
+        let blocks = (0..self.shape.blocks).filter(spare).count() as u64;
+        let tail = self.next_page.filter(|_| self.live.contains(&self.current));
+        (blocks, tail.map_or(0, |next| u64::from(self.shape.pages_per_block - next)))
     }
 
     fn write<M: LogMedia>(&mut self, media: &mut M, kind: Kind, blob: &[u8]) -> Result<(), LevelError> {
@@ -321,6 +373,7 @@ mod tests {
         power: Option<u32>,
         fail_every: u32,
         operations: u32,
+        unreadable: Option<(u32, u32)>,
     }
 
     impl Blocks {
@@ -347,10 +400,17 @@ mod tests {
             Ok(LogBlock { programmed, clean: programmed == 0, good: !self.bad[block as usize] })
         }
 
-        fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<bool, LevelError> {
+        fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<LogRead, LevelError> {
+            if self.unreadable == Some((block, page)) {
+                return Ok(LogRead::Failed);
+            }
             let page = &self.blocks[block as usize][page as usize];
             page.iter().for_each(|page| into.copy_from_slice(page));
-            Ok(page.is_some())
+            Ok(if page.is_some() { LogRead::Whole } else { LogRead::Torn })
+        }
+
+        fn name(&self, block: u32, page: u32) -> String {
+            format!("block {block} page {page}")
         }
 
         fn program(&mut self, block: u32, page: u32, data: &[u8]) -> Result<Outcome, LevelError> {
@@ -396,15 +456,55 @@ mod tests {
             let mut log = RecordLog::new(SHAPE);
             let done = (1..).take_while(|value| write(&mut log, &mut media, *value).is_ok()).count() as u32;
             media.power = None;
-            let (mut log, found) = RecordLog::recover(&mut media, SHAPE).unwrap();
+            let (mut log, found) = RecordLog::recover(&mut media, SHAPE, Unread::Refused).unwrap();
             let found = found.as_ref().map_or(0, value);
             assert!(found == done || found == done + 1, "cut {cut}: {found} found, {done} returned");
             for more in 1..50 {
                 write(&mut log, &mut media, found + more).unwrap();
-                let (_, again) = RecordLog::recover(&mut media, SHAPE).unwrap();
+                let (_, again) = RecordLog::recover(&mut media, SHAPE, Unread::Refused).unwrap();
                 assert_eq!(value(&again.unwrap()), found + more);
             }
         }
+    }
+
+    #[test]
+    fn cuts_in_a_row_while_snapshots_are_written_never_use_the_log_up() {
+        for first in 0..40 {
+            let mut media = Blocks::new(5);
+            let mut log = RecordLog::new(SHAPE);
+            (0..first).for_each(|value| write(&mut log, &mut media, value).unwrap());
+            for round in 0..60 {
+                media.power = Some(round % 4);
+                let (mut log, _) = RecordLog::recover(&mut media, SHAPE, Unread::Refused).unwrap();
+                let cut = log.snapshot(&mut media, &state(round));
+                assert!(matches!(cut, Ok(()) | Err(LevelError::PowerLost)), "{first} {round}: {cut:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_is_stale_or_the_log_is_refused_and_never_an_older_state_is_returned() {
+        let mut refused = 0;
+        for last in 1..60 {
+            let mut media = Blocks::new(5);
+            let mut log = RecordLog::new(SHAPE);
+            (1..=last).for_each(|value| write(&mut log, &mut media, value).unwrap());
+            let pages: Vec<(u32, u32)> = (0..5)
+                .flat_map(|block| (0..media.blocks[block].len()).map(move |page| (block as u32, page as u32)))
+                .collect();
+            for page in pages {
+                media.unreadable = Some(page);
+                match RecordLog::recover(&mut media, SHAPE, Unread::Refused) {
+                    Ok((_, found)) => assert_eq!(value(&found.unwrap()), last),
+                    Err(LevelError::CannotTell { page: named, .. }) => {
+                        assert_eq!(named, format!("block {} page {}", page.0, page.1));
+                        refused += 1;
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+        assert!(refused > 0);
     }
 
     #[test]
@@ -418,11 +518,11 @@ mod tests {
                 break error;
             }
             last += 1;
-            let (_, found) = RecordLog::recover(&mut media, shape).unwrap();
+            let (_, found) = RecordLog::recover(&mut media, shape, Unread::Refused).unwrap();
             assert_eq!(value(&found.unwrap()), last);
         };
         assert!(matches!(refused, LevelError::LogFull(_)) && last > 10, "{refused} after {last}");
-        let (_, found) = RecordLog::recover(&mut media, shape).unwrap();
+        let (_, found) = RecordLog::recover(&mut media, shape, Unread::Refused).unwrap();
         assert_eq!(value(&found.unwrap()), last);
     }
 

@@ -119,7 +119,7 @@ pub enum FlashError {
         /// The page.
         address: PageAddr,
         /// What is the matter with it.
-        why: &'static str,
+        why: Unreadable,
         /// When the flash reported it.
         done: Nanos,
     },
@@ -141,6 +141,37 @@ pub enum FlashError {
     /// A setup that cannot be, or an image that cannot be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+/// What is the matter with a page that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Unreadable {
+    /// Its program was interrupted or failed, or that of the page that shares its cells was.
+    #[error("its program failed or was interrupted, or that of the page that shares its cells was")]
+    Torn,
+    /// The erase of its block was interrupted.
+    #[error("the erase of its block was interrupted")]
+    HalfErased,
+    /// Wear, age, or reads of its neighbours have changed more bits than its code corrects.
+    #[error("more bits are wrong than the code corrects")]
+    Bits,
+    /// The image file has something else in its place.
+    #[error("what the image has of it does not match its checksum")]
+    Image,
+    /// A test asked for the failure ([`Fault::Read`](super::Fault::Read)).
+    #[error("the failure was asked for")]
+    AskedFor,
+    /// It could not be read when its block was moved; what it held is gone.
+    #[error("it could not be read when it was moved")]
+    Moved,
+}
+
+impl Unreadable {
+    /// Whether the page never became whole: nobody was told that its program is done. Otherwise it held something.
+    pub fn is_interrupted(self) -> bool {
+        matches!(self, Unreadable::Torn | Unreadable::HalfErased)
+    }
 }
 
 /// The rules of flash, as refusals are counted by.

@@ -4,6 +4,7 @@
 //! The parts that other images have too are the same: session page, records with two slots, the lock on the file.
 
 use super::block::{Block, Health};
+use super::error::Unreadable;
 use super::lun::ISSUED_MAX_NS;
 use super::setup::{FlashSetup, Keep, PageTimes, Pairing};
 use crate::geometry::Geometry;
@@ -221,7 +222,7 @@ impl FlashImage {
         self.file.write_all_at(&bytes, self.layout.page(number, page)).map_err(|e| self.io(e))
     }
 
-    /// Reads a part of a page's data and its first out-of-band bytes; `false` when the page is not whole.
+    /// Reads a part of a page's data and its first out-of-band bytes; what is the matter when the page is not whole.
     pub fn read(
         &self,
         number: u64,
@@ -230,18 +231,21 @@ impl FlashImage {
         offset: u32,
         data: &mut [u8],
         oob: &mut [u8],
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<Option<Unreadable>, DeviceError> {
         let Layout { page_bytes, oob_bytes, page_stride, .. } = self.layout;
         let mut bytes = vec![0; page_stride as usize];
         self.file.read_exact_at(&mut bytes, self.layout.page(number, page)).map_err(|e| self.io(e))?;
         let (content, trailer) = bytes.split_at(page_bytes + oob_bytes);
         let crc = self.page_crc(content, number, page, erases);
+        if trailer[..4] == (!crc).to_le_bytes() {
+            return Ok(Some(Unreadable::Torn));
+        }
         if trailer[..4] != crc.to_le_bytes() {
-            return Ok(false);
+            return Ok(Some(Unreadable::Image));
         }
         data.copy_from_slice(&content[offset as usize..][..data.len()]);
         oob.copy_from_slice(&content[page_bytes..][..oob.len()]);
-        Ok(true)
+        Ok(None)
     }
 
     /// Before a block is erased: makes what was programmed so far durable, so that a crash of the host never keeps an

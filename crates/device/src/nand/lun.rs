@@ -4,7 +4,7 @@ use super::address::{BlockAddr, FlashShape, PageAddr};
 use super::block::{Block, Health};
 use super::contents::Contents;
 use super::counters::FlashCounters;
-use super::error::FlashError;
+use super::error::{FlashError, Unreadable};
 use super::image::FlashImage;
 use super::setup::FlashSetup;
 use crate::DeviceError;
@@ -130,7 +130,7 @@ impl Lun {
         Ok(())
     }
 
-    /// Loads the content of a page; `false` when what is stored is not whole.
+    /// Loads the content of a page; what is the matter with it when what is stored is not whole.
     pub fn load(
         &self,
         at: u32,
@@ -138,13 +138,13 @@ impl Lun {
         offset: u32,
         data: &mut [u8],
         oob: &mut [u8],
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<Option<Unreadable>, DeviceError> {
         let erases = self.blocks[at as usize].erases;
         match &self.image {
             Some(kept) => kept.image.read(kept.first + u64::from(at), page, erases, offset, data, oob),
             None => {
                 self.contents.read(at, page, offset, data, oob);
-                Ok(true)
+                Ok(None)
             }
         }
     }

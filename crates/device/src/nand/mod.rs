@@ -78,7 +78,7 @@ pub use block::{BlockInfo, BlockState};
 pub use command::{Done, PageProgram, PageRead};
 pub use counters::FlashCounters;
 pub use device::OpenChannel;
-pub use error::{FlashError, Refusal};
+pub use error::{FlashError, Refusal, Unreadable};
 pub use lun::Fault;
 pub(crate) use lun::ISSUED_MAX_NS;
 pub use setup::{FlashSetup, Keep, PageTimes, Pairing};

@@ -6,7 +6,7 @@ use super::bit_errors::ReadAge;
 use super::block::Health;
 use super::command::{Done, PageProgram, PageRead};
 use super::device::OpenChannel;
-use super::error::FlashError;
+use super::error::{FlashError, Unreadable};
 use super::lun::{Fault, Lun};
 use super::power::{Fate, Power};
 use crate::faults::Operation;
@@ -37,12 +37,9 @@ impl OpenChannel {
         for read in pages.iter_mut() {
             let at = self.shape.block_in_lun(read.page.block);
             let loaded = self.sense(&mut lun, read.page, at, done).and_then(|()| {
-                let whole = lun.load(at, read.page.page, read.offset, read.data, read.oob)?;
-                if whole {
-                    return Ok(());
-                }
+                let stored = lun.load(at, read.page.page, read.offset, read.data, read.oob)?;
+                let Some(why) = stored else { return Ok(()) };
                 lun.counters.uncorrectable_reads += 1;
-                let why = "what the image has of it does not match its checksum";
                 Err(FlashError::Uncorrectable { address: read.page, why, done: Nanos(done) })
             });
             if let Err(error) = loaded {
@@ -69,13 +66,13 @@ impl OpenChannel {
             });
         }
         let why = if block.half_erased {
-            Some("the erase of its block was interrupted")
+            Some(Unreadable::HalfErased)
         } else if block.is_torn(page.page) {
-            Some("its program failed or was interrupted, or that of the page that shares its cells was")
+            Some(Unreadable::Torn)
         } else if bits > self.bit_errors.correctable
             || self.plan.fails(Operation::Read, lun.index, block.erases, place)
         {
-            Some("more bits are wrong than the code corrects")
+            Some(Unreadable::Bits)
         } else {
             None
         };
@@ -85,7 +82,7 @@ impl OpenChannel {
             return Ok(());
         }
         lun.counters.uncorrectable_reads += 1;
-        let why = why.unwrap_or("the failure was asked for");
+        let why = why.unwrap_or(Unreadable::AskedFor);
         Err(FlashError::Uncorrectable { address: page, why, done: Nanos(done) })
     }
 

@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use weft_core::Nanos;
-use weft_device::nand::Done;
+use weft_device::nand::{Done, Unreadable};
 
 /// What the pages of a block are addressed by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -235,7 +235,7 @@ impl FunctionLevel {
                 },
             };
             if holder.lost.contains(&at) {
-                let why = "it could not be read when its block was moved";
+                let why = Unreadable::Moved;
                 return Err(LevelError::Unreadable { address: block.page(page), why, done: issued });
             }
             at

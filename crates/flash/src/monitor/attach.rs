@@ -36,18 +36,20 @@ impl Monitor {
         let mut now = Nanos(0);
         let mut taken: Vec<Place> = Vec::new();
         let mut luns = Vec::new();
+        let wanted = self.layout.blocks_granted as usize;
         for (channel, lun) in chosen {
-            let mut places = Vec::new();
-            for _ in 0..self.layout.blocks_granted {
-                let place = control.take(&*self.backend, &self.layout, lun, &mut now);
-                let Ok(Some(place)) = place else {
-                    taken.iter().for_each(|place| control.give_back(*place));
-                    place?;
-                    return Err(LevelError::NoSpare { lun });
-                };
-                taken.push(place);
-                places.push(place);
+            let places = control.take_many(&*self.backend, &self.layout, lun, wanted, &mut now);
+            let refused = match &places {
+                Ok(places) => places.len() < wanted,
+                Err(_) => true,
+            };
+            taken.extend(places.iter().flatten());
+            if refused {
+                taken.iter().for_each(|place| control.give_back(*place));
+                places?;
+                return Err(LevelError::NoSpare { lun });
             }
+            let mut places = places?;
             places.sort_by_key(|place| place.block);
             luns.push(LunRow { channel, home: lun, places });
         }

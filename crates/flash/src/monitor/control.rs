@@ -7,7 +7,7 @@ use super::log::DeviceLog;
 use super::records::{Change, GrantRow, Records};
 use crate::backend::Backend;
 use crate::error::LevelError;
-use crate::log::RecordLog;
+use crate::log::{RecordLog, Unread};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::Nanos;
@@ -29,7 +29,7 @@ impl Control {
         let shape = layout.shape;
         let mut media = DeviceLog::new(backend, Nanos(0));
         // What another monitor wrote is outnumbered, not erased.
-        let (mut log, _) = RecordLog::recover(&mut media, Layout::log_shape(&shape))?;
+        let (mut log, _) = RecordLog::recover(&mut media, Layout::log_shape(&shape), Unread::Ignored)?;
         let records = Records { spares_per_lun: layout.spares_per_lun, ..Records::default() };
         log.snapshot(&mut media, &records.encode(&shape))?;
         Ok(Control::assemble(layout, records, log))
@@ -39,7 +39,7 @@ impl Control {
     pub fn recover(backend: &dyn Backend) -> Result<(Layout, Control), LevelError> {
         let shape = backend.shape();
         let mut media = DeviceLog::new(backend, Nanos(0));
-        let (log, found) = RecordLog::recover(&mut media, Layout::log_shape(&shape))?;
+        let (log, found) = RecordLog::recover(&mut media, Layout::log_shape(&shape), Unread::Refused)?;
         let missing = || LevelError::NotFormatted("it has no complete record of one".into());
         let found = found.ok_or_else(missing)?;
         let mut records = Records::decode(&found.snapshot, &shape)?;
@@ -55,7 +55,7 @@ impl Control {
     fn assemble(layout: &Layout, records: Records, log: RecordLog) -> Control {
         let mut used =
             vec![vec![false; layout.shape.blocks_per_lun() as usize]; layout.shape.luns() as usize];
-        for place in records.seats().flat_map(|(_, row)| &row.places) {
+        for place in records.seats().flat_map(|(_, row)| &row.places).filter(|place| !place.is_nowhere()) {
             used[place.lun as usize][place.block as usize] = true;
         }
         let mut control = Control { records, log, used, states: BTreeMap::new() };
@@ -73,14 +73,16 @@ impl Control {
         change: Change,
         issued: Nanos,
     ) -> Result<Nanos, LevelError> {
-        let mut after = self.records.clone();
-        after.apply(change)?;
         let mut media = DeviceLog::new(backend, issued);
         // A snapshot has a place for each block that is granted, and little else.
-        let blocks: usize = after.seats().map(|(_, row)| row.places.len()).sum();
-        let state_bytes = blocks * super::layout::PLACE_BYTES + 64 * after.grants.len() + 1024;
-        self.log.commit(&mut media, &change.encode(), || after.encode(&layout.shape), state_bytes)?;
-        self.records = after;
+        let blocks: usize = self.records.seats().map(|(_, row)| row.places.len()).sum();
+        let state_bytes = blocks * super::layout::PLACE_BYTES + 64 * self.records.grants.len() + 1024;
+        let before = self.records.apply(change)?;
+        let snapshot = || self.records.encode(&layout.shape);
+        if let Err(error) = self.log.commit(&mut media, &change.encode(), snapshot, state_bytes) {
+            self.records.undo(before);
+            return Err(error);
+        }
         Ok(media.now)
     }
 
@@ -107,11 +109,28 @@ impl Control {
         lun: u32,
         issued: &mut Nanos,
     ) -> Result<Option<Place>, LevelError> {
-        loop {
-            let infos = backend.lun_info(layout.shape.lun_at(lun))?;
-            let free = infos.iter().enumerate().skip(layout.log_blocks_per_lun as usize);
-            let free = free.filter(|(block, info)| !self.used[lun as usize][*block] && !info.state.is_bad());
-            let Some((block, info)) = free.min_by_key(|(_, info)| info.erases) else { return Ok(None) };
+        Ok(self.take_many(backend, layout, lun, 1, issued)?.pop())
+    }
+
+    /// Takes up to so many free blocks of a LUN, those with the fewest erases.
+    pub fn take_many(
+        &mut self,
+        backend: &dyn Backend,
+        layout: &Layout,
+        lun: u32,
+        wanted: usize,
+        issued: &mut Nanos,
+    ) -> Result<Vec<Place>, LevelError> {
+        let infos = backend.lun_info(layout.shape.lun_at(lun))?;
+        let used = &mut self.used[lun as usize];
+        let free = infos.iter().enumerate().skip(layout.log_blocks_per_lun as usize);
+        let mut free: Vec<_> = free.filter(|(block, info)| !used[*block] && !info.state.is_bad()).collect();
+        free.sort_by_key(|(_, info)| info.erases);
+        let mut taken = Vec::with_capacity(wanted);
+        for (block, info) in free {
+            if taken.len() == wanted {
+                break;
+            }
             let place = Place { lun, block: block as u32 };
             if info.state != BlockState::Free {
                 match backend.erase(*issued, layout.address(place)) {
@@ -120,17 +139,23 @@ impl Control {
                         *issued = done;
                         continue;
                     }
-                    Err(other) => return Err(other.into()),
+                    Err(other) => {
+                        taken.iter().for_each(|place| self.give_back(*place));
+                        return Err(other.into());
+                    }
                 }
             }
             self.used[lun as usize][block] = true;
-            return Ok(Some(place));
+            taken.push(place);
         }
+        Ok(taken)
     }
 
     /// Gives a block back.
     pub fn give_back(&mut self, place: Place) {
-        self.used[place.lun as usize][place.block as usize] = false;
+        if !place.is_nowhere() {
+            self.used[place.lun as usize][place.block as usize] = false;
+        }
     }
 
     /// LUNs that no grant has and that have enough good blocks for one.

@@ -2,13 +2,25 @@
 
 use super::Monitor;
 use super::layout::Place;
+use crate::backend::read_again;
 use crate::error::LevelError;
 use weft_core::Nanos;
 use weft_device::gc::Outcome;
-use weft_device::nand::FlashError;
+use weft_device::nand::{BlockState, FlashError, Unreadable};
 
 /// First out-of-band byte of a page that stands for one that could not be read when its block was moved.
-pub(super) const UNREADABLE: u8 = 1;
+const LOST: u8 = 1;
+/// The same, of a page whose program had been interrupted: nobody was told that it is done.
+const TORN: u8 = 2;
+
+/// Why a page with this first out-of-band byte cannot be read; `None` when it can.
+pub(super) fn why_marked(mark: u8) -> Option<Unreadable> {
+    match mark {
+        LOST => Some(Unreadable::Moved),
+        TORN => Some(Unreadable::Torn),
+        _ => None,
+    }
+}
 
 /// What moving blocks cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,13 +43,13 @@ impl Monitor {
         let mut data = vec![0; shape.page_bytes as usize];
         let mut oob = vec![0; shape.oob_bytes as usize];
         for page in 0..pages {
-            match self.backend.read(*now, from.page(page), 0, &mut data, &mut oob) {
+            match read_again(&*self.backend, *now, from.page(page), 0, &mut data, &mut oob) {
                 Ok(done) => *now = done.done,
-                Err(FlashError::Uncorrectable { done, .. }) => {
+                Err(FlashError::Uncorrectable { why, done, .. }) => {
                     *now = done;
                     data.fill(0);
                     oob.fill(0);
-                    oob[0] = UNREADABLE;
+                    oob[0] = if why.is_interrupted() { TORN } else { LOST };
                 }
                 Err(other) => return Err(other.into()),
             }
@@ -62,12 +74,13 @@ impl Monitor {
         lun: u32,
         now: &mut Nanos,
     ) -> Result<Option<(Place, u32)>, LevelError> {
-        let info = self.backend.block_info(self.layout.address(from))?;
-        let readable = !matches!(
-            info.state,
-            weft_device::nand::BlockState::Dead | weft_device::nand::BlockState::EraseIncomplete
-        );
-        let held = if readable { info.programmed } else { 0 };
+        let held = if from.is_nowhere() {
+            0
+        } else {
+            let info = self.backend.block_info(self.layout.address(from))?;
+            let readable = !matches!(info.state, BlockState::Dead | BlockState::EraseIncomplete);
+            if readable { info.programmed } else { 0 }
+        };
         let pages = pages.map_or(held, |most| most.min(held));
         loop {
             let Some(to) = control.take(&*self.backend, &self.layout, lun, now)? else { return Ok(None) };

@@ -1,10 +1,11 @@
 //! A grant in the monitor's own process: the commands of the application that has it.
 
-use super::copy::UNREADABLE;
+use super::copy;
 use super::layout::{Layout, Place};
 use super::records::{Change, GrantRow, Seat};
 use super::{MONITOR_OOB_BYTES, Monitor};
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
+use crate::backend::read_again;
 use crate::error::LevelError;
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::sync::Arc;
@@ -126,14 +127,17 @@ impl LocalGrant {
         check_most(page, "out-of-band bytes", oob.len(), geometry.oob_bytes)?;
         self.monitor.check_issued(issued)?;
         let table = self.state.table(page.block);
-        let at = self.monitor.layout.address(table[page.block.block as usize]).page(page.page);
+        let place = table[page.block.block as usize];
+        if place.is_nowhere() {
+            return Err(LevelError::BlockRetired { block: page.block });
+        }
+        let at = self.monitor.layout.address(place).page(page.page);
         let mut inline = [0; OOB_INLINE];
         let mut heap = Vec::new();
         let raw = oob_buffer(&mut inline, &mut heap, MARK + oob.len());
-        let done =
-            self.monitor.backend.read(issued, at, offset, data, raw).map_err(|e| translate(e, page))?;
-        if raw[0] == UNREADABLE {
-            let why = "it could not be read when its block was moved";
+        let done = read_again(&*self.monitor.backend, issued, at, offset, data, raw)
+            .map_err(|e| translate(e, page))?;
+        if let Some(why) = copy::why_marked(raw[0]) {
             return Err(LevelError::Unreadable { address: page, why, done: done.done });
         }
         oob.copy_from_slice(&raw[MARK..]);
@@ -162,20 +166,24 @@ impl LocalGrant {
                 // Held over the command, so that the block is not exchanged meanwhile.
                 let table = self.state.table(page.block);
                 let place = table[page.block.block as usize];
-                let at = self.monitor.layout.address(place).page(page.page);
-                match self.monitor.backend.program(now, at, data, raw) {
-                    Ok(done) => return Ok(done),
-                    Err(error) => (place, error),
+                if place.is_nowhere() {
+                    (place, None)
+                } else {
+                    let at = self.monitor.layout.address(place).page(page.page);
+                    match self.monitor.backend.program(now, at, data, raw) {
+                        Ok(done) => return Ok(done),
+                        Err(error) => (place, Some(error)),
+                    }
                 }
             };
-            let held = match &error {
+            let held = match error {
                 // The page that failed is not part of what the block held.
-                FlashError::ProgramFailed { done, .. } => {
-                    now = *done;
+                Some(FlashError::ProgramFailed { done, .. }) => {
+                    now = done;
                     Some(page.page)
                 }
-                FlashError::BadBlock { .. } => None,
-                _ => return Err(translate(error, page)),
+                Some(FlashError::BadBlock { .. }) | None => None,
+                Some(other) => return Err(translate(other, page)),
             };
             now = self.replace(page.block, place, held, now)?;
         }
@@ -188,15 +196,19 @@ impl LocalGrant {
         let (place, error) = {
             let table = self.state.table(block);
             let place = table[block.block as usize];
-            match self.monitor.backend.erase(issued, self.monitor.layout.address(place)) {
-                Ok(done) => return Ok(done),
-                Err(error) => (place, error),
+            if place.is_nowhere() {
+                (place, None)
+            } else {
+                match self.monitor.backend.erase(issued, self.monitor.layout.address(place)) {
+                    Ok(done) => return Ok(done),
+                    Err(error) => (place, Some(error)),
+                }
             }
         };
-        let now = match &error {
-            FlashError::EraseFailed { done, .. } => *done,
-            FlashError::BadBlock { .. } => issued,
-            _ => return Err(translate(error, block.page(0))),
+        let now = match error {
+            Some(FlashError::EraseFailed { done, .. }) => done,
+            Some(FlashError::BadBlock { .. }) | None => issued,
+            Some(other) => return Err(translate(other, block.page(0))),
         };
         // An erased block holds nothing, and a spare comes erased.
         let done = self.replace(block, place, Some(0), now)?;
@@ -207,10 +219,14 @@ impl LocalGrant {
     pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {
         self.state.geometry.check_block(block)?;
         let table = self.state.table(block);
-        let info =
-            self.monitor.backend.block_info(self.monitor.layout.address(table[block.block as usize]))?;
+        let place = table[block.block as usize];
+        if place.is_nowhere() {
+            return Ok(BlockLook { programmed: 0, erase_incomplete: false, retired: true, erases: 0 });
+        }
+        let info = self.monitor.backend.block_info(self.monitor.layout.address(place))?;
         Ok(BlockLook {
-            programmed: info.programmed,
+            // What an erase that failed has left cannot be read.
+            programmed: if info.state == BlockState::Dead { 0 } else { info.programmed },
             erase_incomplete: info.state == BlockState::EraseIncomplete,
             retired: info.state.is_bad(),
             erases: info.erases,
@@ -252,11 +268,23 @@ impl LocalGrant {
         let mut control = monitor.control.lock();
         let mut now = issued;
         let copied = monitor.copy_to_lun(&mut control, place, pages, place.lun, &mut now)?;
-        let Some((spare, _)) = copied else { return Err(LevelError::BlockRetired { block }) };
-        let change = Change::Place { seat, block: block.block, place: spare };
-        let now = control.commit(&*monitor.backend, &monitor.layout, change, now)?;
+        let next = match copied {
+            Some((spare, _)) => spare,
+            // What it held is given up, and may not come back when the monitor is opened again.
+            None if pages == Some(0) && !place.is_nowhere() => Place::nowhere(place.lun),
+            None => return Err(LevelError::BlockRetired { block }),
+        };
+        let change = Change::Place { seat, block: block.block, place: next };
+        let committed = control.commit(&*monitor.backend, &monitor.layout, change, now);
+        if committed.is_err() {
+            control.give_back(next);
+        }
+        let now = committed?;
         control.give_back(place);
-        table[block.block as usize] = spare;
+        table[block.block as usize] = next;
+        if next.is_nowhere() {
+            return Err(LevelError::BlockRetired { block });
+        }
         tracing::info!(grant = self.state.name, %block, "a bad block was replaced by a spare");
         Ok(now)
     }

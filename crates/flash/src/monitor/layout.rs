@@ -32,6 +32,20 @@ pub(super) struct Place {
     pub block: u32,
 }
 
+/// The block of a place that is nowhere: its flash is bad, what it held was given up, and the LUN has no spare.
+const NO_BLOCK: u32 = u32::MAX;
+
+impl Place {
+    /// No block, of this LUN.
+    pub fn nowhere(lun: u32) -> Place {
+        Place { lun, block: NO_BLOCK }
+    }
+
+    pub fn is_nowhere(self) -> bool {
+        self.block == NO_BLOCK
+    }
+}
+
 impl Layout {
     pub fn new(backend: &dyn Backend, spares: u32) -> Result<Layout, LevelError> {
         let shape = backend.shape();

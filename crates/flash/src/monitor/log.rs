@@ -1,9 +1,9 @@
 //! The monitor's log on the device.
 
 use super::layout::Layout;
-use crate::backend::Backend;
+use crate::backend::{Backend, read_again};
 use crate::error::LevelError;
-use crate::log::{LogBlock, LogMedia};
+use crate::log::{LogBlock, LogMedia, LogRead};
 use weft_core::Nanos;
 use weft_device::gc::Outcome;
 use weft_device::nand::{BlockState, FlashError, FlashShape};
@@ -33,17 +33,21 @@ impl LogMedia for DeviceLog<'_> {
         })
     }
 
-    fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<bool, LevelError> {
+    fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<LogRead, LevelError> {
         let address = Layout::log_block(&self.shape, block).page(page);
-        match self.backend.read(self.now, address, 0, into, &mut []) {
+        match read_again(self.backend, self.now, address, 0, into, &mut []) {
             Ok(done) => self.now = done.done,
-            Err(FlashError::Uncorrectable { done, .. }) => {
+            Err(FlashError::Uncorrectable { why, done, .. }) => {
                 self.now = done;
-                return Ok(false);
+                return Ok(if why.is_interrupted() { LogRead::Torn } else { LogRead::Failed });
             }
             Err(other) => return Err(other.into()),
         }
-        Ok(true)
+        Ok(LogRead::Whole)
+    }
+
+    fn name(&self, block: u32, page: u32) -> String {
+        Layout::log_block(&self.shape, block).page(page).to_string()
     }
 
     fn program(&mut self, block: u32, page: u32, data: &[u8]) -> Result<Outcome, LevelError> {

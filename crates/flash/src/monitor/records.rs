@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::nand::FlashShape;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest version that is read: it has no place that is nowhere.
+const VERSION_MIN: u32 = 1;
 const NO_GRANT: u32 = u32::MAX;
 
 /// A LUN of a grant: where its blocks are.
@@ -79,31 +81,64 @@ pub(super) enum Change {
     SwapEnds,
 }
 
+/// What was before a change.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Undo {
+    swap: Option<SwapRow>,
+    places: Vec<(Seat, u32, Place)>,
+    homes: Vec<(Seat, u32)>,
+}
+
 impl Records {
-    /// Makes a change.
-    pub fn apply(&mut self, change: Change) -> Result<(), LevelError> {
+    /// Makes a change, and returns what takes it back.
+    pub fn apply(&mut self, change: Change) -> Result<Undo, LevelError> {
+        let mut undo = Undo { swap: self.swap, ..Undo::default() };
         match change {
-            Change::Place { seat, block, place } => *self.place_mut(seat, block)? = place,
+            Change::Place { seat, block, place } => self.put(&mut undo, seat, block, place)?,
             Change::SwapBegins(swap) => {
-                if self.swap.replace(swap).is_some() {
+                if self.swap.is_some() {
                     return Err(damaged("a swap of LUNs began while another was under way"));
                 }
+                self.swap = Some(swap);
             }
             Change::Swapped { block, first, second } => {
                 let swap = self.swap.ok_or_else(|| damaged("a block was swapped outside a swap"))?;
-                *self.place_mut(swap.first, block)? = first;
+                self.put(&mut undo, swap.first, block, first)?;
                 if let (Some(seat), Some(place)) = (swap.second, second) {
-                    *self.place_mut(seat, block)? = place;
+                    self.put(&mut undo, seat, block, place)?;
                 }
             }
             Change::SwapEnds => {
-                let swap = self.swap.take().ok_or_else(|| damaged("a swap ended that had not begun"))?;
-                self.lun_mut(swap.first)?.home = swap.to;
-                if let Some(second) = swap.second {
-                    self.lun_mut(second)?.home = swap.from;
+                let swap = self.swap.ok_or_else(|| damaged("a swap ended that had not begun"))?;
+                let seats = [(Some(swap.first), swap.to), (swap.second, swap.from)];
+                for (seat, home) in seats.into_iter().filter_map(|(seat, home)| Some((seat?, home))) {
+                    let before = std::mem::replace(&mut self.lun_mut(seat)?.home, home);
+                    undo.homes.push((seat, before));
                 }
+                self.swap = None;
             }
         }
+        Ok(undo)
+    }
+
+    /// Takes a change back.
+    pub fn undo(&mut self, undo: Undo) {
+        self.swap = undo.swap;
+        for (seat, block, place) in undo.places {
+            if let Ok(at) = self.place_mut(seat, block) {
+                *at = place;
+            }
+        }
+        for (seat, home) in undo.homes {
+            if let Ok(lun) = self.lun_mut(seat) {
+                lun.home = home;
+            }
+        }
+    }
+
+    fn put(&mut self, undo: &mut Undo, seat: Seat, block: u32, place: Place) -> Result<(), LevelError> {
+        let before = std::mem::replace(self.place_mut(seat, block)?, place);
+        undo.places.push((seat, block, before));
         Ok(())
     }
 
@@ -164,8 +199,9 @@ impl Records {
     pub fn decode(raw: &[u8], shape: &FlashShape) -> Result<Records, LevelError> {
         let mut reader = Reader::new(raw);
         let version = reader.u32().map_err(truncated)?;
-        if version != VERSION {
-            let what = format!("its records have version {version}, and {VERSION} is the one that is known");
+        if !(VERSION_MIN..=VERSION).contains(&version) {
+            let what =
+                format!("its records have version {version}, and {VERSION_MIN} to {VERSION} are known");
             return Err(LevelError::NotFormatted(what));
         }
         let records = decode_fields(&mut reader, shape).map_err(truncated)?;
@@ -193,6 +229,9 @@ impl Records {
             for place in &row.places {
                 let blocks = layout.log_blocks_per_lun..shape.blocks_per_lun();
                 let within = place.lun < shape.luns() && blocks.contains(&place.block);
+                if place.is_nowhere() && place.lun < shape.luns() {
+                    continue;
+                }
                 let number = place.lun as usize * shape.blocks_per_lun() as usize + place.block as usize;
                 if !within || std::mem::replace(&mut used[number], true) {
                     return Err(damaged(

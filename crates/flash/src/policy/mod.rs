@@ -39,7 +39,7 @@ mod units;
 use crate::address::GrantGeometry;
 use crate::error::LevelError;
 use crate::grant::Grant;
-use crate::log::RecordLog;
+use crate::log::{RecordLog, Unread};
 use block::BlockRange;
 use page::PageRange;
 use parking_lot::Mutex;
@@ -163,7 +163,8 @@ impl PolicyLevel {
     /// Begins anew on a grant: what an earlier use left on it is forgotten.
     pub fn create(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, LevelError> {
         let (setup, flash) = prepare(grant, setup)?;
-        let (log, _) = RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape())?;
+        let (log, _) =
+            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), Unread::Ignored)?;
         let free = (flash.log_units..flash.units).rev().collect();
         let mut state =
             State { ranges: Vec::new(), free, trims: Vec::new(), log, flash, since_checkpoint: 0 };

@@ -11,7 +11,7 @@ use super::units::{Flash, Note, SEQUENCE_MAX, Turn, UnitLog};
 use super::{Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, State, Trim};
 use crate::error::LevelError;
 use crate::grant::Grant;
-use crate::log::RecordLog;
+use crate::log::{RecordLog, Unread};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use weft_core::Nanos;
@@ -31,7 +31,8 @@ pub(super) fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, Leve
     let mut grant = grant;
     for stripe in stripes {
         let (found_setup, flash) = super::prepare(grant, PolicySetup { stripe, ..setup })?;
-        let (log, found) = RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape())?;
+        let (log, found) =
+            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), Unread::Refused)?;
         let Some(found) = found else {
             grant = flash.grant;
             continue;

@@ -11,12 +11,13 @@
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::Grant;
-use crate::log::{LogBlock, LogMedia, LogShape};
+use crate::log::{LogBlock, LogMedia, LogRead, LogShape};
 use std::collections::VecDeque;
 use weft_core::Nanos;
 use weft_core::checksum::crc32c;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::gc::Outcome;
+use weft_device::nand::Unreadable;
 
 /// Beside a page: whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -303,7 +304,7 @@ impl<'a> Turn<'a> {
                 self.range, note.page, note.range
             ))),
             Some(note) if note.flags & LOST != 0 => {
-                let why = "it could not be read when it was moved";
+                let why = Unreadable::Moved;
                 Err(LevelError::Unreadable { address, why, done })
             }
             Some(note) if note.flags & HOLE != 0 => {
@@ -349,17 +350,20 @@ impl LogMedia for UnitLog<'_> {
         })
     }
 
-    fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<bool, LevelError> {
+    fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<LogRead, LevelError> {
         match self.flash.grant.read(self.now, self.block(block).page(page), 0, into, &mut []) {
             Ok(done) => self.now = done.done,
-            Err(LevelError::Unreadable { done, .. }) => {
+            Err(LevelError::Unreadable { why, done, .. }) => {
                 self.now = done;
-                return Ok(false);
+                return Ok(if why.is_interrupted() { LogRead::Torn } else { LogRead::Failed });
             }
-            Err(LevelError::BlockRetired { .. }) => return Ok(false),
             Err(other) => return Err(other),
         }
-        Ok(true)
+        Ok(LogRead::Whole)
+    }
+
+    fn name(&self, block: u32, page: u32) -> String {
+        self.block(block).page(page).to_string()
     }
 
     fn program(&mut self, block: u32, page: u32, data: &[u8]) -> Result<Outcome, LevelError> {

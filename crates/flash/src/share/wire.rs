@@ -5,7 +5,7 @@ use crate::error::LevelError;
 use crate::monitor::{BlockLook, GrantInfo};
 use weft_core::Nanos;
 use weft_core::codec::{Reader, Truncated, WriteFields};
-use weft_device::nand::Done;
+use weft_device::nand::{Done, Unreadable};
 
 /// What a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -231,6 +231,16 @@ pub(super) fn read_grants(reader: &mut Reader) -> Result<Vec<GrantInfo>, Truncat
 const PARTS: [&str; 4] = ["channel", "LUN", "block", "page"];
 const WHATS: [&str; 2] = ["data", "out-of-band bytes"];
 
+/// What may be the matter with a page, by number.
+const WHYS: [Unreadable; 6] = [
+    Unreadable::Bits,
+    Unreadable::Torn,
+    Unreadable::HalfErased,
+    Unreadable::Image,
+    Unreadable::AskedFor,
+    Unreadable::Moved,
+];
+
 /// Errors that levels tell apart go field by field, all others as their text.
 pub(super) fn put_error(raw: &mut Vec<u8>, error: &LevelError) {
     let number =
@@ -252,8 +262,9 @@ pub(super) fn put_error(raw: &mut Vec<u8>, error: &LevelError) {
         LevelError::NotProgrammed { address, programmed } => at(raw, 5, *address, [*programmed, 0, 0]),
         LevelError::EraseIncomplete { block } => at(raw, 6, block.page(0), [0; 3]),
         LevelError::BlockRetired { block } => at(raw, 7, block.page(0), [0; 3]),
-        LevelError::Unreadable { address, done, .. } => {
-            at(raw, 8, *address, [done.0 as u32, (done.0 >> 32) as u32, 0]);
+        LevelError::Unreadable { address, why, done } => {
+            let why = WHYS.iter().position(|other| other == why).unwrap_or(0) as u32;
+            at(raw, 8, *address, [done.0 as u32, (done.0 >> 32) as u32, why]);
         }
         LevelError::PowerLost => at(raw, 9, GrantPage::default(), [0; 3]),
         LevelError::NoFreeLuns { wanted, free } => {
@@ -301,7 +312,8 @@ pub(super) fn read_error(reader: &mut Reader) -> Result<LevelError, Truncated> {
         7 => LevelError::BlockRetired { block },
         8 => {
             let done = Nanos(u64::from(b) << 32 | u64::from(a));
-            LevelError::Unreadable { address, why: "the flash could not read it", done }
+            let why = WHYS.get(c as usize).copied().unwrap_or(Unreadable::Bits);
+            LevelError::Unreadable { address, why, done }
         }
         9 => LevelError::PowerLost,
         _ => LevelError::NoFreeLuns { wanted: u64::from(a), free: b },
@@ -352,6 +364,7 @@ mod tests {
             LevelError::OutOfOrder { address: page, next: 3 },
             LevelError::NotProgrammed { address: page, programmed: 1 },
             LevelError::BlockRetired { block },
+            LevelError::Unreadable { address: page, why: Unreadable::Torn, done: Nanos(1 << 40) },
             LevelError::NoFreeLuns { wanted: 3, free: 1 },
             LevelError::GrantInUse("x".into()),
             LevelError::LogFull("a test"),

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod flaky;
+
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use weft_device::nand::{
 use weft_flash::Backend;
 
 /// Vigna's xorshift64*.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {

@@ -1,0 +1,256 @@
+//! A device for recovery campaigns: pages that cannot be read for a moment or for good, random shapes, and power that goes
+//! again and again.
+
+use super::Random;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use weft_core::Nanos;
+use weft_device::Geometry;
+use weft_device::nand::{
+    BlockAddr, BlockInfo, Done, Fault, FlashError, FlashSetup, FlashShape, LunAddr, OpenChannel, PageAddr,
+    Unreadable,
+};
+use weft_flash::{Backend, LevelError};
+
+/// Reads of a page that fail one after the other before it is read: fewer than anybody tries.
+const FAILURES_IN_A_ROW: u32 = 2;
+
+#[derive(Debug)]
+struct Weather {
+    random: Random,
+    /// Of a thousand reads, how many fail for the moment.
+    transient: u64,
+    /// By page: reads that have failed one after the other.
+    failed: BTreeMap<PageAddr, u32>,
+    /// Pages that cannot be read until their block is erased, with the block's erases.
+    lasting: BTreeSet<(PageAddr, u32)>,
+}
+
+/// The device.
+#[derive(Debug)]
+pub struct Flaky {
+    pub device: OpenChannel,
+    weather: Mutex<Weather>,
+}
+
+impl Flaky {
+    pub fn new(device: OpenChannel, transient: u64, seed: u64) -> Arc<Flaky> {
+        let weather = Weather {
+            random: Random(seed | 1),
+            transient,
+            failed: BTreeMap::new(),
+            lasting: BTreeSet::new(),
+        };
+        Arc::new(Flaky { device, weather: Mutex::new(weather) })
+    }
+
+    /// Makes a page that is programmed unreadable for good; false when the random choice met none.
+    pub fn spoil(&self, random: &mut Random) -> bool {
+        let shape = self.device.shape();
+        let block = shape.block_at(random.below(shape.blocks()));
+        let info = self.device.block_info(block).unwrap();
+        if info.programmed == 0 || info.state.is_bad() {
+            return false;
+        }
+        // The last page most often: it is the one that a cut could have torn.
+        let page = match random.below(2) {
+            0 => info.programmed - 1,
+            _ => random.below(u64::from(info.programmed)) as u32,
+        };
+        self.weather.lock().lasting.insert((block.page(page), info.erases))
+    }
+
+    /// Whether any page is unreadable for good.
+    pub fn is_spoiled(&self) -> bool {
+        !self.weather.lock().lasting.is_empty()
+    }
+
+    /// All pages can be read again.
+    pub fn heal(&self) {
+        self.weather.lock().lasting.clear();
+    }
+
+    /// Asks for a failure of the next program or the next erase of some block but the first ones of each LUN.
+    pub fn wound(&self, random: &mut Random, spared: u32) {
+        let shape = self.device.shape();
+        let block = loop {
+            let block = shape.block_at(random.below(shape.blocks()));
+            if shape.block_in_lun(block) >= spared {
+                break block;
+            }
+        };
+        let info = self.device.block_info(block).unwrap();
+        let fault = if random.below(2) == 0 && info.programmed < shape.pages_per_block {
+            Fault::Program(block.page(info.programmed))
+        } else {
+            Fault::Erase(block)
+        };
+        self.device.inject(fault).unwrap();
+    }
+}
+
+impl Backend for Flaky {
+    fn shape(&self) -> FlashShape {
+        self.device.shape()
+    }
+
+    fn pairs_pages(&self) -> bool {
+        false
+    }
+
+    fn read(
+        &self,
+        issued: Nanos,
+        page: PageAddr,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<Done, FlashError> {
+        let done = self.device.read(issued, page, offset, data, oob)?;
+        let erases = self.device.block_info(page.block)?.erases;
+        let mut weather = self.weather.lock();
+        let weather = &mut *weather;
+        let failed = weather.failed.entry(page).or_default();
+        let passes = *failed < FAILURES_IN_A_ROW && weather.random.below(1000) < weather.transient;
+        *failed = if passes { *failed + 1 } else { 0 };
+        if passes || weather.lasting.contains(&(page, erases)) {
+            data.fill(0xee);
+            oob.fill(0xee);
+            return Err(FlashError::Uncorrectable { address: page, why: Unreadable::Bits, done: done.done });
+        }
+        Ok(done)
+    }
+
+    fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {
+        self.device.program(issued, page, data, oob)
+    }
+
+    fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError> {
+        self.device.erase(issued, block)
+    }
+
+    fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
+        self.device.block_info(block)
+    }
+
+    fn lun_info(&self, lun: LunAddr) -> Result<Vec<BlockInfo>, FlashError> {
+        self.device.lun_info(lun)
+    }
+
+    fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError> {
+        self.device.lun_free_at(lun)
+    }
+
+    fn sync(&self) -> Result<(), FlashError> {
+        self.device.sync()
+    }
+}
+
+/// A device of a random shape; `blocks` says how many blocks a LUN has to have, given its pages a block and the LUNs.
+pub fn random_shape(random: &mut Random, blocks: impl FnOnce(u32, u32) -> u32) -> OpenChannel {
+    let mut geometry = Geometry::bbssd();
+    geometry.channels = 1 + random.below(3) as u32;
+    geometry.luns_per_channel = 1 + random.below(3) as u32;
+    geometry.planes = 1 + random.below(4) as u32;
+    // Small blocks are full sooner, and meet more.
+    geometry.pages_per_block = match random.below(100) {
+        0..90 => 3 + random.below(6) as u32,
+        90..98 => 9 + random.below(24) as u32,
+        _ => 33 + random.below(224) as u32,
+    };
+    geometry.page_bytes = 4096;
+    let luns = geometry.channels * geometry.luns_per_channel;
+    let wanted = blocks(geometry.pages_per_block, luns);
+    let per_lun = wanted.div_ceil(geometry.planes) * geometry.planes;
+    let bytes = u64::from(luns) * u64::from(per_lun) * u64::from(geometry.pages_per_block) * 4096;
+    OpenChannel::memory(&FlashSetup::new(geometry.with_size(bytes))).unwrap()
+}
+
+/// What a seed met, for the sum over all seeds.
+#[derive(Default, Debug, Clone, Copy)]
+pub struct Met {
+    pub cuts: u64,
+    pub cuts_while_opening: u64,
+    pub refusals: u64,
+    pub failed_blocks: u64,
+}
+
+impl Met {
+    pub fn add(&mut self, other: Met) {
+        self.cuts += other.cuts;
+        self.cuts_while_opening += other.cuts_while_opening;
+        self.refusals += other.refusals;
+        self.failed_blocks += other.failed_blocks;
+    }
+}
+
+/// Opens something, with power that goes up to `cuts` times on the way. Where a page is unreadable for good the opening may
+/// be refused with an error that names a page; it then succeeds once the page can be read.
+pub fn open_in_storm<T>(
+    flaky: &Flaky,
+    random: &mut Random,
+    mut cuts: u64,
+    met: &mut Met,
+    open: impl Fn() -> Result<T, LevelError>,
+) -> T {
+    loop {
+        if cuts > 0 {
+            let most = 2 << random.below(6);
+            let after = random.below(most);
+            flaky.device.cut_after(after, random.next());
+        }
+        match open() {
+            Ok(opened) => {
+                flaky.device.power_on();
+                return opened;
+            }
+            Err(LevelError::PowerLost) => {
+                flaky.device.power_on();
+                cuts -= 1;
+                met.cuts_while_opening += 1;
+            }
+            Err(error) if flaky.is_spoiled() && error.to_string().contains(" page ") => {
+                flaky.device.power_on();
+                flaky.heal();
+                met.refusals += 1;
+            }
+            Err(error) => panic!("not opened: {error}"),
+        }
+    }
+}
+
+/// Runs a campaign: so many seeds, on as many threads as there are processors. `WEFT_SEED` runs one alone, `WEFT_SEEDS` that
+/// many.
+#[allow(clippy::print_stdout, reason = "a campaign says what it met")]
+pub fn seeds(slice: u64, whole: u64, run: impl Fn(u64) -> Met + Sync) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    if let Some(seed) = number("WEFT_SEED") {
+        println!("{:?}", run(seed));
+        return;
+    }
+    let count = number("WEFT_SEEDS").unwrap_or(if super::campaign() { whole } else { slice });
+    let next = std::sync::atomic::AtomicU64::new(1);
+    let total = Mutex::new(Met::default());
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(4) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed > count {
+                        break;
+                    }
+                    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed))) {
+                        Ok(met) => total.lock().add(met),
+                        Err(_) => failed.lock().push(seed),
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner();
+    println!("{count} seeds: {:?}", total.into_inner());
+    let first = &failed[..failed.len().min(20)];
+    assert!(failed.is_empty(), "{} of {count} seeds fail, such as {first:?}", failed.len());
+}
