@@ -145,7 +145,7 @@ fn hostile_tenants_leave_a_third_one_its_latencies() {
     let device = Arc::new(OpenChannel::memory(&FlashSetup::new(geometry(1, 4, 64, 8))).unwrap());
     let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
     let _server = MonitorServer::start(monitor.clone(), &socket).unwrap();
-    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 20_000 } else { 500 };
+    let rounds = if support::campaign() { 20_000 } else { 500 };
     let quiet = share::allocate(&socket, &request(&monitor, "quiet", 1)).unwrap();
     let alone = latencies(&quiet, rounds);
     let over = AtomicBool::new(false);
