@@ -24,6 +24,10 @@ const OWN_HOMES: usize = 16;
 /// Shared homes, at most, and s-nodes for each of which there is one.
 const SHARED_HOMES: u64 = 256;
 const GUESTS_A_HOME: u64 = 1024;
+/// Shared homes that are tried before there is one more, or one is waited for.
+pub(crate) const HOMES_TRIED: usize = 8;
+/// By how much a home grows before new s-nodes go to the next, when there are as many as there can be.
+const TURN_GROWTH: u32 = 4;
 
 /// A home's share, as it is handed out.
 pub(crate) type Share = Arc<RwLock<Partition>>;
@@ -32,28 +36,20 @@ pub(crate) type Share = Arc<RwLock<Partition>>;
 pub(crate) struct Registry {
     map: RwLock<FxHashMap<HomeId, Entry>>,
     ids: Mutex<Ids>,
-    shared: Mutex<Shared>,
+    shared: Mutex<Vec<SharedHome>>,
     eras: Eras,
-}
-
-/// The homes that are shared.
-#[derive(Default)]
-struct Shared {
-    homes: Vec<SharedHome>,
-    /// Where the next s-node goes.
-    next: usize,
 }
 
 struct SharedHome {
     id: HomeId,
     guests: Guests,
     visible: bool,
+    /// New s-nodes go there until it has so many.
+    until: u32,
 }
 
-impl Shared {
-    fn find(&mut self, home: HomeId) -> Option<&mut SharedHome> {
-        self.homes.iter_mut().find(|shared| shared.id == home)
-    }
+fn find(homes: &mut [SharedHome], home: HomeId) -> Option<&mut SharedHome> {
+    homes.iter_mut().find(|shared| shared.id == home)
 }
 
 /// Where a new s-node can go.
@@ -106,36 +102,45 @@ impl Registry {
         let last = &mut ids.last[usize::from(id.is_shared())];
         *last = (*last).max(id.0);
         if id.is_shared() {
-            self.shared.lock().homes.push(SharedHome { id, guests, visible: true });
+            self.shared.lock().push(SharedHome { id, guests, visible: true, until: 0 });
         }
     }
 
-    /// Where a new s-node can go: when asked again somewhere else. `are_busy` says that others hold the shared homes.
-    pub(crate) fn room(&self, is_of_class: impl Fn(HomeId) -> bool, erases: bool, are_busy: bool) -> Room {
+    /// Where a new s-node can go: when asked again somewhere else, of as many `busy` homes as it was told before.
+    ///
+    /// That is the smallest home. Its edges to its s-nodes lie in the order of hashes, so a new one changes any of their pages. Where no more homes
+    /// are made, new s-nodes therefore go to the same home until it is several times as large: its pages are read and written about as often for
+    /// each s-node however many there are.
+    pub(crate) fn room(&self, is_of_class: impl Fn(HomeId) -> bool, erases: bool, busy: usize) -> Room {
         let homes = self.map.read().len();
         let mut shared = self.shared.lock();
-        if homes - shared.homes.len().min(homes) < OWN_HOMES {
+        if homes - shared.len().min(homes) < OWN_HOMES {
             return Room::Own;
         }
-        let fits = |home: &&SharedHome| {
+        let fits = |home: &&mut SharedHome| {
             let is_of_class = home.guests.erases == erases && is_of_class(home.id);
             home.visible && is_of_class && home.guests.last < u32::MAX
         };
-        let fitting: Vec<_> = shared.homes.iter().filter(fits).collect();
+        let mut fitting: Vec<_> = shared.iter_mut().filter(fits).collect();
         let guests: u64 = fitting.iter().map(|home| u64::from(home.guests.count)).sum();
-        let wanted = if are_busy { SHARED_HOMES } else { SHARED_HOMES.min(guests / GUESTS_A_HOME) };
-        if fitting.is_empty() || (fitting.len() as u64) < wanted {
+        let wanted =
+            if busy == HOMES_TRIED { SHARED_HOMES } else { SHARED_HOMES.min(guests / GUESTS_A_HOME) };
+        if (fitting.len() as u64) < wanted.max(1) {
             return Room::New;
         }
-        let home = fitting[shared.next % fitting.len()].id;
-        shared.next = shared.next.wrapping_add(1);
-        Room::Shared(home)
+        let growth = if fitting.len() as u64 >= SHARED_HOMES { TURN_GROWTH } else { 0 };
+        let at = fitting.iter().position(|home| home.guests.count < home.until).or_else(|| {
+            let (at, least) = fitting.iter_mut().enumerate().min_by_key(|(_, home)| home.guests.count)?;
+            least.until = least.guests.count.saturating_mul(growth);
+            Some(at)
+        });
+        Room::Shared(fitting[(at.unwrap_or(0) + busy) % fitting.len()].id)
     }
 
     /// A number for an s-node in a shared home; `None` when all were given out.
     pub(crate) fn next_number(&self, home: HomeId) -> Option<u32> {
         let mut shared = self.shared.lock();
-        let guests = &mut shared.find(home)?.guests;
+        let guests = &mut find(&mut shared, home)?.guests;
         guests.last = guests.last.checked_add(1)?;
         Some(guests.last)
     }
@@ -143,28 +148,28 @@ impl Registry {
     /// Notes that an s-node of this number has come to a shared home or has gone. It is committed.
     pub(crate) fn note_guest(&self, home: HomeId, number: u64, has_come: bool) {
         let mut shared = self.shared.lock();
-        let Some(SharedHome { guests, .. }) = shared.find(home) else { return };
+        let Some(SharedHome { guests, .. }) = find(&mut shared, home) else { return };
         guests.last = guests.last.max(number as u32);
         guests.count = if has_come { guests.count + 1 } else { guests.count.saturating_sub(1) };
     }
 
     /// Notes that some s-node of a shared home is of the class of secure deletion.
     pub(crate) fn note_erasing(&self, home: HomeId) {
-        if let Some(home) = self.shared.lock().find(home) {
+        if let Some(home) = find(&mut self.shared.lock(), home) {
             home.guests.erases = true;
         }
     }
 
     /// Notes which s-nodes a shared home of a store has that is being salvaged.
     pub(crate) fn restore_guests(&self, home: HomeId, last: u32, count: u32) {
-        if let Some(SharedHome { guests, .. }) = self.shared.lock().find(home) {
+        if let Some(SharedHome { guests, .. }) = find(&mut self.shared.lock(), home) {
             (guests.last, guests.count) = (guests.last.max(last), count);
         }
     }
 
     /// Whether a shared home is one for s-nodes of the class of secure deletion.
     pub(crate) fn erases(&self, home: HomeId) -> bool {
-        self.shared.lock().find(home).is_some_and(|home| home.guests.erases)
+        find(&mut self.shared.lock(), home).is_some_and(|home| home.guests.erases)
     }
 
     /// How many s-nodes are committed.
@@ -175,7 +180,7 @@ impl Registry {
 
     /// What is known of the s-nodes of shared homes.
     pub(crate) fn guests(&self) -> Vec<(HomeId, Guests)> {
-        self.shared.lock().homes.iter().map(|home| (home.id, home.guests)).collect()
+        self.shared.lock().iter().map(|home| (home.id, home.guests)).collect()
     }
 
     /// Takes a home out of a store that is being opened.
@@ -247,7 +252,7 @@ impl Registry {
         let share = Arc::new(RwLock::new(Partition::new(id, NodeId(0), secret)));
         map.insert(id, Entry { share, visible: false });
         if is_shared {
-            self.shared.lock().homes.push(SharedHome { id, guests: Guests::default(), visible: false });
+            self.shared.lock().push(SharedHome { id, guests: Guests::default(), visible: false, until: 0 });
         }
         Ok(id)
     }
@@ -257,7 +262,7 @@ impl Registry {
         if let Some(entry) = self.map.write().get_mut(&id) {
             entry.visible = true;
         }
-        if let Some(home) = self.shared.lock().find(id) {
+        if let Some(home) = find(&mut self.shared.lock(), id) {
             home.visible = true;
         }
     }
@@ -266,7 +271,7 @@ impl Registry {
     pub(crate) fn retire(&self, id: HomeId, lsn: u64) {
         let mut ids = self.ids.lock();
         let Some(entry) = self.map.write().remove(&id) else { return };
-        self.shared.lock().homes.retain(|home| home.id != id);
+        self.shared.lock().retain(|home| home.id != id);
         // The era is read after the removal: who cannot find the s-node any more does not matter.
         ids.retired.push(Retired { id, lsn, era: self.eras.now(), share: entry.share });
     }
@@ -317,5 +322,30 @@ mod tests {
         drop(reader);
         assert!(registry.reserve(false, secret, 9).is_err(), "it is not durable");
         assert_eq!(registry.reserve(false, secret, 10).unwrap(), only);
+    }
+
+    #[test]
+    fn new_s_nodes_go_to_small_homes_in_turn_and_stay_with_a_home_where_all_there_can_be_are_large() {
+        let registry = Registry::new();
+        let insert = |id: u16, count| {
+            let guests = Guests { count, ..Guests::default() };
+            registry.insert(HomeEntry { id: HomeId(id), root: NodeId(0), guests }, Secret(1, 2));
+        };
+        (1..=OWN_HOMES as u16).for_each(|id| insert(id, 0));
+        let first = HomeId::FIRST_SHARED.0;
+        let take = || match registry.room(|_| true, false, 0) {
+            Room::Shared(home) => {
+                let number = registry.next_number(home).unwrap();
+                registry.note_guest(home, number.into(), true);
+                Some(home.0 - first)
+            }
+            Room::Own | Room::New => None,
+        };
+        (0..4).for_each(|at| insert(first + at, 1000));
+        assert_eq!((0..6).map(|_| take().unwrap()).collect::<Vec<_>>(), [0, 1, 2, 3, 0, 1]);
+        (4..SHARED_HOMES as u16).for_each(|at| insert(first + at, 1024));
+        let taken: Vec<u16> = (0..9_012).map(|_| take().unwrap()).collect();
+        let turns: Vec<_> = taken.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect();
+        assert_eq!(turns, [(2, 3003), (3, 3003), (0, 3006)]);
     }
 }

@@ -9,13 +9,10 @@ use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, SnodeId};
 use crate::journal::record::RecordWriter;
 use crate::layout::catalog::{Guests, HomeEntry};
 use crate::snodes::access::{Permission, Principal, edge_of, grant_of};
-use crate::snodes::registry::Room;
+use crate::snodes::registry::{HOMES_TRIED, Room};
 use crate::snodes::tags::{Root, SnodeTags};
 use std::time::Duration;
 use weft_core::TagFlags;
-
-/// Shared homes that are tried before there is one more, or one is waited for.
-const HOMES_TRIED: usize = 8;
 
 impl Transaction<'_> {
     /// Makes an s-node with a root. It becomes visible with the commit. A caller with credentials needs permission to
@@ -100,7 +97,7 @@ impl Transaction<'_> {
             return Ok(Some(*home));
         }
         for tried in 0.. {
-            match store.snodes.room(is_of_class, erases, tried == HOMES_TRIED) {
+            match store.snodes.room(is_of_class, erases, tried) {
                 Room::Own => break,
                 Room::New => {
                     let flags = if erases { TagFlags::SECURE_DELETE } else { TagFlags::default() };
