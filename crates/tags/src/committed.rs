@@ -70,7 +70,7 @@ pub(crate) trait Committed {
         }
     }
 
-    /// The s-nodes, in the order of their ids. One that comes or goes meanwhile may be among them or not.
+    /// The s-nodes, those that share pages one after the other. One that comes or goes meanwhile may be among them or not.
     fn list_snodes(&self) -> Result<Vec<SnodeId>> {
         let mut snodes = Vec::new();
         for home in self.homes() {
@@ -83,7 +83,7 @@ pub(crate) trait Committed {
                 snodes.push(home.into());
             }
         }
-        snodes.sort_unstable();
+        snodes.sort_unstable_by_key(|snode| (snode.0 as u16, snode.number()));
         snodes.dedup();
         Ok(snodes)
     }

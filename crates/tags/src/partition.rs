@@ -4,7 +4,7 @@
 //! have nothing in common but the allocators of blocks and numbers and the journal.
 
 use crate::edges::table::{NewPages, Place, Table};
-use crate::edges::{Bundle, COUNTS, Counts, EdgeTable};
+use crate::edges::{Bundle, COUNTS, Counts, EdgeTable, Heads};
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, NodeId, PAGE_BYTES};
@@ -193,10 +193,18 @@ impl Contents {
         sources.iter().all(|source| nodes.binary_search(&NodeId(*source)).is_err())
     }
 
-    /// How many edges of programs go out from a node.
-    pub(crate) fn out_edges(&self, pages: &impl Pages, node: NodeId) -> Step<i64> {
-        let edges = self.edges.all_of(pages, node)?;
-        Ok(edges.iter().filter(|edge| !edge.etype.is_reserved()).count() as i64)
+    /// Whether more than `few` of the edges that go out from a node keep it. Looks no further than it has to: there may be millions.
+    pub(crate) fn has_more_out_edges(&self, pages: &impl Pages, node: NodeId, few: i64) -> Step<bool> {
+        let Heads { edges, bundles } = self.edges.heads_of(pages, node)?;
+        let mut count = edges.iter().filter(|edge| !edge.etype.keeps_nothing()).count() as i64;
+        let bundles = bundles.iter().filter_map(|(_, id)| self.edges.bundles.get(id));
+        for page in bundles.flat_map(Bundle::walk) {
+            if count > few {
+                break;
+            }
+            count += Bundle::count(pages.words(page)?) as i64;
+        }
+        Ok(count > few)
     }
 
     /// The committed body of a node that has moved.

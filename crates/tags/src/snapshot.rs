@@ -127,7 +127,7 @@ impl Snapshot<'_> {
         self.commit
     }
 
-    /// The s-nodes, in the order of their ids.
+    /// The s-nodes, those that share pages one after the other.
     ///
     /// # Errors
     /// What reading the medium gives; [`Error::SnapshotLost`].

@@ -237,7 +237,7 @@ impl Store {
         self.root_of(snode)
     }
 
-    /// The s-nodes, in the order of their ids: the last committed state.
+    /// The s-nodes, those that share pages one after the other: the last committed state.
     ///
     /// # Errors
     /// What reading the medium gives.

@@ -281,17 +281,11 @@ impl<'s> Transaction<'s> {
     pub fn delete_node(&mut self, node: NodeId, kind: NodeType) -> Result<()> {
         let place = self.place(node, Permission::Write)?;
         let store = self.store;
-        let touched = self.set.touched(node);
-        let (found, ins, outs) = store.read(node.home(), |pages, contents| {
-            let found = header_at(pages, place)?.0;
-            let ins = if touched.created { 0 } else { contents.count_of(pages, node)? };
-            let outs = if touched.created { 0 } else { contents.out_edges(pages, node)? };
-            Ok((found, ins as i64, outs))
-        })?;
+        let found = store.read(node.home(), |pages, _| Ok(header_at(pages, place)?.0))?;
         if found != kind.0 {
             return Err(Error::wrong_type(node, found, kind));
         }
-        if ins + touched.ins > 0 || outs + touched.outs > 0 {
+        if self.has_edges(node)? {
             return Err(Error::HasEdges(node));
         }
         self.set.delete(node);

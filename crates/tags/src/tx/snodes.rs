@@ -1,7 +1,7 @@
 //! S-nodes in a transaction: made, deleted, their tags and permissions.
 
 use super::apply;
-use super::write_set::{EdgeKey, NONE};
+use super::write_set::{EdgeKey, NONE, Touched};
 use super::{Transaction, Which};
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
@@ -175,23 +175,15 @@ impl Transaction<'_> {
         if !self.held.iter().any(|home| home.is_shared()) {
             return Ok(found);
         }
-        let store = self.store;
         // `touched` tells the map of all nodes.
         self.set.touched(NONE);
-        let made = self.set.created.iter().map(|node| (*node, true));
         let touched = self.set.nodes().iter().filter(|(_, touched)| !touched.created);
-        let nodes = made.chain(touched.map(|(node, _)| (*node, false)));
-        let nodes: Vec<_> = nodes.filter(|(node, _)| node.home().is_shared()).collect();
-        for (node, is_new) in nodes {
-            let touched = self.set.touched(node);
-            let mut left = (touched.ins, touched.outs);
-            if !is_new {
-                let held = store.read(node.home(), |pages, contents| {
-                    Ok((contents.count_of(pages, node)? as i64, contents.out_edges(pages, node)?))
-                })?;
-                left = (left.0 + held.0, left.1 + held.1);
-            }
-            if left == (0, 0) {
+        let nodes = self.set.created.iter().chain(touched.map(|(node, _)| node)).copied();
+        let mut nodes: Vec<_> = nodes.filter(|node| node.home().is_shared()).collect();
+        // Those of a home one after the other: they are looked for in the same pages.
+        nodes.sort_unstable();
+        for node in nodes {
+            if !self.has_edges(node)? {
                 let owner = self.look_up(&edge_to_owner(node))?.2;
                 found.extend((owner != NONE).then_some((node, owner)));
             }
@@ -252,6 +244,18 @@ impl Transaction<'_> {
         }
         self.forget_permissions();
         Ok(())
+    }
+
+    /// Whether a node that is held has an edge that keeps it, as this transaction leaves it.
+    pub(super) fn has_edges(&mut self, node: NodeId) -> Result<bool> {
+        let Touched { created, ins, outs } = self.set.touched(node);
+        if created {
+            return Ok((ins, outs) != (0, 0));
+        }
+        self.store.read(node.home(), |pages, contents| {
+            let ins = contents.count_of(pages, node)?.saturating_add_signed(ins);
+            Ok(ins > 0 || contents.has_more_out_edges(pages, node, -outs)?)
+        })
     }
 
     /// The in-edges of a node as this transaction leaves them.
@@ -380,28 +384,20 @@ impl Transaction<'_> {
     /// Whether an s-node with a home of its own, as this transaction leaves it, has only its root, and that only permissions.
     fn is_empty(&mut self, snode: HomeId) -> Result<bool> {
         let root = self.root_of(snode.into())?;
-        let store = self.store;
         let raw = self.raw_edges(root)?;
         let ins = self.in_edges(root)?;
         if raw.iter().any(|edge| edge.etype != EdgeType::PERMISSION) || ins != raw.len() as u64 + 1 {
             return Ok(false);
         }
         // In the midst of counting, bodies may be taken off before they are added.
-        let mut nodes = store.partition(snode)?.read().contents.nodes as i64;
+        let mut nodes = self.store.partition(snode)?.read().contents.nodes as i64;
         // `touched` has told the map of all nodes.
         let of_it = self.set.nodes().iter().filter(|(node, _)| node.home() == snode);
         let touched: Vec<_> = of_it.map(|(node, touched)| (*node, *touched)).collect();
         for (node, touched) in touched {
-            let (ins, outs) = if touched.created {
-                nodes += 1;
-                (0, 0)
-            } else {
-                store.read(snode, |pages, contents| {
-                    Ok((contents.count_of(pages, node)? as i64, contents.out_edges(pages, node)?))
-                })?
-            };
+            nodes += i64::from(touched.created);
             // A root is held by its s-node, and what it has of permissions counts above.
-            if node != root && ins + touched.ins == 0 && outs + touched.outs == 0 {
+            if node != root && !self.has_edges(node)? {
                 // Its body goes with it.
                 nodes -= 1 + i64::from(self.body_of(node)?.is_some());
             }
