@@ -16,6 +16,9 @@ use weft_client::{Client, ConnectOptions, WireStatfs};
 /// Where volumes appear to programs unless said otherwise; absolute symlinks below it stay on the volume.
 pub const MOUNT_POINT: &str = "/weft";
 
+/// An interrupted command waits this long for another process's server; that one may be stopped, or hang.
+const ANSWER_PATIENCE_S: u32 = 2;
+
 /// What this command is called among the programs of a volume.
 const OWN_NAME: &str = "weft";
 
@@ -43,7 +46,10 @@ impl Access {
         // A server that has just stopped may be found and then be gone: once more.
         for last in [false, true] {
             let (socket, hosted): (PathBuf, _) = match host::reach(image, choice)? {
-                Reached::Elsewhere(socket) => (socket, None),
+                Reached::Elsewhere(socket) => {
+                    signal::end_after(ANSWER_PATIENCE_S);
+                    (socket, None)
+                }
                 Reached::Here(hosted) => (hosted.socket().to_path_buf(), Some(hosted)),
             };
             let options = ConnectOptions {

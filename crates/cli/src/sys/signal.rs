@@ -2,30 +2,59 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The signal that interrupted.
+static FIRST: AtomicI32 = AtomicI32::new(libc::SIGTERM);
+/// Seconds from it to the end of the process; 0: as many as the command takes.
+static PATIENCE_S: AtomicU32 = AtomicU32::new(0);
 
 /// Signals by which people and supervisors end a command.
 pub const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-extern "C" fn note(_: i32) {
+extern "C" fn note(signal: i32) {
+    FIRST.store(signal, Relaxed);
     INTERRUPTED.store(true, Relaxed);
+    let patience_s = PATIENCE_S.load(Relaxed);
+    if patience_s > 0 {
+        // SAFETY: may be called in a handler.
+        unsafe { libc::alarm(patience_s) };
+    }
+}
+
+extern "C" fn give_up(_: i32) {
+    // SAFETY: may be called in a handler. The signal's own is reset, so that it ends the process.
+    unsafe { libc::raise(FIRST.load(Relaxed)) };
+}
+
+fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) {
+    // SAFETY: an all-zero sigaction is valid; the handlers do nothing that a handler must not.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as libc::sighandler_t;
+        action.sa_flags = flags;
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+    }
 }
 
 /// From now on the first of SIGINT, SIGTERM and SIGHUP sets a flag for [`was_interrupted`]; the next of its kind ends
 /// the process as usual.
 pub fn notice_interrupts() {
     for signal in ENDING {
-        // SAFETY: an all-zero sigaction is valid; the handler only stores to an atomic.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            let handler: extern "C" fn(i32) = note;
-            action.sa_sigaction = handler as libc::sighandler_t;
-            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
-        }
+        handle(signal, note, libc::SA_RESETHAND | libc::SA_RESTART);
+    }
+}
+
+/// From now on a command that has not ended so long after [`notice_interrupts`] noticed a signal is ended by that signal: it
+/// waits for somebody who may never answer.
+pub fn end_after(patience_s: u32) {
+    handle(libc::SIGALRM, give_up, libc::SA_RESTART);
+    PATIENCE_S.store(patience_s, Relaxed);
+    if was_interrupted() {
+        // SAFETY: a system call without memory.
+        unsafe { libc::alarm(patience_s) };
     }
 }
 

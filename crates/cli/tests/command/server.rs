@@ -3,7 +3,9 @@
 use crate::volume::Bench;
 use predicates::str::contains;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 /// A server that is told to stop at the end.
 pub struct Serving {
@@ -99,6 +101,34 @@ fn a_server_on_a_socket_of_its_own_is_found_by_its_image_and_by_its_socket() {
         // What leads to the socket of one that has ended is in nobody's way.
         assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "by whatever way");
     }
+}
+
+#[test]
+fn a_command_whose_server_does_not_answer_can_be_interrupted() {
+    let bench = Bench::with_volume();
+    let server = Serving::start(&bench);
+    server.signal("-STOP");
+    for (name, number) in [("-INT", libc::SIGINT), ("-TERM", libc::SIGTERM), ("-HUP", libc::SIGHUP)] {
+        let mut command = bench.spawn(&["ls", "vol.img:"]);
+        // When it waits for the server it has its signals set.
+        let connected = || {
+            let stack = std::fs::read_to_string(format!("/proc/{}/wchan", command.id())).unwrap();
+            stack.contains("unix") || stack.contains("skb")
+        };
+        while !connected() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let sent = Command::new("kill").args([name, &command.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        let begun = Instant::now();
+        while command.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = command.kill();
+        assert_eq!(command.wait().unwrap().signal(), Some(number), "SIG{name}");
+    }
+    server.signal("-CONT");
+    assert_eq!(server.stop(), 0);
 }
 
 #[test]
