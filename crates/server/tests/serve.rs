@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use weft_client::{AttrChange, Client, ConnectOptions, FileRef, LockRange, Resolution, WireDirent};
 use weft_placement::{Engine, Mode};
 use weft_server::{Server, Volume, VolumeOptions};
@@ -140,6 +140,34 @@ fn record_locks_exclude_other_processes_and_go_with_the_descriptor() {
     assert_eq!(b.record_lock(fb, libc::F_GETLK, &range).unwrap().kind, libc::F_WRLCK);
     a.close(fa).unwrap();
     b.record_lock(fb, libc::F_SETLK, &range).unwrap();
+}
+
+#[test]
+fn a_descriptor_that_is_closed_while_another_thread_locks_leaves_no_lock() {
+    let rig = Rig::new();
+    let (a, b) = (rig.client(), rig.client());
+    let other = create(&b, b"/x");
+    let range = LockRange { kind: libc::F_WRLCK, start: 0, len: 10, pid: 0 };
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 60_000 } else { 2_000 };
+    for round in 0..rounds {
+        for (set, is_alone) in [(libc::F_SETLK, false), (libc::F_OFD_SETLK, true)] {
+            let file = create(&a, b"/x");
+            let together = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    together.wait();
+                    let _ = a.record_lock(file, set, &range);
+                });
+                together.wait();
+                // At all moments of the other's call.
+                (0..round % 200 * 20).for_each(|_| std::hint::spin_loop());
+                a.close(file).unwrap();
+            });
+            let got = b.record_lock(other, libc::F_SETLK, &range);
+            assert!(got.is_ok(), "round {round}, a lock of the open file alone: {is_alone}: {got:?}");
+            b.record_lock(other, libc::F_SETLK, &LockRange { kind: libc::F_UNLCK, ..range }).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -312,12 +312,13 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
 fn close(ask: &Ask<'_>) -> Outcome {
     let file = ask.file_arg(0);
     let open = ask.open_file(0)?;
-    if ask.arg(1) == 0 {
-        // Closing any descriptor of a file drops the process's record locks on it (POSIX).
-        ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
-    }
     if !ask.connection.give_up(file) {
         return Err(Failure(libc::EBADF));
+    }
+    if ask.arg(1) == 0 {
+        // Closing any descriptor of a file drops the process's record locks on it (POSIX). After the descriptor: a thread
+        // that is given a lock from now on finds the descriptor closed.
+        ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
     }
     let last = ask.volume.files.release(file, 1);
     // The reference is given back whatever is said of it.
@@ -419,8 +420,27 @@ fn flock(ask: &Ask<'_>) -> Outcome {
     let waiter = ask.connection.waiter(ask.arg(2));
     let owner = Owner::File(open.file.0);
     let ino = open.inode.ino;
-    among_the_living(ask, || ask.volume.locks.set_whole(ino, owner, operation, Some(&waiter)))?;
+    let set = || ask.volume.locks.set_whole(ino, owner, operation, Some(&waiter));
+    while_open(ask, open.file, || among_the_living(ask, set))?;
     done(0)
+}
+
+/// Does something with locks of an open file, which stays open over it: what closes it in the meantime leaves it to this call
+/// to drop the locks.
+fn while_open(
+    ask: &Ask<'_>,
+    file: FileRef,
+    act: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if !ask.volume.files.reference(file) {
+        return Err(Failure(libc::EBADF));
+    }
+    let result = act();
+    if let Some(last) = ask.volume.files.release(file, 1) {
+        close_last(ask.volume, &last, false);
+        return Err(Failure(libc::EBADF));
+    }
+    result
 }
 
 /// Does something with locks in whose way no process is that has ended. The kernel gives back the locks of a process before
@@ -470,7 +490,18 @@ fn record_lock(ask: &Ask<'_>) -> Outcome {
             }
             let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
             let waiter = waits.then(|| ask.connection.waiter(ask.arg(6)));
-            among_the_living(ask, || ask.volume.locks.set_record(ino, owner, &range, waiter.as_ref()))?;
+            let set = || ask.volume.locks.set_record(ino, owner, &range, waiter.as_ref());
+            if by_file {
+                while_open(ask, open.file, || among_the_living(ask, set))?;
+                return done(0);
+            }
+            among_the_living(ask, set)?;
+            if !ask.connection.holds(open.file) {
+                // Another thread has closed the descriptor, and the process's locks were dropped before this one was set.
+                let nothing = LockRange { kind: libc::F_UNLCK, ..range };
+                ask.volume.locks.set_record(ino, owner, &nothing, None).map_err(Failure)?;
+                return Err(Failure(libc::EBADF));
+            }
             done(0)
         }
         _ => Err(Failure(libc::EINVAL)),
