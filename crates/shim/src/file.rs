@@ -130,6 +130,10 @@ pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), E
     let act = |client: &Client| client.fallocate(file, mode, offset, len);
     let moves = mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0;
     let end = if moves { u64::MAX } else { offset.saturating_add(len) };
+    if moves && pages::any() {
+        // What was stored to a page moves with it.
+        pages::before_read(file)?;
+    }
     if pages::any() { pages::change(file, offset, end, act) } else { act(process::client()?) }
 }
 

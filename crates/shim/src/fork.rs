@@ -41,6 +41,14 @@ pub fn check_sharing(flags: c_int) -> Result<(), Errno> {
     if alike { Ok(()) } else { Err(refuse(Refusal::SharedDescriptors)) }
 }
 
+/// What `unshare` may give the calling thread for itself of what the process has once: descriptors, working directory and mask.
+const PARTED: c_int = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_NEWNS;
+
+/// Whether `unshare` with these flags is possible. What would be the calling thread's own is, when it is the process's only one.
+pub fn check_unshare(flags: c_int) -> Result<(), Errno> {
+    if flags & PARTED != 0 { check_parting() } else { Ok(()) }
+}
+
 /// Whether the calling thread can have a table of descriptors of its own: when it is the process's only one, it has.
 pub fn check_parting() -> Result<(), Errno> {
     match weft_client::sys::thread_count() {

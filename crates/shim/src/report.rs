@@ -83,7 +83,7 @@ refusals! {
     /// Working directories.
     SpawnDirectory = (EOPNOTSUPP, "posix_spawn: a file action that the child would need weft for"),
     /// `clone` and `unshare`.
-    SharedDescriptors = (EINVAL, "clone, unshare, close_range: a descriptor table that is shared without the memory, or memory without it, cannot hold weft files; use fork or threads, or run the program without weft"),
+    SharedDescriptors = (EINVAL, "clone, unshare, close_range: a descriptor table or working directory that is shared without the memory, or memory without it, cannot hold weft files; use fork or threads, or run the program without weft"),
     /// `prctl(PR_SET_SECCOMP)`, strict. The call itself is made.
     Confined = (EPERM, "seccomp: the program is about to confine itself to read, write and exit; the kernel ends it at its next call on a weft file, which needs more. Close such files before, or run the program without weft"),
     /// The same with a filter.

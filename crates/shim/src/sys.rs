@@ -278,6 +278,20 @@ pub unsafe fn munmap(at: *mut u8, len: usize) -> Result<(), Errno> {
     call!(munmap, at, len).map(drop)
 }
 
+/// Whether something is mapped everywhere in a range.
+pub fn is_mapped(at: usize, len: usize) -> bool {
+    // Does nothing else (since Linux 2.6.19).
+    call!(msync, at, len, libc::MS_ASYNC).is_ok()
+}
+
+/// Says how memory will be used.
+///
+/// # Safety
+/// As `madvise(2)`.
+pub unsafe fn madvise(at: usize, len: usize, advice: c_int) -> Result<(), Errno> {
+    call!(madvise, at, len, advice).map(drop)
+}
+
 /// Changes a mapping's length, perhaps its place.
 ///
 /// # Safety

@@ -281,6 +281,68 @@ fn a_map_of_a_sparse_file_costs_its_data() {
 }
 
 #[test]
+fn stores_move_with_the_pages_of_a_file_and_go_with_them() {
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut mapper = Mapper::start(&served, "f");
+        mapper.tell("fill 65536");
+        mapper.tell("map 65536");
+        assert_eq!(mapper.tell("msync"), "0");
+        assert_eq!(mapper.tell("sync-map"), "EOPNOTSUPP");
+        for at in [100, 12288, 40960] {
+            mapper.tell(&format!("store {at} s{at}"));
+        }
+        assert_eq!(mapper.tell("collapse 8192 8192"), "0");
+        for (at, there) in [(100, "s100"), (8192, "ffff"), (32768, "s40960")] {
+            let len = there.len();
+            assert_eq!(mapper.tell(&format!("show {at} {len}")), there, "leases {leases}, at {at}");
+            assert_eq!(mapper.tell(&format!("read {at} {len}")), there, "leases {leases}, at {at}");
+        }
+        mapper.tell("store 32768 t");
+        assert_eq!(mapper.tell("insert 4096 4096"), "0");
+        assert_eq!(mapper.tell("show 36864 6"), "t40960");
+        assert_eq!(mapper.tell("read 36864 6"), "t40960");
+        // Of a page that was stored to, and of one that never was.
+        mapper.tell("store 20480 stored");
+        for at in [20480, 28672] {
+            assert_eq!(mapper.tell(&format!("remove-at {at} 4096")), "0");
+            assert_eq!(mapper.tell(&format!("show {at} 6")), "......", "leases {leases}");
+            assert_eq!(mapper.tell(&format!("read {at} 6")), "......", "leases {leases}");
+        }
+        assert_eq!(mapper.tell("remove-at 20481 4096"), "EINVAL");
+        mapper.tell("store 20482 a");
+        mapper.end();
+        let mut other = Mapper::start(&served, "f");
+        assert_eq!(other.tell("read 20480 5"), "..a..", "leases {leases}");
+        assert_eq!(other.tell("read 24576 4"), "ffff", "leases {leases}");
+        assert_eq!(other.tell("read 28672 6"), "......", "leases {leases}");
+        assert_eq!(other.tell("read 36864 6"), "t40960", "leases {leases}");
+    }
+}
+
+#[test]
+fn stores_to_a_map_that_was_unmapped_unseen_are_found() {
+    for (reuse, how) in [("", "read 3000000 6"), ("", "msync"), ("g", "read 3000000 6"), ("g", "msync")] {
+        let served = Served::new(true);
+        let mut mapper = Mapper::start(&served, "f");
+        mapper.tell("fill 4194304");
+        mapper.tell("map 4194304");
+        assert_eq!(mapper.tell("msync"), "0");
+        mapper.tell("store 3000000 before");
+        mapper.tell("store 300000 before");
+        assert_eq!(mapper.tell(&format!("unmap-unseen {reuse}")), "0", "{reuse}");
+        mapper.tell(how);
+        mapper.end();
+        let mut other = Mapper::start(&served, "f");
+        assert_eq!(other.tell("read 3000000 6"), "before", "{reuse}, {how}");
+        assert_eq!(other.tell("read 300000 6"), "before", "{reuse}, {how}");
+        if reuse == "g" {
+            assert_eq!(Mapper::start(&served, "g").tell("read 4096 5"), "other", "{how}");
+        }
+    }
+}
+
+#[test]
 fn stores_that_the_kernel_no_longer_tells_are_found() {
     let served = Served::new(true);
     let mut mapper = Mapper::start(&served, "f");

@@ -123,6 +123,7 @@ fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
         ("syscall(SYS_clone, SIGCHLD | CLONE_FILES, 0, 0, 0, 0)", "EINVAL"),
         ("close_range(900, 900, CLOSE_RANGE_UNSHARE)", "EINVAL"),
         ("syscall(SYS_unshare, CLONE_FILES)", "EINVAL"),
+        ("syscall(SYS_unshare, CLONE_FS)", "EINVAL"),
         ("ioctl(fd, 0x6666, 0)", "ENOTTY"),
         ("fcntl(fd, 9999, 0)", "EINVAL"),
         ("fcntl(fd, F_SETLEASE, F_RDLCK)", "EINVAL"),
@@ -149,6 +150,8 @@ fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     // In a process with one thread it changes nothing; in a thread beside others it is refused.
     assert!(output.contains("unshare(CLONE_FILES) = 0\n"), "{output}");
     assert!(output.contains("unshare(CLONE_FILES) = -1 EINVAL\n"), "{output}");
+    assert!(output.contains("unshare(CLONE_FS) = 0\n"), "{output}");
+    assert!(output.contains("unshare(CLONE_FS) = -1 EINVAL\n"), "{output}");
     assert!(output.contains("weft: clone, unshare"), "{output}");
     assert!(output.contains("f: 7 bytes: content"), "{output}");
     let notes = served.notes().join("\n");

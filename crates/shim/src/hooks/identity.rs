@@ -47,8 +47,7 @@ hooks! {
     /// In a user namespace of its own a process has none of the capabilities that count on the volume.
     fn unshare(flags: c_int) -> c_int {
         if process::is_on()
-            && flags & libc::CLONE_FILES != 0
-            && let Err(error) = crate::fork::check_parting()
+            && let Err(error) = crate::fork::check_unshare(flags)
         {
             return crate::route::fail(error);
         }

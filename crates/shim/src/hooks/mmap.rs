@@ -69,6 +69,7 @@ hooks! {
 
     fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
         if pages::any()
+            && (at as usize).is_multiple_of(mapping::PAGE_BYTES as usize)
             && flags & !(libc::MS_ASYNC | libc::MS_SYNC | libc::MS_INVALIDATE) == 0
             && flags & (libc::MS_ASYNC | libc::MS_SYNC) != libc::MS_ASYNC | libc::MS_SYNC
             && let Some(result) = pages::sync(at, len, flags)
@@ -76,6 +77,20 @@ hooks! {
             return crate::route::finish(result.map(|()| 0));
         }
         real::msync(at, len, flags)
+    }
+
+    /// Only to take pages out of a file is more than advice. An allocator may call this early, too.
+    fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
+        if advice == libc::MADV_REMOVE
+            && pages::any()
+            && let Some(result) = pages::remove(at, len)
+        {
+            return crate::route::finish(result.map(|()| 0));
+        }
+        if real::is_resolved() {
+            return real::madvise(at, len, advice);
+        }
+        crate::route::finish(sys::madvise(at as usize, len, advice).map(|()| 0))
     }
 
     fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {

@@ -105,6 +105,7 @@ unsafe fn data_call(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_mmap => {
                 mmap::body::mmap(a.to(0), a.size(1), a.int(2), a.int(3), a.int(4), a.long(5)) as c_long
             }
+            libc::SYS_madvise => mmap::body::madvise(a.to(0), a.size(1), a.int(2)).into(),
             libc::SYS_munmap => mmap::body::munmap(a.to(0), a.size(1)).into(),
             libc::SYS_mremap => {
                 mmap::body::mremap(a.to(0), a.size(1), a.size(2), a.int(3), a.to(4)) as c_long
@@ -310,11 +311,7 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
                 limit::before_seccomp(a.uint(0));
                 return None;
             }
-            libc::SYS_unshare
-                if a.int(0) & libc::CLONE_FILES != 0 && crate::fork::check_parting().is_err() =>
-            {
-                fail(libc::EINVAL)
-            }
+            libc::SYS_unshare if crate::fork::check_unshare(a.int(0)).is_err() => fail(libc::EINVAL),
             libc::SYS_setuid
             | libc::SYS_setreuid
             | libc::SYS_setresuid

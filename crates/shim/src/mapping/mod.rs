@@ -78,6 +78,10 @@ pub fn map(file: FileRef, request: Request) -> Result<*mut c_void, Errno> {
     if kind == 0 {
         return Err(libc::EINVAL);
     }
+    if kind == libc::MAP_SHARED_VALIDATE && request.flags & libc::MAP_SYNC != 0 {
+        // Stores are not durable when they have reached the memory.
+        return Err(libc::EOPNOTSUPP);
+    }
     let shared = kind != libc::MAP_PRIVATE;
     let denied = shared && request.prot & libc::PROT_WRITE != 0 && !is_writable(flags);
     if denied || !is_readable(flags) {

@@ -404,6 +404,10 @@ impl Object {
             let place = |offset: u64| part.at + (offset - part.offset) as usize;
             let offset = |place: usize| part.offset + (place - part.at) as u64;
             let mut tell = |from: u64, end: u64| result = result.and(each(from, end.min(to)));
+            if !sys::is_mapped(part.at, part.len) {
+                // Unmapped by a system call that no hook saw: what was stored there before, nobody tells any more.
+                return tell(part.offset, end);
+            }
             let mut at = self.data_from(part.offset);
             while at < end {
                 let window_end = ((at & !(WINDOW_BYTES - 1)) + WINDOW_BYTES).min(end);

@@ -187,10 +187,8 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
         });
         let result = mapped.and_then(|place| {
             let len = page_up(request.len as u64) as usize;
-            if request.flags & libc::MAP_FIXED != 0 {
-                // What was mapped there is gone.
-                state.remove(client, place as usize, len);
-            }
+            // What was mapped there is gone: by MAP_FIXED, or before by a system call that no hook saw.
+            state.remove(client, place as usize, len);
             let map = Map { at: place as usize, len, offset: request.offset, object: number };
             if state.add(map) {
                 let mut maps = Maps { all: &[map], object: number, stores: &mut state.stores };
@@ -232,6 +230,28 @@ pub fn sync(at: *mut c_void, len: usize, flags: c_int) -> Option<Result<(), Errn
                 // Also when something could not be stored: with that the open file has heard of it.
                 result = result.and(client.fsync(object.file));
             }
+            outcome = Some(outcome.unwrap_or(Ok(())).and(result));
+        }
+        outcome
+    })
+}
+
+/// `madvise(MADV_REMOVE)` of a range: `None` when it touches no such map. The file has a hole there from now on.
+pub fn remove(at: *mut c_void, len: usize) -> Option<Result<(), Errno>> {
+    let client = process::client().ok()?;
+    STATE.with(|state| {
+        let mut outcome = None;
+        for number in 0..MAPS_MAX {
+            let Some(part) = state.part(number, at as usize, len) else { continue };
+            if !(at as u64).is_multiple_of(PAGE_BYTES) {
+                return Some(Err(libc::EINVAL));
+            }
+            let Some(object) = state.objects.get(part.object) else { continue };
+            let (from, to) = (part.offset, part.offset + page_up(part.len as u64));
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            let result = object.change(client, || {
+                client.fallocate(object.file, mode, from, to - from).map(|()| ((), from, to))
+            });
             outcome = Some(outcome.unwrap_or(Ok(())).and(result));
         }
         outcome

@@ -1,5 +1,6 @@
 /* Does what it is told on standard input with one file and one map of it, a line of answer for each line. */
 #include "probe.h"
+#include <sys/syscall.h>
 
 static const char *answer(long result) {
     static char text[32];
@@ -14,6 +15,21 @@ static const char *shown(const char *bytes, long len) {
     for (long i = 0; i < len; i++) text[i] = bytes[i] ? bytes[i] : '.';
     text[len] = 0;
     return text;
+}
+
+/* Past libc and the hooks. */
+static long raw_munmap(void *at, size_t len) {
+    long result;
+#ifdef __x86_64__
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_munmap), "D"(at), "S"(len) : "rcx", "r11", "memory");
+#else
+    register long number __asm__("x8") = SYS_munmap;
+    register long first __asm__("x0") = (long)at;
+    register size_t second __asm__("x1") = len;
+    __asm__ volatile("svc 0" : "+r"(first) : "r"(second), "r"(number) : "memory");
+    result = first;
+#endif
+    return result;
 }
 
 static void probe(void) {
@@ -43,6 +59,18 @@ static void probe(void) {
             puts(answer(lseek(fd, 0, SEEK_CUR)));
         } else if (!strcmp(what, "unmap")) {
             puts(answer(munmap(map, mapped)));
+        } else if (!strcmp(what, "unmap-unseen")) {
+            /* The second half, by a system call of its own; "reused": where it was a map of another file is put. */
+            long end = raw_munmap(map + mapped / 2, mapped / 2);
+            if (sscanf(line, "%*s %2047s", text) == 1) {
+                int other = open(at(text), O_RDWR | O_CREAT, 0644);
+                ftruncate(other, mapped / 2);
+                char *there = mmap(map + mapped / 2, mapped / 2, PROT_READ | PROT_WRITE, MAP_SHARED, other, 0);
+                if (there != map + mapped / 2) end = -1;
+                memcpy(there + 4096, "other", 5);
+                close(other);
+            }
+            puts(answer(end));
         } else if (!strcmp(what, "store")) {
             sscanf(line, "%*s %ld %2047s", &number, text);
             memcpy(map + number, text, strlen(text));
@@ -59,6 +87,15 @@ static void probe(void) {
             puts(answer(madvise(map, mapped, MADV_DONTNEED)));
         } else if (!strcmp(what, "remove")) {
             puts(answer(madvise(map, mapped, MADV_REMOVE)));
+        } else if (!strcmp(what, "sync-map")) {
+            void *there = mmap(NULL, mapped, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+            puts(there == MAP_FAILED ? strerrorname_np(errno) : "mapped");
+        } else if (!strcmp(what, "remove-at")) {
+            sscanf(line, "%*s %ld %ld", &number, &len);
+            puts(answer(madvise(map + number, len, MADV_REMOVE)));
+        } else if (!strcmp(what, "collapse") || !strcmp(what, "insert")) {
+            sscanf(line, "%*s %ld %ld", &number, &len);
+            puts(answer(fallocate(fd, *what == 'c' ? FALLOC_FL_COLLAPSE_RANGE : FALLOC_FL_INSERT_RANGE, number, len)));
         } else if (!strcmp(what, "protect")) {
             mprotect(map, mapped, PROT_READ);
             puts(answer(mprotect(map, mapped, PROT_READ | PROT_WRITE)));

@@ -11,12 +11,15 @@ static void *parts(void *unused) {
     TRY(unshare(CLONE_FILES));
     TRY(close_range(900, 900, CLOSE_RANGE_UNSHARE));
     TRY(syscall(SYS_unshare, CLONE_FILES));
+    TRY(unshare(CLONE_FS));
+    TRY(syscall(SYS_unshare, CLONE_FS));
     return unused;
 }
 
 static void probe(void) {
     static char stack[65536] __attribute__((aligned(16)));
     TRY(unshare(CLONE_FILES));
+    TRY(unshare(CLONE_FS));
     TRY(clone(child, stack + sizeof stack, SIGCHLD | CLONE_FILES, NULL));
     TRY(clone(child, stack + sizeof stack, SIGCHLD | CLONE_VM, NULL));
     TRY(syscall(SYS_clone, SIGCHLD | CLONE_FILES, 0, 0, 0, 0));
