@@ -13,7 +13,6 @@ use crate::front::list_blocks;
 use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::catalog::Guests;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
-use crate::number_set::NumberSet;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{DESC_BYTES, PageKind};
 use crate::partition::Partition;
@@ -22,7 +21,7 @@ use crate::store::Store;
 use crate::sync::RwLockWriteGuard;
 use crate::sys::aligned::AlignedBuf;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use weft_core::checksum::crc32c;
 use weft_core::codec::WriteFields;
@@ -47,7 +46,7 @@ pub(crate) struct Leaf {
 #[derive(Default)]
 pub(crate) struct Leaves {
     pub at: BTreeMap<u32, Leaf>,
-    pub stale: NumberSet,
+    pub stale: BTreeSet<u32>,
 }
 
 /// Blocks for both copies of the list of leaves, and of the catalog.
@@ -69,10 +68,8 @@ impl Leaves {
     }
 
     /// How many leaves there may be after the next checkpoint.
-    fn count_with_stale(&mut self) -> u64 {
-        let stale = self.stale.take();
-        let new = stale.iter().filter(|leaf| !self.at.contains_key(leaf)).count();
-        self.stale.extend(stale);
+    fn count_with_stale(&self) -> u64 {
+        let new = self.stale.iter().filter(|leaf| !self.at.contains_key(leaf)).count();
         (self.at.len() + new) as u64
     }
 }
@@ -281,7 +278,7 @@ impl Store {
 
     /// Writes the leaves that are stale, and the list of all.
     fn write_leaves(&self, leaves: &mut Leaves, runs: [Run; 2]) -> Result<Blob> {
-        let stale = leaves.stale.take();
+        let stale: Vec<u32> = std::mem::take(&mut leaves.stale).into_iter().collect();
         for group in stale.chunks(WRITE_PAGES) {
             self.write_leaf_group(leaves, group)?;
         }

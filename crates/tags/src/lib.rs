@@ -28,7 +28,6 @@ mod inspect;
 mod journal;
 mod kv;
 mod layout;
-mod number_set;
 mod options;
 mod owners;
 mod page_store;

@@ -203,7 +203,7 @@ impl Store {
         }
         self.checkpoint()?;
         // Leaves that found no room in the front.
-        if self.leaves.lock().stale.len() > 0 {
+        if !self.leaves.lock().stale.is_empty() {
             self.checkpoint()?;
         }
         self.end_erasing()

@@ -4,14 +4,14 @@
 //! the smallest block that holds it and gives the rest back. Nothing of this is kept on the medium: it follows from
 //! the descriptors.
 
-use crate::number_set::NumberSet;
+use std::collections::BTreeSet;
 
 const ORDERS: usize = 32;
 
 /// Which page numbers of a range are free.
 pub(crate) struct PageNumbers {
     /// By order: the first numbers of blocks, divided by their size.
-    free: [NumberSet; ORDERS],
+    free: [BTreeSet<u32>; ORDERS],
     /// Numbers from here on were never given out.
     end: u32,
     limit: u32,
@@ -20,7 +20,7 @@ pub(crate) struct PageNumbers {
 impl PageNumbers {
     /// Numbers from `first`, below `limit`, all free.
     pub(crate) fn new(first: u32, limit: u32) -> PageNumbers {
-        PageNumbers { free: std::array::from_fn(|_| NumberSet::default()), end: first, limit }
+        PageNumbers { free: Default::default(), end: first, limit }
     }
 
     /// Numbers below this may be in use.
@@ -55,7 +55,7 @@ impl PageNumbers {
             let mut order = aligned.min(count.ilog2()) as usize;
             let taken = 1u32 << order;
             let mut block = start >> order;
-            while order + 1 < ORDERS && self.free[order].remove(block ^ 1) {
+            while order + 1 < ORDERS && self.free[order].remove(&(block ^ 1)) {
                 block >>= 1;
                 order += 1;
             }
@@ -78,7 +78,7 @@ impl PageNumbers {
             self.give_back(before, self.end - before);
         }
         for page in start..start + count {
-            let found = (0..ORDERS).find(|order| self.free[*order].remove(page >> order));
+            let found = (0..ORDERS).find(|order| self.free[*order].remove(&(page >> order)));
             if let Some(order) = found {
                 let block = page >> order << order;
                 self.give_back(block, page - block);
@@ -124,7 +124,7 @@ mod tests {
             numbers.give_back(start, count);
         }
         assert_eq!(numbers.free_count(), u64::from(numbers.end() - 5));
-        let blocks: usize = numbers.free.iter().map(NumberSet::len).sum();
+        let blocks: usize = numbers.free.iter().map(BTreeSet::len).sum();
         assert!(blocks <= 40, "free space is in few blocks, not {blocks}");
     }
 
