@@ -7,7 +7,7 @@ use std::ffi::c_char;
 use std::ops::Bound;
 use std::sync::Arc;
 use weft_flash::LevelError;
-use weft_tags::{BTree, BTreeForm, Direction, Kv, KvChange, KvSnapshotScan, Snapshot, SnodeId, Store};
+use weft_tags::{BTree, BTreeForm, Direction, Kv, KvChange, KvScan, Snapshot, SnodeId, Store};
 
 /// Keys and values of any size.
 pub const WEFT_BTREE_BYTES: i32 = 0;
@@ -31,7 +31,7 @@ pub struct WeftBtree {
 /// A scan over the pairs of a key-value store.
 pub struct WeftKvScan {
     // Dropped in this order: each borrows from the one behind.
-    scan: KvSnapshotScan<'static>,
+    scan: KvScan<'static>,
     _snapshot: Box<Snapshot<'static>>,
     _store: Arc<Store>,
 }

@@ -58,7 +58,6 @@ impl Store {
         let _hold = Hold(self);
         let checkpoint = self.checkpoint_to_copy()?;
         let blocks = self.blocks_of(&checkpoint)?;
-        let io = |what, block| move |source| Error::Io { what, block, source };
         let end = blocks.keys().next_back().map_or(0, |block| block + 1);
         let journal_end = checkpoint.superblock.journal_block + checkpoint.superblock.journal_blocks;
         let is_used = target.blocks() > 0;
@@ -66,7 +65,7 @@ impl Store {
             target.reserve(0, COPIES + FIRST_BLOCKS)?;
             target.reserve(journal_end, end.saturating_sub(journal_end))
         });
-        room.map_err(io("make room for a backup", 0))?;
+        room.map_err(Error::io("make room for a backup", 0))?;
         let zeros = AlignedBuf::zeroed(COPY_BLOCKS as usize * PAGE_BYTES);
         // What was there must not pass for a store of its own, nor its records for this one's.
         let cleared = if is_used { journal_end } else { COPIES };
@@ -74,7 +73,7 @@ impl Store {
             let bytes = COPY_BLOCKS.min(cleared - block) as usize * PAGE_BYTES;
             target
                 .write(block, &[IoSlice::new(&zeros[..bytes])])
-                .map_err(io("clear a backup's medium", block))?;
+                .map_err(Error::io("clear a backup's medium", block))?;
         }
         let total = blocks.len() as u64 * PAGE_BYTES as u64;
         let mut copied = 0;
@@ -85,7 +84,7 @@ impl Store {
             let run = rest.iter().rev().zip(first..).take(COPY_BLOCKS as usize);
             let count = run.take_while(|((block, _), wanted)| block == wanted).count();
             let bytes = &mut raw[..count * PAGE_BYTES];
-            self.medium.read(first, bytes).map_err(io("read for a backup", first))?;
+            self.medium.read(first, bytes).map_err(Error::io("read for a backup", first))?;
             for ((block, crc), raw) in
                 rest.drain(rest.len() - count..).rev().zip(bytes.chunks_exact(PAGE_BYTES))
             {
@@ -93,17 +92,19 @@ impl Store {
                     return Err(Error::damaged(format!("block {block}: its checksum does not hold")));
                 }
             }
-            target.write(first, &[IoSlice::new(bytes)]).map_err(io("write a backup", first))?;
+            target.write(first, &[IoSlice::new(bytes)]).map_err(Error::io("write a backup", first))?;
             copied += count as u64 * PAGE_BYTES as u64;
             progress(copied, total);
         }
-        target.sync().map_err(io("sync a backup", 0))?;
+        target.sync().map_err(Error::io("sync a backup", 0))?;
         let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
         let superblock = checkpoint.superblock.encode();
         raw[..superblock.len()].copy_from_slice(&superblock);
         for block in 0..COPIES {
-            target.write(block, &[IoSlice::new(&raw)]).map_err(io("write a backup's superblock", block))?;
-            target.sync().map_err(io("sync a backup", block))?;
+            target
+                .write(block, &[IoSlice::new(&raw)])
+                .map_err(Error::io("write a backup's superblock", block))?;
+            target.sync().map_err(Error::io("sync a backup", block))?;
         }
         Ok(BackupReport { bytes: total, last_commit: checkpoint.superblock.lsn })
     }
@@ -131,11 +132,7 @@ impl Store {
         let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
         for (leaf, Leaf { blocks: copies, crc }) in &checkpoint.leaves {
             let [block, _] = copies;
-            self.medium.read(*block, &mut raw).map_err(|source| Error::Io {
-                what: "read for a backup",
-                block: *block,
-                source,
-            })?;
+            self.medium.read(*block, &mut raw).map_err(Error::io("read for a backup", *block))?;
             if crc32c(&raw) != *crc {
                 return Err(Error::damaged(format!(
                     "leaf {leaf} of descriptors: its checksum does not hold"

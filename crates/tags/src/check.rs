@@ -4,9 +4,10 @@ use crate::committed::Committed;
 use crate::edges::{Bundle, EdgeTable, Heads, RawEdge};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::layout::node::{MOVED, NODE_HEADER, slot_bytes, slots_of};
+use crate::inspect::slots_in;
+use crate::layout::node::{MOVED, NODE_HEADER};
 use crate::pages::access::Pages;
-use crate::pages::desc::{PageKind, slot_is_set};
+use crate::pages::desc::PageKind;
 use crate::partition::{Which, find_any, find_body, find_node, header_at, node_header, visit_data};
 use crate::snodes::tags::Root;
 use crate::store::Store;
@@ -105,14 +106,9 @@ impl Store {
         let end = self.data_numbers.lock().end();
         for page in self.pool.table.known(end) {
             let desc = self.pool.table.describe(page);
-            let snode = HomeId(desc.snode);
             let nodes: Vec<NodeId> = match desc.kind {
-                PageKind::Slab => {
-                    let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
-                    let slots = (0..slots_of(bytes)).filter(|slot| slot_is_set(&desc.body, *slot));
-                    slots.map(|slot| NodeId::at(snode, page, slot * bytes)).collect()
-                }
-                PageKind::RunHead if desc.body[1] == 1 => vec![NodeId::at(snode, page, 0)],
+                PageKind::Slab => slots_in(page, &desc).collect(),
+                PageKind::RunHead if desc.body[1] == 1 => vec![NodeId::at(HomeId(desc.snode), page, 0)],
                 _ => continue,
             };
             for node in nodes {

@@ -209,7 +209,7 @@ impl Store {
     }
 
     fn sync_medium(&self) -> Result<()> {
-        self.medium.sync().map_err(|source| Error::Io { what: "sync a checkpoint", block: 0, source })
+        self.medium.sync().map_err(Error::io("sync a checkpoint", 0))
     }
 
     pub(crate) fn write_superblocks(&self, superblock: &Superblock) -> Result<()> {
@@ -224,11 +224,7 @@ impl Store {
         let raw = superblock.encode();
         let mut out = AlignedBuf::zeroed(PAGE_BYTES);
         out[..raw.len()].copy_from_slice(&raw);
-        self.medium.write(copy, &[IoSlice::new(&out)]).map_err(|source| Error::Io {
-            what: "write the superblock",
-            block: copy,
-            source,
-        })?;
+        self.medium.write(copy, &[IoSlice::new(&out)]).map_err(Error::io("write the superblock", copy))?;
         self.sync_medium()
     }
 
@@ -260,11 +256,7 @@ impl Store {
                 crcs.push(crc32c(bytes));
                 parts.push(IoSlice::new(bytes));
             }
-            self.medium.write(run.block, &parts).map_err(|source| Error::Io {
-                what: "write pages",
-                block: run.block,
-                source,
-            })?;
+            self.medium.write(run.block, &parts).map_err(Error::io("write pages", run.block))?;
         }
         drop(reader);
         let mut space = self.space.lock();
@@ -345,10 +337,6 @@ impl Store {
         let mut out = AlignedBuf::zeroed(raw.len());
         out[..raw.len()].copy_from_slice(raw);
         let parts = [IoSlice::new(&out)];
-        self.medium.write(block, &parts).map_err(|source| Error::Io {
-            what: "write a checkpoint",
-            block,
-            source,
-        })
+        self.medium.write(block, &parts).map_err(Error::io("write a checkpoint", block))
     }
 }

@@ -171,7 +171,6 @@ impl Store {
         if runs.is_empty() {
             return Ok(());
         }
-        let io = |what, block| move |source| Error::Io { what, block, source };
         let longest = runs.iter().map(|run| run.blocks).max().unwrap_or(0).min(ERASE_BLOCKS);
         let mut bytes = AlignedBuf::zeroed(longest as usize * PAGE_BYTES);
         // Zeros are what an opening after a crash knows to be erased.
@@ -182,13 +181,15 @@ impl Store {
                     ErasePass::Byte(byte) => bytes.fill(*byte),
                     ErasePass::Random => rand::rng().fill_bytes(bytes),
                 }
-                self.medium.write(part.block, &[IoSlice::new(bytes)]).map_err(io("erase", part.block))?;
+                self.medium
+                    .write(part.block, &[IoSlice::new(bytes)])
+                    .map_err(Error::io("erase", part.block))?;
             }
             // Else a cache on the way may keep all passes but the last to itself.
-            self.medium.sync().map_err(io("sync what is erased", 0))?;
+            self.medium.sync().map_err(Error::io("sync what is erased", 0))?;
         }
         runs.iter().try_for_each(|run| {
-            self.medium.erase(run.block, run.blocks).map_err(io("have the medium erase", run.block))
+            self.medium.erase(run.block, run.blocks).map_err(Error::io("have the medium erase", run.block))
         })
     }
 

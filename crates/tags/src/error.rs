@@ -258,6 +258,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What a failed call on the medium is told as.
+    pub(crate) fn io(what: &'static str, block: u64) -> impl FnOnce(std::io::Error) -> Error {
+        move |source| Error::Io { what, block, source }
+    }
+
     /// An error of a structure that does not hold.
     pub(crate) fn damaged(what: impl Into<String>) -> Error {
         Error::Damaged { what: what.into() }

@@ -135,7 +135,7 @@ impl Store {
                     group[at..].iter().zip(first..).take_while(|(page, block)| page.0 == *block).count();
                 let bytes = &mut raw[at * PAGE_BYTES..(at + count) * PAGE_BYTES];
                 let read = self.medium.read(first, bytes);
-                read.map_err(|source| Error::Io { what: "move pages", block: first, source })?;
+                read.map_err(Error::io("move pages", first))?;
                 at += count;
             }
             self.put_pages(group, &raw)?;
@@ -160,7 +160,7 @@ impl Store {
             let mut out = AlignedBuf::zeroed(now.len() * PAGE_BYTES);
             out.chunks_exact_mut(PAGE_BYTES).zip(now).for_each(|(out, moved)| out.copy_from_slice(moved.3));
             let written = self.medium.write(run.block, &[IoSlice::new(&out)]);
-            written.map_err(|source| Error::Io { what: "move pages", block: run.block, source })?;
+            written.map_err(Error::io("move pages", run.block))?;
             for ((before, page, desc, _), block) in now.iter().zip(run.block..) {
                 self.space.lock().release(*before, 1, self.pool.erasure.owner(desc.snode));
                 self.pool.place(*page, block, desc.crc);

@@ -4,10 +4,10 @@
 
 use crate::edges::Bundle;
 use crate::error::{Result, Step};
-use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType};
+use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of};
 use crate::pages::access::Pages;
-use crate::pages::desc::{PageKind, slot_is_set};
+use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::partition::{Contents, Which, visit_data};
 use crate::store::Store;
 use crate::tx::Edge;
@@ -55,6 +55,22 @@ impl Store {
                 form: entry.form,
             })
             .collect()
+    }
+
+    /// The keys of the nodes of a type to which edges of this name lead from an s-node's root, sorted.
+    pub(crate) fn anchor_names(&self, snode: SnodeId, name: &str, kind: NodeType) -> Result<Vec<String>> {
+        let types = self.edge_types();
+        let Some(names) = types.iter().find(|known| known.name == name) else { return Ok(Vec::new()) };
+        let edges = self.edges(self.root(snode)?)?;
+        let name = |node| {
+            let data = self.read_node(node, kind)?;
+            let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
+            Ok(String::from_utf8_lossy(data.get(2..2 + len).unwrap_or(&[])).into_owned())
+        };
+        let anchors = edges.iter().filter(|edge| edge.etype == names.etype);
+        let mut names = anchors.map(|edge| name(edge.to)).collect::<Result<Vec<_>>>()?;
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// A node of any type, with the first `data_max` bytes of its data.
@@ -127,25 +143,31 @@ impl Store {
     ) -> std::result::Result<(), E> {
         let end = self.data_numbers.lock().end();
         for page in self.pool.table.known(end) {
-            let desc = self.pool.table.describe(page);
-            let snode = HomeId(desc.snode);
-            match desc.kind {
-                PageKind::Slab if !is_body_class(desc.class) => {
-                    let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
-                    for slot in (0..slots_of(bytes)).filter(|slot| slot_is_set(&desc.body, *slot)) {
-                        if !each(NodeId::at(snode, page, slot * bytes))? {
-                            return Ok(());
-                        }
-                    }
-                }
-                PageKind::RunHead if desc.body[1..3] == [1, 0] && !each(NodeId::at(snode, page, 0))? => {
+            for node in nodes_in(page, &self.pool.table.describe(page)) {
+                if !each(node)? {
                     return Ok(());
                 }
-                _ => {}
             }
         }
         Ok(())
     }
+}
+
+/// The committed nodes of a page, without bodies.
+pub(crate) fn nodes_in(page: u32, desc: &Desc) -> Vec<NodeId> {
+    match desc.kind {
+        PageKind::Slab if !is_body_class(desc.class) => slots_in(page, desc).collect(),
+        PageKind::RunHead if desc.body[1..3] == [1, 0] => vec![NodeId::at(HomeId(desc.snode), page, 0)],
+        _ => Vec::new(),
+    }
+}
+
+/// The committed nodes or bodies of a page of slots.
+pub(crate) fn slots_in(page: u32, desc: &Desc) -> impl Iterator<Item = NodeId> + use<> {
+    let (snode, body) = (HomeId(desc.snode), desc.body);
+    let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
+    let slots = (0..slots_of(bytes)).filter(move |slot| slot_is_set(&body, *slot));
+    slots.map(move |slot| NodeId::at(snode, page, slot * bytes))
 }
 
 /// The types of a node's edges, without those of the store's own.

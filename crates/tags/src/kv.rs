@@ -7,7 +7,7 @@ mod read;
 mod scan;
 
 pub use read::KvSnapshot;
-pub use scan::{KvScan, KvSnapshotScan};
+pub use scan::KvScan;
 
 use crate::edges::many::Purpose;
 use crate::error::Result;

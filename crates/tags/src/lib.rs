@@ -50,13 +50,13 @@ mod tx;
 mod typed;
 
 pub use backup::BackupReport;
-pub use btree::{BTree, BTreeForm, BTreeReport, BTreeSnapshot, Direction, Pair, Range, SnapshotRange};
+pub use btree::{BTree, BTreeForm, BTreeReport, BTreeSnapshot, Direction, Pair, Range};
 pub use check::CheckReport;
 pub use edges::order::{EdgePlace, PlacedEdge};
 pub use error::{Error, Result};
 pub use ids::{ADDRESS_BITS, EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
 pub use inspect::{EdgeTypeView, NodeView};
-pub use kv::{Kv, KvChange, KvScan, KvSnapshot, KvSnapshotScan};
+pub use kv::{Kv, KvChange, KvScan, KvSnapshot};
 pub use layout::node::NODE_BYTES_MAX;
 pub use options::{Durability, EdgeRule, ErasePass, Options};
 pub use owners::{BlockUse, Owners, PageUse};

@@ -7,8 +7,9 @@
 use crate::committed::Committed;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, NodeId, SnodeId};
-use crate::layout::node::{is_body_class, slot_bytes, slots_of};
-use crate::pages::desc::{PageKind, slot_is_set};
+use crate::inspect::slots_in;
+use crate::layout::node::is_body_class;
+use crate::pages::desc::PageKind;
 use crate::pages::table::Descriptors;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
@@ -88,11 +89,7 @@ impl Owners<'_> {
         let (nodes, are_bodies) = match desc.kind {
             PageKind::Free => return Ok(PageUse::Free),
             PageKind::Table => return Ok(PageUse::Edges(home.into())),
-            PageKind::Slab => {
-                let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
-                let slots = (0..slots_of(bytes)).filter(|slot| slot_is_set(&desc.body, *slot));
-                (slots.map(|slot| NodeId::at(home, page, slot * bytes)).collect(), is_body_class(desc.class))
-            }
+            PageKind::Slab => (slots_in(page, &desc).collect(), is_body_class(desc.class)),
             PageKind::RunHead | PageKind::RunTail => {
                 let back = if desc.kind == PageKind::RunTail { desc.body[0] as u32 } else { 0 };
                 let first = page.saturating_sub(back);

@@ -11,12 +11,12 @@ use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
 use crate::front::first_front;
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
+use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, PAGE_BYTES};
 use crate::journal::log::{
     EPOCHS_APART, FIRST_BLOCKS, Journal, find_records, may_begin_later_record, may_begin_record,
 };
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
-use crate::layout::node::{CLASSES, NODE_HEADER, class_of, slot_bytes, slots_of, write_header};
+use crate::layout::node::{CLASSES, slot_bytes, slots_of};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::options::{JOURNAL_BYTES_MIN, Options};
 use crate::page_store::PageStore;
@@ -31,6 +31,7 @@ use crate::space::{Run, Space};
 use crate::store::{Parts, Store};
 use crate::sync::Mutex;
 use crate::sys::aligned::AlignedBuf;
+use crate::tx::apply;
 use rustc_hash::FxHashMap;
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
@@ -60,16 +61,12 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
         medium.reserve(0, COPIES + FIRST_BLOCKS)?;
         medium.reserve(head, front - head)
     });
-    room.map_err(|source| Error::Io { what: "make room for the journal", block: 0, source })?;
+    room.map_err(Error::io("make room for the journal", 0))?;
     // What the medium held before must not pass for this store's if power fails now.
     let zeros = AlignedBuf::zeroed(COPIES as usize * PAGE_BYTES);
     let parts = [std::io::IoSlice::new(&zeros)];
-    medium.write(0, &parts).map_err(|source| Error::Io {
-        what: "clear the superblocks",
-        block: 0,
-        source,
-    })?;
-    medium.sync().map_err(|source| Error::Io { what: "clear the superblocks", block: 0, source })?;
+    medium.write(0, &parts).map_err(Error::io("clear the superblocks", 0))?;
+    medium.sync().map_err(Error::io("clear the superblocks", 0))?;
     let mut space = Space::new(medium.blocks(), limit);
     space.claim(Run { block: 0, blocks: head }, "superblocks and journal")?;
     space.set_front(head, head, front);
@@ -99,23 +96,10 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
     (store.lock_wait, store.edge_rule) = (options.lock_wait, options.edge_rule);
     store.erase_passes = options.erase_passes.clone();
     let partition = store.partition(HomeId::FIRST)?;
-    let root = store.write(&mut partition.write(), |pages, contents| {
-        // Nobody has a permission but those who may do everything: its tags are those of user 0, who has no control.
-        let tags = Root { tags: SnodeTags::default(), number: 0, is_controlled: false }.encode();
-        let class = class_of(tags.len()).unwrap_or(0);
-        let root = contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?;
-        let page = root.page().unwrap_or(0);
-        let out = &mut pages.bytes_mut(page)?[root.offset()..];
-        write_header(out, NodeType::ROOT.0, tags.len());
-        out[NODE_HEADER..NODE_HEADER + tags.len()].copy_from_slice(&tags);
-        contents.nodes = 1;
-        if let Some(desc) = store.pool.table.desc(page) {
-            let mut desc = desc.lock();
-            let slots = desc.taken();
-            desc.commit(&slots);
-        }
-        Ok(root)
-    })?;
+    // Nobody has a permission but those who may do everything: its tags are those of user 0, who has no control.
+    let root = Root { tags: SnodeTags::default(), number: 0, is_controlled: false };
+    let root = apply::make_root(&store, &mut partition.write(), &root, None)?;
+    partition.write().contents.nodes = 1;
     debug_assert_eq!(root, first_root());
     store.checkpoint()?;
     Ok(store)
@@ -139,7 +123,7 @@ fn check_range(medium: &dyn PageStore, block: u64, blocks: u64, what: &'static s
 }
 
 fn read_into(medium: &dyn PageStore, block: u64, out: &mut [u8]) -> Result<()> {
-    medium.read(block, out).map_err(|source| Error::Io { what: "read the store", block, source })
+    medium.read(block, out).map_err(Error::io("read the store", block))
 }
 
 /// The superblock that counts.

@@ -38,11 +38,7 @@ pub(crate) fn is_whole(store: &Store, entries: &[u8]) -> Result<bool> {
         for group in run.chunks(READ_PAGES) {
             let block = group[0].0;
             let raw = &mut raw[..group.len() * PAGE_BYTES];
-            store.medium.read(block, raw).map_err(|source| Error::Io {
-                what: "read pages",
-                block,
-                source,
-            })?;
+            store.medium.read(block, raw).map_err(Error::io("read pages", block))?;
             let mut found = raw.chunks_exact(PAGE_BYTES).zip(group);
             if !found.all(|(page, (_, crc))| crc32c(page) == *crc) {
                 return Ok(false);

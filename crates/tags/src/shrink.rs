@@ -314,7 +314,7 @@ impl Store {
         let end = space.used_end().max(bound);
         if end < now {
             let left = self.medium.cut(end);
-            let left = left.map_err(|source| Error::Io { what: "cut the store", block: end, source })?;
+            let left = left.map_err(Error::io("cut the store", end))?;
             space.cut(left);
             tracing::debug!(before = now, after = left, "the medium is shorter");
         }

@@ -6,17 +6,14 @@
 
 use crate::committed::{Committed, StatePages};
 use crate::error::{Error, Halt, Result, Step};
-use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, PAGE_BYTES, SnodeId};
+use crate::ids::{HomeId, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::Desc;
 use crate::pages::table::Descriptors;
 use crate::pages::versions::{Seen, View};
 use crate::partition::Contents;
-use crate::snodes::access::{Permission, Principal};
 use crate::snodes::registry::Share;
-use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
-use crate::tx::Edge;
 use rustc_hash::FxHashMap;
 
 /// One commit's state of a store.
@@ -125,87 +122,6 @@ impl Snapshot<'_> {
     /// The number of the commit whose state this is.
     pub fn commit(&self) -> u64 {
         self.commit
-    }
-
-    /// The s-nodes, those that share pages one after the other.
-    ///
-    /// # Errors
-    /// What reading the medium gives; [`Error::SnapshotLost`].
-    pub fn snodes(&self) -> Result<Vec<SnodeId>> {
-        self.list_snodes()
-    }
-
-    /// The s-node that a node belongs to.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchNode`], [`Error::SnapshotLost`].
-    pub fn snode_of(&self, node: NodeId) -> Result<SnodeId> {
-        self.owner_of(node)
-    }
-
-    /// The root of an s-node.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSnode`].
-    pub fn root(&self, snode: SnodeId) -> Result<NodeId> {
-        self.root_of(snode)
-    }
-
-    /// The type of a node and its data.
-    ///
-    /// # Errors
-    /// As [`Store::read_node`]; [`Error::SnapshotLost`].
-    pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        self.data_of(node, kind)
-    }
-
-    /// Fills `out` with a node's data from byte `at` on, and returns how many bytes it has there: fewer than `out` at the
-    /// end. Reads no pages but those that the bytes are in.
-    ///
-    /// # Errors
-    /// As [`Store::read_node`]; [`Error::SnapshotLost`].
-    pub fn read_at(&self, node: NodeId, kind: NodeType, at: u64, out: &mut [u8]) -> Result<usize> {
-        self.fill_from(node, kind, at, out)
-    }
-
-    /// Bytes of a node's data.
-    ///
-    /// # Errors
-    /// As [`Store::read_node`]; [`Error::SnapshotLost`].
-    pub fn node_len(&self, node: NodeId, kind: NodeType) -> Result<u64> {
-        self.read_part(node, kind, 0..0, &mut Vec::new())
-    }
-
-    /// Where an edge leads.
-    ///
-    /// # Errors
-    /// As [`Store::edge`]; [`Error::SnapshotLost`].
-    pub fn edge(&self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
-        self.edge_of(source, etype, info)
-    }
-
-    /// All edges out of a node, in no order.
-    ///
-    /// # Errors
-    /// As [`Store::edges`]; [`Error::SnapshotLost`].
-    pub fn edges(&self, source: NodeId) -> Result<Vec<Edge>> {
-        self.edges_of(source)
-    }
-
-    /// The tags of an s-node.
-    ///
-    /// # Errors
-    /// As [`Store::snode_tags`]; [`Error::SnapshotLost`].
-    pub fn snode_tags(&self, snode: SnodeId) -> Result<SnodeTags> {
-        self.tags_of(snode)
-    }
-
-    /// The permissions on an s-node, those of its mode included.
-    ///
-    /// # Errors
-    /// As [`Store::grants`]; [`Error::SnapshotLost`].
-    pub fn grants(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
-        self.grants_of(snode)
     }
 
     /// Whether a home may have been changed since the snapshot began, or is newer. The caller holds its lock.

@@ -9,7 +9,7 @@ use crate::checkpoint::{LEAF_PAGES, LEAVES_MAX, Leaves};
 use crate::committed::Committed;
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
+use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId};
 use crate::journal::log::Journal;
 use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
@@ -24,9 +24,8 @@ use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, NodePlace, Partition, Which, find_node};
 use crate::session::ids::Sessions;
-use crate::snodes::access::{Credentials, Permission, Principal};
+use crate::snodes::access::Credentials;
 use crate::snodes::registry::{Registry, Share};
-use crate::snodes::tags::SnodeTags;
 use crate::space::Space;
 use crate::sync::{Mutex, RwLock};
 use crate::tx::Transaction;
@@ -229,46 +228,6 @@ impl Store {
         done.map_err(|error| self.periodic.reason(error))
     }
 
-    /// The root of an s-node: a node that is always there, to hang others on.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSnode`].
-    pub fn root(&self, snode: SnodeId) -> Result<NodeId> {
-        self.root_of(snode)
-    }
-
-    /// The s-nodes, those that share pages one after the other: the last committed state.
-    ///
-    /// # Errors
-    /// What reading the medium gives.
-    pub fn snodes(&self) -> Result<Vec<SnodeId>> {
-        self.list_snodes()
-    }
-
-    /// The s-node that a node belongs to: the last committed state.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchNode`].
-    pub fn snode_of(&self, node: NodeId) -> Result<SnodeId> {
-        self.owner_of(node)
-    }
-
-    /// The tags of an s-node: the last committed state.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchSnode`], and what reading the medium gives.
-    pub fn snode_tags(&self, snode: SnodeId) -> Result<SnodeTags> {
-        self.tags_of(snode)
-    }
-
-    /// The permissions on an s-node, those of its mode included: the last committed state.
-    ///
-    /// # Errors
-    /// As [`Store::snode_tags`].
-    pub fn grants(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
-        self.grants_of(snode)
-    }
-
     /// The edge type of this name, registered if it is new.
     ///
     /// # Errors
@@ -408,31 +367,6 @@ impl Store {
     pub(crate) fn form_of(&self, etype: EdgeType) -> Result<InfoForm> {
         let catalog = self.catalog.read();
         catalog.types.get(etype.0 as usize).map(|entry| entry.form).ok_or(Error::NoSuchEdgeType(etype))
-    }
-
-    /// The type of a node and its data.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchNode`], [`Error::WrongType`], and what reading the medium gives.
-    pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        self.data_of(node, kind)
-    }
-
-    /// Fills `out` with a node's data from byte `at` on, and returns how many bytes it has there: fewer than `out` at the
-    /// end. Reads no pages but those that the bytes are in.
-    ///
-    /// # Errors
-    /// As [`Store::read_node`].
-    pub fn read_at(&self, node: NodeId, kind: NodeType, at: u64, out: &mut [u8]) -> Result<usize> {
-        self.fill_from(node, kind, at, out)
-    }
-
-    /// Bytes of a node's data.
-    ///
-    /// # Errors
-    /// As [`Store::read_node`].
-    pub fn node_len(&self, node: NodeId, kind: NodeType) -> Result<u64> {
-        self.read_part(node, kind, 0..0, &mut Vec::new())
     }
 
     /// What the store holds and where it stands.

@@ -21,7 +21,7 @@ pub use check::BTreeReport;
 pub use look::Pair;
 pub use node::BTreeForm;
 pub use range::{Direction, Range};
-pub use snapshot::{BTreeSnapshot, SnapshotRange};
+pub use snapshot::BTreeSnapshot;
 
 use crate::committed::{Committed, StatePages};
 use crate::error::{Error, Result, Step};
@@ -148,18 +148,7 @@ impl<'s> BTree<'s> {
     /// # Errors
     /// [`Error::NoSuchSnode`], and what reading the medium gives.
     pub fn names(store: &Store, snode: SnodeId) -> Result<Vec<String>> {
-        let types = store.edge_types();
-        let Some(names) = types.iter().find(|known| known.name == NAMES) else { return Ok(Vec::new()) };
-        let edges = store.edges(store.root(snode)?)?;
-        let name = |node| {
-            let data = store.read_node(node, ANCHOR)?;
-            let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
-            Ok(String::from_utf8_lossy(data.get(2..2 + len).unwrap_or(&[])).into_owned())
-        };
-        let anchors = edges.iter().filter(|edge| edge.etype == names.etype);
-        let mut names = anchors.map(|edge| name(edge.to)).collect::<Result<Vec<_>>>()?;
-        names.sort_unstable();
-        Ok(names)
+        store.anchor_names(snode, NAMES, ANCHOR)
     }
 
     /// Says when changes are durable; [`Durability::Sync`] unless said.

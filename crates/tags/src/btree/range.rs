@@ -7,6 +7,7 @@ use super::BTree;
 use super::look::Pair;
 use crate::committed::Committed;
 use crate::error::Result;
+use crate::snapshot::Snapshot;
 use crate::snodes::access::Permission;
 use crate::tx::Transaction;
 use std::collections::VecDeque;
@@ -21,16 +22,17 @@ pub enum Direction {
     Down,
 }
 
-/// Pairs in their order: see [`BTree::range`].
+/// Pairs in their order: see [`BTree::range`] and [`BTreeSnapshot::range`](super::BTreeSnapshot::range).
 pub struct Range<'t, 's> {
     tree: &'t BTree<'s>,
+    snapshot: Option<&'t Snapshot<'s>>,
     cursor: Cursor,
     /// The last commit when pairs were read.
     commit: u64,
 }
 
 /// How far a range has come.
-pub(super) struct Cursor {
+struct Cursor {
     direction: Direction,
     /// Where the next pair is looked for.
     from: Bound<Vec<u8>>,
@@ -51,14 +53,15 @@ impl<'s> BTree<'s> {
         range: impl RangeBounds<K>,
         direction: Direction,
     ) -> Result<Range<'_, 's>> {
-        Ok(Range { tree: self, cursor: self.cursor(range, direction)?, commit: 0 })
+        self.range_on(None, range, direction)
     }
 
-    pub(super) fn cursor<K: AsRef<[u8]>>(
-        &self,
+    pub(super) fn range_on<'t, K: AsRef<[u8]>>(
+        &'t self,
+        snapshot: Option<&'t Snapshot<'s>>,
         range: impl RangeBounds<K>,
         direction: Direction,
-    ) -> Result<Cursor> {
+    ) -> Result<Range<'t, 's>> {
         let bound = |bound: Bound<&K>| -> Result<Bound<Vec<u8>>> {
             if let Bound::Included(key) | Bound::Excluded(key) = bound {
                 self.key(key.as_ref())?;
@@ -67,12 +70,13 @@ impl<'s> BTree<'s> {
         };
         let (low, high) = (bound(range.start_bound())?, bound(range.end_bound())?);
         let (from, to) = if direction == Direction::Up { (low, high) } else { (high, low) };
-        Ok(Cursor { direction, from, to, ready: VecDeque::new(), ended: false })
+        let cursor = Cursor { direction, from, to, ready: VecDeque::new(), ended: false };
+        Ok(Range { tree: self, snapshot, cursor, commit: 0 })
     }
 }
 
 impl Range<'_, '_> {
-    /// The next pair, as a transaction sees it: its own changes may come between.
+    /// The next pair, as a transaction sees it, also of a range of a snapshot: its own changes may come between.
     ///
     /// # Errors
     /// As [`BTree::get_in`].
@@ -102,7 +106,7 @@ impl Cursor {
     }
 
     /// The next pair of a state. `is_stale`: it is another than the last time.
-    pub(super) fn next_pair(
+    fn next_pair(
         &mut self,
         tree: &BTree<'_>,
         state: &impl Committed,
@@ -147,6 +151,9 @@ impl Iterator for Range<'_, '_> {
     type Item = Result<Pair>;
 
     fn next(&mut self) -> Option<Result<Pair>> {
+        if let Some(snapshot) = self.snapshot {
+            return self.cursor.next_pair(self.tree, snapshot, false);
+        }
         // Looked at before pairs are read: a commit that comes between makes them be read again.
         let commit = self.tree.store.last_commit();
         let is_stale = std::mem::replace(&mut self.commit, commit) != commit;

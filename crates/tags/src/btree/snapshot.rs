@@ -1,8 +1,7 @@
 //! A tree as it was when a snapshot began.
 
 use super::BTree;
-use super::look::Pair;
-use super::range::{Cursor, Direction};
+use super::range::{Direction, Range};
 use crate::committed::Committed;
 use crate::error::Result;
 use crate::snapshot::Snapshot;
@@ -12,13 +11,6 @@ use std::ops::RangeBounds;
 pub struct BTreeSnapshot<'t, 's> {
     tree: &'t BTree<'s>,
     snapshot: &'t Snapshot<'s>,
-}
-
-/// Pairs of a snapshot in their order: see [`BTreeSnapshot::range`].
-pub struct SnapshotRange<'t, 's> {
-    tree: &'t BTree<'s>,
-    snapshot: &'t Snapshot<'s>,
-    cursor: Cursor,
 }
 
 impl<'s> BTree<'s> {
@@ -79,16 +71,7 @@ impl<'t, 's> BTreeSnapshot<'t, 's> {
         &self,
         range: impl RangeBounds<K>,
         direction: Direction,
-    ) -> Result<SnapshotRange<'t, 's>> {
-        let (tree, snapshot) = (self.tree, self.snapshot);
-        Ok(SnapshotRange { tree, snapshot, cursor: tree.cursor(range, direction)? })
-    }
-}
-
-impl Iterator for SnapshotRange<'_, '_> {
-    type Item = Result<Pair>;
-
-    fn next(&mut self) -> Option<Result<Pair>> {
-        self.cursor.next_pair(self.tree, self.snapshot, false)
+    ) -> Result<Range<'t, 's>> {
+        self.tree.range_on(Some(self.snapshot), range, direction)
     }
 }

@@ -6,13 +6,10 @@
 
 use super::{Bundle, EdgeTable, RawEdge};
 use crate::Direction;
-use crate::committed::Committed;
 use crate::error::{Result, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::pages::access::Pages;
-use crate::partition::{Which, find_node};
-use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::tx::Edge;
 use rustc_hash::FxHashSet;
@@ -180,22 +177,6 @@ pub(crate) fn list(
     }
 }
 
-fn list_of(
-    store: &Store,
-    state: &impl Committed,
-    (source, etype): (NodeId, EdgeType),
-    from: EdgePlace,
-    direction: Direction,
-    max: usize,
-) -> Result<Vec<PlacedEdge>> {
-    list(store, etype, from, direction, max, &Changed::default(), |form, from| {
-        state.step(source.home(), |pages, contents| {
-            find_node(pages, source, Which::Committed)?;
-            contents.edges.part(pages, (source, etype), form, from, direction)
-        })
-    })
-}
-
 impl Store {
     /// The place of an edge with this info, whether there is one or not: going up from there begins with it, or with the next.
     ///
@@ -207,61 +188,5 @@ impl Store {
             Info::Number(number) => EdgePlace::from_words([self.secret.number(number), number]),
             Info::Key(_) => EdgePlace::from_words([key, 0]),
         })
-    }
-
-    /// Up to `max` edges of one type out of a node, from a place on: the last committed state. They come in an order
-    /// that stays as it is (that of a hash), so each edge that is there all the time is seen once by whoever goes on
-    /// [behind](PlacedEdge::behind) the last one, or [before](PlacedEdge::place) it, downwards. Fewer than `max`: there are no more.
-    ///
-    /// ```
-    /// use weft_tags::{Direction, EdgePlace, Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store};
-    ///
-    /// let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
-    /// let (root, item) = (store.root(SnodeId::FIRST)?, store.edge_type("item", InfoForm::Number)?);
-    /// let mut tx = store.begin();
-    /// for number in 0..100 {
-    ///     let node = tx.create_node(SnodeId::FIRST, NodeType(1), b"")?;
-    ///     tx.create_edge(root, item, Info::Number(number), node)?;
-    /// }
-    /// tx.commit()?;
-    /// let (mut place, mut seen) = (EdgePlace::FIRST, 0);
-    /// loop {
-    ///     let edges = store.edges_from(root, item, place, Direction::Up, 8)?;
-    ///     seen += edges.len();
-    ///     let Some(last) = edges.last() else { break };
-    ///     place = last.behind();
-    /// }
-    /// assert_eq!(seen, 100);
-    /// # Ok::<(), weft_tags::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), [`Error::NoSuchEdgeType`](crate::Error::NoSuchEdgeType).
-    pub fn edges_from(
-        &self,
-        source: NodeId,
-        etype: EdgeType,
-        from: EdgePlace,
-        direction: Direction,
-        max: usize,
-    ) -> Result<Vec<PlacedEdge>> {
-        list_of(self, self, (source, etype), from, direction, max)
-    }
-}
-
-impl Snapshot<'_> {
-    /// As [`Store::edges_from`], of what the snapshot sees.
-    ///
-    /// # Errors
-    /// As [`Store::edges_from`]; [`Error::SnapshotLost`](crate::Error::SnapshotLost).
-    pub fn edges_from(
-        &self,
-        source: NodeId,
-        etype: EdgeType,
-        from: EdgePlace,
-        direction: Direction,
-        max: usize,
-    ) -> Result<Vec<PlacedEdge>> {
-        list_of(self.store, self, (source, etype), from, direction, max)
     }
 }

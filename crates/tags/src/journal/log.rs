@@ -291,11 +291,7 @@ impl Journal {
         let done = self.write(at, &buffer, store).and_then(|()| {
             self.wait_for(&before, store)?;
             self.writes.arrive(store)?;
-            store.sync().map_err(|source| Error::Io {
-                what: "sync the journal",
-                block: self.first_block,
-                source,
-            })
+            store.sync().map_err(Error::io("sync the journal", self.first_block))
         });
         let mut state = self.state.lock();
         state.syncing = false;

@@ -1,6 +1,6 @@
 //! Reads of pairs: in the last committed state, and in that of a snapshot.
 
-use super::scan::{KvSnapshotScan, Scan};
+use super::scan::{KvScan, Scan};
 use super::{Kv, PAIR};
 use crate::committed::Committed;
 use crate::edges::many::{Candidate, GROUP, Purpose};
@@ -229,7 +229,7 @@ impl<'k> KvSnapshot<'k, '_> {
     }
 
     /// All pairs, in the order of their hashes. Nobody waits for it.
-    pub fn scan(&self) -> KvSnapshotScan<'k> {
-        KvSnapshotScan::new(Scan::of(self.kv), self.snapshot)
+    pub fn scan(&self) -> KvScan<'k> {
+        KvScan::at(Scan::of(self.kv), self.snapshot)
     }
 }

@@ -19,16 +19,16 @@ use std::vec;
 /// Pairs whose pages are asked for together.
 const GROUP: usize = 64;
 
-/// A scan over all pairs: see [`Kv::scan`].
-pub struct KvScan<'s> {
-    snapshot: Snapshot<'s>,
+/// A scan over all pairs: see [`Kv::scan`] and [`KvSnapshot::scan`](super::KvSnapshot::scan).
+pub struct KvScan<'k> {
+    snapshot: Of<'k>,
     scan: Scan,
 }
 
-/// A scan over all pairs of a snapshot: see [`KvSnapshot::scan`](super::KvSnapshot::scan).
-pub struct KvSnapshotScan<'k> {
-    snapshot: &'k Snapshot<'k>,
-    scan: Scan,
+/// Whose snapshot is gone through.
+enum Of<'k> {
+    Scan(Snapshot<'k>),
+    Caller(&'k Snapshot<'k>),
 }
 
 /// How far a scan has come, of a state that stays as it is.
@@ -61,19 +61,7 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// [`Error::NoSuchSnode`](crate::Error::NoSuchSnode), and what reading the medium gives.
     pub fn names(store: &Store, snode: SnodeId) -> Result<Vec<String>> {
-        let types = store.edge_types();
-        let Some(names) = types.iter().find(|known| known.name == super::NAMES) else {
-            return Ok(Vec::new());
-        };
-        let edges = store.edges(store.root(snode)?)?;
-        let anchors = edges.iter().filter(|edge| edge.etype == names.etype);
-        let name = |node| {
-            let data = store.read_node(node, ANCHOR)?;
-            Ok(String::from_utf8_lossy(data.get(2..).unwrap_or(&[])).into_owned())
-        };
-        let mut names = anchors.map(|edge| name(edge.to)).collect::<Result<Vec<_>>>()?;
-        names.sort_unstable();
-        Ok(names)
+        store.anchor_names(snode, super::NAMES, ANCHOR)
     }
 
     /// All pairs as they are now, in the order of their hashes, in a snapshot of its own: changes go on meanwhile, in this
@@ -97,7 +85,7 @@ impl<'s> Kv<'s> {
     pub fn scan(&self) -> Result<KvScan<'s>> {
         let snapshot = self.store.snapshot();
         self.at(&snapshot)?;
-        Ok(KvScan { snapshot, scan: Scan::of(self) })
+        Ok(KvScan { snapshot: Of::Scan(snapshot), scan: Scan::of(self) })
     }
 }
 
@@ -172,20 +160,15 @@ impl Iterator for KvScan<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.scan.next_pair(&self.snapshot)
+        match &self.snapshot {
+            Of::Scan(snapshot) => self.scan.next_pair(snapshot),
+            Of::Caller(snapshot) => self.scan.next_pair(*snapshot),
+        }
     }
 }
 
-impl<'k> KvSnapshotScan<'k> {
-    pub(super) fn new(scan: Scan, snapshot: &'k Snapshot<'k>) -> KvSnapshotScan<'k> {
-        KvSnapshotScan { snapshot, scan }
-    }
-}
-
-impl Iterator for KvSnapshotScan<'_> {
-    type Item = Result<(Vec<u8>, Vec<u8>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.scan.next_pair(self.snapshot)
+impl<'k> KvScan<'k> {
+    pub(super) fn at(scan: Scan, snapshot: &'k Snapshot<'k>) -> KvScan<'k> {
+        KvScan { snapshot: Of::Caller(snapshot), scan }
     }
 }

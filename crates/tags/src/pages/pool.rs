@@ -175,11 +175,8 @@ pub(crate) enum NoRoom {
 impl Pool {
     pub(crate) fn new(options: &Options, mapped: Option<Arc<Mapping>>) -> Result<Pool> {
         let (cache_pages, huge_pages) = (options.cache_pages(), options.huge_pages);
-        let frames = Frames::reserve(cache_pages, huge_pages, mapped).map_err(|source| Error::Io {
-            what: "reserve memory for the cache",
-            block: 0,
-            source,
-        })?;
+        let frames = Frames::reserve(cache_pages, huge_pages, mapped)
+            .map_err(Error::io("reserve memory for the cache", 0))?;
         Ok(Pool {
             table: PageTable::new(huge_pages),
             holds: (0..cache_pages).map(|_| AtomicU64::new(NOBODY)).collect(),

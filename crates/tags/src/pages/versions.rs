@@ -319,7 +319,7 @@ impl Versions {
         if read.is_err() || crc32c(&raw) != crc {
             // With the snapshot goes the block: another page is there by now, or the medium's end is before it.
             drop(self.view(stamp)?);
-            read.map_err(|source| Error::Io { what: "read a page", block, source })?;
+            read.map_err(Error::io("read a page", block))?;
             return Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")));
         }
         let mut copy = Box::new(Copied([0; PAGE_BYTES]));

@@ -9,8 +9,9 @@ use super::with_room;
 use crate::checkpoint::{LEAF_PAGES, Leaves};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
+use crate::inspect::nodes_in;
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
-use crate::layout::node::{NODE_HEADER, is_body_class, read_header, slot_bytes, slots_of};
+use crate::layout::node::{NODE_HEADER, read_header, slot_bytes, slots_of};
 use crate::layout::superblock::Superblock;
 use crate::options::Options;
 use crate::page_store::PageStore;
@@ -186,7 +187,7 @@ impl<'s> Copy<'s> {
     /// Roots are the only nodes of their type.
     fn note_roots(&self, page: u32, desc: &Desc, raw: &[u8; PAGE_BYTES]) {
         let snode = HomeId(desc.snode);
-        let root = nodes_of(page, desc).into_iter().find(|node| {
+        let root = nodes_in(page, desc).into_iter().find(|node| {
             let (header, rest) = raw[node.offset()..].split_at(NODE_HEADER);
             let (kind, len) = read_header(header);
             let data = rest.get(..len).filter(|_| kind == NodeType::ROOT.0 && desc.kind == PageKind::Slab);
@@ -216,9 +217,9 @@ impl<'s> Copy<'s> {
                 }
             }
             PageKind::RunHead => {
-                self.lost.extend(nodes_of(page, desc).into_iter().map(|node| (node, whole_page())))
+                self.lost.extend(nodes_in(page, desc).into_iter().map(|node| (node, whole_page())))
             }
-            _ => self.lost.extend(nodes_of(page, desc).into_iter().map(|node| (node, desc.class))),
+            _ => self.lost.extend(nodes_in(page, desc).into_iter().map(|node| (node, desc.class))),
         }
     }
 
@@ -271,24 +272,6 @@ impl<'s> Copy<'s> {
         self.store.freed_numbers.lock().clear();
         crate::recover::restore_numbers(&self.store, &pages);
     }
-}
-
-/// The committed nodes of a page, without bodies.
-pub(super) fn nodes_of(page: u32, desc: &Desc) -> Vec<NodeId> {
-    let snode = HomeId(desc.snode);
-    match desc.kind {
-        PageKind::Slab if !is_body_class(desc.class) => slots_in(page, desc).collect(),
-        PageKind::RunHead if desc.body[1..3] == [1, 0] => vec![NodeId::at(snode, page, 0)],
-        _ => Vec::new(),
-    }
-}
-
-/// The committed nodes or bodies of a page of slots.
-pub(super) fn slots_in(page: u32, desc: &Desc) -> impl Iterator<Item = NodeId> + use<> {
-    let (snode, body) = (HomeId(desc.snode), desc.body);
-    let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
-    let slots = (0..slots_of(bytes)).filter(move |slot| slot_is_set(&body, *slot));
-    slots.map(move |slot| NodeId::at(snode, page, slot * bytes))
 }
 
 /// Fills slots that no committed node is in with zeros: what they have was given up.

@@ -2,14 +2,14 @@
 
 use super::copy::Copy;
 use super::edges::put_edge;
-use super::mend::{Nodes, Seen, count, make_root};
+use super::mend::{Nodes, Seen, count};
 use super::with_room;
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType};
 use crate::snodes::tags::{Root, SnodeTags};
-use crate::tx::apply::overwrite;
+use crate::tx::apply::{make_root, overwrite};
 use rustc_hash::FxHashMap;
 use weft_core::TagFlags;
 

@@ -3,13 +3,14 @@
 //! Commits are applied in their order up to the first that cannot be read: what came after it may stand on it. Where an entry speaks of
 //! a node that is lost, it is passed over; one that has the whole of something brings that back.
 
-use super::copy::{Copy, NOWHERE, nodes_of};
+use super::copy::{Copy, NOWHERE};
 use super::edges::{put_edge, take_out};
 use super::survey::Survey;
 use super::with_room;
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, InfoForm, NodeId, PAGE_BYTES};
+use crate::inspect::nodes_in;
 use crate::journal::log::{Found, HEADER_BYTES, Journal, follow_chain, may_begin_later_record, record_at};
 use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
@@ -249,7 +250,7 @@ impl Copy<'_> {
             && self.put_page(page, &desc, raw)?
         {
             self.report.bytes += PAGE_BYTES as u64;
-            nodes_of(page, &desc).iter().for_each(|node| _ = self.lost.remove(node));
+            nodes_in(page, &desc).iter().for_each(|node| _ = self.lost.remove(node));
             return Ok(());
         }
         self.report.lost_pages += 1;

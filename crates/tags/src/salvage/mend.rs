@@ -1,6 +1,6 @@
 //! What is made good at the end: roots, bodies, edges without an end, nodes that nothing leads to, counts of in-edges.
 
-use super::copy::{Copy, nodes_of, slots_in};
+use super::copy::Copy;
 use super::edges::{Bundled, put_edge, take_out};
 use super::hold::whole_page;
 use super::{FOUND, with_room};
@@ -8,15 +8,15 @@ use crate::committed::Committed;
 use crate::edges::{Bundle, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};
+use crate::inspect::{nodes_in, slots_in};
 use crate::layout::catalog::TypeEntry;
-use crate::layout::node::{MOVED, NODE_HEADER, class_of, is_body_class, slot_bytes, write_header};
+use crate::layout::node::{MOVED, NODE_HEADER, class_of, is_body_class, slot_bytes};
 use crate::pages::access::Pages;
-use crate::pages::desc::{Desc, PageKind, slot_range};
-use crate::partition::{Partition, TableNumbers, Which, find_any, header_at};
+use crate::pages::desc::PageKind;
+use crate::partition::{TableNumbers, Which, find_any, header_at};
 use crate::snodes::access::grant_of;
 use crate::snodes::tags::{ROOT_BYTES, Root, SnodeTags};
-use crate::store::Store;
-use crate::tx::apply::free_node;
+use crate::tx::apply::{free_node, make_root};
 use rustc_hash::FxHashMap;
 use weft_core::TagFlags;
 
@@ -175,7 +175,7 @@ impl Copy<'_> {
     fn lose(&mut self, node: NodeId) -> Result<()> {
         let page = node.page().unwrap_or(0);
         let desc = self.store.pool.table.describe(page);
-        if nodes_of(page, &desc).contains(&node) {
+        if nodes_in(page, &desc).contains(&node) {
             let class = if desc.kind == PageKind::Slab { desc.class } else { whole_page() };
             self.lost.insert(node, class);
         } else {
@@ -406,38 +406,4 @@ pub(super) fn count(nodes: &mut Nodes, source: NodeId, edge: &RawEdge) {
         to.ins += 1;
         to.is_joined |= is_body || edge.etype == EdgeType::GUEST;
     }
-}
-
-/// Makes a root, in a slot of a page or where there is room.
-pub(super) fn make_root(
-    store: &Store,
-    partition: &mut Partition,
-    root: &Root,
-    place: Option<(u32, usize)>,
-) -> Result<NodeId> {
-    let snode = partition.snode;
-    let tags = root.encode();
-    let class = class_of(tags.len()).unwrap_or(0);
-    let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
-    store.write(partition, |pages, contents| {
-        let root = match place {
-            Some((page, slot)) => {
-                if store.pool.table.describe(page).kind == PageKind::Free {
-                    pages.place_new(page, Desc::slab(snode, class))?;
-                }
-                NodeId::at(snode, page, slot * bytes)
-            }
-            None => contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?,
-        };
-        let page = root.page().unwrap_or(0);
-        let out = &mut pages.bytes_mut(page)?[root.offset()..];
-        write_header(out, NodeType::ROOT.0, tags.len());
-        out[NODE_HEADER..NODE_HEADER + tags.len()].copy_from_slice(&tags);
-        if let Some(desc) = store.pool.table.desc(page) {
-            let mut desc = desc.lock();
-            let slot = root.offset() / bytes;
-            desc.commit(&slot_range(slot, 1));
-        }
-        Ok(root)
-    })
 }

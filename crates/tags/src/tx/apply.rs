@@ -3,11 +3,14 @@
 use crate::edges::RawEdge;
 use crate::error::{Error, Result, Step};
 use crate::ids::{InfoForm, NodeId, NodeType, PAGE_BYTES};
-use crate::layout::node::{MOVED, NODE_HEADER, read_header, slot_at, slot_bytes, slots_of};
+use crate::layout::node::{
+    MOVED, NODE_HEADER, class_of, read_header, slot_at, slot_bytes, slots_of, write_header,
+};
 use crate::pages::access::{PageWriter, Pages};
-use crate::pages::desc::{Desc, PageKind, count_slots, slot_is_set};
+use crate::pages::desc::{Desc, PageKind, count_slots, slot_is_set, slot_range};
 use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_numbers, run_of};
 use crate::slab::Slab;
+use crate::snodes::tags::Root;
 use crate::store::Store;
 use crate::tx::write_set::NONE;
 
@@ -304,4 +307,38 @@ fn place_in_slab(store: &Store, node: NodeId) -> Result<NodePlace> {
     let found = find_any(&store.pool.table, node, Which::Committed).ok();
     let place = found.map(|(place, _)| place).filter(|place| place.slot.is_some());
     place.ok_or_else(|| Error::damaged(format!("node {node} is to be changed and is in no slab")))
+}
+
+/// Makes a root, in a slot of a page or where there is room.
+pub(crate) fn make_root(
+    store: &Store,
+    partition: &mut Partition,
+    root: &Root,
+    place: Option<(u32, usize)>,
+) -> Result<NodeId> {
+    let snode = partition.snode;
+    let tags = root.encode();
+    let class = class_of(tags.len()).unwrap_or(0);
+    let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
+    store.write(partition, |pages, contents| {
+        let root = match place {
+            Some((page, slot)) => {
+                if store.pool.table.describe(page).kind == PageKind::Free {
+                    pages.place_new(page, Desc::slab(snode, class))?;
+                }
+                NodeId::at(snode, page, slot * bytes)
+            }
+            None => contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?,
+        };
+        let page = root.page().unwrap_or(0);
+        let out = &mut pages.bytes_mut(page)?[root.offset()..];
+        write_header(out, NodeType::ROOT.0, tags.len());
+        out[NODE_HEADER..NODE_HEADER + tags.len()].copy_from_slice(&tags);
+        if let Some(desc) = store.pool.table.desc(page) {
+            let mut desc = desc.lock();
+            let slot = root.offset() / bytes;
+            desc.commit(&slot_range(slot, 1));
+        }
+        Ok(root)
+    })
 }

@@ -36,22 +36,6 @@ impl Store {
         Ok(EdgeKey { source, etype, key, info })
     }
 
-    /// Where an edge leads: the last committed state.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchNode`] for the source; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`].
-    pub fn edge(&self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
-        self.edge_of(source, etype, info)
-    }
-
-    /// All edges out of a node, in no order: the last committed state.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchNode`].
-    pub fn edges(&self, source: NodeId) -> Result<Vec<Edge>> {
-        self.edges_of(source)
-    }
-
     pub(crate) fn edge_from(&self, etype: EdgeType, key: u64, to: NodeId) -> Result<Edge> {
         let number = (self.form_of(etype)? == InfoForm::Number).then_some(key);
         Ok(Edge { etype, number, to })

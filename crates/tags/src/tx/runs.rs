@@ -211,7 +211,7 @@ impl Transaction<'_> {
         };
         let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
         let read = self.store.medium.read(block, &mut raw);
-        read.map_err(|source| Error::Io { what: "read a page", block, source })?;
+        read.map_err(Error::io("read a page", block))?;
         if crc32c(&raw) != crc {
             return Err(Error::damaged(format!("block {block}, which a transaction has written")));
         }
