@@ -86,10 +86,12 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         | LevelError::Serve(ServeError::Served(_))
         | LevelError::TooManyConnections { .. } => WEFT_EBUSY,
         LevelError::WrongLength { .. }
+        | LevelError::IssuedAhead { .. }
         | LevelError::BadRequest(_)
         | LevelError::Serve(ServeError::InTheWay(_)) => WEFT_EINVAL,
         LevelError::BlockRetired { .. }
         | LevelError::Unreadable { .. }
+        | LevelError::CannotTell { .. }
         | LevelError::PowerLost
         | LevelError::Connection(_)
         | LevelError::Remote(_)
