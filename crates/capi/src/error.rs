@@ -21,8 +21,8 @@ pub(crate) fn remember(text: &str) {
 }
 
 /// 0, or the code of the error, whose text is remembered.
-pub(crate) fn status(result: Result<(), LevelError>) -> i32 {
-    match result {
+pub(crate) fn call(run: impl FnOnce() -> Result<(), LevelError>) -> i32 {
+    match run() {
         Ok(()) => 0,
         Err(error) => {
             remember(&error.to_string());
@@ -48,9 +48,9 @@ pub(crate) enum TagsFailure {
     NoSuchKey,
 }
 
-/// As [`status`], for tag stores.
-pub(crate) fn tags_status(result: Result<(), TagsFailure>) -> i32 {
-    let Err(error) = result else { return 0 };
+/// As [`call`], for tag stores.
+pub(crate) fn tags_call(run: impl FnOnce() -> Result<(), TagsFailure>) -> i32 {
+    let Err(error) = run() else { return 0 };
     remember(&error.to_string());
     match error {
         TagsFailure::Store(error) => code::of_store(&error),

@@ -1,6 +1,6 @@
 //! The function level.
 
-use crate::error::status;
+use crate::error::call;
 use crate::handle::{Clocked, bytes, bytes_mut, give, handle, put, take};
 use crate::monitor::{WeftBlock, WeftGrant, grant_of};
 use weft_flash::function::Mapping;
@@ -46,8 +46,7 @@ pub struct WeftSpread {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_function_open(grant: *mut WeftGrant, out: *mut *mut WeftFunction) -> i32 {
     // SAFETY: the caller's promise.
-    let opened = || unsafe { give(WeftFunction(Clocked::new(FunctionLevel::open(grant_of(grant)?)?)), out) };
-    status(opened())
+    call(|| unsafe { give(WeftFunction(Clocked::new(FunctionLevel::open(grant_of(grant)?)?)), out) })
 }
 
 /// Closes a function level.
@@ -73,9 +72,9 @@ pub unsafe extern "C" fn weft_address_mapper(
     block: *mut WeftBlock,
     free_blocks: *mut u32,
 ) -> i32 {
-    let taken = || {
-        // SAFETY: the caller's promise.
-        let function = &unsafe { handle(function, "function") }?.0;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let function = &handle(function, "function")?.0;
         let mapping = match mapping {
             WEFT_MAP_BLOCK => Mapping::Block,
             WEFT_MAP_PAGE => Mapping::Page,
@@ -85,13 +84,9 @@ pub unsafe extern "C" fn weft_address_mapper(
             }
         };
         let taken = function.level.address_mapper(function.now(), channel, mapping, label)?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(taken.block.into(), block)?;
-            put(taken.free, free_blocks)
-        }
-    };
-    status(taken())
+        put(taken.block.into(), block)?;
+        put(taken.free, free_blocks)
+    })
 }
 
 /// Reads a part of a page of a block.
@@ -107,14 +102,13 @@ pub unsafe extern "C" fn weft_flash_read(
     data: *mut u8,
     data_bytes: usize,
 ) -> i32 {
-    let read = || {
-        // SAFETY: the caller's promise.
-        let (function, data) = unsafe { (&handle(function, "function")?.0, bytes_mut(data, data_bytes)?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (function, data) = (&handle(function, "function")?.0, bytes_mut(data, data_bytes)?);
         let done = function.level.flash_read(function.now(), block.into(), page, offset, data)?;
         function.advance(done.done);
         Ok(())
-    };
-    status(read())
+    })
 }
 
 /// Writes a page of a block.
@@ -129,13 +123,12 @@ pub unsafe extern "C" fn weft_flash_write(
     data: *const u8,
     data_bytes: usize,
 ) -> i32 {
-    let written = || {
-        // SAFETY: the caller's promise.
-        let (function, data) = unsafe { (&handle(function, "function")?.0, bytes(data, data_bytes)?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (function, data) = (&handle(function, "function")?.0, bytes(data, data_bytes)?);
         function.advance(function.level.flash_write(function.now(), block.into(), page, data)?.done);
         Ok(())
-    };
-    status(written())
+    })
 }
 
 /// Gives a block back; it is erased later.
@@ -145,8 +138,7 @@ pub unsafe extern "C" fn weft_flash_write(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_flash_trim(function: *const WeftFunction, block: WeftBlock) -> i32 {
     // SAFETY: the caller's promise.
-    let trimmed = || unsafe { handle(function, "function") }?.0.level.flash_trim(block.into());
-    status(trimmed())
+    call(|| unsafe { handle(function, "function")?.0.level.flash_trim(block.into()) })
 }
 
 /// Erases every block that was given back.
@@ -155,13 +147,12 @@ pub unsafe extern "C" fn weft_flash_trim(function: *const WeftFunction, block: W
 /// The handle is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_flash_flush(function: *const WeftFunction) -> i32 {
-    let flushed = || {
-        // SAFETY: the caller's promise.
-        let function = &unsafe { handle(function, "function") }?.0;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let function = &handle(function, "function")?.0;
         function.advance(function.level.flush(function.now())?);
         Ok(())
-    };
-    status(flushed())
+    })
 }
 
 /// Moves up to `moves_max` blocks that are more than `threshold` erases younger than a free one of their channel; writes
@@ -196,7 +187,7 @@ pub unsafe extern "C" fn weft_wear_leveler(
             put(told, spread)
         }
     };
-    status(leveled())
+    call(leveled)
 }
 
 /// Sets the over-provisioning, in thousandths; refused when too many blocks are mapped.
@@ -206,6 +197,5 @@ pub unsafe extern "C" fn weft_wear_leveler(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_set_ops(function: *const WeftFunction, over_provisioning_permille: u32) -> i32 {
     // SAFETY: the caller's promise.
-    let set = || unsafe { handle(function, "function") }?.0.level.set_ops(over_provisioning_permille);
-    status(set())
+    call(|| unsafe { handle(function, "function")?.0.level.set_ops(over_provisioning_permille) })
 }

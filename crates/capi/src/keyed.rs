@@ -1,6 +1,6 @@
 //! Edges that are told apart by keys.
 
-use crate::error::{TagsFailure, tags_status};
+use crate::error::{TagsFailure, tags_call};
 use crate::handle::{bytes, handle, put, text};
 use crate::store::{WeftTags, WeftTx, put_unless_null, tx_of};
 use std::ffi::c_char;
@@ -20,13 +20,11 @@ pub unsafe extern "C" fn weft_key_edge_type(
     name: *const c_char,
     out: *mut u32,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let (tags, name) = unsafe { (handle(tags, "tags")?, text(name, "name")?) };
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(tags.0.edge_type(name, InfoForm::Key)?.0, out) }?)
-    };
-    tags_status(told())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tags, name) = (handle(tags, "tags")?, text(name, "name")?);
+        Ok(put(tags.0.edge_type(name, InfoForm::Key)?.0, out)?)
+    })
 }
 
 /// Makes an edge by key. `to` is a node in the same s-node of a type with WEFT_KEYED, whose data begins with this key; there is
@@ -43,12 +41,11 @@ pub unsafe extern "C" fn weft_create_key_edge(
     key_bytes: usize,
     to: u64,
 ) -> i32 {
-    let made = || {
-        // SAFETY: the caller's promise.
-        let (tx, key) = unsafe { (tx_of(tx)?, bytes(key, key_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, key) = (tx_of(tx)?, bytes(key, key_bytes)?);
         Ok(tx.create_edge(NodeId(source), EdgeType(edge_type), Info::Key(key), NodeId(to))?)
-    };
-    tags_status(made())
+    })
 }
 
 /// Leads an edge by key to another node, or makes it. `before`, unless null, gets the node it led to, or 0.
@@ -65,15 +62,13 @@ pub unsafe extern "C" fn weft_set_key_edge(
     to: u64,
     before: *mut u64,
 ) -> i32 {
-    let led = || {
-        // SAFETY: the caller's promise.
-        let (tx, key) = unsafe { (tx_of(tx)?, bytes(key, key_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, key) = (tx_of(tx)?, bytes(key, key_bytes)?);
         let found = tx.set_edge(NodeId(source), EdgeType(edge_type), Info::Key(key), NodeId(to))?;
-        // SAFETY: the caller's promise.
-        unsafe { put_unless_null(found.map_or(0, |node| node.0), before) };
+        put_unless_null(found.map_or(0, |node| node.0), before);
         Ok(())
-    };
-    tags_status(led())
+    })
 }
 
 /// Deletes an edge by key. `to`, unless null, gets the node it led to.
@@ -89,15 +84,13 @@ pub unsafe extern "C" fn weft_delete_key_edge(
     key_bytes: usize,
     to: *mut u64,
 ) -> i32 {
-    let deleted = || {
-        // SAFETY: the caller's promise.
-        let (tx, key) = unsafe { (tx_of(tx)?, bytes(key, key_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, key) = (tx_of(tx)?, bytes(key, key_bytes)?);
         let found = tx.delete_edge(NodeId(source), EdgeType(edge_type), Info::Key(key))?;
-        // SAFETY: the caller's promise.
-        unsafe { put_unless_null(found.0, to) };
+        put_unless_null(found.0, to);
         Ok(())
-    };
-    tags_status(deleted())
+    })
 }
 
 /// Where an edge by key leads; WEFT_ENOENT when there is none. Without a transaction, that is null, the last committed state.
@@ -114,20 +107,16 @@ pub unsafe extern "C" fn weft_get_key_destination(
     key_bytes: usize,
     out: *mut u64,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let key = unsafe { bytes(key, key_bytes) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let key = bytes(key, key_bytes)?;
         let (node, etype, info) = (NodeId(source), EdgeType(edge_type), Info::Key(key));
         let found = if tx.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { handle(tags, "tags") }?.0.edge(node, etype, info)?
+            handle(tags, "tags")?.0.edge(node, etype, info)?
         } else {
-            // SAFETY: the caller's promise.
-            unsafe { tx_of(tx) }?.edge(node, etype, info)?
+            tx_of(tx)?.edge(node, etype, info)?
         };
         let found = found.ok_or(TagsFailure::from(Error::NoSuchEdge(node)))?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(found.0, out) }?)
-    };
-    tags_status(told())
+        Ok(put(found.0, out)?)
+    })
 }

@@ -1,6 +1,6 @@
 //! Key-value stores and B+trees in a tag store.
 
-use crate::error::{TagsFailure, tags_status};
+use crate::error::{TagsFailure, tags_call};
 use crate::handle::{bytes, bytes_mut, give, handle, put, take, text};
 use crate::store::{WeftTags, WeftTx, copy_out, forever, put_unless_null};
 use std::ffi::c_char;
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn weft_kv_open_in(
         // SAFETY: the caller's promise.
         Ok(unsafe { give(WeftKv { kv, store }, out) }?)
     };
-    tags_status(opened())
+    tags_call(opened)
 }
 
 /// Closes a key-value store.
@@ -127,15 +127,12 @@ pub unsafe extern "C" fn weft_kv_put(
     value: *const u8,
     value_bytes: usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (kv, key, value) =
-            unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes(value, value_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, key, value) = (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes(value, value_bytes)?);
         let put = |tx: &mut weft_tags::Transaction<'_>| kv.kv.change_in(tx, &[KvChange::Put(key, value)]);
-        // SAFETY: the caller's promise.
-        unsafe { in_tx(&kv.store, tx, put) }.map(drop)
-    };
-    tags_status(done())
+        in_tx(&kv.store, tx, put).map(drop)
+    })
 }
 
 /// Copies the value of a key, as much as there is room for, and tells how many bytes it has; WEFT_ENOENT when the key is
@@ -152,14 +149,12 @@ pub unsafe extern "C" fn weft_kv_get(
     capacity: usize,
     value_bytes: *mut usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (kv, key) = unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, key) = (handle(kv, "kv")?, bytes(key, key_bytes)?);
         let found = kv.kv.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        unsafe { copy_out(&found, value, capacity, value_bytes) }
-    };
-    tags_status(done())
+        copy_out(&found, value, capacity, value_bytes)
+    })
 }
 
 /// As weft_kv_get, as a transaction sees it.
@@ -176,14 +171,12 @@ pub unsafe extern "C" fn weft_kv_get_in(
     capacity: usize,
     value_bytes: *mut usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (kv, key, tx) = unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?, crate::store::tx_of(tx)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, key, tx) = (handle(kv, "kv")?, bytes(key, key_bytes)?, crate::store::tx_of(tx)?);
         let found = kv.kv.get_in(tx, key)?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        unsafe { copy_out(&found, value, capacity, value_bytes) }
-    };
-    tags_status(done())
+        copy_out(&found, value, capacity, value_bytes)
+    })
 }
 
 /// Copies a part of a key's value, from byte `at` on, and tells how many bytes it is: fewer than there is room for at the end, none behind it.
@@ -201,15 +194,12 @@ pub unsafe extern "C" fn weft_kv_get_part(
     capacity: usize,
     part_bytes: *mut usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (kv, key, room) =
-            unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes_mut(part, capacity)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, key, room) = (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes_mut(part, capacity)?);
         let len = kv.kv.get_at(key, at, room)?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(len, part_bytes) }?)
-    };
-    tags_status(done())
+        Ok(put(len, part_bytes)?)
+    })
 }
 
 /// Writes behind the end of a key's value, which is made if there is none, as part of a transaction, or, when that is null, durably by
@@ -226,14 +216,11 @@ pub unsafe extern "C" fn weft_kv_append(
     part: *const u8,
     part_bytes: usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (kv, key, part) =
-            unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes(part, part_bytes)?) };
-        // SAFETY: the caller's promise.
-        unsafe { in_tx(&kv.store, tx, |tx| kv.kv.append_in(tx, key, part)) }.map(drop)
-    };
-    tags_status(done())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, key, part) = (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes(part, part_bytes)?);
+        in_tx(&kv.store, tx, |tx| kv.kv.append_in(tx, key, part)).map(drop)
+    })
 }
 
 /// Makes many changes together, as part of a transaction, or, when that is null, durably by themselves: all or none. `found`, unless null,
@@ -274,7 +261,7 @@ pub unsafe extern "C" fn weft_kv_change_many(
         unsafe { put_unless_null(before, found) };
         Ok(())
     };
-    tags_status(done())
+    tags_call(done)
 }
 
 /// Gives a key the value `value`, or takes it away where that is null, if its value is `expected`, where null stands for none. Durable by itself.
@@ -293,19 +280,14 @@ pub unsafe extern "C" fn weft_kv_compare_and_swap(
     value_bytes: usize,
     swapped: *mut u32,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (kv, key) = unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?) };
-        // SAFETY: the caller's promise.
-        let expected =
-            (!expected.is_null()).then(|| unsafe { bytes(expected, expected_bytes) }).transpose()?;
-        // SAFETY: the caller's promise.
-        let value = (!value.is_null()).then(|| unsafe { bytes(value, value_bytes) }).transpose()?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, key) = (handle(kv, "kv")?, bytes(key, key_bytes)?);
+        let expected = (!expected.is_null()).then(|| bytes(expected, expected_bytes)).transpose()?;
+        let value = (!value.is_null()).then(|| bytes(value, value_bytes)).transpose()?;
         let is_done = kv.kv.compare_and_swap(key, expected, value)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(u32::from(is_done), swapped) }?)
-    };
-    tags_status(done())
+        Ok(put(u32::from(is_done), swapped)?)
+    })
 }
 
 /// Begins to go through all pairs of a key-value store, as they are now. Others go on meanwhile. It ends with weft_kv_scan_end.
@@ -328,7 +310,7 @@ pub unsafe extern "C" fn weft_kv_scan_begin(kv: *const WeftKv, out: *mut *mut We
         // SAFETY: the caller's promise.
         Ok(unsafe { give(WeftKvScan { scan, _snapshot: snapshot, _store: store }, out) }?)
     };
-    tags_status(begun())
+    tags_call(begun)
 }
 
 /// The next pair of a scan; WEFT_ENOENT at the end. Keys and values are copied as far as there is room; their sizes are told, a size that is not
@@ -346,14 +328,12 @@ pub unsafe extern "C" fn weft_kv_scan_next(
     value_capacity: usize,
     value_bytes: *mut usize,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let scan = unsafe { scan.as_mut() }.ok_or_else(|| crate::error::null("scan"))?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let scan = scan.as_mut().ok_or_else(|| crate::error::null("scan"))?;
         let pair = scan.scan.next().transpose()?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        unsafe { put_pair(&pair, key, key_capacity, key_bytes, value, value_capacity, value_bytes) }
-    };
-    tags_status(told())
+        put_pair(&pair, key, key_capacity, key_bytes, value, value_capacity, value_bytes)
+    })
 }
 
 /// Ends a scan.
@@ -377,15 +357,13 @@ pub unsafe extern "C" fn weft_kv_delete(
     key: *const u8,
     key_bytes: usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (kv, key) = unsafe { (handle(kv, "kv")?, bytes(key, key_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, key) = (handle(kv, "kv")?, bytes(key, key_bytes)?);
         let delete = |tx: &mut weft_tags::Transaction<'_>| kv.kv.change_in(tx, &[KvChange::Delete(key)]);
-        // SAFETY: the caller's promise.
-        let found = unsafe { in_tx(&kv.store, tx, delete) }?;
+        let found = in_tx(&kv.store, tx, delete)?;
         if found == 0 { Err(TagsFailure::NoSuchKey) } else { Ok(()) }
-    };
-    tags_status(done())
+    })
 }
 
 /// How many keys there are.
@@ -394,13 +372,11 @@ pub unsafe extern "C" fn weft_kv_delete(
 /// The handle is open; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_kv_count(kv: *const WeftKv, out: *mut u64) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let keys = unsafe { handle(kv, "kv") }?.kv.count()?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(keys, out) }?)
-    };
-    tags_status(told())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let keys = handle(kv, "kv")?.kv.count()?;
+        Ok(put(keys, out)?)
+    })
 }
 
 /// Opens the B+tree of this name in the first s-node, WEFT_BTREE_BYTES or WEFT_BTREE_FIXED; makes it if there is none.
@@ -431,7 +407,7 @@ pub unsafe extern "C" fn weft_btree_open(
         // SAFETY: the caller's promise.
         Ok(unsafe { give(WeftBtree { tree, store }, out) }?)
     };
-    tags_status(opened())
+    tags_call(opened)
 }
 
 /// Closes a B+tree.
@@ -457,15 +433,12 @@ pub unsafe extern "C" fn weft_btree_put(
     value: *const u8,
     value_bytes: usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let tree = unsafe { handle(tree, "tree") }?;
-        // SAFETY: the caller's promise.
-        let (key, value) = unsafe { (bytes(key, key_bytes)?, bytes(value, value_bytes)?) };
-        // SAFETY: the caller's promise.
-        unsafe { in_tx(&tree.store, tx, |tx| tree.tree.insert_in(tx, key, value)) }.map(drop)
-    };
-    tags_status(done())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let tree = handle(tree, "tree")?;
+        let (key, value) = (bytes(key, key_bytes)?, bytes(value, value_bytes)?);
+        in_tx(&tree.store, tx, |tx| tree.tree.insert_in(tx, key, value)).map(drop)
+    })
 }
 
 /// Copies the value of a key, as much as there is room for, and tells how many bytes it has; WEFT_ENOENT when the key is
@@ -482,14 +455,12 @@ pub unsafe extern "C" fn weft_btree_get(
     capacity: usize,
     value_bytes: *mut usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (tree, key) = unsafe { (handle(tree, "tree")?, bytes(key, key_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tree, key) = (handle(tree, "tree")?, bytes(key, key_bytes)?);
         let found = tree.tree.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        unsafe { copy_out(&found, value, capacity, value_bytes) }
-    };
-    tags_status(done())
+        copy_out(&found, value, capacity, value_bytes)
+    })
 }
 
 /// Takes a key away, as part of a transaction, or, when that is null, durably by itself; WEFT_ENOENT when it is not there.
@@ -503,14 +474,12 @@ pub unsafe extern "C" fn weft_btree_delete(
     key: *const u8,
     key_bytes: usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (tree, key) = unsafe { (handle(tree, "tree")?, bytes(key, key_bytes)?) };
-        // SAFETY: the caller's promise.
-        let found = unsafe { in_tx(&tree.store, tx, |tx| tree.tree.delete_in(tx, key)) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tree, key) = (handle(tree, "tree")?, bytes(key, key_bytes)?);
+        let found = in_tx(&tree.store, tx, |tx| tree.tree.delete_in(tx, key))?;
         if found { Ok(()) } else { Err(TagsFailure::NoSuchKey) }
-    };
-    tags_status(done())
+    })
 }
 
 /// The pair with the next greater key, or, when `down` is not 0, the next smaller one; WEFT_ENOENT at the end. A null key
@@ -532,24 +501,17 @@ pub unsafe extern "C" fn weft_btree_next(
     value_capacity: usize,
     value_bytes: *mut usize,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let tree = unsafe { handle(tree, "tree") }?;
-        let from = if key.is_null() {
-            Bound::Unbounded
-        } else {
-            // SAFETY: the caller's promise.
-            Bound::Excluded(unsafe { bytes(key, key_bytes) }?)
-        };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let tree = handle(tree, "tree")?;
+        let from = if key.is_null() { Bound::Unbounded } else { Bound::Excluded(bytes(key, key_bytes)?) };
         let pair = match down {
             0 => tree.tree.range::<&[u8]>((from, Bound::Unbounded), Direction::Up)?.next(),
             _ => tree.tree.range::<&[u8]>((Bound::Unbounded, from), Direction::Down)?.next(),
         };
         let pair = pair.transpose()?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        unsafe { put_pair(&pair, next, next_capacity, next_bytes, value, value_capacity, value_bytes) }
-    };
-    tags_status(told())
+        put_pair(&pair, next, next_capacity, next_bytes, value, value_capacity, value_bytes)
+    })
 }
 
 /// Copies a pair as far as there is room, and tells the sizes that are wanted.
@@ -582,11 +544,9 @@ pub(crate) unsafe fn put_pair(
 /// The handle is open; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_btree_count(tree: *const WeftBtree, out: *mut u64) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let pairs = unsafe { handle(tree, "tree") }?.tree.count()?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(pairs, out) }?)
-    };
-    tags_status(told())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let pairs = handle(tree, "tree")?.tree.count()?;
+        Ok(put(pairs, out)?)
+    })
 }

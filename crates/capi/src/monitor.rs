@@ -1,6 +1,6 @@
 //! The flash monitor.
 
-use crate::error::status;
+use crate::error::call;
 use crate::handle::{give, handle, put, take, text};
 use std::ffi::c_char;
 use std::path::Path;
@@ -51,22 +51,19 @@ pub unsafe extern "C" fn weft_monitor_format(
     size_bytes: u64,
     out: *mut *mut WeftMonitor,
 ) -> i32 {
-    let made = || {
-        // SAFETY: the caller's promise.
-        let preset = unsafe { text(preset, "preset") }?;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let preset = text(preset, "preset")?;
         let geometry = Geometry::preset(preset).map_err(weft_device::nand::FlashError::from)?;
         let setup = FlashSetup::new(geometry.with_size(size_bytes));
         let device = if path.is_null() {
             OpenChannel::memory(&setup)?
         } else {
-            // SAFETY: the caller's promise.
-            OpenChannel::create(Path::new(unsafe { text(path, "path") }?), &setup, false)?
+            OpenChannel::create(Path::new(text(path, "path")?), &setup, false)?
         };
         let monitor = Monitor::format(Arc::new(device), MonitorSetup::default())?;
-        // SAFETY: the caller's promise.
-        unsafe { give(WeftMonitor(monitor), out) }
-    };
-    status(made())
+        give(WeftMonitor(monitor), out)
+    })
 }
 
 /// Opens an image file with a monitor on it. One process at a time.
@@ -75,14 +72,12 @@ pub unsafe extern "C" fn weft_monitor_format(
 /// The path ends with a zero byte; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_monitor_open(path: *const c_char, out: *mut *mut WeftMonitor) -> i32 {
-    let opened = || {
-        // SAFETY: the caller's promise.
-        let device = OpenChannel::open(Path::new(unsafe { text(path, "path") }?))?;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let device = OpenChannel::open(Path::new(text(path, "path")?))?;
         let monitor = Monitor::open(Arc::new(device))?;
-        // SAFETY: the caller's promise.
-        unsafe { give(WeftMonitor(monitor), out) }
-    };
-    status(opened())
+        give(WeftMonitor(monitor), out)
+    })
 }
 
 /// Closes a monitor. Grants and levels of it may live on.
@@ -107,14 +102,12 @@ pub unsafe extern "C" fn weft_allocate(
     over_provisioning_permille: u32,
     out: *mut *mut WeftGrant,
 ) -> i32 {
-    let allocated = || {
-        // SAFETY: the caller's promise.
-        let (monitor, name) = unsafe { (handle(monitor, "monitor")?, text(name, "name")?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (monitor, name) = (handle(monitor, "monitor")?, text(name, "name")?);
         let request = GrantRequest { name: name.to_string(), bytes: size_bytes, over_provisioning_permille };
-        // SAFETY: the caller's promise.
-        unsafe { give(WeftGrant(monitor.0.allocate(&request)?), out) }
-    };
-    status(allocated())
+        give(WeftGrant(monitor.0.allocate(&request)?), out)
+    })
 }
 
 /// Attaches to flash that was asked for earlier.
@@ -127,13 +120,11 @@ pub unsafe extern "C" fn weft_attach(
     name: *const c_char,
     out: *mut *mut WeftGrant,
 ) -> i32 {
-    let attached = || {
-        // SAFETY: the caller's promise.
-        let (monitor, name) = unsafe { (handle(monitor, "monitor")?, text(name, "name")?) };
-        // SAFETY: the caller's promise.
-        unsafe { give(WeftGrant(monitor.0.attach(name)?), out) }
-    };
-    status(attached())
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (monitor, name) = (handle(monitor, "monitor")?, text(name, "name")?);
+        give(WeftGrant(monitor.0.attach(name)?), out)
+    })
 }
 
 /// Asks a monitor that another process serves on this socket ('weft flash serve') for flash.
@@ -148,14 +139,12 @@ pub unsafe extern "C" fn weft_allocate_served(
     over_provisioning_permille: u32,
     out: *mut *mut WeftGrant,
 ) -> i32 {
-    let allocated = || {
-        // SAFETY: the caller's promise.
-        let (socket, name) = unsafe { (text(socket, "socket")?, text(name, "name")?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (socket, name) = (text(socket, "socket")?, text(name, "name")?);
         let request = GrantRequest { name: name.to_string(), bytes: size_bytes, over_provisioning_permille };
-        // SAFETY: the caller's promise.
-        unsafe { give(WeftGrant(share::allocate(Path::new(socket), &request)?), out) }
-    };
-    status(allocated())
+        give(WeftGrant(share::allocate(Path::new(socket), &request)?), out)
+    })
 }
 
 /// Attaches to flash that was asked for earlier, of a monitor that another process serves on this socket.
@@ -168,13 +157,11 @@ pub unsafe extern "C" fn weft_attach_served(
     name: *const c_char,
     out: *mut *mut WeftGrant,
 ) -> i32 {
-    let attached = || {
-        // SAFETY: the caller's promise.
-        let (socket, name) = unsafe { (text(socket, "socket")?, text(name, "name")?) };
-        // SAFETY: the caller's promise.
-        unsafe { give(WeftGrant(share::attach(Path::new(socket), name)?), out) }
-    };
-    status(attached())
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (socket, name) = (text(socket, "socket")?, text(name, "name")?);
+        give(WeftGrant(share::attach(Path::new(socket), name)?), out)
+    })
 }
 
 /// Gives flash back that nobody is attached to.
@@ -184,8 +171,7 @@ pub unsafe extern "C" fn weft_attach_served(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_release(monitor: *const WeftMonitor, name: *const c_char) -> i32 {
     // SAFETY: the caller's promise.
-    let released = || unsafe { handle(monitor, "monitor")?.0.release(text(name, "name")?) };
-    status(released())
+    call(|| unsafe { handle(monitor, "monitor")?.0.release(text(name, "name")?) })
 }
 
 /// Gives flash back that another process's monitor gave, and that nobody is attached to.
@@ -194,12 +180,11 @@ pub unsafe extern "C" fn weft_release(monitor: *const WeftMonitor, name: *const 
 /// Both texts end with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_release_served(socket: *const c_char, name: *const c_char) -> i32 {
-    let released = || {
-        // SAFETY: the caller's promise.
-        let (socket, name) = unsafe { (text(socket, "socket")?, text(name, "name")?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (socket, name) = (text(socket, "socket")?, text(name, "name")?);
         share::release(Path::new(socket), name)
-    };
-    status(released())
+    })
 }
 
 /// Lets go of a grant that has not become a level.
@@ -222,15 +207,13 @@ pub unsafe extern "C" fn weft_level_wear(
     swaps_max: u32,
     swaps: *mut u32,
 ) -> i32 {
-    let leveled = || {
-        // SAFETY: the caller's promise.
-        let monitor = unsafe { handle(monitor, "monitor") }?;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let monitor = handle(monitor, "monitor")?;
         let policy = weft_flash::monitor::LevelPolicy { swaps_max, ..Default::default() };
         let report = monitor.0.level_wear(policy, weft_core::Nanos(0))?;
-        // SAFETY: the caller's promise.
-        unsafe { put(report.swaps, swaps) }
-    };
-    status(leveled())
+        put(report.swaps, swaps)
+    })
 }
 
 /// The grant of a handle, which is used up.

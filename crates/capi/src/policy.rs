@@ -1,6 +1,6 @@
 //! The policy level.
 
-use crate::error::status;
+use crate::error::call;
 use crate::handle::{Clocked, bytes, bytes_mut, give, handle, take};
 use crate::monitor::{WeftGrant, grant_of};
 use weft_core::{LifetimeGroup, StreamId, Tag};
@@ -34,17 +34,15 @@ pub unsafe extern "C" fn weft_policy_open(
     create: i32,
     out: *mut *mut WeftPolicy,
 ) -> i32 {
-    let opened = || {
-        // SAFETY: the caller's promise.
-        let grant = unsafe { grant_of(grant) }?;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let grant = grant_of(grant)?;
         let level = match create {
             0 => PolicyLevel::open(grant, PolicySetup::default()),
             _ => PolicyLevel::create(grant, PolicySetup::default()),
         }?;
-        // SAFETY: the caller's promise.
-        unsafe { give(WeftPolicy(Clocked::new(level)), out) }
-    };
-    status(opened())
+        give(WeftPolicy(Clocked::new(level)), out)
+    })
 }
 
 /// Closes a policy level.
@@ -70,7 +68,8 @@ pub unsafe extern "C" fn weft_ftl_ioctl(
     pages: u64,
     over_provisioning_permille: u32,
 ) -> i32 {
-    let set_up = || {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
         let mapping = match mapping {
             WEFT_FTL_PAGE => RangeMapping::Page,
             WEFT_FTL_BLOCK => RangeMapping::Block,
@@ -88,10 +87,8 @@ pub unsafe extern "C" fn weft_ftl_ioctl(
             }
         };
         let range = RangePolicy { start: start_page, pages, mapping, gc, over_provisioning_permille };
-        // SAFETY: the caller's promise.
-        unsafe { handle(policy, "policy") }?.0.level.ftl_ioctl(&range)
-    };
-    status(set_up())
+        handle(policy, "policy")?.0.level.ftl_ioctl(&range)
+    })
 }
 
 /// Reads whole pages.
@@ -105,13 +102,12 @@ pub unsafe extern "C" fn weft_ftl_read(
     data: *mut u8,
     data_bytes: usize,
 ) -> i32 {
-    let read = || {
-        // SAFETY: the caller's promise.
-        let (policy, data) = unsafe { (&handle(policy, "policy")?.0, bytes_mut(data, data_bytes)?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (policy, data) = (&handle(policy, "policy")?.0, bytes_mut(data, data_bytes)?);
         policy.advance(policy.level.ftl_read(policy.now(), page, data)?.done);
         Ok(())
-    };
-    status(read())
+    })
 }
 
 /// Writes whole pages; data of different streams and lifetime groups is kept apart on the flash.
@@ -127,14 +123,13 @@ pub unsafe extern "C" fn weft_ftl_write(
     stream: u16,
     lifetime_group: u16,
 ) -> i32 {
-    let written = || {
-        // SAFETY: the caller's promise.
-        let (policy, data) = unsafe { (&handle(policy, "policy")?.0, bytes(data, data_bytes)?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (policy, data) = (&handle(policy, "policy")?.0, bytes(data, data_bytes)?);
         let tag = Tag { stream: StreamId(stream), group: LifetimeGroup(lifetime_group), ..Tag::default() };
         policy.advance(policy.level.ftl_write(policy.now(), page, data, tag)?.done);
         Ok(())
-    };
-    status(written())
+    })
 }
 
 /// Forgets pages.
@@ -143,13 +138,12 @@ pub unsafe extern "C" fn weft_ftl_write(
 /// The handle is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_ftl_trim(policy: *const WeftPolicy, page: u64, pages: u64) -> i32 {
-    let trimmed = || {
-        // SAFETY: the caller's promise.
-        let policy = &unsafe { handle(policy, "policy") }?.0;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let policy = &handle(policy, "policy")?.0;
         policy.advance(policy.level.trim(policy.now(), page, pages)?);
         Ok(())
-    };
-    status(trimmed())
+    })
 }
 
 /// Makes trims durable.
@@ -158,11 +152,10 @@ pub unsafe extern "C" fn weft_ftl_trim(policy: *const WeftPolicy, page: u64, pag
 /// The handle is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_ftl_flush(policy: *const WeftPolicy) -> i32 {
-    let flushed = || {
-        // SAFETY: the caller's promise.
-        let policy = &unsafe { handle(policy, "policy") }?.0;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let policy = &handle(policy, "policy")?.0;
         policy.advance(policy.level.flush(policy.now())?);
         Ok(())
-    };
-    status(flushed())
+    })
 }

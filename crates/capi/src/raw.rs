@@ -1,6 +1,6 @@
 //! The raw level.
 
-use crate::error::status;
+use crate::error::call;
 use crate::handle::{Clocked, bytes, bytes_mut, give, handle, put, take};
 use crate::monitor::{WeftBlock, WeftGrant, grant_of};
 use weft_flash::{GrantBlock, RawLevel};
@@ -33,8 +33,7 @@ pub struct WeftGeometryInfo {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_raw_open(grant: *mut WeftGrant, out: *mut *mut WeftRaw) -> i32 {
     // SAFETY: the caller's promise.
-    let opened = || unsafe { give(WeftRaw(Clocked::new(RawLevel::new(grant_of(grant)?))), out) };
-    status(opened())
+    call(|| unsafe { give(WeftRaw(Clocked::new(RawLevel::new(grant_of(grant)?))), out) })
 }
 
 /// Closes a raw level.
@@ -53,9 +52,9 @@ pub unsafe extern "C" fn weft_raw_close(raw: *mut WeftRaw) {
 /// The handle is open; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_geometry(raw: *const WeftRaw, out: *mut WeftGeometryInfo) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let geometry = unsafe { handle(raw, "raw") }?.0.level.geometry();
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let geometry = handle(raw, "raw")?.0.level.geometry();
         let told = WeftGeometryInfo {
             channels: geometry.channels(),
             luns: geometry.luns(),
@@ -64,10 +63,8 @@ pub unsafe extern "C" fn weft_geometry(raw: *const WeftRaw, out: *mut WeftGeomet
             page_bytes: geometry.page_bytes,
             oob_bytes: geometry.oob_bytes,
         };
-        // SAFETY: the caller's promise.
-        unsafe { put(told, out) }
-    };
-    status(told())
+        put(told, out)
+    })
 }
 
 /// Reads a part of a page's data from `offset` on, and its first out-of-band bytes.
@@ -85,16 +82,14 @@ pub unsafe extern "C" fn weft_page_read(
     oob: *mut u8,
     oob_bytes: usize,
 ) -> i32 {
-    let read = || {
-        // SAFETY: the caller's promise.
-        let raw = &unsafe { handle(raw, "raw") }?.0;
-        // SAFETY: the caller's promise.
-        let (data, oob) = unsafe { (bytes_mut(data, data_bytes)?, bytes_mut(oob, oob_bytes)?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let raw = &handle(raw, "raw")?.0;
+        let (data, oob) = (bytes_mut(data, data_bytes)?, bytes_mut(oob, oob_bytes)?);
         let page = GrantBlock::from(block).page(page);
         raw.advance(raw.level.page_read(raw.now(), page, offset, data, oob)?.done);
         Ok(())
-    };
-    status(read())
+    })
 }
 
 /// Programs the next page of a block, whole.
@@ -111,16 +106,14 @@ pub unsafe extern "C" fn weft_page_write(
     oob: *const u8,
     oob_bytes: usize,
 ) -> i32 {
-    let written = || {
-        // SAFETY: the caller's promise.
-        let raw = &unsafe { handle(raw, "raw") }?.0;
-        // SAFETY: the caller's promise.
-        let (data, oob) = unsafe { (bytes(data, data_bytes)?, bytes(oob, oob_bytes)?) };
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let raw = &handle(raw, "raw")?.0;
+        let (data, oob) = (bytes(data, data_bytes)?, bytes(oob, oob_bytes)?);
         let page = GrantBlock::from(block).page(page);
         raw.advance(raw.level.page_write(raw.now(), page, data, oob)?.done);
         Ok(())
-    };
-    status(written())
+    })
 }
 
 /// Erases a block.
@@ -129,11 +122,10 @@ pub unsafe extern "C" fn weft_page_write(
 /// The handle is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_block_erase(raw: *const WeftRaw, block: WeftBlock) -> i32 {
-    let erased = || {
-        // SAFETY: the caller's promise.
-        let raw = &unsafe { handle(raw, "raw") }?.0;
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let raw = &handle(raw, "raw")?.0;
         raw.advance(raw.level.block_erase(raw.now(), block.into())?.done);
         Ok(())
-    };
-    status(erased())
+    })
 }

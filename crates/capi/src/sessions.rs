@@ -1,6 +1,6 @@
 //! Sessions of tag stores that another process serves ('weft tags serve').
 
-use crate::error::{TagsFailure, tags_status};
+use crate::error::{TagsFailure, tags_call};
 use crate::handle::{bytes, give, handle, put, take, text};
 use crate::store::{copy_out, put_unless_null};
 use std::ffi::c_char;
@@ -27,13 +27,11 @@ unsafe fn of<'a>(session: *const WeftSession) -> Result<MutexGuard<'a, RemoteSes
 /// `path` is a string; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_connect(path: *const c_char, out: *mut *mut WeftSession) -> i32 {
-    let opened = || {
-        // SAFETY: the caller's promise.
-        let session = RemoteSession::connect(Path::new(unsafe { text(path, "path") }?))?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { give(WeftSession(Mutex::new(session)), out) }?)
-    };
-    tags_status(opened())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let session = RemoteSession::connect(Path::new(text(path, "path")?))?;
+        Ok(give(WeftSession(Mutex::new(session)), out)?)
+    })
 }
 
 /// Ends a session; its transaction is aborted.
@@ -53,8 +51,7 @@ pub unsafe extern "C" fn weft_session_close(session: *mut WeftSession) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_root(session: *const WeftSession, out: *mut u64) -> i32 {
     // SAFETY: the caller's promise.
-    let told = || Ok(unsafe { put(of(session)?.root().0, out) }?);
-    tags_status(told())
+    tags_call(|| unsafe { Ok(put(of(session)?.root().0, out)?) })
 }
 
 /// Begins a transaction; a session has one at a time.
@@ -64,8 +61,7 @@ pub unsafe extern "C" fn weft_session_root(session: *const WeftSession, out: *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_begin(session: *const WeftSession) -> i32 {
     // SAFETY: the caller's promise.
-    let done = || Ok(unsafe { of(session) }?.begin()?);
-    tags_status(done())
+    tags_call(|| unsafe { Ok(of(session)?.begin()?) })
 }
 
 /// Commits the transaction. WEFT_EAGAIN: somebody else has changed what it has read; run it again.
@@ -75,8 +71,7 @@ pub unsafe extern "C" fn weft_session_begin(session: *const WeftSession) -> i32 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_commit(session: *const WeftSession) -> i32 {
     // SAFETY: the caller's promise.
-    let done = || Ok(unsafe { of(session) }?.commit().map(drop)?);
-    tags_status(done())
+    tags_call(|| unsafe { Ok(of(session)?.commit().map(drop)?) })
 }
 
 /// Aborts the transaction.
@@ -86,8 +81,7 @@ pub unsafe extern "C" fn weft_session_commit(session: *const WeftSession) -> i32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_abort(session: *const WeftSession) -> i32 {
     // SAFETY: the caller's promise.
-    let done = || Ok(unsafe { of(session) }?.abort()?);
-    tags_status(done())
+    tags_call(|| unsafe { Ok(of(session)?.abort()?) })
 }
 
 /// The edge type of this name, whose edges carry a number; registered if it is new and the caller may write at the root.
@@ -100,13 +94,11 @@ pub unsafe extern "C" fn weft_session_edge_type(
     name: *const c_char,
     out: *mut u32,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let etype = unsafe { of(session)?.edge_type(text(name, "name")?, InfoForm::Number)? };
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(etype.0, out) }?)
-    };
-    tags_status(told())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let etype = of(session)?.edge_type(text(name, "name")?, InfoForm::Number)?;
+        Ok(put(etype.0, out)?)
+    })
 }
 
 /// Makes a node in the s-node of another one, in the transaction.
@@ -122,14 +114,12 @@ pub unsafe extern "C" fn weft_session_create_node(
     data_bytes: usize,
     out: *mut u64,
 ) -> i32 {
-    let made = || {
-        // SAFETY: the caller's promise.
-        let (mut session, data) = unsafe { (of(session)?, bytes(data, data_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (mut session, data) = (of(session)?, bytes(data, data_bytes)?);
         let node = session.create_node(SessionNode(near), NodeType(kind), data)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(node.0, out) }?)
-    };
-    tags_status(made())
+        Ok(put(node.0, out)?)
+    })
 }
 
 /// Copies a part of a node's data, from byte `at` on: as much as there is room for, and less at the end. `part_bytes` tells how much.
@@ -146,13 +136,11 @@ pub unsafe extern "C" fn weft_session_read_node(
     capacity: usize,
     part_bytes: *mut usize,
 ) -> i32 {
-    let read = || {
-        // SAFETY: the caller's promise.
-        let found = unsafe { of(session) }?.read_at(SessionNode(node), NodeType(kind), at, capacity)?;
-        // SAFETY: the caller's promise.
-        unsafe { copy_out(&found, part, capacity, part_bytes) }
-    };
-    tags_status(read())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let found = of(session)?.read_at(SessionNode(node), NodeType(kind), at, capacity)?;
+        copy_out(&found, part, capacity, part_bytes)
+    })
 }
 
 /// Gives a node new data, in the transaction.
@@ -167,12 +155,11 @@ pub unsafe extern "C" fn weft_session_update_node(
     data: *const u8,
     data_bytes: usize,
 ) -> i32 {
-    let changed = || {
-        // SAFETY: the caller's promise.
-        let (mut session, data) = unsafe { (of(session)?, bytes(data, data_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (mut session, data) = (of(session)?, bytes(data, data_bytes)?);
         Ok(session.update_node(SessionNode(node), NodeType(kind), data)?)
-    };
-    tags_status(changed())
+    })
 }
 
 /// Writes into a node's data, in the transaction, from byte `at` on, which is not behind its end.
@@ -188,12 +175,11 @@ pub unsafe extern "C" fn weft_session_write_node(
     part: *const u8,
     part_bytes: usize,
 ) -> i32 {
-    let written = || {
-        // SAFETY: the caller's promise.
-        let (mut session, part) = unsafe { (of(session)?, bytes(part, part_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (mut session, part) = (of(session)?, bytes(part, part_bytes)?);
         Ok(session.write_at(SessionNode(node), NodeType(kind), at, part)?)
-    };
-    tags_status(written())
+    })
 }
 
 /// Deletes a node without edges, in the transaction.
@@ -203,8 +189,7 @@ pub unsafe extern "C" fn weft_session_write_node(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_delete_node(session: *const WeftSession, node: u64, kind: u32) -> i32 {
     // SAFETY: the caller's promise.
-    let deleted = || Ok(unsafe { of(session) }?.delete_node(SessionNode(node), NodeType(kind))?);
-    tags_status(deleted())
+    tags_call(|| unsafe { Ok(of(session)?.delete_node(SessionNode(node), NodeType(kind))?) })
 }
 
 /// Leads an edge to a node, or makes it, in the transaction. `before`, unless null, gets the node it led to, or 0.
@@ -220,15 +205,13 @@ pub unsafe extern "C" fn weft_session_set_edge(
     to: u64,
     before: *mut u64,
 ) -> i32 {
-    let led = || {
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
         let (source, to) = (SessionNode(source), SessionNode(to));
-        // SAFETY: the caller's promise.
-        let found = unsafe { of(session) }?.set_edge(source, EdgeType(edge_type), Info::Number(info), to)?;
-        // SAFETY: the caller's promise.
-        unsafe { put_unless_null(found.map_or(0, |node| node.0), before) };
+        let found = of(session)?.set_edge(source, EdgeType(edge_type), Info::Number(info), to)?;
+        put_unless_null(found.map_or(0, |node| node.0), before);
         Ok(())
-    };
-    tags_status(led())
+    })
 }
 
 /// Deletes an edge, in the transaction. `to`, unless null, gets the node it led to.
@@ -243,15 +226,13 @@ pub unsafe extern "C" fn weft_session_delete_edge(
     info: u64,
     to: *mut u64,
 ) -> i32 {
-    let deleted = || {
-        // SAFETY: the caller's promise.
-        let mut session = unsafe { of(session) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let mut session = of(session)?;
         let found = session.delete_edge(SessionNode(source), EdgeType(edge_type), Info::Number(info))?;
-        // SAFETY: the caller's promise.
-        unsafe { put_unless_null(found.0, to) };
+        put_unless_null(found.0, to);
         Ok(())
-    };
-    tags_status(deleted())
+    })
 }
 
 /// Where an edge leads; WEFT_ENOENT when there is none.
@@ -266,13 +247,11 @@ pub unsafe extern "C" fn weft_session_get_destination(
     info: u64,
     out: *mut u64,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let mut session = unsafe { of(session) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let mut session = of(session)?;
         let found = session.edge(SessionNode(source), EdgeType(edge_type), Info::Number(info))?;
         let found = found.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(found.0, out) }?)
-    };
-    tags_status(told())
+        Ok(put(found.0, out)?)
+    })
 }

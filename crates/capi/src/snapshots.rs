@@ -1,6 +1,6 @@
 //! Committed states that are read while others commit.
 
-use crate::error::{TagsFailure, tags_status};
+use crate::error::{TagsFailure, tags_call};
 use crate::handle::{bytes, give, handle, put, take};
 use crate::maps::{WeftBtree, WeftKv, put_pair};
 use crate::store::{WeftTags, copy_out, forever};
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn weft_snapshot_begin(tags: *const WeftTags, out: *mut *m
         // SAFETY: the caller's promise.
         Ok(unsafe { give(WeftSnapshot { snapshot, store }, out) }?)
     };
-    tags_status(begun())
+    tags_call(begun)
 }
 
 /// Ends a snapshot.
@@ -68,14 +68,12 @@ pub unsafe extern "C" fn weft_node_data_at(
     capacity: usize,
     data_bytes: *mut usize,
 ) -> i32 {
-    let read = || {
-        // SAFETY: the caller's promise.
-        let snapshot = &unsafe { handle(snapshot, "snapshot") }?.snapshot;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let snapshot = &handle(snapshot, "snapshot")?.snapshot;
         let found = snapshot.read_node(NodeId(node), NodeType(kind))?;
-        // SAFETY: the caller's promise.
-        unsafe { copy_out(&found, data, capacity, data_bytes) }
-    };
-    tags_status(read())
+        copy_out(&found, data, capacity, data_bytes)
+    })
 }
 
 /// As weft_kv_get, in a snapshot.
@@ -92,16 +90,13 @@ pub unsafe extern "C" fn weft_kv_get_at(
     capacity: usize,
     value_bytes: *mut usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (kv, snapshot) = unsafe { (handle(kv, "kv")?, handle(snapshot, "snapshot")?) };
-        // SAFETY: the caller's promise.
-        let key = unsafe { bytes(key, key_bytes) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, snapshot) = (handle(kv, "kv")?, handle(snapshot, "snapshot")?);
+        let key = bytes(key, key_bytes)?;
         let found = kv.kv.at(snapshot.of(&kv.store)?)?.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        unsafe { copy_out(&found, value, capacity, value_bytes) }
-    };
-    tags_status(done())
+        copy_out(&found, value, capacity, value_bytes)
+    })
 }
 
 /// As weft_kv_count, in a snapshot.
@@ -114,14 +109,12 @@ pub unsafe extern "C" fn weft_kv_count_at(
     snapshot: *const WeftSnapshot,
     out: *mut u64,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let (kv, snapshot) = unsafe { (handle(kv, "kv")?, handle(snapshot, "snapshot")?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (kv, snapshot) = (handle(kv, "kv")?, handle(snapshot, "snapshot")?);
         let keys = kv.kv.at(snapshot.of(&kv.store)?)?.count()?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(keys, out) }?)
-    };
-    tags_status(told())
+        Ok(put(keys, out)?)
+    })
 }
 
 /// As weft_btree_get, in a snapshot.
@@ -138,16 +131,13 @@ pub unsafe extern "C" fn weft_btree_get_at(
     capacity: usize,
     value_bytes: *mut usize,
 ) -> i32 {
-    let done = || {
-        // SAFETY: the caller's promise.
-        let (tree, snapshot) = unsafe { (handle(tree, "tree")?, handle(snapshot, "snapshot")?) };
-        // SAFETY: the caller's promise.
-        let key = unsafe { bytes(key, key_bytes) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tree, snapshot) = (handle(tree, "tree")?, handle(snapshot, "snapshot")?);
+        let key = bytes(key, key_bytes)?;
         let found = tree.tree.at(snapshot.of(&tree.store)?)?.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        unsafe { copy_out(&found, value, capacity, value_bytes) }
-    };
-    tags_status(done())
+        copy_out(&found, value, capacity, value_bytes)
+    })
 }
 
 /// As weft_btree_next, in a snapshot.
@@ -168,25 +158,18 @@ pub unsafe extern "C" fn weft_btree_next_at(
     value_capacity: usize,
     value_bytes: *mut usize,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let (tree, snapshot) = unsafe { (handle(tree, "tree")?, handle(snapshot, "snapshot")?) };
-        let from = if key.is_null() {
-            Bound::Unbounded
-        } else {
-            // SAFETY: the caller's promise.
-            Bound::Excluded(unsafe { bytes(key, key_bytes) }?)
-        };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tree, snapshot) = (handle(tree, "tree")?, handle(snapshot, "snapshot")?);
+        let from = if key.is_null() { Bound::Unbounded } else { Bound::Excluded(bytes(key, key_bytes)?) };
         let then = tree.tree.at(snapshot.of(&tree.store)?)?;
         let pair = match down {
             0 => then.range::<&[u8]>((from, Bound::Unbounded), Direction::Up)?.next(),
             _ => then.range::<&[u8]>((Bound::Unbounded, from), Direction::Down)?.next(),
         };
         let pair = pair.transpose()?.ok_or(TagsFailure::NoSuchKey)?;
-        // SAFETY: the caller's promise.
-        unsafe { put_pair(&pair, next, next_capacity, next_bytes, value, value_capacity, value_bytes) }
-    };
-    tags_status(told())
+        put_pair(&pair, next, next_capacity, next_bytes, value, value_capacity, value_bytes)
+    })
 }
 
 /// As weft_btree_count, in a snapshot.
@@ -199,12 +182,10 @@ pub unsafe extern "C" fn weft_btree_count_at(
     snapshot: *const WeftSnapshot,
     out: *mut u64,
 ) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let (tree, snapshot) = unsafe { (handle(tree, "tree")?, handle(snapshot, "snapshot")?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tree, snapshot) = (handle(tree, "tree")?, handle(snapshot, "snapshot")?);
         let pairs = tree.tree.at(snapshot.of(&tree.store)?)?.count()?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(pairs, out) }?)
-    };
-    tags_status(told())
+        Ok(put(pairs, out)?)
+    })
 }

@@ -1,6 +1,6 @@
 //! S-nodes: groups of nodes with an owner, permissions and properties.
 
-use crate::error::{TagsFailure, tags_status};
+use crate::error::{TagsFailure, tags_call};
 use crate::handle::{handle, put};
 use crate::store::{WeftTags, WeftTx, tx_of};
 use weft_core::{DataClass, TagFlags};
@@ -51,14 +51,12 @@ pub unsafe extern "C" fn weft_create_snode(
     tags: *const WeftSnodeTags,
     out: *mut u64,
 ) -> i32 {
-    let made = || {
-        // SAFETY: the caller's promise.
-        let (tx, tags) = unsafe { (tx_of(tx)?, tags_from(tags)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, tags) = (tx_of(tx)?, tags_from(tags)?);
         let snode = tx.create_snode(&tags)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(snode.0, out) }?)
-    };
-    tags_status(made())
+        Ok(put(snode.0, out)?)
+    })
 }
 
 /// Deletes an s-node that has no nodes but its root, whose root has no edges.
@@ -68,8 +66,7 @@ pub unsafe extern "C" fn weft_create_snode(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u64) -> i32 {
     // SAFETY: the caller's promise.
-    let deleted = || Ok(unsafe { tx_of(tx) }?.delete_snode(SnodeId(snode))?);
-    tags_status(deleted())
+    tags_call(|| unsafe { Ok(tx_of(tx)?.delete_snode(SnodeId(snode))?) })
 }
 
 /// The root of an s-node, which the transaction itself may have made.
@@ -78,13 +75,11 @@ pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u64) -> i32 {
 /// The transaction is open; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tx_root(tx: *mut WeftTx, snode: u64, out: *mut u64) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let root = unsafe { tx_of(tx) }?.root(SnodeId(snode))?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(root.0, out) }?)
-    };
-    tags_status(told())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let root = tx_of(tx)?.root(SnodeId(snode))?;
+        Ok(put(root.0, out)?)
+    })
 }
 
 /// The tags of an s-node. Without a transaction, that is null, the last committed state.
@@ -98,20 +93,17 @@ pub unsafe extern "C" fn weft_snode_tags_get(
     snode: u64,
     out: *mut WeftSnodeTags,
 ) -> i32 {
-    let told = || {
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
         let found = if tx.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { handle(tags, "tags") }?.0.snode_tags(SnodeId(snode))?
+            handle(tags, "tags")?.0.snode_tags(SnodeId(snode))?
         } else {
-            // SAFETY: the caller's promise.
-            unsafe { tx_of(tx) }?.snode_tags(SnodeId(snode))?
+            tx_of(tx)?.snode_tags(SnodeId(snode))?
         };
         let SnodeTags { owner, group, mode, class, flags } = found;
         let found = WeftSnodeTags { owner, group, mode, data_class: class as u8, flags: flags.bits() };
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(found, out) }?)
-    };
-    tags_status(told())
+        Ok(put(found, out)?)
+    })
 }
 
 /// Gives an s-node other tags. What is given up of one with WEFT_SECURE_DELETE is overwritten from the commit on.
@@ -120,10 +112,9 @@ pub unsafe extern "C" fn weft_snode_tags_get(
 /// The transaction is open; `tags` can be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_snode_tags_set(tx: *mut WeftTx, snode: u64, tags: *const WeftSnodeTags) -> i32 {
-    let changed = || {
-        // SAFETY: the caller's promise.
-        let (tx, tags) = unsafe { (tx_of(tx)?, tags_from(tags)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, tags) = (tx_of(tx)?, tags_from(tags)?);
         Ok(tx.set_snode_tags(SnodeId(snode), &tags)?)
-    };
-    tags_status(changed())
+    })
 }

@@ -1,6 +1,6 @@
 //! Tag stores: nodes, edges and transactions, under the papers' names.
 
-use crate::error::{TagsFailure, tags_status};
+use crate::error::{TagsFailure, tags_call};
 use crate::handle::{bytes, bytes_mut, give, handle, put, take, text};
 use std::ffi::c_char;
 use std::path::Path;
@@ -85,15 +85,13 @@ pub unsafe extern "C" fn weft_tags_create_with(
     reads: i32,
     out: *mut *mut WeftTags,
 ) -> i32 {
-    let made = || {
-        // SAFETY: the caller's promise.
-        let path = Path::new(unsafe { text(path, "path") }?);
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let path = Path::new(text(path, "path")?);
         let medium = FileStore::create(path, read_path(reads)?)?;
         let store = Store::create(Box::new(medium), &options(cache_bytes))?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { give(WeftTags(Arc::new(store)), out) }?)
-    };
-    tags_status(made())
+        Ok(give(WeftTags(Arc::new(store)), out)?)
+    })
 }
 
 /// Opens a tag store in a file. It is open in one process at a time: WEFT_EBUSY while another has it.
@@ -121,15 +119,13 @@ pub unsafe extern "C" fn weft_tags_open_with(
     reads: i32,
     out: *mut *mut WeftTags,
 ) -> i32 {
-    let opened = || {
-        // SAFETY: the caller's promise.
-        let path = Path::new(unsafe { text(path, "path") }?);
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let path = Path::new(text(path, "path")?);
         let medium = FileStore::open(path, read_path(reads)?)?;
         let store = Store::open(Box::new(medium), &options(cache_bytes))?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { give(WeftTags(Arc::new(store)), out) }?)
-    };
-    tags_status(opened())
+        Ok(give(WeftTags(Arc::new(store)), out)?)
+    })
 }
 
 /// Closes a tag store: writes a checkpoint, so that the next opening has nothing to replay. The handle is used up, also on
@@ -141,11 +137,12 @@ pub unsafe extern "C" fn weft_tags_open_with(
 pub unsafe extern "C" fn weft_tags_close(tags: *mut WeftTags) -> i32 {
     // SAFETY: the caller's promise.
     let tags = unsafe { take(tags) };
-    tags_status(tags.map_or(Ok(()), |tags| match Arc::try_unwrap(tags.0) {
-        Ok(store) => Ok(store.close()?),
+    tags_call(|| match tags.map(|tags| Arc::try_unwrap(tags.0)) {
+        Some(Ok(store)) => Ok(store.close()?),
         // Somebody still has a transaction, a snapshot or a map.
-        Err(shared) => Ok(shared.checkpoint()?),
-    }))
+        Some(Err(shared)) => Ok(shared.checkpoint()?),
+        None => Ok(()),
+    })
 }
 
 /// Checks every page, edge and count. WEFT_EIO when something does not hold; the message has the first of it.
@@ -154,20 +151,16 @@ pub unsafe extern "C" fn weft_tags_close(tags: *mut WeftTags) -> i32 {
 /// The handle is open; `nodes` and `edges` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tags_check(tags: *const WeftTags, nodes: *mut u64, edges: *mut u64) -> i32 {
-    let checked = || {
-        // SAFETY: the caller's promise.
-        let report = unsafe { handle(tags, "tags") }?.0.check()?;
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(report.nodes, nodes)?;
-            put(report.edges, edges)?;
-        }
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let report = handle(tags, "tags")?.0.check()?;
+        put(report.nodes, nodes)?;
+        put(report.edges, edges)?;
         match report.problems.into_iter().next() {
             None => Ok(()),
             Some(what) => Err(TagsFailure::from(Error::Damaged { what })),
         }
-    };
-    tags_status(checked())
+    })
 }
 
 /// The root of an s-node: a node that is always there, to hang others on.
@@ -176,13 +169,11 @@ pub unsafe extern "C" fn weft_tags_check(tags: *const WeftTags, nodes: *mut u64,
 /// The handle is open; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tags_root(tags: *const WeftTags, snode: u64, out: *mut u64) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let root = unsafe { handle(tags, "tags") }?.0.root(SnodeId(snode))?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(root.0, out) }?)
-    };
-    tags_status(told())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let root = handle(tags, "tags")?.0.root(SnodeId(snode))?;
+        Ok(put(root.0, out)?)
+    })
 }
 
 /// The edge type of this name, whose edges carry a number; registered if it is new.
@@ -191,13 +182,11 @@ pub unsafe extern "C" fn weft_tags_root(tags: *const WeftTags, snode: u64, out: 
 /// The handle is open; `name` is a string; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_edge_type(tags: *const WeftTags, name: *const c_char, out: *mut u32) -> i32 {
-    let told = || {
-        // SAFETY: the caller's promise.
-        let (tags, name) = unsafe { (handle(tags, "tags")?, text(name, "name")?) };
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(tags.0.edge_type(name, InfoForm::Number)?.0, out) }?)
-    };
-    tags_status(told())
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tags, name) = (handle(tags, "tags")?, text(name, "name")?);
+        Ok(put(tags.0.edge_type(name, InfoForm::Number)?.0, out)?)
+    })
 }
 
 /// Deletes an edge type, which has no edges any more: WEFT_ERULE while it has. Its number is not given out again.
@@ -207,10 +196,7 @@ pub unsafe extern "C" fn weft_edge_type(tags: *const WeftTags, name: *const c_ch
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_delete_edge_type(tags: *const WeftTags, etype: u32) -> i32 {
     // SAFETY: the caller's promise.
-    let deleted = unsafe { handle(tags, "tags") };
-    tags_status(
-        deleted.map_err(TagsFailure::from).and_then(|tags| Ok(tags.0.delete_edge_type(EdgeType(etype))?)),
-    )
+    tags_call(|| unsafe { Ok(handle(tags, "tags")?.0.delete_edge_type(EdgeType(etype))?) })
 }
 
 /// Begins a transaction. It ends with weft_commit_tx or weft_abort_tx.
@@ -227,7 +213,7 @@ pub unsafe extern "C" fn weft_begin_tx(tags: *const WeftTags, out: *mut *mut Wef
         // SAFETY: the caller's promise.
         Ok(unsafe { give(WeftTx { tx, savepoints: Vec::new(), _store: store }, out) }?)
     };
-    tags_status(begun())
+    tags_call(begun)
 }
 
 /// A transaction, to be changed.
@@ -245,13 +231,12 @@ pub(crate) unsafe fn tx_of<'a>(tx: *mut WeftTx) -> Result<&'a mut Transaction<'s
 /// The transaction is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tx_sync(tx: *mut WeftTx, sync: u32) -> i32 {
-    let said = || {
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
         let durability = if sync == 0 { Durability::None } else { Durability::Sync };
-        // SAFETY: the caller's promise.
-        unsafe { tx_of(tx) }?.durability(durability);
+        tx_of(tx)?.durability(durability);
         Ok(())
-    };
-    tags_status(said())
+    })
 }
 
 /// Lets the commit return at once and be durable soon: at most so many milliseconds later the store begins a sync, one for all
@@ -261,12 +246,11 @@ pub unsafe extern "C" fn weft_tx_sync(tx: *mut WeftTx, sync: u32) -> i32 {
 /// The transaction is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tx_sync_within(tx: *mut WeftTx, milliseconds: u32) -> i32 {
-    let said = || {
-        // SAFETY: the caller's promise.
-        unsafe { tx_of(tx) }?.durability(Durability::Periodic(milliseconds));
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        tx_of(tx)?.durability(Durability::Periodic(milliseconds));
         Ok(())
-    };
-    tags_status(said())
+    })
 }
 
 /// Makes all changes of a transaction visible and, unless said otherwise, durable. The handle is used up, also on failure.
@@ -276,15 +260,14 @@ pub unsafe extern "C" fn weft_tx_sync_within(tx: *mut WeftTx, milliseconds: u32)
 /// The transaction is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_commit_tx(tx: *mut WeftTx) -> i32 {
-    let committed = || {
-        // SAFETY: the caller's promise.
-        let tx = *unsafe { take(tx) }.ok_or_else(|| crate::error::null("tx"))?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let tx = *take(tx).ok_or_else(|| crate::error::null("tx"))?;
         // The store outlives the commit: the copy beside it is dropped after it.
         let WeftTx { tx, savepoints: _, _store } = tx;
         tx.commit()?;
         Ok(())
-    };
-    tags_status(committed())
+    })
 }
 
 /// Forgets all changes of a transaction. The handle is used up.
@@ -303,15 +286,13 @@ pub unsafe extern "C" fn weft_abort_tx(tx: *mut WeftTx) {
 /// The transaction is open; `out` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_savepoint(tx: *mut WeftTx, out: *mut u32) -> i32 {
-    let made = || {
-        // SAFETY: the caller's promise.
-        let tx = unsafe { tx.as_mut() }.ok_or_else(|| crate::error::null("tx"))?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let tx = tx.as_mut().ok_or_else(|| crate::error::null("tx"))?;
         let savepoint = tx.tx.savepoint();
         tx.savepoints.push(savepoint);
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(tx.savepoints.len() as u32 - 1, out) }?)
-    };
-    tags_status(made())
+        Ok(put(tx.savepoints.len() as u32 - 1, out)?)
+    })
 }
 
 /// Undoes everything since a savepoint, which stays. Later savepoints are gone.
@@ -320,15 +301,14 @@ pub unsafe extern "C" fn weft_savepoint(tx: *mut WeftTx, out: *mut u32) -> i32 {
 /// The transaction is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_undo_tx(tx: *mut WeftTx, savepoint: u32) -> i32 {
-    let undone = || {
-        // SAFETY: the caller's promise.
-        let tx = unsafe { tx.as_mut() }.ok_or_else(|| crate::error::null("tx"))?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let tx = tx.as_mut().ok_or_else(|| crate::error::null("tx"))?;
         let at = *tx.savepoints.get(savepoint as usize).ok_or(Error::NoSuchSavepoint)?;
         tx.tx.undo_to(at)?;
         tx.savepoints.truncate(savepoint as usize + 1);
         Ok(())
-    };
-    tags_status(undone())
+    })
 }
 
 /// Makes a node. It becomes visible with the commit, if an edge leads to it or out of it then.
@@ -344,14 +324,12 @@ pub unsafe extern "C" fn weft_create_node(
     data_bytes: usize,
     out: *mut u64,
 ) -> i32 {
-    let made = || {
-        // SAFETY: the caller's promise.
-        let (tx, data) = unsafe { (tx_of(tx)?, bytes(data, data_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, data) = (tx_of(tx)?, bytes(data, data_bytes)?);
         let node = tx.create_node(SnodeId(snode), NodeType(kind), data)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(node.0, out) }?)
-    };
-    tags_status(made())
+        Ok(put(node.0, out)?)
+    })
 }
 
 /// Gives a node new data, of any size.
@@ -366,12 +344,11 @@ pub unsafe extern "C" fn weft_update_node(
     data: *const u8,
     data_bytes: usize,
 ) -> i32 {
-    let changed = || {
-        // SAFETY: the caller's promise.
-        let (tx, data) = unsafe { (tx_of(tx)?, bytes(data, data_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, data) = (tx_of(tx)?, bytes(data, data_bytes)?);
         Ok(tx.update_node(NodeId(node), NodeType(kind), data)?)
-    };
-    tags_status(changed())
+    })
 }
 
 /// Deletes a node, which has no edges any more. A node that loses its last edge goes with the commit anyway.
@@ -381,8 +358,7 @@ pub unsafe extern "C" fn weft_update_node(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_delete_node(tx: *mut WeftTx, node: u64, kind: u32) -> i32 {
     // SAFETY: the caller's promise.
-    let deleted = || Ok(unsafe { tx_of(tx) }?.delete_node(NodeId(node), NodeType(kind))?);
-    tags_status(deleted())
+    tags_call(|| unsafe { Ok(tx_of(tx)?.delete_node(NodeId(node), NodeType(kind))?) })
 }
 
 /// Copies a node's data, as much as there is room for, and tells how many bytes it has. Without a transaction, that is
@@ -400,28 +376,24 @@ pub unsafe extern "C" fn weft_node_data(
     capacity: usize,
     data_bytes: *mut usize,
 ) -> i32 {
-    let read = || {
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
         let (node, kind) = (NodeId(node), NodeType(kind));
-        // SAFETY: the caller's promise.
-        let room = unsafe { bytes_mut(data, capacity) }?;
-        // SAFETY: the caller's promise.
-        let len = match unsafe { tx.as_mut() } {
+        let room = bytes_mut(data, capacity)?;
+        let len = match tx.as_mut() {
             Some(tx) => {
                 tx.tx.read_at(node, kind, 0, room)?;
                 tx.tx.node_len(node, kind)?
             }
             None => {
-                // SAFETY: the caller's promise.
-                let found = unsafe { handle(tags, "tags") }?.0.read_node(node, kind)?;
+                let found = handle(tags, "tags")?.0.read_node(node, kind)?;
                 let fits = found.len().min(room.len());
                 room[..fits].copy_from_slice(&found[..fits]);
                 found.len() as u64
             }
         };
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(len as usize, data_bytes) }?)
-    };
-    tags_status(read())
+        Ok(put(len as usize, data_bytes)?)
+    })
 }
 
 /// Copies a part of a node's data, from byte `at` on: as much as there is room for, and less at the end. `part_bytes` tells how much. Only the
@@ -440,20 +412,16 @@ pub unsafe extern "C" fn weft_read_node_part(
     capacity: usize,
     part_bytes: *mut usize,
 ) -> i32 {
-    let read = || {
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
         let (node, kind) = (NodeId(node), NodeType(kind));
-        // SAFETY: the caller's promise.
-        let room = unsafe { bytes_mut(part, capacity) }?;
-        // SAFETY: the caller's promise.
-        let len = match unsafe { tx.as_mut() } {
+        let room = bytes_mut(part, capacity)?;
+        let len = match tx.as_mut() {
             Some(tx) => tx.tx.read_at(node, kind, at, room)?,
-            // SAFETY: the caller's promise.
-            None => unsafe { handle(tags, "tags") }?.0.read_at(node, kind, at, room)?,
+            None => handle(tags, "tags")?.0.read_at(node, kind, at, room)?,
         };
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(len, part_bytes) }?)
-    };
-    tags_status(read())
+        Ok(put(len, part_bytes)?)
+    })
 }
 
 /// Writes into a node's data, from byte `at` on. Data that ends before is made as long, by zeros. The cost is that of the bytes, not
@@ -470,12 +438,11 @@ pub unsafe extern "C" fn weft_write_node_part(
     part: *const u8,
     part_bytes: usize,
 ) -> i32 {
-    let written = || {
-        // SAFETY: the caller's promise.
-        let (tx, part) = unsafe { (tx_of(tx)?, bytes(part, part_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, part) = (tx_of(tx)?, bytes(part, part_bytes)?);
         Ok(tx.write_at(NodeId(node), NodeType(kind), at, part)?)
-    };
-    tags_status(written())
+    })
 }
 
 /// Writes behind the end of a node's data. Many pieces cost about as much as all of it at once. `at`, unless null, gets where the end was.
@@ -491,15 +458,13 @@ pub unsafe extern "C" fn weft_append_to_node(
     part_bytes: usize,
     at: *mut u64,
 ) -> i32 {
-    let written = || {
-        // SAFETY: the caller's promise.
-        let (tx, part) = unsafe { (tx_of(tx)?, bytes(part, part_bytes)?) };
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let (tx, part) = (tx_of(tx)?, bytes(part, part_bytes)?);
         let end = tx.append(NodeId(node), NodeType(kind), part)?;
-        // SAFETY: the caller's promise.
-        unsafe { put_unless_null(end, at) };
+        put_unless_null(end, at);
         Ok(())
-    };
-    tags_status(written())
+    })
 }
 
 /// Copies what there is room for, and tells how much there is.
@@ -532,12 +497,11 @@ pub unsafe extern "C" fn weft_create_edge(
     info: u64,
     to: u64,
 ) -> i32 {
-    let made = || {
-        // SAFETY: the caller's promise.
-        let tx = unsafe { tx_of(tx) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let tx = tx_of(tx)?;
         Ok(tx.create_edge(NodeId(source), EdgeType(edge_type), Info::Number(info), NodeId(to))?)
-    };
-    tags_status(made())
+    })
 }
 
 /// Leads an edge to another node, or makes it. `before`, unless null, gets the node it led to, or 0.
@@ -553,15 +517,13 @@ pub unsafe extern "C" fn weft_set_edge(
     to: u64,
     before: *mut u64,
 ) -> i32 {
-    let led = || {
-        // SAFETY: the caller's promise.
-        let tx = unsafe { tx_of(tx) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let tx = tx_of(tx)?;
         let found = tx.set_edge(NodeId(source), EdgeType(edge_type), Info::Number(info), NodeId(to))?;
-        // SAFETY: the caller's promise.
-        unsafe { put_unless_null(found.map_or(0, |node| node.0), before) };
+        put_unless_null(found.map_or(0, |node| node.0), before);
         Ok(())
-    };
-    tags_status(led())
+    })
 }
 
 /// Deletes an edge. `to`, unless null, gets the node it led to.
@@ -576,15 +538,13 @@ pub unsafe extern "C" fn weft_delete_edge(
     info: u64,
     to: *mut u64,
 ) -> i32 {
-    let deleted = || {
-        // SAFETY: the caller's promise.
-        let tx = unsafe { tx_of(tx) }?;
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
+        let tx = tx_of(tx)?;
         let found = tx.delete_edge(NodeId(source), EdgeType(edge_type), Info::Number(info))?;
-        // SAFETY: the caller's promise.
-        unsafe { put_unless_null(found.0, to) };
+        put_unless_null(found.0, to);
         Ok(())
-    };
-    tags_status(deleted())
+    })
 }
 
 /// A place in the order of a list of edges. It can be kept: it holds as long as the store.
@@ -659,7 +619,7 @@ pub unsafe extern "C" fn weft_edges_from(
         // SAFETY: the caller's promise.
         Ok(unsafe { put(found.len(), count) }?)
     };
-    tags_status(told())
+    tags_call(told)
 }
 
 /// Writes a result that may not be wanted.
@@ -686,17 +646,14 @@ pub unsafe extern "C" fn weft_get_destination(
     info: u64,
     out: *mut u64,
 ) -> i32 {
-    let told = || {
+    // SAFETY: the caller's promise.
+    tags_call(|| unsafe {
         let (node, etype, info) = (NodeId(source), EdgeType(edge_type), Info::Number(info));
-        // SAFETY: the caller's promise.
-        let found = match unsafe { tx.as_mut() } {
+        let found = match tx.as_mut() {
             Some(tx) => tx.tx.edge(node, etype, info)?,
-            // SAFETY: the caller's promise.
-            None => unsafe { handle(tags, "tags") }?.0.edge(node, etype, info)?,
+            None => handle(tags, "tags")?.0.edge(node, etype, info)?,
         };
         let found = found.ok_or(Error::NoSuchEdge(node))?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { put(found.0, out) }?)
-    };
-    tags_status(told())
+        Ok(put(found.0, out)?)
+    })
 }

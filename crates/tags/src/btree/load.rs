@@ -1,8 +1,8 @@
 //! Many pairs at once, in their order: leaves are filled one after the other, and each is written once.
 
-use super::BTree;
 use super::look::Pair;
 use super::node::capacity;
+use super::{BTree, Direction};
 use crate::error::{Error, Result};
 use std::ops::Bound;
 
@@ -20,8 +20,10 @@ impl BTree<'_> {
             return Err(Error::BadOption { what: "fill", value: fill.into(), range: "10 to 100 percent" });
         }
         let most = capacity(self.form, 0) * usize::from(fill) / 100;
-        let mut last =
-            self.look(|look| look.before(self.root, &Bound::Unbounded, 1))?.pop().map(|(key, _)| key);
+        let mut last = self
+            .look(|look| look.near(self.root, &Bound::Unbounded, Direction::Down, 1))?
+            .pop()
+            .map(|(key, _)| key);
         let mut pairs = pairs.into_iter();
         let (mut loaded, mut held) = (0, None);
         loop {

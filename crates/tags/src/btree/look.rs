@@ -1,5 +1,6 @@
 //! Ways down a tree: to a key, to the keys before or behind one. All of a way is seen in one state of the store.
 
+use super::Direction;
 use super::node::{BTreeForm, Key, LONG, NODE, Node, Nodes, ValuePart, whole_key};
 use crate::committed::StatePages;
 use crate::error::{Error, Step};
@@ -128,73 +129,48 @@ impl<P: StatePages> Look<'_, P> {
         Ok((whole_key(self, leaf.key(at))?, self.whole_value(leaf.value(at))?))
     }
 
-    /// Pairs from a key on, those that lie together; none when there are no more.
-    pub(super) fn after(&self, root: NodeId, from: &Bound<Vec<u8>>, most: usize) -> Step<Vec<Pair>> {
-        let mut from = from.clone();
+    /// Pairs from a bound on, up or down, those that lie together; none when there are no more.
+    pub(super) fn near(
+        &self,
+        root: NodeId,
+        from: &Bound<Vec<u8>>,
+        direction: Direction,
+        most: usize,
+    ) -> Step<Vec<Pair>> {
+        let (is_up, mut from) = (direction == Direction::Up, from.clone());
         for _ in 0..LEVELS_MAX {
-            // The least key that lies behind the leaf.
-            let (mut fence, mut node) = (None, self.node(root)?);
-            for _ in 0..LEVELS_MAX {
-                if node.level() == 0 {
-                    break;
-                }
-                let child = match &from {
-                    Bound::Unbounded => 0,
-                    Bound::Included(key) | Bound::Excluded(key) => node.child_for(self, self.key(key))?,
+            // Where a node's keys are parted: behind the bound's key, or before it.
+            let part = |node: &Node<'_>, is_behind: bool| -> Step<usize> {
+                let (Bound::Included(key) | Bound::Excluded(key)) = &from else {
+                    return Ok(if is_up { 0 } else { node.count() });
                 };
-                if child < node.count() {
-                    fence = Some((node, child));
-                }
-                node = self.node(node.child(child))?;
-            }
-            let start = match &from {
-                Bound::Unbounded => 0,
-                Bound::Included(key) => node.search(self, self.key(key))?.unwrap_or_else(|at| at),
-                Bound::Excluded(key) => node.search(self, self.key(key))?.map_or_else(|at| at, |at| at + 1),
+                let found = node.search(self, self.key(key))?;
+                Ok(found.map_or_else(|at| at, |at| at + usize::from(is_behind)))
             };
-            if start < node.count() {
-                return self.take(&node, start..node.count(), most);
-            }
-            match fence {
-                Some((node, at)) => from = Bound::Included(whole_key(self, node.key(at))?),
-                None => return Ok(Vec::new()),
-            }
-        }
-        Err(endless(root).into())
-    }
-
-    /// Pairs before a key, those that lie together, the greatest first; none when there are no more.
-    pub(super) fn before(&self, root: NodeId, to: &Bound<Vec<u8>>, most: usize) -> Step<Vec<Pair>> {
-        let mut to = to.clone();
-        for _ in 0..LEVELS_MAX {
-            // The least key that may be in the leaf.
+            let is_included = matches!(from, Bound::Included(_));
+            // The key between the leaf and what is next to it.
             let (mut fence, mut node) = (None, self.node(root)?);
             for _ in 0..LEVELS_MAX {
                 if node.level() == 0 {
                     break;
                 }
-                let child = match &to {
-                    Bound::Unbounded => node.count(),
-                    Bound::Included(key) => node.child_for(self, self.key(key))?,
-                    Bound::Excluded(key) => node.search(self, self.key(key))?.unwrap_or_else(|at| at),
-                };
-                if child > 0 {
+                let child = part(&node, is_up || is_included)?;
+                if is_up && child < node.count() {
+                    fence = Some((node, child));
+                } else if !is_up && child > 0 {
                     fence = Some((node, child - 1));
                 }
                 node = self.node(node.child(child))?;
             }
-            let end = match &to {
-                Bound::Unbounded => node.count(),
-                Bound::Included(key) => node.search(self, self.key(key))?.map_or_else(|at| at, |at| at + 1),
-                Bound::Excluded(key) => node.search(self, self.key(key))?.unwrap_or_else(|at| at),
-            };
-            if end > 0 {
-                return self.take(&node, (0..end).rev(), most);
+            let at = part(&node, is_up != is_included)?;
+            if is_up && at < node.count() {
+                return self.take(&node, at..node.count(), most);
+            } else if !is_up && at > 0 {
+                return self.take(&node, (0..at).rev(), most);
             }
-            match fence {
-                Some((node, at)) => to = Bound::Excluded(whole_key(self, node.key(at))?),
-                None => return Ok(Vec::new()),
-            }
+            let Some((node, at)) = fence else { return Ok(Vec::new()) };
+            let key = whole_key(self, node.key(at))?;
+            from = if is_up { Bound::Included(key) } else { Bound::Excluded(key) };
         }
         Err(endless(root).into())
     }

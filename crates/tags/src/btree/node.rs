@@ -321,19 +321,14 @@ impl<'d> Node<'d> {
                 if count == self.capacity() {
                     return None;
                 }
-                let mut changes = vec![(2, 4, 2, Box::from((count as u16 + 1).to_le_bytes()))];
-                let at = HEADER + FIXED_KEY * index;
-                changes.push((at, HEADER + FIXED_KEY * (count + 1), 0, cell[..FIXED_KEY].into()));
-                if self.level() == 0 {
-                    let at = VALUES_AT + FIXED_VALUE * index;
-                    let end = VALUES_AT + FIXED_VALUE * (count + 1);
-                    changes.push((at, end, 0, cell[FIXED_KEY..].into()));
-                } else {
-                    let at = CHILDREN_AT + CHILD_BYTES * (index + 1);
-                    let end = CHILDREN_AT + CHILD_BYTES * (count + 2);
-                    changes.push((at, end, 0, cell[FIXED_KEY..FIXED_KEY + CHILD_BYTES].into()));
-                }
-                Some(changes)
+                let (keys_at, keys_end) = (HEADER + FIXED_KEY * index, HEADER + FIXED_KEY * (count + 1));
+                let (at, bytes) = payload(self.level(), index);
+                let (end, _) = payload(self.level(), count + 1);
+                Some(vec![
+                    (2, 4, 2, Box::from((count as u16 + 1).to_le_bytes())),
+                    (keys_at, keys_end, 0, cell[..FIXED_KEY].into()),
+                    (at, end, 0, cell[FIXED_KEY..FIXED_KEY + bytes].into()),
+                ])
             }
             BTreeForm::Bytes => {
                 let slots_end = HEADER + 2 * (count + 1);
@@ -347,19 +342,12 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// The change that gives a leaf's cell the value of `cell`, which has the same key and a value of the same length.
+    /// The change that gives a leaf's cell the value of `cell`, which has the same key and a value of the same length, in a tree of byte
+    /// strings.
     pub(super) fn value_change(&self, index: usize, cell: &[u8]) -> Change {
-        match self.form {
-            BTreeForm::Fixed => {
-                let at = VALUES_AT + FIXED_VALUE * index;
-                (at, at + FIXED_VALUE, FIXED_VALUE, cell[FIXED_KEY..].into())
-            }
-            BTreeForm::Bytes => {
-                let skip = 4 + usize::from(u16_at(cell, 0) & !FAR);
-                let at = usize::from(u16_at(self.data, HEADER + 2 * index)) + skip;
-                (at, at + cell.len() - skip, cell.len() - skip, cell[skip..].into())
-            }
-        }
+        let skip = 4 + usize::from(u16_at(cell, 0) & !FAR);
+        let at = usize::from(u16_at(self.data, HEADER + 2 * index)) + skip;
+        (at, at + cell.len() - skip, cell.len() - skip, cell[skip..].into())
     }
 
     /// The changes that take a cell out. Its child, for an inner node, goes with it. With `erase`, nothing of its bytes is left.
@@ -391,15 +379,7 @@ impl<'d> Node<'d> {
         match self.form {
             BTreeForm::Fixed => {
                 let keys_end = HEADER + FIXED_KEY * count;
-                let (at, end, bytes) = if self.level() == 0 {
-                    (VALUES_AT + FIXED_VALUE * index, VALUES_AT + FIXED_VALUE * count, FIXED_VALUE)
-                } else {
-                    (
-                        CHILDREN_AT + CHILD_BYTES * (index + 1),
-                        CHILDREN_AT + CHILD_BYTES * (count + 1),
-                        CHILD_BYTES,
-                    )
-                };
+                let ((at, bytes), (end, _)) = (payload(self.level(), index), payload(self.level(), count));
                 vec![
                     (2, 4, 2, Box::from((count as u16 - 1).to_le_bytes())),
                     (HEADER + FIXED_KEY * index, keys_end, FIXED_KEY, nothing()),
@@ -461,6 +441,14 @@ pub(super) fn fixed_clearing(at: usize) -> [Patch<'static>; 2] {
     [patch(HEADER + FIXED_KEY * at, &[0; FIXED_KEY]), patch(VALUES_AT + FIXED_VALUE * at, &[0; FIXED_VALUE])]
 }
 
+/// Where the value of a fixed pair is, or the child behind a separator, and its bytes.
+fn payload(level: u8, index: usize) -> (usize, usize) {
+    match level {
+        0 => (VALUES_AT + FIXED_VALUE * index, FIXED_VALUE),
+        _ => (CHILDREN_AT + CHILD_BYTES * (index + 1), CHILD_BYTES),
+    }
+}
+
 fn heap_end(level: u8) -> usize {
     if level == 0 { DATA } else { DATA - 8 }
 }
@@ -512,11 +500,7 @@ pub(super) fn build(form: BTreeForm, level: u8, first: NodeId, cells: &[Cell]) -
             for (index, cell) in cells.iter().enumerate() {
                 let at = HEADER + FIXED_KEY * index;
                 data[at..at + FIXED_KEY].copy_from_slice(&cell[..FIXED_KEY]);
-                let (at, bytes) = if level == 0 {
-                    (VALUES_AT + FIXED_VALUE * index, FIXED_VALUE)
-                } else {
-                    (CHILDREN_AT + CHILD_BYTES * (index + 1), CHILD_BYTES)
-                };
+                let (at, bytes) = payload(level, index);
                 data[at..at + bytes].copy_from_slice(&cell[FIXED_KEY..FIXED_KEY + bytes]);
             }
         }

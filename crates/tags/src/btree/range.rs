@@ -87,20 +87,15 @@ impl Range<'_, '_> {
             return Ok(None);
         }
         tx.enter(tree.snode, Permission::Read)?;
-        let found = tree.look_in(tx, |look| match cursor.direction {
-            Direction::Up => look.after(tree.root, &cursor.from, 1),
-            Direction::Down => look.before(tree.root, &cursor.from, 1),
-        })?;
+        let found = tree.look_in(tx, |look| look.near(tree.root, &cursor.from, cursor.direction, 1))?;
         Ok(cursor.accept(found.into_iter().next()))
     }
 }
 
 impl Cursor {
     fn fill(&mut self, tree: &BTree<'_>, state: &impl Committed) -> Result<()> {
-        let found = tree.look_on(state, |look| match self.direction {
-            Direction::Up => look.after(tree.root, &self.from, usize::MAX),
-            Direction::Down => look.before(tree.root, &self.from, usize::MAX),
-        })?;
+        let found =
+            tree.look_on(state, |look| look.near(tree.root, &self.from, self.direction, usize::MAX))?;
         self.ready = found.into();
         Ok(())
     }
