@@ -205,8 +205,8 @@ fn credentials_are_checked_at_each_crossing_and_a_permission_taken_back_ends_at_
     refused(session.create_edge(root, etype, Info::Number(2), a), Refusal::Forbidden);
     refused(session.delete_edge(root, etype, Info::Number(1)), Refusal::Forbidden);
     refused(session.grant(root, Principal::User(SOME_USER), Permission::Control), Refusal::Forbidden);
-    refused(session.set_snode_tags(root, &SnodeTags::default()), Refusal::Forbidden);
-    refused(session.create_snode(&SnodeTags::default()), Refusal::Forbidden);
+    refused(session.set_snode_tags(root, SnodeTags::default()), Refusal::Forbidden);
+    refused(session.create_snode(SnodeTags::default()), Refusal::Forbidden);
     session.abort().unwrap();
     refused(session.edge_type("new", InfoForm::Number), Refusal::Forbidden);
     assert_eq!(session.edge_type("next", InfoForm::Number).unwrap(), etype);
@@ -223,7 +223,7 @@ fn an_edge_into_an_s_node_that_is_not_the_callers_shows_an_id_and_nothing_else()
     let etype = next(&store);
     let mut owner = as_superuser(&store);
     owner.begin().unwrap();
-    let hidden = owner.create_snode(&SnodeTags { owner: 1, mode: 0o600, ..SnodeTags::default() }).unwrap();
+    let hidden = owner.create_snode(SnodeTags { owner: 1, mode: 0o600, ..SnodeTags::default() }).unwrap();
     let secret = owner.create_node(hidden, TEXT, b"secret").unwrap();
     owner.create_edge(hidden, etype, Info::Number(0), secret).unwrap();
     // To another s-node only its root is led to, also by those who may do everything; the store's own process does as it likes.
@@ -302,12 +302,12 @@ fn sessions_over_a_socket_do_the_same_and_end_with_their_connection() {
     session.commit().unwrap();
     session.begin().unwrap();
     let mine = SnodeTags { owner: 9, mode: 0o640, ..SnodeTags::default() };
-    let home = session.create_snode(&mine).unwrap();
+    let home = session.create_snode(mine).unwrap();
     session.grant(home, Principal::Group(3), Permission::Write).unwrap();
     assert!(session.revoke(home, Principal::Group(3), Permission::Write).unwrap());
     session.commit().unwrap();
     session.begin().unwrap();
-    session.set_snode_tags(home, &SnodeTags { mode: 0o600, ..mine }).unwrap();
+    session.set_snode_tags(home, SnodeTags { mode: 0o600, ..mine }).unwrap();
     session.commit().unwrap();
     assert_eq!(session.snode_tags(home).unwrap().mode, 0o600);
     session.begin().unwrap();
@@ -464,7 +464,7 @@ fn changes_that_follow_from_what_others_have_changed_meanwhile_are_refused() {
     let mut one = as_superuser(&store);
     let a = put(&mut one, etype, 1, b"0");
     one.begin().unwrap();
-    let home = one.create_snode(&SnodeTags::default()).unwrap();
+    let home = one.create_snode(SnodeTags::default()).unwrap();
     let b = one.create_node(home, TEXT, b"0").unwrap();
     one.create_edge(home, etype, Info::Number(1), b).unwrap();
     one.create_edge(one.root(), etype, Info::Number(2), home).unwrap();

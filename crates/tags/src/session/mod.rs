@@ -599,9 +599,9 @@ impl<'s> Session<'s> {
     ///
     /// # Errors
     /// [`Refusal::NoTransaction`], and what [`Transaction::create_snode`] gives.
-    pub fn create_snode(&mut self, tags: &SnodeTags) -> Outcome<SessionNode> {
+    pub fn create_snode(&mut self, tags: SnodeTags) -> Outcome<SessionNode> {
         self.change(|crossing| {
-            let snode = crossing.open.tx.create_snode(tags)?;
+            let snode = crossing.open.tx.create_snode(&tags)?;
             let root = crossing.open.tx.root(snode)?;
             crossing.open.make_own(root.home())?;
             crossing.give(root)
@@ -631,10 +631,10 @@ impl<'s> Session<'s> {
     ///
     /// # Errors
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::set_snode_tags`] gives.
-    pub fn set_snode_tags(&mut self, node: SessionNode, tags: &SnodeTags) -> Outcome<()> {
+    pub fn set_snode_tags(&mut self, node: SessionNode, tags: SnodeTags) -> Outcome<()> {
         self.change(|crossing| {
             let snode = crossing.snode(node)?;
-            Ok(crossing.open.tx.set_snode_tags(snode, tags)?)
+            Ok(crossing.open.tx.set_snode_tags(snode, &tags)?)
         })
     }
 

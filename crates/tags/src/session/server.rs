@@ -8,9 +8,9 @@
 //! client that sends, or takes answers, too slowly is idle, and a transaction ends at its limit whatever the client does.
 
 use super::error::{Refusal, SessionError};
-use super::wire::{self, Request};
-use super::{Outcome, Session, SessionLimits};
-use crate::ids::NodeId;
+use super::wire::Field;
+use super::{Outcome, Session, SessionLimits, SessionNode};
+use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::options::Durability;
 use crate::snodes::access::Credentials;
 use crate::store::Store;
@@ -20,7 +20,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weft_core::codec::WriteFields;
 use weft_core::frame;
 use weft_core::serve::{Serve, ServeError, ServeOptions, SocketServer};
 
@@ -96,7 +95,7 @@ impl Serve for Served {
 
 fn refused(error: &SessionError) -> Vec<u8> {
     let mut answer = Vec::new();
-    wire::put_error(&mut answer, error);
+    error.put(&mut answer);
     answer
 }
 
@@ -198,11 +197,7 @@ impl Session<'_> {
     /// Answers a request as it comes over a socket, without its length. Any bytes get an answer.
     pub fn answer(&mut self, raw: &[u8]) -> Vec<u8> {
         let mut answer = vec![0];
-        let request = Request::decode(raw);
-        let done = match request {
-            Ok(Some(request)) => self.carry_out(request, &mut answer),
-            _ => Err(Refusal::BadRequest.into()),
-        };
+        let done = self.carry_out(raw, &mut answer);
         match done {
             Ok(()) if answer.len() <= FRAME_BYTES_MAX => answer,
             Ok(()) => {
@@ -213,52 +208,20 @@ impl Session<'_> {
         }
     }
 
-    fn carry_out(&mut self, request: Request<'_>, answer: &mut Vec<u8>) -> Outcome<()> {
-        match request {
-            Request::Root => {
-                self.enter()?;
-                answer.put_u64(self.root().0);
-            }
-            Request::Begin => self.begin()?,
-            Request::Commit => answer.put_u64(self.commit()?),
-            Request::Abort => self.abort()?,
-            Request::Savepoint => answer.put_u32(self.savepoint()?),
-            Request::UndoTo(savepoint) => self.undo_to(savepoint)?,
-            Request::CreateNode { near, kind, data } => {
-                answer.put_u64(self.create_node(near, kind, data)?.0);
-            }
-            Request::ReadNode { node, kind } => answer.put_string(&self.read_node(node, kind)?),
-            Request::ReadAt { node, kind, at, bytes } => {
-                answer.put_string(&self.read_at(node, kind, at, bytes as usize)?);
-            }
-            Request::UpdateNode { node, kind, data } => self.update_node(node, kind, data)?,
-            Request::WriteAt { node, kind, at, data } => self.write_at(node, kind, at, data)?,
-            Request::Append { node, kind, data } => answer.put_u64(self.append(node, kind, data)?),
-            Request::DeleteNode { node, kind } => self.delete_node(node, kind)?,
-            Request::CreateEdge { edge, to } => self.create_edge(edge.source, edge.etype, edge.info, to)?,
-            Request::SetEdge { edge, to } => {
-                wire::put_option(answer, self.set_edge(edge.source, edge.etype, edge.info, to)?);
-            }
-            Request::DeleteEdge(edge) => {
-                answer.put_u64(self.delete_edge(edge.source, edge.etype, edge.info)?.0);
-            }
-            Request::Edge(edge) => {
-                wire::put_option(answer, self.edge(edge.source, edge.etype, edge.info)?);
-            }
-            Request::Edges(node) => wire::put_edges(answer, &self.edges(node)?),
-            Request::EdgeType { name, form } => answer.put_u32(self.edge_type(name, form)?.0),
-            Request::CreateSnode(tags) => answer.put_u64(self.create_snode(&tags)?.0),
-            Request::DeleteSnode(node) => self.delete_snode(node)?,
-            Request::SnodeTags(node) => wire::put_tags(answer, &self.snode_tags(node)?),
-            Request::SetSnodeTags { node, tags } => self.set_snode_tags(node, &tags)?,
-            Request::Grant { node, principal, permission } => self.grant(node, principal, permission)?,
-            Request::Revoke { node, principal, permission } => {
-                answer.put_u8(u8::from(self.revoke(node, principal, permission)?));
-            }
-            Request::Forget(node) => self.forget(node)?,
-            Request::Close => self.close(),
-            Request::DeleteEdgeType(etype) => self.delete_edge_type(etype)?,
-        }
+    /// The first request of a client.
+    pub(super) fn first(&mut self) -> Outcome<SessionNode> {
+        self.enter()?;
+        Ok(self.root())
+    }
+
+    /// As [`Session::edge_type`], with the fields in the order in which they come.
+    pub(super) fn type_of(&mut self, form: InfoForm, name: &str) -> Outcome<EdgeType> {
+        self.edge_type(name, form)
+    }
+
+    /// The last one.
+    pub(super) fn end(&mut self) -> Outcome<()> {
+        self.close();
         Ok(())
     }
 }
