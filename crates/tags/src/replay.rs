@@ -142,7 +142,8 @@ fn strange(what: &str) -> Error {
     Error::damaged(format!("journal: {what}"))
 }
 
-fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
+/// Applies an entry to what is there.
+pub(crate) fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
     match *entry {
         Entry::Page { page, ref desc } => put_page(store, page, desc.clone()),
         Entry::Slots { page, snode, class, first, bytes } => {
@@ -211,13 +212,18 @@ fn make_snode(store: &Store, root: NodeId) -> Result<()> {
     Ok(())
 }
 
-fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
-    let known = match desc.kind {
+/// Whether a page may be one of nodes.
+pub(crate) fn is_of_nodes(page: u32, desc: &Desc) -> bool {
+    let is_known = match desc.kind {
         PageKind::Slab => slot_bytes(desc.class).is_some(),
         PageKind::RunHead | PageKind::RunTail => true,
         PageKind::Free | PageKind::Table => false,
     };
-    if !known || !is_data_page(page) || page == 0 || !is_run_possible(&desc, page) {
+    is_known && page > 0 && is_data_page(page) && is_run_possible(desc, page)
+}
+
+fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
+    if !is_of_nodes(page, &desc) {
         return Err(strange("a page that is none of a node"));
     }
     store.partition(HomeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
@@ -227,14 +233,7 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn put_slots(
-    store: &Store,
-    page: u32,
-    snode: HomeId,
-    class: u8,
-    first: u8,
-    bytes: &[u8],
-) -> Result<()> {
+fn put_slots(store: &Store, page: u32, snode: HomeId, class: u8, first: u8, bytes: &[u8]) -> Result<()> {
     let slot = slot_bytes(class).ok_or_else(|| strange("slots of an unknown class"))?;
     let (first, count) = (usize::from(first), bytes.len() / slot);
     if !bytes.len().is_multiple_of(slot) || first + count > slots_of(slot) || !is_data_page(page) || page == 0

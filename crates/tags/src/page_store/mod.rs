@@ -151,62 +151,35 @@ impl PendingWrite {
     }
 }
 
+/// Makes calls that go to what is shared.
+macro_rules! forward {
+    ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> $answer:ty;)*) => {$(
+        fn $name(&self $(, $arg: $type)*) -> $answer {
+            (**self).$name($($arg),*)
+        }
+    )*};
+}
+
 impl<S: PageStore + ?Sized> PageStore for Arc<S> {
-    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
-        (**self).read(block, out)
-    }
-
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        (**self).write(block, parts)
-    }
-
-    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
-        (**self).read_many(reads)
+    forward! {
+        fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()>;
+        fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()>;
+        fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()>;
+        fn mapping(&self) -> Option<Arc<Mapping>>;
+        fn sync(&self) -> io::Result<()>;
+        fn discard(&self, block: u64, blocks: u64) -> ();
+        fn erase(&self, block: u64, blocks: u64) -> io::Result<()>;
+        fn blocks(&self) -> u64;
+        fn grow(&self, blocks: u64) -> io::Result<()>;
+        fn extend(&self, blocks: u64) -> io::Result<()>;
+        fn reserve(&self, block: u64, blocks: u64) -> io::Result<()>;
+        fn touch(&self, block: u64, blocks: u64) -> io::Result<()>;
+        fn cut(&self, blocks: u64) -> io::Result<u64>;
     }
 
     unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
         // SAFETY: the caller's promise is the same.
         unsafe { (**self).begin_write(block, pages) }
-    }
-
-    fn mapping(&self) -> Option<Arc<Mapping>> {
-        (**self).mapping()
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        (**self).sync()
-    }
-
-    fn discard(&self, block: u64, blocks: u64) {
-        (**self).discard(block, blocks);
-    }
-
-    fn erase(&self, block: u64, blocks: u64) -> io::Result<()> {
-        (**self).erase(block, blocks)
-    }
-
-    fn blocks(&self) -> u64 {
-        (**self).blocks()
-    }
-
-    fn grow(&self, blocks: u64) -> io::Result<()> {
-        (**self).grow(blocks)
-    }
-
-    fn extend(&self, blocks: u64) -> io::Result<()> {
-        (**self).extend(blocks)
-    }
-
-    fn reserve(&self, block: u64, blocks: u64) -> io::Result<()> {
-        (**self).reserve(block, blocks)
-    }
-
-    fn touch(&self, block: u64, blocks: u64) -> io::Result<()> {
-        (**self).touch(block, blocks)
-    }
-
-    fn cut(&self, blocks: u64) -> io::Result<u64> {
-        (**self).cut(blocks)
     }
 }
 

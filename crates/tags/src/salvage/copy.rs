@@ -5,7 +5,6 @@ use super::hold::whole_page;
 use super::report::SalvageReport;
 use super::source::Source;
 use super::survey::Survey;
-use super::with_room;
 use crate::checkpoint::{LEAF_PAGES, Leaves};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
@@ -152,12 +151,13 @@ impl<'s> Copy<'s> {
     /// Puts a page of nodes into the new store, in place of what is there under its number; `false` when its s-node is not there.
     pub(super) fn put_page(&mut self, page: u32, desc: &Desc, raw: &[u8; PAGE_BYTES]) -> Result<bool> {
         let snode = HomeId(desc.snode);
-        let Ok(partition) = self.store.partition(snode) else { return Ok(false) };
+        if self.store.snodes.find(snode).is_none() {
+            return Ok(false);
+        }
         self.forget_page(page)?;
-        let store = &self.store;
         let placed = Desc { block: 0, crc: 0, ..desc.clone() };
-        with_room(store, || {
-            store.write(&mut partition.write(), |pages, _| {
+        self.change(snode, |store, partition| {
+            store.write(partition, |pages, _| {
                 if store.pool.table.describe(page).kind == PageKind::Free {
                     pages.place_new(page, placed.clone())?;
                 }

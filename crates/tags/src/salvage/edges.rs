@@ -2,15 +2,15 @@
 
 use super::copy::Copy;
 use super::find::LostTable;
+use super::mend::{Nodes, count};
 use super::survey::Survey;
-use super::with_room;
 use crate::edges::table::{check_page, is_hashed};
 use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::pages::access::Words;
 use crate::pages::desc::Desc;
-use crate::partition::TableNumbers;
+use crate::partition::{Partition, TableNumbers};
 use crate::store::Store;
 use crate::tx::apply::drop_table_pages;
 use rustc_hash::FxHashMap;
@@ -23,6 +23,11 @@ pub(super) struct Bundled {
     pub form: InfoForm,
 }
 
+/// What bundles' edges go out from, by s-node and table.
+pub(super) type Bundles = FxHashMap<(u16, u64), Bundled>;
+/// An edge with all that it is found by.
+pub(super) type Whole = (NodeId, InfoForm, RawEdge);
+
 impl Copy<'_> {
     /// Puts the edges of all table pages that can be read into new tables. Those of the main tables come first: they say what the
     /// other tables are.
@@ -34,7 +39,7 @@ impl Copy<'_> {
             let first = desc.share().map_or(0, |share| share.first);
             (desc.body[0] != MAIN, desc.snode, desc.body[0], first)
         });
-        let mut bundles = FxHashMap::default();
+        let mut bundles = Bundles::default();
         for (page, desc) in tables {
             self.advance(progress);
             let raw = (desc.block != 0).then(|| self.source.page(desc.block, desc.crc)).flatten();
@@ -57,55 +62,18 @@ impl Copy<'_> {
                 continue;
             };
             self.report.bytes += PAGE_BYTES as u64;
-            self.take_cells(desc, &words, &mut bundles)?;
-        }
-        Ok(())
-    }
-
-    fn take_cells(
-        &mut self,
-        desc: &Desc,
-        words: &Words,
-        bundles: &mut FxHashMap<(u16, u64), Bundled>,
-    ) -> Result<()> {
-        match desc.body[0] {
-            COUNTS => {}
-            MAIN => {
-                for cell in Main::cells(words) {
-                    let (source, etype, form) =
-                        (NodeId(cell[0]), EdgeType(cell[1] as u32), form_of_cell(cell[1]));
-                    if let Some(id) = bundle_of(cell) {
-                        bundles.entry((desc.snode, id)).or_insert(Bundled { source, etype, form });
-                    } else {
-                        self.take_edge(
-                            desc.snode,
-                            source,
-                            form,
-                            RawEdge { etype, key: cell[2], to: NodeId(cell[3]) },
-                        )?;
+            match edges_in(desc, &words, &mut bundles) {
+                Some(edges) => {
+                    for (source, form, edge) in edges {
+                        self.take_edge(desc.snode, source, form, edge)?;
                     }
                 }
-            }
-            id => {
-                let Some(Bundled { source, etype, form }) = bundles.get(&(desc.snode, id)).copied() else {
-                    let edges = Bundle::count(words) as u64;
+                None => {
+                    let edges = Bundle::count(&words) as u64;
                     self.report.dropped_edges += edges;
-                    self.report.remark(format!("{edges} edges of which nothing says what they go out from"));
-                    return Ok(());
-                };
-                if is_hashed(words) != (form == InfoForm::Key) {
-                    let edges = Bundle::count(words) as u64;
-                    self.report.dropped_edges += edges;
-                    self.report.remark(format!("{edges} edges of another form than their type's"));
-                    return Ok(());
-                }
-                for cell in Bundle::cells(words) {
-                    self.take_edge(
-                        desc.snode,
-                        source,
-                        form,
-                        RawEdge { etype, key: cell[0], to: NodeId(cell[1]) },
-                    )?;
+                    self.report.remark(format!(
+                        "{edges} edges of which nothing says what they go out from, or that have another form than it says"
+                    ));
                 }
             }
         }
@@ -114,7 +82,7 @@ impl Copy<'_> {
 
     fn take_edge(&mut self, snode: u16, source: NodeId, form: InfoForm, edge: RawEdge) -> Result<()> {
         let fits = source.home() == HomeId(snode) && self.has_form(edge.etype, form);
-        let is_taken = fits && put_edge(&self.store, source, form, edge)?;
+        let is_taken = fits && self.put_edge(source, form, edge)?;
         self.report.dropped_edges += u64::from(!is_taken);
         Ok(())
     }
@@ -124,6 +92,87 @@ impl Copy<'_> {
         let wanted = if etype.is_reserved() { Ok(InfoForm::Number) } else { self.store.form_of(etype) };
         wanted.map_or(!self.has_catalog, |wanted| wanted == form)
     }
+
+    /// Changes a home, with half of the cache free of changes before that.
+    pub(super) fn change<T>(
+        &self,
+        home: HomeId,
+        change: impl FnOnce(&Store, &mut Partition) -> Result<T>,
+    ) -> Result<T> {
+        let partition = self.store.partition(home)?;
+        crate::replay::keep_room(&self.store)?;
+        change(&self.store, &mut partition.write())
+    }
+
+    /// Puts an edge in; `false` when there is such an edge already, or its s-node is not there.
+    pub(super) fn put_edge(&self, source: NodeId, form: InfoForm, edge: RawEdge) -> Result<bool> {
+        if edge.to.0 == 0 || self.store.snodes.find(source.home()).is_none() {
+            return Ok(false);
+        }
+        self.change(source.home(), |store, partition| {
+            let mut numbers = TableNumbers(&store.table_numbers);
+            store.write(partition, |pages, contents| {
+                // A number tells edges apart, a hash does not.
+                let is_it = |to: NodeId| Ok(form == InfoForm::Number || to == edge.to);
+                if contents.edges.find(pages, source, edge.etype, edge.key, is_it)?.is_some() {
+                    return Ok(false);
+                }
+                contents.edges.insert(pages, &mut numbers, source, form, edge)?;
+                Ok(true)
+            })
+        })
+    }
+
+    /// Puts an edge by number in, and counts it; `false` as for [`Copy::put_edge`].
+    pub(super) fn lead(&self, nodes: &mut Nodes, source: NodeId, edge: RawEdge) -> Result<bool> {
+        let is_new = self.put_edge(source, InfoForm::Number, edge)?;
+        if is_new {
+            count(nodes, source, &edge);
+        }
+        Ok(is_new)
+    }
+
+    /// Takes an edge out; `false` when it is not there.
+    pub(super) fn take_out(&self, source: NodeId, edge: RawEdge) -> Result<bool> {
+        if self.store.snodes.find(source.home()).is_none() {
+            return Ok(false);
+        }
+        self.change(source.home(), |store, partition| {
+            let mut freed = Vec::new();
+            let is_out = store.write(partition, |pages, contents| {
+                let found =
+                    contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == edge.to))?;
+                let Some((spot, _)) = found else { return Ok(false) };
+                contents.edges.remove(pages, spot, source, edge.etype, &mut freed)?;
+                Ok(true)
+            })?;
+            drop_table_pages(store, freed);
+            Ok(is_out)
+        })
+    }
+}
+
+/// The edges of a page of an edge table; what else a page of the main table names is noted. `None` where nothing says what the page's
+/// edges go out from, or it is not as that says.
+pub(super) fn edges_in(desc: &Desc, words: &Words, bundles: &mut Bundles) -> Option<Vec<Whole>> {
+    if desc.body[0] == COUNTS {
+        return Some(Vec::new());
+    }
+    if desc.body[0] != MAIN {
+        let Bundled { source, etype, form } = bundles.get(&(desc.snode, desc.body[0])).copied()?;
+        let edge = |[key, to]: [u64; 2]| (source, form, RawEdge { etype, key, to: NodeId(to) });
+        return (is_hashed(words) == (form == InfoForm::Key))
+            .then(|| Bundle::cells(words).map(edge).collect());
+    }
+    let mut edges = Vec::new();
+    for cell in Main::cells(words) {
+        let (source, etype, form) = (NodeId(cell[0]), EdgeType(cell[1] as u32), form_of_cell(cell[1]));
+        match bundle_of(cell) {
+            Some(id) => _ = bundles.entry((desc.snode, id)).or_insert(Bundled { source, etype, form }),
+            None => edges.push((source, form, RawEdge { etype, key: cell[2], to: NodeId(cell[3]) })),
+        }
+    }
+    Some(edges)
 }
 
 fn words_of(raw: &[u8]) -> Option<Box<Words>> {
@@ -133,41 +182,4 @@ fn words_of(raw: &[u8]) -> Option<Box<Words>> {
         *word = u64::from_le_bytes(*bytes);
     }
     Some(words)
-}
-
-/// Puts an edge in; `false` when there is such an edge already, or its s-node is not there.
-pub(super) fn put_edge(store: &Store, source: NodeId, form: InfoForm, edge: RawEdge) -> Result<bool> {
-    let Ok(partition) = store.partition(source.home()) else { return Ok(false) };
-    if edge.to.0 == 0 {
-        return Ok(false);
-    }
-    with_room(store, || {
-        let mut numbers = TableNumbers(&store.table_numbers);
-        store.write(&mut partition.write(), |pages, contents| {
-            // A number tells edges apart, a hash does not.
-            let is_it = |to: NodeId| Ok(form == InfoForm::Number || to == edge.to);
-            if contents.edges.find(pages, source, edge.etype, edge.key, is_it)?.is_some() {
-                return Ok(false);
-            }
-            contents.edges.insert(pages, &mut numbers, source, form, edge)?;
-            Ok(true)
-        })
-    })
-}
-
-/// Takes an edge out; `false` when it is not there.
-pub(super) fn take_out(store: &Store, source: NodeId, edge: RawEdge) -> Result<bool> {
-    let Ok(partition) = store.partition(source.home()) else { return Ok(false) };
-    let mut freed = Vec::new();
-    let is_out = with_room(store, || {
-        store.write(&mut partition.write(), |pages, contents| {
-            let found = contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == edge.to))?;
-            let Some((spot, _)) = found else { return Ok(false) };
-            contents.edges.remove(pages, spot, source, edge.etype, &mut freed)?;
-            Ok(true)
-        })
-    })?;
-    let _alone = partition.write();
-    drop_table_pages(store, freed);
-    Ok(is_out)
 }

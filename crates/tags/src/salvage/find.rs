@@ -4,7 +4,7 @@
 //! tables of edges by key, each with one source and type, the hash of the node's key says which of them it was.
 
 use super::copy::Copy;
-use super::edges::{Bundled, put_edge};
+use super::edges::Bundled;
 use super::mend::{Nodes, count};
 use crate::edges::RawEdge;
 use crate::edges::directory::Share;
@@ -60,7 +60,7 @@ impl Copy<'_> {
                 self.lost_tables.iter().filter(|table| table.snode == node.home() && table.covers(hash));
             let (Some(LostTable { of: Some(of), .. }), None) = (found.next(), found.next()) else { continue };
             let edge = RawEdge { etype: of.etype, key: hash, to: node };
-            if nodes.contains_key(&of.source) && put_edge(&self.store, of.source, InfoForm::Key, edge)? {
+            if nodes.contains_key(&of.source) && self.put_edge(of.source, InfoForm::Key, edge)? {
                 count(nodes, of.source, &edge);
                 self.report.found_edges += 1;
             }

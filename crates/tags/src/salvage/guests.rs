@@ -1,16 +1,14 @@
 //! S-nodes that share homes: their roots say who they are, edges to the roots say whose a node is.
 
 use super::copy::Copy;
-use super::edges::put_edge;
-use super::mend::{Nodes, Seen, count};
-use super::with_room;
+use super::edges::Bundles;
+use super::mend::{Nodes, Seen};
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
-use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType};
+use crate::ids::{EdgeType, HomeId, NodeId, NodeType};
 use crate::snodes::tags::{Root, SnodeTags};
 use crate::tx::apply::{make_root, overwrite};
-use rustc_hash::FxHashMap;
 use weft_core::TagFlags;
 
 /// The highest number that an s-node may have had of which nothing is left.
@@ -61,21 +59,19 @@ impl Copy<'_> {
         let mut root = self.store.read_root(at)?;
         loop {
             let edge = RawEdge { etype: EdgeType::GUEST, key: u64::from(root.number), to: at };
-            if put_edge(&self.store, home_root, InfoForm::Number, edge)? {
-                count(nodes, home_root, &edge);
+            if self.lead(nodes, home_root, edge)? {
                 return Ok(());
             }
             let Some(number) = self.store.snodes.next_number(at.home()) else { return Ok(()) };
             self.report.remark(format!("{at}: an s-node's number is another's; it gets {number}"));
             root.number = number;
-            let partition = self.store.partition(at.home())?;
-            with_room(&self.store, || overwrite(&self.store, &mut partition.write(), at, &root.node()))?;
+            self.change(at.home(), |store, partition| overwrite(store, partition, at, &root.node()))?;
         }
     }
 
     /// Gives nodes the s-node of what leads to them; the others one that is made up.
     fn find_owners(&mut self, home: HomeId, mut alone: Vec<NodeId>, nodes: &mut Nodes) -> Result<()> {
-        let mut bundles = FxHashMap::default();
+        let mut bundles = Bundles::default();
         for _ in 0..PASSES_MAX {
             if alone.is_empty() {
                 return Ok(());
@@ -116,10 +112,7 @@ impl Copy<'_> {
     /// Notes whose a node of a shared home is.
     pub(super) fn lead_to_owner(&self, node: NodeId, owner: NodeId, nodes: &mut Nodes) -> Result<()> {
         let edge = RawEdge { etype: EdgeType::OWNER, key: 0, to: owner };
-        if put_edge(&self.store, node, InfoForm::Number, edge)? {
-            count(nodes, node, &edge);
-        }
-        Ok(())
+        self.lead(nodes, node, edge).map(drop)
     }
 
     /// The root of a node's s-node; in a shared home that of one that is made up, if nothing says whose the node was.
@@ -135,8 +128,7 @@ impl Copy<'_> {
         let flags = if self.may_erase { TagFlags::SECURE_DELETE } else { TagFlags::default() };
         let number = self.store.snodes.next_number(home).unwrap_or(u32::MAX);
         let root = Root { tags: SnodeTags { flags, ..SnodeTags::default() }, number, is_controlled: false };
-        let partition = self.store.partition(home)?;
-        let at = with_room(&self.store, || make_root(&self.store, &mut partition.write(), &root, None))?;
+        let at = self.change(home, |store, partition| make_root(store, partition, &root, None))?;
         nodes.insert(at, Seen { kind: NodeType::ROOT.0, ..Seen::default() });
         self.lead_to_guest(at, nodes)?;
         self.store.snodes.note_guest(home, u64::from(number), true);

@@ -1,18 +1,18 @@
 //! The places of lost nodes are held: a program, or a B+tree, may have their ids in its data, and would take whatever
 //! came there next for what was there.
 
+use super::LOST;
 use super::copy::Copy;
-use super::edges::put_edge;
-use super::mend::{Nodes, Seen, count};
-use super::{LOST, with_room};
+use super::mend::{Nodes, Seen};
 use crate::checkpoint::LEAF_PAGES;
 use crate::edges::RawEdge;
 use crate::error::Result;
-use crate::ids::{DATA_PAGES_MAX, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::layout::node::{class_of, slot_at, slot_bytes, write_header};
-use crate::pages::desc::{Desc, PageKind, slot_is_set, slot_range};
+use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, PAGE_BYTES};
+use crate::layout::node::{class_of, slot_at};
+use crate::pages::desc::{PageKind, slot_is_set};
 use crate::partition::Partition;
 use crate::store::Store;
+use crate::tx::apply::put_in_slot;
 
 /// The class of slots of a page each.
 pub(super) fn whole_page() -> u8 {
@@ -41,9 +41,10 @@ impl Copy<'_> {
         places.sort_unstable();
         let mut etype = None;
         for (node, class) in places {
-            let Ok(partition) = self.store.partition(node.home()) else { continue };
-            let is_held = with_room(&self.store, || hold(&self.store, &mut partition.write(), node, class))?;
-            if !is_held {
+            let is_there = self.store.snodes.find(node.home()).is_some();
+            if !is_there
+                || !self.change(node.home(), |store, partition| hold(store, partition, node, class))?
+            {
                 continue;
             }
             let etype = *etype.get_or_insert_with(|| self.etype(super::HELD));
@@ -53,9 +54,7 @@ impl Copy<'_> {
                 self.lead_to_owner(node, root, nodes)?;
             }
             let edge = RawEdge { etype, key: node.0, to: node };
-            if put_edge(&self.store, root, InfoForm::Number, edge)? {
-                count(nodes, root, &edge);
-            }
+            self.lead(nodes, root, edge)?;
             self.report.held_places += 1;
         }
         Ok(())
@@ -64,9 +63,7 @@ impl Copy<'_> {
 
 /// Puts a node without data in a slot; `false` where there is something else.
 fn hold(store: &Store, partition: &mut Partition, node: NodeId, class: u8) -> Result<bool> {
-    let (Some(page), Some(bytes)) = (node.page().filter(|page| *page > 0), slot_bytes(class)) else {
-        return Ok(false);
-    };
+    let Some(page) = node.page().filter(|page| *page > 0) else { return Ok(false) };
     let Some((slot, _)) = slot_at(class, node.offset()) else { return Ok(false) };
     let snode = partition.snode;
     let before = store.pool.table.describe(page);
@@ -76,17 +73,5 @@ fn hold(store: &Store, partition: &mut Partition, node: NodeId, class: u8) -> Re
     if !is_free {
         return Ok(false);
     }
-    store.write(partition, |pages, _| {
-        if store.pool.table.describe(page).kind == PageKind::Free {
-            pages.place_new(page, Desc::slab(snode, class))?;
-        }
-        let out = &mut pages.bytes_mut(page)?[node.offset()..node.offset() + bytes];
-        out.fill(0);
-        write_header(out, LOST.0, 0);
-        if let Some(desc) = store.pool.table.desc(page) {
-            let mut desc = desc.lock();
-            desc.commit(&slot_range(slot, 1));
-        }
-        Ok(true)
-    })
+    put_in_slot(store, partition, (page, slot), class, LOST, &[]).map(|_| true)
 }

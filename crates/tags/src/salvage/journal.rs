@@ -4,22 +4,18 @@
 //! a node that is lost, it is passed over; one that has the whole of something brings that back.
 
 use super::copy::{Copy, NOWHERE};
-use super::edges::{put_edge, take_out};
 use super::survey::Survey;
-use super::with_room;
 use crate::edges::RawEdge;
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::inspect::nodes_in;
 use crate::journal::log::{Found, HEADER_BYTES, Journal, follow_chain, may_begin_later_record, record_at};
 use crate::journal::record::{Entry, RecordReader};
-use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
 use crate::layout::node::slot_bytes;
 use crate::layout::superblock::Superblock;
-use crate::pages::desc::{Desc, PageKind};
-use crate::partition::{Which, find_any, is_data_page};
-use crate::recover::is_run_possible;
-use crate::store::Store;
+use crate::pages::desc::Desc;
+use crate::partition::{Which, find_any};
+use crate::replay::is_of_nodes;
 use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
 use crate::tx::write_set::NONE;
@@ -145,7 +141,7 @@ impl Copy<'_> {
                     return Ok(());
                 }
             };
-            match self.apply_entry(entry) {
+            match self.apply_entry(&entry) {
                 Ok(()) => {}
                 Err(error @ (Error::Damaged { .. } | Error::NoSuchNode(_) | Error::NoSuchSnode(_))) => {
                     self.report.complete = false;
@@ -156,45 +152,34 @@ impl Copy<'_> {
         }
     }
 
-    fn apply_entry(&mut self, entry: Entry<'_>) -> Result<()> {
-        match entry {
-            Entry::Page { page, desc } => self.replay_page(page, desc),
+    fn apply_entry(&mut self, entry: &Entry<'_>) -> Result<()> {
+        match *entry {
+            Entry::Page { page, ref desc } => self.replay_page(page, desc.clone()),
             Entry::Slots { page, snode, class, first, bytes } => {
-                let store = &self.store;
-                with_room(store, || crate::replay::put_slots(store, page, snode, class, first, bytes))?;
+                self.replay_entry(entry)?;
                 let slot = slot_bytes(class).unwrap_or(PAGE_BYTES);
                 for at in 0..bytes.len() / slot {
                     self.lost.remove(&NodeId::at(snode, page, (usize::from(first) + at) * slot));
                 }
                 Ok(())
             }
-            Entry::Bytes { node, bytes } => {
-                let (store, partition) = (&self.store, self.store.partition(node.home())?);
-                with_room(store, || apply::overwrite(store, &mut partition.write(), node, bytes))?;
-                with_room(store, || apply::clear_rest(store, &mut partition.write(), node, bytes))
-            }
-            Entry::Patches { node, patches } => {
-                let partition = self.store.partition(node.home())?;
-                with_room(&self.store, || {
-                    crate::tx::patch::apply_to_node(&self.store, &mut partition.write(), node, patches)
-                })
-            }
+            Entry::Bytes { .. } | Entry::Patches { .. } => self.replay_entry(entry),
+            Entry::Type { .. } | Entry::TypeGone { .. } if self.has_catalog => self.replay_entry(entry),
+            // Edge types are made up at the end then, and counts are made anew.
+            Entry::Type { .. } | Entry::TypeGone { .. } | Entry::Count { .. } => Ok(()),
             Entry::Edge { source, etype, keyed, key, old, new } => {
                 let form = if keyed { InfoForm::Key } else { InfoForm::Number };
                 if old != NONE {
                     // One that was in a page that is lost is not there.
-                    let is_out = take_out(&self.store, source, RawEdge { etype, key, to: old })?;
+                    let is_out = self.take_out(source, RawEdge { etype, key, to: old })?;
                     self.report.complete &= is_out;
                 }
                 let edge = RawEdge { etype, key, to: new };
-                if new != NONE && !(self.has_form(etype, form) && put_edge(&self.store, source, form, edge)?)
-                {
+                if new != NONE && !(self.has_form(etype, form) && self.put_edge(source, form, edge)?) {
                     return Err(Error::NoSuchNode(source));
                 }
                 Ok(())
             }
-            // Counted anew at the end.
-            Entry::Count { .. } => Ok(()),
             Entry::Free { node } => {
                 if self.lost.remove(&node).is_some() {
                     return Ok(());
@@ -203,46 +188,30 @@ impl Copy<'_> {
                     self.report.complete = false;
                     return Ok(());
                 }
-                let partition = self.store.partition(node.home())?;
-                with_room(&self.store, || apply::free_node(&self.store, &mut partition.write(), node))
-            }
-            Entry::Type { form, name } => {
-                if let (Some(form), Ok(name), true) =
-                    (InfoForm::from_u8(form), std::str::from_utf8(name), self.has_catalog)
-                {
-                    self.store.catalog.write().types.push(TypeEntry { name: name.to_owned(), form });
-                }
-                Ok(())
-            }
-            Entry::TypeGone { etype } => {
-                if let Some(known) = self.store.catalog.write().types.get_mut(etype.0 as usize) {
-                    known.name.clear();
-                }
-                Ok(())
+                self.replay_entry(entry)
             }
             Entry::Snode { root } => {
                 let id = root.home();
-                if id.0 != 0 && self.store.snodes.find(id).is_none() {
-                    let entry = HomeEntry { id, root, guests: Guests::default() };
-                    self.store.snodes.insert(entry, self.store.secret);
-                    self.store.catalog.write().homes.push(entry);
-                } else if id.0 != 0 {
+                if id.0 == 0 || self.store.snodes.find(id).is_none() {
+                    return self.replay_entry(entry);
+                } else {
                     self.store.partition(id)?.write().root = root;
                     self.set_root(id, root);
                 }
                 Ok(())
             }
-            Entry::SnodeGone { snode } => drop_snode(&self.store, snode),
+            Entry::SnodeGone { snode } => self.drop_snode(snode),
         }
     }
 
+    /// Applies an entry as a recovery does.
+    fn replay_entry(&self, entry: &Entry<'_>) -> Result<()> {
+        crate::replay::keep_room(&self.store)?;
+        crate::replay::apply_entry(&self.store, entry)
+    }
+
     fn replay_page(&mut self, page: u32, desc: Desc) -> Result<()> {
-        let known = match desc.kind {
-            PageKind::Slab => slot_bytes(desc.class).is_some(),
-            PageKind::RunHead | PageKind::RunTail => true,
-            PageKind::Free | PageKind::Table => false,
-        };
-        if !known || !is_data_page(page) || page == 0 || desc.snode == 0 || !is_run_possible(&desc, page) {
+        if desc.snode == 0 || !is_of_nodes(page, &desc) {
             return Err(Error::damaged("journal: a page that is none of a node"));
         }
         let raw = self.source.page(desc.block, desc.crc);
@@ -259,23 +228,24 @@ impl Copy<'_> {
         self.note_lost(page, &desc);
         Ok(())
     }
-}
 
-/// Gives up an s-node of which nothing is left but what is lost.
-fn drop_snode(store: &Store, snode: HomeId) -> Result<()> {
-    let Some(share) = store.snodes.find(snode) else { return Ok(()) };
-    with_room(store, || {
-        let mut partition = share.write();
-        let root = partition.root;
-        if root != NOWHERE && find_any(&store.pool.table, root, Which::Committed).is_ok() {
-            apply::free_node(store, &mut partition, root)?;
+    /// Gives up an s-node of which nothing is left but what is lost.
+    fn drop_snode(&self, snode: HomeId) -> Result<()> {
+        if self.store.snodes.find(snode).is_none() {
+            return Ok(());
         }
-        partition.contents.nodes = 0;
-        apply::clear_snode(store, &mut partition)
-    })?;
-    store.snodes.remove(snode);
-    store.catalog.write().homes.retain(|entry| entry.id != snode);
-    Ok(())
+        self.change(snode, |store, partition| {
+            let root = partition.root;
+            if root != NOWHERE && find_any(&store.pool.table, root, Which::Committed).is_ok() {
+                apply::free_node(store, partition, root)?;
+            }
+            partition.contents.nodes = 0;
+            apply::clear_snode(store, partition)
+        })?;
+        self.store.snodes.remove(snode);
+        self.store.catalog.write().homes.retain(|entry| entry.id != snode);
+        Ok(())
+    }
 }
 
 /// Whether two of three things that tell a record are there.

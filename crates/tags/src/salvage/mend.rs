@@ -1,11 +1,11 @@
 //! What is made good at the end: roots, bodies, edges without an end, nodes that nothing leads to, counts of in-edges.
 
+use super::FOUND;
 use super::copy::Copy;
-use super::edges::{Bundled, put_edge, take_out};
+use super::edges::{Bundles, Whole, edges_in};
 use super::hold::whole_page;
-use super::{FOUND, with_room};
 use crate::committed::Committed;
-use crate::edges::{Bundle, MAIN, Main, RawEdge, bundle_of, form_of_cell};
+use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};
 use crate::inspect::{nodes_in, slots_in};
@@ -41,9 +41,6 @@ pub(super) struct Seen {
 }
 
 pub(super) type Nodes = FxHashMap<NodeId, Seen>;
-
-/// An edge with what it goes out from.
-type Whole = (NodeId, InfoForm, RawEdge);
 
 impl Copy<'_> {
     /// Makes a sound store of what was copied.
@@ -104,7 +101,7 @@ impl Copy<'_> {
             || (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);
         let place = (fits && is_free).then_some((page, slot));
         let root = Root { tags, number: 0, is_controlled: false };
-        let root = with_room(store, || make_root(store, &mut partition.write(), &root, place))?;
+        let root = self.change(snode, |store, partition| make_root(store, partition, &root, place))?;
         self.count_numbers();
         partition.write().root = root;
         self.set_root(snode, root);
@@ -181,8 +178,7 @@ impl Copy<'_> {
         } else {
             self.report.complete = false;
         }
-        let partition = self.store.partition(node.home())?;
-        with_room(&self.store, || free_node(&self.store, &mut partition.write(), node))
+        self.change(node.home(), |store, partition| free_node(store, partition, node))
     }
 
     /// Counts the edges of all nodes, and takes those out that lack an end; whether there were some.
@@ -190,10 +186,9 @@ impl Copy<'_> {
         nodes
             .values_mut()
             .for_each(|seen| (seen.ins, seen.outs, seen.is_joined, seen.owner) = (0, 0, false, None));
-        let mut bundles: FxHashMap<u64, Bundled> = FxHashMap::default();
+        let mut bundles = Bundles::default();
         let mut dropped = 0;
         for snode in self.store.snodes.ids() {
-            bundles.clear();
             let mut pages = self.store.partition(snode)?.read().contents.edge_pages();
             // The main table, which names the others, has come first.
             pages.dedup();
@@ -208,7 +203,7 @@ impl Copy<'_> {
                 }
                 for (source, _, edge) in wrong {
                     self.cut_off.insert(edge.to);
-                    let is_out = take_out(&self.store, source, edge)?;
+                    let is_out = self.take_out(source, edge)?;
                     dropped += u64::from(is_out && !edge.etype.keeps_nothing());
                     self.report.complete = false;
                 }
@@ -219,40 +214,17 @@ impl Copy<'_> {
     }
 
     /// The edges of a page of an edge table, if it is still one.
-    pub(super) fn edges_of(
-        &self,
-        snode: HomeId,
-        page: u32,
-        bundles: &mut FxHashMap<u64, Bundled>,
-    ) -> Result<Vec<Whole>> {
+    pub(super) fn edges_of(&self, snode: HomeId, page: u32, bundles: &mut Bundles) -> Result<Vec<Whole>> {
         let desc = self.store.pool.table.describe(page);
         if (desc.kind, desc.snode) != (PageKind::Table, snode.0) {
             return Ok(Vec::new());
         }
-        let (names, edges) = self.store.read(snode, |pages, _| {
-            let words = pages.words(page)?;
-            let (mut names, mut edges) = (Vec::new(), Vec::new());
-            if desc.body[0] == MAIN {
-                for cell in Main::cells(words) {
-                    let (source, etype, form) =
-                        (NodeId(cell[0]), EdgeType(cell[1] as u32), form_of_cell(cell[1]));
-                    match bundle_of(cell) {
-                        Some(id) => names.push((id, Bundled { source, etype, form })),
-                        None => {
-                            edges.push((source, form, RawEdge { etype, key: cell[2], to: NodeId(cell[3]) }))
-                        }
-                    }
-                }
-            } else if let Some(Bundled { source, etype, form }) = bundles.get(&desc.body[0]).copied() {
-                let cells = Bundle::cells(words);
-                edges.extend(
-                    cells.map(|cell| (source, form, RawEdge { etype, key: cell[0], to: NodeId(cell[1]) })),
-                );
-            }
-            Ok((names, edges))
+        let mut found = Vec::new();
+        self.store.read(snode, |pages, _| {
+            found = edges_in(&desc, pages.words(page)?, bundles).unwrap_or_default();
+            Ok(())
         })?;
-        bundles.extend(names);
-        Ok(edges)
+        Ok(found)
     }
 
     fn is_sound(&self, nodes: &Nodes, source: NodeId, form: InfoForm, edge: &RawEdge) -> bool {
@@ -321,9 +293,7 @@ impl Copy<'_> {
         for node in &alone {
             let root = self.root_for(*node, nodes)?;
             let edge = RawEdge { etype, key: node.0, to: *node };
-            if put_edge(&self.store, root, InfoForm::Number, edge)? {
-                count(nodes, root, &edge);
-            }
+            self.lead(nodes, root, edge)?;
         }
         Ok(alone.len() as u64)
     }
@@ -341,10 +311,9 @@ impl Copy<'_> {
 
     /// Makes up edge types: forms by the edges there are, names where it is known what kinds of nodes they join.
     fn make_up_types(&mut self, nodes: &Nodes) -> Result<()> {
-        let mut bundles = FxHashMap::default();
+        let mut bundles = Bundles::default();
         let mut known: FxHashMap<u32, (InfoForm, Option<&'static str>)> = FxHashMap::default();
         for snode in self.store.snodes.ids() {
-            bundles.clear();
             let pages = self.store.partition(snode)?.read().contents.edge_pages();
             for page in pages {
                 for (source, form, edge) in self.edges_of(snode, page, &mut bundles)? {
@@ -381,12 +350,9 @@ impl Copy<'_> {
         if ins == 1 {
             return Ok(());
         }
-        let partition = self.store.partition(node.home())?;
-        let mut numbers = TableNumbers(&self.store.table_numbers);
-        with_room(&self.store, || {
-            self.store.write(&mut partition.write(), |pages, contents| {
-                contents.set_count(pages, &mut numbers, node, ins)
-            })
+        self.change(node.home(), |store, partition| {
+            let mut numbers = TableNumbers(&store.table_numbers);
+            store.write(partition, |pages, contents| contents.set_count(pages, &mut numbers, node, ins))
         })
     }
 }

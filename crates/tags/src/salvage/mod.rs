@@ -26,7 +26,7 @@ mod source;
 mod survey;
 #[cfg(all(test, not(weft_shuttle)))]
 #[allow(clippy::unwrap_used)]
-mod whole;
+mod whole_tests;
 
 pub use report::SalvageReport;
 
@@ -34,7 +34,6 @@ use crate::error::Result;
 use crate::ids::NodeType;
 use crate::options::Options;
 use crate::page_store::PageStore;
-use crate::store::Store;
 use copy::Copy;
 use source::Source;
 
@@ -73,10 +72,4 @@ pub fn salvage(
     store.close()?;
     report.complete = !report.has_losses() && report.complete;
     Ok(report)
-}
-
-/// Runs a step of a salvage with half of the cache free of changes.
-fn with_room<T>(store: &Store, step: impl FnOnce() -> Result<T>) -> Result<T> {
-    crate::replay::keep_room(store)?;
-    step()
 }

@@ -2,95 +2,70 @@
 
 use crate::error::Error;
 
-/// Why something was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The session was closed, or was idle for too long.
-    Ended = 1,
-    /// The session has not handed out this id, or its node is gone.
-    NoSuchId = 2,
-    /// A change needs a transaction.
-    NoTransaction = 3,
-    /// There is a transaction already.
-    InTransaction = 4,
-    /// The session holds as many ids as it may.
-    TooManyIds = 5,
-    /// There is no such node, or the caller may not know.
-    NoSuchNode = 6,
-    /// The node has another type.
-    WrongType = 7,
-    /// The node or the edge type has edges, or the s-node has nodes.
-    NotEmpty = 8,
-    /// There is such an edge already.
-    EdgeExists = 9,
-    /// There is no such edge.
-    NoSuchEdge = 10,
-    /// The caller has no permission.
-    Forbidden = 11,
-    /// Another transaction is in the way: abort this one and run it again.
-    Deadlock = 12,
-    /// What was given cannot be.
-    BadRequest = 13,
-    /// No room is left.
-    Full = 14,
-    /// The store has a fault.
-    Fault = 15,
-    /// The server cannot be reached, or has too many clients.
-    Connection = 16,
-    /// The transaction took longer than a session's may, and was aborted.
-    TransactionEnded = 17,
+/// Makes the refusals, each with its number and with what is said of it.
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// Why something was refused.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum Refusal {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl Refusal {
+            /// The refusal with this number.
+            pub(super) fn from_u8(value: u8) -> Option<Refusal> {
+                match value {
+                    $($number => Some(Refusal::$name),)*
+                    _ => None,
+                }
+            }
+
+            fn text(self) -> &'static str {
+                match self {
+                    $(Refusal::$name => $text,)*
+                }
+            }
+        }
+    };
 }
 
-impl Refusal {
-    /// All of them, as they are numbered from 1.
-    const ALL: [Refusal; 17] = [
-        Refusal::Ended,
-        Refusal::NoSuchId,
-        Refusal::NoTransaction,
-        Refusal::InTransaction,
-        Refusal::TooManyIds,
-        Refusal::NoSuchNode,
-        Refusal::WrongType,
-        Refusal::NotEmpty,
-        Refusal::EdgeExists,
-        Refusal::NoSuchEdge,
-        Refusal::Forbidden,
-        Refusal::Deadlock,
-        Refusal::BadRequest,
-        Refusal::Full,
-        Refusal::Fault,
-        Refusal::Connection,
-        Refusal::TransactionEnded,
-    ];
-
-    /// The refusal with this number.
-    pub(super) fn from_u8(value: u8) -> Option<Refusal> {
-        Refusal::ALL.into_iter().find(|refusal| *refusal as u8 == value)
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Refusal::Ended => "the session has ended; open another one",
-            Refusal::NoSuchId => "this session has no such id, or its node is gone; get it again by an edge",
-            Refusal::NoTransaction => "a change takes a transaction; begin one",
-            Refusal::InTransaction => "there is a transaction; commit or abort it first",
-            Refusal::TooManyIds => "the session holds the most ids it may; forget some, or open another one",
-            Refusal::NoSuchNode => "there is no such node, or it is not yours to know",
-            Refusal::WrongType => "the node has another type",
-            Refusal::NotEmpty => "it still has edges or nodes; delete them first",
-            Refusal::EdgeExists => "there is such an edge already; delete it first or replace it",
-            Refusal::NoSuchEdge => "there is no such edge",
-            Refusal::Forbidden => "no permission",
-            Refusal::Deadlock => "another transaction is in the way: abort this one and run it again",
-            Refusal::BadRequest => "the request cannot be",
-            Refusal::Full => "no room is left; commit in smaller steps, or delete something",
-            Refusal::Fault => "the store has a fault; whoever runs it finds it in its log",
-            Refusal::TransactionEnded => "the transaction took too long and was aborted; begin another one",
-            Refusal::Connection => "the server cannot be reached; see that it runs, and connect again",
-        }
-    }
+refusals! {
+    /// The session was closed, or was idle for too long.
+    Ended = 1, "the session has ended; open another one";
+    /// The session has not handed out this id, or its node is gone.
+    NoSuchId = 2, "this session has no such id, or its node is gone; get it again by an edge";
+    /// A change needs a transaction.
+    NoTransaction = 3, "a change takes a transaction; begin one";
+    /// There is a transaction already.
+    InTransaction = 4, "there is a transaction; commit or abort it first";
+    /// The session holds as many ids as it may.
+    TooManyIds = 5, "the session holds the most ids it may; forget some, or open another one";
+    /// There is no such node, or the caller may not know.
+    NoSuchNode = 6, "there is no such node, or it is not yours to know";
+    /// The node has another type.
+    WrongType = 7, "the node has another type";
+    /// The node or the edge type has edges, or the s-node has nodes.
+    NotEmpty = 8, "it still has edges or nodes; delete them first";
+    /// There is such an edge already.
+    EdgeExists = 9, "there is such an edge already; delete it first or replace it";
+    /// There is no such edge.
+    NoSuchEdge = 10, "there is no such edge";
+    /// The caller has no permission.
+    Forbidden = 11, "no permission";
+    /// Another transaction is in the way: abort this one and run it again.
+    Deadlock = 12, "another transaction is in the way: abort this one and run it again";
+    /// What was given cannot be.
+    BadRequest = 13, "the request cannot be";
+    /// No room is left.
+    Full = 14, "no room is left; commit in smaller steps, or delete something";
+    /// The store has a fault.
+    Fault = 15, "the store has a fault; whoever runs it finds it in its log";
+    /// The server cannot be reached, or has too many clients.
+    Connection = 16, "the server cannot be reached; see that it runs, and connect again";
+    /// The transaction took longer than a session's may, and was aborted.
+    TransactionEnded = 17, "the transaction took too long and was aborted; begin another one";
 }
 
 /// What is said of a state that is no longer there.

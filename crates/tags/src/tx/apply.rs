@@ -3,9 +3,7 @@
 use crate::edges::RawEdge;
 use crate::error::{Error, Result, Step};
 use crate::ids::{InfoForm, NodeId, NodeType, PAGE_BYTES};
-use crate::layout::node::{
-    MOVED, NODE_HEADER, class_of, read_header, slot_at, slot_bytes, slots_of, write_header,
-};
+use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_at, slot_bytes, slots_of};
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, PageKind, count_slots, slot_is_set, slot_range};
 use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_numbers, run_of};
@@ -316,29 +314,40 @@ pub(crate) fn make_root(
     root: &Root,
     place: Option<(u32, usize)>,
 ) -> Result<NodeId> {
-    let snode = partition.snode;
     let tags = root.encode();
     let class = class_of(tags.len()).unwrap_or(0);
-    let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
-    store.write(partition, |pages, contents| {
-        let root = match place {
-            Some((page, slot)) => {
-                if store.pool.table.describe(page).kind == PageKind::Free {
-                    pages.place_new(page, Desc::slab(snode, class))?;
-                }
-                NodeId::at(snode, page, slot * bytes)
-            }
-            None => contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?,
-        };
-        let page = root.page().unwrap_or(0);
-        let out = &mut pages.bytes_mut(page)?[root.offset()..];
-        write_header(out, NodeType::ROOT.0, tags.len());
-        out[NODE_HEADER..NODE_HEADER + tags.len()].copy_from_slice(&tags);
-        if let Some(desc) = store.pool.table.desc(page) {
-            let mut desc = desc.lock();
-            let slot = root.offset() / bytes;
-            desc.commit(&slot_range(slot, 1));
+    let place = match place {
+        Some(place) => place,
+        None => {
+            let root = store.write(partition, |pages, contents| {
+                contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)
+            })?;
+            (root.page().unwrap_or(0), root.offset() / slot_bytes(class).unwrap_or(PAGE_BYTES))
         }
-        Ok(root)
+    };
+    put_in_slot(store, partition, place, class, NodeType::ROOT, &tags)
+}
+
+/// Puts a node into a slot of a page that is free, or of the s-node's of this class. It is committed.
+pub(crate) fn put_in_slot(
+    store: &Store,
+    partition: &mut Partition,
+    (page, slot): (u32, usize),
+    class: u8,
+    kind: NodeType,
+    data: &[u8],
+) -> Result<NodeId> {
+    let (snode, bytes) = (partition.snode, slot_bytes(class).unwrap_or(PAGE_BYTES));
+    store.write(partition, |pages, _| {
+        if store.pool.table.describe(page).kind == PageKind::Free {
+            pages.place_new(page, Desc::slab(snode, class))?;
+        }
+        let out = &mut pages.bytes_mut(page)?[slot * bytes..(slot + 1) * bytes];
+        out.fill(0);
+        super::fill(out, kind, data.len(), &[data]);
+        if let Some(desc) = store.pool.table.desc(page) {
+            desc.lock().commit(&slot_range(slot, 1));
+        }
+        Ok(NodeId::at(snode, page, slot * bytes))
     })
 }

@@ -220,9 +220,7 @@ impl WriteSet {
         let before = match touched {
             Some(at) => {
                 let before = std::mem::replace(&mut self.changes[at].new, new);
-                if self.savepoints > 0 {
-                    self.undo.push(Undo::Redirected(at as u32, before));
-                }
+                self.note(|| Undo::Redirected(at as u32, before));
                 before
             }
             None => {
@@ -240,9 +238,7 @@ impl WriteSet {
                 self.changes.push(Change { source, etype, keyed, key, info_at, info_len, old, new });
                 let (changes, infos) = (&self.changes, &self.infos);
                 self.index.insert_unique(edge.hash(), at, |at| rehash(&changes[*at as usize], infos));
-                if self.savepoints > 0 {
-                    self.undo.push(Undo::Added);
-                }
+                self.note(|| Undo::Added);
                 old
             }
         };
@@ -291,9 +287,7 @@ impl WriteSet {
                 self.infos.extend_from_slice(info);
                 let EdgeKey { source, etype, key, .. } = *edge;
                 self.changes.push(Change { source, etype, keyed: true, key, info_at, info_len, old, new });
-                if self.savepoints > 0 {
-                    self.undo.push(Undo::Added);
-                }
+                self.note(|| Undo::Added);
                 old
             }
         };
@@ -368,23 +362,28 @@ impl WriteSet {
         }
     }
 
+    /// Keeps how to undo a step, where there is a savepoint.
+    #[inline]
+    fn note(&mut self, undo: impl FnOnce() -> Undo) {
+        if self.savepoints > 0 {
+            self.undo.push(undo());
+        }
+    }
+
     fn touch(&mut self, node: NodeId, ins: i64, outs: i64) {
         debug_assert!(self.savepoints == 0 || self.led.is_empty() && self.lost.is_empty());
         let touched = self.nodes.entry(node).or_default();
-        if self.savepoints > 0 {
-            self.undo.push(Undo::Touched(node, *touched));
-        }
+        let before = *touched;
         touched.ins += ins;
         touched.outs += outs;
+        self.note(|| Undo::Touched(node, before));
     }
 
     /// Notes a node that this transaction has made.
     pub(crate) fn create(&mut self, node: NodeId) {
         self.created.push(node);
         self.nodes.insert(node, Touched { created: true, ins: 0, outs: 0 });
-        if self.savepoints > 0 {
-            self.undo.push(Undo::Created(node));
-        }
+        self.note(|| Undo::Created(node));
     }
 
     /// Notes nodes that this transaction has made, each of which [`WriteSet::lead`] is about to lead an edge to.
@@ -401,17 +400,13 @@ impl WriteSet {
     pub(crate) fn make_home(&mut self, home: HomeId, root: NodeId) {
         self.touch(root, 1, 0);
         self.new_homes.push((home, root));
-        if self.savepoints > 0 {
-            self.undo.push(Undo::HomeMade);
-        }
+        self.note(|| Undo::HomeMade);
     }
 
     /// Notes that a home goes with the commit.
     pub(crate) fn drop_home(&mut self, home: HomeId) {
         self.gone_homes.push(home);
-        if self.savepoints > 0 {
-            self.undo.push(Undo::HomeDropped);
-        }
+        self.note(|| Undo::HomeDropped);
     }
 
     /// Notes that this transaction sees a node no more, which has no edges.
@@ -436,25 +431,19 @@ impl WriteSet {
     /// Notes where a node's data is.
     pub(crate) fn move_to(&mut self, node: NodeId, body: Option<NodeId>) {
         let before = self.moved.insert(node, body);
-        if self.savepoints > 0 {
-            self.undo.push(Undo::Moved(node, before));
-        }
+        self.note(|| Undo::Moved(node, before));
     }
 
     /// Keeps new data of a node or body.
     pub(crate) fn update(&mut self, node: NodeId, bytes: Box<[u8]>) {
         let before = self.updates.insert(node, Update { bytes, patches: None });
-        if self.savepoints > 0 {
-            self.undo.push(Undo::Updated(node, before));
-        }
+        self.note(|| Undo::Updated(node, before));
     }
 
     /// Keeps a copy of a committed node that is going to be changed in part.
     pub(crate) fn begin_patches(&mut self, node: NodeId, bytes: Box<[u8]>) {
         self.updates.insert(node, Update { bytes, patches: Some(Vec::new()) });
-        if self.savepoints > 0 {
-            self.undo.push(Undo::Updated(node, None));
-        }
+        self.note(|| Undo::Updated(node, None));
     }
 
     /// The new data of a node, to be changed in part.
@@ -476,9 +465,7 @@ impl WriteSet {
     pub(crate) fn put_page(&mut self, node: NodeId, extent: Extent, at: u32, page: NewPage) {
         self.set_extent(node, extent, extent);
         let before = self.swap_page(node, at, Some(page));
-        if self.savepoints > 0 {
-            self.undo.push(Undo::Page(node, at, before));
-        }
+        self.note(|| Undo::Page(node, at, before));
     }
 
     /// Notes that a page was written, to a block of this s-node.
@@ -518,9 +505,7 @@ impl WriteSet {
         }
         for at in behind {
             let page = self.swap_page(node, at, None);
-            if self.savepoints > 0 {
-                self.undo.push(Undo::Page(node, at, page));
-            }
+            self.note(|| Undo::Page(node, at, page));
         }
     }
 
