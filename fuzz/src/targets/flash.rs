@@ -309,13 +309,15 @@ fn use_function(level: &FunctionLevel, forged: bool) {
                 assert_eq!(&data[..8], u64::from(page).to_le_bytes(), "{found:?}: page {page} is another's");
             }
         }
-        let _ = told(level.flash_write(T, found.block, found.written, &data));
+        // The image is opened twice: what is written now is looked at then.
+        let next = data_of(u64::from(found.written), 9);
+        let _ = told(level.flash_write(T, found.block, found.written, &next));
         if found.label % 2 == 0 {
             let _ = told(level.flash_trim(found.block));
         }
     }
     if let Ok(mapped) = told(level.address_mapper(T, 0, Mapping::Block, 1)) {
-        let _ = told(level.flash_write(T, mapped.block, 0, &data));
+        let _ = told(level.flash_write(T, mapped.block, 0, &data_of(0, 9)));
     }
     let _ = told(level.wear_leveler(T, 1, 2));
     let _ = told(level.flush(T));
