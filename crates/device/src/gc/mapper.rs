@@ -257,8 +257,7 @@ impl PageMapper {
     /// Cleans one block: copies what is valid in the next victim and erases it. [`GcError::OutOfSpace`] when no block is
     /// closed.
     pub fn collect<M: Media>(&mut self, media: &mut M) -> Result<(), GcError<M::Error>> {
-        let failing = self.failing.last().copied();
-        let Some(victim) = failing.or_else(|| self.victims.pick()) else { return Err(self.full()) };
+        let (victim, failing) = self.next_victim().ok_or_else(|| self.full())?;
         let block = self.blocks[victim as usize];
         let front = self.setup.relocation[usize::from(block.front)];
         media.collecting(victim, usize::from(block.front), block.valid);
@@ -266,18 +265,18 @@ impl PageMapper {
         // Out of the candidates, so that what the copies make invalid does not move it about.
         self.victims.remove(victim);
         if let Err(error) = self.copy_out(media, victim, front) {
-            if failing.is_none() {
+            if !failing {
                 self.victims.close(victim, self.blocks[victim as usize].valid);
             }
             return Err(error);
         }
         let outcome = media.erase(victim).map_err(GcError::Media);
-        if outcome.is_err() && failing.is_none() {
+        if outcome.is_err() && !failing {
             // Nothing in it is valid; it is cleaned again when there is power.
             self.victims.close(victim, 0);
         }
         let outcome = outcome?;
-        if failing.is_some() {
+        if failing {
             self.failing.retain(|block| *block != victim);
             self.bad -= 1;
         }
@@ -297,6 +296,21 @@ impl PageMapper {
             }
         }
         Ok(())
+    }
+
+    /// The block to clean next, and whether a program of it failed: those come first.
+    ///
+    /// Copies that were interrupted, by a loss of power or a program that failed, leave free blocks below the reserve. Until
+    /// they are back the block with the fewest valid slots is cleaned, whatever the policy: one that is valid throughout would
+    /// take the last free block and give nothing.
+    fn next_victim(&mut self) -> Option<(u32, bool)> {
+        let failing = self.failing.last().map(|block| (*block, true));
+        if self.free.len() >= self.setup.reserve_blocks as usize {
+            return failing.or_else(|| Some((self.victims.pick()?, false)));
+        }
+        let failing = self.failing.iter().map(|block| (self.blocks[*block as usize].valid, *block, true));
+        let closed = self.victims.fewest().map(|(block, valid)| (valid, block, false));
+        failing.chain(closed).min_by_key(|(valid, ..)| *valid).map(|(_, block, failing)| (block, failing))
     }
 
     /// Copies what is valid in a block to a front.

@@ -132,6 +132,19 @@ pub struct RestoredBlock {
     pub open: bool,
 }
 
+impl<E> GcError<E> {
+    /// The same, with another error of the flash.
+    pub fn map_media<F>(self, other: impl FnOnce(E) -> F) -> GcError<F> {
+        match self {
+            GcError::NoSuchPage { page, pages } => GcError::NoSuchPage { page, pages },
+            GcError::NoSuchFront { front, fronts } => GcError::NoSuchFront { front, fronts },
+            GcError::OutOfSpace { bad, blocks } => GcError::OutOfSpace { bad, blocks },
+            GcError::BadSetup(what) => GcError::BadSetup(what),
+            GcError::Media(error) => GcError::Media(other(error)),
+        }
+    }
+}
+
 /// Why a page map could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum GcError<E> {

@@ -217,6 +217,12 @@ impl Victims {
         }
     }
 
+    /// The closed block with the fewest valid pages, whatever the policy. Looks at all blocks.
+    pub fn fewest(&self) -> Option<(u32, u32)> {
+        let closed = self.blocks.iter().enumerate().filter(|(_, candidate)| candidate.valid != NONE);
+        closed.map(|(block, candidate)| (block as u32, candidate.valid)).min_by_key(|(_, valid)| *valid)
+    }
+
     fn best_by_cost(&self) -> Option<u32> {
         let mut best = None;
         let mut best_score = -1.0;
