@@ -8,16 +8,30 @@
 //!
 //! When the log has caught up with the base it takes its place and the base is erased; a unit that is rewritten in order
 //! costs one erase and no copy. When units run out, the log that the range's policy chooses is completed with copies.
+//!
+//! **Cuts.** A slot whose program was interrupted was promised to nobody. In a base it stays a hole, and the base goes on
+//! after it. A log *stops* there: it counts up to that slot, and takes no more. What stops a log, and a unit whose flash
+//! fails, is put right by writing the logical unit **as a whole** to a free unit, newest copies with the page that is being
+//! written; the last slot says that it is the end, and until then the others count. An unfinished one is erased when the range
+//! is opened, and nothing else has to be done then: opening needs no free unit.
+//!
+//! One unit is kept free for that. Only a base takes it, when bad units have left no other; and a range of which one unit is left
+//! writes every change as a whole.
 
-use super::units::{Flash, HOLE, LOST, Note, Turn};
+use super::units::{END, Flash, HOLE, LOST, Note, Turn};
 use super::{RangeCounts, RangePolicy};
 use crate::error::LevelError;
 use std::collections::VecDeque;
 use weft_device::gc::{GcError, Outcome, Victims};
 
 const NONE: u32 = u32::MAX;
-/// Fewest units beyond those that the pages fill: one for a log, one for a unit whose flash fails.
+/// Fewest units beyond those that the pages fill: one for a log, one that is kept free.
 const SPARE_UNITS_MIN: u64 = 2;
+/// Units that are kept free, to write a logical unit as a whole.
+const KEPT_FREE: usize = 1;
+/// Write fronts, as notes have them: slots filled as they were written, and units written as a whole.
+pub(super) const IN_ORDER: u8 = 0;
+pub(super) const AS_A_WHOLE: u8 = 1;
 
 /// A logical unit's flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,9 +40,11 @@ pub(super) struct Pair {
     pub base_filled: u32,
     pub log: u32,
     pub log_filled: u32,
+    /// The log takes no more.
+    pub stopped: bool,
 }
 
-pub(super) const EMPTY: Pair = Pair { base: NONE, base_filled: 0, log: NONE, log_filled: 0 };
+pub(super) const EMPTY: Pair = Pair { base: NONE, base_filled: 0, log: NONE, log_filled: 0, stopped: false };
 
 #[derive(Debug)]
 pub(super) struct BlockRange {
@@ -38,12 +54,13 @@ pub(super) struct BlockRange {
     bad: Vec<u32>,
     units: u32,
     unit_sequences: Vec<u64>,
-    /// Logical units with a log.
+    /// Logical units with a log that takes more.
     logs: Victims,
     counts: RangeCounts,
 }
 
 /// What goes into a slot.
+#[derive(Clone, Copy)]
 enum Source<'a> {
     New(&'a [u8]),
     Copy(u32),
@@ -74,35 +91,35 @@ impl BlockRange {
 
     pub fn write(&mut self, turn: &mut Turn, page: u64, data: &[u8]) -> Result<(), GcError<LevelError>> {
         let (at, offset) = self.split(page);
-        if self.pairs[at].log == NONE {
-            if self.pairs[at].base == NONE {
-                self.pairs[at].base = self.take(turn)?;
-                self.pairs[at].base_filled = 0;
-            }
-            if offset >= self.pairs[at].base_filled {
-                for hole in self.pairs[at].base_filled..offset {
-                    self.append(turn, at, hole, Source::Hole)?;
-                }
-                self.append(turn, at, offset, Source::New(data))?;
-                self.counts.written += 1;
-                return Ok(());
-            }
-        } else if offset < self.pairs[at].log_filled {
+        self.counts.written += 1;
+        let new = Some((offset, data));
+        if self.pairs[at].log == NONE && self.pairs[at].base == NONE {
+            self.pairs[at].base = match self.take(turn, KEPT_FREE)? {
+                Some(unit) => unit,
+                None => self.take(turn, 0)?.ok_or_else(|| self.full())?,
+            };
+            self.pairs[at].base_filled = 0;
+        }
+        let pair = self.pairs[at];
+        if pair.log == NONE && offset >= pair.base_filled {
+            return self.append(turn, at, offset, new);
+        }
+        if pair.stopped {
+            return self.write_whole(turn, at, new);
+        }
+        if pair.log != NONE && offset < pair.log_filled {
             // Once more from a page that the log has already: complete it, and begin another.
             self.complete(turn, at)?;
         }
         if self.pairs[at].log == NONE {
-            let log = self.take(turn)?;
+            let Some(log) = self.take(turn, KEPT_FREE)? else { return self.write_whole(turn, at, new) };
             let pair = &mut self.pairs[at];
             (pair.log, pair.log_filled) = (log, 0);
             self.logs.close(at as u32, pair.base_filled);
         }
-        for between in self.pairs[at].log_filled..offset {
-            self.copy_up(turn, at, between)?;
-        }
-        self.append(turn, at, offset, Source::New(data))?;
-        self.counts.written += 1;
-        if self.pairs[at].log_filled >= self.pairs[at].base_filled {
+        self.append(turn, at, offset, new)?;
+        let pair = self.pairs[at];
+        if pair.log != NONE && pair.log_filled >= pair.base_filled {
             self.promote(turn, at)?;
         }
         Ok(())
@@ -155,16 +172,15 @@ impl BlockRange {
         }
     }
 
-    /// Restores a logical unit whose flash is in order.
+    /// Restores a logical unit, with the moments at which its units were begun.
     pub fn adopt(&mut self, at: usize, pair: Pair, sequences: [u64; 2]) {
         for (unit, sequence) in [pair.base, pair.log].into_iter().zip(sequences) {
             if unit != NONE {
-                self.free.retain(|free| *free != unit);
                 self.unit_sequences[unit as usize] = sequence;
             }
         }
         self.pairs[at] = pair;
-        if pair.log != NONE {
+        if pair.log != NONE && !pair.stopped {
             self.logs.close(at as u32, pair.base_filled - pair.log_filled);
         }
     }
@@ -175,21 +191,6 @@ impl BlockRange {
         if bad {
             self.bad.push(unit);
         }
-    }
-
-    /// Writes a logical unit anew from the newest copy of each of its pages, in slots of units that are withheld.
-    pub fn rebuild(
-        &mut self,
-        turn: &mut Turn,
-        at: usize,
-        newest: &[Option<u32>],
-    ) -> Result<(), GcError<LevelError>> {
-        self.pairs[at] = Pair { base: self.take(turn)?, ..EMPTY };
-        for (offset, slot) in newest.iter().enumerate() {
-            let source = slot.map_or(Source::Hole, Source::Copy);
-            self.append(turn, at, offset as u32, source)?;
-        }
-        Ok(())
     }
 
     /// Erases a unit and makes it free, or bad.
@@ -209,37 +210,37 @@ impl BlockRange {
         ((page / slots) as usize, (page % slots) as u32)
     }
 
-    /// A free unit; completes a log when there is none.
-    fn take(&mut self, turn: &mut Turn) -> Result<u32, GcError<LevelError>> {
+    fn full<E>(&self) -> GcError<E> {
+        GcError::OutOfSpace { bad: self.bad.len() as u32, blocks: self.units }
+    }
+
+    /// A free unit, of more than `kept`; puts logs away when there are not as many. `None` when that leaves too few.
+    fn take(&mut self, turn: &mut Turn, kept: usize) -> Result<Option<u32>, GcError<LevelError>> {
         loop {
-            if let Some(unit) = self.free.pop_front() {
+            if self.free.len() > kept
+                && let Some(unit) = self.free.pop_front()
+            {
                 turn.flash.sequence += 1;
                 self.unit_sequences[unit as usize] = turn.flash.sequence;
-                return Ok(unit);
+                return Ok(Some(unit));
             }
-            let Some(victim) = self.logs.pick() else {
-                return Err(GcError::OutOfSpace { bad: self.bad.len() as u32, blocks: self.units });
-            };
-            self.complete(turn, victim as usize)?;
+            let stopped = || self.pairs.iter().position(|pair| pair.stopped);
+            match self.logs.pick() {
+                Some(victim) => self.complete(turn, victim as usize)?,
+                None => match stopped().filter(|_| !self.free.is_empty()) {
+                    Some(at) => self.write_whole(turn, at, None)?,
+                    None => return Ok(None),
+                },
+            }
         }
     }
 
     /// Copies to the log what only the base has, and lets it take the base's place.
     fn complete(&mut self, turn: &mut Turn, at: usize) -> Result<(), GcError<LevelError>> {
-        for offset in self.pairs[at].log_filled..self.pairs[at].base_filled {
-            self.copy_up(turn, at, offset)?;
-        }
-        self.promote(turn, at)
-    }
-
-    fn copy_up(&mut self, turn: &mut Turn, at: usize, offset: u32) -> Result<(), GcError<LevelError>> {
-        let pair = &self.pairs[at];
-        let source = if offset < pair.base_filled {
-            Source::Copy(pair.base * self.slots + offset)
-        } else {
-            Source::Hole
-        };
-        self.append(turn, at, offset, source)
+        let base_filled = self.pairs[at].base_filled;
+        self.append(turn, at, base_filled, None)?;
+        // A log whose flash failed has been replaced as a whole.
+        if self.pairs[at].log != NONE { self.promote(turn, at) } else { Ok(()) }
     }
 
     /// The log has all that the base has.
@@ -250,66 +251,95 @@ impl BlockRange {
         self.give(turn, base).map_err(GcError::Media)
     }
 
-    /// Fills the next slot of the log, or of the base when there is no log.
+    /// What a slot of a logical unit holds now.
+    fn source(&self, at: usize, offset: u32) -> Source<'static> {
+        let pair = &self.pairs[at];
+        if pair.log != NONE && offset < pair.log_filled {
+            Source::Copy(pair.log * self.slots + offset)
+        } else if pair.base != NONE && offset < pair.base_filled {
+            Source::Copy(pair.base * self.slots + offset)
+        } else {
+            Source::Hole
+        }
+    }
+
+    /// Fills the log, or the base when there is no log, up to `end`, with what is there; then with the new page, which is
+    /// that of slot `end`. When the flash fails, the logical unit is written as a whole.
     fn append(
         &mut self,
         turn: &mut Turn,
         at: usize,
-        offset: u32,
-        source: Source,
+        end: u32,
+        new: Option<(u32, &[u8])>,
     ) -> Result<(), GcError<LevelError>> {
-        loop {
-            let Pair { base, log, .. } = self.pairs[at];
-            let unit = if log == NONE { base } else { log };
-            let outcome = self.fill(turn, at, unit, offset, &source).map_err(GcError::Media)?;
-            let pair = &mut self.pairs[at];
-            if outcome == Outcome::Done {
-                if log == NONE {
-                    pair.base_filled = offset + 1;
-                } else {
-                    pair.log_filled = offset + 1;
-                    if offset < pair.base_filled {
-                        self.logs.invalidate(at as u32);
-                    }
-                }
-                return Ok(());
+        let Pair { base, base_filled, log, log_filled, .. } = self.pairs[at];
+        let (unit, filled) = if log == NONE { (base, base_filled) } else { (log, log_filled) };
+        for offset in filled..end + u32::from(new.is_some()) {
+            let source = match new {
+                Some((page, data)) if page == offset => Source::New(data),
+                _ => self.source(at, offset),
+            };
+            let filled = self.fill(turn, at, unit, offset, source, (IN_ORDER, 0)).map_err(GcError::Media)?;
+            if filled == Outcome::Bad {
+                return self.write_whole(turn, at, new);
             }
-            self.evacuate(turn, at, unit, offset)?;
+            let pair = &mut self.pairs[at];
+            if log == NONE {
+                pair.base_filled = offset + 1;
+            } else {
+                pair.log_filled = offset + 1;
+                if offset < pair.base_filled {
+                    self.logs.invalidate(at as u32);
+                }
+            }
         }
+        Ok(())
     }
 
-    /// A unit has become bad: what it holds goes to another one.
-    fn evacuate(
+    /// Writes a logical unit as a whole to a free unit: what it holds, and the new page.
+    fn write_whole(
         &mut self,
         turn: &mut Turn,
         at: usize,
-        bad: u32,
-        filled: u32,
+        new: Option<(u32, &[u8])>,
     ) -> Result<(), GcError<LevelError>> {
-        // Not to be completed while it is in two places.
-        let was_log = self.logs.contains(at as u32);
+        // Nobody completes it meanwhile.
+        let pair = &mut self.pairs[at];
+        pair.stopped = pair.log != NONE;
+        let filled = pair.base_filled.max(pair.log_filled).max(new.map_or(0, |(offset, _)| offset + 1));
         self.logs.remove(at as u32);
-        'another: loop {
-            let unit = self.take(turn)?;
+        let unit = 'another: loop {
+            let unit = self.take_for_whole(turn, at)?;
             for offset in 0..filled {
-                let copy = Source::Copy(bad * self.slots + offset);
-                if self.fill(turn, at, unit, offset, &copy).map_err(GcError::Media)? == Outcome::Bad {
-                    self.bad.push(unit);
+                let source = match new {
+                    Some((page, data)) if page == offset => Source::New(data),
+                    _ => self.source(at, offset),
+                };
+                let end = if offset + 1 == filled { END } else { 0 };
+                let outcome = self.fill(turn, at, unit, offset, source, (AS_A_WHOLE, end));
+                if outcome.map_err(GcError::Media)? == Outcome::Bad {
+                    self.give(turn, unit).map_err(GcError::Media)?;
                     continue 'another;
                 }
             }
-            self.bad.push(bad);
-            let pair = &mut self.pairs[at];
-            if pair.log == bad {
-                pair.log = unit;
-            } else {
-                pair.base = unit;
-            }
-            if was_log {
-                self.logs.close(at as u32, pair.base_filled.saturating_sub(filled));
-            }
-            return Ok(());
+            break unit;
+        };
+        let Pair { base, log, .. } =
+            std::mem::replace(&mut self.pairs[at], Pair { base: unit, base_filled: filled, ..EMPTY });
+        // The base first: without its log it would be old data.
+        for old in [base, log].into_iter().filter(|unit| *unit != NONE) {
+            self.give(turn, old).map_err(GcError::Media)?;
         }
+        Ok(())
+    }
+
+    /// The free unit that is kept, or one that another log leaves.
+    fn take_for_whole(&mut self, turn: &mut Turn, at: usize) -> Result<u32, GcError<LevelError>> {
+        // While this one is written it is no candidate itself.
+        let stopped = std::mem::replace(&mut self.pairs[at].stopped, false);
+        let unit = self.take(turn, 0);
+        self.pairs[at].stopped = stopped;
+        unit?.ok_or_else(|| self.full())
     }
 
     fn fill(
@@ -318,14 +348,20 @@ impl BlockRange {
         at: usize,
         unit: u32,
         offset: u32,
-        source: &Source,
+        source: Source,
+        (front, end): (u8, u8),
     ) -> Result<Outcome, LevelError> {
         let page = at as u64 * u64::from(self.slots) + u64::from(offset);
         let mut copy = Vec::new();
-        let mut note =
-            Note { range: turn.range, page, unit: self.unit_sequences[unit as usize], ..Note::default() };
+        let mut note = Note {
+            range: turn.range,
+            front,
+            page,
+            unit: self.unit_sequences[unit as usize],
+            ..Note::default()
+        };
         if let Source::Copy(slot) = source {
-            let found = turn.read_for_copy(*slot, page, &mut copy)?;
+            let found = turn.read_for_copy(slot, page, &mut copy)?;
             note.flags = found.flags & (LOST | HOLE);
             note.sequence = found.sequence;
             self.counts.copied += 1;
@@ -337,6 +373,7 @@ impl BlockRange {
             copy.resize(turn.flash.geometry.page_bytes as usize, 0);
             note.flags = HOLE;
         }
+        note.flags |= end;
         let data = if let Source::New(data) = source { data } else { copy.as_slice() };
         turn.program(unit * self.slots + offset, data, note, matches!(source, Source::Copy(_)))
     }

@@ -5,7 +5,9 @@ use crate::error::LevelError;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::gc::VictimPolicy;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest version that is read: it has no units that were written as a whole.
+const VERSION_MIN: u32 = 1;
 const NOT_MAPPED: u32 = u32::MAX;
 
 /// A range as a checkpoint has it.
@@ -59,9 +61,9 @@ pub(super) fn encode(state: &State, setup: &PolicySetup) -> Vec<u8> {
 pub(super) fn decode(raw: &[u8]) -> Result<Saved, LevelError> {
     let mut reader = Reader::new(raw);
     let version = reader.u32().map_err(truncated)?;
-    if version != VERSION {
+    if !(VERSION_MIN..=VERSION).contains(&version) {
         return Err(LevelError::NotFormatted(format!(
-            "its checkpoint has version {version}, and {VERSION} is the one that is known"
+            "its checkpoint has version {version}, and {VERSION_MIN} to {VERSION} are known"
         )));
     }
     let saved = fields(&mut reader).map_err(truncated)?;

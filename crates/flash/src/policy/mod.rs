@@ -15,7 +15,8 @@
 //! - A **block-mapped** range keeps a unit's worth of logical pages in one unit. It needs next to no map and no cleaning
 //!   when whole blocks are rewritten in order, and copies much when they are not.
 //!
-//! **Durable.** A page is durable when [`ftl_write`] has returned. A trim is durable after [`flush`]. The map is in
+//! **Durable.** A page is durable when [`ftl_write`] has returned. A trim is durable after [`flush`]; before that a cut may bring
+//! back what was written last, never anything older. The map is in
 //! checkpoints and, since the last one, in the out-of-band bytes of the pages ([format](../../../docs/formats/flash-levels.md));
 //! [`PolicyLevel::open`] puts the two together.
 //!
@@ -41,12 +42,12 @@ use crate::error::LevelError;
 use crate::grant::Grant;
 use crate::log::{RecordLog, Unread};
 use block::BlockRange;
-use page::PageRange;
+use page::{Halt, PageRange};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use units::{Flash, Note, UnitLog};
 use weft_core::{Nanos, Tag};
-use weft_device::gc::VictimPolicy;
+use weft_device::gc::{GcError, VictimPolicy};
 use weft_device::nand::Done;
 
 /// Most ranges of a grant.
@@ -274,16 +275,8 @@ impl PolicyLevel {
         let number = find(&state.ranges, page, pages)?;
         let mut end = issued;
         for (at, data) in data.chunks(page_bytes).enumerate() {
-            let Range { policy, units, kind } = &mut state.ranges[number];
-            let local = page + at as u64 - policy.start;
             let before = state.flash.programmed;
-            let mut turn = units::Turn::new(&mut state.flash, units, number as u16, issued);
-            match kind {
-                Kind::Page(range) => range.write(&mut turn, local as u32, data, tag),
-                Kind::Block(range) => range.write(&mut turn, local, data),
-            }
-            .map_err(|error| page::level_error(error, policy.start))?;
-            end = end.max(turn.written);
+            end = end.max(state.write_page(&self.setup, number, page + at as u64, data, tag, issued)?);
             state.since_checkpoint += state.flash.programmed - before;
         }
         if state.since_checkpoint >= self.setup.checkpoint_pages {
@@ -314,7 +307,7 @@ impl PolicyLevel {
                 continue;
             };
             let turn = units::Turn::new(&mut state.flash, units, number as u16, issued);
-            end = end.max(turn.read_checked(slot, local, data)?);
+            end = end.max(turn.read_checked(slot, local, policy.mapping, data)?);
         }
         Ok(Done { began: issued, moved: end, done: end })
     }
@@ -412,6 +405,37 @@ impl PolicyLevel {
 }
 
 impl State {
+    /// Writes one page of a range; returns when it is programmed.
+    fn write_page(
+        &mut self,
+        setup: &PolicySetup,
+        number: usize,
+        page: u64,
+        data: &[u8],
+        tag: Tag,
+        issued: Nanos,
+    ) -> Result<Nanos, LevelError> {
+        loop {
+            let trims = self.trims.iter().any(|trim| trim.range == number as u32);
+            let Range { policy, units, kind } = &mut self.ranges[number];
+            let local = page - policy.start;
+            let mut turn = units::Turn::new(&mut self.flash, units, number as u16, issued);
+            let written = match kind {
+                Kind::Page(range) => range.write(&mut turn, local as u32, data, tag, trims),
+                Kind::Block(range) => {
+                    range.write(&mut turn, local, data).map_err(|error| error.map_media(Halt::Level))
+                }
+            };
+            match written {
+                Ok(()) => return Ok(turn.written),
+                Err(GcError::Media(Halt::TrimsFirst)) => {}
+                Err(GcError::Media(Halt::Level(error))) => return Err(error),
+                Err(other) => return Err(page::refused(&other, policy.start)),
+            }
+            self.record_trims(setup, issued)?;
+        }
+    }
+
     fn checkpoint(&mut self, setup: &PolicySetup, issued: Nanos) -> Result<Nanos, LevelError> {
         let raw = checkpoint::encode(self, setup);
         let mut media = UnitLog::new(&self.flash, issued);

@@ -44,6 +44,13 @@ fn mapper_setup(policy: &RangePolicy, units: usize, flash: &Flash, setup: &Polic
 pub(super) fn level_error(error: GcError<LevelError>, start: u64) -> LevelError {
     match error {
         GcError::Media(error) => error,
+        other => refused(&other, start),
+    }
+}
+
+/// What the page map refused by itself.
+pub(super) fn refused<E: std::fmt::Display>(error: &GcError<E>, start: u64) -> LevelError {
+    match error {
         GcError::OutOfSpace { bad, blocks } => {
             let why = format!("{bad} of {blocks} units are bad and the rest is full");
             LevelError::NoRoom { start, why }
@@ -80,17 +87,19 @@ impl PageRange {
         Ok(PageRange { mapper, streams, unit_sequences, page_bytes })
     }
 
+    /// Writes a page. `trims`: trims of the range have not been recorded.
     pub fn write(
         &mut self,
         turn: &mut Turn,
         page: u32,
         data: &[u8],
         tag: Tag,
-    ) -> Result<(), GcError<LevelError>> {
+        trims: bool,
+    ) -> Result<(), GcError<Halt>> {
         let front = self.streams.front_of(tag, self.mapper.counts().written * self.page_bytes);
         let slots_per_unit = turn.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
-        let mut media = RangeMedia { turn, data, unit_sequences, slots_per_unit, copy: Vec::new() };
+        let mut media = RangeMedia { turn, data, unit_sequences, slots_per_unit, copy: Vec::new(), trims };
         self.mapper.write(&mut media, page, front).map(|_| ())
     }
 
@@ -127,6 +136,17 @@ impl PageRange {
     }
 }
 
+/// Why the flash stopped the page map.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Halt {
+    /// A unit is to be erased while trims are not recorded. It may hold the last write of a page that was trimmed: were it
+    /// gone and the trim forgotten in a cut, an older write would be the newest. The write is to be asked for again.
+    #[error("trims have to be recorded first")]
+    TrimsFirst,
+    #[error(transparent)]
+    Level(#[from] LevelError),
+}
+
 /// The units of the range as the page map wants them.
 struct RangeMedia<'a, 'b> {
     turn: &'a mut Turn<'b>,
@@ -134,18 +154,14 @@ struct RangeMedia<'a, 'b> {
     unit_sequences: &'a mut [u64],
     slots_per_unit: u32,
     copy: Vec<u8>,
+    /// Trims of the range are not recorded.
+    trims: bool,
 }
 
 impl Media for RangeMedia<'_, '_> {
-    type Error = LevelError;
+    type Error = Halt;
 
-    fn program(
-        &mut self,
-        to: u32,
-        page: u32,
-        from: Option<u32>,
-        front: usize,
-    ) -> Result<Outcome, LevelError> {
+    fn program(&mut self, to: u32, page: u32, from: Option<u32>, front: usize) -> Result<Outcome, Halt> {
         let flags = match from {
             Some(slot) => self.turn.read_for_copy(slot, u64::from(page), &mut self.copy)?.flags & LOST,
             None => 0,
@@ -165,14 +181,17 @@ impl Media for RangeMedia<'_, '_> {
             unit: *unit,
         };
         let data = if from.is_some() { &self.copy } else { self.data };
-        self.turn.program(to, data, note, from.is_some())
+        Ok(self.turn.program(to, data, note, from.is_some())?)
     }
 
-    fn copying(&mut self, slots: &[u32]) -> Result<(), LevelError> {
-        self.turn.read_ahead(slots)
+    fn copying(&mut self, slots: &[u32]) -> Result<(), Halt> {
+        Ok(self.turn.read_ahead(slots)?)
     }
 
-    fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {
-        self.turn.erase(block)
+    fn erase(&mut self, block: u32) -> Result<Outcome, Halt> {
+        if self.trims {
+            return Err(Halt::TrimsFirst);
+        }
+        Ok(self.turn.erase(block)?)
     }
 }

@@ -4,10 +4,10 @@
 //! first slot. A page counts from the checkpoint unless a note with a larger sequence number names it, or a trim that was
 //! recorded later does.
 
-use super::block::{BlockRange, EMPTY, Pair};
+use super::block::{self, BlockRange, EMPTY, Pair};
 use super::checkpoint::{self, SavedRange};
-use super::page::{PageRange, level_error};
-use super::units::{Flash, Note, SEQUENCE_MAX, Turn, UnitLog};
+use super::page::PageRange;
+use super::units::{Beside, END, Flash, Note, SEQUENCE_MAX, Turn, UnitLog};
 use super::{Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, State, Trim};
 use crate::error::LevelError;
 use crate::grant::Grant;
@@ -15,7 +15,7 @@ use crate::log::{RecordLog, Unread};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use weft_core::Nanos;
-use weft_device::gc::RestoredBlock;
+use weft_device::gc::{Outcome, RestoredBlock};
 
 pub(super) fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, LevelError> {
     // The log lies in the first units, and how many those are depends on the stripe: it is found by trying.
@@ -142,16 +142,18 @@ fn page_range(
             bad,
             ..RestoredBlock::default()
         };
-        if filled.is_none() && !bad {
+        if filled.is_none() {
             // Its erase was interrupted: nothing in it counts.
-            block.bad = flash.erase(*unit, &mut Nanos(0))? == weft_device::gc::Outcome::Bad;
+            block.bad = flash.erase(*unit, &mut Nanos(0))? == Outcome::Bad;
         }
         let (begun, filled_then) = saved.begun[at];
         let mut sequence = 0;
-        let first = if block.filled > 0 { flash.note(*unit, 0)? } else { None };
-        let same = first.is_some_and(|note| note.unit == begun) && block.filled >= filled_then && begun > 0;
+        let first = flash.first_note(*unit, block.filled)?;
+        let same = matches!(first, Beside::Note(note) if note.unit == begun)
+            && block.filled >= filled_then
+            && begun > 0;
         let from = if same { filled_then } else { 0 };
-        if let Some(note) = first {
+        if let Beside::Note(note) = first {
             (block.front, sequence) = (usize::from(note.front).min(relocation), note.unit);
         }
         let base = at as u32 * slots;
@@ -162,7 +164,12 @@ fn page_range(
         }
         for place in from..block.filled {
             let slot = base + place;
-            let Some(note) = flash.note(*unit, place)?.filter(|note| note.range == number) else { continue };
+            let note = match flash.note(*unit, place)? {
+                Beside::Note(note) if note.range == number => note,
+                Beside::Note(_) | Beside::Nothing => continue,
+                // It may be the newest copy of any page.
+                Beside::Unread => return Err(flash.cannot_tell(*unit, place)),
+            };
             flash.sequence = flash.sequence.max(note.sequence);
             (block.front, sequence) = (usize::from(note.front).min(relocation), note.unit);
             let page = note.page as u32;
@@ -209,158 +216,155 @@ fn keep_newer(newest: &mut BTreeMap<u32, (u32, u64)>, page: u32, slot: u32, sequ
 }
 
 /// A unit of a block-mapped range as it was found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct FoundUnit {
     unit: u32,
     begun: u64,
     filled: u32,
-    /// The last slot can be read and the unit can be written on.
-    sound: bool,
-    bad: bool,
+    /// The program of its last slot was interrupted.
+    torn: bool,
+    whole: Whole,
+}
+
+/// Whether a unit was written as a whole in place of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whole {
+    No,
+    Finished,
+    Unfinished,
+    /// The slot that may have had the end cannot be read.
+    Unknown {
+        slot: u32,
+    },
 }
 
 fn block_range(flash: &mut Flash, number: u16, saved: &SavedRange) -> Result<BlockRange, LevelError> {
     let slots = u64::from(flash.slots_per_unit);
     let mut range = BlockRange::new(&saved.policy, saved.units.len(), flash);
     let mut groups: BTreeMap<u64, Vec<FoundUnit>> = BTreeMap::new();
+    // Units that hold nothing that counts.
     let mut dead = Vec::new();
     for (at, unit) in saved.units.iter().enumerate() {
         let (filled, bad, _) = flash.look(*unit)?;
         let at = at as u32;
-        let note = match filled {
-            Some(0) if !bad => continue,
-            Some(filled) => first_note(flash, *unit, filled, number)?,
-            None => None,
+        let Some(filled) = filled else {
+            range.withhold(at, false);
+            dead.push(at);
+            continue;
         };
-        range.withhold(at, bad);
-        match (note, filled) {
-            (Some(note), Some(filled)) if note.page < saved.policy.pages => {
-                let last = flash.note(*unit, filled - 1)?;
-                flash.sequence = flash.sequence.max(note.unit).max(last.map_or(0, |note| note.sequence));
-                let sound = last.is_some() && !bad;
-                let found = FoundUnit { unit: at, begun: note.unit, filled, sound, bad };
+        if filled == 0 {
+            if bad {
+                range.withhold(at, true);
+            }
+            continue;
+        }
+        range.withhold(at, false);
+        match flash.first_note(*unit, filled)? {
+            Beside::Note(note) if note.range != number || note.page >= saved.policy.pages => {
+                return Err(LevelError::Damaged(format!(
+                    "a note of range {number} names another, or a page beyond it"
+                )));
+            }
+            Beside::Note(note) => {
+                flash.sequence = flash.sequence.max(note.unit);
+                let torn = flash.note(*unit, filled - 1)? == Beside::Nothing;
+                let whole = whole_of(flash, *unit, filled, note)?;
+                let found = FoundUnit { unit: at, begun: note.unit, filled, torn, whole };
                 groups.entry(note.page / slots).or_default().push(found);
             }
-            _ if bad => {}
-            _ => dead.push(at),
+            Beside::Nothing => dead.push(at),
+            Beside::Unread => return Err(flash.cannot_tell(*unit, 0)),
         }
+    }
+    for (logical, mut units) in groups {
+        units.sort_by_key(|found| found.begun);
+        dead.extend(settle(flash, &saved.units, &mut range, logical as usize, units)?);
     }
     let mut turn = Turn::new(flash, &saved.units, number, Nanos(0));
     for unit in dead {
         range.give(&mut turn, unit)?;
     }
-    let mut broken = Vec::new();
-    for (logical, mut units) in groups {
-        units.sort_by_key(|found| found.begun);
-        if !adopt(&mut range, &mut turn, logical as usize, &units)? {
-            broken.push((logical as usize, units));
-        }
-    }
-    for (logical, units) in broken {
-        rebuild(&mut range, &mut turn, logical, units)
-            .map_err(|error| level_error(error, saved.policy.start))?;
-    }
     Ok(range)
 }
 
-/// Any note of a unit.
-fn first_note(flash: &Flash, unit: u32, filled: u32, range: u16) -> Result<Option<Note>, LevelError> {
+/// Whether a unit with this first note was written as a whole.
+fn whole_of(flash: &Flash, unit: u32, filled: u32, first: Note) -> Result<Whole, LevelError> {
+    if first.front != block::AS_A_WHOLE {
+        return Ok(Whole::No);
+    }
+    let mut unread = None;
     for slot in 0..filled {
-        if let Some(note) = flash.note(unit, slot)? {
-            return Ok(Some(note).filter(|note| note.range == range));
+        match flash.note(unit, slot)? {
+            // What was written on after the end is in order.
+            Beside::Note(note) if note.flags & END != 0 || note.front != block::AS_A_WHOLE => {
+                return Ok(Whole::Finished);
+            }
+            Beside::Note(_) => unread = None,
+            Beside::Nothing => {}
+            Beside::Unread => unread = unread.or(Some(slot)),
         }
     }
-    Ok(None)
+    Ok(unread.map_or(Whole::Unfinished, |slot| Whole::Unknown { slot }))
 }
 
-/// Takes over units that are as a running range leaves them; false when they are not.
-fn adopt(
+/// Takes over the units of a logical unit, in the order in which they were begun; returns those that do not count.
+fn settle(
+    flash: &Flash,
+    units: &[u32],
     range: &mut BlockRange,
-    turn: &mut Turn,
     logical: usize,
-    units: &[FoundUnit],
-) -> Result<bool, LevelError> {
-    if units.iter().any(|found| !found.sound) {
-        return Ok(false);
+    mut found: Vec<FoundUnit>,
+) -> Result<Vec<u32>, LevelError> {
+    let mut dead = Vec::new();
+    if found.len() > 1 {
+        for found in &found {
+            if let Whole::Unknown { slot } = found.whole {
+                return Err(flash.cannot_tell(units[found.unit as usize], slot));
+            }
+        }
+        let unfinished = |found: &FoundUnit| found.whole == Whole::Unfinished;
+        dead.extend(found.iter().filter(|found| unfinished(found)).map(|found| found.unit));
+        found.retain(|found| !unfinished(found));
     }
-    match units {
+    // One that was written as a whole has all that older ones have, and so has a log that has caught up.
+    let supersedes = |pair: &[FoundUnit]| pair[1].filled - u32::from(pair[1].torn) >= pair[0].filled;
+    let whole = found.iter().rposition(|found| found.whole == Whole::Finished).unwrap_or(0);
+    let caught_up = found[whole..].windows(2).take_while(|pair| supersedes(pair)).count();
+    let older = found.drain(..whole + caught_up).map(|found| found.unit).collect::<Vec<u32>>();
+    if let (false, Some(newer)) = (older.is_empty(), found.first()) {
+        // An older one may have a copy of what cannot be read.
+        if let Some(slot) = unread_of(flash, units[newer.unit as usize], newer.filled)? {
+            return Err(flash.cannot_tell(units[newer.unit as usize], slot));
+        }
+    }
+    dead.extend(older);
+    match found[..] {
+        [] => {}
         [base] => {
             let pair = Pair { base: base.unit, base_filled: base.filled, ..EMPTY };
             range.adopt(logical, pair, [base.begun, 0]);
         }
-        [base, log] if log.filled >= base.filled => {
-            range.give(turn, base.unit)?;
-            let pair = Pair { base: log.unit, base_filled: log.filled, ..EMPTY };
-            range.adopt(logical, pair, [log.begun, 0]);
-        }
         [base, log] => {
-            let pair =
-                Pair { base: base.unit, base_filled: base.filled, log: log.unit, log_filled: log.filled };
+            let log_filled = log.filled - u32::from(log.torn);
+            let stopped = log.torn;
+            let pair = Pair { base: base.unit, base_filled: base.filled, log: log.unit, log_filled, stopped };
             range.adopt(logical, pair, [base.begun, log.begun]);
         }
-        _ => return Ok(false),
+        _ => {
+            return Err(LevelError::Damaged(format!(
+                "logical unit {logical} has more than a base and a log"
+            )));
+        }
     }
-    Ok(true)
+    Ok(dead)
 }
 
-/// By offset: the newest copy in these units, with its number.
-fn newest_of(turn: &mut Turn, units: &[FoundUnit]) -> Result<Vec<Option<(u32, u64)>>, LevelError> {
-    let slots = turn.flash.slots_per_unit;
-    let mut newest: Vec<Option<(u32, u64)>> = Vec::new();
-    for found in units {
-        for place in 0..found.filled {
-            let note = turn.flash.note(turn.units[found.unit as usize], place)?;
-            newest.resize(newest.len().max(place as usize + 1), None);
-            let Some(note) = note else { continue };
-            turn.flash.sequence = turn.flash.sequence.max(note.sequence);
-            let best = &mut newest[place as usize];
-            if best.is_none_or(|(_, sequence)| sequence < note.sequence) {
-                *best = Some((found.unit * slots + place, note.sequence));
-            }
+/// The first slot of a unit that held something and cannot be read.
+fn unread_of(flash: &Flash, unit: u32, filled: u32) -> Result<Option<u32>, LevelError> {
+    for slot in 0..filled {
+        if flash.note(unit, slot)? == Beside::Unread {
+            return Ok(Some(slot));
         }
     }
-    Ok(newest)
-}
-
-/// Puts a logical unit in order whose units are not: a slot was torn, a unit is bad, or a copy of one was under way.
-fn rebuild(
-    range: &mut BlockRange,
-    turn: &mut Turn,
-    logical: usize,
-    mut units: Vec<FoundUnit>,
-) -> Result<(), weft_device::gc::GcError<LevelError>> {
-    let media = weft_device::gc::GcError::Media;
-    // A copy that was under way holds nothing that its original does not.
-    while units.len() > 1 {
-        let Some((last, others)) = units.split_last() else { break };
-        let older = newest_of(turn, others).map_err(media)?;
-        let own = newest_of(turn, std::slice::from_ref(last)).map_err(media)?;
-        let adds = own.iter().enumerate().any(|(place, copy)| {
-            let before = older.get(place).copied().flatten();
-            copy.is_some_and(|(_, sequence)| before.is_none_or(|(_, other)| other < sequence))
-        });
-        if adds {
-            break;
-        }
-        if !last.bad {
-            range.give(turn, last.unit).map_err(media)?;
-        }
-        units.pop();
-    }
-    if adopt(range, turn, logical, &units).map_err(media)? {
-        return Ok(());
-    }
-    let mut newest: Vec<Option<u32>> =
-        newest_of(turn, &units).map_err(media)?.into_iter().map(|best| best.map(|(slot, _)| slot)).collect();
-    // What was torn at the end was never promised.
-    while newest.last() == Some(&None) {
-        newest.pop();
-    }
-    if !newest.is_empty() {
-        range.rebuild(turn, logical, &newest)?;
-    }
-    for found in units.iter().filter(|found| !found.bad) {
-        range.give(turn, found.unit).map_err(media)?;
-    }
-    Ok(())
+    Ok(None)
 }

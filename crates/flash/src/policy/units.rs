@@ -8,6 +8,7 @@
 //!  out-of-band:  magic 4 | range 2 | front 1 | flags 1 | page 8 | sequence 8 | unit 8 | crc 4
 //! ```
 
+use super::RangeMapping;
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::Grant;
@@ -23,7 +24,7 @@ use weft_device::nand::Unreadable;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Note {
     pub range: u16,
-    /// The write front that filled the unit.
+    /// The write front that filled the unit; in a block-mapped range 1 for what was written as a whole in place of others.
     pub front: u8,
     pub flags: u8,
     /// The logical page, counted from the range's start.
@@ -34,10 +35,22 @@ pub(super) struct Note {
     pub unit: u64,
 }
 
+/// What is beside a page that is programmed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Beside {
+    Note(Note),
+    /// Its program was interrupted, or somebody else wrote it: no promise was made.
+    Nothing,
+    /// It held something, and cannot be read.
+    Unread,
+}
+
 /// The data of the page was lost; reads of it fail.
 pub(super) const LOST: u8 = 1;
 /// Nothing was written to the page; it reads as zeros.
 pub(super) const HOLE: u8 = 2;
+/// The last page of a unit that was written as a whole in place of others: without it they count.
+pub(super) const END: u8 = 4;
 
 const MAGIC: [u8; 4] = *b"WFPL";
 /// No sequence number is as large: what has a larger one is damage, and would not bear being counted on.
@@ -160,14 +173,33 @@ impl Flash {
         Ok((whole.then_some(filled), bad, erases))
     }
 
-    /// The note beside a page; `None` when there is none that can be read.
-    pub fn note(&self, unit: u32, slot: u32) -> Result<Option<Note>, LevelError> {
+    /// What is beside a page that is programmed.
+    pub fn note(&self, unit: u32, slot: u32) -> Result<Beside, LevelError> {
         let mut raw = [0; Note::BYTES];
         match self.grant.read(Nanos(0), self.slot_page(unit, slot), 0, &mut [], &mut raw) {
-            Ok(_) => Ok(Note::decode(&raw)),
-            Err(LevelError::Unreadable { .. } | LevelError::BlockRetired { .. }) => Ok(None),
+            Ok(_) => Ok(Note::decode(&raw).map_or(Beside::Nothing, Beside::Note)),
+            Err(LevelError::Unreadable { why, .. }) if why.is_interrupted() => Ok(Beside::Nothing),
+            Err(LevelError::Unreadable { .. }) => Ok(Beside::Unread),
             Err(other) => Err(other),
         }
+    }
+
+    /// The first note of a unit that can be read. [`Beside::Unread`] when none can and one of them held something.
+    pub fn first_note(&self, unit: u32, filled: u32) -> Result<Beside, LevelError> {
+        let mut found = Beside::Nothing;
+        for slot in 0..filled {
+            match self.note(unit, slot)? {
+                Beside::Nothing => {}
+                Beside::Unread => found = Beside::Unread,
+                note => return Ok(note),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Refuses the opening for a slot that cannot be read.
+    pub fn cannot_tell(&self, unit: u32, slot: u32) -> LevelError {
+        LevelError::CannotTell { page: self.slot_page(unit, slot).to_string(), of: "the pages of a range" }
     }
 
     /// Erases a unit, its first block first.
@@ -202,8 +234,8 @@ fn snapshot_bytes_max(geometry: &GrantGeometry, units: u32) -> usize {
 /// A slot that was read to be copied.
 struct CopyRead {
     slot: u32,
-    /// `None` when it could not be read.
-    note: Option<Note>,
+    /// [`Beside::Unread`] also when there is no note where one should be.
+    beside: Beside,
     data: Vec<u8>,
     done: Nanos,
 }
@@ -259,10 +291,14 @@ impl<'a> Turn<'a> {
         let mut raw = [0; Note::BYTES];
         data.resize(self.flash.geometry.page_bytes as usize, 0);
         match self.flash.grant.read(self.issued, self.page(slot), 0, &mut data, &mut raw) {
-            Ok(done) => Ok(CopyRead { slot, note: Note::decode(&raw), data, done: done.done }),
-            Err(LevelError::Unreadable { done, .. }) => {
+            Ok(done) => {
+                let beside = Note::decode(&raw).map_or(Beside::Unread, Beside::Note);
+                Ok(CopyRead { slot, beside, data, done: done.done })
+            }
+            Err(LevelError::Unreadable { why, done, .. }) => {
                 data.fill(0);
-                Ok(CopyRead { slot, note: None, data, done })
+                let beside = if why.is_interrupted() { Beside::Nothing } else { Beside::Unread };
+                Ok(CopyRead { slot, beside, data, done })
             }
             Err(other) => Err(other),
         }
@@ -279,7 +315,7 @@ impl<'a> Turn<'a> {
     }
 
     /// The content of a slot to be copied, which may have been read ahead; a page that cannot be read is [`LOST`] from then
-    /// on.
+    /// on, and one whose program was interrupted a [`HOLE`].
     pub fn read_for_copy(&mut self, slot: u32, page: u64, data: &mut Vec<u8>) -> Result<Note, LevelError> {
         let known = self.ahead.front().is_some_and(|read| read.slot == slot);
         let ahead = if known { self.ahead.pop_front() } else { None };
@@ -289,15 +325,35 @@ impl<'a> Turn<'a> {
         };
         self.copy_read = read.done;
         *data = read.data;
-        let lost = Note { range: self.range, page, flags: LOST, ..Note::default() };
-        Ok(read.note.filter(|note| note.page == page).unwrap_or(lost))
+        let instead = |flags| Note { range: self.range, page, flags, ..Note::default() };
+        Ok(match read.beside {
+            Beside::Note(note) if note.page == page => note,
+            Beside::Nothing => instead(HOLE),
+            Beside::Note(_) | Beside::Unread => instead(LOST),
+        })
     }
 
-    /// Reads a slot for the application and checks that it is the page that was meant.
-    pub fn read_checked(&self, slot: u32, page: u64, data: &mut [u8]) -> Result<Nanos, LevelError> {
+    /// Reads a slot for the application and checks that it is the page that was meant. In a block-mapped range a slot whose
+    /// program was interrupted has had nothing before: zeros.
+    pub fn read_checked(
+        &self,
+        slot: u32,
+        page: u64,
+        mapping: RangeMapping,
+        data: &mut [u8],
+    ) -> Result<Nanos, LevelError> {
         let mut raw = [0; Note::BYTES];
         let address = self.page(slot);
-        let done = self.flash.grant.read(self.issued, address, 0, data, &mut raw)?.done;
+        let done = match self.flash.grant.read(self.issued, address, 0, data, &mut raw) {
+            Ok(done) => done.done,
+            Err(LevelError::Unreadable { why, done, .. })
+                if why.is_interrupted() && mapping == RangeMapping::Block =>
+            {
+                data.fill(0);
+                return Ok(done);
+            }
+            Err(other) => return Err(other),
+        };
         match Note::decode(&raw) {
             Some(note) if note.range != self.range || note.page != page => Err(LevelError::Damaged(format!(
                 "{address} was to hold logical page {page} of range {} and holds page {} of range {}",

@@ -71,11 +71,13 @@ impl Flaky {
         self.weather.lock().lasting.clear();
     }
 
-    /// Asks for a failure of the next program or the next erase of some block but the first ones of each LUN.
+    /// Asks for a failure of the next program or the next erase of some block but the first ones of each LUN; of the first LUN
+    /// most often, so that its spares run out.
     pub fn wound(&self, random: &mut Random, spared: u32) {
         let shape = self.device.shape();
         let block = loop {
-            let block = shape.block_at(random.below(shape.blocks()));
+            let blocks = if random.below(4) > 0 { u64::from(shape.blocks_per_lun()) } else { shape.blocks() };
+            let block = shape.block_at(random.below(blocks));
             if shape.block_in_lun(block) >= spared {
                 break block;
             }
