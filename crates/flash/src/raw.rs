@@ -127,6 +127,11 @@ impl RawLevel {
         self.grant.look(block)
     }
 
+    /// When the LUN of a block is free: everything that was issued to it is over then.
+    pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
+        self.grant.free_at(block)
+    }
+
     /// Makes what was programmed survive a crash of the host.
     pub fn sync(&self) -> Result<(), LevelError> {
         self.grant.sync()

@@ -301,6 +301,11 @@ impl FunctionLevel {
         Ok(())
     }
 
+    /// When the LUN of a block is free: everything that was issued to it is over then.
+    pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
+        self.grant.free_at(block)
+    }
+
     /// Every block that is mapped, by number.
     pub fn mapped_blocks(&self) -> Vec<FoundBlock> {
         let state = self.state.lock();
