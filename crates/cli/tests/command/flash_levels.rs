@@ -64,6 +64,20 @@ fn under_uniform_writes_each_level_has_the_write_amplification_of_theory_and_cou
 }
 
 #[test]
+fn raw_and_function_clean_on_as_many_luns_as_a_drive_does() {
+    let bench = Bench::empty();
+    let rate = |more: &[&str]| {
+        let uniform = ["--op", "25", "--workload", "uniform"];
+        simulate(&bench, &[&uniform[..], more].concat())["host_bytes_per_s"].as_f64().unwrap()
+    };
+    let drive = rate(&["--presentation", "conventional"]);
+    for level in [&["--level", "raw"], &["--level", "function"], &["--presentation", "open-channel"]] {
+        let found = rate(level);
+        assert!(found >= drive, "{level:?}: {found} bytes/s beside {drive} of the drive");
+    }
+}
+
+#[test]
 fn levels_take_skewed_workloads_traces_and_mappings_and_refuse_what_they_do_not_have() {
     let bench = Bench::empty();
     bench.file("a.csv", b"1,hm,0,Write,0,65536,1\n2,hm,0,Read,4096,4096,1\n");

@@ -98,6 +98,8 @@ struct Holder {
 }
 
 const NO_PAGE: u32 = u32::MAX;
+/// Blocks of several LUNs whose erases differ by so many at most are taken as alike, so that LUNs keep their turns.
+const ALIKE: u32 = 4;
 
 #[derive(Debug)]
 struct State {
@@ -125,8 +127,8 @@ pub struct FunctionLevel {
 }
 
 impl FunctionLevel {
-    /// Takes a block of a channel, the one with the fewest erases, LUNs in turns, and says how many are free there then. The
-    /// label is the application's and comes back in [`mapped_blocks`](FunctionLevel::mapped_blocks).
+    /// Takes a block of a channel, LUNs in turns, of the LUN the one with the fewest erases, and says how many are free there
+    /// then. A LUN whose blocks have been erased a few times more often than others loses its turn. The label is the application's and comes back in [`mapped_blocks`](FunctionLevel::mapped_blocks).
     ///
     /// [`LevelError::TooManyMapped`] when over-provisioning would not be kept; [`LevelError::NoFreeBlock`] when the
     /// channel has none, trimmed ones included.
@@ -154,12 +156,14 @@ impl FunctionLevel {
             let free = &mut free[channel as usize];
             let luns = self.geometry().luns_by_channel[channel as usize];
             let turn = &mut turn[channel as usize];
-            let least = (0..free.len()).min_by_key(|at| {
+            let fresh = free.iter().map(|number| erases[*number as usize]).min().unwrap_or(0);
+            let next = (0..free.len()).min_by_key(|at| {
                 let number = free[*at];
                 let waits = (self.block(number).lun + luns - *turn) % luns;
-                (erases[number as usize], waits, number)
+                let erases = erases[number as usize];
+                (erases > fresh + ALIKE, waits, erases, number)
             });
-            let Some(number) = least.map(|at| free.swap_remove(at)) else { continue };
+            let Some(number) = next.map(|at| free.swap_remove(at)) else { continue };
             *turn = (self.block(number).lun + 1) % luns;
             let id = state.next_id;
             state.next_id += 1;

@@ -3,8 +3,8 @@
 //! their own get.
 //!
 //! On a zoned device a page is a block of 4 KiB and a block of the map is a zone. On other flash they are a flash page and
-//! an erase block; several erase blocks are written in turns, so that LUNs work at the same time. A write of a part of a
-//! page writes the page.
+//! a unit of erase blocks on several LUNs, whose pages are written in turns: LUNs work at the same time, for new data as
+//! for copies. A write of a part of a page writes the page.
 
 use super::heat::HeatRow;
 use super::host_flash::{Below, HostFlash, Slot};
@@ -15,6 +15,9 @@ use weft_core::hist::Summary;
 use weft_core::{BLOCK_BYTES, Nanos};
 use weft_device::gc::{GcError, MapperSetup, Media, Outcome, PageMapper, VictimPolicy};
 use weft_device::workload::{Action, Request};
+
+/// The write front of new data.
+const NEW_DATA: usize = 0;
 
 /// How a map in the host works.
 pub struct MapChoice {
@@ -47,6 +50,7 @@ impl From<GcError<Below>> for CliError {
 struct Host {
     flash: Box<dyn HostFlash>,
     pages_per_block: u32,
+    blocks_per_unit: u32,
     /// Pages that were read to be copied, and when they were there.
     ahead: VecDeque<(u32, Nanos)>,
     /// When the request under way was issued, and when it is complete.
@@ -60,8 +64,6 @@ pub struct HostMap {
     host: Host,
     /// Blocks of 4 KiB of a page.
     page_blocks: u64,
-    fronts: usize,
-    next_front: usize,
     host_bytes: u64,
 }
 
@@ -69,24 +71,23 @@ impl HostMap {
     /// A map on this flash, all of which is erased.
     pub fn new(flash: Box<dyn HostFlash>, choice: &MapChoice) -> Result<HostMap, CliError> {
         let room = flash.room();
-        let (blocks, pages_per_block, fronts) = (room.blocks, room.pages_per_block, room.fronts);
-        let slots = u64::from(blocks) * u64::from(pages_per_block);
+        let (pages_per_block, blocks_per_unit) = (room.pages_per_block, room.blocks_per_unit);
+        let (blocks, slots_per_block) = (room.blocks / blocks_per_unit, pages_per_block * blocks_per_unit);
+        let slots = u64::from(blocks) * u64::from(slots_per_block);
         let setup = MapperSetup {
             blocks,
-            slots_per_block: pages_per_block,
+            slots_per_block,
             pages: (slots as f64 / (1.0 + choice.over_provisioning)) as u32,
             reserve_blocks: choice.reserve,
             victim: choice.victim,
-            relocation: match choice.shared {
-                true => (0..fronts).collect(),
-                false => vec![fronts; fronts + 1],
-            },
+            relocation: if choice.shared { vec![0] } else { vec![1, 1] },
             seed: choice.seed,
         };
         let map = PageMapper::new::<Below>(setup)?;
-        let host = Host { flash, pages_per_block, ahead: VecDeque::new(), now: Nanos(0), done: Nanos(0) };
+        let (now, done) = (Nanos(0), Nanos(0));
+        let host = Host { flash, pages_per_block, blocks_per_unit, ahead: VecDeque::new(), now, done };
         let page_blocks = room.page_bytes / BLOCK_BYTES as u64;
-        Ok(HostMap { map, host, page_blocks, fronts, next_front: 0, host_bytes: 0 })
+        Ok(HostMap { map, host, page_blocks, host_bytes: 0 })
     }
 
     pub fn capacity_blocks(&self) -> u64 {
@@ -116,10 +117,7 @@ impl HostMap {
                         self.host.done = self.host.done.max(read);
                     }
                 }
-                Action::Write => {
-                    self.map.write(&mut self.host, page, self.next_front)?;
-                    self.next_front = (self.next_front + 1) % self.fronts;
-                }
+                Action::Write => drop(self.map.write(&mut self.host, page, NEW_DATA)?),
                 Action::Deallocate => drop(self.map.trim::<Below>(page)?),
             }
         }
@@ -153,7 +151,9 @@ impl HostMap {
 
 impl Host {
     fn slot(&self, slot: u32) -> Slot {
-        Slot { block: slot / self.pages_per_block, page: slot % self.pages_per_block }
+        let width = self.blocks_per_unit;
+        let (row, part) = (slot / width, slot % width);
+        Slot { block: row / self.pages_per_block * width + part, page: row % self.pages_per_block }
     }
 }
 
@@ -190,8 +190,9 @@ impl Media for Host {
         Ok(())
     }
 
-    fn erase(&mut self, block: u32) -> Result<Outcome, Below> {
-        self.flash.erase(self.now, block)?;
+    fn erase(&mut self, unit: u32) -> Result<Outcome, Below> {
+        let first = unit * self.blocks_per_unit;
+        (first..first + self.blocks_per_unit).try_for_each(|block| self.flash.erase(self.now, block))?;
         Ok(Outcome::Done)
     }
 }

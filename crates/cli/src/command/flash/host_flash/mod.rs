@@ -19,8 +19,9 @@ use weft_device::Geometry;
 use weft_device::nand::{FlashError, FlashSetup, Keep, OpenChannel};
 use weft_flash::{Grant, GrantRequest, LevelError, Monitor, MonitorSetup};
 
-/// Most blocks that new data is written to in turns.
-const FRONTS_MAX: u64 = 64;
+/// Units that a map has at least, as long as there are blocks: wider units keep more LUNs at work, and fewer leave less room
+/// beside those that are open or in reserve.
+const UNITS_WANTED: u32 = 64;
 
 /// Why flash below the map failed.
 #[derive(Debug, thiserror::Error)]
@@ -46,18 +47,21 @@ pub struct Room {
     pub blocks: u32,
     pub pages_per_block: u32,
     pub page_bytes: u64,
-    /// Blocks that new data is written to in turns, so that LUNs work at the same time.
-    pub fronts: usize,
+    /// Blocks that are filled and cleaned as one, page by page in turns: new data and copies alike go round their LUNs.
+    pub blocks_per_unit: u32,
 }
 
 impl Room {
-    /// Blocks of flash on so many LUNs. Open blocks are not room for data, so they are kept few.
+    /// Blocks of flash on so many LUNs.
     fn on_luns(blocks: u64, luns: u32, pages_per_block: u32, page_bytes: u32) -> Room {
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        // As many LUNs for each unit: units of neighbouring numbers lie side by side.
+        let fits = |width: &u32| luns.is_multiple_of(*width) && blocks / width >= UNITS_WANTED;
         Room {
-            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+            blocks,
             pages_per_block,
             page_bytes: u64::from(page_bytes),
-            fronts: u64::from(luns).min(blocks / 64).clamp(1, FRONTS_MAX) as usize,
+            blocks_per_unit: (1..=luns).rev().find(fits).unwrap_or(1),
         }
     }
 }

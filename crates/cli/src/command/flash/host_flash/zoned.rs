@@ -26,7 +26,7 @@ impl HostFlash for ZonedFlash {
             blocks: info.zones,
             pages_per_block: info.zone_capacity,
             page_bytes: BLOCK_BYTES as u64,
-            fronts: 1,
+            blocks_per_unit: 1,
         }
     }
 
