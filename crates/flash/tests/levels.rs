@@ -30,6 +30,26 @@ fn grant(device: OpenChannel, permille: u32, spares: u32) -> (Arc<OpenChannel>, 
 }
 
 #[test]
+fn write_amplification_counts_the_pages_that_were_programmed_with_nothing() {
+    let (device, _monitor, grant) = grant(device(2, 1, 23, 4), 0, 2);
+    let level = PolicyLevel::create(grant, PolicySetup { stripe: 2, ..PolicySetup::default() }).unwrap();
+    let policy = RangePolicy {
+        start: 0,
+        pages: 64,
+        mapping: RangeMapping::Block,
+        gc: VictimPolicy::Greedy,
+        over_provisioning_permille: 0,
+    };
+    level.ftl_ioctl(&policy).unwrap();
+    let before = device.counters().pages_programmed;
+    // The sixth page of a unit: five without data before it.
+    level.ftl_write(T, 5, &[1; 4096], Tag::default()).unwrap();
+    let (_, counts) = level.ranges().remove(0);
+    assert_eq!((counts.written, counts.holes), (1, 5));
+    assert_eq!(counts.waf(), (device.counters().pages_programmed - before) as f64);
+}
+
+#[test]
 fn over_provisioning_is_kept_free_and_cannot_be_set_above_what_is_mapped() {
     let (device, _monitor, grant) = grant(device(2, 1, 23, 4), 250, 2);
     let level = FunctionLevel::open(grant).unwrap();

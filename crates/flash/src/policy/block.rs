@@ -372,6 +372,7 @@ impl BlockRange {
         if matches!(source, Source::Hole) {
             copy.resize(turn.flash.geometry.page_bytes as usize, 0);
             note.flags = HOLE;
+            self.counts.holes += 1;
         }
         note.flags |= end;
         let data = if let Source::New(data) = source { data } else { copy.as_slice() };

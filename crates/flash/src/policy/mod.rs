@@ -104,6 +104,8 @@ pub struct RangeCounts {
     pub written: u64,
     /// Copied by the cleaner.
     pub copied: u64,
+    /// Programmed with nothing, so that a page behind them could be written: of block-mapped ranges.
+    pub holes: u64,
     /// Trimmed.
     pub trimmed: u64,
     /// Units erased.
@@ -111,9 +113,12 @@ pub struct RangeCounts {
 }
 
 impl RangeCounts {
-    /// Write amplification; 1 when nothing was written.
+    /// Write amplification: pages programmed over pages written; 1 when nothing was written.
     pub fn waf(&self) -> f64 {
-        if self.written == 0 { 1.0 } else { (self.written + self.copied) as f64 / self.written as f64 }
+        if self.written == 0 {
+            return 1.0;
+        }
+        (self.written + self.copied + self.holes) as f64 / self.written as f64
     }
 }
 

@@ -126,6 +126,7 @@ impl PageRange {
         RangeCounts {
             written: counts.written,
             copied: counts.relocated,
+            holes: 0,
             trimmed: counts.trimmed,
             units_erased: counts.erases,
         }
