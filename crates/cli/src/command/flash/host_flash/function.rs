@@ -1,5 +1,5 @@
 //! A grant at the function level: a block of the map is one that the library hands out when its first page is written
-//! and takes back when it is cleaned. The library erases it: in idle time, or when it is wanted.
+//! and takes back when it is cleaned. The library erases it then.
 
 use super::{Below, HostFlash, Room, Slot, Work, device_heat, granted};
 use crate::command::flash::heat::HeatRow;
@@ -38,7 +38,6 @@ impl FunctionFlash {
         if let Some(block) = self.taken[number as usize] {
             return Ok(block);
         }
-        self.level.reclaim(issued)?;
         let channels = self.level.geometry().channels();
         for _ in 0..channels {
             self.channel = (self.channel + 1) % channels;
@@ -72,9 +71,11 @@ impl HostFlash for FunctionFlash {
         Ok(self.level.flash_write(issued, block, slot.page, &[])?.done)
     }
 
-    fn erase(&mut self, _issued: Nanos, block: u32) -> Result<(), Below> {
+    fn erase(&mut self, issued: Nanos, block: u32) -> Result<(), Below> {
         if let Some(block) = self.taken[block as usize].take() {
             self.level.flash_trim(block)?;
+            // Erased at once: then each LUN has blocks free when its turn comes.
+            self.level.flush(issued)?;
         }
         Ok(())
     }
