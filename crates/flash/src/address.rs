@@ -45,13 +45,17 @@ impl fmt::Display for GrantPage {
 
 /// What a grant looks like to the application that has it: an open-channel device of its own, without bad blocks.
 ///
-/// Planes are not shown: a spare block may stand in another plane than the block that it replaces.
+/// Blocks `planes * n` to `planes * n + planes - 1` of a LUN are in different planes: their pages of one number, named one
+/// after the other in a vectored command, are one operation. A spare may stand in another plane than the block that it
+/// replaces; then they are several.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GrantGeometry {
     /// By channel of the grant, its LUNs. Neighbouring channels differ by one at most when the device had room.
     pub luns_by_channel: Vec<u32>,
     /// Erase blocks of a LUN.
     pub blocks_per_lun: u32,
+    /// Planes of a LUN.
+    pub planes: u32,
     /// Pages of an erase block.
     pub pages_per_block: u32,
     /// Bytes of a page, without the out-of-band bytes.
@@ -133,6 +137,7 @@ mod tests {
         let geometry = GrantGeometry {
             luns_by_channel: vec![2, 1, 1],
             blocks_per_lun: 4,
+            planes: 1,
             pages_per_block: 8,
             page_bytes: 4096,
             oob_bytes: 60,

@@ -2,7 +2,12 @@
 
 use std::fmt;
 use weft_core::Nanos;
-use weft_device::nand::{BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr};
+use weft_device::nand::{
+    BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr, PageProgram, PageRead,
+};
+
+/// What became of each address of a command, in their order.
+pub type FlashResults = Vec<Result<Done, FlashError>>;
 
 /// Flash with physical addresses. The operations are those of [`OpenChannel`].
 pub trait Backend: Send + Sync + fmt::Debug {
@@ -27,6 +32,21 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Erases a block.
     fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError>;
+
+    /// Reads pages, all issued at once.
+    fn read_many(&self, issued: Nanos, pages: &mut [PageRead]) -> FlashResults {
+        pages.iter_mut().map(|read| self.read(issued, read.page, read.offset, read.data, read.oob)).collect()
+    }
+
+    /// Programs pages, all issued at once, those of one LUN in this order.
+    fn program_many(&self, issued: Nanos, pages: &[PageProgram]) -> FlashResults {
+        pages.iter().map(|write| self.program(issued, write.page, write.data, write.oob)).collect()
+    }
+
+    /// Erases blocks, all issued at once.
+    fn erase_many(&self, issued: Nanos, blocks: &[BlockAddr]) -> FlashResults {
+        blocks.iter().map(|block| self.erase(issued, *block)).collect()
+    }
 
     /// The state of a block.
     fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError>;
@@ -71,6 +91,21 @@ pub(crate) fn read_again(
     backend.read(now, page, offset, data, oob)
 }
 
+/// How many of these addresses, from the first on, are one operation of a LUN: pages of one number in as many planes.
+fn in_planes(pages: impl IntoIterator<Item = PageAddr>) -> usize {
+    let mut pages = pages.into_iter();
+    let Some(first) = pages.next() else { return 0 };
+    let bit = |page: PageAddr| 1u64.checked_shl(page.block.plane).unwrap_or(0);
+    let mut planes = bit(first);
+    let new_plane = |page: &PageAddr| {
+        let same = page.block.lun_addr() == first.block.lun_addr() && page.page == first.page;
+        let new = same && planes != 0 && bit(*page) & !planes != 0;
+        planes |= bit(*page);
+        new
+    };
+    1 + pages.take_while(new_plane).count()
+}
+
 impl Backend for OpenChannel {
     fn shape(&self) -> FlashShape {
         OpenChannel::shape(self)
@@ -97,6 +132,73 @@ impl Backend for OpenChannel {
 
     fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError> {
         OpenChannel::erase(self, issued, block)
+    }
+
+    fn read_many(&self, issued: Nanos, pages: &mut [PageRead]) -> FlashResults {
+        let mut results = Vec::with_capacity(pages.len());
+        let mut rest = pages;
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at_mut(in_planes(rest.iter().map(|read| read.page)));
+            match self.read_planes(issued, group) {
+                Ok(done) => results.extend(group.iter().map(|_| Ok(done))),
+                Err(error) if group.len() == 1 => results.push(Err(error)),
+                // Which of them cannot be read is found one by one.
+                Err(_) => results
+                    .extend(group.iter_mut().map(|one| self.read_planes(issued, std::slice::from_mut(one)))),
+            }
+            rest = after;
+        }
+        results
+    }
+
+    fn program_many(&self, issued: Nanos, pages: &[PageProgram]) -> FlashResults {
+        let mut results = Vec::with_capacity(pages.len());
+        let mut rest = pages;
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(in_planes(rest.iter().map(|write| write.page)));
+            match self.program_planes(issued, group) {
+                Ok(done) => results.extend(group.iter().map(|_| Ok(done))),
+                Err(error) if group.len() == 1 => results.push(Err(error)),
+                // Programs in the other planes are done.
+                Err(FlashError::ProgramFailed { done, .. }) => results.extend(group.iter().map(|write| {
+                    if OpenChannel::block_info(self, write.page.block)?.state.is_bad() {
+                        return Err(FlashError::ProgramFailed { address: write.page, done });
+                    }
+                    Ok(Done { began: issued, moved: done, done })
+                })),
+                // Refused as a whole.
+                Err(_) => results
+                    .extend(group.iter().map(|one| self.program_planes(issued, std::slice::from_ref(one)))),
+            }
+            rest = after;
+        }
+        results
+    }
+
+    fn erase_many(&self, issued: Nanos, blocks: &[BlockAddr]) -> FlashResults {
+        let mut results = Vec::with_capacity(blocks.len());
+        let mut rest = blocks;
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(in_planes(rest.iter().map(|block| block.page(0))));
+            match self.erase_planes(issued, group) {
+                Ok(done) => results.extend(group.iter().map(|_| Ok(done))),
+                Err(error) if group.len() == 1 => results.push(Err(error)),
+                Err(FlashError::EraseFailed { worn_out, done, .. }) => {
+                    results.extend(group.iter().map(|block| {
+                        let info = OpenChannel::block_info(self, *block)?;
+                        if info.state.is_bad() {
+                            let erases = info.erases;
+                            return Err(FlashError::EraseFailed { block: *block, erases, worn_out, done });
+                        }
+                        Ok(Done { began: issued, moved: issued, done })
+                    }))
+                }
+                Err(_) => results
+                    .extend(group.iter().map(|one| self.erase_planes(issued, std::slice::from_ref(one)))),
+            }
+            rest = after;
+        }
+        results
     }
 
     fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {

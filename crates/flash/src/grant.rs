@@ -25,6 +25,33 @@ enum Hold {
     Remote(RemoteGrant),
 }
 
+/// One page to write.
+#[derive(Clone, Copy, Debug)]
+pub struct RawWrite<'a> {
+    /// Where.
+    pub page: GrantPage,
+    /// A whole page of data.
+    pub data: &'a [u8],
+    /// Out-of-band bytes, as many as a page has for the application or fewer; zeros follow them.
+    pub oob: &'a [u8],
+}
+
+/// One page to read, or a part of it.
+#[derive(Debug)]
+pub struct RawRead<'a> {
+    /// Where.
+    pub page: GrantPage,
+    /// First byte of the page's data to read.
+    pub offset: u32,
+    /// Gets the data; empty to read out-of-band bytes alone.
+    pub data: &'a mut [u8],
+    /// Gets the first out-of-band bytes.
+    pub oob: &'a mut [u8],
+}
+
+/// What became of each address of a command, in their order.
+pub type Results = Vec<Result<Done, LevelError>>;
+
 /// The same call on whichever it is.
 macro_rules! on_hold {
     ($grant:expr, $hold:ident => $call:expr) => {
@@ -80,6 +107,23 @@ impl Grant {
     /// Erases a block. One that fails is replaced by a spare.
     pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
         on_hold!(self, hold => hold.erase(issued, block))
+    }
+
+    /// Reads pages that are all issued at once. Each has its own result.
+    pub fn read_many(&self, issued: Nanos, reads: &mut [RawRead]) -> Results {
+        on_hold!(self, hold => hold.read_many(issued, reads))
+    }
+
+    /// Programs pages that are all issued at once, those of one LUN in this order. Each has its own result. Those that are
+    /// named one after the other and are in different planes of a LUN, with one page number, are one operation.
+    pub fn program_many(&self, issued: Nanos, writes: &[RawWrite]) -> Results {
+        on_hold!(self, hold => hold.program_many(issued, writes))
+    }
+
+    /// Erases blocks, all issued at once. Each has its own result. Blocks in different planes of a LUN that are named one after
+    /// the other are one operation.
+    pub fn erase_many(&self, issued: Nanos, blocks: &[GrantBlock]) -> Results {
+        on_hold!(self, hold => hold.erase_many(issued, blocks))
     }
 
     /// The state of a block.

@@ -10,35 +10,9 @@ use crate::monitor::BlockLook;
 use weft_core::Nanos;
 use weft_device::nand::Done;
 
+pub use crate::grant::{RawRead, RawWrite, Results};
 /// Most addresses of a vectored command.
 pub use weft_device::nand::VECTOR_MAX;
-
-/// One page to write.
-#[derive(Clone, Copy, Debug)]
-pub struct RawWrite<'a> {
-    /// Where.
-    pub page: GrantPage,
-    /// A whole page of data.
-    pub data: &'a [u8],
-    /// Out-of-band bytes, as many as a page has for the application or fewer; zeros follow them.
-    pub oob: &'a [u8],
-}
-
-/// One page to read, or a part of it.
-#[derive(Debug)]
-pub struct RawRead<'a> {
-    /// Where.
-    pub page: GrantPage,
-    /// First byte of the page's data to read.
-    pub offset: u32,
-    /// Gets the data; empty to read out-of-band bytes alone.
-    pub data: &'a mut [u8],
-    /// Gets the first out-of-band bytes.
-    pub oob: &'a mut [u8],
-}
-
-/// What became of each address of a vectored command, in their order.
-type Results = Vec<Result<Done, LevelError>>;
 
 /// A grant at the raw level. Threads share it by reference.
 #[derive(Debug)]
@@ -94,23 +68,24 @@ impl RawLevel {
         self.grant.erase(issued, block)
     }
 
-    /// Reads pages that are all issued at once: those on different LUNs are read at the same time. Each address has its own
+    /// Reads pages that are all issued at once: those on different LUNs are read at the same time, and those in different
+    /// planes of a LUN too when they are named one after the other and have one page number. Each address has its own
     /// result, which is that of [`page_read`](RawLevel::page_read).
     ///
     /// [`LevelError::BadRequest`] with no or more than [`VECTOR_MAX`] addresses.
     pub fn page_read_vector(&self, issued: Nanos, pages: &mut [RawRead]) -> Result<Results, LevelError> {
         check_vector(pages.len())?;
-        let one = |read: &mut RawRead| self.page_read(issued, read.page, read.offset, read.data, read.oob);
-        Ok(pages.iter_mut().map(one).collect())
+        Ok(self.grant.read_many(issued, pages))
     }
 
-    /// Programs pages that are all issued at once, those of one LUN in the order given. Each address has its own result,
+    /// Programs pages that are all issued at once, those of one LUN in the order given, those of its planes together as in
+    /// [`page_read_vector`](RawLevel::page_read_vector). Each address has its own result,
     /// which is that of [`page_write`](RawLevel::page_write).
     ///
     /// [`LevelError::BadRequest`] with no or more than [`VECTOR_MAX`] addresses.
     pub fn page_write_vector(&self, issued: Nanos, pages: &[RawWrite]) -> Result<Results, LevelError> {
         check_vector(pages.len())?;
-        Ok(pages.iter().map(|write| self.page_write(issued, write.page, write.data, write.oob)).collect())
+        Ok(self.grant.program_many(issued, pages))
     }
 
     /// Erases blocks, all issued at once. Each has its own result, which is that of
@@ -119,7 +94,7 @@ impl RawLevel {
     /// [`LevelError::BadRequest`] with no or more than [`VECTOR_MAX`] addresses.
     pub fn block_erase_vector(&self, issued: Nanos, blocks: &[GrantBlock]) -> Result<Results, LevelError> {
         check_vector(blocks.len())?;
-        Ok(blocks.iter().map(|block| self.block_erase(issued, *block)).collect())
+        Ok(self.grant.erase_many(issued, blocks))
     }
 
     /// How far a block is programmed: what an application needs to go on after a restart.

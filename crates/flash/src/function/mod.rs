@@ -30,7 +30,7 @@ pub use wear::{Shuffled, WearReport};
 
 use crate::address::{GrantBlock, GrantGeometry};
 use crate::error::LevelError;
-use crate::grant::Grant;
+use crate::grant::{Grant, RawRead, RawWrite, Results};
 use oob::PageNote;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,30 @@ pub struct Mapped {
     pub block: GrantBlock,
     /// Blocks of its channel that are free now.
     pub free: u32,
+}
+
+/// One page of a block to write.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockWrite<'a> {
+    /// The block.
+    pub block: GrantBlock,
+    /// The page, by place or by number as the block is mapped.
+    pub page: u32,
+    /// A whole page of data.
+    pub data: &'a [u8],
+}
+
+/// One page of a block to read, or a part of it.
+#[derive(Debug)]
+pub struct BlockRead<'a> {
+    /// The block.
+    pub block: GrantBlock,
+    /// The page, by place or by number as the block is mapped.
+    pub page: u32,
+    /// First byte of the page's data to read.
+    pub offset: u32,
+    /// Gets the data.
+    pub data: &'a mut [u8],
 }
 
 /// A block as it was found after a restart.
@@ -191,25 +215,70 @@ impl FunctionLevel {
     ) -> Result<Done, LevelError> {
         self.geometry().check_page(block.page(page))?;
         let number = self.number(block);
-        let (at, note) = {
-            let state = self.state.lock();
-            let holder = holder(&state, number, block)?;
-            let at = match holder.mapping {
-                Mapping::Page if holder.written == self.geometry().pages_per_block => {
-                    return Err(LevelError::BlockFull(block));
-                }
-                Mapping::Page => holder.written,
-                Mapping::Block => page,
-            };
-            let note = PageNote::of(holder.id, holder.label, holder.mapping, page);
-            (at, PageNote { moves: holder.moves, ..note })
-        };
+        let (at, note) = self.place(&self.state.lock(), block, page, 0)?;
         let done = self.grant.program(issued, block.page(at), data, &note.encode())?;
         let mut state = self.state.lock();
         if let Use::Mapped(holder) = &mut state.blocks[number as usize] {
             holder.wrote(at, page, self.geometry().pages_per_block);
         }
         Ok(done)
+    }
+
+    /// Writes pages that are all issued at once. Each has its own result, which is that of
+    /// [`flash_write`](FunctionLevel::flash_write). Pages of one number in blocks that lie in different planes of a LUN
+    /// ([`GrantGeometry`]), named one after the other, are one operation.
+    pub fn flash_write_vector(&self, issued: Nanos, writes: &[BlockWrite]) -> Results {
+        let pages_per_block = self.geometry().pages_per_block;
+        let places: Vec<Result<_, LevelError>> = {
+            let state = self.state.lock();
+            let place = |(number, write): (usize, &BlockWrite)| {
+                self.geometry().check_page(write.block.page(write.page))?;
+                let before = |other: &&BlockWrite| other.block == write.block && other.page < pages_per_block;
+                let before = writes[..number].iter().filter(before).count() as u32;
+                let (at, note) = self.place(&state, write.block, write.page, before)?;
+                Ok((at, note.encode()))
+            };
+            writes.iter().enumerate().map(place).collect()
+        };
+        let mut programs = Vec::with_capacity(writes.len());
+        for (write, place) in writes.iter().zip(&places) {
+            if let Ok((at, note)) = place {
+                programs.push(RawWrite { page: write.block.page(*at), data: write.data, oob: note });
+            }
+        }
+        let mut done = self.grant.program_many(issued, &programs).into_iter();
+        let mut state = self.state.lock();
+        let mut results = Vec::with_capacity(writes.len());
+        for (write, place) in writes.iter().zip(places) {
+            let result = place.and_then(|(at, _)| Ok((at, done.next().unwrap_or_else(no_result)?)));
+            if let (Ok((at, _)), Use::Mapped(holder)) =
+                (&result, &mut state.blocks[self.number(write.block) as usize])
+            {
+                holder.wrote(*at, write.page, pages_per_block);
+            }
+            results.push(result.map(|(_, done)| done));
+        }
+        results
+    }
+
+    /// Where in its block a page is to be programmed, behind so many others that are under way, and what is written beside it.
+    fn place(
+        &self,
+        state: &State,
+        block: GrantBlock,
+        page: u32,
+        before: u32,
+    ) -> Result<(u32, PageNote), LevelError> {
+        let holder = holder(state, self.number(block), block)?;
+        let at = match holder.mapping {
+            Mapping::Page if holder.written + before >= self.geometry().pages_per_block => {
+                return Err(LevelError::BlockFull(block));
+            }
+            Mapping::Page => holder.written + before,
+            Mapping::Block => page,
+        };
+        let note = PageNote::of(holder.id, holder.label, holder.mapping, page);
+        Ok((at, PageNote { moves: holder.moves, ..note }))
     }
 
     /// Reads a part of a page of a block, from `offset` on.
@@ -224,27 +293,47 @@ impl FunctionLevel {
         offset: u32,
         data: &mut [u8],
     ) -> Result<Done, LevelError> {
-        self.geometry().check_page(block.page(page))?;
-        let at = {
-            let state = self.state.lock();
-            let holder = holder(&state, self.number(block), block)?;
-            let at = match holder.mapping {
-                Mapping::Block => page,
-                Mapping::Page => match holder.pages.get(page as usize) {
-                    Some(at) if *at != NO_PAGE => *at,
-                    _ => {
-                        let (address, programmed) = (block.page(page), holder.written);
-                        return Err(LevelError::NotProgrammed { address, programmed });
-                    }
-                },
-            };
-            if holder.lost.contains(&at) {
-                let why = Unreadable::Moved;
-                return Err(LevelError::Unreadable { address: block.page(page), why, done: issued });
-            }
-            at
-        };
+        let at = self.find(&self.state.lock(), issued, block, page)?;
         self.grant.read(issued, block.page(at), offset, data, &mut [])
+    }
+
+    /// Reads pages, or parts of them, that are all issued at once. Each has its own result, which is that of
+    /// [`flash_read`](FunctionLevel::flash_read).
+    pub fn flash_read_vector(&self, issued: Nanos, reads: &mut [BlockRead]) -> Results {
+        let places: Vec<_> = {
+            let state = self.state.lock();
+            reads.iter().map(|read| self.find(&state, issued, read.block, read.page)).collect()
+        };
+        let mut pages = Vec::with_capacity(reads.len());
+        for (read, place) in reads.iter_mut().zip(&places) {
+            if let Ok(at) = place {
+                let (page, offset) = (read.block.page(*at), read.offset);
+                pages.push(RawRead { page, offset, data: &mut *read.data, oob: &mut [] });
+            }
+        }
+        let mut done = self.grant.read_many(issued, &mut pages).into_iter();
+        places.into_iter().map(|place| place.and_then(|_| done.next().unwrap_or_else(no_result))).collect()
+    }
+
+    /// Where in its block a page is.
+    fn find(&self, state: &State, issued: Nanos, block: GrantBlock, page: u32) -> Result<u32, LevelError> {
+        self.geometry().check_page(block.page(page))?;
+        let holder = holder(state, self.number(block), block)?;
+        let at = match holder.mapping {
+            Mapping::Block => page,
+            Mapping::Page => match holder.pages.get(page as usize) {
+                Some(at) if *at != NO_PAGE => *at,
+                _ => {
+                    let (address, programmed) = (block.page(page), holder.written);
+                    return Err(LevelError::NotProgrammed { address, programmed });
+                }
+            },
+        };
+        if holder.lost.contains(&at) {
+            let why = Unreadable::Moved;
+            return Err(LevelError::Unreadable { address: block.page(page), why, done: issued });
+        }
+        Ok(at)
     }
 
     /// Gives a block back. It is erased later: when a block is wanted, when [`reclaim`](FunctionLevel::reclaim) finds its
@@ -392,6 +481,11 @@ impl FunctionLevel {
         let lun = self.luns.iter().position(|lun| *lun == (block.channel, block.lun)).unwrap_or(0) as u32;
         lun * self.geometry().blocks_per_lun + block.block
     }
+}
+
+/// A vectored command of the grant has a result for each address.
+fn no_result() -> Result<Done, LevelError> {
+    Err(LevelError::Damaged("a vectored command has fewer results than addresses".into()))
 }
 
 impl Holder {

@@ -49,8 +49,7 @@ impl Monitor {
                 places?;
                 return Err(LevelError::NoSpare { lun });
             }
-            let mut places = places?;
-            places.sort_by_key(|place| place.block);
+            let places = self.in_planes(places?);
             luns.push(LunRow { channel, home: lun, places });
         }
         let id = control.records.next_grant;
@@ -71,6 +70,21 @@ impl Monitor {
         state.occupy();
         control.states.insert(id, state.clone());
         Ok(Grant::local(LocalGrant { monitor: self.clone(), state }))
+    }
+
+    /// Places in the order in which a grant numbers its blocks: those of neighbouring numbers are in different planes, as far
+    /// as the planes have as many.
+    fn in_planes(&self, mut places: Vec<Place>) -> Vec<Place> {
+        let shape = self.layout.shape;
+        places.sort_by_key(|place| place.block);
+        let mut of_plane = vec![0; shape.planes as usize];
+        places.sort_by_cached_key(|place| {
+            let plane = place.block / shape.blocks_per_plane;
+            let rank = &mut of_plane[plane as usize];
+            *rank += 1;
+            (*rank, plane)
+        });
+        places
     }
 
     /// Free LUNs for a grant, each with the channel that it has in the grant: round the channels, beginning with the one

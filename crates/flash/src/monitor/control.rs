@@ -125,7 +125,9 @@ impl Control {
         let used = &mut self.used[lun as usize];
         let free = infos.iter().enumerate().skip(layout.log_blocks_per_lun as usize);
         let mut free: Vec<_> = free.filter(|(block, info)| !used[*block] && !info.state.is_bad()).collect();
-        free.sort_by_key(|(_, info)| info.erases);
+        // As many of each plane, as far as they are alike.
+        let in_plane = |block: &usize| *block as u32 % layout.shape.blocks_per_plane;
+        free.sort_by_key(|(block, info)| (info.erases, in_plane(block)));
         let mut taken = Vec::with_capacity(wanted);
         for (block, info) in free {
             if taken.len() == wanted {

@@ -7,12 +7,13 @@ use super::{MONITOR_OOB_BYTES, Monitor};
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::backend::read_again;
 use crate::error::LevelError;
+use crate::grant::{RawRead, RawWrite, Results};
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use weft_core::Nanos;
-use weft_device::nand::{BlockState, Done, FlashError};
+use weft_device::nand::{BlockState, Done, FlashError, PageProgram, PageRead};
 
 /// Out-of-band bytes of a page that are handled without an allocation.
 const OOB_INLINE: usize = 256;
@@ -55,6 +56,7 @@ impl GrantState {
         let geometry = GrantGeometry {
             luns_by_channel: positions.iter().map(|luns| luns.len() as u32).collect(),
             blocks_per_lun: layout.blocks_granted,
+            planes: layout.shape.planes,
             pages_per_block: layout.shape.pages_per_block,
             page_bytes: layout.shape.page_bytes,
             oob_bytes: layout.shape.oob_bytes - MONITOR_OOB_BYTES,
@@ -160,9 +162,24 @@ impl LocalGrant {
         let mut heap = Vec::new();
         let raw = oob_buffer(&mut inline, &mut heap, MARK + oob.len());
         raw[MARK..].copy_from_slice(oob);
+        self.program_until(issued, page, data, raw, None)
+    }
+
+    /// Programs a page. Whenever its block fails a spare takes its place, and the page is programmed there. The first try may
+    /// have been made: then it says where, and how it failed.
+    fn program_until(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        data: &[u8],
+        raw: &[u8],
+        mut tried: Option<(Place, FlashError)>,
+    ) -> Result<Done, LevelError> {
         let mut now = issued;
         loop {
-            let (place, error) = {
+            let (place, error) = if let Some((place, error)) = tried.take() {
+                (place, Some(error))
+            } else {
                 // Held over the command, so that the block is not exchanged meanwhile.
                 let table = self.state.table(page.block);
                 let place = table[page.block.block as usize];
@@ -205,6 +222,17 @@ impl LocalGrant {
                 }
             }
         };
+        self.erase_failed(issued, block, place, error)
+    }
+
+    /// Lets a spare take the place of a block that could not be erased there.
+    fn erase_failed(
+        &self,
+        issued: Nanos,
+        block: GrantBlock,
+        place: Place,
+        error: Option<FlashError>,
+    ) -> Result<Done, LevelError> {
         let now = match error {
             Some(FlashError::EraseFailed { done, .. }) => done,
             Some(FlashError::BadBlock { .. }) | None => issued,
@@ -213,6 +241,134 @@ impl LocalGrant {
         // An erased block holds nothing, and a spare comes erased.
         let done = self.replace(block, place, Some(0), now)?;
         Ok(Done { began: issued, moved: issued, done })
+    }
+
+    /// Reads pages that are all issued at once.
+    pub fn read_many(&self, issued: Nanos, reads: &mut [RawRead]) -> Results {
+        let same_lun = |a: &RawRead, b: &RawRead| on_one_lun(a.page.block, b.page.block);
+        reads.chunk_by_mut(same_lun).flat_map(|run| self.read_run(issued, run)).collect()
+    }
+
+    /// Reads pages of one LUN.
+    fn read_run(&self, issued: Nanos, run: &mut [RawRead]) -> Results {
+        let read = |one: &mut RawRead| self.read(issued, one.page, one.offset, one.data, one.oob);
+        let geometry = &self.state.geometry;
+        let sound = |read: &RawRead| {
+            geometry.check_page(read.page)?;
+            let end = read.offset as usize + read.data.len();
+            check_most(read.page, "data", end, geometry.page_bytes)?;
+            check_most(read.page, "out-of-band bytes", read.oob.len(), geometry.oob_bytes)
+        };
+        let checked = run.iter().try_for_each(sound).and_then(|()| self.monitor.check_issued(issued));
+        if run.len() == 1 || checked.is_err() {
+            return run.iter_mut().map(read).collect();
+        }
+        let mut raws: Vec<Vec<u8>> = run.iter().map(|read| vec![0; MARK + read.oob.len()]).collect();
+        let answers = {
+            let table = self.state.table(run[0].page.block);
+            let place = |page: GrantPage| table[page.block.block as usize];
+            if run.iter().any(|read| place(read.page).is_nowhere()) {
+                Vec::new()
+            } else {
+                let at = |page: GrantPage| self.monitor.layout.address(place(page)).page(page.page);
+                let parts = run.iter_mut().zip(&mut raws);
+                let mut reads: Vec<PageRead> = parts
+                    .map(|(read, oob)| PageRead {
+                        page: at(read.page),
+                        offset: read.offset,
+                        data: &mut *read.data,
+                        oob,
+                    })
+                    .collect();
+                self.monitor.backend.read_many(issued, &mut reads)
+            }
+        };
+        let mut answers = answers.into_iter();
+        let settle = |(one, raw): (&mut RawRead, &Vec<u8>)| match answers.next() {
+            Some(Ok(done)) if copy::why_marked(raw[0]).is_none() => {
+                one.oob.copy_from_slice(&raw[MARK..]);
+                Ok(done)
+            }
+            // Read again, as a page is that is read alone.
+            _ => read(one),
+        };
+        run.iter_mut().zip(&raws).map(settle).collect()
+    }
+
+    /// Programs pages that are all issued at once.
+    pub fn program_many(&self, issued: Nanos, writes: &[RawWrite]) -> Results {
+        let same_lun = |a: &RawWrite, b: &RawWrite| on_one_lun(a.page.block, b.page.block);
+        writes.chunk_by(same_lun).flat_map(|run| self.program_run(issued, run)).collect()
+    }
+
+    /// Programs pages of one LUN.
+    fn program_run(&self, issued: Nanos, run: &[RawWrite]) -> Results {
+        let program = |one: &RawWrite| self.program(issued, one.page, one.data, one.oob);
+        let geometry = &self.state.geometry;
+        let sound = |write: &RawWrite| {
+            geometry.check_page(write.page)?;
+            check_most(write.page, "out-of-band bytes", write.oob.len(), geometry.oob_bytes)
+        };
+        let checked = run.iter().try_for_each(sound).and_then(|()| self.monitor.check_issued(issued));
+        if run.len() == 1 || checked.is_err() {
+            return run.iter().map(program).collect();
+        }
+        let raws: Vec<Vec<u8>> = run.iter().map(|write| [&[0; MARK][..], write.oob].concat()).collect();
+        let (places, answers) = {
+            let table = self.state.table(run[0].page.block);
+            let places: Vec<Place> = run.iter().map(|write| table[write.page.block.block as usize]).collect();
+            if places.iter().any(|place| place.is_nowhere()) {
+                drop(table);
+                return run.iter().map(program).collect();
+            }
+            let parts = run.iter().zip(&places).zip(&raws);
+            let programs: Vec<PageProgram> = parts
+                .map(|((write, place), oob)| PageProgram {
+                    page: self.monitor.layout.address(*place).page(write.page.page),
+                    data: write.data,
+                    oob,
+                })
+                .collect();
+            let answers = self.monitor.backend.program_many(issued, &programs);
+            (places, answers)
+        };
+        let settle = |(((write, raw), place), answer): (((&RawWrite, &Vec<u8>), Place), _)| match answer {
+            Ok(done) => Ok(done),
+            Err(error) => self.program_until(issued, write.page, write.data, raw, Some((place, error))),
+        };
+        run.iter().zip(&raws).zip(places).zip(answers).map(settle).collect()
+    }
+
+    /// Erases blocks, all issued at once.
+    pub fn erase_many(&self, issued: Nanos, blocks: &[GrantBlock]) -> Results {
+        let runs = blocks.chunk_by(|a, b| on_one_lun(*a, *b));
+        runs.flat_map(|run| self.erase_run(issued, run)).collect()
+    }
+
+    /// Erases blocks of one LUN.
+    fn erase_run(&self, issued: Nanos, run: &[GrantBlock]) -> Results {
+        let sound = |block: &GrantBlock| self.state.geometry.check_block(*block);
+        let checked = run.iter().try_for_each(sound).and_then(|()| self.monitor.check_issued(issued));
+        let one_by_one = || run.iter().map(|block| self.erase(issued, *block)).collect();
+        if run.len() == 1 || checked.is_err() {
+            return one_by_one();
+        }
+        let (places, answers) = {
+            let table = self.state.table(run[0]);
+            let places: Vec<Place> = run.iter().map(|block| table[block.block as usize]).collect();
+            if places.iter().any(|place| place.is_nowhere()) {
+                drop(table);
+                return one_by_one();
+            }
+            let addresses: Vec<_> = places.iter().map(|place| self.monitor.layout.address(*place)).collect();
+            let answers = self.monitor.backend.erase_many(issued, &addresses);
+            (places, answers)
+        };
+        let settle = |((block, place), answer): ((&GrantBlock, Place), _)| match answer {
+            Ok(done) => Ok(done),
+            Err(error) => self.erase_failed(issued, *block, place, Some(error)),
+        };
+        run.iter().zip(places).zip(answers).map(settle).collect()
     }
 
     /// The state of a block.
@@ -306,6 +462,10 @@ impl LocalGrant {
         }
         Ok(())
     }
+}
+
+fn on_one_lun(a: GrantBlock, b: GrantBlock) -> bool {
+    (a.channel, a.lun) == (b.channel, b.lun)
 }
 
 fn check_most(address: GrantPage, what: &'static str, given: usize, most: u32) -> Result<(), LevelError> {

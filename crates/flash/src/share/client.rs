@@ -1,10 +1,10 @@
 //! The side that has not.
 
 use super::FRAME_BYTES_MAX;
-use super::wire::{self, Request};
+use super::wire::{self, ReadOne, Request, WriteOne};
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
-use crate::grant::Grant;
+use crate::grant::{Grant, RawRead, RawWrite, Results};
 use crate::monitor::{BlockLook, GrantInfo, GrantRequest};
 use parking_lot::Mutex;
 use std::io;
@@ -144,6 +144,95 @@ impl RemoteGrant {
 
     pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
         self.connection.ask(&Request::Erase { issued, block }, wire::read_done)
+    }
+
+    /// Asks for as many at once as a frame has room for.
+    fn ask_many(
+        &self,
+        request: &Request,
+        mut read: impl FnMut(&mut Reader, usize) -> Result<Done, Truncated>,
+        count: usize,
+    ) -> Results {
+        let answers = self.connection.ask(request, |reader| {
+            (0..count)
+                .map(|at| match reader.u8()? {
+                    0 => Ok(Ok(read(reader, at)?)),
+                    _ => Ok(Err(wire::read_error(reader)?)),
+                })
+                .collect::<Result<Results, Truncated>>()
+        });
+        match answers {
+            Ok(answers) => answers,
+            // The first address tells what the matter is, the others that they were not come to.
+            Err(error) => {
+                let text = error.to_string();
+                let others = (1..count).map(|_| Err(LevelError::Remote(text.clone())));
+                std::iter::once(Err(error)).chain(others).collect()
+            }
+        }
+    }
+
+    /// Pages that a frame has room for.
+    fn pages_a_frame(&self) -> usize {
+        let page = self.geometry.page_bytes as usize + self.geometry.oob_bytes as usize + 64;
+        (FRAME_BYTES_MAX / 2 / page).max(1)
+    }
+
+    pub fn read_many(&self, issued: Nanos, reads: &mut [RawRead]) -> Results {
+        let too_long = |read: &RawRead| {
+            read.offset as usize + read.data.len() > self.geometry.page_bytes as usize
+                || read.oob.len() > self.geometry.oob_bytes as usize
+        };
+        if reads.iter().any(too_long) {
+            let one = |read: &mut RawRead| self.read(issued, read.page, read.offset, read.data, read.oob);
+            return reads.iter_mut().map(one).collect();
+        }
+        let frames = reads.chunks_mut(self.pages_a_frame());
+        let one = |read: &RawRead| ReadOne {
+            page: read.page,
+            offset: read.offset,
+            data: read.data.len() as u32,
+            oob: read.oob.len() as u32,
+        };
+        let frame = |reads: &mut [RawRead]| {
+            let request = Request::ReadMany { issued, reads: reads.iter().map(one).collect() };
+            let count = reads.len();
+            let fill = |reader: &mut Reader, at: usize| {
+                let done = wire::read_done(reader)?;
+                let RawRead { data, oob, .. } = &mut reads[at];
+                data.copy_from_slice(reader.bytes(data.len())?);
+                oob.copy_from_slice(reader.bytes(oob.len())?);
+                Ok(done)
+            };
+            self.ask_many(&request, fill, count)
+        };
+        frames.flat_map(frame).collect()
+    }
+
+    pub fn program_many(&self, issued: Nanos, writes: &[RawWrite]) -> Results {
+        let too_long = |write: &RawWrite| {
+            write.data.len() > self.geometry.page_bytes as usize
+                || write.oob.len() > self.geometry.oob_bytes as usize
+        };
+        if writes.iter().any(too_long) {
+            let one = |write: &RawWrite| self.program(issued, write.page, write.data, write.oob);
+            return writes.iter().map(one).collect();
+        }
+        let one = |write: &RawWrite| WriteOne {
+            page: write.page,
+            data: write.data.to_vec(),
+            oob: write.oob.to_vec(),
+        };
+        let frame = |writes: &[RawWrite]| {
+            let request = Request::ProgramMany { issued, writes: writes.iter().map(one).collect() };
+            self.ask_many(&request, |reader, _| wire::read_done(reader), writes.len())
+        };
+        writes.chunks(self.pages_a_frame()).flat_map(frame).collect()
+    }
+
+    pub fn erase_many(&self, issued: Nanos, blocks: &[GrantBlock]) -> Results {
+        let request = Request::EraseMany { issued, blocks: blocks.to_vec() };
+        self.ask_many(&request, |reader, _| wire::read_done(reader), blocks.len())
     }
 
     pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {

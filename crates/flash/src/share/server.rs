@@ -1,10 +1,12 @@
 //! The side that has the monitor.
 
-use super::wire::{self, Request};
+use super::wire::{self, ReadOne, Request, WriteOne};
 use super::{CONNECTIONS_MAX, FRAME_BYTES_MAX};
+use crate::address::GrantPage;
 use crate::error::LevelError;
-use crate::grant::Grant;
+use crate::grant::{Grant, RawRead, RawWrite};
 use crate::monitor::{GrantRequest, Monitor};
+use crate::raw::VECTOR_MAX;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -124,6 +126,45 @@ impl Session {
                 let done = grant.erase(issued.min(*told), block)?;
                 tell(told, answer, done);
             }
+            Request::ReadMany { issued, reads } => {
+                for ReadOne { page, offset, data, oob } in &reads {
+                    let (given, wanted) = (offset.saturating_add(*data), grant.geometry().page_bytes);
+                    check_room(*page, "data", given, wanted)?;
+                    check_room(*page, "out-of-band bytes", *oob, grant.geometry().oob_bytes)?;
+                }
+                check_count(reads.len())?;
+                let mut buffers: Vec<_> = reads
+                    .iter()
+                    .map(|read| (vec![0; read.data as usize], vec![0; read.oob as usize]))
+                    .collect();
+                let parts = reads.iter().zip(&mut buffers);
+                let mut raw: Vec<RawRead> = parts
+                    .map(|(read, (data, oob))| RawRead { page: read.page, offset: read.offset, data, oob })
+                    .collect();
+                let results = grant.read_many(issued.min(*told), &mut raw);
+                for (result, (data, oob)) in results.into_iter().zip(&buffers) {
+                    if tell_each(told, answer, result) {
+                        answer.extend_from_slice(data);
+                        answer.extend_from_slice(oob);
+                    }
+                }
+            }
+            Request::ProgramMany { issued, writes } => {
+                let raw: Vec<RawWrite> = writes
+                    .iter()
+                    .map(|WriteOne { page, data, oob }| RawWrite { page: *page, data, oob })
+                    .collect();
+                check_count(raw.len())?;
+                for result in grant.program_many(issued.min(*told), &raw) {
+                    tell_each(told, answer, result);
+                }
+            }
+            Request::EraseMany { issued, blocks } => {
+                check_count(blocks.len())?;
+                for result in grant.erase_many(issued.min(*told), &blocks) {
+                    tell_each(told, answer, result);
+                }
+            }
             Request::Look { block } => wire::put_look(answer, grant.look(block)?),
             Request::FreeAt { block } => {
                 let free = grant.free_at(block)?;
@@ -142,6 +183,40 @@ impl Session {
             | Request::List => {}
         }
         Ok(())
+    }
+}
+
+fn check_room(address: GrantPage, what: &'static str, given: u32, wanted: u32) -> Result<(), LevelError> {
+    if given > wanted {
+        let (given, wanted) = (given as usize, wanted as usize);
+        return Err(LevelError::WrongLength { address, what, given, wanted });
+    }
+    Ok(())
+}
+
+fn check_count(given: usize) -> Result<(), LevelError> {
+    if given > VECTOR_MAX {
+        return Err(LevelError::BadRequest(format!("{given} addresses at once; give at most {VECTOR_MAX}")));
+    }
+    Ok(())
+}
+
+/// Answers for one address of several; whether that is done.
+fn tell_each(told: &mut Nanos, answer: &mut Vec<u8>, result: Result<Done, LevelError>) -> bool {
+    match result {
+        Ok(done) => {
+            answer.put_u8(0);
+            tell(told, answer, done);
+            true
+        }
+        Err(error) => {
+            if let LevelError::Unreadable { done, .. } = &error {
+                *told = (*told).max(*done);
+            }
+            answer.put_u8(1);
+            wire::put_error(answer, &error);
+            false
+        }
     }
 }
 

@@ -52,6 +52,36 @@ pub(super) enum Request {
     List,
     /// The device's clock.
     Now,
+    /// Several at once, each with an answer of its own.
+    ReadMany {
+        issued: Nanos,
+        reads: Vec<ReadOne>,
+    },
+    ProgramMany {
+        issued: Nanos,
+        writes: Vec<WriteOne>,
+    },
+    EraseMany {
+        issued: Nanos,
+        blocks: Vec<GrantBlock>,
+    },
+}
+
+/// A page to read: offset, bytes of data, out-of-band bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ReadOne {
+    pub page: GrantPage,
+    pub offset: u32,
+    pub data: u32,
+    pub oob: u32,
+}
+
+/// A page to program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct WriteOne {
+    pub page: GrantPage,
+    pub data: Vec<u8>,
+    pub oob: Vec<u8>,
 }
 
 impl Request {
@@ -102,6 +132,25 @@ impl Request {
             }
             Request::List => raw.put_u8(11),
             Request::Now => raw.put_u8(12),
+            Request::ReadMany { issued, reads } => {
+                put_many(&mut raw, 13, *issued, reads.len());
+                for ReadOne { page, offset, data, oob } in reads {
+                    put_page(&mut raw, *page);
+                    [*offset, *data, *oob].into_iter().for_each(|field| raw.put_u32(field));
+                }
+            }
+            Request::ProgramMany { issued, writes } => {
+                put_many(&mut raw, 14, *issued, writes.len());
+                for WriteOne { page, data, oob } in writes {
+                    put_page(&mut raw, *page);
+                    raw.put_string(data);
+                    raw.put_string(oob);
+                }
+            }
+            Request::EraseMany { issued, blocks } => {
+                put_many(&mut raw, 15, *issued, blocks.len());
+                blocks.iter().for_each(|block| put_page(&mut raw, block.page(0)));
+            }
         }
         raw
     }
@@ -141,9 +190,41 @@ impl Request {
             10 => Request::Release { name: text(reader)? },
             11 => Request::List,
             12 => Request::Now,
+            13 => Request::ReadMany {
+                issued: Nanos(reader.u64()?),
+                reads: many(reader, |reader| {
+                    let page = read_page(reader)?;
+                    let (offset, data, oob) = (reader.u32()?, reader.u32()?, reader.u32()?);
+                    Ok(ReadOne { page, offset, data, oob })
+                })?,
+            },
+            14 => Request::ProgramMany {
+                issued: Nanos(reader.u64()?),
+                writes: many(reader, |reader| {
+                    let page = read_page(reader)?;
+                    Ok(WriteOne { page, data: reader.string()?.to_vec(), oob: reader.string()?.to_vec() })
+                })?,
+            },
+            15 => Request::EraseMany {
+                issued: Nanos(reader.u64()?),
+                blocks: many(reader, |reader| Ok(read_page(reader)?.block))?,
+            },
             _ => return Ok(None),
         }))
     }
+}
+
+fn put_many(raw: &mut Vec<u8>, kind: u8, issued: Nanos, count: usize) {
+    raw.put_u8(kind);
+    raw.put_u64(issued.0);
+    raw.put_u32(count as u32);
+}
+
+fn many<T>(
+    reader: &mut Reader,
+    one: impl Fn(&mut Reader) -> Result<T, Truncated>,
+) -> Result<Vec<T>, Truncated> {
+    (0..reader.u32()?).map(|_| one(reader)).collect()
 }
 
 fn put_page(raw: &mut Vec<u8>, page: GrantPage) {
@@ -183,8 +264,9 @@ pub(super) fn read_look(reader: &mut Reader) -> Result<BlockLook, Truncated> {
 pub(super) fn put_geometry(raw: &mut Vec<u8>, geometry: &GrantGeometry) {
     raw.put_u32(geometry.luns_by_channel.len() as u32);
     geometry.luns_by_channel.iter().for_each(|luns| raw.put_u32(*luns));
-    let GrantGeometry { blocks_per_lun, pages_per_block, page_bytes, oob_bytes, .. } = *geometry;
-    [blocks_per_lun, pages_per_block, page_bytes, oob_bytes].into_iter().for_each(|field| raw.put_u32(field));
+    let GrantGeometry { blocks_per_lun, planes, pages_per_block, page_bytes, oob_bytes, .. } = *geometry;
+    let fields = [blocks_per_lun, planes, pages_per_block, page_bytes, oob_bytes];
+    fields.into_iter().for_each(|field| raw.put_u32(field));
     raw.put_u64(geometry.capacity_bytes);
     raw.put_u32(geometry.over_provisioning_permille);
 }
@@ -195,6 +277,7 @@ pub(super) fn read_geometry(reader: &mut Reader) -> Result<GrantGeometry, Trunca
     Ok(GrantGeometry {
         luns_by_channel,
         blocks_per_lun: reader.u32()?,
+        planes: reader.u32()?,
         pages_per_block: reader.u32()?,
         page_bytes: reader.u32()?,
         oob_bytes: reader.u32()?,
@@ -340,6 +423,12 @@ mod tests {
             Request::Release { name: "c".into() },
             Request::List,
             Request::Now,
+            Request::ReadMany { issued, reads: vec![ReadOne { page, offset: 1, data: 2, oob: 3 }; 2] },
+            Request::ProgramMany {
+                issued,
+                writes: vec![WriteOne { page, data: vec![3; 5], oob: vec![4] }; 2],
+            },
+            Request::EraseMany { issued, blocks: vec![block; 3] },
         ] {
             let raw = request.encode();
             assert_eq!(Request::decode(&raw), Ok(Some(request)));

@@ -1,0 +1,236 @@
+//! Vectored commands: planes of a LUN work as one, and levels write as fast as a drive on the same flash.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use weft_core::Nanos;
+use weft_device::Geometry;
+use weft_device::nand::{Fault, FlashSetup, Keep, OpenChannel};
+use weft_device::ssd::{Ssd, SsdSetup};
+use weft_device::workload::HostQueue;
+use weft_flash::function::{BlockRead, BlockWrite, Mapping};
+use weft_flash::raw::{RawRead, RawWrite};
+use weft_flash::{
+    FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, RawLevel, share,
+};
+
+const REQUESTS_AT_ONCE: usize = 64;
+const WRITTEN: u64 = 512 << 20;
+
+fn flash(preset: &Geometry) -> FlashSetup {
+    FlashSetup::new(preset.clone().with_size(4 << 30))
+}
+
+fn granted(setup: &FlashSetup) -> (Arc<OpenChannel>, Grant) {
+    let device = Arc::new(OpenChannel::memory(setup).unwrap());
+    let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
+    let bytes = u64::from(monitor.free_luns().unwrap()) * monitor.lun_bytes();
+    let request = GrantRequest { name: "all".into(), bytes, over_provisioning_permille: 0 };
+    let grant = monitor.allocate(&request).unwrap();
+    (device, grant)
+}
+
+/// Issues requests, so many at once, until all is written; returns when the flash has done it, counted from the first.
+fn sequential(
+    request_bytes: u64,
+    mut write: impl FnMut(Nanos, u64) -> Nanos,
+    end: impl Fn() -> Nanos,
+) -> u64 {
+    let begun = end();
+    let mut queue = HostQueue::new(REQUESTS_AT_ONCE, begun);
+    for request in 0..WRITTEN / request_bytes {
+        let issued = queue.admit();
+        queue.issued(write(issued, request));
+    }
+    end().0 - begun.0
+}
+
+fn drive_ns(preset: &Geometry, request_bytes: u64) -> u64 {
+    let setup = flash(preset).keeping(Keep::Nothing);
+    // As wide as can be.
+    let luns_per_unit = Some(setup.shape().luns());
+    let drive = Ssd::new(&SsdSetup { luns_per_unit, ..SsdSetup::conventional(setup, 0.25) }).unwrap();
+    let blocks = request_bytes / 4096;
+    let write = |issued, request| drive.write(issued, request * blocks, blocks, &[], None).unwrap();
+    sequential(request_bytes, write, || drive.now())
+}
+
+/// The blocks of a request: rows of blocks over all LUNs, planes of a LUN side by side; and the page.
+fn places(
+    rows: &[Vec<GrantBlock>],
+    pages_per_block: u32,
+    request: u64,
+    count: u64,
+) -> Vec<(GrantBlock, u32)> {
+    let width = rows[0].len() as u64;
+    let place = |at: u64| {
+        let (row, column) = (at / width, at % width);
+        let per_block = u64::from(pages_per_block);
+        (rows[(row / per_block) as usize][column as usize], (row % per_block) as u32)
+    };
+    (request * count..(request + 1) * count).map(place).collect()
+}
+
+#[test]
+fn raw_and_function_write_sequentially_as_fast_as_a_drive() {
+    for (name, preset) in [("slc", Geometry::slc()), ("mlc", Geometry::mlc()), ("tlc", Geometry::tlc())] {
+        let count = 64;
+        let request_bytes = count * u64::from(preset.page_bytes);
+        let drive = drive_ns(&preset, request_bytes);
+        let zeros = vec![0; preset.page_bytes as usize];
+
+        let (device, grant) = granted(&flash(&preset).keeping(Keep::Oob));
+        let geometry = grant.geometry().clone();
+        let raw = RawLevel::new(grant);
+        let row = |first: u32| {
+            let planes = |(channel, lun): (u32, u32)| {
+                (first..first + geometry.planes).map(move |block| GrantBlock { channel, lun, block })
+            };
+            geometry.lun_list().into_iter().flat_map(planes).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> =
+            (0..geometry.blocks_per_lun / geometry.planes).map(|r| row(r * geometry.planes)).collect();
+        let write = |issued, request| {
+            let places = places(&rows, geometry.pages_per_block, request, count);
+            let writes: Vec<_> = places
+                .iter()
+                .map(|(b, page)| RawWrite { page: b.page(*page), data: &zeros, oob: &[] })
+                .collect();
+            let results = raw.page_write_vector(issued, &writes).unwrap();
+            results.into_iter().map(|result| result.unwrap().done).max().unwrap()
+        };
+        let found = sequential(request_bytes, write, || device.now());
+        assert!(found <= drive, "{name}: raw takes {found} ns, the drive {drive}");
+
+        let (device, grant) = granted(&flash(&preset).keeping(Keep::Oob));
+        let level = FunctionLevel::open(grant).unwrap();
+        level.set_ops(0).unwrap();
+        let take = |_| {
+            let channels = 0..geometry.channels();
+            let blocks = channels.flat_map(|channel| {
+                let count = geometry.planes * geometry.luns_by_channel[channel as usize];
+                (0..count).map(move |_| channel)
+            });
+            let mut row: Vec<_> =
+                blocks.map(|c| level.address_mapper(Nanos(0), c, Mapping::Block, 0).unwrap().block).collect();
+            row.sort_by_key(|block| (block.lun, block.channel, block.block));
+            row
+        };
+        let rows: Vec<_> = (0..geometry.blocks_per_lun / geometry.planes).map(take).collect();
+        let write = |issued, request| {
+            let places = places(&rows, geometry.pages_per_block, request, count);
+            let writes: Vec<_> = places
+                .iter()
+                .map(|(block, page)| BlockWrite { block: *block, page: *page, data: &zeros })
+                .collect();
+            let results = level.flash_write_vector(issued, &writes);
+            results.into_iter().map(|result| result.unwrap().done).max().unwrap()
+        };
+        let found = sequential(request_bytes, write, || device.now());
+        assert!(found <= drive, "{name}: function takes {found} ns, the drive {drive}");
+        device.verify_identity().unwrap();
+    }
+}
+
+/// A small device of two planes.
+fn two_planes() -> FlashSetup {
+    let mut geometry = support::geometry(1, 2, 16, 8);
+    geometry.planes = 2;
+    FlashSetup::new(geometry.with_size(2 * 16 * 8 * 4096))
+}
+
+#[test]
+fn a_vector_is_one_operation_in_planes_and_a_failure_is_its_addresss_alone() {
+    let (device, grant) = granted(&two_planes());
+    let multi_plane = || device.counters().multi_plane;
+    let raw = RawLevel::new(grant);
+    let block = |block| GrantBlock { channel: 0, lun: 0, block };
+    let data: Vec<Vec<u8>> = (0..4).map(|n| vec![n as u8 + 1; 4096]).collect();
+    let write = |number: usize, page| RawWrite {
+        page: block(number as u32).page(page),
+        data: &data[number],
+        oob: b"x",
+    };
+
+    let done =
+        raw.page_write_vector(Nanos(0), &[write(0, 0), write(1, 0), write(2, 0), write(3, 0)]).unwrap();
+    let done: Vec<_> = done.into_iter().map(Result::unwrap).collect();
+    assert_eq!(multi_plane(), 2);
+    assert!(done[0] == done[1] && done[2] == done[3] && done[1].done < done[3].done);
+
+    // The flash fails in one plane: a spare takes that block's place, with what it held, and the other is as it was.
+    let victim = (0..2).flat_map(|plane| (0..8).map(move |block| (plane, block)));
+    let lun = device.shape().lun_at(0);
+    let full = victim.map(|(plane, at)| lun.block(plane, at));
+    let programmed: Vec<_> = full
+        .filter(|at| device.block_info(*at).unwrap().programmed == 1)
+        .filter(|at| {
+            let mut content = vec![0; 4096];
+            device.read(Nanos(0), at.page(0), 0, &mut content, &mut []).unwrap();
+            content == data[0]
+        })
+        .collect();
+    assert_eq!(programmed.len(), 1);
+    device.inject(Fault::Program(programmed[0].page(1))).unwrap();
+    let results = raw.page_write_vector(Nanos(0), &[write(0, 1), write(1, 1), write(2, 0)]).unwrap();
+    assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");
+    assert!(matches!(results[2], Err(LevelError::AlreadyProgrammed { .. })), "{results:?}");
+    let mut got = vec![vec![0; 4096]; 4];
+    let mut oobs = [[0; 1]; 4];
+    let mut reads: Vec<_> = got
+        .iter_mut()
+        .zip(&mut oobs)
+        .enumerate()
+        .map(|(at, (data, oob))| RawRead {
+            page: block(at as u32 / 2).page(at as u32 % 2),
+            offset: 0,
+            data,
+            oob,
+        })
+        .collect();
+    raw.page_read_vector(Nanos(0), &mut reads).unwrap().into_iter().for_each(|read| assert!(read.is_ok()));
+    assert!(got[0] == data[0] && got[1] == data[0] && got[2] == data[1] && got[3] == data[1]);
+    assert_eq!(oobs, [*b"x"; 4]);
+
+    let before = multi_plane();
+    let erased = raw.block_erase_vector(Nanos(0), &[block(2), block(3)]).unwrap();
+    assert!(erased.iter().all(Result::is_ok) && multi_plane() == before + 1);
+    device.verify_identity().unwrap();
+}
+
+#[test]
+fn a_vector_over_a_socket_does_what_it_does_in_the_process() {
+    let device = Arc::new(OpenChannel::memory(&two_planes()).unwrap());
+    let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.sock");
+    let _server = share::MonitorServer::start(monitor, &path).unwrap();
+    let request = GrantRequest { name: "far".into(), bytes: 1, over_provisioning_permille: 0 };
+    let level = FunctionLevel::open(share::allocate(&path, &request).unwrap()).unwrap();
+    level.set_ops(0).unwrap();
+    let mut blocks: Vec<_> =
+        (0..2).map(|_| level.address_mapper(Nanos(0), 0, Mapping::Block, 0).unwrap().block).collect();
+    blocks.sort_unstable();
+    let data = [vec![7; 4096], vec![8; 4096]];
+    let writes: Vec<_> = (0..4)
+        .map(|at| BlockWrite { block: blocks[at % 2], page: at as u32 / 2, data: &data[at % 2] })
+        .collect();
+    let other = GrantBlock { channel: 0, lun: 0, block: blocks[1].block + 1 };
+    let results = level
+        .flash_write_vector(Nanos(0), &[&writes[..], &[BlockWrite { block: other, ..writes[0] }]].concat());
+    assert!(results[..4].iter().all(Result::is_ok), "{results:?}");
+    assert!(matches!(results[4], Err(LevelError::NotMapped(_))), "{results:?}");
+    assert_eq!(device.counters().multi_plane, 2);
+    let mut got = vec![vec![0; 100]; 3];
+    let mut reads: Vec<_> = got
+        .iter_mut()
+        .enumerate()
+        .map(|(at, data)| BlockRead { block: blocks[at % 2], page: at as u32, offset: 96, data })
+        .collect();
+    let results = level.flash_read_vector(Nanos(0), &mut reads);
+    assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");
+    assert!(matches!(results[2], Err(LevelError::NotProgrammed { .. })), "{results:?}");
+    assert!(got[0] == [7; 100] && got[1] == [8; 100]);
+}
