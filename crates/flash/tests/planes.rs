@@ -49,9 +49,9 @@ fn sequential(
 
 fn drive_ns(preset: &Geometry, request_bytes: u64) -> u64 {
     let setup = flash(preset).keeping(Keep::Nothing);
-    // As wide as can be.
+    // As wide as can be, and with so much room that nothing is cleaned.
     let luns_per_unit = Some(setup.shape().luns());
-    let drive = Ssd::new(&SsdSetup { luns_per_unit, ..SsdSetup::conventional(setup, 0.25) }).unwrap();
+    let drive = Ssd::new(&SsdSetup { luns_per_unit, ..SsdSetup::conventional(setup, 1.0) }).unwrap();
     let blocks = request_bytes / 4096;
     let write = |issued, request| drive.write(issued, request * blocks, blocks, &[], None).unwrap();
     sequential(request_bytes, write, || drive.now())
@@ -233,4 +233,18 @@ fn a_vector_over_a_socket_does_what_it_does_in_the_process() {
     assert!(results[0].is_ok() && results[1].is_ok(), "{results:?}");
     assert!(matches!(results[2], Err(LevelError::NotProgrammed { .. })), "{results:?}");
     assert!(got[0] == [7; 100] && got[1] == [8; 100]);
+    // More than a request takes are several requests.
+    let block = level.address_mapper(Nanos(0), 0, Mapping::Page, 0).unwrap().block;
+    let writes: Vec<_> = (0..200).map(|at| BlockWrite { block, page: at % 8, data: &data[0] }).collect();
+    let results = level.flash_write_vector(Nanos(0), &writes);
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 8, "{results:?}");
+    assert!(matches!(results[8], Err(LevelError::BlockFull(_))), "{results:?}");
+    let mut got = vec![vec![0; 100]; 200];
+    let mut reads: Vec<_> = got
+        .iter_mut()
+        .enumerate()
+        .map(|(at, data)| BlockRead { block, page: at as u32 % 8, offset: 0, data })
+        .collect();
+    assert!(level.flash_read_vector(Nanos(0), &mut reads).iter().all(Result::is_ok));
+    assert!(got.iter().all(|got| *got == [7; 100]));
 }

@@ -6,6 +6,7 @@ use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::{Grant, RawRead, RawWrite, Results};
 use crate::monitor::{BlockLook, GrantInfo, GrantRequest};
+use crate::raw::VECTOR_MAX;
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -146,7 +147,7 @@ impl RemoteGrant {
         self.connection.ask(&Request::Erase { issued, block }, wire::read_done)
     }
 
-    /// Asks for as many at once as a frame has room for.
+    /// Asks for several at once, each of which has an answer.
     fn ask_many(
         &self,
         request: &Request,
@@ -172,10 +173,10 @@ impl RemoteGrant {
         }
     }
 
-    /// Pages that a frame has room for.
-    fn pages_a_frame(&self) -> usize {
+    /// Pages that a request may name: as many as a frame has room for, and no more than the server takes.
+    fn pages_a_request(&self) -> usize {
         let page = self.geometry.page_bytes as usize + self.geometry.oob_bytes as usize + 64;
-        (FRAME_BYTES_MAX / 2 / page).max(1)
+        (FRAME_BYTES_MAX / 2 / page).clamp(1, VECTOR_MAX)
     }
 
     pub fn read_many(&self, issued: Nanos, reads: &mut [RawRead]) -> Results {
@@ -187,7 +188,7 @@ impl RemoteGrant {
             let one = |read: &mut RawRead| self.read(issued, read.page, read.offset, read.data, read.oob);
             return reads.iter_mut().map(one).collect();
         }
-        let frames = reads.chunks_mut(self.pages_a_frame());
+        let frames = reads.chunks_mut(self.pages_a_request());
         let one = |read: &RawRead| ReadOne {
             page: read.page,
             offset: read.offset,
@@ -227,12 +228,15 @@ impl RemoteGrant {
             let request = Request::ProgramMany { issued, writes: writes.iter().map(one).collect() };
             self.ask_many(&request, |reader, _| wire::read_done(reader), writes.len())
         };
-        writes.chunks(self.pages_a_frame()).flat_map(frame).collect()
+        writes.chunks(self.pages_a_request()).flat_map(frame).collect()
     }
 
     pub fn erase_many(&self, issued: Nanos, blocks: &[GrantBlock]) -> Results {
-        let request = Request::EraseMany { issued, blocks: blocks.to_vec() };
-        self.ask_many(&request, |reader, _| wire::read_done(reader), blocks.len())
+        let some = |blocks: &[GrantBlock]| {
+            let request = Request::EraseMany { issued, blocks: blocks.to_vec() };
+            self.ask_many(&request, |reader, _| wire::read_done(reader), blocks.len())
+        };
+        blocks.chunks(VECTOR_MAX).flat_map(some).collect()
     }
 
     pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {

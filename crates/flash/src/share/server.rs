@@ -127,12 +127,13 @@ impl Session {
                 tell(told, answer, done);
             }
             Request::ReadMany { issued, reads } => {
+                check_count(reads.len())?;
+                // Longer buffers are refused before any is made.
                 for ReadOne { page, offset, data, oob } in &reads {
                     let (given, wanted) = (offset.saturating_add(*data), grant.geometry().page_bytes);
                     check_room(*page, "data", given, wanted)?;
                     check_room(*page, "out-of-band bytes", *oob, grant.geometry().oob_bytes)?;
                 }
-                check_count(reads.len())?;
                 let mut buffers: Vec<_> = reads
                     .iter()
                     .map(|read| (vec![0; read.data as usize], vec![0; read.oob as usize]))
@@ -223,4 +224,65 @@ fn tell_each(told: &mut Nanos, answer: &mut Vec<u8>, result: Result<Done, LevelE
 fn tell(told: &mut Nanos, answer: &mut Vec<u8>, done: Done) {
     *told = (*told).max(done.done);
     wire::put_done(answer, done);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::GrantBlock;
+    use crate::monitor::MonitorSetup;
+    use weft_device::Geometry;
+    use weft_device::nand::{FlashSetup, OpenChannel};
+
+    #[test]
+    fn hostile_vectors_are_refused_before_there_is_room_for_them() {
+        let geometry = Geometry { channels: 1, luns_per_channel: 1, pages_per_block: 8, ..Geometry::bbssd() };
+        let setup = FlashSetup::new(geometry.with_size(16 * 8 * 4096));
+        let device = Arc::new(OpenChannel::memory(&setup).unwrap());
+        let monitor = Monitor::format(device, MonitorSetup::default()).unwrap();
+        let mut session = Session::default();
+        let name = String::from("far");
+        let allocate = Request::Allocate { name, bytes: 1, over_provisioning_permille: 0 };
+        session.answer(&monitor, allocate, &mut Vec::new()).unwrap();
+        let block = GrantBlock { channel: 0, lun: 0, block: 0 };
+        let (page, issued) = (block.page(0), Nanos(u64::MAX));
+        let read = |data| ReadOne { page, offset: 1, data, oob: 0 };
+        let write = WriteOne { page, data: vec![1; 4096], oob: Vec::new() };
+        let whole = |reads| Request::ReadMany { issued, reads };
+        let refused = [
+            whole(vec![read(1); VECTOR_MAX + 1]),
+            whole(vec![read(u32::MAX)]),
+            whole(vec![read(1), read(4096)]),
+            whole(vec![ReadOne { oob: u32::MAX, ..read(1) }]),
+            Request::ProgramMany { issued, writes: vec![write.clone(); VECTOR_MAX + 1] },
+            Request::EraseMany { issued, blocks: vec![block; VECTOR_MAX + 1] },
+        ];
+        for request in refused {
+            assert!(session.answer(&monitor, request.clone(), &mut Vec::new()).is_err(), "{request:?}");
+        }
+        // Any bytes behind the kind, and sound requests that are cut or changed: an answer or an error.
+        let sound = [
+            whole(vec![read(9); 3]),
+            Request::ProgramMany { issued, writes: vec![write; 2] },
+            Request::EraseMany { issued, blocks: vec![block; 3] },
+        ];
+        let mut state = 1u64;
+        let mut below = |count: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % count
+        };
+        for round in 0..20_000 {
+            let mut raw = sound[round % 3].encode();
+            for _ in 0..below(4) {
+                let at = below(raw.len().min(90) as u64) as usize;
+                raw[at] = below(256) as u8;
+            }
+            raw.truncate(below(2 * raw.len() as u64) as usize);
+            if let Ok(Some(request)) = Request::decode(&raw) {
+                let mut answer = Vec::new();
+                let _ = session.answer(&monitor, request, &mut answer);
+                assert!(answer.len() <= FRAME_BYTES_MAX);
+            }
+        }
+    }
 }
