@@ -114,7 +114,8 @@ pub enum LevelError {
     },
     /// Opening: a page cannot be read, and what it held may be newer than all that can be.
     #[error(
-        "{page} cannot be read, and it may hold the newest of {of}; nothing was changed: open again, or give up what is          there and begin anew"
+        "{page} cannot be read, and it may hold the newest of {of}; nothing was changed: open again, or give up what is there and \
+         begin anew"
     )]
     CannotTell {
         /// The address of the page.

@@ -118,6 +118,8 @@ struct Holder {
     pages: Vec<u32>,
     /// Places whose data was lost before the block was moved.
     lost: Vec<u32>,
+    /// For [`Mapping::Page`]: the last place of which nobody knows what number it has. It may be newer than all before it.
+    unread: Option<u32>,
     moves: u16,
 }
 
@@ -191,9 +193,7 @@ impl FunctionLevel {
             *turn = (self.block(number).lun + 1) % luns;
             let id = state.next_id;
             state.next_id += 1;
-            let holder =
-                Holder { id, label, mapping, written: 0, pages: Vec::new(), lost: Vec::new(), moves: 0 };
-            state.blocks[number as usize] = Use::Mapped(holder);
+            state.blocks[number as usize] = Use::Mapped(Holder::new(id, label, mapping, 0));
             state.mapped += 1;
             let free = state.free[channel as usize].len() + self.trimmed_on(&state, channel);
             return Ok(Mapped { block: self.block(number), free: free as u32 });
@@ -321,8 +321,12 @@ impl FunctionLevel {
         let holder = holder(state, self.number(block), block)?;
         let at = match holder.mapping {
             Mapping::Block => page,
-            Mapping::Page => match holder.pages.get(page as usize) {
-                Some(at) if *at != NO_PAGE => *at,
+            Mapping::Page => match holder.place_of(page) {
+                Some(at) if holder.unread.is_none_or(|unread| at > unread) => at,
+                _ if holder.unread.is_some() => {
+                    let why = Unreadable::Moved;
+                    return Err(LevelError::Unreadable { address: block.page(page), why, done: issued });
+                }
                 _ => {
                     let (address, programmed) = (block.page(page), holder.written);
                     return Err(LevelError::NotProgrammed { address, programmed });
@@ -489,6 +493,16 @@ fn no_result() -> Result<Done, LevelError> {
 }
 
 impl Holder {
+    fn new(id: u64, label: u64, mapping: Mapping, moves: u16) -> Holder {
+        let (pages, lost) = (Vec::new(), Vec::new());
+        Holder { id, label, mapping, written: 0, pages, lost, unread: None, moves }
+    }
+
+    /// Where a page is, by its number.
+    fn place_of(&self, page: u32) -> Option<u32> {
+        self.pages.get(page as usize).copied().filter(|at| *at != NO_PAGE)
+    }
+
     /// A page was written at this place.
     fn wrote(&mut self, at: u32, page: u32, pages_per_block: u32) {
         self.written = self.written.max(at + 1);

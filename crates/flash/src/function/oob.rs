@@ -10,6 +10,8 @@ const MAGIC: [u8; 4] = *b"WFNB";
 const ID_MAX: u64 = 1 << 62;
 /// The page could not be read when its block was moved.
 pub(super) const LOST: u8 = 1;
+/// With [`LOST`]: nothing that counts was lost. The program of the page had been interrupted, or its number was written again.
+pub(super) const EMPTY: u8 = 2;
 
 /// A page's out-of-band bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

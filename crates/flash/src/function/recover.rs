@@ -1,25 +1,20 @@
 //! Finding out what is on a grant: each block is mapped, free, to be erased, or bad, and nothing else.
 
-use super::oob::{self, LOST, PageNote};
+use super::oob::{self, EMPTY, LOST, PageNote};
 use super::{FunctionLevel, Holder, Mapping, State, Use};
 use crate::error::LevelError;
 use crate::grant::Grant;
 use parking_lot::Mutex;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use weft_core::Nanos;
 
-/// What a scan of a block found.
-struct Scanned {
-    holder: Holder,
-    /// Whether the last page that was programmed can be read.
-    whole: bool,
-}
-
 impl FunctionLevel {
     /// Takes a grant and finds the blocks that were written on it; out-of-band bytes of all written pages are read.
     ///
-    /// [`LevelError::BadRequest`] when pages have too few out-of-band bytes.
+    /// [`LevelError::BadRequest`] when pages have too few out-of-band bytes; [`LevelError::CannotTell`] when a block holds
+    /// something and none of its pages can be read.
     pub fn open(grant: Grant) -> Result<FunctionLevel, LevelError> {
         let geometry = grant.geometry().clone();
         if (geometry.oob_bytes as usize) < oob::BYTES {
@@ -48,22 +43,26 @@ impl FunctionLevel {
 
     fn scan(&self) -> Result<(), LevelError> {
         let mut state = self.state.lock();
-        // By id: the block that has it, and whether its last page can be read.
-        let mut known: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
+        // By id: the block that has it.
+        let mut known: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut copies = Vec::new();
         for number in 0..self.geometry().blocks() {
             let block = self.block(number);
             let look = self.grant.look(block)?;
             state.erases[number as usize] = look.erases;
             let found = if look.programmed > 0 { self.scan_block(number, look.programmed)? } else { None };
             match found {
-                Some(found) => {
-                    let id = found.holder.id;
+                Some(holder) => {
+                    let id = holder.id;
                     state.next_id = state.next_id.max(id + 1);
-                    state.blocks[number as usize] = Use::Mapped(found.holder);
+                    state.blocks[number as usize] = Use::Mapped(holder);
                     state.mapped += 1;
-                    if let Some(other) = known.insert(id, (number, found.whole)) {
-                        let kept = settle(&mut state, (number, found.whole), other);
+                    if let Some(other) = known.insert(id, number) {
+                        let (kept, given) = settle(&state, number, other);
                         known.insert(id, kept);
+                        state.blocks[given as usize] = Use::Trimmed;
+                        state.mapped -= 1;
+                        copies.push(given);
                     }
                 }
                 None if look.retired => {
@@ -77,60 +76,62 @@ impl FunctionLevel {
                 None => state.free[block.channel as usize].push(number),
             }
         }
+        // At once: what is written from now on goes to one of the two, and the other must not be found again.
+        for number in copies {
+            self.erase_number(&mut state, number, &mut Nanos(0))?;
+        }
         Ok(())
     }
 
     /// Who holds a block, by what is on it; `None` when nothing on it can be told.
-    fn scan_block(&self, number: u32, programmed: u32) -> Result<Option<Scanned>, LevelError> {
-        let mut found: Option<Scanned> = None;
+    fn scan_block(&self, number: u32, programmed: u32) -> Result<Option<Holder>, LevelError> {
+        let mut found: Option<Holder> = None;
+        let mut unread = None;
         for at in 0..programmed {
             let mut raw = [0; oob::BYTES];
             match self.grant.read(Nanos(0), self.block(number).page(at), 0, &mut [], &mut raw) {
                 Ok(_) => {}
-                Err(LevelError::Unreadable { .. }) => continue,
+                Err(LevelError::Unreadable { why, .. }) => {
+                    unread = if why.is_interrupted() { unread } else { Some(at) };
+                    continue;
+                }
                 Err(other) => return Err(other),
             }
             let Some(note) = PageNote::decode(&raw) else { continue };
-            let scanned = found.get_or_insert_with(|| Scanned {
-                holder: Holder {
-                    id: note.id,
-                    label: note.label,
-                    mapping: note.mapping,
-                    written: 0,
-                    pages: Vec::new(),
-                    lost: Vec::new(),
-                    moves: note.moves,
-                },
-                whole: false,
-            });
-            scanned.whole = at + 1 == programmed;
+            let holder =
+                found.get_or_insert_with(|| Holder::new(note.id, note.label, note.mapping, note.moves));
             if note.flags & LOST != 0 {
-                scanned.holder.lost.push(at);
+                holder.lost.push(at);
             }
             if note.mapping == Mapping::Page && note.page < self.geometry().pages_per_block {
-                scanned.holder.wrote(at, note.page, self.geometry().pages_per_block);
+                holder.wrote(at, note.page, self.geometry().pages_per_block);
+            } else if note.flags & (LOST | EMPTY) == LOST {
+                unread = Some(at);
             }
         }
-        if let Some(scanned) = &mut found {
-            // Torn pages were programmed too.
-            scanned.holder.written = programmed;
+        match (&mut found, unread) {
+            (Some(holder), _) => {
+                // Torn pages were programmed too.
+                holder.written = programmed;
+                holder.unread = unread.filter(|_| holder.mapping == Mapping::Page);
+            }
+            // It is somebody's, and nobody can tell whose.
+            (None, Some(at)) => {
+                let page = self.block(number).page(at).to_string();
+                return Err(LevelError::CannotTell { page, of: "the application's blocks" });
+            }
+            (None, None) => {}
         }
         Ok(found)
     }
 }
 
-/// Two blocks have one id: power went while one was moved. The copy counts when all pages of the original were copied,
-/// the last of them whole. Returns the one that counts; the other is to be erased.
-fn settle(state: &mut State, a: (u32, bool), b: (u32, bool)) -> (u32, bool) {
+/// Two blocks have one id: power went while one was moved, before the original was erased. The original has all that the
+/// copy has, and nothing was written to the copy. Returns the block that counts, and the other.
+fn settle(state: &State, a: u32, b: u32) -> (u32, u32) {
     let seen = |number: u32| match &state.blocks[number as usize] {
-        Use::Mapped(holder) => (holder.moves, holder.written),
-        _ => (0, 0),
+        Use::Mapped(holder) => (holder.written, Reverse(holder.moves)),
+        _ => (0, Reverse(0)),
     };
-    let (copy, original) = if seen(a.0).0 > seen(b.0).0 { (a, b) } else { (b, a) };
-    let complete = copy.1 && seen(copy.0).1 >= seen(original.0).1;
-    let (keep, give) = if complete { (copy, original) } else { (original, copy) };
-    state.blocks[give.0 as usize] = Use::Trimmed;
-    state.trimmed.push_back(give.0);
-    state.mapped -= 1;
-    keep
+    if seen(a) >= seen(b) { (a, b) } else { (b, a) }
 }

@@ -1,8 +1,8 @@
 //! Wear leveling within a grant: blocks that have not been erased for long keep their flash young; their data moves to
 //! worn blocks, so that the young ones come into use.
 
-use super::oob::{LOST, PageNote};
-use super::{FunctionLevel, State, Use};
+use super::oob::{EMPTY, LOST, PageNote};
+use super::{FunctionLevel, Holder, Mapping, State, Use};
 use crate::address::GrantBlock;
 use crate::error::LevelError;
 use weft_core::Nanos;
@@ -98,22 +98,17 @@ impl FunctionLevel {
         for page in 0..holder.written {
             let mut raw = [0; super::oob::BYTES];
             let read = self.grant.read(*now, source.page(page), 0, &mut data, &mut raw);
-            let note = match read {
+            let mut note = match read {
                 Ok(done) => {
                     *now = done.done;
-                    PageNote::decode(&raw)
+                    PageNote::decode(&raw).unwrap_or_else(|| holder.note_without_data(page))
                 }
                 Err(LevelError::Unreadable { done, .. }) => {
                     *now = done;
-                    None
+                    holder.note_without_data(page)
                 }
                 Err(other) => return Err(other),
             };
-            // A page that is lost keeps its place, so that the others keep theirs.
-            let mut note = note.unwrap_or(PageNote {
-                flags: LOST,
-                ..PageNote::of(holder.id, holder.label, holder.mapping, super::NO_PAGE)
-            });
             note.moves = holder.moves;
             if note.flags & LOST != 0 {
                 holder.lost.push(page);
@@ -122,8 +117,9 @@ impl FunctionLevel {
                 Ok(done) => *now = done.done,
                 Err(LevelError::BlockRetired { .. }) => {
                     state.free[target.channel as usize].retain(|number| *number != to);
-                    state.blocks[to as usize] = Use::Retired;
-                    state.retired += 1;
+                    state.blocks[to as usize] = Use::Trimmed;
+                    // What it got can be read, and would be found when the other one is gone.
+                    self.erase_number(state, to, now)?;
                     return Ok(None);
                 }
                 Err(other) => return Err(other),
@@ -133,15 +129,33 @@ impl FunctionLevel {
         let label = holder.label;
         state.blocks[to as usize] = Use::Mapped(holder);
         state.blocks[from as usize] = Use::Trimmed;
-        state.trimmed.push_back(from);
         // At once: the two have one id.
         self.erase_number(state, from, now)?;
         Ok(Some(Shuffled { from: source, to: target, label }))
     }
 
-    fn erase_number(&self, state: &mut State, number: u32, now: &mut Nanos) -> Result<(), LevelError> {
+    /// Erases a block that is trimmed before all others.
+    pub(super) fn erase_number(
+        &self,
+        state: &mut State,
+        number: u32,
+        now: &mut Nanos,
+    ) -> Result<(), LevelError> {
         state.trimmed.retain(|other| *other != number);
         state.trimmed.push_front(number);
         self.erase_one(state, None, now).map(|_| ())
+    }
+}
+
+impl Holder {
+    /// The note of a place whose data there is none to copy of: it keeps its place, so that the others keep theirs.
+    fn note_without_data(&self, place: u32) -> PageNote {
+        let number = self.pages.iter().position(|at| *at == place);
+        let unknown = self.unread.is_some_and(|last| place <= last);
+        // Interrupted, or written again later.
+        let nothing = self.mapping == Mapping::Page && number.is_none() && !unknown;
+        let number = number.map_or(super::NO_PAGE, |number| number as u32);
+        let flags = if nothing { LOST | EMPTY } else { LOST };
+        PageNote { flags, ..PageNote::of(self.id, self.label, self.mapping, number) }
     }
 }
