@@ -59,7 +59,9 @@ source_of() {
   (
     cd "$dir"
     . /etc/os-release
-    echo "deb-src http://deb.debian.org/debian $VERSION_CODENAME main" >list
+    # The archive that the machine's own packages of this release come from.
+    site=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(CREATED_BY)' | awk -v r="$VERSION_CODENAME" '$2 == r && $3 == "Packages" { print $1; exit }')
+    echo "deb-src $site $VERSION_CODENAME main" >list
     apt=(apt-get -qq -o Dir::Etc::SourceList="$dir/list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$lists")
     [ -n "$(ls "$lists" | grep Sources)" ] || timeout 120 "${apt[@]}" update
     timeout 120 "${apt[@]}" source --download-only "$1"
