@@ -15,7 +15,7 @@ use crate::sys;
 use libc::{c_int, siginfo_t};
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
+use std::sync::atomic::{AtomicBool, Ordering::*, compiler_fence};
 
 /// Signals, one bit each, as the kernel has them.
 pub type Mask = u64;
@@ -48,6 +48,9 @@ thread_local! {
         }
     };
 }
+
+/// Whether two of the kernel's threads use one [`THREAD`]: see [`share_thread_memory`].
+static SHARED: AtomicBool = AtomicBool::new(false);
 
 static SET_CANCEL_TYPE: OnceLock<SetCancelType> = OnceLock::new();
 // Of glibc.
@@ -143,10 +146,17 @@ pub fn whole<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether the calling thread is busy.
+/// The program starts a thread that uses its maker's thread-local memory (`clone` with `CLONE_VM` but without `CLONE_SETTLS`).
+/// The depth of one is the other's from then on: a handler that waited for the one to be done would be let go by the other, in the
+/// wrong thread, and never run. So no handler waits in this process any more.
+pub fn share_thread_memory() {
+    SHARED.store(true, SeqCst);
+}
+
+/// Whether handlers have to wait for the calling thread.
 #[inline]
 pub fn is_busy() -> bool {
-    THREAD.with(|thread| thread.depth.get() != 0)
+    THREAD.with(|thread| thread.depth.get() != 0) && !SHARED.load(Relaxed)
 }
 
 /// Whether a signal was put off and waits for the thread to be done; whether it wants the call to go on behind its handler.

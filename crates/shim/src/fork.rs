@@ -41,6 +41,13 @@ pub fn check_sharing(flags: c_int) -> Result<(), Errno> {
     if alike { Ok(()) } else { Err(refuse(Refusal::SharedDescriptors)) }
 }
 
+/// Before a thread is made with these flags of `clone`: one without thread-local memory of its own uses that of its maker.
+pub fn before_thread(flags: c_int) {
+    if flags & libc::CLONE_VM != 0 && flags & (libc::CLONE_SETTLS | libc::CLONE_VFORK) == 0 {
+        weft_client::busy::share_thread_memory();
+    }
+}
+
 /// What `unshare` may give the calling thread for itself of what the process has once: descriptors, working directory and mask.
 const PARTED: c_int = libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_NEWNS;
 

@@ -35,6 +35,7 @@ hooks! {
             return crate::route::fail(error);
         }
         if flags & libc::CLONE_FILES != 0 {
+            fork::before_thread(flags);
             return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
         }
         fork::clone_by(function, argument, |function, argument| {

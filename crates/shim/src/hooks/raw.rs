@@ -341,6 +341,10 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
                 let flags = a.long(0) & !c_long::from(libc::CLONE_VM);
                 fork::child_by(|| real::syscall(number, flags, 0, a.long(2), a.long(3), a.long(4), 0))
             }
+            libc::SYS_clone => {
+                crate::fork::before_thread(a.int(0));
+                return None;
+            }
             _ => return None,
         })
     }

@@ -1,8 +1,10 @@
 /* A signal's handler leaves the call that it interrupted, or makes calls of its own; threads are cancelled in the middle. */
 #include "probe.h"
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 
@@ -169,6 +171,40 @@ static void cancels(int fd) {
     printf("cancelled: %d, then %zd\n", ended, pwrite(fd, "abc", 3, 0));
 }
 
+static int calls_for_ever(void *unused) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        int fd = open("/dev/null", O_RDONLY);
+        dup2(fd, 900);
+        close(fd);
+    }
+    return unused != NULL;
+}
+
+/* Two threads of the kernel with one thread-local memory: a signal of one is not lost while the other calls. */
+static void shares_thread_memory(void) {
+    static _Alignas(16) char stack[65536];
+    const char *path = at("pipe");
+    OK(mkfifo(path, 0600));
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        struct sigaction action = {.sa_handler = nothing};
+        sigaction(SIGALRM, &action, NULL);
+        pid_t other = clone(calls_for_ever, stack + sizeof stack, CLONE_VM | CLONE_FILES | SIGCHLD, NULL);
+        int interrupted = 0;
+        for (int round = 0; round < 200; round++) {
+            alarm_in(1000, 1000);
+            interrupted += open(path, O_RDONLY) == -1 && errno == EINTR;
+        }
+        kill(other, SIGKILL);
+        _exit(interrupted);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    printf("interrupted: %d\n", WEXITSTATUS(status));
+}
+
 static void probe(void) {
     int fd = open(at("f"), O_RDWR | O_CREAT, 0600);
     tells();
@@ -179,4 +215,5 @@ static void probe(void) {
     handler_writes(fd);
     signal(SIGALRM, SIG_DFL);
     cancels(fd);
+    shares_thread_memory();
 }
