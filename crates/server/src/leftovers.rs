@@ -22,7 +22,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
-use weft_client::shared::pages::{BASE, HEADER_BYTES, Header, NAMED, PAGE_BYTES, ROOT};
+use weft_client::shared::pages::{
+    BASE, FIFO, HEADER_BYTES, Header, NAMED, PAGE_BYTES, ROOT, SOCKET, SOCKET_NAME,
+};
 use weft_core::Ino;
 use weft_vfs::{Attr, FsError, FsResult};
 
@@ -202,6 +204,22 @@ impl Leftovers {
             }
         }
         left
+    }
+
+    /// The server ends: no more programs meet by the names of pipes and sockets. What is open stays open.
+    pub fn end(&self, volume: &Volume) {
+        let users: Vec<u32> = self.users.lock().keys().copied().collect();
+        for user in users {
+            let path = directory(volume.tag, user);
+            let Ok(dir) = Directory::open(&path, user) else { continue };
+            for name in dir.names().unwrap_or_default() {
+                if parsed(&name).is_some_and(|(_, _, suffix)| [FIFO, SOCKET, SOCKET_NAME].contains(&suffix)) {
+                    let _ = dir.remove(&name);
+                }
+            }
+            // Fails while pages are in it that the volume did not take.
+            let _ = std::fs::remove_dir(&path);
+        }
     }
 }
 

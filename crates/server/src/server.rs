@@ -157,6 +157,7 @@ impl Server {
             }
             std::thread::sleep(LAST_LOOKS_PAUSE);
         }
+        self.volume.leftovers.end(&self.volume);
         if let Some((release, thread)) = self.keeper.take() {
             drop(release);
             let _ = thread.join();

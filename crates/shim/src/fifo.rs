@@ -2,8 +2,8 @@
 //! processes of the same user find by the inode ([`crate::shadow`]). The descriptor is the kernel's own, so that blocking,
 //! `poll`, signals and inheritance are as everywhere.
 //!
-//! The kernel's name of a pipe stays in `/dev/shm` when the one on the volume is removed: nobody can tell who still has it
-//! open. It takes no memory but the name.
+//! The kernel's name of a pipe stays in `/dev/shm` when the one on the volume is removed: nobody can tell who is about to open
+//! it. The server removes it when it looks for what programs have left, at the latest when it ends.
 
 use crate::{shadow, sys};
 use libc::c_int;

@@ -382,6 +382,17 @@ fn what_a_killed_process_stored_through_a_map_is_there_for_the_next() {
 }
 
 #[test]
+fn names_of_pipes_and_sockets_in_memory_go_with_the_server() {
+    let mut served = Served::new(true);
+    let script = "mkfifo p; echo through > p & cat p; wait
+        python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'";
+    assert_eq!(served.shell(&format!("cd /weft && {script}")), "through\n[exit status: 0]");
+    assert!(!served.memory_files().is_empty());
+    served.stop();
+    assert_eq!(served.memory_files(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
 fn sync_in_a_process_that_has_not_used_the_volume_syncs_it() {
     let mut served = Served::new(true);
     assert_eq!(served.shell("echo kept > /weft/f"), "[exit status: 0]");
