@@ -3,16 +3,16 @@
 use crate::device::{is_busy, path_of};
 use crate::error::CliError;
 use crate::snapshot::Snapshot;
-use crate::sys::{peer, signal};
+use crate::sys::signal;
 use crate::volume::{self, MountChoice, Mounted};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use weft_device::DeviceError;
 use weft_server::{Server, socket_path};
+use weft_sys::peer;
 
 /// How long to wait for a process that has the image but does not serve it: it is opening or closing it.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ pub fn served(image: &Path, error: CliError) -> CliError {
     let Ok(socket) = socket_path(&path_of(image)) else { return error };
     let Ok(server) = UnixStream::connect(&socket) else { return error };
     let socket = std::fs::canonicalize(&socket).unwrap_or(socket);
-    let (what, remedy) = match peer::pid(server.as_raw_fd()) {
+    let (what, remedy) = match peer::credentials(&server).map(|peer| peer.pid) {
         Ok(pid) => (
             format!("by process {pid} "),
             format!("stop it with 'kill {pid}', or end the program that it runs"),

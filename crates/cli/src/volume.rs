@@ -19,9 +19,8 @@ use weft_core::{BLOCK_BYTES, Ino, StreamId};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{CrcTable, Death, FormatOptions, Lfs, LfsError, Lost, MountOptions};
 use weft_placement::{Engine, Mode, Policy, ZoneResolver};
-use weft_server::{
-    DirectImage, ImageKind, Inspector, ProgramView, SharedMemory, Told, Volume, VolumeOptions,
-};
+use weft_server::{DirectImage, ImageKind, Inspector, ProgramView, Told, Volume, VolumeOptions};
+use weft_sys::{SharedMemory, effective_user};
 use weft_vfs::{FileKind, FileSystem};
 
 /// Topic of [`weft_client::Client::inspect`]: a [`Snapshot`].
@@ -145,10 +144,7 @@ struct SharedCrc(Arc<SharedMemory>);
 
 impl CrcTable for SharedCrc {
     fn slots(&self) -> &[AtomicU32] {
-        let slots = self.0.len() / size_of::<AtomicU32>();
-        // SAFETY: the mapping is page-aligned, lives as long as `self`, holds that many words, and every bit pattern is
-        // a valid `AtomicU32`.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr::<AtomicU32>(), slots) }
+        self.0.atomics()
     }
 }
 
@@ -164,9 +160,8 @@ pub struct Mounted {
 
 /// Makes a volume on a fresh device. It belongs to whoever makes it.
 pub fn format(device: Arc<dyn ZonedDevice>, name: &str, label: &str) -> Result<(), CliError> {
-    // SAFETY: plain system calls without arguments.
-    let owner = unsafe { (libc::geteuid(), libc::getegid()) };
-    let options = FormatOptions { label: label.to_string(), owner, ..FormatOptions::default() };
+    let options =
+        FormatOptions { label: label.to_string(), owner: effective_user(), ..FormatOptions::default() };
     Lfs::format(device, &options).map_err(|source| volume_error(name, source))
 }
 

@@ -1,10 +1,10 @@
 //! Writes the flush log of an image; its format is in [`crate::image::log`].
 
 use crate::image::log::{DATA_BLOCKS_MAX, ITEMS_MAX, Item, Place, seal};
-use crate::sys::aligned::AlignedBuffer;
-use crate::sys::direct::DirectFile;
 use std::io;
 use weft_core::BLOCK_BYTES;
+use weft_sys::AlignedBuf;
+use weft_sys::file::DirectFile;
 
 /// The log's end, and the entry that is being gathered.
 pub struct FlushLog {
@@ -18,7 +18,7 @@ pub struct FlushLog {
     items: Vec<Item>,
     data_blocks: usize,
     /// Head block and data of the entry.
-    buffer: AlignedBuffer,
+    buffer: AlignedBuf,
 }
 
 impl std::fmt::Debug for FlushLog {
@@ -38,7 +38,7 @@ impl FlushLog {
             seq: 0,
             items: Vec::with_capacity(ITEMS_MAX),
             data_blocks: 0,
-            buffer: AlignedBuffer::new((1 + DATA_BLOCKS_MAX) * BLOCK_BYTES),
+            buffer: AlignedBuf::zeroed((1 + DATA_BLOCKS_MAX) * BLOCK_BYTES),
         }
     }
 

@@ -7,9 +7,6 @@ use crate::image::log::{self, Entry};
 use crate::image::slot::{Content, Trust};
 use crate::image::spare::{self, Spare};
 use crate::image::table::Table;
-use crate::sys;
-use crate::sys::direct::DirectFile;
-use crate::sys::file::LockedFile;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -18,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
+use weft_sys::file::{DirectFile, LockedFile, boot_id, memory_file};
 
 /// Bytes that creation writes at once, and after which it reports progress.
 const CREATE_CHUNK_BYTES: usize = 4 << 20;
@@ -108,7 +106,7 @@ impl Image {
     /// Makes a new image in memory.
     pub fn memory_file(header: &Header) -> Result<Image, DeviceError> {
         let path = PathBuf::from("(memory)");
-        let file = sys::file::memory_file(header::image_bytes(&header.geometry))
+        let file = memory_file("weft-device", header::image_bytes(&header.geometry))
             .map_err(|source| DeviceError::Io { path: path.clone(), source })?;
         let file = lock(file, &path)?;
         Image::fresh(file, &path, header, false)
@@ -118,7 +116,7 @@ impl Image {
     fn fresh(file: LockedFile, path: &Path, header: &Header, lasting: bool) -> Result<Image, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
-        let session = Session { clean: false, boot: sys::file::boot_id().unwrap_or_default(), opens: 1 };
+        let session = Session { clean: false, boot: boot_id().unwrap_or_default(), opens: 1 };
         let spare = Spare::of(header);
         for place in [SESSION_OFFSET, spare.session()] {
             file.write_all_at(&session.encode(), place).map_err(io)?;
@@ -205,11 +203,8 @@ impl Image {
             Use::Look => Table::map_private,
         };
         let table = map(&file, header.id, header.geometry.zones()).map_err(io)?;
-        let session = Session {
-            clean: false,
-            boot: sys::file::boot_id().unwrap_or_default(),
-            opens: last.opens.wrapping_add(1),
-        };
+        let session =
+            Session { clean: false, boot: boot_id().unwrap_or_default(), opens: last.opens.wrapping_add(1) };
         let stride = header.geometry.zone_bytes;
         let (log, changes) = match purpose {
             Use::Change => (flush_log(&file, &header, session.opens), None),
@@ -400,7 +395,7 @@ fn session_at(file: &File, place: u64) -> Option<Session> {
 
 /// Whether the host went down while an image was in use.
 fn crashed(last: &Session) -> bool {
-    !last.clean && sys::file::boot_id() != Some(last.boot)
+    !last.clean && boot_id() != Some(last.boot)
 }
 
 /// How an image of `wanted` bytes with one session page was last used, and whether the host has crashed since.

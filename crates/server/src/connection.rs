@@ -6,15 +6,13 @@
 
 use crate::crowd::Watch;
 use crate::identity::{self, Identity, Standing};
-use crate::memory::SharedMemory;
 use crate::open_files::OpenFile;
 use crate::places::Places;
-use crate::socket::{Received, Sender, as_stream, peer, receive, send_reply, tell_senders};
 use crate::volume::{ImageKind, Volume};
-use bytemuck::Zeroable;
+use bytemuck::{Zeroable, bytes_of};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
-use std::io::{self, Read};
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -35,6 +33,9 @@ use weft_client::shared::channel::{
 };
 use weft_client::shared::turn;
 use weft_client::sys;
+use weft_sys::SharedMemory;
+use weft_sys::message::{self, Received, as_stream, receive, tell_senders};
+use weft_sys::peer::{Peer, credentials};
 
 use crate::locks::Waiter;
 
@@ -257,7 +258,7 @@ impl Connections {
     /// Serves a socket that has just been accepted, in a thread of its own.
     pub fn serve(self: &Arc<Self>, volume: Arc<Volume>, socket: UnixStream) {
         let connections = self.clone();
-        let Ok(peer) = peer(&socket) else { return };
+        let Ok(peer) = credentials(&socket) else { return };
         let Some(place) = self.places.take(peer.uid) else {
             tracing::warn!(uid = peer.uid, "a user has all the connections that one may have");
             // It has ended already, or hears why it is not served.
@@ -288,11 +289,11 @@ impl Connections {
 }
 
 fn refuse(socket: &UnixStream, errno: i32) -> io::Result<()> {
-    send_reply(socket, &HelloReply { status: errno, ..HelloReply::zeroed() }, &[])
+    message::send(socket, bytes_of(&HelloReply { status: errno, ..HelloReply::zeroed() }), &[])
 }
 
 /// A hello and who sent it.
-fn read_hello(socket: &UnixStream) -> io::Result<(Hello, Option<Sender>)> {
+fn read_hello(socket: &UnixStream) -> io::Result<(Hello, Option<Peer>)> {
     let mut hello = Hello::zeroed();
     let bytes = bytemuck::bytes_of_mut(&mut hello);
     let Received { len, sender, .. } = receive(socket, bytes)?;
@@ -302,9 +303,7 @@ fn read_hello(socket: &UnixStream) -> io::Result<(Hello, Option<Sender>)> {
 
 /// A number that nobody can guess.
 pub fn secret() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
+    weft_sys::file::random().map(u64::from_le_bytes)
 }
 
 fn comm_of(hello: &Hello) -> String {
@@ -322,7 +321,7 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, socket: UnixStream)
     if hello.magic != HELLO_MAGIC || hello.version != VERSION || hello.flags != 0 {
         return refuse(&socket, libc::EPROTO);
     }
-    let peer = peer(&socket)?;
+    let peer = credentials(&socket)?;
     let identity = Identity::of_newcomer(&socket, peer, sender, hello.thread);
     let mount_point = hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec();
     let birth =
@@ -419,7 +418,7 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
         volume_tag: volume.tag,
         session: volume.session,
     };
-    send_reply(socket, &reply, &fds)
+    message::send(socket, bytes_of(&reply), &fds)
 }
 
 /// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
@@ -475,7 +474,7 @@ fn heed(
     connection: &Arc<Connection>,
     socket: &UnixStream,
     fd: Option<OwnedFd>,
-    sender: Option<Sender>,
+    sender: Option<Peer>,
 ) -> io::Result<()> {
     let mut bytes = [0; size_of::<Hello>()];
     bytes[0] = HELLO_MAGIC.to_le_bytes()[0];
@@ -526,7 +525,7 @@ fn resume(
     volume: &Volume,
     connection: &Connection,
     answer: &UnixStream,
-    sender: Option<Sender>,
+    sender: Option<Peer>,
     hello: &Hello,
 ) -> io::Result<()> {
     let (_, standing) = identify(connection, answer, sender, 0)?;
@@ -544,7 +543,7 @@ fn resume(
 fn identify(
     connection: &Connection,
     answer: &UnixStream,
-    sender: Option<Sender>,
+    sender: Option<Peer>,
     thread: u32,
 ) -> io::Result<(u32, Standing)> {
     let told = sender.ok_or_else(|| io::ErrorKind::InvalidData.into());
@@ -563,7 +562,7 @@ fn renew(
     volume: &Volume,
     connection: &Connection,
     answer: &UnixStream,
-    sender: Option<Sender>,
+    sender: Option<Peer>,
     thread: u32,
 ) -> io::Result<()> {
     let (pid, standing) = identify(connection, answer, sender, thread)?;
@@ -578,7 +577,7 @@ fn renew_thread(
     volume: &Volume,
     connection: &Connection,
     answer: &UnixStream,
-    sender: Option<Sender>,
+    sender: Option<Peer>,
     thread: u32,
 ) -> io::Result<()> {
     let (pid, standing) = identify(connection, answer, sender, thread)?;
@@ -609,7 +608,7 @@ fn renew_thread(
 fn confirm(volume: &Volume, connection: &Connection, answer: &UnixStream, keeps: bool) -> io::Result<()> {
     let leases = volume.direct.is_some() && connection.leased.fetch_and(keeps, Relaxed) && keeps;
     let reply = HelloReply { connection: connection.id, leases: leases.into(), ..HelloReply::zeroed() };
-    send_reply(answer, &reply, &[])
+    message::send(answer, bytes_of(&reply), &[])
 }
 
 /// Gives back everything that a process held.

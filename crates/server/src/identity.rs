@@ -3,10 +3,11 @@
 //! Users, groups and capabilities belong to threads. Most processes have one identity, and so has their connection; where
 //! threads differ, each has its own.
 
-use crate::socket::{Sender, peer_groups};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use weft_sys::effective_user;
+use weft_sys::peer::{self, Peer};
 use weft_vfs::{Cred, Power, Powers};
 
 /// Capabilities to take on any user and any group.
@@ -25,7 +26,7 @@ pub struct Identity {
 impl Identity {
     /// Who has connected, and says who it is in its first message. When the message does not say so, or what it says cannot be
     /// verified, the kernel's word of who has connected counts, and nobody has the superuser's powers.
-    pub fn of_newcomer(socket: &UnixStream, peer: Sender, sender: Option<Sender>, thread: u32) -> Identity {
+    pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread: u32) -> Identity {
         let told = sender.filter(|sender| (sender.pid, sender.uid) == (peer.pid, peer.uid));
         // Of one that is served since before it said so, there is still its first thread.
         let told =
@@ -38,19 +39,15 @@ impl Identity {
             uid = peer.uid,
             "a process whose identity is known by its socket only"
         );
-        let cred = Cred { powers: Powers::NONE, ..Cred::new(peer.uid, peer.gid, peer_groups(socket)) };
+        let groups = peer::groups(socket).unwrap_or_default();
+        let cred = Cred { powers: Powers::NONE, ..Cred::new(peer.uid, peer.gid, groups) };
         Identity { real: cred.clone(), cred }
     }
 
     /// Whether a process of this user may have the memory of leases: it shows all files of the volume.
     pub fn may_lease(&self) -> bool {
-        self.cred.uid == own_uid() || self.cred.may(Power::DacOverride)
+        self.cred.uid == effective_user().0 || self.cred.may(Power::DacOverride)
     }
-}
-
-fn own_uid() -> u32 {
-    // SAFETY: plain system call without arguments.
-    unsafe { libc::geteuid() }
 }
 
 /// Who a thread is, and who it can still become.
@@ -71,7 +68,7 @@ impl Standing {
     /// and group in the message, and the kernel has let it; the rest is what the kernel says of the thread. If that is of
     /// somebody else (the process has since become a program with more rights, or its number belongs to another) nothing is
     /// believed.
-    pub fn of_sender(sender: Sender, thread: u32) -> io::Result<Standing> {
+    pub fn of_sender(sender: Peer, thread: u32) -> io::Result<Standing> {
         let standing = Standing::read(&place_of(sender.pid, thread)?)?;
         let [_, effective_uid, ..] = standing.uids;
         let [_, effective_gid, ..] = standing.gids;
@@ -122,7 +119,7 @@ impl Standing {
 
     /// Whether it is or can become a user who may have the memory of leases.
     pub fn can_lease(&self) -> bool {
-        self.uids.contains(&own_uid()) || self.has(CAP_SETUID) || self.has(Power::DacOverride as u32)
+        self.uids.contains(&effective_user().0) || self.has(CAP_SETUID) || self.has(Power::DacOverride as u32)
     }
 
     /// Whether it is or can become this user, with these groups.
@@ -250,13 +247,10 @@ mod tests {
 
     #[test]
     fn a_process_that_is_somebody_else_by_now_is_not_believed() {
-        // SAFETY: plain system calls without arguments.
-        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-        let me = Sender { pid: std::process::id(), uid, gid };
+        let (uid, gid) = effective_user();
+        let me = Peer { pid: std::process::id(), uid, gid };
         assert_eq!(Standing::of_sender(me, 0).unwrap().identity.cred.uid, me.uid);
-        for other in
-            [Sender { uid: me.uid ^ 1, ..me }, Sender { gid: me.gid ^ 1, ..me }, Sender { pid: 0, ..me }]
-        {
+        for other in [Peer { uid: me.uid ^ 1, ..me }, Peer { gid: me.gid ^ 1, ..me }, Peer { pid: 0, ..me }] {
             assert!(Standing::of_sender(other, 0).is_err(), "{other:?}");
         }
         assert!(Standing::of_sender(me, 1).is_err(), "a thread of another process");

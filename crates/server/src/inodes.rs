@@ -7,7 +7,6 @@
 
 use crate::failures::{Failures, Heard};
 use crate::maps::Maps;
-use crate::memory::SharedMemory;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use weft_client::shared::lock;
 use weft_client::shared::volume::{Control, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
 use weft_core::{BLOCK_BYTES, Ino};
+use weft_sys::SharedMemory;
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
 /// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.

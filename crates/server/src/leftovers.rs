@@ -26,6 +26,7 @@ use weft_client::shared::pages::{
     BASE, FIFO, HEADER_BYTES, Header, NAMED, PAGE_BYTES, ROOT, SOCKET, SOCKET_NAME,
 };
 use weft_core::Ino;
+use weft_sys::{effective_user, file};
 use weft_vfs::{Attr, FsError, FsResult};
 
 /// Looks at a directory after a connection has ended: the process's hold on its pages may end later than its socket.
@@ -94,13 +95,13 @@ impl Leftovers {
     /// A file is about to be opened: what was stored by a process that has ended without the server knowing yet is in the file
     /// afterwards.
     pub fn settle(&self, volume: &Volume, attr: &Attr) {
-        let path = directory(volume.tag, own_user());
+        let path = directory(volume.tag, effective_user().0);
         let name = name_of(attr);
         // For nearly all files there is none.
         if !path.join(&name).exists() {
             return;
         }
-        let Ok(dir) = Directory::open(&path, own_user()) else { return };
+        let Ok(dir) = Directory::open(&path, effective_user().0) else { return };
         let _alone = self.alone(attr.ino);
         // What fails is held until the next look, which tells of it.
         if let Ok(true) = rescue(volume, &dir, &name, attr.ino) {
@@ -119,7 +120,9 @@ impl Leftovers {
             return;
         }
         let Ok(attr) = volume.fs.getattr(ino) else { return };
-        let Ok(dir) = Directory::open(&directory(volume.tag, own_user()), own_user()) else { return };
+        let Ok(dir) = Directory::open(&directory(volume.tag, effective_user().0), effective_user().0) else {
+            return;
+        };
         let name = name_of(&attr);
         let _alone = self.alone(ino);
         if let (Ok(pages), Ok(base)) = (dir.file(&name), dir.file(&format!("{name}{BASE}")))
@@ -131,7 +134,7 @@ impl Leftovers {
 
     /// Whatever an earlier server left is to be looked at.
     pub fn begin(&self, tag: u64) {
-        self.meet(own_user());
+        self.meet(effective_user().0);
         let prefix = format!("{ROOT}{tag}-");
         let Ok(entries) = std::fs::read_dir("/dev/shm") else { return };
         for entry in entries.flatten() {
@@ -186,7 +189,7 @@ impl Leftovers {
         let mut left = false;
         for (user, _) in all.iter().filter(|(_, looks)| *looks > 0) {
             let found = self.look_through(volume, *user);
-            if *user == own_user() && found != Found::Held {
+            if *user == effective_user().0 && found != Found::Held {
                 self.settled.fetch_max(expected, AcqRel);
             }
             let mut users = self.users.lock();
@@ -198,7 +201,7 @@ impl Leftovers {
             }
             *looks = if found == Found::Held { looks.saturating_sub(1) } else { 0 };
             left |= *looks > 0;
-            if found == Found::Nothing && *user != own_user() {
+            if found == Found::Nothing && *user != effective_user().0 {
                 // Until a program of that user connects again.
                 users.remove(user);
             }
@@ -226,12 +229,6 @@ impl Leftovers {
 /// The name of an inode's pages.
 fn name_of(attr: &Attr) -> String {
     format!("{}-{}", attr.ino.0, attr.btime.0 as u64)
-}
-
-/// The server's user.
-fn own_user() -> u32 {
-    // SAFETY: a system call without arguments.
-    unsafe { libc::geteuid() }
 }
 
 /// Where a user's names for a volume are.
@@ -272,7 +269,7 @@ impl Directory {
         // SAFETY: the descriptor is new and nobody else's.
         let file = unsafe { File::from_raw_fd(fd) };
         let meta = file.metadata()?;
-        let own = meta.is_file() && meta.uid() == own_user();
+        let own = meta.is_file() && meta.uid() == effective_user().0;
         if own { Ok(file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
@@ -319,7 +316,7 @@ impl Leftovers {
             Err(error) if is_none(&error) => return Found::Nothing,
             Err(_) => return Found::Held,
         };
-        let left = self.look_into(volume, &dir, user == own_user());
+        let left = self.look_into(volume, &dir, user == effective_user().0);
         // Fails while anything is in it; what has come to stand there instead goes only when it is empty.
         match std::fs::remove_dir(&path) {
             Ok(()) => Found::Nothing,
@@ -366,8 +363,7 @@ fn rescue(volume: &Volume, dir: &Directory, name: &str, ino: Ino) -> io::Result<
         }
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
-    // SAFETY: a system call on a descriptor that is open.
-    if unsafe { libc::flock(pages.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+    if !file::try_lock(&pages).unwrap_or(false) {
         return Ok(false);
     }
     if pages.metadata()?.nlink() == 0 || base.metadata()?.nlink() == 0 {
@@ -392,9 +388,7 @@ fn forget_in(pages: &File, base: &File, session: u64, from: u64, len: u64) -> io
     let mut raw = [0; HEADER_BYTES];
     read_at(base, &mut raw, 0)?;
     let header = Header::decode(&raw);
-    // SAFETY: a system call on a descriptor that is open; the lock goes with it.
-    let held = || unsafe { libc::flock(pages.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0;
-    if (header.session != session || len != u64::MAX) && held() {
+    if (header.session != session || len != u64::MAX) && !file::try_lock(pages).unwrap_or(false) {
         return Ok(());
     }
     if len == u64::MAX {
@@ -408,19 +402,12 @@ fn forget_in(pages: &File, base: &File, session: u64, from: u64, len: u64) -> io
         return Ok(());
     }
     let end = from.saturating_add(len).min(header.valid);
-    for (file, at) in [(pages, from), (base, PAGE_BYTES + from)] {
+    for (of, at) in [(pages, from), (base, PAGE_BYTES + from)] {
         if end > from {
-            zero(file, at, end - from)?;
+            file::punch_hole(of, at, end - from)?;
         }
     }
     Ok(())
-}
-
-fn zero(file: &File, at: u64, len: u64) -> io::Result<()> {
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: a system call on a descriptor that is open.
-    let done = unsafe { libc::fallocate(file.as_raw_fd(), mode, at as i64, len as i64) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Stores to the file what the pages have and their base has not.
@@ -483,11 +470,7 @@ fn read_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
 
 /// The page of the next byte from `at` on that pages or base hold.
 fn data_from(pages: &File, base: &File, at: u64) -> u64 {
-    let next = |file: &File, offset: u64| {
-        // SAFETY: a system call on a descriptor that is open.
-        let found = unsafe { libc::lseek(file.as_raw_fd(), offset as i64, libc::SEEK_DATA) };
-        u64::try_from(found).ok()
-    };
+    let next = |file: &File, offset| file::seek(file, offset, libc::SEEK_DATA).ok();
     let in_pages = next(pages, at).unwrap_or(u64::MAX);
     let in_base = next(base, PAGE_BYTES + at).map_or(u64::MAX, |found| found - PAGE_BYTES);
     (in_pages.min(in_base) & !(PAGE_BYTES - 1)).max(at)
@@ -520,15 +503,15 @@ mod tests {
             std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).unwrap();
             std::fs::write(dir.join("12-34"), b"").unwrap();
         }
-        let dir = Directory::open(&theirs, own_user()).unwrap();
+        let dir = Directory::open(&theirs, effective_user().0).unwrap();
         std::fs::rename(&theirs, &moved).unwrap();
         std::os::unix::fs::symlink(&victim, &theirs).unwrap();
         assert_eq!(dir.names().unwrap(), ["12-34"]);
         dir.remove("12-34").unwrap();
         assert!(victim.join("12-34").exists() && !moved.join("12-34").exists());
-        assert!(Directory::open(&theirs, own_user()).is_err(), "a link is refused");
-        assert!(Directory::open(&victim, own_user() + 1).is_err(), "and what is somebody else's");
+        assert!(Directory::open(&theirs, effective_user().0).is_err(), "a link is refused");
+        assert!(Directory::open(&victim, effective_user().0 + 1).is_err(), "and what is somebody else's");
         std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o720)).unwrap();
-        assert!(Directory::open(&victim, own_user()).is_err(), "and what others may write to");
+        assert!(Directory::open(&victim, effective_user().0).is_err(), "and what others may write to");
     }
 }

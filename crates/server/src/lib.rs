@@ -17,18 +17,15 @@ pub mod inodes;
 pub mod leftovers;
 mod locks;
 pub mod maps;
-pub mod memory;
 pub mod open_files;
 mod places;
 pub mod programs;
 pub mod recorder;
 pub mod serve;
 pub mod server;
-pub mod socket;
 pub mod volume;
 
 pub use error::ServerError;
-pub use memory::SharedMemory;
 pub use programs::ProgramView;
 pub use recorder::Recorder;
 pub use server::{Server, socket_path};

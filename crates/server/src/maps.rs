@@ -7,7 +7,6 @@
 //!
 //! Lock order: the core's lock, then [`Maps::state`]. Nothing here calls the core with `state` held.
 
-use crate::memory::SharedMemory;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::Ordering::*;
@@ -15,6 +14,7 @@ use weft_client::shared::volume::{
     CHUNK_ENTRIES, Control, DIRECTORIES, DIRECTORY_ENTRIES, Inode, MAP_PAGES_MAX, MapPage,
 };
 use weft_core::Ino;
+use weft_sys::SharedMemory;
 use weft_vfs::{BlockMap, FsResult, MapEntry, MapObserver};
 
 /// Chunks are refilled this often when changes keep hitting them; then the reader goes through the server.

@@ -3,7 +3,6 @@
 
 use crate::failures::Heard;
 use crate::inodes::OpenInode;
-use crate::memory::SharedMemory;
 use crate::serve::Opener;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -12,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::FileRef;
 use weft_client::shared::volume::{self, Control, OPEN_FILES_MAX};
 use weft_core::Ino;
+use weft_sys::SharedMemory;
 
 /// References that are on their way between processes at once. One whose receiver ended before it received would stay
 /// until then.

@@ -2,7 +2,6 @@
 
 use crate::connection::Connections;
 use crate::error::ServerError;
-use crate::memory::lock_robust;
 use crate::volume::Volume;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,6 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_client::sys;
+use weft_sys::robust::lock_robust;
 
 /// How often the core does its work beside requests.
 const TICK: Duration = Duration::from_millis(100);
@@ -40,8 +40,7 @@ pub struct Server {
 /// The socket of the volume at `image`: the same for everyone who names the same file.
 pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
     let meta = std::fs::metadata(image)?;
-    // SAFETY: plain system call without arguments.
-    let uid = unsafe { libc::geteuid() };
+    let (uid, _) = weft_sys::effective_user();
     let dir = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) if Path::new(&dir).is_dir() => PathBuf::from(dir).join("weft"),
         _ => std::env::temp_dir().join(format!("weft-{uid}")),

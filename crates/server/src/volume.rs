@@ -6,7 +6,6 @@ use crate::inodes::Inodes;
 use crate::leftovers::Leftovers;
 use crate::locks::Locks;
 use crate::maps::Maps;
-use crate::memory::SharedMemory;
 use crate::open_files::OpenFiles;
 use crate::programs::{ProgramView, Programs};
 use crate::recorder::Recorder;
@@ -19,6 +18,7 @@ use std::time::Instant;
 use weft_client::shared::VERSION;
 use weft_client::shared::volume::{Control, MAGIC, VolumePage};
 use weft_placement::Engine;
+use weft_sys::SharedMemory;
 use weft_vfs::{BlockMap, FileSystem, FsResult, Protections};
 
 /// Lines kept of what programs asked for and were refused.

@@ -59,10 +59,7 @@ impl TimeSpec {
     /// The present moment at the kernel's tick resolution (about 4 ms). Everybody who stamps a file has to use this clock:
     /// beside a finer one a later stamp could be the earlier.
     pub fn now() -> TimeSpec {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `now` is writable, and nothing else is touched.
-        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
-        TimeSpec(now.tv_sec * 1_000_000_000 + now.tv_nsec)
+        TimeSpec(weft_sys::clock::coarse_now_ns())
     }
 
     /// Whole seconds, rounded down.

@@ -20,7 +20,8 @@ use weft_client::{AttrChange, Client, ConnectOptions, FileRef, sys};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{CrcTable, FormatOptions, Lfs, MountOptions};
 use weft_placement::{Engine, Mode};
-use weft_server::{DirectImage, ImageKind, Server, SharedMemory, Volume, VolumeOptions};
+use weft_server::{DirectImage, ImageKind, Server, Volume, VolumeOptions};
+use weft_sys::SharedMemory;
 
 /// Inputs that one server gets.
 const RUNS_OF_A_SERVER: u32 = 50;
@@ -53,8 +54,7 @@ struct SharedCrc(Arc<SharedMemory>, usize);
 
 impl CrcTable for SharedCrc {
     fn slots(&self) -> &[AtomicU32] {
-        // SAFETY: the memory holds one zero-initialised u32 per device block.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.1) }
+        &self.0.atomics()[..self.1]
     }
 }
 

@@ -86,8 +86,7 @@ fn made_volume(args: &FormatArgs, path: &Path, device: Arc<dyn ZonedDevice>) -> 
 
 fn make_zonefs(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     refuse_geometry(args, path)?;
-    // SAFETY: plain system calls without arguments.
-    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let (user, group) = weft_sys::effective_user();
     match zonefs::format(path, &args.label, user, group, args.force) {
         Ok(()) => {}
         Err(zonefs::FormatError::Device(error)) => return Err(CliError::Device(error)),

@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,8 +137,8 @@ fn intent(flags: i32, size: u64) -> OpenIntent {
 
 /// Name of the process at the other end; empty when it is gone.
 fn process_name(stream: &UnixStream) -> String {
-    let Ok(pid) = crate::sys::peer::pid(stream.as_raw_fd()) else { return String::new() };
-    let name = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("comm"));
+    let Ok(peer) = weft_sys::peer::credentials(stream) else { return String::new() };
+    let name = std::fs::read_to_string(Path::new("/proc").join(peer.pid.to_string()).join("comm"));
     name.map(|name| name.trim_end().to_string()).unwrap_or_default()
 }
 

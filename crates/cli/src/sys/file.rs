@@ -1,9 +1,7 @@
 //! Files: nodes, times, who may do what.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -17,8 +15,7 @@ fn checked(result: i32) -> io::Result<()> {
 
 /// Whether this process runs as the superuser.
 pub fn is_superuser() -> bool {
-    // SAFETY: a system call without arguments that cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    weft_sys::effective_user().0 == 0
 }
 
 /// Makes a node of the kind and with the permission bits in `mode`.
@@ -47,14 +44,6 @@ fn utimens(path: &Path, atime_ns: i64, mtime_ns: i64, flags: libc::c_int) -> io:
     let times = [spec(atime_ns), spec(mtime_ns)];
     // SAFETY: the path is a C string and `times` two timespecs, all of which outlive the call.
     checked(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), flags) })
-}
-
-/// Moves a file's offset by `whence`; returns the new one.
-pub fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<u64> {
-    let offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::ENXIO))?;
-    // SAFETY: a system call on an open file and numbers.
-    let at = unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
-    u64::try_from(at).map_err(|_| io::Error::last_os_error())
 }
 
 /// The mask of permission bits that new files do not get.

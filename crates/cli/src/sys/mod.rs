@@ -3,7 +3,6 @@
 pub mod file;
 pub mod limit;
 pub mod memory;
-pub mod peer;
 pub mod signal;
 pub mod terminal;
 pub mod time;

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use weft_sys::file::seek;
 use weft_vfs::FileKind;
 
 /// The host's files.
@@ -58,13 +59,13 @@ impl Source for File {
     }
 
     fn data_at(&mut self, offset: u64) -> io::Result<Option<(u64, u64)>> {
-        let begin = match file::seek(self, offset, libc::SEEK_DATA) {
+        let begin = match seek(self, offset, libc::SEEK_DATA) {
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
             // Not every file system knows.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(Some((offset, u64::MAX))),
             begin => begin?,
         };
-        file::seek(self, begin, libc::SEEK_HOLE).map(|end| Some((begin, end)))
+        seek(self, begin, libc::SEEK_HOLE).map(|end| Some((begin, end)))
     }
 }
 

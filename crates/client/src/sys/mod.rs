@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use syscalls::{Sysno, raw_syscall};
+pub use weft_sys::clock::{coarse_now_ns, monotonic_ns};
 
 /// A positive errno value.
 pub type Errno = i32;
@@ -301,22 +302,6 @@ pub fn readlink<'a>(path: &CStr, out: &'a mut [u8]) -> Result<&'a [u8], Errno> {
 pub fn current_cpu() -> u32 {
     // SAFETY: answered by the vDSO or rseq; no hook target, no arguments.
     unsafe { libc::sched_getcpu() as u32 }
-}
-
-/// The present moment in nanoseconds since 1970, at the kernel's tick resolution (about 4 ms); what file times are made of.
-pub fn coarse_now_ns() -> i64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is writable. clock_gettime is answered by the vDSO, is no hook target and touches no other state.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
-}
-
-/// Monotonic nanoseconds.
-pub fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: as in `coarse_now_ns`.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Whether the other end of a stream socket is gone. Never blocks and takes nothing.

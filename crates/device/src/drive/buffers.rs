@@ -1,8 +1,8 @@
 //! Aligned buffers, kept for the next command.
 
-use crate::sys::aligned::AlignedBuffer;
 use parking_lot::Mutex;
 use weft_core::BLOCK_BYTES;
+use weft_sys::AlignedBuf;
 
 /// Buffers kept; more are made when more threads need one at once, and go afterwards.
 const KEPT_MAX: usize = 16;
@@ -11,7 +11,7 @@ const KEPT_MAX: usize = 16;
 #[derive(Debug)]
 pub struct Buffers {
     bytes: usize,
-    kept: Mutex<Vec<AlignedBuffer>>,
+    kept: Mutex<Vec<AlignedBuf>>,
 }
 
 impl Buffers {
@@ -23,7 +23,7 @@ impl Buffers {
     /// Lends a buffer; its content is whatever it held last.
     pub fn with<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let kept = self.kept.lock().pop();
-        let mut buffer = kept.unwrap_or_else(|| AlignedBuffer::new(self.bytes));
+        let mut buffer = kept.unwrap_or_else(|| AlignedBuf::zeroed(self.bytes));
         let result = work(&mut buffer);
         let mut kept = self.kept.lock();
         if kept.len() < KEPT_MAX {

@@ -8,13 +8,13 @@ use super::zone::Zone;
 use crate::DeviceError;
 use crate::in_use::Limits;
 use crate::state::{self, Action};
-use crate::sys::aligned::is_aligned;
 use crate::zoned::{ZoneReport, ZoneState};
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, Tag, ZoneId};
+use weft_sys::aligned::is_aligned;
 
 impl ZonedDrive {
     /// Moves a zone to another state and keeps the counts. Raising a count takes `limits`.

@@ -1,12 +1,12 @@
 //! A drive for tests: strict as a real one, and with a fault where a test wants it.
 
 use super::access::{Opening, RawZone, ZoneAccess};
-use crate::sys::aligned::is_aligned;
 use crate::zoned::{ZoneState, ZonedInfo};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
+use weft_sys::aligned::is_aligned;
 
 /// Shape of the fake drive: capacity below size, few zones open.
 pub const INFO: ZonedInfo =

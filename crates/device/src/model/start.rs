@@ -10,7 +10,6 @@ use crate::image::log::Entry;
 use crate::image::record::{COUNTS_MAX, ZoneRecord, ZoneShape};
 use crate::in_use::{InUse, Limits};
 use crate::store::{Image, Opened, Store, Use};
-use crate::sys;
 use crate::totals::Totals;
 use crate::zoned::ZoneState;
 use parking_lot::Mutex;
@@ -109,7 +108,7 @@ impl ZonedModel {
 
     fn new_header(geometry: &Geometry) -> Result<Header, DeviceError> {
         geometry.validate()?;
-        let id = sys::file::random_id()
+        let id = weft_sys::file::random()
             .map_err(|source| DeviceError::Io { path: PathBuf::from("(random)"), source })?;
         Ok(Header { id, geometry: geometry.clone() })
     }

@@ -12,18 +12,18 @@ use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset, sea
 use crate::image::slot::{CONTENT_WORDS, Content, Trust};
 use crate::image::table::Table;
 use crate::store::{last_session, lock, read_up_to};
-use crate::sys;
-use crate::sys::file::LockedFile;
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
 use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Release};
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_sys::file::{LockedFile, boot_id, punch_hole, random};
 
 /// First bytes of an image.
 const MAGIC: [u8; 8] = *b"WEFTOCF\0";
@@ -106,7 +106,7 @@ impl FlashImage {
             ));
         }
         let layout = Layout::new(&setup.shape())?;
-        let id = sys::file::random_id().map_err(io)?;
+        let id = random().map_err(io)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -119,7 +119,7 @@ impl FlashImage {
         // Truncation first takes the old content and its magic away.
         file.set_len(0).and_then(|()| file.set_len(layout.image_bytes())).map_err(io)?;
         let table = Table::map(&file, id, layout.blocks).map_err(io)?;
-        let session = Session { clean: false, boot: sys::file::boot_id().unwrap_or_default(), opens: 1 };
+        let session = Session { clean: false, boot: boot_id().unwrap_or_default(), opens: 1 };
         file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
         let counters_slot = Mutex::new(table.set_counters(1, &[0; CONTENT_WORDS]));
         file.write_all_at(&encode_header(&id, setup, &layout), 0).map_err(io)?;
@@ -164,11 +164,8 @@ impl FlashImage {
             return Err(damaged("some erase block".into()));
         }
         let (counters, slot) = table.counters(trust).ok_or_else(|| damaged("the counters".into()))?;
-        let session = Session {
-            clean: false,
-            boot: sys::file::boot_id().unwrap_or_default(),
-            opens: last.opens.wrapping_add(1),
-        };
+        let session =
+            Session { clean: false, boot: boot_id().unwrap_or_default(), opens: last.opens.wrapping_add(1) };
         file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
         file.sync_data().map_err(io)?;
         let (path, unsynced) = (path.to_path_buf(), AtomicBool::new(false));
@@ -260,7 +257,10 @@ impl FlashImage {
     /// Gives back the room of an erased block's pages.
     pub fn discard(&self, number: u64) -> Result<(), DeviceError> {
         let Layout { block_stride, .. } = self.layout;
-        sys::file::punch_hole(&self.file, self.layout.page(number, 0), block_stride).map_err(|e| self.io(e))
+        match punch_hole(&self.file, self.layout.page(number, 0), block_stride) {
+            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(self.io(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Makes everything durable, with the device's clock.

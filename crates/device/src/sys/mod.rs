@@ -1,9 +1,5 @@
-//! What needs the operating system beyond the standard library, each call with a safe face.
+//! What devices alone need of the operating system, each call with a safe face.
 
 pub mod aio;
-pub mod aligned;
-pub mod direct;
-pub mod file;
-pub mod map;
 pub mod pool;
 pub mod zone_ioctl;

@@ -1,26 +1,18 @@
 //! Memory that this process writes and others map: words, then slots.
 
-use super::file::memory_file;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::ptr::NonNull;
+use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
+use weft_sys::SharedMemory;
 
-/// The memory; unmapped when dropped.
+/// The memory. A slot's bytes are reached only by whoever its owner lets (see [`Pool::write`]).
 #[derive(Debug)]
 pub struct Pool {
-    file: File,
-    start: NonNull<u8>,
+    memory: SharedMemory,
     word_bytes: usize,
     slot_bytes: usize,
     slots: usize,
 }
-
-// SAFETY: words are only reached as atomics; a slot's bytes only by whoever its owner lets (see `write`).
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
 
 impl Pool {
     /// So many bytes of words, a multiple of the page size, and so many slots; all zero. Memory is used as it is
@@ -30,48 +22,31 @@ impl Pool {
             .checked_mul(slot_bytes)
             .and_then(|bytes| bytes.checked_add(word_bytes))
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        let file = memory_file(bytes as u64)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the result is checked before use.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start =
-            NonNull::new(address.cast()).ok_or_else(|| io::Error::other("the kernel mapped page zero"))?;
-        Ok(Pool { file, start, word_bytes, slot_bytes, slots })
+        Ok(Pool { memory: SharedMemory::create("weft-device", bytes)?, word_bytes, slot_bytes, slots })
     }
 
     /// The memory file.
     pub fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+        self.memory.fd()
     }
 
     /// Bytes of the memory file.
     pub fn bytes(&self) -> usize {
-        self.word_bytes + self.slot_bytes * self.slots
+        self.memory.len()
     }
 
     /// The words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, begins with that many bytes, and lives as long as `self`; every bit
-        // pattern is a valid `AtomicU64`.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.word_bytes / 8) }
+        &self.memory.atomics()[..self.word_bytes / size_of::<u64>()]
     }
 
     /// The address of bytes of a slot; `None` when there are no such.
     fn at(&self, slot: usize, from: usize, bytes: usize) -> Option<*mut u8> {
         let within = slot < self.slots && from.checked_add(bytes)? <= self.slot_bytes;
         // SAFETY: within the mapping, as just checked.
-        within.then(|| unsafe { self.start.as_ptr().add(self.word_bytes + slot * self.slot_bytes + from) })
+        within.then(|| unsafe {
+            self.memory.as_ptr::<u8>().add(self.word_bytes + slot * self.slot_bytes + from)
+        })
     }
 
     /// Copies bytes into a slot. Of this process's threads only one at a time may use the slot, which the caller's lock
@@ -89,12 +64,5 @@ impl Pool {
         // SAFETY: as in `write`.
         unsafe { std::ptr::copy_nonoverlapping(at, out.as_mut_ptr(), out.len()) };
         true
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly the mapping, and no reference into it outlives `self`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes()) };
     }
 }

@@ -7,7 +7,6 @@ pub(crate) mod queue;
 
 use crate::DeviceError;
 use crate::drive::access::{Opening, RawZone, ZoneAccess};
-use crate::sys::file::LockedFile;
 use crate::sys::zone_ioctl::{self, BlkZone, Management, SECTOR_BYTES, TYPE_SEQUENTIAL};
 use crate::zoned::{ZoneState, ZonedInfo};
 use queue::Queue;
@@ -16,6 +15,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weft_core::BLOCK_BYTES;
+use weft_sys::file::LockedFile;
 
 const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES as u64 / SECTOR_BYTES;
 

@@ -13,7 +13,6 @@ pub use super_block::{FormatError, format};
 use crate::DeviceError;
 use crate::drive::access::{Opening, RawZone, ZoneAccess};
 use crate::sys::aio::Writes;
-use crate::sys::file::LockedFile;
 use crate::sys::zone_ioctl::{self, SECTOR_BYTES};
 use crate::zbd::queue::Queue;
 use crate::zoned::{ZoneState, ZonedInfo};
@@ -23,6 +22,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use weft_core::BLOCK_BYTES;
+use weft_sys::file::LockedFile;
 
 /// Where the files of zones that are written in order lie.
 const SEQUENTIAL: &str = "seq";

@@ -11,11 +11,11 @@
 //! | 108 | 3988 | zero |
 
 use crate::DeviceError;
-use crate::sys::aligned::AlignedBuffer;
-use crate::sys::file::random_id;
 use crate::zbd::BlockDevice;
 use std::path::Path;
 use weft_core::BLOCK_BYTES;
+use weft_sys::AlignedBuf;
+use weft_sys::file::random;
 
 const MAGIC: u32 = 0x5a4f_4653;
 const CRC_AT: usize = 4;
@@ -63,8 +63,8 @@ pub fn format(device: &Path, label: &str, user: u32, group: u32, force: bool) ->
     if written > 0 && !force {
         return Err(FormatError::Written { written });
     }
-    let mut block = AlignedBuffer::new(BLOCK_BYTES);
-    encode(&mut block, label, &random_id().map_err(io)?, user, group);
+    let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
+    encode(&mut block, label, &random().map_err(io)?, user, group);
     drive.write_super_block(&block).map_err(io)?;
     Ok(())
 }

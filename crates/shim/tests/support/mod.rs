@@ -15,7 +15,8 @@ use tempfile::TempDir;
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{CrcTable, FormatOptions, Lfs, MountOptions};
 use weft_placement::{Engine, Mode};
-use weft_server::{DirectImage, Server, SharedMemory, Volume, VolumeOptions};
+use weft_server::{DirectImage, Server, Volume, VolumeOptions};
+use weft_sys::SharedMemory;
 
 /// A run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -140,8 +141,7 @@ struct SharedCrc(Arc<SharedMemory>, usize);
 
 impl CrcTable for SharedCrc {
     fn slots(&self) -> &[AtomicU32] {
-        // SAFETY: the memory holds one zero-initialised u32 per device block.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.1) }
+        &self.0.atomics()[..self.1]
     }
 }
 

@@ -1,66 +1,35 @@
-//! Messages on the sockets of connections: bytes, and with them descriptors and the kernel's word for who sent them.
+//! Messages on Unix sockets: bytes, and with them descriptors and the kernel's word for who sent them.
 
+use crate::peer::{Peer, option};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use weft_client::proto::HelloReply;
 
 /// Bytes for what comes with a message. Descriptors that do not fit are dropped by the kernel.
 const CONTROL_BYTES: usize = 256;
+/// Most descriptors that are sent with a message.
+pub const FDS_MAX: usize = 32;
 
 /// Control messages start at such addresses.
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Who sent a message, as the kernel saw it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sender {
-    /// Its process.
-    pub pid: u32,
-    /// A user that it is or may become: the real one if it named none.
-    pub uid: u32,
-    /// A group likewise.
-    pub gid: u32,
-}
-
 /// What was received.
+#[derive(Debug)]
 pub struct Received {
     /// Bytes; 0 at the end.
     pub len: usize,
     /// The descriptor that came with them. Of several all others are closed.
     pub fd: Option<OwnedFd>,
-    /// Who sent them.
-    pub sender: Option<Sender>,
+    /// Who sent them; it names its user and group itself, and the kernel has let it.
+    pub sender: Option<Peer>,
 }
 
-/// An option of a socket; the bytes of `out` that it has.
-fn option<T>(socket: &impl AsRawFd, name: libc::c_int, out: &mut [T]) -> io::Result<usize> {
-    let mut len = size_of_val(out) as libc::socklen_t;
-    let fd = socket.as_raw_fd();
-    // SAFETY: `out` has `len` writable bytes; the options that are asked for are made of integers.
-    let ret = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, out.as_mut_ptr().cast(), &raw mut len) };
-    if ret == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Who connected: process, user, group.
-pub fn peer(socket: &UnixStream) -> io::Result<Sender> {
-    let mut raw = [0u32; 3];
-    option(socket, libc::SO_PEERCRED, &mut raw)?;
-    Ok(Sender { pid: raw[0], uid: raw[1], gid: raw[2] })
-}
-
-/// The further groups of who connected; none when there are more than anybody has.
-pub fn peer_groups(socket: &UnixStream) -> Vec<u32> {
-    let mut groups = [0u32; 1024];
-    let len = option(socket, libc::SO_PEERGROUPS, &mut groups).unwrap_or(0);
-    groups[..len / size_of::<u32>()].to_vec()
-}
-
-/// The descriptor as a Unix stream socket; it came from a client and may be anything.
+/// The descriptor as a Unix stream socket that blocks; it came from somebody else and may be anything.
 pub fn as_stream(fd: OwnedFd) -> io::Result<UnixStream> {
     let value = |name| {
-        let mut value = [0i32];
-        option(&fd, name, &mut value).map(|_| value[0])
+        let mut value = [0];
+        option(&fd, name, &mut value).0.map(|()| value[0] as i32)
     };
     if value(libc::SO_DOMAIN)? != libc::AF_UNIX || value(libc::SO_TYPE)? != libc::SOCK_STREAM {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -73,17 +42,12 @@ pub fn as_stream(fd: OwnedFd) -> io::Result<UnixStream> {
 /// From now on each message that is received tells who sent it, and messages of several senders come one by one.
 pub fn tell_senders(socket: &UnixStream) -> io::Result<()> {
     let on = 1i32;
+    let bytes = size_of::<i32>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PASSCRED);
     // SAFETY: the option is an integer.
-    let ret = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PASSCRED,
-            (&raw const on).cast(),
-            size_of::<i32>() as libc::socklen_t,
-        )
-    };
-    if ret == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    crate::checked(unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), bytes)
+    })
 }
 
 /// Receives what has come, up to `out.len()` bytes; waits until something has.
@@ -115,8 +79,7 @@ pub fn receive(socket: &UnixStream, out: &mut [u8]) -> io::Result<Received> {
                     }
                 }
                 (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if data_len >= size_of::<libc::ucred>() => {
-                    let who = std::ptr::read_unaligned(data.cast::<libc::ucred>());
-                    sender = Some(Sender { pid: who.pid as u32, uid: who.uid, gid: who.gid });
+                    sender = Some(std::ptr::read_unaligned(data.cast::<libc::ucred>()).into());
                 }
                 _ => {}
             }
@@ -127,13 +90,16 @@ pub fn receive(socket: &UnixStream, out: &mut [u8]) -> io::Result<Received> {
     Ok(Received { len, fd, sender })
 }
 
-/// Answers a hello. Does not wait: who leaves no room for an answer gets none.
-pub fn send_reply(socket: &UnixStream, reply: &HelloReply, fds: &[RawFd]) -> io::Result<()> {
-    let bytes = bytemuck::bytes_of(reply);
+/// Sends bytes in one message with up to [`FDS_MAX`] descriptors. Does not wait: where there is no room for all of it,
+/// nothing or a part is sent, and that is an error.
+pub fn send(socket: &UnixStream, bytes: &[u8], fds: &[RawFd]) -> io::Result<()> {
+    if fds.len() > FDS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = Control([0; CONTROL_BYTES]);
     // SAFETY: an all-zero msghdr is valid; everything it is pointed at outlives the call; the control buffer holds one
-    // SCM_RIGHTS message with up to 6 descriptors.
+    // SCM_RIGHTS message with up to FDS_MAX descriptors.
     let sent = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut part;
@@ -154,5 +120,29 @@ pub fn send_reply(socket: &UnixStream, reply: &HelloReply, fds: &[RawFd]) -> io:
         sent if sent == bytes.len() as isize => Ok(()),
         sent if sent >= 0 => Err(io::ErrorKind::WriteZero.into()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn bytes_arrive_with_a_descriptor_and_the_word_of_the_kernel() {
+        let (one, other) = UnixStream::pair().unwrap();
+        tell_senders(&other).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"content", 0).unwrap();
+        send(&one, b"hello", &[file.as_raw_fd()]).unwrap();
+        let mut out = [0; 16];
+        let received = receive(&other, &mut out).unwrap();
+        assert_eq!(&out[..received.len], b"hello");
+        assert_eq!(received.sender.unwrap().pid, std::process::id());
+        let theirs = std::fs::File::from(received.fd.unwrap());
+        theirs.read_exact_at(&mut out[..7], 0).unwrap();
+        assert_eq!(&out[..7], b"content");
+        assert!(as_stream(theirs.into()).is_err(), "a file is no socket");
+        assert!(send(&one, b"hello", &[0; FDS_MAX + 1]).is_err());
     }
 }

@@ -1,0 +1,151 @@
+//! Files: locks, space, direct I/O, memory files, random numbers, the identity of this boot.
+
+use crate::checked;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Takes an exclusive lock of the file's open description, without waiting; whether nobody else holds one.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    lock(file, libc::LOCK_EX)
+}
+
+fn lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
+    // SAFETY: flock takes no memory, and the descriptor is open as long as `file` is borrowed.
+    match checked(unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) }) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A file with its lock.
+#[derive(Debug)]
+pub struct LockedFile(File);
+
+impl LockedFile {
+    /// Takes the lock, without waiting; `None` when another open description holds it.
+    pub fn lock(file: File) -> io::Result<Option<LockedFile>> {
+        Ok(try_lock(&file)?.then_some(LockedFile(file)))
+    }
+
+    /// Takes a lock that others may share, without waiting; `None` when another open description holds it exclusively.
+    pub fn share(file: File) -> io::Result<Option<LockedFile>> {
+        Ok(lock(&file, libc::LOCK_SH)?.then_some(LockedFile(file)))
+    }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Closing would not do: a child that another thread is just starting has a copy of the descriptor until it
+        // gets to its exec, and with it the lock.
+        let _ = lock(&self.0, libc::LOCK_UN);
+    }
+}
+
+/// A file of `bytes` zero bytes that lives in memory and dies with its last descriptor.
+pub fn memory_file(name: &str, bytes: u64) -> io::Result<File> {
+    let name = CString::new(name)?;
+    // SAFETY: the name is a C string that outlives the call; the result is checked before it is used.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just created and nothing else owns it.
+    let file = unsafe { File::from_raw_fd(fd) };
+    file.set_len(bytes)?;
+    Ok(file)
+}
+
+/// Opens a file that is open once more, with rights and a position of its own.
+pub fn open_again(file: &impl AsFd, options: &OpenOptions) -> io::Result<File> {
+    options.open(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
+}
+
+/// A second descriptor of a file, for writes past the page cache that are durable when they return.
+#[derive(Debug)]
+pub struct DirectFile(File);
+
+impl DirectFile {
+    /// Opens the same file once more; fails where the file system has no direct writes.
+    pub fn of(file: &File) -> io::Result<DirectFile> {
+        open_again(file, OpenOptions::new().write(true).custom_flags(libc::O_DIRECT)).map(DirectFile)
+    }
+
+    /// Writes `bytes`, which begin at a page's address, at `offset`. They are durable when this returns; of
+    /// the rest of the file it says nothing. An error leaves open what was written.
+    pub fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        // SAFETY: one vector, which describes a live slice that the kernel only reads from.
+        let wrote =
+            unsafe { libc::pwritev2(self.0.as_raw_fd(), &part, 1, offset as libc::off_t, libc::RWF_DSYNC) };
+        match usize::try_from(wrote) {
+            Ok(n) if n == bytes.len() => Ok(()),
+            Ok(n) => Err(io::Error::other(format!("wrote {n} of {} bytes", bytes.len()))),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+fn fallocate(file: &File, mode: libc::c_int, offset: u64, bytes: u64) -> io::Result<()> {
+    // SAFETY: fallocate takes no memory, and the descriptor is open as long as `file` is borrowed.
+    checked(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, bytes as i64) })
+}
+
+/// Takes room for a range, which makes the file at least as long. `Unsupported` where the file system has no call for that.
+pub fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    fallocate(file, 0, offset, bytes)
+}
+
+/// Gives the room of a range back; it reads as zero then. `Unsupported` where the file system has no call for that.
+pub fn punch_hole(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, bytes)
+}
+
+/// Tells the kernel that it need not cache a range. What is not yet written stays, and so does what somebody has mapped.
+pub fn drop_cached(file: &File, offset: u64, bytes: u64) {
+    // SAFETY: advice on an open descriptor. That it may be ignored costs time, nothing else.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, bytes as i64, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// Moves a file's position by `whence` (`SEEK_DATA` and `SEEK_HOLE` are the ones that the standard library lacks); returns it.
+pub fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<u64> {
+    let offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::ENXIO))?;
+    // SAFETY: a system call on an open file and numbers.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
+    u64::try_from(at).map_err(|_| io::Error::last_os_error())
+}
+
+/// So many random bytes, at most 256.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    const { assert!(N <= 256, "larger requests may be cut short") };
+    let mut bytes = [0; N];
+    // SAFETY: the buffer is valid for writes of its length.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
+    if got == N as isize { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The identity of this boot of the host; `None` when the host does not tell.
+pub fn boot_id() -> Option<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: Vec<u8> = text.bytes().filter_map(|b| (b as char).to_digit(16)).map(|d| d as u8).collect();
+    let mut id = [0u8; 16];
+    if digits.len() != 2 * id.len() {
+        return None;
+    }
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    Some(id)
+}

@@ -1,0 +1,38 @@
+//! System calls and memory beyond the standard library, each behind a safe face, for every crate above.
+//!
+//! - [`map`]: mappings of files and anonymous memory; [`memory`]: memory that processes share; [`huge`]: values on huge
+//!   pages; [`aligned`]: buffers for direct I/O;
+//! - [`file`]: locks, space, direct and memory files, random numbers; [`clock`];
+//! - [`peer`]: the user at the other end of a socket; [`message`]: descriptors and credentials sent with bytes;
+//! - [`robust`]: the mutex by which a process's death shows.
+//!
+//! A program's own calls to libc are hooked by the preloaded library, which therefore has its own raw calls
+//! (`weft_client::sys`) and takes only [`clock`] from here: it neither allocates nor is hooked.
+
+pub mod aligned;
+pub mod clock;
+pub mod file;
+pub mod huge;
+pub mod map;
+pub mod memory;
+pub mod message;
+pub mod peer;
+pub mod robust;
+
+pub use aligned::AlignedBuf;
+pub use huge::HugeSlice;
+pub use map::{Advice, Map, ReadMap};
+pub use memory::SharedMemory;
+
+use std::io;
+
+/// The user and the group by whose rights this process acts.
+pub fn effective_user() -> (u32, u32) {
+    // SAFETY: both calls take nothing and cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// What a call returned that returns 0 or sets `errno`.
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
