@@ -1,5 +1,6 @@
 //! How fast the NAND model runs on this machine, on one core: page operations without data, and bytes with data. Time is
-//! that of the processor, so that other programs do not matter much.
+//! that of the processor, so that other programs do not matter much. Then how much faster threads are on LUNs of their own, of a
+//! device in memory and of one in an image (by the clock on the wall).
 //!
 //! ```text
 //! cargo run --release -p weft-device --example flash_speed
@@ -7,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "an example for people to run")]
 
+use std::time::Instant;
 use weft_core::Nanos;
 use weft_device::Geometry;
 use weft_device::nand::{FlashSetup, Keep, OpenChannel};
@@ -51,6 +53,43 @@ fn whole_device(device: &OpenChannel, rounds: u32) -> u64 {
     operations
 }
 
+/// Programs, reads and erases blocks on `threads` LUNs, a thread each; page operations per second.
+fn on_luns(device: &OpenChannel, threads: u32, blocks: u32) -> f64 {
+    let shape = device.shape();
+    let begun = Instant::now();
+    let work = |lun: u32| {
+        let mut data = vec![lun as u8; shape.page_bytes as usize];
+        for block in 0..blocks {
+            let block = shape.lun_at(lun).block(0, block % shape.blocks_per_plane);
+            for page in 0..shape.pages_per_block {
+                device.program(Nanos(0), block.page(page), &data, &[]).unwrap();
+                device.read(Nanos(0), block.page(page), 0, &mut data, &mut []).unwrap();
+            }
+            device.erase(Nanos(0), block).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..threads).for_each(|lun| drop(scope.spawn(move || work(lun))));
+    });
+    let operations = u64::from(threads * blocks) * (2 * u64::from(shape.pages_per_block) + 1);
+    operations as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn threads(name: &str, device: &OpenChannel) {
+    let mut ratios = Vec::new();
+    for _ in 0..5 {
+        let (one, four) = (on_luns(device, 1, 32), on_luns(device, 4, 32));
+        ratios.push((four / one, one, four));
+    }
+    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (ratio, one, four) = ratios[2];
+    println!(
+        "{name}: {:.0} thousand page operations per second with one thread, {:.0} with 4 on 4 LUNs: {ratio:.2} times",
+        one / 1e3,
+        four / 1e3
+    );
+}
+
 fn main() {
     let geometry = Geometry::bbssd().with_size(1 << 30);
     for (keep, rounds) in [(Keep::Nothing, 20), (Keep::All, 2)] {
@@ -65,6 +104,12 @@ fn main() {
             bytes / seconds / 1e9
         );
     }
+    let setup = FlashSetup::new(geometry.clone());
+    threads("memory", &OpenChannel::memory(&setup).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let image = OpenChannel::create(&directory.path().join("flash.img"), &setup, false).unwrap();
+    threads("image", &image);
+    drop(image);
     let flash = FlashSetup::new(geometry).keeping(Keep::Nothing);
     let drive = Ssd::new(&SsdSetup::conventional(flash, 0.125)).unwrap();
     let capacity = drive.capacity_blocks();

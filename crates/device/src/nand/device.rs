@@ -100,6 +100,7 @@ impl OpenChannel {
     /// the modelled device needs no sync: what was programmed is durable.
     pub fn sync(&self) -> Result<(), FlashError> {
         if let Some(image) = &self.image {
+            image.give_room_back()?;
             image.sync(self.now().0)?;
         }
         Ok(())
@@ -345,6 +346,11 @@ impl OpenChannel {
         })
     }
 
+    /// Makes what was programmed anywhere durable, before a block is erased.
+    pub(super) fn prepare_erase(&self) -> Result<(), DeviceError> {
+        self.image.as_ref().map_or(Ok(()), |image| image.prepare_erase())
+    }
+
     pub(super) fn lun(&self, lun: LunAddr) -> &Mutex<Lun> {
         &self.luns[self.shape.lun_index(lun) as usize]
     }
@@ -395,7 +401,9 @@ impl Drop for OpenChannel {
                 }
             }
         }
-        if let Err(error) = image.sync(self.now().0).and_then(|()| image.end_session()) {
+        let closed =
+            image.give_room_back().and_then(|()| image.sync(self.now().0)).and_then(|()| image.end_session());
+        if let Err(error) = closed {
             tracing::error!(%error, "the image was not closed cleanly");
         }
     }

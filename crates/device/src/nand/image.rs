@@ -15,12 +15,13 @@ use crate::store::{last_session, lock, read_up_to};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Release};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_sys::file::{LockedFile, boot_id, punch_hole, random};
@@ -36,6 +37,9 @@ const IMAGE_BYTES_MAX: u64 = 1 << 62;
 /// Largest counts and moments that an image may hold, so that counting on never overflows: 36 years in nanoseconds.
 const COUNT_MAX: u64 = 1 << 60;
 
+/// Most bytes of erased blocks whose room is kept.
+const ROOM_KEPT_MAX: u64 = 1 << 30;
+
 /// An open image.
 #[derive(Debug)]
 pub(crate) struct FlashImage {
@@ -48,8 +52,45 @@ pub(crate) struct FlashImage {
     layout: Layout,
     /// Which slot of the counters record counts.
     counters_slot: Mutex<u32>,
-    /// Pages were programmed since the file was last synced.
-    unsynced: AtomicBool,
+    writes: Writes,
+    erased: Erased,
+}
+
+/// Erased blocks whose room has not been given back. Most are written again soon, and cost less than when their room has to be found
+/// again: it is given back when the image is synced or closed, when the disk is full, and when it has become much. The lock is held
+/// meanwhile, and taken by who writes the first page of a block.
+#[derive(Debug, Default)]
+struct Erased(Mutex<BTreeSet<u64>>);
+
+/// Which writes of pages have been synced.
+#[derive(Debug, Default)]
+struct Writes {
+    /// Pages written.
+    done: AtomicU64,
+    /// Of these, as many as the last sync found. Held while the file is synced.
+    synced: Mutex<u64>,
+}
+
+impl Writes {
+    /// A page has been written.
+    fn add(&self) {
+        // Pairs with the load below: who has seen the write done syncs it.
+        self.done.fetch_add(1, Release);
+    }
+
+    /// Sees to it that what has been written by now is synced. Who comes while somebody else syncs waits, and syncs again only what
+    /// that sync may have missed.
+    fn sync<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let wanted = self.done.load(Acquire);
+        let mut synced = self.synced.lock();
+        if *synced >= wanted {
+            return Ok(());
+        }
+        let found = self.done.load(Acquire);
+        sync()?;
+        *synced = found;
+        Ok(())
+    }
 }
 
 /// Where pages lie.
@@ -124,8 +165,18 @@ impl FlashImage {
         let counters_slot = Mutex::new(table.set_counters(1, &[0; CONTENT_WORDS]));
         file.write_all_at(&encode_header(&id, setup, &layout), 0).map_err(io)?;
         file.sync_all().map_err(io)?;
-        let (path, unsynced) = (path.to_path_buf(), AtomicBool::new(false));
-        Ok(FlashImage { table, file, path, id, session, layout, counters_slot, unsynced })
+        let (path, writes) = (path.to_path_buf(), Writes::default());
+        Ok(FlashImage {
+            table,
+            file,
+            path,
+            id,
+            session,
+            layout,
+            counters_slot,
+            writes,
+            erased: Erased::default(),
+        })
     }
 
     /// Opens an image and takes its lock.
@@ -168,9 +219,19 @@ impl FlashImage {
             Session { clean: false, boot: boot_id().unwrap_or_default(), opens: last.opens.wrapping_add(1) };
         file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
         file.sync_data().map_err(io)?;
-        let (path, unsynced) = (path.to_path_buf(), AtomicBool::new(false));
+        let (path, writes) = (path.to_path_buf(), Writes::default());
         let counters_slot = Mutex::new(slot);
-        let image = FlashImage { table, file, path, id, session, layout, counters_slot, unsynced };
+        let image = FlashImage {
+            table,
+            file,
+            path,
+            id,
+            session,
+            layout,
+            counters_slot,
+            writes,
+            erased: Erased::default(),
+        };
         // A clock beyond its end is nobody's loss: it stands still there.
         Ok(Opened { image, setup, blocks, now: counters[0].min(ISSUED_MAX_NS) })
     }
@@ -215,8 +276,18 @@ impl FlashImage {
         let crc = self.page_crc(&bytes, number, page, erases);
         bytes.put_u32(if whole { crc } else { !crc });
         bytes.put_u32(erases);
-        self.unsynced.store(true, Release);
-        self.file.write_all_at(&bytes, self.layout.page(number, page)).map_err(|e| self.io(e))
+        if page == 0 {
+            self.erased.0.lock().remove(&number);
+        }
+        let offset = self.layout.page(number, page);
+        let mut written = self.file.write_all_at(&bytes, offset);
+        if written.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::StorageFull) {
+            self.give_room_back()?;
+            written = self.file.write_all_at(&bytes, offset);
+        }
+        written.map_err(|e| self.io(e))?;
+        self.writes.add();
+        Ok(())
     }
 
     /// Reads a part of a page's data and its first out-of-band bytes; what is the matter when the page is not whole.
@@ -246,21 +317,40 @@ impl FlashImage {
     }
 
     /// Before a block is erased: makes what was programmed so far durable, so that a crash of the host never keeps an
-    /// erase and loses the copies that were made before it.
+    /// erase and loses the copies that were made before it. No LUN's lock is held meanwhile.
     pub fn prepare_erase(&self) -> Result<(), DeviceError> {
-        if self.unsynced.swap(false, AcqRel) {
-            self.file.sync_data().map_err(|e| self.io(e))?;
+        self.writes.sync(|| self.file.sync_data().map_err(|e| self.io(e)))
+    }
+
+    /// A block was erased: the room of its pages is given back some time.
+    pub fn discard(&self, number: u64) -> Result<(), DeviceError> {
+        let mut erased = self.erased.0.lock();
+        erased.insert(number);
+        if erased.len() as u64 * self.layout.block_stride > ROOM_KEPT_MAX {
+            return self.punch(&mut erased);
         }
         Ok(())
     }
 
-    /// Gives back the room of an erased block's pages.
-    pub fn discard(&self, number: u64) -> Result<(), DeviceError> {
-        let Layout { block_stride, .. } = self.layout;
-        match punch_hole(&self.file, self.layout.page(number, 0), block_stride) {
-            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(self.io(error)),
-            _ => Ok(()),
+    /// Gives back the room of all erased blocks.
+    pub fn give_room_back(&self) -> Result<(), DeviceError> {
+        self.punch(&mut self.erased.0.lock())
+    }
+
+    fn punch(&self, erased: &mut BTreeSet<u64>) -> Result<(), DeviceError> {
+        let stride = self.layout.block_stride;
+        while let Some(first) = erased.first().copied() {
+            // Neighbours together.
+            let count = (first..).take_while(|number| erased.contains(number)).count() as u64;
+            match punch_hole(&self.file, self.layout.page(first, 0), count * stride) {
+                Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(self.io(error)),
+                _ => {}
+            }
+            for number in first..first + count {
+                erased.remove(&number);
+            }
         }
+        Ok(())
     }
 
     /// Makes everything durable, with the device's clock.
@@ -424,6 +514,58 @@ mod tests {
 
     fn setup() -> FlashSetup {
         FlashSetup { pairing: Some(Pairing::mlc()), ..FlashSetup::new(Geometry::mlc().with_size(1 << 30)) }
+    }
+
+    #[test]
+    fn who_needs_a_sync_that_somebody_else_makes_waits_for_it_and_an_old_one_does_not_do() {
+        use std::sync::mpsc::channel;
+        let writes = Writes::default();
+        let syncs = AtomicU64::new(0);
+        let sync = || {
+            writes
+                .sync(|| {
+                    syncs.fetch_add(1, Release);
+                    Ok::<(), ()>(())
+                })
+                .unwrap()
+        };
+        sync();
+        assert_eq!(syncs.load(Acquire), 0, "nothing was written");
+        writes.add();
+        let (begun, has_begun) = channel();
+        let (go, may_go) = channel::<()>();
+        std::thread::scope(|scope| {
+            let (writes, syncs) = (&writes, &syncs);
+            scope.spawn(move || {
+                let slow = || {
+                    begun.send(()).unwrap();
+                    may_go.recv().unwrap();
+                    syncs.fetch_add(1, Release);
+                    Ok::<(), ()>(())
+                };
+                writes.sync(slow).unwrap();
+            });
+            has_begun.recv().unwrap();
+            let other = scope.spawn(move || {
+                let fast = || {
+                    syncs.fetch_add(10, Release);
+                    Ok::<(), ()>(())
+                };
+                writes.sync(fast).unwrap();
+                syncs.load(Acquire)
+            });
+            // Written while the file is synced: that sync may have missed it.
+            writes.add();
+            go.send(()).unwrap();
+            // It began before or after the second write, and is not over before the first sync is.
+            assert!([1, 11].contains(&other.join().unwrap()));
+        });
+        sync();
+        assert!(syncs.load(Acquire) == 2 || syncs.load(Acquire) == 11);
+        assert_eq!(writes.sync(|| Err("no")), Ok(()), "there is nothing left to sync");
+        writes.add();
+        assert_eq!(writes.sync(|| Err("no")), Err("no"));
+        assert_eq!(writes.sync(|| Err("no")), Err("no"), "a sync that failed does not count");
     }
 
     #[test]

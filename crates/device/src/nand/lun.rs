@@ -149,11 +149,6 @@ impl Lun {
         }
     }
 
-    /// Makes what was programmed anywhere durable, before a block is erased.
-    pub fn prepare_erase(&self) -> Result<(), DeviceError> {
-        self.image.as_ref().map_or(Ok(()), |kept| kept.image.prepare_erase())
-    }
-
     /// Lets go of the content of an erased block.
     pub fn discard(&mut self, at: u32) -> Result<(), DeviceError> {
         match &self.image {

@@ -172,6 +172,8 @@ impl OpenChannel {
         fate: impl FnOnce(&Power) -> Result<Fate, FlashError>,
     ) -> Result<Done, FlashError> {
         let first = self.check_planes(blocks.iter().map(|block| block.page(0)))?.block;
+        // Before the lock: other commands on the LUN do not wait for the disk.
+        self.prepare_erase()?;
         let mut lun = self.lun(first.lun_addr()).lock();
         for block in blocks {
             lun.check_good(*block, self.shape.block_in_lun(*block), "erase")?;
@@ -202,7 +204,6 @@ impl OpenChannel {
     ) -> Result<(), FlashError> {
         let at = self.shape.block_in_lun(address);
         let asked_for = lun.meets(Fault::Erase(address));
-        lun.prepare_erase()?;
         let block = &mut lun.blocks[at as usize];
         let endurance = self.setup.geometry.endurance;
         let worn_out = endurance > 0 && block.erases >= endurance;

@@ -13,6 +13,10 @@
 //! written and whose erase was not finished ([`mapped_blocks`]); a block taken and never written is free again. A trim is
 //! durable when [`flush`] has returned; before that the block may be found again.
 //!
+//! **Locks.** Each block has a *turn*: reads and writes by place share it; a write by number, a trim and a move have it alone. It
+//! is held over the command of the flash. What blocks are used for is under one lock, that is held for look-ups only: an erase
+//! keeps nobody waiting but who wants that block. Order: turns, by block number; then the lock of uses.
+//!
 //! [`address_mapper`]: FunctionLevel::address_mapper
 //! [`flash_read`]: FunctionLevel::flash_read
 //! [`flash_write`]: FunctionLevel::flash_write
@@ -32,9 +36,9 @@ use crate::address::{GrantBlock, GrantGeometry};
 use crate::error::LevelError;
 use crate::grant::{Grant, RawRead, RawWrite, Results};
 use oob::PageNote;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_core::Nanos;
 use weft_device::nand::{Done, Unreadable};
 
@@ -103,6 +107,8 @@ enum Use {
     Mapped(Holder),
     /// Trimmed, to be erased.
     Trimmed,
+    /// Being erased, or filled with a copy of another block.
+    Busy,
     /// Bad, without a spare.
     Retired,
 }
@@ -133,23 +139,70 @@ struct State {
     blocks: Vec<Use>,
     /// By block number: erases, as last seen.
     erases: Vec<u32>,
-    /// By channel: free blocks that are erased or can be.
-    free: Vec<Vec<u32>>,
+    /// By LUN, as the grant lists them.
+    luns: Vec<LunBlocks>,
     /// By channel: the LUN whose turn it is, among blocks of equal wear.
     turn: Vec<u32>,
-    trimmed: VecDeque<u32>,
+    /// Trims so far.
+    trims: u64,
     mapped: u32,
     retired: u32,
     next_id: u64,
     over_provisioning_permille: u32,
 }
 
-/// A grant at the function level. Threads share it by reference: calls on different blocks only meet in short lookups.
+/// The blocks of a LUN that nobody has.
+#[derive(Clone, Default, Debug)]
+struct LunBlocks {
+    /// Free, with their erases.
+    free: BTreeSet<(u32, u32)>,
+    /// To be erased, the one that has waited longest first, with the number of its trim.
+    trimmed: VecDeque<(u64, u32)>,
+    /// Being erased.
+    busy: u32,
+}
+
+impl LunBlocks {
+    fn unmapped(&self) -> u32 {
+        (self.free.len() + self.trimmed.len()) as u32 + self.busy
+    }
+
+    /// Takes blocks to be erased in one operation: the one that has waited longest, and others that lie in other planes.
+    fn take_trimmed(&mut self, planes: u32) -> Vec<u32> {
+        let mut taken: Vec<u32> = Vec::new();
+        let mut at = 0;
+        while at < self.trimmed.len() && (taken.len() as u32) < planes {
+            let (_, number) = self.trimmed[at];
+            if taken.iter().any(|other| other % planes == number % planes) {
+                at += 1;
+            } else {
+                self.trimmed.remove(at);
+                taken.push(number);
+            }
+        }
+        self.busy += taken.len() as u32;
+        taken
+    }
+}
+
+/// A grant at the function level. Threads share it by reference.
 #[derive(Debug)]
 pub struct FunctionLevel {
     grant: Grant,
     luns: Vec<(u32, u32)>,
+    /// By channel and LUN: its place in `luns`.
+    lun_numbers: Vec<Vec<u32>>,
+    /// By block number.
+    turns: Vec<RwLock<()>>,
     state: Mutex<State>,
+    /// An erase is over.
+    erased: Condvar,
+}
+
+/// Turns of blocks that a command holds.
+enum Turn<'a> {
+    Shared { _turn: RwLockReadGuard<'a, ()> },
+    Alone { _turn: RwLockWriteGuard<'a, ()> },
 }
 
 impl FunctionLevel {
@@ -167,37 +220,48 @@ impl FunctionLevel {
     ) -> Result<Mapped, LevelError> {
         self.geometry().check_block(GrantBlock { channel, lun: 0, block: 0 })?;
         let mut state = self.state.lock();
-        let limit = self.mapped_max(&state, state.over_provisioning_permille);
-        if state.mapped >= limit {
-            return Err(LevelError::TooManyMapped { mapped: state.mapped, limit });
-        }
-        let mut now = issued;
         loop {
-            if state.free[channel as usize].is_empty()
-                && !self.erase_one(&mut state, Some(channel), &mut now)?
-            {
+            let limit = self.mapped_max(&state, state.over_provisioning_permille);
+            if state.mapped >= limit {
+                return Err(LevelError::TooManyMapped { mapped: state.mapped, limit });
+            }
+            if let Some(number) = self.take_free(&mut state, channel) {
+                let id = state.next_id;
+                state.next_id += 1;
+                state.blocks[number as usize] = Use::Mapped(Holder::new(id, label, mapping, 0));
+                state.mapped += 1;
+                let on_channel = self.lun_numbers[channel as usize].iter();
+                let free = on_channel.map(|lun| state.luns[*lun as usize].unmapped()).sum();
+                return Ok(Mapped { block: self.block(number), free });
+            }
+            let on_channel = || self.lun_numbers[channel as usize].iter().map(|lun| *lun as usize);
+            let waiting = |lun: &usize| state.luns[*lun].trimmed.front().map(|(trim, _)| *trim);
+            let longest = on_channel().filter(|lun| waiting(lun).is_some()).min_by_key(waiting);
+            if let Some(lun) = longest {
+                let taken = self.take_trimmed(&mut state, lun);
+                MutexGuard::unlocked(&mut state, || self.erase_taken(issued, &taken))?;
+            } else if on_channel().any(|lun| state.luns[lun].busy > 0) {
+                self.erased.wait(&mut state);
+            } else {
                 return Err(LevelError::NoFreeBlock { channel });
             }
-            let State { free, erases, turn, .. } = &mut *state;
-            let free = &mut free[channel as usize];
-            let luns = self.geometry().luns_by_channel[channel as usize];
-            let turn = &mut turn[channel as usize];
-            let fresh = free.iter().map(|number| erases[*number as usize]).min().unwrap_or(0);
-            let next = (0..free.len()).min_by_key(|at| {
-                let number = free[*at];
-                let waits = (self.block(number).lun + luns - *turn) % luns;
-                let erases = erases[number as usize];
-                (erases > fresh + ALIKE, waits, erases, number)
-            });
-            let Some(number) = next.map(|at| free.swap_remove(at)) else { continue };
-            *turn = (self.block(number).lun + 1) % luns;
-            let id = state.next_id;
-            state.next_id += 1;
-            state.blocks[number as usize] = Use::Mapped(Holder::new(id, label, mapping, 0));
-            state.mapped += 1;
-            let free = state.free[channel as usize].len() + self.trimmed_on(&state, channel);
-            return Ok(Mapped { block: self.block(number), free: free as u32 });
         }
+    }
+
+    /// Takes the free block of a channel whose turn it is.
+    fn take_free(&self, state: &mut State, channel: u32) -> Option<u32> {
+        let luns = &self.lun_numbers[channel as usize];
+        let count = luns.len() as u32;
+        let turn = state.turn[channel as usize];
+        let first = |at: u32| state.luns[luns[at as usize] as usize].free.first().copied();
+        let fresh = (0..count).filter_map(first).map(|(erases, _)| erases).min()?;
+        let next = (0..count).filter_map(|at| Some((at, first(at)?))).min_by_key(|(at, (erases, number))| {
+            (*erases > fresh + ALIKE, (at + count - turn) % count, *erases, *number)
+        });
+        let (at, block) = next?;
+        state.luns[luns[at as usize] as usize].free.remove(&block);
+        state.turn[channel as usize] = (at + 1) % count;
+        Some(block.1)
     }
 
     /// Writes one page of a block. With [`Mapping::Block`] the page has to be the next one, with [`Mapping::Page`] it is
@@ -215,6 +279,7 @@ impl FunctionLevel {
     ) -> Result<Done, LevelError> {
         self.geometry().check_page(block.page(page))?;
         let number = self.number(block);
+        let _turn = self.turn_to_write(number, block)?;
         let (at, note) = self.place(&self.state.lock(), block, page, 0)?;
         let done = self.grant.program(issued, block.page(at), data, &note.encode())?;
         let mut state = self.state.lock();
@@ -229,6 +294,15 @@ impl FunctionLevel {
     /// ([`GrantGeometry`]), named one after the other, are one operation.
     pub fn flash_write_vector(&self, issued: Nanos, writes: &[BlockWrite]) -> Results {
         let pages_per_block = self.geometry().pages_per_block;
+        let mut turns = BTreeMap::new();
+        for write in writes {
+            if self.geometry().check_block(write.block).is_ok() {
+                turns.insert(self.number(write.block), write.block);
+            }
+        }
+        // Those that are not mapped have none, and are refused below.
+        let _turns: Vec<_> =
+            turns.into_iter().filter_map(|(number, block)| self.turn_to_write(number, block).ok()).collect();
         let places: Vec<Result<_, LevelError>> = {
             let state = self.state.lock();
             let place = |(number, write): (usize, &BlockWrite)| {
@@ -259,6 +333,22 @@ impl FunctionLevel {
             results.push(result.map(|(_, done)| done));
         }
         results
+    }
+
+    /// The turn of a block that is to be written: pages by number go one after the other.
+    fn turn_to_write(&self, number: u32, block: GrantBlock) -> Result<Turn<'_>, LevelError> {
+        let turn = &self.turns[number as usize];
+        loop {
+            let mapping = holder(&self.state.lock(), number, block)?.mapping;
+            let held = match mapping {
+                Mapping::Block => Turn::Shared { _turn: turn.read() },
+                Mapping::Page => Turn::Alone { _turn: turn.write() },
+            };
+            // Nobody gives the block back from here on.
+            if holder(&self.state.lock(), number, block)?.mapping == mapping {
+                return Ok(held);
+            }
+        }
     }
 
     /// Where in its block a page is to be programmed, behind so many others that are under way, and what is written beside it.
@@ -293,6 +383,8 @@ impl FunctionLevel {
         offset: u32,
         data: &mut [u8],
     ) -> Result<Done, LevelError> {
+        self.geometry().check_page(block.page(page))?;
+        let _turn = self.turns[self.number(block) as usize].read();
         let at = self.find(&self.state.lock(), issued, block, page)?;
         self.grant.read(issued, block.page(at), offset, data, &mut [])
     }
@@ -300,6 +392,10 @@ impl FunctionLevel {
     /// Reads pages, or parts of them, that are all issued at once. Each has its own result, which is that of
     /// [`flash_read`](FunctionLevel::flash_read).
     pub fn flash_read_vector(&self, issued: Nanos, reads: &mut [BlockRead]) -> Results {
+        let named = reads.iter().map(|read| read.block);
+        let sound = named.filter(|block| self.geometry().check_block(*block).is_ok());
+        let numbers: BTreeSet<u32> = sound.map(|block| self.number(block)).collect();
+        let _turns: Vec<_> = numbers.iter().map(|number| self.turns[*number as usize].read()).collect();
         let places: Vec<_> = {
             let state = self.state.lock();
             reads.iter().map(|read| self.find(&state, issued, read.block, read.page)).collect()
@@ -345,40 +441,56 @@ impl FunctionLevel {
     pub fn flash_trim(&self, block: GrantBlock) -> Result<(), LevelError> {
         self.geometry().check_block(block)?;
         let number = self.number(block);
+        // What is under way on it is over first.
+        let _turn = self.turns[number as usize].write();
         let mut state = self.state.lock();
         holder(&state, number, block)?;
-        state.blocks[number as usize] = Use::Trimmed;
         state.mapped -= 1;
-        state.trimmed.push_back(number);
+        self.put_trimmed(&mut state, number);
         Ok(())
     }
 
     /// Erases trimmed blocks whose LUN is idle at this moment, and returns how many. For an application's idle time.
     pub fn reclaim(&self, issued: Nanos) -> Result<u32, LevelError> {
-        let mut state = self.state.lock();
         let mut erased = 0;
-        let waiting: Vec<u32> = state.trimmed.iter().copied().collect();
-        for number in waiting {
-            if self.grant.free_at(self.block(number))? > issued {
-                continue;
+        for (lun, (channel, on_channel)) in self.luns.iter().enumerate() {
+            let first = GrantBlock { channel: *channel, lun: *on_channel, block: 0 };
+            loop {
+                if self.state.lock().luns[lun].trimmed.is_empty() || self.grant.free_at(first)? > issued {
+                    break;
+                }
+                let taken = self.take_trimmed(&mut self.state.lock(), lun);
+                self.erase_taken(issued, &taken)?;
+                erased += taken.len() as u32;
             }
-            state.trimmed.retain(|other| *other != number);
-            state.trimmed.push_front(number);
-            let mut now = issued;
-            erased += u32::from(self.erase_one(&mut state, None, &mut now)?);
         }
         Ok(erased)
     }
 
     /// Erases every trimmed block; when this returns all trims are durable.
     pub fn flush(&self, issued: Nanos) -> Result<Nanos, LevelError> {
+        // All are issued at once: LUNs erase side by side.
+        let mut taken = Vec::new();
         let mut state = self.state.lock();
-        let mut end = issued;
-        while !state.trimmed.is_empty() {
-            // All are issued at once: LUNs erase side by side.
-            let mut now = issued;
-            self.erase_one(&mut state, None, &mut now)?;
-            end = end.max(now);
+        let others = state.blocks.iter().enumerate().filter(|(_, used)| **used == Use::Busy);
+        let others: Vec<u32> = others.map(|(number, _)| number as u32).collect();
+        for lun in 0..state.luns.len() {
+            while !state.luns[lun].trimmed.is_empty() {
+                taken.extend(self.take_trimmed(&mut state, lun));
+            }
+        }
+        drop(state);
+        let end = self.erase_taken(issued, &taken)?;
+        // Trims that somebody else makes durable just now.
+        let mut state = self.state.lock();
+        while others.iter().any(|number| state.blocks[*number as usize] == Use::Busy) {
+            self.erased.wait(&mut state);
+        }
+        // An erase of theirs that failed is tried again.
+        let again = others.iter().any(|number| state.blocks[*number as usize] == Use::Trimmed);
+        drop(state);
+        if again {
+            return self.flush(end);
         }
         self.grant.sync()?;
         Ok(end)
@@ -422,8 +534,8 @@ impl FunctionLevel {
     /// Blocks by what they are used for: mapped, free or about to be erased, bad. Together they are the grant.
     pub fn census(&self) -> (u32, u32, u32) {
         let state = self.state.lock();
-        let free = state.free.iter().map(Vec::len).sum::<usize>() + state.trimmed.len();
-        (state.mapped, free as u32, state.retired)
+        let free = state.luns.iter().map(LunBlocks::unmapped).sum();
+        (state.mapped, free, state.retired)
     }
 
     /// The grant's geometry.
@@ -436,38 +548,63 @@ impl FunctionLevel {
         self.grant
     }
 
-    /// Erases the trimmed block that has waited longest, of a channel or of any; false when there is none.
-    fn erase_one(
-        &self,
-        state: &mut State,
-        channel: Option<u32>,
-        now: &mut Nanos,
-    ) -> Result<bool, LevelError> {
-        let on = |number: &u32| channel.is_none_or(|channel| self.block(*number).channel == channel);
-        let Some(at) = state.trimmed.iter().position(on) else { return Ok(false) };
-        let Some(number) = state.trimmed.remove(at) else { return Ok(false) };
-        let block = self.block(number);
-        match self.grant.erase(*now, block) {
-            Ok(done) => {
-                *now = done.done;
-                state.erases[number as usize] += 1;
-                state.blocks[number as usize] = Use::Free;
-                state.free[block.channel as usize].push(number);
-            }
-            Err(LevelError::BlockRetired { .. }) => {
-                state.blocks[number as usize] = Use::Retired;
-                state.retired += 1;
-            }
-            Err(other) => {
-                state.trimmed.push_front(number);
-                return Err(other);
-            }
-        }
-        Ok(true)
+    /// A block is to be erased.
+    fn put_trimmed(&self, state: &mut State, number: u32) {
+        state.blocks[number as usize] = Use::Trimmed;
+        let trim = state.trims;
+        state.trims += 1;
+        let lun = (number / self.geometry().blocks_per_lun) as usize;
+        state.luns[lun].trimmed.push_back((trim, number));
     }
 
-    fn trimmed_on(&self, state: &State, channel: u32) -> usize {
-        state.trimmed.iter().filter(|number| self.block(**number).channel == channel).count()
+    /// Takes trimmed blocks of a LUN, to be erased in one operation.
+    fn take_trimmed(&self, state: &mut State, lun: usize) -> Vec<u32> {
+        let taken = state.luns[lun].take_trimmed(self.geometry().planes);
+        taken.iter().for_each(|number| state.blocks[*number as usize] = Use::Busy);
+        taken
+    }
+
+    /// Erases blocks that were taken for that, all issued at once; returns when the last erase is over.
+    fn erase_taken(&self, issued: Nanos, taken: &[u32]) -> Result<Nanos, LevelError> {
+        let blocks: Vec<GrantBlock> = taken.iter().map(|number| self.block(*number)).collect();
+        let results = if blocks.is_empty() { Vec::new() } else { self.grant.erase_many(issued, &blocks) };
+        let mut end = Ok(issued);
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        for (number, result) in taken.iter().zip(results) {
+            let (at, lun) = (*number as usize, (*number / self.geometry().blocks_per_lun) as usize);
+            state.luns[lun].busy -= 1;
+            match result {
+                Ok(done) => {
+                    end = end.map(|end| done.done.max(end));
+                    state.erases[at] += 1;
+                    state.blocks[at] = Use::Free;
+                    state.luns[lun].free.insert((state.erases[at], *number));
+                }
+                Err(LevelError::BlockRetired { .. }) => {
+                    state.blocks[at] = Use::Retired;
+                    state.retired += 1;
+                }
+                Err(other) => {
+                    state.blocks[at] = Use::Trimmed;
+                    state.luns[lun].trimmed.push_front((0, *number));
+                    end = end.and(Err(other));
+                }
+            }
+        }
+        self.erased.notify_all();
+        end
+    }
+
+    /// Erases one block at once.
+    fn erase_now(&self, number: u32, now: &mut Nanos) -> Result<(), LevelError> {
+        {
+            let mut state = self.state.lock();
+            state.blocks[number as usize] = Use::Busy;
+            state.luns[(number / self.geometry().blocks_per_lun) as usize].busy += 1;
+        }
+        *now = self.erase_taken(*now, &[number])?;
+        Ok(())
     }
 
     fn mapped_max(&self, state: &State, permille: u32) -> u32 {
@@ -481,8 +618,9 @@ impl FunctionLevel {
         GrantBlock { channel, lun, block: number % per_lun }
     }
 
+    /// The number of a block that the grant has.
     fn number(&self, block: GrantBlock) -> u32 {
-        let lun = self.luns.iter().position(|lun| *lun == (block.channel, block.lun)).unwrap_or(0) as u32;
+        let lun = self.lun_numbers[block.channel as usize][block.lun as usize];
         lun * self.geometry().blocks_per_lun + block.block
     }
 }

@@ -1,13 +1,12 @@
 //! Finding out what is on a grant: each block is mapped, free, to be erased, or bad, and nothing else.
 
 use super::oob::{self, EMPTY, LOST, PageNote};
-use super::{FunctionLevel, Holder, Mapping, State, Use};
+use super::{FunctionLevel, Holder, LunBlocks, Mapping, State, Use};
 use crate::error::LevelError;
 use crate::grant::Grant;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::collections::VecDeque;
 use weft_core::Nanos;
 
 impl FunctionLevel {
@@ -28,21 +27,28 @@ impl FunctionLevel {
         let state = State {
             blocks: vec![Use::Free; geometry.blocks() as usize],
             erases: vec![0; geometry.blocks() as usize],
-            free: vec![Vec::new(); geometry.channels() as usize],
+            luns: vec![LunBlocks::default(); luns.len()],
             turn: vec![0; geometry.channels() as usize],
-            trimmed: VecDeque::new(),
+            trims: 0,
             mapped: 0,
             retired: 0,
             next_id: 1,
             over_provisioning_permille: geometry.over_provisioning_permille,
         };
-        let level = FunctionLevel { grant, luns, state: Mutex::new(state) };
+        let mut lun_numbers = vec![Vec::new(); geometry.channels() as usize];
+        for (number, (channel, _)) in luns.iter().enumerate() {
+            lun_numbers[*channel as usize].push(number as u32);
+        }
+        let turns = (0..geometry.blocks()).map(|_| RwLock::new(())).collect();
+        let (state, erased) = (Mutex::new(state), Condvar::new());
+        let level = FunctionLevel { grant, luns, lun_numbers, turns, state, erased };
         level.scan()?;
         Ok(level)
     }
 
     fn scan(&self) -> Result<(), LevelError> {
-        let mut state = self.state.lock();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
         // By id: the block that has it.
         let mut known: BTreeMap<u64, u32> = BTreeMap::new();
         let mut copies = Vec::new();
@@ -58,9 +64,8 @@ impl FunctionLevel {
                     state.blocks[number as usize] = Use::Mapped(holder);
                     state.mapped += 1;
                     if let Some(other) = known.insert(id, number) {
-                        let (kept, given) = settle(&state, number, other);
+                        let (kept, given) = settle(state, number, other);
                         known.insert(id, kept);
-                        state.blocks[given as usize] = Use::Trimmed;
                         state.mapped -= 1;
                         copies.push(given);
                     }
@@ -70,17 +75,17 @@ impl FunctionLevel {
                     state.retired += 1;
                 }
                 None if look.programmed > 0 || look.erase_incomplete => {
-                    state.blocks[number as usize] = Use::Trimmed;
-                    state.trimmed.push_back(number);
+                    self.put_trimmed(state, number);
                 }
-                None => state.free[block.channel as usize].push(number),
+                None => {
+                    let lun = (number / self.geometry().blocks_per_lun) as usize;
+                    state.luns[lun].free.insert((look.erases, number));
+                }
             }
         }
         // At once: what is written from now on goes to one of the two, and the other must not be found again.
-        for number in copies {
-            self.erase_number(&mut state, number, &mut Nanos(0))?;
-        }
-        Ok(())
+        drop(guard);
+        copies.into_iter().try_for_each(|number| self.erase_now(number, &mut Nanos(0)))
     }
 
     /// Who holds a block, by what is on it; `None` when nothing on it can be told.

@@ -2,7 +2,7 @@
 //! worn blocks, so that the young ones come into use.
 
 use super::oob::{EMPTY, LOST, PageNote};
-use super::{FunctionLevel, Holder, Mapping, State, Use};
+use super::{FunctionLevel, Holder, Mapping, Use};
 use crate::address::GrantBlock;
 use crate::error::LevelError;
 use weft_core::Nanos;
@@ -33,25 +33,53 @@ pub struct WearReport {
     pub done: Nanos,
 }
 
+/// What became of a block that was to be moved.
+enum Outcome {
+    Moved(Shuffled),
+    /// It was given back meanwhile.
+    NotMapped,
+    /// It stays; the other one's flash failed.
+    TargetFailed,
+}
+
 impl FunctionLevel {
     /// Moves up to `moves_max` blocks that are erased least to free blocks that are erased most, as long as they differ by
     /// more than `threshold` erases. Blocks stay on their channel. A power cut leaves each block once, in its old place or
     /// in its new one.
     ///
-    /// No other call may be under way on the blocks: wear leveling belongs into the application's own turn.
+    /// Calls on the blocks that are moved wait until that is over, and then find them [not mapped](LevelError::NotMapped): where
+    /// they are is in the report. An application whose threads use their blocks meanwhile levels wear in a turn of its own.
     pub fn wear_leveler(
         &self,
         issued: Nanos,
         threshold: u32,
         moves_max: u32,
     ) -> Result<WearReport, LevelError> {
-        let mut state = self.state.lock();
         let mut report = WearReport { done: issued, ..WearReport::default() };
-        while (report.shuffled.len() as u32) < moves_max {
-            let Some((from, to)) = self.pair(&state, threshold) else { break };
-            let Some(shuffled) = self.shuffle(&mut state, from, to, &mut report.done)? else { continue };
-            report.shuffled.push(shuffled);
+        // By channel: mapped blocks, the least worn one last.
+        let mut mapped: Vec<Vec<(u32, u32)>> = vec![Vec::new(); self.geometry().channels() as usize];
+        {
+            let state = self.state.lock();
+            for (number, used) in state.blocks.iter().enumerate() {
+                if matches!(used, Use::Mapped(_)) {
+                    let channel = self.block(number as u32).channel as usize;
+                    mapped[channel].push((state.erases[number], number as u32));
+                }
+            }
         }
+        mapped.iter_mut().for_each(|blocks| blocks.sort_by(|a, b| b.cmp(a)));
+        while (report.shuffled.len() as u32) < moves_max {
+            let Some((from, to)) = self.pair(&mut mapped, threshold) else { break };
+            match self.shuffle(from, to, &mut report.done)? {
+                Outcome::Moved(shuffled) => report.shuffled.push(shuffled),
+                Outcome::NotMapped => {}
+                Outcome::TargetFailed => {
+                    let erases = self.state.lock().erases[from as usize];
+                    mapped[self.block(from).channel as usize].push((erases, from));
+                }
+            }
+        }
+        let state = self.state.lock();
         let counted = || {
             let good = |number: &usize| state.blocks[*number] != Use::Retired;
             (0..state.blocks.len()).filter(good).map(|number| state.erases[number])
@@ -62,38 +90,85 @@ impl FunctionLevel {
         Ok(report)
     }
 
-    /// The least worn mapped block and the most worn free one of the channel where they differ most.
-    fn pair(&self, state: &State, threshold: u32) -> Option<(u32, u32)> {
-        let mut best: Option<(u32, u32, u32)> = None;
-        for (channel, free) in state.free.iter().enumerate() {
-            let worn = free.iter().copied().max_by_key(|number| state.erases[*number as usize]);
-            let mapped = |number: &u32| {
-                self.block(*number).channel == channel as u32
-                    && matches!(state.blocks[*number as usize], Use::Mapped(_))
-            };
-            let young = (0..state.blocks.len() as u32).filter(mapped);
-            let young = young.min_by_key(|number| state.erases[*number as usize]);
-            let (Some(young), Some(worn)) = (young, worn) else { continue };
-            let gap = state.erases[worn as usize].saturating_sub(state.erases[young as usize]);
+    /// The least worn mapped block and the most worn free one of the channel where they differ most. The free one is taken.
+    fn pair(&self, mapped: &mut [Vec<(u32, u32)>], threshold: u32) -> Option<(u32, u32)> {
+        let mut state = self.state.lock();
+        let mut best: Option<(u32, u32, (u32, u32))> = None;
+        for (channel, young) in mapped.iter().enumerate() {
+            let luns = self.lun_numbers[channel].iter();
+            let worn = luns.filter_map(|lun| state.luns[*lun as usize].free.last().copied()).max();
+            let (Some((erases, _)), Some(worn)) = (young.last(), worn) else { continue };
+            let gap = worn.0.saturating_sub(*erases);
             if gap > threshold && best.is_none_or(|(most, ..)| gap > most) {
-                best = Some((gap, young, worn));
+                best = Some((gap, channel as u32, worn));
             }
         }
-        best.map(|(_, young, worn)| (young, worn))
+        let (_, channel, worn) = best?;
+        let (_, from) = mapped[channel as usize].pop()?;
+        let lun = &mut state.luns[(worn.1 / self.geometry().blocks_per_lun) as usize];
+        lun.free.remove(&worn);
+        lun.busy += 1;
+        state.blocks[worn.1 as usize] = Use::Busy;
+        Some((from, worn.1))
     }
 
-    /// Moves a block; `None` when the flash it was to move to failed.
-    fn shuffle(
-        &self,
-        state: &mut State,
-        from: u32,
-        to: u32,
-        now: &mut Nanos,
-    ) -> Result<Option<Shuffled>, LevelError> {
+    /// A block that was taken for a copy is as it was.
+    fn put_back(&self, number: u32) {
+        let mut state = self.state.lock();
+        let erases = state.erases[number as usize];
+        let lun = &mut state.luns[(number / self.geometry().blocks_per_lun) as usize];
+        lun.busy -= 1;
+        lun.free.insert((erases, number));
+        state.blocks[number as usize] = Use::Free;
+        self.erased.notify_all();
+    }
+
+    /// Moves a block to one that was taken for it.
+    fn shuffle(&self, from: u32, to: u32, now: &mut Nanos) -> Result<Outcome, LevelError> {
+        // From here on nobody reads or writes it.
+        let _turn = self.turns[from as usize].write();
         let (source, target) = (self.block(from), self.block(to));
-        let Use::Mapped(mut holder) = state.blocks[from as usize].clone() else { return Ok(None) };
+        let Use::Mapped(mut holder) = self.state.lock().blocks[from as usize].clone() else {
+            self.put_back(to);
+            return Ok(Outcome::NotMapped);
+        };
         holder.moves = holder.moves.saturating_add(1);
         holder.lost.clear();
+        match self.copy_pages(source, target, &mut holder, now) {
+            Ok(true) => {}
+            // What it got can be read, and would be found when the other one is gone.
+            Ok(false) => {
+                self.erase_taken(*now, &[to])?;
+                return Ok(Outcome::TargetFailed);
+            }
+            Err(error) => {
+                let mut state = self.state.lock();
+                state.luns[(to / self.geometry().blocks_per_lun) as usize].busy -= 1;
+                self.put_trimmed(&mut state, to);
+                self.erased.notify_all();
+                return Err(error);
+            }
+        }
+        let label = holder.label;
+        {
+            let mut state = self.state.lock();
+            state.luns[(to / self.geometry().blocks_per_lun) as usize].busy -= 1;
+            state.blocks[to as usize] = Use::Mapped(holder);
+            self.erased.notify_all();
+        }
+        // At once: the two have one id.
+        self.erase_now(from, now)?;
+        Ok(Outcome::Moved(Shuffled { from: source, to: target, label }))
+    }
+
+    /// Copies what a block holds; false when the flash that it goes to failed.
+    fn copy_pages(
+        &self,
+        source: GrantBlock,
+        target: GrantBlock,
+        holder: &mut Holder,
+        now: &mut Nanos,
+    ) -> Result<bool, LevelError> {
         let mut data = vec![0; self.geometry().page_bytes as usize];
         for page in 0..holder.written {
             let mut raw = [0; super::oob::BYTES];
@@ -115,35 +190,11 @@ impl FunctionLevel {
             }
             match self.grant.program(*now, target.page(page), &data, &note.encode()) {
                 Ok(done) => *now = done.done,
-                Err(LevelError::BlockRetired { .. }) => {
-                    state.free[target.channel as usize].retain(|number| *number != to);
-                    state.blocks[to as usize] = Use::Trimmed;
-                    // What it got can be read, and would be found when the other one is gone.
-                    self.erase_number(state, to, now)?;
-                    return Ok(None);
-                }
+                Err(LevelError::BlockRetired { .. }) => return Ok(false),
                 Err(other) => return Err(other),
             }
         }
-        state.free[target.channel as usize].retain(|number| *number != to);
-        let label = holder.label;
-        state.blocks[to as usize] = Use::Mapped(holder);
-        state.blocks[from as usize] = Use::Trimmed;
-        // At once: the two have one id.
-        self.erase_number(state, from, now)?;
-        Ok(Some(Shuffled { from: source, to: target, label }))
-    }
-
-    /// Erases a block that is trimmed before all others.
-    pub(super) fn erase_number(
-        &self,
-        state: &mut State,
-        number: u32,
-        now: &mut Nanos,
-    ) -> Result<(), LevelError> {
-        state.trimmed.retain(|other| *other != number);
-        state.trimmed.push_front(number);
-        self.erase_one(state, None, now).map(|_| ())
+        Ok(true)
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub mod flaky;
+pub mod gate;
 
 use parking_lot::Mutex;
 use std::fmt;
