@@ -3,15 +3,16 @@
 use crate::error::CliError;
 use crate::host::{self, Hosted, Reached};
 use crate::say::warn;
-use crate::snapshot::{Snapshot, Zone};
 use crate::sys::signal;
 use crate::tree::volume::{VolumeTree, system};
-use crate::volume::{MountChoice, TOPIC_SNAPSHOT, TOPIC_ZONES};
 use serde::de::DeserializeOwned;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use weft_client::proto::{INSPECT_SNAPSHOT, INSPECT_ZONES};
 use weft_client::shared::channel::PAYLOAD_BYTES;
 use weft_client::{Client, ConnectOptions, WireStatfs};
+use weft_volume::MountChoice;
+use weft_volume::report::{Snapshot, Zone};
 
 /// Where volumes appear to programs unless said otherwise; absolute symlinks below it stay on the volume.
 pub const MOUNT_POINT: &str = "/weft";
@@ -104,7 +105,7 @@ impl Access {
 
     /// What it has counted. This command is not among the programs that run.
     pub fn snapshot(&self) -> Result<Snapshot, CliError> {
-        let mut snapshot: Snapshot = self.inspect(TOPIC_SNAPSHOT, 0)?.0;
+        let mut snapshot: Snapshot = self.inspect(INSPECT_SNAPSHOT, 0)?.0;
         let running = &mut snapshot.programs.running;
         if let Some(own) = running.iter().position(|name| name == OWN_NAME) {
             running.remove(own);
@@ -116,7 +117,7 @@ impl Access {
     pub fn zones(&self) -> Result<Vec<Zone>, CliError> {
         let (mut zones, mut from) = (Vec::new(), 0);
         loop {
-            let (mut part, next): (Vec<Zone>, u64) = self.inspect(TOPIC_ZONES, from)?;
+            let (mut part, next): (Vec<Zone>, u64) = self.inspect(INSPECT_ZONES, from)?;
             zones.append(&mut part);
             if next <= from {
                 return Ok(zones);

@@ -6,10 +6,8 @@ use crate::command::kv::KvCommand;
 use crate::command::lab::LabArgs;
 use crate::command::replay::ReplayArgs;
 use crate::command::tags::TagsCommand;
-use crate::device::CACHE_BYTES_DEFAULT;
 use crate::error::CliError;
 use crate::intercept::Intercept;
-use crate::volume::MountChoice;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +16,8 @@ use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
 use weft_lfs::{FormatOptions, Lfs};
 use weft_placement::Mode;
+use weft_volume::MountChoice;
+use weft_volume::device::CACHE_BYTES_DEFAULT;
 
 /// Bytes of a volume when none are said.
 const SIZE_DEFAULT: u64 = 1 << 30;
@@ -221,9 +221,7 @@ impl PlacementArgs {
             seed: self.seed.unwrap_or(0),
             real_time: self.real_time,
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
-            record: None,
-            look: false,
-            read_only: false,
+            ..MountChoice::default()
         }
     }
 }
@@ -274,8 +272,8 @@ pub struct FormatArgs {
     failed, 126 when the program cannot run under weft, 127 when it was not found.")]
 pub struct RunArgs {
     /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE for one in memory that is gone
-    /// afterwards.
-    #[arg(long, value_name = "IMAGE|DEVICE|zonefs:DIR|mem:SIZE")]
+    /// afterwards; mem: alone is files in memory without a device.
+    #[arg(long, value_name = "IMAGE|DEVICE|zonefs:DIR|mem:[SIZE]")]
     #[arg(required_unless_present_any = ["hints", "socket"])]
     pub volume: Option<String>,
     /// The socket of the server whose volume it is, in place of --volume: a server of another user, for example

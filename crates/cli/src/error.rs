@@ -8,8 +8,8 @@ use weft_device::DeviceError;
 use weft_device::nand::FlashError;
 use weft_device::ssd::SsdError;
 use weft_lfs::LfsError;
-use weft_placement::PolicyError;
 use weft_server::ServerError;
+use weft_volume::VolumeError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,25 +29,9 @@ pub enum CliError {
     /// The flash monitor or a level on it refused.
     #[error(transparent)]
     Level(#[from] weft_flash::LevelError),
-    /// The volume cannot be mounted, made, checked or closed.
-    #[error("{image}: {source}")]
-    Volume {
-        /// The image.
-        image: String,
-        /// Why.
-        source: LfsError,
-    },
-    /// A policy cannot be used.
+    /// A volume cannot be opened, mounted, made or closed.
     #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// A policy's text is wrong.
-    #[error("{source}{excerpt}")]
-    PolicyText {
-        /// What is wrong.
-        source: Box<PolicyError>,
-        /// The line in question, with a mark below the place; begins with a new line, or is empty.
-        excerpt: String,
-    },
+    Volume(VolumeError),
     /// A tag store refused.
     #[error("{}{source}", match .source { weft_tags::Error::Open { .. } | weft_tags::Error::InUse { .. } => String::new(), _ => format!("{store}: ") })]
     Tags {
@@ -58,7 +42,7 @@ pub enum CliError {
     },
     /// The server did not start.
     #[error(transparent)]
-    Server(#[from] ServerError),
+    Server(ServerError),
     /// A size on the command line.
     #[error(transparent)]
     Size(#[from] BadSize),
@@ -140,6 +124,36 @@ pub enum CliError {
     },
 }
 
+/// What to do about a damaged volume.
+fn look_closer(image: &str) -> String {
+    format!(
+        "'weft salvage {image} NEW' copies what can be read to a new volume; 'weft fsck {image}' lists the damage"
+    )
+}
+
+impl From<VolumeError> for CliError {
+    fn from(error: VolumeError) -> CliError {
+        match error {
+            VolumeError::Device(error) => CliError::Device(error),
+            VolumeError::Io { what, path, source } => CliError::Io { what, path, source },
+            VolumeError::KeepsItsTime(path) => CliError::said(
+                format!("{}: --real-time is for modelled devices", path.display()),
+                "a real drive takes the time that it takes",
+            ),
+            error => CliError::Volume(error),
+        }
+    }
+}
+
+impl From<ServerError> for CliError {
+    fn from(error: ServerError) -> CliError {
+        match error {
+            ServerError::Volume(error) => error.into(),
+            error => CliError::Server(error),
+        }
+    }
+}
+
 impl CliError {
     /// An error of the operating system on a local file.
     pub fn io(what: &'static str, path: &Path, source: io::Error) -> CliError {
@@ -160,19 +174,28 @@ impl CliError {
             CliError::Device(DeviceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 "'weft format --size 4G IMAGE' makes a volume"
             }
-            CliError::Volume { source: LfsError::NotAVolume { .. }, .. } => {
+            CliError::Volume(VolumeError::Lfs { source: LfsError::NotAVolume { .. }, .. }) => {
                 "'weft format --force IMAGE' makes a new volume of it"
             }
-            CliError::Volume { source: LfsError::NoCheckpoint { .. }, .. } => {
+            CliError::Volume(VolumeError::Lfs { source: LfsError::NoCheckpoint { .. }, .. }) => {
                 "restore it from a backup; 'weft format --force IMAGE' gives up what is on it"
             }
-            CliError::Volume { image, source } if source.is_damage() => {
-                return Some(format!(
-                    "'weft salvage {image} NEW' copies what can be read to a new volume; 'weft fsck {image}' lists the damage"
-                ));
+            CliError::Volume(VolumeError::Lfs { volume, source }) if source.is_damage() => {
+                return Some(look_closer(volume));
             }
-            CliError::Volume { .. } => "'weft fsck IMAGE' tells more",
-            CliError::PolicyText { .. } => {
+            CliError::Volume(VolumeError::Close { volume, .. }) => return Some(look_closer(volume)),
+            CliError::Volume(VolumeError::Lfs { .. } | VolumeError::Unrecordable(_)) => {
+                "'weft fsck IMAGE' tells more"
+            }
+            CliError::Volume(VolumeError::NotWritable { .. }) => {
+                "it need only be readable for 'weft run --read-only' and for what only looks: ls, stat, cat, cp from it, \
+                 export, df, stats, zones, fsck, salvage"
+            }
+            CliError::Volume(VolumeError::AlwaysNew(_)) => "leave --read-only out",
+            CliError::Volume(VolumeError::Written { .. }) => {
+                "give --force to overwrite it: everything on it will be lost"
+            }
+            CliError::Volume(VolumeError::PolicyText { .. }) => {
                 "docs/formats/policy-toml.md tells every key; 'weft policy show generic' prints an example"
             }
             CliError::Flash(FlashError::Device(DeviceError::Io { source, .. }))

@@ -1,18 +1,20 @@
 //! A volume served by this process, or by another one: whoever comes first serves it, the others are its clients.
 
-use crate::device::{is_busy, path_of};
 use crate::error::CliError;
-use crate::snapshot::Snapshot;
 use crate::sys::signal;
-use crate::volume::{self, MountChoice, Mounted};
+use crate::volume;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use weft_device::DeviceError;
-use weft_server::{Server, socket_path};
+use weft_server::{Server, Volume, socket_path};
 use weft_sys::peer;
+use weft_volume::report::Snapshot;
+use weft_volume::spec::path_of;
+use weft_volume::{MountChoice, Mounted};
 
 /// How long to wait for a process that has the image but does not serve it: it is opening or closing it.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
@@ -22,7 +24,7 @@ const LEAVE_QUIETLY: Duration = Duration::from_millis(500);
 
 /// A volume that this process serves.
 pub struct Hosted {
-    mounted: Mounted,
+    mounted: Arc<Mounted>,
     server: Server,
     socket: PathBuf,
     /// Leads to the socket from where other commands look for it.
@@ -39,8 +41,8 @@ pub enum Reached {
 
 impl Hosted {
     /// Serves a mounted volume.
-    pub fn start(mounted: Mounted, socket: PathBuf) -> Result<Hosted, CliError> {
-        let server = Server::start(mounted.served()?, &socket)?;
+    pub fn start(mounted: Arc<Mounted>, socket: PathBuf) -> Result<Hosted, CliError> {
+        let server = Server::start(Volume::new(mounted.clone())?, &socket)?;
         Ok(Hosted { mounted, server, socket, link: None })
     }
 
@@ -94,13 +96,19 @@ impl Hosted {
         let volume = self.server.stop();
         let view = volume.program_view();
         drop(volume);
-        self.mounted.close(view)
+        self.mounted.close()?;
+        Ok(self.mounted.snapshot(view))
     }
 }
 
 /// Whether a server listens on the socket.
 fn listens(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
+}
+
+/// Whether a device could not be opened because somebody has it.
+fn is_busy(error: &CliError) -> bool {
+    matches!(error, CliError::Device(DeviceError::Busy(_)))
 }
 
 /// The error of what nobody else may have in use: says who serves it, when somebody does.

@@ -1,10 +1,10 @@
 //! `IMAGE:/path` or a path on the host.
 
-use crate::device::{ZONEFS_PREFIX, path_of};
 use crate::error::CliError;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use weft_volume::spec::{ZONEFS_PREFIX, path_of};
 
 /// Where a file is.
 #[derive(Clone, PartialEq, Eq, Debug)]

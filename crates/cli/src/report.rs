@@ -1,12 +1,12 @@
 //! The report of a run: what the program did to the volume, and what placement made of it. As text for people, as JSON
 //! (docs/formats/report-json.md) for programs.
 
-use crate::snapshot::{Snapshot, Stream};
 use crate::table::{Align, Table};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use weft_core::hist::Summary;
 use weft_core::units::{format_nanos, format_size};
+use weft_volume::report::{Snapshot, Stream};
 
 /// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
 pub const REPORT_VERSION: u32 = 1;
@@ -121,23 +121,56 @@ pub fn latency_table(head: &'static str, rows: &[(&str, &Summary)]) -> Table {
     table
 }
 
-impl fmt::Display for Snapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (v, d, c) = (&self.volume, &self.device, &self.core);
-        let used = self.space.total_bytes - self.space.free_bytes.min(self.space.total_bytes);
+/// What a volume has counted, as text.
+pub struct InWords<'a>(pub &'a Snapshot);
+
+impl InWords<'_> {
+    fn write_device(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = self.0;
+        let (d, c) = (&told.device, &told.core);
+        let written =
+            if d.host_bytes == 0 { "nothing was written".to_string() } else { format!("{:.3}", told.waf()) };
+        writeln!(f, "\n  WAF {written} (by cleaning alone {:.3})", told.data_waf())?;
         writeln!(
             f,
-            "volume     {}: {} in {} zones of {}, {} % full ({} used, {} free)",
-            v.name,
-            format_size(v.device_bytes),
-            v.zones,
-            format_size(v.zone_bytes),
-            percent(used, self.space.total_bytes),
-            format_size(used),
-            format_size(self.space.free_bytes)
+            "  {} zone resets ({} of zones that died whole), {} erases, {} zones cleaned, {} flushes",
+            d.resets, c.whole_zone_deaths, d.erases, c.cleaned_zones, d.flushes
         )?;
+        writeln!(
+            f,
+            "  {} zones free, {} open now, {} at most (limit {}), {} of metadata; device time {}",
+            told.zones.free,
+            told.zones.open,
+            d.open_high_water,
+            told.volume.open_zones_max,
+            told.zones.metadata,
+            format_nanos(d.now.0)
+        )
+    }
+}
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = self.0;
+        let (v, d, c) = (&told.volume, &told.device, &told.core);
+        let used = told.space.total_bytes - told.space.free_bytes.min(told.space.total_bytes);
+        // Files in memory have no device below them, and nothing to tell of one.
+        let has_device = v.zones > 0;
+        write!(f, "volume     {}: ", v.name)?;
+        match has_device {
+            true => write!(
+                f,
+                "{} in {} zones of {}, {} % full (",
+                format_size(v.device_bytes),
+                v.zones,
+                format_size(v.zone_bytes),
+                percent(used, told.space.total_bytes)
+            )?,
+            false => write!(f, "files in memory (")?,
+        }
+        writeln!(f, "{} used, {} free)", format_size(used), format_size(told.space.free_bytes))?;
         writeln!(f, "placement  mode {}, policy {}", v.mode, v.policy)?;
-        let streams = streams_table(&self.streams);
+        let streams = streams_table(&told.streams);
         if !streams.is_empty() {
             write!(f, "\n{streams}")?;
         }
@@ -154,32 +187,18 @@ impl fmt::Display for Snapshot {
             ("relocated by the cleaner", d.gc_bytes, share(d.gc_bytes)),
             ("metadata", d.metadata_bytes, share(d.metadata_bytes)),
             ("programmed into flash", d.media_bytes, String::new()),
-            ("in the write buffer", self.buffered_bytes.max(0) as u64, String::new()),
+            ("in the write buffer", told.buffered_bytes.max(0) as u64, String::new()),
             ("read", d.read_bytes, format!("{} reads", d.reads)),
         ];
+        let rows = if has_device { &rows[..] } else { &rows[..1] };
         for (name, bytes_of, note) in rows {
-            bytes.row([name.to_string(), format_size(bytes_of), note]);
+            bytes.row([name.to_string(), format_size(*bytes_of), note.clone()]);
         }
         write!(f, "{bytes}")?;
-        let written =
-            if d.host_bytes == 0 { "nothing was written".to_string() } else { format!("{:.3}", self.waf()) };
-        writeln!(f, "\n  WAF {written} (by cleaning alone {:.3})", self.data_waf())?;
-        writeln!(
-            f,
-            "  {} zone resets ({} of zones that died whole), {} erases, {} zones cleaned, {} flushes",
-            d.resets, c.whole_zone_deaths, d.erases, c.cleaned_zones, d.flushes
-        )?;
-        writeln!(
-            f,
-            "  {} zones free, {} open now, {} at most (limit {}), {} of metadata; device time {}",
-            self.zones.free,
-            self.zones.open,
-            d.open_high_water,
-            v.open_zones_max,
-            self.zones.metadata,
-            format_nanos(d.now.0)
-        )?;
-        let p = &self.programs;
+        if has_device {
+            self.write_device(f)?;
+        }
+        let p = &told.programs;
         let seen = latency_table(
             "calls of programs",
             &[("reads", &p.reads), ("writes", &p.writes), ("fsyncs", &p.syncs)],
@@ -187,7 +206,7 @@ impl fmt::Display for Snapshot {
         if !seen.is_empty() {
             write!(f, "\n{seen}")?;
         }
-        let l = &self.device_latency;
+        let l = &told.device_latency;
         let device = latency_table(
             "device commands",
             &[
@@ -232,6 +251,6 @@ impl fmt::Display for Report {
         if self.shared {
             writeln!(f, "another process serves the volume: other programs may be in these figures")?;
         }
-        write!(f, "{}", self.during)
+        write!(f, "{}", InWords(&self.during))
     }
 }

@@ -136,6 +136,11 @@ macro_rules! ops {
     };
 }
 
+/// Topic of [`Op::Inspect`]: what the volume has counted.
+pub const INSPECT_SNAPSHOT: u64 = 0;
+/// Topic of [`Op::Inspect`]: its zones, in parts.
+pub const INSPECT_ZONES: u64 = 1;
+
 /// A path that means the open file that it would start from, whatever its name is by now: no name contains NUL.
 pub const ITSELF: &[u8] = b"\0";
 

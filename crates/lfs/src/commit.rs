@@ -6,8 +6,7 @@
 use crate::core::Ground;
 use crate::error::device_failed;
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use weft_vfs::FsResult;
 
 /// Shares flushes. Its mutex guards whether one is running, nothing else.
@@ -15,27 +14,20 @@ use weft_vfs::FsResult;
 pub(crate) struct GroupCommit {
     running: Mutex<bool>,
     done: Condvar,
-    /// Waiters that another's flush served.
-    pub shared: AtomicU64,
 }
 
 impl GroupCommit {
     /// Returns when frame `seq` is durable.
     pub fn wait_durable(&self, ground: &Ground, seq: u64) -> FsResult<()> {
         let mut running = self.running.lock();
-        let mut waited = false;
         loop {
             if ground.durable_seq.load(Acquire) >= seq {
-                if waited {
-                    self.shared.fetch_add(1, Relaxed);
-                }
                 return Ok(());
             }
             if !*running {
                 break;
             }
             self.done.wait(&mut running);
-            waited = true;
         }
         *running = true;
         drop(running);

@@ -21,7 +21,7 @@ use crate::journal::writer::Journal;
 use crate::layout::footer;
 use crate::layout::record::{FileRun, Record};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneHeader, ZoneKind};
-use crate::options::{Clock, CrcTable, Death, DeathObserver};
+use crate::options::Clock;
 use crate::state::tree::{PlaceSink, Tree};
 use crate::stats::Counts;
 use rustc_hash::FxHashSet;
@@ -32,7 +32,8 @@ use std::sync::{Arc, OnceLock};
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, Ino, Origin, Tag, ZoneId};
 use weft_device::{DeviceError, ZonedDevice, ZonedInfo};
-use weft_vfs::{FsError, FsResult, MapEntry, MapObserver, TimeSpec};
+use weft_sys::SharedMemory;
+use weft_vfs::{Death, DeathObserver, FsError, FsResult, MapEntry, MapObserver, TimeSpec};
 
 /// What needs no lock.
 pub(crate) struct Ground {
@@ -40,7 +41,7 @@ pub(crate) struct Ground {
     pub info: ZonedInfo,
     /// CRC32C of each device block. Written before the map that leads to the block, read after it; the lock or the
     /// observer's own synchronisation orders the two, so relaxed accesses do.
-    pub crc: Arc<dyn CrcTable>,
+    pub crc: Arc<SharedMemory>,
     /// Reads under way in each zone. Taken with the lock held, given back without it (release), looked at before a
     /// reset with the lock held (acquire).
     pub pins: Box<[AtomicU32]>,
@@ -113,14 +114,20 @@ impl Ground {
         self.pins.iter().all(|pin| pin.load(Acquire) == 0)
     }
 
+    /// CRC32C of each device block.
+    #[inline]
+    pub(crate) fn crcs(&self) -> &[AtomicU32] {
+        self.crc.atomics()
+    }
+
     /// Reads device blocks and checks each against its CRC.
     pub(crate) fn read_blocks(&self, device_block: u64, out: &mut [u8]) -> FsResult<()> {
         let (zone, block) = self.place_of(device_block);
         self.dev.read(zone, block, out).map_err(device_failed)?;
-        let table = &self.crc.slots()[device_block as usize..];
+        let table = &self.crcs()[device_block as usize..];
         for (i, (data, crc)) in out.chunks_exact(BLOCK_BYTES).zip(table).enumerate() {
             if crc32c(data) != crc.load(Relaxed) {
-                return Err(FsError::Checksum { zone: zone.0, block: block + i as u32 });
+                return Err(FsError::Checksum(format!("zone {zone}, block {}", block + i as u32)));
             }
         }
         Ok(())
@@ -128,9 +135,9 @@ impl Ground {
 
     /// Counts and reports a checksum error; called once it is sure.
     pub(crate) fn note_checksum(&self, error: &FsError) {
-        if let FsError::Checksum { zone, block } = error {
+        if let FsError::Checksum(place) = error {
             self.checksum_errors.fetch_add(1, Relaxed);
-            tracing::error!(zone, block, "checksum mismatch");
+            tracing::error!(place, "checksum mismatch");
         }
     }
 }
@@ -242,7 +249,6 @@ impl State {
                 }
                 continue;
             }
-            self.stats.header_bytes += u64::from(HEADER_BLOCKS) * BLOCK_BYTES as u64;
             self.zones.set_kind(zone, Some(kind));
             let z = self.zones.get_mut(zone);
             (z.state, z.tag, z.sequence, z.write_pointer) = (ZoneUse::Open, tag, sequence, HEADER_BLOCKS);
@@ -335,7 +341,7 @@ impl State {
                 continue;
             }
             let first = self.ground.device_block(zone, at);
-            let table = &self.ground.crc.slots()[first as usize..];
+            let table = &self.ground.crcs()[first as usize..];
             for (block, crc) in bytes.chunks_exact(BLOCK_BYTES).zip(table) {
                 crc.store(crc32c(block), Relaxed);
             }
@@ -347,16 +353,16 @@ impl State {
                 self.stats.gc_bytes += bytes.len() as u64;
             } else {
                 group.bytes_written += bytes.len() as u64;
-                self.stats.data_bytes += bytes.len() as u64;
             }
             return Ok((first, count));
         }
     }
 
     /// CRCs of device blocks, as they stand in the table.
+    #[inline]
     pub(crate) fn crcs(&self, device_block: u64, count: u32) -> impl Iterator<Item = u32> {
         let first = device_block as usize;
-        self.ground.crc.slots()[first..first + count as usize].iter().map(|crc| crc.load(Relaxed))
+        self.ground.crcs()[first..first + count as usize].iter().map(|crc| crc.load(Relaxed))
     }
 
     /// Ends a data zone that is written up to its footer. Called only after the records of what was written last are
@@ -376,7 +382,6 @@ impl State {
             Ok(()) => {
                 let z = self.zones.get_mut(zone);
                 (z.write_pointer, z.footer, z.state) = (end + blocks, true, ZoneUse::Full);
-                self.stats.header_bytes += raw.len() as u64;
                 if z.live == 0 {
                     self.zones.set_dying(zone, self.journal.next_seq);
                 }

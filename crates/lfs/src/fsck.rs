@@ -9,12 +9,11 @@ use crate::layout::BLOCK;
 use crate::layout::footer;
 use crate::layout::record::FileRun;
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
-use crate::options::{CrcTable, HeapCrcTable};
 use crate::state::names;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_device::{ZoneState, ZonedDevice};
@@ -108,7 +107,8 @@ pub fn check(dev: Arc<dyn ZonedDevice>) -> Result<FsckReport, LfsError> {
         Err(error) => return Err(error),
     };
     let info = dev.info();
-    let crcs = HeapCrcTable::new(u64::from(info.zones) * u64::from(info.zone_blocks));
+    let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
+    let crcs: Box<[AtomicU32]> = (0..blocks).map(|_| AtomicU32::new(0)).collect();
     check_headers(&found, &mut report);
     // What a damaged journal still tells is checked, too.
     let mut restored = None;
@@ -213,7 +213,7 @@ fn check_maps(
     dev: &dyn ZonedDevice,
     found: &Scan,
     restored: &Restored,
-    crcs: &dyn CrcTable,
+    crcs: &[AtomicU32],
     report: &mut FsckReport,
 ) {
     let zone_blocks = u64::from(dev.info().zone_blocks);
@@ -272,7 +272,7 @@ fn check_maps(
             report.blocks_checked += 1;
             match dev.read(zone, block + i, &mut raw) {
                 Err(error) => report.add(Some(zone), Some(block + i), Some(*ino), error.to_string()),
-                Ok(()) if crc32c(&raw) != crcs.slots()[device_block as usize].load(Relaxed) => {
+                Ok(()) if crc32c(&raw) != crcs[device_block as usize].load(Relaxed) => {
                     report.add(Some(zone), Some(block + i), Some(*ino), "checksum mismatch");
                 }
                 Ok(()) => {}

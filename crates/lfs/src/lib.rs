@@ -44,8 +44,8 @@ mod write_back;
 
 pub use error::LfsError;
 pub use journal::salvage::Lost;
-pub use options::{Clock, CrcTable, Death, DeathObserver, FormatOptions, HeapCrcTable, MountOptions};
-pub use stats::{GroupStats, LfsStats, ZoneView};
+pub use options::{Clock, FormatOptions, MountOptions};
+pub use stats::{LfsStats, ZoneCondition, ZoneContent, ZoneView};
 
 use crate::alloc::zone::ZoneUse;
 use crate::core::{Ground, State};
@@ -57,9 +57,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use weft_core::hist::Histogram;
 use weft_core::{Ino, Tag};
+use weft_sys::SharedMemory;
 use weft_vfs::{
-    Attr, BlockMap, CreateArgs, DirEntry, FallocateMode, FileSystem, FsResult, FsStats, RenameFlags,
-    SeekTarget, SetAttr, TimeSpec, XattrMode,
+    Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem,
+    FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode, forward,
 };
 
 /// Largest file, in bytes.
@@ -96,33 +97,26 @@ impl Lfs {
         let mut groups = counts.groups.clone();
         for (_, zone) in state.zones.iter().filter(|(_, z)| z.kind == Some(ZoneKind::Data) && z.live > 0) {
             let group = groups.entry((zone.tag.stream.0, zone.tag.group.0)).or_default();
-            group.zones_held += 1;
+            group.segments_held += 1;
             group.live_bytes += zone.live;
         }
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by_key(|(key, _)| *key);
-        LfsStats {
+        let core = CoreStats {
             groups,
             volume_bytes: state.volume_bytes,
-            data_bytes: counts.data_bytes,
-            gc_bytes: counts.gc_bytes,
-            gc_zones: counts.gc_zones,
-            journal_bytes: counts.journal_bytes,
-            checkpoint_bytes: counts.checkpoint_bytes,
-            checkpoints: counts.checkpoints,
-            header_bytes: counts.header_bytes,
-            resets: counts.resets,
-            whole_zone_deaths: counts.whole_zone_deaths,
-            zones_free: state.zones.free_count(),
-            zones_open: state.slots.open_count() as u32,
-            zones_total: self.ground.info.zones,
-            zones_meta: state.zones.meta_count(),
+            cleaned_segments: counts.gc_zones,
+            whole_segment_deaths: counts.whole_zone_deaths,
             checksum_errors: self.ground.checksum_errors.load(Relaxed),
             stalls: self.stalls.summary(),
-            dirty_bytes: state.dirty_bytes,
+        };
+        LfsStats {
+            core,
+            gc_bytes: counts.gc_bytes,
+            checkpoints: counts.checkpoints,
+            resets: counts.resets,
             entries_replayed: counts.entries_replayed,
             entries_dropped: counts.entries_dropped,
-            shared_flushes: self.group_commit.shared.load(Relaxed),
         }
     }
 
@@ -132,28 +126,23 @@ impl Lfs {
         let view = state.zones.iter().map(|(zone, z)| ZoneView {
             zone,
             state: match z.state {
-                ZoneUse::Free => "free",
-                ZoneUse::Open => "open",
-                ZoneUse::Parked => "parked",
-                ZoneUse::Full => "full",
-                ZoneUse::Dying(_) => "dying",
-                ZoneUse::Bad => "bad",
+                ZoneUse::Free => ZoneCondition::Free,
+                ZoneUse::Open => ZoneCondition::Open,
+                ZoneUse::Parked => ZoneCondition::Parked,
+                ZoneUse::Full => ZoneCondition::Full,
+                ZoneUse::Dying(_) => ZoneCondition::Dying,
+                ZoneUse::Bad => ZoneCondition::Bad,
             },
             kind: match z.kind {
-                Some(ZoneKind::Meta) => "meta",
-                Some(ZoneKind::Data) => "data",
-                None => "-",
+                Some(ZoneKind::Meta) => ZoneContent::Metadata,
+                Some(ZoneKind::Data) => ZoneContent::Data,
+                None => ZoneContent::Nothing,
             },
             tag: z.tag,
             write_pointer: z.write_pointer,
             live_bytes: z.live,
         });
         view.collect()
-    }
-
-    /// Bytes that programs wrote since the format: the clock by which lifetimes are told.
-    pub fn volume_bytes(&self) -> u64 {
-        self.state.lock().volume_bytes
     }
 
     /// The volume's UUID.
@@ -166,28 +155,65 @@ impl Lfs {
         self.state.lock().volume.label.clone()
     }
 
-    /// CRC32C of each device block, as [`BlockMap::block_crc`] gives them.
+    /// CRC32C of each device block that is written (zone x blocks from zone to zone + block).
     pub fn crc_table(&self) -> &[AtomicU32] {
-        self.ground.crc.slots()
+        self.ground.crcs()
     }
 
-    /// Sets who is told when a file's content goes.
-    pub fn set_death_observer(&self, observer: DeathObserver) {
+    /// The memory of [`Lfs::crc_table`], for readers in other processes.
+    pub fn crc_memory(&self) -> &Arc<SharedMemory> {
+        &self.ground.crc
+    }
+}
+
+impl Core for Lfs {
+    fn tick(&self) -> FsResult<()> {
+        Lfs::tick(self)
+    }
+
+    fn volume_bytes(&self) -> u64 {
+        self.state.lock().volume_bytes
+    }
+
+    fn close(&self) -> FsResult<()> {
+        Lfs::close(self)
+    }
+
+    fn set_death_observer(&self, observer: DeathObserver) {
         self.state.lock().death_observer = Some(observer);
+    }
+
+    fn core_stats(&self) -> CoreStats {
+        self.stats().core
     }
 }
 
 impl FileSystem for Lfs {
-    fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        self.op_lookup(dir, name)
-    }
-
-    fn getattr(&self, ino: Ino) -> FsResult<Attr> {
-        self.op_getattr(ino)
-    }
-
-    fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
-        self.op_setattr(ino, set)
+    forward! {
+        lookup => op_lookup(dir: Ino, name: &[u8]) -> FsResult<Attr>;
+        getattr => op_getattr(ino: Ino) -> FsResult<Attr>;
+        setattr => op_setattr(ino: Ino, set: &SetAttr) -> FsResult<Attr>;
+        link => op_link(ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr>;
+        rename => op_rename(from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()>;
+        readlink => op_readlink(ino: Ino) -> FsResult<Vec<u8>>;
+        parent => op_parent(dir: Ino) -> FsResult<Ino>;
+        readdir => op_readdir(dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
+        open => op_open(ino: Ino) -> FsResult<()>;
+        release => op_release(ino: Ino);
+        note_read => op_note_read(ino: Ino, when: TimeSpec);
+        read => op_read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
+        write_back => op_write_back(ino: Ino) -> FsResult<()>;
+        fallocate => op_fallocate(ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()>;
+        seek => op_seek(ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64>;
+        fsync => op_fsync(ino: Ino) -> FsResult<()>;
+        sync => op_sync() -> FsResult<()>;
+        getxattr => op_getxattr(ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
+        setxattr => op_setxattr(ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
+        listxattr => op_listxattr(ino: Ino) -> FsResult<Vec<Vec<u8>>>;
+        removexattr => op_removexattr(ino: Ino, name: &[u8]) -> FsResult<()>;
+        statfs => op_statfs() -> FsResult<FsStats>;
+        set_tag => op_set_tag(ino: Ino, tag: Tag) -> FsResult<()>;
+        tag => op_tag(ino: Ino) -> FsResult<Tag>;
     }
 
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
@@ -198,10 +224,6 @@ impl FileSystem for Lfs {
         self.op_create(None, args, linkable)
     }
 
-    fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        self.op_link(ino, dir, name)
-    }
-
     fn unlink(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
         self.op_remove(dir, name, false)
     }
@@ -210,92 +232,12 @@ impl FileSystem for Lfs {
         self.op_remove(dir, name, true)
     }
 
-    fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()> {
-        self.op_rename(from, name, to, new_name, flags)
-    }
-
-    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        self.op_readlink(ino)
-    }
-
-    fn parent(&self, dir: Ino) -> FsResult<Ino> {
-        self.op_parent(dir)
-    }
-
-    fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()> {
-        self.op_readdir(dir, cookie, each)
-    }
-
-    fn open(&self, ino: Ino) -> FsResult<()> {
-        self.op_open(ino)
-    }
-
-    fn release(&self, ino: Ino) {
-        self.op_release(ino);
-    }
-
-    fn note_read(&self, ino: Ino, when: TimeSpec) {
-        self.op_note_read(ino, when);
-    }
-
-    fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
-        self.op_read(ino, offset, out)
-    }
-
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
         self.op_write(ino, offset, data, false)
     }
 
     fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
         self.op_write(ino, offset, data, true)
-    }
-
-    fn write_back(&self, ino: Ino) -> FsResult<()> {
-        self.op_write_back(ino)
-    }
-
-    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
-        self.op_fallocate(ino, mode, offset, len)
-    }
-
-    fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64> {
-        self.op_seek(ino, offset, target)
-    }
-
-    fn fsync(&self, ino: Ino) -> FsResult<()> {
-        self.op_fsync(ino)
-    }
-
-    fn sync(&self) -> FsResult<()> {
-        self.op_sync()
-    }
-
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        self.op_getxattr(ino, name)
-    }
-
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        self.op_setxattr(ino, name, value, mode)
-    }
-
-    fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
-        self.op_listxattr(ino)
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.op_removexattr(ino, name)
-    }
-
-    fn statfs(&self) -> FsResult<FsStats> {
-        self.op_statfs()
-    }
-
-    fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
-        self.op_set_tag(ino, tag)
-    }
-
-    fn tag(&self, ino: Ino) -> FsResult<Tag> {
-        self.op_tag(ino)
     }
 
     fn is_read_only(&self) -> bool {

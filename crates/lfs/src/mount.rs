@@ -14,17 +14,18 @@ use crate::journal::writer::Journal;
 use crate::layout::checkpoint::LABEL_MAX;
 use crate::layout::record::COUNT_MOUNTED_MAX;
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
-use crate::options::{CrcTable, FormatOptions, HeapCrcTable, MountOptions};
+use crate::options::{FormatOptions, MountOptions};
 use crate::state::tree::Tree;
 use crate::{Lfs, stats};
 use parking_lot::Mutex;
-use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use weft_core::hist::Histogram;
 use weft_core::{Ino, ZoneId};
-use weft_device::{ZoneState, ZonedDevice, ZonedInfo};
+use weft_device::{DeviceError, ZoneState, ZonedDevice, ZonedInfo};
+use weft_sys::SharedMemory;
 use weft_vfs::{FsError, TimeSpec};
 
 /// Smallest bound of the dirty buffer, in bytes.
@@ -42,40 +43,20 @@ fn check_shape(info: &ZonedInfo) -> Result<(), LfsError> {
     Ok(())
 }
 
-/// A table for `info`'s device.
-fn check_table(table: &dyn CrcTable, info: &ZonedInfo) -> Result<(), LfsError> {
-    let wanted = u64::from(info.zones) * u64::from(info.zone_blocks);
-    if (table.slots().len() as u64) < wanted {
-        let what = format!("has {} places, the device {wanted} blocks", table.slots().len());
-        return Err(LfsError::BadOption { name: "crc_table", what });
-    }
-    Ok(())
-}
-
-fn random_uuid() -> [u8; 16] {
-    let mut uuid = [0; 16];
-    for half in uuid.chunks_exact_mut(8) {
-        // The standard hasher's keys are random; the clock makes two of one process differ.
-        let mut hasher = std::hash::RandomState::new().build_hasher();
-        hasher.write_i64(TimeSpec::now().0);
-        hasher.write_u32(std::process::id());
-        half.copy_from_slice(&hasher.finish().to_le_bytes());
-    }
-    uuid
+/// The error of what the system refuses beside the device.
+fn system(source: std::io::Error) -> LfsError {
+    LfsError::Device(DeviceError::Io { path: PathBuf::from("(memory)"), source })
 }
 
 fn ground(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Ground>, LfsError> {
     let info = dev.info();
     check_shape(&info)?;
-    let crc = match &options.crc_table {
-        Some(table) => table.clone(),
-        None => Arc::new(HeapCrcTable::new(u64::from(info.zones) * u64::from(info.zone_blocks))),
-    };
-    check_table(&*crc, &info)?;
+    let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
+    let crc = SharedMemory::create("weft-crc", blocks as usize * size_of::<u32>()).map_err(system)?;
     Ok(Arc::new(Ground {
         dev,
         info,
-        crc,
+        crc: Arc::new(crc),
         pins: (0..info.zones).map(|_| AtomicU32::new(0)).collect(),
         observer: Default::default(),
         written_seq: AtomicU64::new(0),
@@ -145,7 +126,10 @@ impl Lfs {
         for zone in full {
             ground.dev.reset(zone)?;
         }
-        let uuid = if options.uuid == [0; 16] { random_uuid() } else { options.uuid };
+        let uuid = match options.uuid {
+            uuid if uuid == [0; 16] => weft_sys::file::random().map_err(system)?,
+            uuid => uuid,
+        };
         let formatted_at = (ground.clock)();
         let volume = Volume { uuid, label: options.label.clone(), formatted_at };
         let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
@@ -190,7 +174,7 @@ impl Lfs {
         }
         let ground = ground(dev, &options)?;
         let found = scan(&*ground.dev)?;
-        let mut restored = restore(&*ground.dev, &found, &*ground.crc, options.salvage)?;
+        let mut restored = restore(&*ground.dev, &found, ground.crcs(), options.salvage)?;
         restored.fit(options.salvage)?;
         let commit_interval = options.commit_interval;
         let lost = std::mem::take(&mut restored.lost);
@@ -281,7 +265,7 @@ fn put_patches(state: &mut State, patches: Patches, lenient: bool) -> Result<(),
         let ino = Ino(ino);
         match state.make_dirty(ino, block, false) {
             // The block cannot be read, so what would stand over a part of it means nothing: it stays an error to read.
-            Err(FsError::Checksum { .. } | FsError::Device(_)) if lenient => continue,
+            Err(FsError::Checksum(_) | FsError::Device(_)) if lenient => continue,
             done => done?,
         };
         if let Some(dirty) = state.tree.get_mut(ino).and_then(|inode| inode.dirty.blocks.get_mut(&block)) {

@@ -1,9 +1,7 @@
 //! How a volume is made and mounted.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
-use weft_core::Tag;
 use weft_placement::{Resolver, ZoneResolver};
 use weft_vfs::TimeSpec;
 
@@ -12,52 +10,11 @@ use weft_vfs::TimeSpec;
 pub struct FormatOptions {
     /// A name for people; at most [`crate::layout::checkpoint::LABEL_MAX`] bytes.
     pub label: String,
-    /// The volume's identity; made from the clock and the process when it is all zero.
+    /// The volume's identity; random when it is all zero.
     pub uuid: [u8; 16],
     /// User and group that own the root directory, mode 0755.
     pub owner: (u32, u32),
 }
-
-/// Where the CRC32C of each device block is kept: memory that others may read, too.
-pub trait CrcTable: Send + Sync {
-    /// One place for each block of the device (zones x blocks from zone to zone).
-    fn slots(&self) -> &[AtomicU32];
-}
-
-/// A table in this process's own memory.
-#[derive(Debug)]
-pub struct HeapCrcTable(Box<[AtomicU32]>);
-
-impl HeapCrcTable {
-    /// A table for a device of this many blocks.
-    pub fn new(blocks: u64) -> HeapCrcTable {
-        HeapCrcTable((0..blocks).map(|_| AtomicU32::new(0)).collect())
-    }
-}
-
-impl CrcTable for HeapCrcTable {
-    fn slots(&self) -> &[AtomicU32] {
-        &self.0
-    }
-}
-
-/// A file's content that went: removed, replaced or truncated to nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Death {
-    /// The file.
-    pub ino: weft_core::Ino,
-    /// The tag that its data carried.
-    pub tag: Tag,
-    /// Its size, in bytes.
-    pub size: u64,
-    /// The volume's byte clock when its content began.
-    pub born_at_bytes: u64,
-    /// The volume's byte clock now.
-    pub died_at_bytes: u64,
-}
-
-/// Told of deaths. Called with the core's lock held: quick, and no call back into the core.
-pub type DeathObserver = Box<dyn Fn(&Death) + Send + Sync>;
 
 /// The time of day.
 pub type Clock = Arc<dyn Fn() -> TimeSpec + Send + Sync>;
@@ -78,8 +35,6 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Mount what can be read of a damaged volume, read-only; [`crate::Lfs::lost`] tells what is missing.
     pub salvage: bool,
-    /// Where CRCs are kept; in this process's own memory when `None`.
-    pub crc_table: Option<Arc<dyn CrcTable>>,
 }
 
 impl Default for MountOptions {
@@ -92,7 +47,6 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             read_only: false,
             salvage: false,
-            crc_table: None,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! stands above the core. In its place, appended bytes are gathered as an append ring gathers them, and the core's
 //! background work is done once per so many bytes.
 
-use crate::{Death, FormatOptions, Lfs, LfsError, MountOptions};
+use crate::{FormatOptions, Lfs, LfsError, MountOptions};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use weft_device::zoned::DeviceCounters;
 use weft_device::{DeviceError, Geometry, ZonedDevice, ZonedModel};
 use weft_placement::sim::{Event, Opener, Workload};
 use weft_placement::{Engine, FileContext, OpenIntent, WriteHint};
-use weft_vfs::{CreateArgs, FallocateMode, FileSystem, FsError, NewNode, SetAttr};
+use weft_vfs::{Core, CreateArgs, Death, FallocateMode, FileSystem, FsError, NewNode, SetAttr};
 
 /// Appended data goes to the core in pieces of this size, as from an append ring.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -128,8 +128,8 @@ pub fn replay(
     let stats = volume.lfs.stats();
     Ok(Played {
         device: volume.device.counters(),
-        whole_zone_deaths: stats.whole_zone_deaths,
-        cleaned_zones: stats.gc_zones,
+        whole_zone_deaths: stats.core.whole_segment_deaths,
+        cleaned_zones: stats.core.cleaned_segments,
     })
 }
 

@@ -327,7 +327,7 @@ impl Salvage<'_> {
         let out = &mut self.buffer[..bytes];
         match self.from.read_known(ino, at, out) {
             Ok(len) if len == bytes => {}
-            Ok(_) | Err(FsError::Checksum { .. } | FsError::Device(_)) => return Ok(false),
+            Ok(_) | Err(FsError::Checksum(_) | FsError::Device(_)) => return Ok(false),
             Err(error) => return Err(error),
         }
         self.report.bytes += bytes as u64;

@@ -1,70 +1,71 @@
 //! What a volume counts.
 
 use rustc_hash::FxHashMap;
-use weft_core::hist::Summary;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use weft_core::{Tag, ZoneId};
-
-/// Counts of one stream and lifetime group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct GroupStats {
-    /// Files created, or that got this tag, since the mount.
-    pub files: u64,
-    /// Bytes of theirs written to data zones since the mount, cleaning left out.
-    pub bytes_written: u64,
-    /// Bytes of theirs that the cleaner copied since the mount.
-    pub gc_bytes: u64,
-    /// Zones now whose first data was theirs.
-    pub zones_held: u32,
-    /// Live bytes now in those zones.
-    pub live_bytes: u64,
-}
+use weft_vfs::{CoreStats, GroupStats};
 
 /// Counts of a volume; since the mount unless stated otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct LfsStats {
-    /// By stream and lifetime group, in order.
-    pub groups: Vec<((u16, u16), GroupStats)>,
-    /// Bytes that programs wrote since the format: the byte clock.
-    pub volume_bytes: u64,
-    /// Bytes written to data zones for programs.
-    pub data_bytes: u64,
+    /// What every core counts; a segment is a zone.
+    pub core: CoreStats,
     /// Bytes that the cleaner copied.
     pub gc_bytes: u64,
-    /// Zones that the cleaner emptied.
-    pub gc_zones: u64,
-    /// Bytes of journal entries.
-    pub journal_bytes: u64,
-    /// Bytes of checkpoints.
-    pub checkpoint_bytes: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// Zone headers and footers, in bytes.
-    pub header_bytes: u64,
     /// Zone resets.
     pub resets: u64,
-    /// Zones that were reset without anything having been copied out of them.
-    pub whole_zone_deaths: u64,
-    /// Free zones now.
-    pub zones_free: u32,
-    /// Open data zones now.
-    pub zones_open: u32,
-    /// Zones in all.
-    pub zones_total: u32,
-    /// Zones of metadata now.
-    pub zones_meta: u32,
-    /// Blocks read whose checksum did not match.
-    pub checksum_errors: u64,
-    /// Device time that program writes spent on cleaning and write-back, in nanoseconds.
-    pub stalls: Summary,
-    /// Bytes buffered now.
-    pub dirty_bytes: u64,
     /// Journal entries that the mount replayed.
     pub entries_replayed: u64,
     /// Journal entries that the mount left out because the data that they map is not whole: written after the last
     /// flush that the journal knows of, and taken by a power cut (or damaged since).
     pub entries_dropped: u64,
-    /// fsyncs that were satisfied by a flush that another began.
-    pub shared_flushes: u64,
+}
+
+/// What a zone is to the core. Its name in reports is the variant's, in lower case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ZoneCondition {
+    /// Erased.
+    Free,
+    /// Being written.
+    Open,
+    /// Partly written with data, and not open.
+    Parked,
+    /// Written to its end.
+    Full,
+    /// Without anything that lives, waiting for its reset.
+    Dying,
+    /// Such that the device can no longer write it.
+    Bad,
+}
+
+impl fmt::Display for ZoneCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(["free", "open", "parked", "full", "dying", "bad"][*self as usize])
+    }
+}
+
+/// What a zone holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ZoneContent {
+    /// The journal and checkpoints.
+    #[serde(rename = "meta")]
+    Metadata,
+    /// Data of files.
+    #[serde(rename = "data")]
+    Data,
+    /// Nothing.
+    #[serde(rename = "-")]
+    Nothing,
+}
+
+impl fmt::Display for ZoneContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(["meta", "data", "-"][*self as usize])
+    }
 }
 
 /// A zone as `weft zones` shows it.
@@ -72,10 +73,10 @@ pub struct LfsStats {
 pub struct ZoneView {
     /// The zone.
     pub zone: ZoneId,
-    /// What it is to the core: `free`, `open`, `parked`, `full`, `dying`, `bad`.
-    pub state: &'static str,
-    /// What it holds: `meta`, `data` or `-`.
-    pub kind: &'static str,
+    /// What it is to the core.
+    pub state: ZoneCondition,
+    /// What it holds.
+    pub kind: ZoneContent,
     /// The tag of its first data.
     pub tag: Tag,
     /// Blocks written.
@@ -88,13 +89,9 @@ pub struct ZoneView {
 #[derive(Default)]
 pub(crate) struct Counts {
     pub groups: FxHashMap<(u16, u16), GroupStats>,
-    pub data_bytes: u64,
     pub gc_bytes: u64,
     pub gc_zones: u64,
-    pub journal_bytes: u64,
-    pub checkpoint_bytes: u64,
     pub checkpoints: u64,
-    pub header_bytes: u64,
     pub resets: u64,
     pub whole_zone_deaths: u64,
     pub entries_replayed: u64,

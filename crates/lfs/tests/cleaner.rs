@@ -13,7 +13,7 @@ use rig::{assert_sound, fresh, options, small};
 use std::sync::Arc;
 use weft_core::{Ino, LifetimeGroup, StreamId, Tag};
 use weft_device::{Geometry, PowerCut, ZonedDevice};
-use weft_lfs::Lfs;
+use weft_lfs::{Lfs, ZoneCondition};
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 
 const BLOCK: usize = 4096;
@@ -70,7 +70,7 @@ fn overwrite_at_random(
     }
     let stats = fs.stats();
     assert!(stats.gc_bytes > 0, "the cleaner had nothing to do");
-    assert!(stats.stalls.max_ns < 1_000_000_000, "a write took {:?}", stats.stalls);
+    assert!(stats.core.stalls.max_ns < 1_000_000_000, "a write took {:?}", stats.core.stalls);
     println!("{} blocks, {writes} writes: waf {:.2}, {:?}", blocks, device.counters().waf(), stats);
     assert_eq!(fs.recount(), [""; 0]);
     let mut out = [0; BLOCK];
@@ -128,7 +128,11 @@ fn never_more_zones_are_open_than_the_device_or_the_mount_allows() {
         let after =
             Lfs::mount(device.clone(), weft_lfs::MountOptions { open_zones_max, ..options() }).unwrap();
         assert!(device.counters().active_high_water <= 6);
-        let open = after.zones().iter().filter(|z| matches!(z.state, "open" | "parked")).count();
+        let open = after
+            .zones()
+            .iter()
+            .filter(|z| matches!(z.state, ZoneCondition::Open | ZoneCondition::Parked))
+            .count();
         assert!(open <= open_zones_max as usize, "{open} of {open_zones_max}");
         for file in files {
             after.setattr(file, &weft_vfs::SetAttr { size: Some(0), ..Default::default() }).unwrap();

@@ -61,7 +61,7 @@ fn use_it(device: Arc<dyn ZonedDevice>) -> (bool, usize) {
         let mut out = vec![0; content(file).len()];
         match fs.read(attr.ino, 0, &mut out) {
             Ok(len) => assert!(len == out.len() && out == content(file), "file {file} reads wrong"),
-            Err(FsError::Checksum { .. } | FsError::Device(_)) => errors += 1,
+            Err(FsError::Checksum(_) | FsError::Device(_)) => errors += 1,
             Err(error) => panic!("{error}"),
         }
     }
@@ -127,8 +127,9 @@ fn a_damaged_data_block_is_an_error_that_names_its_place_is_counted_and_is_found
     let fs = Lfs::mount(damaged, options()).unwrap();
     let mut out = [0; BLOCK_BYTES];
     let error = fs.read(ino, 3 * BLOCK_BYTES as u64, &mut out).unwrap_err();
-    assert!(matches!(error, FsError::Checksum { zone: z, block: b } if (z, b) == (zone, block)), "{error}");
-    assert_eq!(fs.stats().checksum_errors, 1);
+    let place = format!("zone {zone}, block {block}");
+    assert!(matches!(&error, FsError::Checksum(told) if *told == place), "{error}");
+    assert_eq!(fs.stats().core.checksum_errors, 1);
     // An overwrite of the whole block needs nothing of it.
     fs.write(ino, 3 * BLOCK_BYTES as u64, &[9; BLOCK_BYTES]).unwrap();
     fs.read(ino, 3 * BLOCK_BYTES as u64, &mut out).unwrap();
@@ -208,5 +209,5 @@ fn device_time_goes_on() {
     fs.write_through(ino, 0, &vec![1; 1 << 20]).unwrap();
     fs.fsync(ino).unwrap();
     assert!(device.counters().now > before);
-    assert_eq!(fs.stats().stalls.max_ns, Nanos(0).0);
+    assert_eq!(fs.stats().core.stalls.max_ns, Nanos(0).0);
 }

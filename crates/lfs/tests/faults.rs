@@ -12,7 +12,7 @@ use rig::{options, small};
 use std::sync::Arc;
 use weft_core::{Ino, Tag};
 use weft_device::{FaultPlan, ZonedDevice, ZonedModel};
-use weft_lfs::{FormatOptions, Lfs, fsck};
+use weft_lfs::{FormatOptions, Lfs, ZoneCondition, fsck};
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 
 fn args() -> CreateArgs<'static> {
@@ -86,7 +86,7 @@ fn programs_that_fail_take_their_zone_and_nothing_else() {
         let report = fsck::check(device.clone()).unwrap();
         assert!(report.is_clean(), "{:#?}", report.problems);
         let fs = Lfs::mount(device.clone(), options()).unwrap();
-        failures += fs.zones().iter().filter(|z| z.state == "bad").count();
+        failures += fs.zones().iter().filter(|z| z.state == ZoneCondition::Bad).count();
         churn(&fs, &mut rng, &mut files, 50);
         assert_eq!(compare(&fs, &files), 0);
         fs.unmount().unwrap();
@@ -103,7 +103,7 @@ fn erases_that_fail_take_their_zone_and_nothing_else() {
     let before = fs.statfs().unwrap().total_bytes;
     churn(&fs, &mut rng, &mut files, 1500);
     assert_eq!(compare(&fs, &files), 0);
-    let bad = fs.zones().iter().filter(|z| z.state == "bad").count() as u64;
+    let bad = fs.zones().iter().filter(|z| z.state == ZoneCondition::Bad).count() as u64;
     assert!(bad > 0);
     assert!(fs.statfs().unwrap().total_bytes < before, "a smaller device holds less");
     fs.unmount().unwrap();

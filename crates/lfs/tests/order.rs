@@ -210,7 +210,7 @@ fn an_overwrite_that_is_not_durable_leaves_the_old_data_where_it_was() {
             });
         }
     }
-    assert!(fs.stats().gc_zones > 10);
+    assert!(fs.stats().core.cleaned_segments > 10);
 }
 
 #[test]

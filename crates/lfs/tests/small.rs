@@ -53,7 +53,7 @@ fn a_small_volume_that_is_full_is_overwritten_at_a_bearable_cost() {
         }
         let waf = device.counters().waf();
         assert!(waf < 16.0, "{blocks} blocks in zones of {zone_bytes}: written {waf} times over");
-        assert!(fs.stats().stalls.max_ns < 1_000_000_000);
+        assert!(fs.stats().core.stalls.max_ns < 1_000_000_000);
         assert_eq!(fs.recount(), [""; 0]);
         fs.unmount().unwrap();
         assert_sound(&device);

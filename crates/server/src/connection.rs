@@ -8,7 +8,7 @@ use crate::crowd::Watch;
 use crate::identity::{self, Identity, Standing};
 use crate::open_files::OpenFile;
 use crate::places::Places;
-use crate::volume::{ImageKind, Volume};
+use crate::volume::Volume;
 use bytemuck::{Zeroable, bytes_of};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -36,6 +36,7 @@ use weft_client::sys;
 use weft_sys::SharedMemory;
 use weft_sys::message::{self, Received, as_stream, receive, tell_senders};
 use weft_sys::peer::{Peer, credentials};
+use weft_volume::ImageKind;
 
 use crate::locks::Waiter;
 
@@ -415,7 +416,7 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
         leases: u32::from(lease_fds.is_some()),
         image_mappable: image,
         image_bytes,
-        volume_tag: volume.tag,
+        volume_tag: volume.id(),
         session: volume.session,
     };
     message::send(socket, bytes_of(&reply), &fds)

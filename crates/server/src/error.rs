@@ -13,6 +13,9 @@ pub enum ServerError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// What clients read of the volume by themselves cannot be opened.
+    #[error(transparent)]
+    Volume(#[from] weft_volume::VolumeError),
     /// The socket cannot be made.
     #[error("{path}: cannot listen: {source}")]
     Listen {

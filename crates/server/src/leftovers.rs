@@ -95,7 +95,7 @@ impl Leftovers {
     /// A file is about to be opened: what was stored by a process that has ended without the server knowing yet is in the file
     /// afterwards.
     pub fn settle(&self, volume: &Volume, attr: &Attr) {
-        let path = directory(volume.tag, effective_user().0);
+        let path = directory(volume.id(), effective_user().0);
         let name = name_of(attr);
         // For nearly all files there is none.
         if !path.join(&name).exists() {
@@ -120,7 +120,7 @@ impl Leftovers {
             return;
         }
         let Ok(attr) = volume.fs.getattr(ino) else { return };
-        let Ok(dir) = Directory::open(&directory(volume.tag, effective_user().0), effective_user().0) else {
+        let Ok(dir) = Directory::open(&directory(volume.id(), effective_user().0), effective_user().0) else {
             return;
         };
         let name = name_of(&attr);
@@ -213,7 +213,7 @@ impl Leftovers {
     pub fn end(&self, volume: &Volume) {
         let users: Vec<u32> = self.users.lock().keys().copied().collect();
         for user in users {
-            let path = directory(volume.tag, user);
+            let path = directory(volume.id(), user);
             let Ok(dir) = Directory::open(&path, user) else { continue };
             for name in dir.names().unwrap_or_default() {
                 if parsed(&name).is_some_and(|(_, _, suffix)| [FIFO, SOCKET, SOCKET_NAME].contains(&suffix)) {
@@ -310,7 +310,7 @@ enum Found {
 
 impl Leftovers {
     fn look_through(&self, volume: &Volume, user: u32) -> Found {
-        let path = directory(volume.tag, user);
+        let path = directory(volume.id(), user);
         let dir = match Directory::open(&path, user) {
             Ok(dir) => dir,
             Err(error) if is_none(&error) => return Found::Nothing,

@@ -2,7 +2,7 @@
 //!
 //! A [`Server`] listens on a Unix socket. Each process that connects gets a channel of call slots, and, when it runs as
 //! the server's user, the shared memory that lets it append and read without asking ([`weft_client::shared`]). The
-//! server knows a file core by its [`weft_vfs::FileSystem`] trait only, and of a program nothing but its name.
+//! server knows a file core by its [`weft_vfs::Core`] trait only, and of a program nothing but its name.
 //!
 //! Threads: one that accepts; per process one that notices its end, and one per call slot in use; one flusher that
 //! moves what rings hold to the core; one that ticks the core. The thread that runs [`Server::start`]'s keeper holds a
@@ -20,13 +20,10 @@ pub mod maps;
 pub mod open_files;
 mod places;
 pub mod programs;
-pub mod recorder;
 pub mod serve;
 pub mod server;
 pub mod volume;
 
 pub use error::ServerError;
-pub use programs::ProgramView;
-pub use recorder::Recorder;
 pub use server::{Server, socket_path};
-pub use volume::{DirectImage, ImageKind, Inspector, Told, Volume, VolumeOptions};
+pub use volume::Volume;

@@ -8,31 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weft_client::shared::channel::Measured;
 use weft_core::BLOCK_BYTES;
-use weft_core::hist::{Histogram, Summary};
-
-/// What a report shows of the programs' own view.
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct ProgramView {
-    /// Latency of reads.
-    pub reads: Summary,
-    /// Latency of writes.
-    pub writes: Summary,
-    /// Latency of fsync and its kin.
-    pub syncs: Summary,
-    /// Reads served without the server.
-    pub direct_reads: u64,
-    /// Bytes of device blocks read without the server.
-    pub direct_bytes: u64,
-    /// Bytes appended without the server.
-    pub ring_bytes: u64,
-    /// Calls that the server answered.
-    pub calls: u64,
-    /// What was asked for and refused, with how often.
-    pub notes: Vec<(String, u64)>,
-    /// Names of the programs that run, sorted; of those that have ended the figures above tell, too.
-    #[serde(default)]
-    pub running: Vec<String>,
-}
+use weft_core::hist::Histogram;
+use weft_volume::ProgramView;
 
 /// What the programs of a volume measured.
 #[derive(Default)]

@@ -71,7 +71,7 @@ impl Server {
         }
         let listener = Arc::new(UnixListener::bind(socket).map_err(listen)?);
         let volume = Arc::new(volume);
-        volume.leftovers.begin(volume.tag);
+        volume.leftovers.begin(volume.id());
         let keeper = keep_alive(&volume)?;
         let mut server = Server {
             volume,
@@ -255,7 +255,7 @@ fn tick(volume: &Arc<Volume>, stop: &AtomicBool) {
     let mut failed = false;
     while !stop.load(SeqCst) {
         std::thread::sleep(TICK);
-        let result = (volume.tick)();
+        let result = volume.fs.tick();
         if let (Err(error), false) = (&result, failed) {
             tracing::error!(%error, "work beside requests");
             volume.inodes.all_failed(libc::EIO);

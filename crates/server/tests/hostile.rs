@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use weft_client::shared::channel::{PAYLOAD_BYTES, Request};
 use weft_client::{Client, ConnectOptions, FileRef};
-use weft_placement::{Engine, Mode};
-use weft_server::{Server, Volume, VolumeOptions};
-use weft_vfs::memfs::MemFs;
+use weft_placement::Mode;
+use weft_server::{Server, Volume};
+use weft_volume::MountChoice;
 
 fn argument() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -62,15 +62,9 @@ fn shot() -> impl Strategy<Value = Shot> {
 fn no_request_kills_the_server_or_goes_unanswered() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let volume = Volume::new(VolumeOptions {
-        fs: Arc::new(MemFs::new()),
-        engine: Arc::new(Engine::new(Mode::Rules, None, 0).unwrap()),
-        direct: None,
-        tag: 7,
-        volume_bytes: Box::new(|| 0),
-        tick: Box::new(|| Ok(())),
-    })
-    .unwrap();
+    let choice = MountChoice { mode: Mode::Rules, ..MountChoice::default() };
+    let mounted = weft_volume::mount_memfs(Arc::default(), &choice).unwrap();
+    let volume = Volume::new(Arc::new(mounted)).unwrap();
     static PANICKED: AtomicBool = AtomicBool::new(false);
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -7,7 +7,6 @@ mod rig;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use weft_client::{Client, FileRef};
 use weft_core::BLOCK_BYTES;
-use weft_device::ZonedDevice;
 
 /// A served volume of which the device refuses nothing until the end.
 struct Rig(rig::Rig);
@@ -25,7 +24,7 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         drop(self.0.server.take());
-        assert_eq!(self.0.device.counters().refused, 0, "commands that the device refused");
+        assert_eq!(self.0.device().counters().refused, 0, "commands that the device refused");
     }
 }
 
@@ -180,9 +179,9 @@ fn readers_see_old_or_new_blocks_while_the_cleaner_moves_them() {
         stop.store(true, Relaxed);
     });
     assert!(
-        rig.0.device.counters().resets > 20,
+        rig.0.device().counters().resets > 20,
         "the cleaner had nothing to do: {:?}",
-        rig.0.device.counters()
+        rig.0.device().counters()
     );
 }
 

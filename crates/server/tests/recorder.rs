@@ -2,65 +2,42 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use weft_client::{Client, ConnectOptions, FileRef};
 use weft_core::Ino;
 use weft_placement::sim::{Event, Workload};
-use weft_placement::{Engine, Mode, OpenIntent, WriteHint};
-use weft_server::{Recorder, Server, Volume, VolumeOptions};
+use weft_placement::{OpenIntent, WriteHint};
+use weft_server::{Server, Volume};
 use weft_vfs::memfs::MemFs;
 use weft_vfs::{CreateArgs, FileSystem, NewNode};
-
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Text {
-    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(data)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
+use weft_volume::{MountChoice, Mounted, Record};
 
 struct Rig {
     server: Server,
-    recorder: Arc<Recorder>,
-    text: Text,
+    mounted: Arc<Mounted>,
     client: Client,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Rig {
     fn new(prepare: impl FnOnce(&dyn FileSystem)) -> Rig {
         let dir = tempfile::tempdir().unwrap();
-        let core: Arc<dyn FileSystem> = Arc::new(MemFs::new());
-        prepare(core.as_ref());
-        let text = Text::default();
-        let recorder = Recorder::new(Box::new(text.clone()), "test").unwrap();
-        recorder.note_present(core.as_ref()).unwrap();
-        let options = VolumeOptions {
-            fs: recorder.before(core),
-            engine: Arc::new(Engine::new(Mode::Rules, None, 0).unwrap()),
-            direct: None,
-            tag: 7,
-            volume_bytes: Box::new(|| 0),
-            tick: Box::new(|| Ok(())),
-        };
+        let files = Arc::new(MemFs::new());
+        prepare(files.as_ref());
+        let record = Record { path: dir.path().join("recording"), program: "test".into() };
+        let choice = MountChoice { record: Some(record), ..MountChoice::default() };
+        let mounted = Arc::new(weft_volume::mount_memfs(files, &choice).unwrap());
         let path = dir.path().join("s");
-        let volume = Volume::new(options).unwrap().with_recorder(recorder.clone());
-        let server = Server::start(volume, &path).unwrap();
+        let server = Server::start(Volume::new(mounted.clone()).unwrap(), &path).unwrap();
         let socket_path = path.to_str().unwrap().as_bytes();
         let options = ConnectOptions { socket_path, mount_point: b"/weft", inherited_socket: None };
-        Rig { client: Client::connect(&options).unwrap(), server, recorder, text, _dir: dir }
+        Rig { client: Client::connect(&options).unwrap(), server, mounted, dir }
     }
 
     fn end(self) -> (String, Vec<Event>) {
         self.server.stop();
-        self.recorder.finish().unwrap();
-        let text = String::from_utf8(self.text.0.lock().unwrap().clone()).unwrap();
+        self.mounted.close().unwrap();
+        let text = std::fs::read_to_string(self.dir.path().join("recording")).unwrap();
         let events = Workload::parse(&text, "other").unwrap().events;
         (text, events)
     }

@@ -4,10 +4,8 @@
 
 use std::sync::{Arc, Barrier};
 use weft_client::{AttrChange, Client, ConnectOptions, FileRef, LockRange, Resolution, WireDirent};
-use weft_placement::{Engine, Mode};
-use weft_server::{Server, Volume, VolumeOptions};
-use weft_vfs::FileSystem;
-use weft_vfs::memfs::MemFs;
+use weft_server::{Server, Volume};
+use weft_volume::MountChoice;
 
 struct Rig {
     server: Option<Server>,
@@ -18,16 +16,8 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let dir = tempfile::tempdir().unwrap();
-        let fs: Arc<dyn FileSystem> = Arc::new(MemFs::new());
-        let volume = Volume::new(VolumeOptions {
-            fs,
-            engine: Arc::new(Engine::new(Mode::Rules, None, 0).unwrap()),
-            direct: None,
-            tag: 7,
-            volume_bytes: Box::new(|| 0),
-            tick: Box::new(|| Ok(())),
-        })
-        .unwrap();
+        let mounted = weft_volume::mount_memfs(Arc::default(), &MountChoice::default()).unwrap();
+        let volume = Volume::new(Arc::new(mounted)).unwrap();
         let path = dir.path().join("s");
         let server = Server::start(volume, &path).unwrap();
         Rig { path: path.to_str().unwrap().as_bytes().to_vec(), _dir: dir, server: Some(server) }

@@ -36,7 +36,7 @@ fn a_store_over_a_block_that_cannot_be_read_is_told_by_fsync() {
     let old = [0xa7; BLOCK_BYTES];
     client.pwrite(file, &old, 0).unwrap();
     client.fsync(file).unwrap();
-    assert!(damage(rig.device.as_ref(), 0xa7) > 0);
+    assert!(damage(&**rig.device(), 0xa7) > 0);
     let mut new = old;
     new[100..200].fill(1);
     assert_eq!(client.store_changes(file, &new, &old, 0), Err(libc::EIO));

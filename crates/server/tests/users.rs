@@ -10,10 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use weft_client::{AttrChange, Changed, Client, ConnectOptions, FileRef};
-use weft_placement::{Engine, Mode};
-use weft_server::{Server, Volume, VolumeOptions};
-use weft_vfs::FileSystem;
-use weft_vfs::memfs::MemFs;
+use weft_placement::Mode;
+use weft_server::{Server, Volume};
+use weft_volume::MountChoice;
 
 /// Who acts: user, group, further groups.
 #[derive(Clone, Copy, Debug)]
@@ -492,15 +491,9 @@ fn users_may_do_to_each_other_what_the_kernel_allows_and_nothing_else() {
     // SAFETY: plain system call. Both sides get modes as they are given.
     unsafe { libc::umask(0) };
     let socket = dir.path().join("s");
-    let volume = Volume::new(VolumeOptions {
-        fs: Arc::new(MemFs::new()) as Arc<dyn FileSystem>,
-        engine: Arc::new(Engine::new(Mode::Off, None, 0).unwrap()),
-        direct: None,
-        tag: 7,
-        volume_bytes: Box::new(|| 0),
-        tick: Box::new(|| Ok(())),
-    })
-    .unwrap();
+    let choice = MountChoice { mode: Mode::Off, ..MountChoice::default() };
+    let mounted = weft_volume::mount_memfs(Arc::default(), &choice).unwrap();
+    let volume = Volume::new(Arc::new(mounted)).unwrap();
     let _server = Server::start(volume, &socket).unwrap();
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
     let name = socket.to_str().unwrap().as_bytes().to_vec();

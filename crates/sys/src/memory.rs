@@ -23,6 +23,7 @@ impl SharedMemory {
     }
 
     /// The memory file.
+    #[inline]
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }

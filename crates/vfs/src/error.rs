@@ -60,14 +60,9 @@ pub enum FsError {
     /// EROFS
     #[error("the volume is read-only: {0}")]
     ReadOnly(String),
-    /// EIO: a checksum does not match.
-    #[error("checksum mismatch in zone {zone}, block {block}")]
-    Checksum {
-        /// Zone of the block.
-        zone: u32,
-        /// The block within the zone.
-        block: u32,
-    },
+    /// EIO: a checksum does not match, with the place in the terms of the core.
+    #[error("checksum mismatch in {0}")]
+    Checksum(String),
     /// EIO: the device failed.
     #[error("device: {0}")]
     Device(String),
@@ -96,7 +91,7 @@ impl FsError {
             FsError::Unsupported(_) => libc::EOPNOTSUPP,
             FsError::Stale => libc::ESTALE,
             FsError::ReadOnly(_) => libc::EROFS,
-            FsError::Checksum { .. } | FsError::Device(_) => libc::EIO,
+            FsError::Checksum(_) | FsError::Device(_) => libc::EIO,
         }
     }
 }

@@ -1,20 +1,24 @@
 //! The file-system trait that cores implement and fronts use.
 //!
 //! A core (lfs, tagfs) knows inodes, names and bytes; it knows nothing of processes, descriptors, rings or FUSE. A front
-//! knows those and nothing of how a core stores. [`FileSystem`] is all that passes between them; [`map`] is the one
-//! optional extension, for fronts that read a file's bytes straight off the device.
+//! knows those and nothing of how a core stores. [`FileSystem`] is all that passes between them of files, and [`Core`] what a
+//! front needs besides to serve one; [`map`] is the one optional extension, for fronts that read a file's bytes straight off
+//! the device.
 //!
 //! Permission checks are the front's (it knows the caller); [`access`] holds the one implementation they share.
 
 pub mod access;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod core;
 pub mod error;
+mod forward;
 pub mod map;
 pub mod memfs;
 pub mod path;
 pub mod types;
 
+pub use crate::core::{Core, CoreStats, Death, DeathObserver, GroupStats};
 pub use access::{Cred, Power, Powers, Protections};
 pub use error::FsError;
 pub use map::{BlockMap, MapEntry, MapObserver};

@@ -59,10 +59,6 @@ pub trait BlockMap: Send + Sync {
 
     /// Sets who is told. At most once, before the first [`watch`](BlockMap::watch).
     fn set_observer(&self, observer: std::sync::Arc<dyn MapObserver>);
-
-    /// CRC32C of every device block, indexed by device block (zone x blocks per zone + block), for blocks that are
-    /// written: shared with readers so that they can verify what they read.
-    fn block_crc(&self, device_block: u64) -> u32;
 }
 
 #[cfg(test)]

@@ -7,21 +7,20 @@
 use super::Target;
 use crate::script::Script;
 use bytemuck::Zeroable;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::thread::JoinHandle;
 use weft_client::proto::{HELLO_MAGIC, Hello, HelloReply};
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{Channel, DONE, FREE, PAYLOAD_BYTES, Request, SLOTS, SUBMITTED};
 use weft_client::shared::volume::{Control, RING_BYTES, RINGS_MAX};
 use weft_client::{AttrChange, Client, ConnectOptions, FileRef, sys};
-use weft_device::{Geometry, ZonedDevice, ZonedModel};
-use weft_lfs::{CrcTable, FormatOptions, Lfs, MountOptions};
-use weft_placement::{Engine, Mode};
-use weft_server::{DirectImage, ImageKind, Server, Volume, VolumeOptions};
-use weft_sys::SharedMemory;
+use weft_device::Geometry;
+use weft_placement::Mode;
+use weft_server::{Server, Volume};
+use weft_volume::MountChoice;
 
 /// Inputs that one server gets.
 const RUNS_OF_A_SERVER: u32 = 50;
@@ -50,14 +49,6 @@ pub struct Protocol {
     stopping: Vec<JoinHandle<()>>,
 }
 
-struct SharedCrc(Arc<SharedMemory>, usize);
-
-impl CrcTable for SharedCrc {
-    fn slots(&self) -> &[AtomicU32] {
-        &self.0.atomics()[..self.1]
-    }
-}
-
 /// A server, and two honest processes: of its user and of another.
 struct House {
     owner: Client,
@@ -71,8 +62,7 @@ struct House {
 }
 
 fn is_superuser() -> bool {
-    // SAFETY: plain system call without arguments.
-    unsafe { libc::geteuid() == 0 }
+    weft_sys::effective_user().0 == 0
 }
 
 /// Does something in a thread that is another user, when that can be.
@@ -148,39 +138,9 @@ impl House {
     fn new() -> House {
         let fine = "a server is made";
         let geometry = Geometry::bbssd().with_size(48 << 20).with_zone_bytes(1 << 20);
-        let device = Arc::new(ZonedModel::memfd(&geometry).expect(fine));
-        let info = device.info();
-        let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
-        let crc = Arc::new(SharedMemory::create("crc", blocks as usize * 4).expect(fine));
-        Lfs::format(device.clone(), &FormatOptions::default()).expect(fine);
-        let options = MountOptions {
-            crc_table: Some(Arc::new(SharedCrc(crc.clone(), blocks as usize))),
-            dirty_bytes_max: 1 << 20,
-            ..MountOptions::default()
-        };
-        let lfs = Arc::new(Lfs::mount(device.clone(), options).expect(fine));
-        let direct = device.direct_read().expect(fine);
-        // SAFETY: the device is alive, and so its descriptor.
-        let file: OwnedFd = unsafe { BorrowedFd::borrow_raw(direct.fd) }.try_clone_to_owned().expect(fine);
-        let ticking = lfs.clone();
-        let volume = Volume::new(VolumeOptions {
-            fs: lfs,
-            engine: Arc::new(Engine::new(Mode::Suffix, None, 0).expect(fine)),
-            direct: Some(DirectImage {
-                file,
-                base: direct.base,
-                mappable: direct.mappable,
-                kind: ImageKind::Device,
-                zone_bytes: info.zone_bytes(),
-                device_blocks: blocks,
-                crc,
-                count_reads: Box::new(|_, _| {}),
-            }),
-            tag: 7,
-            volume_bytes: Box::new(|| 0),
-            tick: Box::new(move || ticking.tick()),
-        })
-        .expect(fine);
+        let choice = MountChoice { mode: Mode::Suffix, dirty_bytes_max: 1 << 20, ..MountChoice::default() };
+        let mounted = weft_volume::open_memory("mem".into(), &geometry, &choice).expect(fine);
+        let volume = Volume::new(Arc::new(mounted)).expect(fine);
         let dir = tempfile::tempdir().expect(fine);
         let socket = dir.path().join("s");
         let server = Server::start(volume, &socket).expect(fine);

@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::say::{Out, say, warn};
 use crate::sys::signal::Queue;
 use crate::table::{Align, Table};
-use crate::volume::{self, MountChoice};
+use crate::volume;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use weft_core::units::{format_nanos, format_size, parse_size};
 use weft_device::{Geometry, ZonedModel};
 use weft_placement::Mode;
+use weft_volume::MountChoice;
 
 /// What `--json` writes.
 #[derive(Serialize)]
@@ -104,13 +105,13 @@ impl Drop for RemovedImage {
 impl Fresh {
     fn make(dir: Option<&Path>, geometry: &Geometry, choice: &MountChoice) -> Result<Fresh, CliError> {
         let Some(dir) = dir else {
-            let mounted = volume::open_memory("mem".into(), geometry, choice)?;
+            let mounted = volume::open_memory("mem".into(), Some(geometry), choice)?;
             return Ok(Fresh { hosted: Hosted::start(mounted, host::private_socket()?)?, image: None });
         };
         let path = dir.join(format!("weft-compare-{}.img", std::process::id()));
         let image = RemovedImage(path.clone());
         let device = Arc::new(ZonedModel::create(&path, geometry, true, &mut |_, _| {})?);
-        volume::format(device.clone(), &path.display().to_string(), "")?;
+        weft_volume::format(device.clone(), &path.display().to_string(), "")?;
         drop(device);
         let mounted = volume::open(&path, choice)?;
         Ok(Fresh { hosted: Hosted::start(mounted, host::private_socket()?)?, image: Some(image) })
@@ -220,7 +221,7 @@ fn table(runs: &[(Mode, Vec<Report>)]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::Snapshot;
+    use weft_volume::report::Snapshot;
 
     fn report(host: u64, media: u64) -> Report {
         let mut after = Snapshot::default();

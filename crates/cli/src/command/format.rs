@@ -1,18 +1,19 @@
 //! `weft format`: a volume on an emulated device in an image file, or on a real drive.
 
 use crate::args::FormatArgs;
-use crate::device;
 use crate::error::CliError;
 use crate::host;
 use crate::progress;
 use crate::say::say;
 use crate::sys::signal;
-use crate::volume;
 use std::path::Path;
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::{format_size, parse_size};
 use weft_device::{ZonedDevice, ZonedModel, zonefs};
+use weft_volume::VolumeError;
+use weft_volume::device::open_for_format;
+use weft_volume::spec::{is_drive, path_of};
 
 /// Exit status after an interrupt, as shells have it.
 const INTERRUPTED: i32 = 128 + libc::SIGINT;
@@ -22,11 +23,11 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
     let Some(named) = args.image.as_ref().or(args.device.as_ref()) else {
         return Err(CliError::said("nothing is named to be formatted", "name an image file or a drive"));
     };
-    let path = device::path_of(named);
+    let path = path_of(named);
     if args.zonefs {
         return make_zonefs(args, &path);
     }
-    if device::is_drive(&path) {
+    if is_drive(&path) {
         return on_drive(args, &path);
     }
     if args.device.is_some() {
@@ -64,13 +65,13 @@ fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
 
 fn on_drive(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     refuse_geometry(args, path)?;
-    let drive = device::open_for_format(path, args.force).map_err(|error| host::served(path, error))?;
+    let drive = open_for_format(path, args.force).map_err(|error| host::served(path, error.into()))?;
     made_volume(args, path, drive)
 }
 
 fn made_volume(args: &FormatArgs, path: &Path, device: Arc<dyn ZonedDevice>) -> Result<(), CliError> {
     let info = device.info();
-    volume::format(device, &path.display().to_string(), &args.label)?;
+    weft_volume::format(device, &path.display().to_string(), &args.label)?;
     if !args.quiet {
         say(format_args!(
             "{}: {} in {} zones of {}, {} open at most",
@@ -90,7 +91,9 @@ fn make_zonefs(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     match zonefs::format(path, &args.label, user, group, args.force) {
         Ok(()) => {}
         Err(zonefs::FormatError::Device(error)) => return Err(CliError::Device(error)),
-        Err(zonefs::FormatError::Written { written }) => return Err(device::written_drive(path, written)),
+        Err(zonefs::FormatError::Written { written: zones }) => {
+            return Err(VolumeError::Written { path: path.to_path_buf(), zones }.into());
+        }
         Err(error @ zonefs::FormatError::Label(_)) => {
             return Err(CliError::said(format!("--label: {error}"), "give a shorter one"));
         }

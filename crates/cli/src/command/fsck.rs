@@ -2,7 +2,6 @@
 
 use crate::args::FsckArgs;
 use crate::command::stats::json_line;
-use crate::device::{CACHE_BYTES_DEFAULT, Device, path_of};
 use crate::error::CliError;
 use crate::progress;
 use crate::say::Out;
@@ -14,6 +13,9 @@ use std::time::Duration;
 use weft_core::units::format_size;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_lfs::fsck::{FsckReport, check};
+use weft_volume::Device;
+use weft_volume::device::CACHE_BYTES_DEFAULT;
+use weft_volume::spec::path_of;
 
 /// Checks a volume.
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {

@@ -4,12 +4,12 @@ use crate::args::PolicyCommand;
 use crate::error::CliError;
 use crate::say::Out;
 use crate::table::{Align, Table};
-use crate::volume::read_policy;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weft_core::units::parse_size;
 use weft_placement::{Explanation, FileContext, Policy, WriteHint};
+use weft_volume::{VolumeError, read_policy};
 
 /// Shows, checks and explains policies.
 pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
@@ -17,7 +17,7 @@ pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
         PolicyCommand::List => {
             let mut table =
                 Table::new(&[("policy", Align::Left), ("streams", Align::Right), ("about", Align::Left)]);
-            for policy in Policy::shipped()? {
+            for policy in Policy::shipped().map_err(VolumeError::from)? {
                 let streams = policy.streams().len().to_string();
                 table.row([policy.name().to_string(), streams, policy.about().to_string()]);
             }

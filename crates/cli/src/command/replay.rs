@@ -9,7 +9,6 @@ use crate::progress;
 use crate::say::{Out, warn};
 use crate::sys::memory;
 use crate::table::{Align, Table};
-use crate::volume::MountChoice;
 use clap::Args;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
@@ -24,6 +23,7 @@ use weft_device::geometry::PRESETS;
 use weft_lfs::replay::{Played, ReplayError, device_for, replay};
 use weft_placement::Mode;
 use weft_placement::sim::Workload;
+use weft_volume::MountChoice;
 
 /// Version of the JSON.
 const REPLAY_VERSION: u32 = 1;

@@ -6,14 +6,12 @@ use crate::error::CliError;
 use crate::host::{self, Hosted, Reached};
 use crate::intercept::Intercept;
 use crate::program;
-use crate::recording::Record;
 use crate::report::Report;
 use crate::say::{say, warn};
-use crate::snapshot::Snapshot;
 use crate::sys::limit;
 use crate::sys::signal::{self, Queue};
 use crate::tree::volume::system;
-use crate::volume::{self, MountChoice, Spec, TOPIC_SNAPSHOT};
+use crate::volume;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -23,7 +21,10 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use weft_client::proto::INSPECT_SNAPSHOT;
 use weft_client::{Client, ConnectOptions};
+use weft_volume::report::Snapshot;
+use weft_volume::{MountChoice, Record, Spec};
 
 const SHIM: &str = "libweft_shim.so";
 /// Exit status of weft's own failures, as `env` and its kin have it.
@@ -134,7 +135,16 @@ fn reach(
     placement: &PlacementArgs,
     choice: &MountChoice,
 ) -> Result<Reached, CliError> {
+    let memory = |mounted| {
+        Ok::<_, CliError>(Reached::Here(Box::new(Hosted::start(mounted, host::private_socket()?)?)))
+    };
     let reached = match spec {
+        Spec::MemFs if geometry.is_given() || choice.real_time => {
+            return Err(CliError::said(
+                "mem: has no device, and so neither a geometry nor a time of its own",
+                "mem:SIZE is a volume on a modelled device",
+            ));
+        }
         Spec::Image(_) if geometry.is_given() => {
             return Err(CliError::said(
                 "--preset, --geometry and --zone-size are for volumes in memory",
@@ -144,9 +154,9 @@ fn reach(
         Spec::Image(path) => host::reach(path, choice)?,
         Spec::Memory(bytes) => {
             let geometry = geometry.of_volume(Some(*bytes), "")?;
-            let mounted = volume::open_memory(spec.to_string(), &geometry, choice)?;
-            Reached::Here(Box::new(Hosted::start(mounted, host::private_socket()?)?))
+            memory(volume::open_memory(spec.to_string(), Some(&geometry), choice)?)?
         }
+        Spec::MemFs => memory(volume::open_memory(spec.to_string(), None, choice)?)?,
     };
     if matches!(reached, Reached::Elsewhere(_)) && placement.is_given() {
         return Err(decided_elsewhere(spec));
@@ -202,7 +212,7 @@ fn elsewhere(guest: &Guest<'_>, shim: &Path, socket: &Path, signals: &Queue) -> 
     };
     let failed = |errno| CliError::io("ask the server at", socket, system(errno));
     let client = Client::connect(&options).map_err(failed)?;
-    let ask = || inspect::<Snapshot>(&client, TOPIC_SNAPSHOT, 0).map(|told| told.0).map_err(failed);
+    let ask = || inspect::<Snapshot>(&client, INSPECT_SNAPSHOT, 0).map(|told| told.0).map_err(failed);
     let before = ask()?;
     let ended = guest.run(shim, socket, signals)?;
     let (report, failure) = match ask() {

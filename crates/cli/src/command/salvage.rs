@@ -3,11 +3,10 @@
 use crate::args::SalvageArgs;
 use crate::byte_text::escape;
 use crate::command::stats::json_line;
-use crate::device::{CACHE_BYTES_DEFAULT, Device, path_of};
 use crate::error::CliError;
 use crate::progress;
 use crate::say::Out;
-use crate::volume::{missing, volume_error};
+use crate::volume::missing;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -19,6 +18,10 @@ use weft_device::{Geometry, ZonedModel};
 use weft_lfs::salvage::{SalvageReport, salvage};
 use weft_lfs::{FormatOptions, Lfs, MountOptions};
 use weft_vfs::FileSystem;
+use weft_volume::Device;
+use weft_volume::VolumeError;
+use weft_volume::device::CACHE_BYTES_DEFAULT;
+use weft_volume::spec::path_of;
 
 /// Salvages a volume.
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
@@ -37,7 +40,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let quiet = args.quiet || args.json;
     let report = match &args.target {
         Some(target) => into_new(&device, &from, target, quiet)?,
-        None => work(&from, None, quiet).map_err(|source| volume_error(&name, source))?,
+        None => work(&from, None, quiet).map_err(|source| VolumeError::lfs(&name, source))?,
     };
     let text = match (args.json, args.quiet) {
         (true, _) => json_line(&json_of(args, &report))?,
@@ -78,7 +81,7 @@ fn into_new(device: &Device, from: &Lfs, target: &Path, quiet: bool) -> Result<S
 
 fn copy_into(device: &Device, from: &Lfs, target: &Path, quiet: bool) -> Result<SalvageReport, CliError> {
     let name = target.display().to_string();
-    let failed = |source| volume_error(&name, source);
+    let failed = |source| CliError::from(VolumeError::lfs(&name, source));
     let bar = progress::bytes("format", 0, quiet);
     let made = ZonedModel::create(target, &geometry_for(device, from)?, false, &mut |done, total| {
         bar.set_length(total);

@@ -3,6 +3,7 @@
 use crate::args::ServeArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, Reached};
+use crate::report::InWords;
 use crate::say::{Out, say, warn};
 use crate::sys::signal::{ENDING, Queue};
 use crate::volume;
@@ -46,7 +47,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     }
     let after = hosted.stop()?;
     if !args.quiet {
-        say(format_args!("{}", after.since(&before)));
+        say(InWords(&after.since(&before)));
     }
     Ok(())
 }

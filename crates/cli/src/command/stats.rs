@@ -4,9 +4,8 @@ use crate::access::Access;
 use crate::args::StatsArgs;
 use crate::command::zones::by_state;
 use crate::error::CliError;
-use crate::report::{latency_table, size_or_dash};
+use crate::report::{InWords, latency_table, size_or_dash};
 use crate::say::{Out, say};
-use crate::snapshot::Snapshot;
 use crate::sys::signal;
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
@@ -14,6 +13,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weft_core::units::format_size;
+use weft_volume::report::Snapshot;
 
 /// How often an interrupt is looked for.
 const STEP: Duration = Duration::from_millis(50);
@@ -40,7 +40,7 @@ pub fn run(args: &StatsArgs) -> Result<(), CliError> {
         Some(seconds) => watch(&access, args, seconds),
         None => access
             .snapshot()
-            .and_then(|now| print(&if args.json { json_line(&now)? } else { now.to_string() })),
+            .and_then(|now| print(&if args.json { json_line(&now)? } else { InWords(&now).to_string() })),
     };
     access.close()?;
     done
@@ -204,7 +204,7 @@ impl Interval<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::Stream;
+    use weft_volume::report::Stream;
 
     #[test]
     fn rates_are_of_the_interval_and_sums_of_all_time() {

@@ -8,12 +8,13 @@ use crate::args::ZonesArgs;
 use crate::command::stats::{json_line, print};
 use crate::error::CliError;
 use crate::report::size_or_dash;
-use crate::snapshot::{Snapshot, Zone, Zones};
 use crate::sys::terminal;
 use crate::table::{Align, Table};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use weft_core::units::format_size;
+use weft_lfs::{ZoneCondition, ZoneContent};
+use weft_volume::report::{Snapshot, Zone, Zones};
 
 /// Columns of the number that each line begins with.
 const MARGIN: usize = 8;
@@ -53,10 +54,10 @@ fn table(zones: &[Zone]) -> Table {
         ("live", Align::Right),
     ]);
     for z in zones {
-        let group = if z.kind == "data" { z.group.to_string() } else { "-".to_string() };
+        let group = if z.kind == ZoneContent::Data { z.group.to_string() } else { "-".to_string() };
         let stream = if z.stream.is_empty() { "-".to_string() } else { z.stream.clone() };
         let bytes = [size_or_dash(z.written_bytes), size_or_dash(z.live_bytes)];
-        let head = [z.zone.to_string(), z.state.clone(), z.kind.clone(), stream, group];
+        let head = [z.zone.to_string(), z.state.to_string(), z.kind.to_string(), stream, group];
         table.row(head.into_iter().chain(bytes));
     }
     table
@@ -96,18 +97,19 @@ struct Legend {
 }
 
 fn is_data(zone: &Zone) -> bool {
-    zone.kind == "data" && !matches!(zone.state.as_str(), "free" | "dying" | "bad")
+    use ZoneCondition::{Bad, Dying, Free};
+    zone.kind == ZoneContent::Data && !matches!(zone.state, Free | Dying | Bad)
 }
 
 fn look(zone: &Zone, zone_bytes: u64, place: impl Fn(u16) -> usize) -> Look {
-    match (zone.state.as_str(), zone.kind.as_str()) {
-        ("bad", _) => Look::Bad,
-        ("free", _) => Look::Free,
-        ("dying", _) => Look::Dying,
-        (_, "meta") => Look::Metadata,
+    match (zone.state, zone.kind) {
+        (ZoneCondition::Bad, _) => Look::Bad,
+        (ZoneCondition::Free, _) => Look::Free,
+        (ZoneCondition::Dying, _) => Look::Dying,
+        (_, ZoneContent::Metadata) => Look::Metadata,
         (state, _) => Look::Data {
             stream: place(zone.stream_id),
-            open: state == "open",
+            open: state == ZoneCondition::Open,
             live: (zone.live_bytes as f64 / zone_bytes.max(1) as f64).min(1.0),
         },
     }
@@ -257,14 +259,16 @@ fn signs(style: Style) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::VolumeFacts;
+    use ZoneCondition::*;
+    use ZoneContent::*;
+    use weft_volume::report::VolumeFacts;
 
-    fn zone(state: &str, kind: &str, stream_id: u16, live_bytes: u64) -> Zone {
+    fn zone(state: ZoneCondition, kind: ZoneContent, stream_id: u16, live_bytes: u64) -> Zone {
         Zone {
             zone: 0,
-            state: state.into(),
-            kind: kind.into(),
-            stream: if kind == "data" { format!("p.{stream_id}") } else { String::new() },
+            state,
+            kind,
+            stream: if kind == Data { format!("p.{stream_id}") } else { String::new() },
             stream_id,
             group: 0,
             written_bytes: 100,
@@ -274,13 +278,13 @@ mod tests {
 
     fn zones() -> Vec<Zone> {
         vec![
-            zone("free", "-", 0, 0),
-            zone("full", "meta", 0, 0),
-            zone("open", "data", 7, 50),
-            zone("full", "data", 3, 55),
-            zone("parked", "data", 3, 100),
-            zone("dying", "data", 9, 0),
-            zone("bad", "-", 0, 0),
+            zone(Free, Nothing, 0, 0),
+            zone(Full, Metadata, 0, 0),
+            zone(Open, Data, 7, 50),
+            zone(Full, Data, 3, 55),
+            zone(Parked, Data, 3, 100),
+            zone(Dying, Data, 9, 0),
+            zone(Bad, Nothing, 0, 0),
         ]
     }
 
@@ -320,7 +324,7 @@ mod tests {
 
     #[test]
     fn lines_are_as_long_as_the_terminal_is_wide() {
-        let many: Vec<Zone> = (0..100).map(|_| zone("free", "-", 0, 0)).collect();
+        let many: Vec<Zone> = (0..100).map(|_| zone(Free, Nothing, 0, 0)).collect();
         let text = picture(&many, &snapshot(), Style::Letters, 80);
         let lines: Vec<&str> =
             text.lines().filter(|line| line.ends_with('.') && line.contains("  .")).collect();

@@ -1,6 +1,7 @@
 //! Programs on a volume.
 
 use crate::volume::{Bench, status_of, wait_for};
+use predicates::prelude::*;
 use predicates::str::contains;
 use std::os::unix::fs::PermissionsExt;
 
@@ -43,6 +44,38 @@ fn a_programs_own_system_calls_may_be_intercepted_too() {
     run("preload").success().stdout("hello\n").stderr("");
     run("sud").success().stdout("hello\n").stderr("");
     run("ptrace").code(2).stderr(contains("preload, sud"));
+}
+
+#[test]
+fn a_program_runs_on_files_in_memory_without_a_device() {
+    let bench = Bench::empty();
+    let script = "mkdir /weft/d && head -c 300000 /dev/urandom >/weft/d/f && cp /weft/d/f /weft/d/g && ln /weft/d/g /weft/h \
+                  && mv /weft/d/f /weft/f && cmp /weft/f /weft/h && stat -c '%h %s' /weft/h && rm /weft/d/g && ls /weft /weft/d";
+    bench
+        .weft(&["run", "--volume", "mem:", "--report", "r.json", "--", "sh", "-c", script])
+        .success()
+        .stdout("2 300000\n/weft:\nd\nf\nh\n\n/weft/d:\n")
+        .stderr(contains("mem:: files in memory").and(contains("zone").not()));
+    let text = std::fs::read_to_string(bench.path("r.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["during"]["core"]["user_bytes"], 600_000);
+    assert_eq!(report["during"]["volume"]["zones"], 0);
+    // It is new each time.
+    bench.weft(&["run", "-q", "--volume", "mem:", "--", "ls", "/weft"]).success().stdout("");
+    for (option, told) in
+        [("--zone-size=8M", "has no device"), ("--real-time", "has no device"), ("--read-only", "read-only")]
+    {
+        bench.weft(&["run", option, "--volume", "mem:", "--", "true"]).code(125).stderr(contains(told));
+    }
+}
+
+#[test]
+fn what_programs_do_to_files_in_memory_is_recorded() {
+    let bench = Bench::empty();
+    let script = "head -c 300000 /dev/zero >/weft/a.log && rm /weft/a.log";
+    bench.weft(&["run", "-q", "--volume", "mem:", "--record", "p.rec", "--", "sh", "-c", script]).success();
+    let text = std::fs::read_to_string(bench.path("p.rec")).unwrap();
+    assert!(text.contains("/a.log") && text.contains("\nD 1\n") && text.ends_with("\nE\n"), "{text}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub(crate) mod queue;
 
 use crate::DeviceError;
 use crate::drive::access::{Opening, RawZone, ZoneAccess};
+use crate::store::lock;
 use crate::sys::zone_ioctl::{self, BlkZone, Management, SECTOR_BYTES, TYPE_SEQUENTIAL};
 use crate::zoned::{ZoneState, ZonedInfo};
 use queue::Queue;
@@ -47,10 +48,7 @@ impl BlockDevice {
         if !file.metadata().map_err(io)?.file_type().is_block_device() {
             return Err(bad("not a block device".into()));
         }
-        let file = match LockedFile::lock(file).map_err(io)? {
-            Some(file) => file,
-            None => return Err(DeviceError::Busy(path.to_path_buf())),
-        };
+        let file = lock(file, path)?;
         let zone_sectors = u64::from(zone_ioctl::zone_sectors(&file).unwrap_or(0));
         let count = zone_ioctl::zone_count(&file).unwrap_or(0);
         if zone_sectors == 0 || count == 0 {

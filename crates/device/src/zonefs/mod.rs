@@ -12,6 +12,7 @@ pub use super_block::{FormatError, format};
 
 use crate::DeviceError;
 use crate::drive::access::{Opening, RawZone, ZoneAccess};
+use crate::store::lock;
 use crate::sys::aio::Writes;
 use crate::sys::zone_ioctl::{self, SECTOR_BYTES};
 use crate::zbd::queue::Queue;
@@ -55,10 +56,7 @@ impl Directory {
         let io = |source: io::Error| DeviceError::Io { path: path.to_path_buf(), source };
         let bad = |what: String| DeviceError::BadDrive { path: path.to_path_buf(), what };
         let root = File::open(path).map_err(io)?;
-        let lock = match LockedFile::lock(root).map_err(io)? {
-            Some(lock) => lock,
-            None => return Err(DeviceError::Busy(path.to_path_buf())),
-        };
+        let lock = lock(root, path)?;
         let folder = path.join(SEQUENTIAL);
         let zones = match std::fs::read_dir(&folder) {
             Ok(entries) => entries.count(),

@@ -182,7 +182,7 @@ impl State {
             while block < written {
                 let count = (written - block).min(CRCS_MAX as u32);
                 let first = self.ground.device_block(zone, block) as usize;
-                let table = &self.ground.crc.slots()[first..first + count as usize];
+                let table = &self.ground.crcs()[first..first + count as usize];
                 let crcs = table.iter().map(|crc| crc.load(Relaxed)).collect();
                 Item::Crcs { zone, block, crcs }.encode(&mut out);
                 block += count;

@@ -20,13 +20,12 @@ use crate::layout::frame::{FrameHeader, FrameKind};
 use crate::layout::record::{COUNT_MOUNTED_MAX, FileRun, Record, Run};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::layout::{BLOCK, footer};
-use crate::options::CrcTable;
 use crate::state::inode::Body;
 use crate::state::names;
 use crate::state::tree::Tree;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
@@ -101,7 +100,7 @@ pub struct Damage {
 pub fn restore(
     dev: &dyn ZonedDevice,
     scan: &Scan,
-    crcs: &dyn CrcTable,
+    crcs: &[AtomicU32],
     salvage: bool,
 ) -> Result<Restored, LfsError> {
     let chain = Chain::find(scan, salvage)?;
@@ -403,7 +402,7 @@ impl<'a> Chain<'a> {
         dev: &dyn ZonedDevice,
         scan: &Scan,
         stop: usize,
-        crcs: &dyn CrcTable,
+        crcs: &[AtomicU32],
     ) -> Result<(Restored, Written), LfsError> {
         let info = dev.info();
         let device_blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
@@ -559,10 +558,10 @@ fn spare_of(
     zones
 }
 
-fn note_crcs(runs: &[FileRun], of_runs: &[u32], table: &dyn CrcTable, mut each: impl FnMut(u64, u32)) {
+fn note_crcs(runs: &[FileRun], of_runs: &[u32], table: &[AtomicU32], mut each: impl FnMut(u64, u32)) {
     let blocks = runs.iter().flat_map(|r| (0..u64::from(r.run.count)).map(move |i| r.run.device_block() + i));
     for (block, crc) in blocks.zip(of_runs) {
-        if let Some(slot) = table.slots().get(block as usize) {
+        if let Some(slot) = table.get(block as usize) {
             slot.store(*crc, Relaxed);
         }
         each(block, *crc);
@@ -625,7 +624,7 @@ fn lost_frame(
 /// Puts checkpoint records into a tree.
 pub(super) struct Loader<'a> {
     pub(super) tree: &'a mut Tree,
-    crcs: &'a dyn CrcTable,
+    crcs: &'a [AtomicU32],
     zone_blocks: u32,
     volume: Option<(String, i64, u64, u64)>,
     listed: &'a mut FxHashSet<ZoneId>,
@@ -706,7 +705,7 @@ impl Loader<'_> {
             Item::Crcs { zone, block, crcs } => {
                 self.listed.insert(zone);
                 let first = u64::from(zone.0) * u64::from(self.zone_blocks) + u64::from(block);
-                let slots = self.crcs.slots();
+                let slots = self.crcs;
                 let end = first + crcs.len() as u64;
                 if end > slots.len() as u64 {
                     return Err(ApplyError::BadExtent(0));
@@ -848,13 +847,13 @@ fn settle(state: &mut Restored, zeros_behind: impl Fn(Run, usize) -> bool) {
 }
 
 /// CRCs of zones that have a footer.
-fn load_footers(dev: &dyn ZonedDevice, scan: &Scan, table: &dyn CrcTable) {
+fn load_footers(dev: &dyn ZonedDevice, scan: &Scan, table: &[AtomicU32]) {
     let zone_blocks = dev.info().zone_blocks;
     for (zone, found) in scan.zones.iter().enumerate() {
         let zone = ZoneId(zone as u32);
         if let Some(crcs) = read_footer(dev, zone, found) {
             let first = zone.index() * zone_blocks as usize;
-            for (slot, crc) in table.slots()[first..].iter().zip(crcs) {
+            for (slot, crc) in table[first..].iter().zip(crcs) {
                 slot.store(crc, Relaxed);
             }
         }

@@ -14,11 +14,10 @@ use crate::layout::BLOCK;
 use crate::layout::checkpoint::Item;
 use crate::layout::record::{FileRun, NewInode, Record, Run};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
-use crate::options::CrcTable;
 use crate::state::tree::Tree;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
 use weft_device::ZonedDevice;
@@ -213,10 +212,9 @@ pub(super) fn hide_reused(
     scan: &Scan,
     state: &mut Restored,
     recorded: &Recorded,
-    crcs: &dyn CrcTable,
+    crcs: &[AtomicU32],
 ) {
     let zone_blocks = u64::from(dev.info().zone_blocks);
-    let slots = crcs.slots();
     let since = state.lost.base_sequence;
     let holds = |ino: u64, file_block: u64, device_block: u64| {
         let (zone, at) = ((device_block / zone_blocks) as usize, (device_block % zone_blocks) as u32);
@@ -226,7 +224,7 @@ pub(super) fn hide_reused(
             None => false,
         };
         let proven = || {
-            let crc = slots.get(device_block as usize).map(|slot| slot.load(Relaxed));
+            let crc = crcs.get(device_block as usize).map(|slot| slot.load(Relaxed));
             crc.is_some() && recorded.get(&(ino, file_block)).copied() == crc
         };
         at >= HEADER_BLOCKS && at < found.report.write_pointer && (kept || proven())
@@ -260,7 +258,7 @@ pub(super) fn hide_reused(
     }
     let mut raw = vec![0; BLOCK_BYTES];
     let read = dev.read(ZoneId(0), 0, &mut raw);
-    if let Some(slot) = slots.first() {
+    if let Some(slot) = crcs.first() {
         slot.store(!read.map_or(0, |()| crc32c(&raw)), Relaxed);
     }
 }

@@ -163,11 +163,6 @@ impl State {
         self.ground.written_seq.store(self.journal.next_seq, Release);
         self.journal.next_seq += 1;
         self.journal.closed = clean;
-        let bytes = u64::from(blocks) * BLOCK_BYTES as u64;
-        match kind {
-            FrameKind::Entry => self.stats.journal_bytes += bytes,
-            FrameKind::Part | FrameKind::End => self.stats.checkpoint_bytes += bytes,
-        }
         Ok(())
     }
 

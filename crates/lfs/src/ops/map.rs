@@ -4,7 +4,6 @@ use crate::Lfs;
 use crate::layout::BLOCK;
 use crate::state::inode::Inode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Ino;
 use weft_vfs::{BlockMap, FsResult, MapEntry, MapObserver};
 
@@ -52,9 +51,5 @@ impl BlockMap for Lfs {
         if self.ground.observer.set(observer).is_err() {
             tracing::warn!("a second map observer is ignored");
         }
-    }
-
-    fn block_crc(&self, device_block: u64) -> u32 {
-        self.ground.crc.slots().get(device_block as usize).map_or(0, |crc| crc.load(Relaxed))
     }
 }

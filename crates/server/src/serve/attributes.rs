@@ -43,7 +43,7 @@ pub fn stat(ask: &Ask<'_>) -> Outcome {
         mtime_ns: attr.mtime.0,
         ctime_ns: attr.ctime.0,
         btime_ns: attr.btime.0,
-        dev: ask.volume.tag & 0xffff_ffff | 1 << 40,
+        dev: ask.volume.id() & 0xffff_ffff | 1 << 40,
     };
     ask.reply_bytes(0, bytemuck::bytes_of(&wire))
 }

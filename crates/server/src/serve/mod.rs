@@ -19,7 +19,9 @@ pub use open::Opener;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use weft_client::proto::{IDENTITY_UNKNOWN, ITSELF, Op, WireStatfs, is_readable, is_writable};
+use weft_client::proto::{
+    IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF, Op, WireStatfs, is_readable, is_writable,
+};
 use weft_client::shared::channel::{Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_core::Ino;
@@ -35,7 +37,7 @@ pub struct Failure(pub i32);
 
 impl From<FsError> for Failure {
     fn from(error: FsError) -> Failure {
-        if matches!(error, FsError::Checksum { .. } | FsError::Device(_)) {
+        if matches!(error, FsError::Checksum(_) | FsError::Device(_)) {
             tracing::error!(%error, "a program gets EIO");
         }
         Failure(error.errno())
@@ -395,16 +397,26 @@ fn statfs(ask: &Ask<'_>) -> Outcome {
         free_bytes: stats.free_bytes,
         inodes: stats.inodes,
         free_inodes: stats.free_inodes,
-        fsid: ask.volume.tag,
+        fsid: ask.volume.id(),
         flags: if ask.volume.fs.is_read_only() { libc::ST_RDONLY } else { 0 },
     };
     ask.reply_bytes(0, bytemuck::bytes_of(&wire))
 }
 
+/// Zones told in one answer.
+const ZONES_PER_PART: usize = 512;
+
 fn inspect(ask: &Ask<'_>) -> Outcome {
-    let inspector = ask.volume.inspector.as_ref().ok_or(Failure(libc::EOPNOTSUPP))?;
-    let told = inspector(ask.arg(0), ask.arg(1), &ask.volume.program_view()).ok_or(Failure(libc::EINVAL))?;
-    ask.reply_bytes(told.next as i64, &told.text)
+    let mounted = &ask.volume.mounted;
+    let (text, next) = match ask.arg(0) {
+        INSPECT_SNAPSHOT => (serde_json::to_vec(&mounted.snapshot(ask.volume.program_view())), 0),
+        INSPECT_ZONES => {
+            let (zones, next) = mounted.zones(ask.arg(1), ZONES_PER_PART);
+            (serde_json::to_vec(&zones), next)
+        }
+        _ => return Err(Failure(libc::EINVAL)),
+    };
+    ask.reply_bytes(next as i64, &text.map_err(|_| Failure(libc::EIO))?)
 }
 
 fn flock(ask: &Ask<'_>) -> Outcome {

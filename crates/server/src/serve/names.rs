@@ -276,7 +276,7 @@ pub fn rename(ask: &Ask<'_>) -> Outcome {
                 tracing::warn!(ino = attr.ino.0, errno, "a renamed file keeps the stream of its old name");
             }
         }
-        if let Some(recorder) = &ask.volume.recorder {
+        if let Some(recorder) = ask.volume.mounted.recorder() {
             recorder.renamed(attr.ino, &new_path);
         }
     }

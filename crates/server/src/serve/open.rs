@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::*;
 use weft_client::proto::ITSELF;
 use weft_client::shared::channel::Response;
 use weft_core::{Ino, Tag};
+use weft_placement::sim::Opener as RecordedOpener;
 use weft_placement::{FileContext, OpenIntent, WriteHint};
 use weft_vfs::path::{Last, Place, Resolved};
 use weft_vfs::{Attr, CreateArgs, FileKind, FileSystem, FsError, NewNode, access};
@@ -179,9 +180,10 @@ fn create(ask: &Ask<'_>, place: &Place, path: &[u8], flags: i32, mode: u32) -> R
 
 /// Tells the recorder, when there is one, of a file that can be written from now on.
 fn record_open(ask: &Ask<'_>, ino: Ino, path: &[u8], flags: OpenIntent) {
-    if let Some(recorder) = &ask.volume.recorder {
-        let comm = ask.connection.comm.lock().clone();
-        recorder.opened(ino, path, &comm, &Opener::of(ask), flags);
+    if let Some(recorder) = ask.volume.mounted.recorder() {
+        let process = ask.connection.comm.lock().clone();
+        let Opener { thread, thread_id } = Opener::of(ask);
+        recorder.opened(ino, path, RecordedOpener { process, thread, thread_id, flags });
     }
 }
 
@@ -258,11 +260,11 @@ pub(crate) fn place_tag(
         hint,
         size,
         uid: ask.identity.cred.uid,
-        volume_bytes: (volume.volume_bytes)(),
+        volume_bytes: volume.fs.volume_bytes(),
         now: volume.started.elapsed(),
         ..FileContext::new(path)
     };
-    volume.engine.place(&ctx)
+    volume.mounted.engine().place(&ctx)
 }
 
 /// The path as placement and reports see it: absolute, from the volume's root, `.` and empty components left out.
@@ -320,7 +322,7 @@ pub fn set_hint(ask: &Ask<'_>) -> Outcome {
     let flags = OpenIntent::CREATE | OpenIntent::WRITE;
     let tag = place_tag(ask, &open.opener, &open.path, flags, size, hint);
     retag(ask.volume, open.inode.ino, tag)?;
-    if let Some(recorder) = &ask.volume.recorder {
+    if let Some(recorder) = ask.volume.mounted.recorder() {
         recorder.hinted(open.inode.ino, hint);
     }
     done(0)

@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -12,11 +11,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use weft_device::{Geometry, ZonedDevice, ZonedModel};
-use weft_lfs::{CrcTable, FormatOptions, Lfs, MountOptions};
-use weft_placement::{Engine, Mode};
-use weft_server::{DirectImage, Server, Volume, VolumeOptions};
-use weft_sys::SharedMemory;
+use weft_device::Geometry;
+use weft_placement::Mode;
+use weft_server::{Server, Volume};
+use weft_volume::{Device, MountChoice};
 
 /// A run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,20 +135,12 @@ pub fn difference(native: &str, weft: &str) -> Option<String> {
     }
 }
 
-struct SharedCrc(Arc<SharedMemory>, usize);
-
-impl CrcTable for SharedCrc {
-    fn slots(&self) -> &[AtomicU32] {
-        &self.0.atomics()[..self.1]
-    }
-}
-
 /// A served volume, fresh.
 pub struct Served {
     server: Option<Server>,
-    /// Mounts it, read-only or not.
-    mount: Box<dyn Fn(bool) -> Volume>,
-    tag: u64,
+    device: Device,
+    choice: MountChoice,
+    id: u64,
     socket: PathBuf,
     _dir: TempDir,
 }
@@ -159,48 +149,14 @@ impl Served {
     /// `leases`: clients read and append without the server.
     pub fn new(leases: bool) -> Served {
         let geometry = Geometry::preset("bbssd").unwrap().with_size(96 << 20).with_zone_bytes(1 << 20);
-        let device = Arc::new(ZonedModel::memfd(&geometry).unwrap());
-        let info = device.info();
-        let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
-        let crc = Arc::new(SharedMemory::create("crc", blocks as usize * 4).unwrap());
-        Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
-        let tag = volume_tag();
-        let mount = move |read_only| {
-            let options = MountOptions {
-                read_only,
-                crc_table: Some(Arc::new(SharedCrc(crc.clone(), blocks as usize))),
-                dirty_bytes_max: 1 << 20,
-                ..MountOptions::default()
-            };
-            let lfs = Arc::new(Lfs::mount(device.clone(), options).unwrap());
-            let direct = device.direct_read().unwrap();
-            // SAFETY: the device is alive, and so its descriptor.
-            let file: OwnedFd = unsafe { BorrowedFd::borrow_raw(direct.fd) }.try_clone_to_owned().unwrap();
-            let direct = DirectImage {
-                file,
-                base: direct.base,
-                mappable: direct.mappable,
-                kind: weft_server::ImageKind::Device,
-                zone_bytes: info.zone_bytes(),
-                device_blocks: blocks,
-                crc: crc.clone(),
-                count_reads: Box::new(|_, _| {}),
-            };
-            let ticking = lfs.clone();
-            Volume::new(VolumeOptions {
-                fs: lfs,
-                engine: Arc::new(Engine::new(Mode::Suffix, None, 0).unwrap()),
-                direct: leases.then_some(direct),
-                tag,
-                volume_bytes: Box::new(|| 0),
-                tick: Box::new(move || ticking.tick()),
-            })
-            .unwrap()
-        };
+        let choice =
+            MountChoice { mode: Mode::Suffix, dirty_bytes_max: 1 << 20, leases, ..MountChoice::default() };
+        let mounted = weft_volume::open_memory("mem".into(), &geometry, &choice).unwrap();
+        let (device, id) = (mounted.device().unwrap().clone(), mounted.id());
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
-        let server = Server::start(mount(false), &socket).unwrap();
-        Served { server: Some(server), mount: Box::new(mount), tag, socket, _dir: dir }
+        let server = Server::start(Volume::new(Arc::new(mounted)).unwrap(), &socket).unwrap();
+        Served { server: Some(server), device, choice, id, socket, _dir: dir }
     }
 
     /// Another server serves the volume at the same socket.
@@ -216,7 +172,10 @@ impl Served {
     fn serve_again(&mut self, read_only: bool) {
         self.shell("sync");
         self.stop();
-        self.server = Some(Server::start((self.mount)(read_only), &self.socket).unwrap());
+        let choice = MountChoice { read_only, ..self.choice.clone() };
+        let mounted = weft_volume::mount(self.device.clone(), "mem".into(), &choice).unwrap();
+        assert_eq!(mounted.id(), self.id, "it is the same volume");
+        self.server = Some(Server::start(Volume::new(Arc::new(mounted)).unwrap(), &self.socket).unwrap());
     }
 
     /// A command that sees the volume at `/weft`.
@@ -252,7 +211,7 @@ impl Served {
     pub fn memory_files(&self) -> Vec<PathBuf> {
         // SAFETY: a system call without arguments.
         let user = unsafe { libc::geteuid() };
-        let dir = PathBuf::from(format!("/dev/shm/weft-{}-{user}", self.tag));
+        let dir = PathBuf::from(format!("/dev/shm/weft-{}-{user}", self.id));
         let entries = fs::read_dir(dir).into_iter().flatten();
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
         files.sort();
@@ -263,13 +222,6 @@ impl Served {
     pub fn stop(&mut self) {
         drop(self.server.take());
     }
-}
-
-/// Different for each volume: what stands for its inodes in `/dev/shm` bears it.
-fn volume_tag() -> u64 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    0x5ee0_0000_0000_0000 | u64::from(std::process::id()) << 16 | u64::from(number)
 }
 
 /// A directory of the native file system.

@@ -12,8 +12,8 @@ mod inode;
 mod namespace;
 
 use crate::{
-    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, NewNode,
-    RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
+    Attr, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind, FileSystem, FsError,
+    FsResult, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
 };
 use content::Content;
 use inode::{Inode, Node};
@@ -42,6 +42,7 @@ struct State {
     next_ino: u64,
     capacity_blocks: u64,
     used_blocks: u64,
+    written_bytes: u64,
 }
 
 impl Default for MemFs {
@@ -66,6 +67,7 @@ impl MemFs {
                 next_ino: Ino::ROOT.0 + 1,
                 capacity_blocks: bytes / BLOCK_BYTES as u64,
                 used_blocks: 0,
+                written_bytes: 0,
             }),
         }
     }
@@ -131,7 +133,9 @@ impl State {
         }
         let end = end_of(offset, data.len() as u64)?;
         let room = content.missing_blocks(offset, end);
-        self.change_content(ino, room, |content| content.write(offset, data))
+        self.change_content(ino, room, |content| content.write(offset, data))?;
+        self.written_bytes += data.len() as u64;
+        Ok(())
     }
 }
 
@@ -364,5 +368,25 @@ impl FileSystem for MemFs {
 
     fn tag(&self, ino: Ino) -> FsResult<Tag> {
         Ok(self.state.lock().inode(ino)?.tag)
+    }
+}
+
+impl Core for MemFs {
+    fn tick(&self) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn volume_bytes(&self) -> u64 {
+        self.state.lock().written_bytes
+    }
+
+    fn close(&self) -> FsResult<()> {
+        Ok(())
+    }
+
+    fn set_death_observer(&self, _observer: DeathObserver) {}
+
+    fn core_stats(&self) -> CoreStats {
+        CoreStats { volume_bytes: self.volume_bytes(), ..CoreStats::default() }
     }
 }

@@ -3,25 +3,27 @@
 //!
 //! Two places see what happens. [`RecordedCore`] stands before the core and sees data, sizes, fsyncs, and which files
 //! are gone; there the order is the one in which the core is asked, whoever asks. Who opens a file, under which path
-//! and with which hint, only the serving of requests knows; it tells [`Recorder`] before it answers, and so before the
+//! and with which hint, only the front knows; it tells [`Recorder`] before it answers, and so before the
 //! program can write.
 //!
 //! Files are numbered as they come. A file is gone when the core does not know its inode any more: after its last name
 //! or, when it was still open, its last descriptor.
 
-use crate::serve::Opener;
+use crate::error::VolumeError;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::{Ino, Tag};
 use weft_placement::sim::recording::{LAST_LINE, first_line};
-use weft_placement::sim::{Event, Opener as RecordedOpener};
+use weft_placement::sim::{Event, Opener};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::{
-    Attr, BlockMap, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsResult, FsStats,
-    RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
+    Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
+    FileSystem, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode, forward,
 };
 
 /// Bytes gathered before they are written.
@@ -34,7 +36,7 @@ pub struct Recorder {
 
 struct State {
     out: BufWriter<Box<dyn Write + Send>>,
-    files: FxHashMap<Ino, File>,
+    files: FxHashMap<Ino, RecordedFile>,
     /// Open references of inodes.
     open: FxHashMap<Ino, u32>,
     next: u32,
@@ -44,7 +46,7 @@ struct State {
 }
 
 /// A file as the recording knows it.
-struct File {
+struct RecordedFile {
     number: u32,
     size: u64,
     /// Whether it was written to since it was last closed.
@@ -91,7 +93,7 @@ impl Recorder {
                 } else if kind == FileKind::File && !state.files.contains_key(&ino) {
                     let size = fs.getattr(ino)?.size;
                     let flags = OpenIntent::CREATE | OpenIntent::WRITE;
-                    state.open(ino, full, RecordedOpener { flags, ..RecordedOpener::default() });
+                    state.open(ino, full, Opener { flags, ..Opener::default() });
                     state.write(ino, 0, size);
                     state.close(ino);
                     found += 1;
@@ -102,7 +104,7 @@ impl Recorder {
     }
 
     /// A core that writes down what it is asked.
-    pub fn before(self: &Arc<Self>, core: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    pub fn before(self: &Arc<Self>, core: Arc<dyn Core>) -> Arc<dyn Core> {
         Arc::new(RecordedCore { core, recorder: self.clone() })
     }
 
@@ -120,24 +122,21 @@ impl Recorder {
         Ok(state.events)
     }
 
-    /// A file was created, or opened for writing.
-    pub(crate) fn opened(&self, ino: Ino, path: &[u8], process: &str, opener: &Opener, flags: OpenIntent) {
-        let opener = RecordedOpener {
-            process: process.to_string(),
-            thread: if opener.thread == process { String::new() } else { opener.thread.clone() },
-            thread_id: opener.thread_id,
-            flags,
-        };
+    /// A file was created, or opened for writing. A thread called as its process is not named.
+    pub fn opened(&self, ino: Ino, path: &[u8], mut opener: Opener) {
+        if opener.thread == opener.process {
+            opener.thread.clear();
+        }
         self.state.lock().open(ino, path.to_vec(), opener);
     }
 
     /// The program told a file's lifetime.
-    pub(crate) fn hinted(&self, ino: Ino, hint: WriteHint) {
+    pub fn hinted(&self, ino: Ino, hint: WriteHint) {
         self.state.lock().event(ino, |file| Event::Hint { file: file.number, hint });
     }
 
     /// A file has another path.
-    pub(crate) fn renamed(&self, ino: Ino, path: &[u8]) {
+    pub fn renamed(&self, ino: Ino, path: &[u8]) {
         self.state.lock().event(ino, |file| Event::Rename { file: file.number, path: path.to_vec() });
     }
 }
@@ -157,20 +156,20 @@ impl State {
     }
 
     /// An event of a file that the recording knows.
-    fn event(&mut self, ino: Ino, event: impl FnOnce(&mut File) -> Event) {
+    fn event(&mut self, ino: Ino, event: impl FnOnce(&mut RecordedFile) -> Event) {
         if let Some(file) = self.files.get_mut(&ino) {
             let event = event(file);
             self.put(&event);
         }
     }
 
-    fn open(&mut self, ino: Ino, path: Vec<u8>, opener: RecordedOpener) {
+    fn open(&mut self, ino: Ino, path: Vec<u8>, opener: Opener) {
         let event = match self.files.entry(ino) {
             Entry::Occupied(known) => Event::Reopen { file: known.get().number, path, opener },
             Entry::Vacant(place) => {
                 let number = self.next;
                 self.next += 1;
-                place.insert(File { number, size: 0, written: false });
+                place.insert(RecordedFile { number, size: 0, written: false });
                 Event::Create { file: number, path, opener }
             }
         };
@@ -233,7 +232,7 @@ impl State {
 
 /// A core, and before it the recorder.
 struct RecordedCore {
-    core: Arc<dyn FileSystem>,
+    core: Arc<dyn Core>,
     recorder: Arc<Recorder>,
 }
 
@@ -256,12 +255,28 @@ impl RecordedCore {
 }
 
 impl FileSystem for RecordedCore {
-    fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        self.core.lookup(dir, name)
-    }
-
-    fn getattr(&self, ino: Ino) -> FsResult<Attr> {
-        self.core.getattr(ino)
+    forward! {
+        lookup => core.lookup(dir: Ino, name: &[u8]) -> FsResult<Attr>;
+        getattr => core.getattr(ino: Ino) -> FsResult<Attr>;
+        link => core.link(ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr>;
+        rmdir => core.rmdir(dir: Ino, name: &[u8]) -> FsResult<()>;
+        readlink => core.readlink(ino: Ino) -> FsResult<Vec<u8>>;
+        parent => core.parent(dir: Ino) -> FsResult<Ino>;
+        readdir => core.readdir(dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
+        note_read => core.note_read(ino: Ino, when: TimeSpec);
+        read => core.read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
+        write_back => core.write_back(ino: Ino) -> FsResult<()>;
+        seek => core.seek(ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64>;
+        sync => core.sync() -> FsResult<()>;
+        getxattr => core.getxattr(ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
+        setxattr => core.setxattr(ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
+        listxattr => core.listxattr(ino: Ino) -> FsResult<Vec<Vec<u8>>>;
+        removexattr => core.removexattr(ino: Ino, name: &[u8]) -> FsResult<()>;
+        statfs => core.statfs() -> FsResult<FsStats>;
+        set_tag => core.set_tag(ino: Ino, tag: Tag) -> FsResult<()>;
+        tag => core.tag(ino: Ino) -> FsResult<Tag>;
+        is_read_only => core.is_read_only() -> bool;
+        block_map => core.block_map() -> Option<&dyn BlockMap>;
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
@@ -287,10 +302,6 @@ impl FileSystem for RecordedCore {
         Ok(attr)
     }
 
-    fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        self.core.link(ino, dir, name)
-    }
-
     fn unlink(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
         let victim = self.core.lookup(dir, name);
         self.core.unlink(dir, name)?;
@@ -300,10 +311,6 @@ impl FileSystem for RecordedCore {
         Ok(())
     }
 
-    fn rmdir(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
-        self.core.rmdir(dir, name)
-    }
-
     fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()> {
         let replaced = self.core.lookup(to, new_name);
         self.core.rename(from, name, to, new_name, flags)?;
@@ -311,18 +318,6 @@ impl FileSystem for RecordedCore {
             self.look_for(replaced.ino);
         }
         Ok(())
-    }
-
-    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        self.core.readlink(ino)
-    }
-
-    fn parent(&self, dir: Ino) -> FsResult<Ino> {
-        self.core.parent(dir)
-    }
-
-    fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()> {
-        self.core.readdir(dir, cookie, each)
     }
 
     fn open(&self, ino: Ino) -> FsResult<()> {
@@ -345,14 +340,6 @@ impl FileSystem for RecordedCore {
         }
     }
 
-    fn note_read(&self, ino: Ino, when: TimeSpec) {
-        self.core.note_read(ino, when);
-    }
-
-    fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
-        self.core.read(ino, offset, out)
-    }
-
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
         let result = self.core.write(ino, offset, data);
         self.note(result, |state| state.write(ino, offset, data.len() as u64))
@@ -361,10 +348,6 @@ impl FileSystem for RecordedCore {
     fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
         let result = self.core.write_through(ino, offset, data);
         self.note(result, |state| state.write(ino, offset, data.len() as u64))
-    }
-
-    fn write_back(&self, ino: Ino) -> FsResult<()> {
-        self.core.write_back(ino)
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
@@ -381,52 +364,42 @@ impl FileSystem for RecordedCore {
         })
     }
 
-    fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64> {
-        self.core.seek(ino, offset, target)
-    }
-
     fn fsync(&self, ino: Ino) -> FsResult<()> {
         let result = self.core.fsync(ino);
         self.note(result, |state| state.event(ino, |file| Event::Sync { file: file.number }))
     }
+}
 
-    fn sync(&self) -> FsResult<()> {
-        self.core.sync()
+impl Core for RecordedCore {
+    forward! {
+        tick => core.tick() -> FsResult<()>;
+        volume_bytes => core.volume_bytes() -> u64;
+        close => core.close() -> FsResult<()>;
+        set_death_observer => core.set_death_observer(observer: DeathObserver);
+        core_stats => core.core_stats() -> CoreStats;
+    }
+}
+
+/// A recording to make.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The file to write it to.
+    pub path: PathBuf,
+    /// The program of which it is made.
+    pub program: String,
+}
+
+impl Record {
+    /// Begins the recording with what is on the volume already.
+    pub(crate) fn begin(&self, fs: &dyn FileSystem) -> Result<Arc<Recorder>, VolumeError> {
+        let file = File::create(&self.path).map_err(|e| self.failed(e))?;
+        let recorder = Recorder::new(Box::new(file), &self.program).map_err(|e| self.failed(e))?;
+        recorder.note_present(fs).map_err(VolumeError::Unrecordable)?;
+        Ok(recorder)
     }
 
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        self.core.getxattr(ino, name)
-    }
-
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        self.core.setxattr(ino, name, value, mode)
-    }
-
-    fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
-        self.core.listxattr(ino)
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.core.removexattr(ino, name)
-    }
-
-    fn statfs(&self) -> FsResult<FsStats> {
-        self.core.statfs()
-    }
-
-    fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
-        self.core.set_tag(ino, tag)
-    }
-
-    fn tag(&self, ino: Ino) -> FsResult<Tag> {
-        self.core.tag(ino)
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.core.is_read_only()
-    }
-
-    fn block_map(&self) -> Option<&dyn BlockMap> {
-        self.core.block_map()
+    /// The error of a recording that cannot be written.
+    pub(crate) fn failed(&self, source: io::Error) -> VolumeError {
+        VolumeError::Io { what: "record to", path: self.path.clone(), source }
     }
 }

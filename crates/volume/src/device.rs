@@ -1,16 +1,11 @@
 //! The device under a volume: a modelled one in an image file, or a real drive.
 
-use crate::error::CliError;
-use std::fs::Metadata;
+use crate::error::VolumeError;
+use crate::spec::is_drive;
 use std::ops::Deref;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use weft_device::{DeviceError, Latencies, SharedCache, ZonedDevice, ZonedDrive, ZonedModel};
-
-/// What stands before the directory of a zonefs where a path could be meant.
-pub const ZONEFS_PREFIX: &str = "zonefs:";
 
 /// Bytes of a real drive that are kept in memory unless said otherwise.
 pub const CACHE_BYTES_DEFAULT: u64 = 256 << 20;
@@ -27,23 +22,20 @@ pub enum Device {
 impl Device {
     /// Opens an image file, a zoned block device, or the directory of a zonefs; of a real drive, up to `cache_bytes`
     /// are kept in memory.
-    pub fn open(path: &Path, real_time: bool, cache_bytes: u64) -> Result<Device, CliError> {
+    pub fn open(path: &Path, real_time: bool, cache_bytes: u64) -> Result<Device, VolumeError> {
         if !is_drive(path) {
             let mut model = ZonedModel::open(path).map_err(|error| not_writable(path, error))?;
             model.set_real_time(real_time);
             return Ok(Device::Model(Arc::new(model)));
         }
         if real_time {
-            return Err(CliError::said(
-                format!("{}: --real-time is for modelled devices", path.display()),
-                "a real drive takes the time that it takes",
-            ));
+            return Err(VolumeError::KeepsItsTime(path.to_path_buf()));
         }
         Ok(Device::Drive(Arc::new(ZonedDrive::open(path, cache_bytes)?)))
     }
 
     /// Opens an image file so that it stays as it is and others may look at it, too. A real drive is opened as ever.
-    pub fn look(path: &Path, cache_bytes: u64) -> Result<Device, CliError> {
+    pub fn look(path: &Path, cache_bytes: u64) -> Result<Device, VolumeError> {
         if is_drive(path) {
             return Device::open(path, false, cache_bytes);
         }
@@ -94,58 +86,27 @@ impl Deref for Device {
     }
 }
 
-/// The path that a volume's name means: `zonefs:DIR` is the directory.
-pub fn path_of(name: &Path) -> PathBuf {
-    match name.as_os_str().as_bytes().strip_prefix(ZONEFS_PREFIX.as_bytes()) {
-        Some(dir) if !dir.is_empty() => PathBuf::from(std::ffi::OsString::from_vec(dir.to_vec())),
-        _ => name.to_path_buf(),
-    }
-}
-
-/// Whether the path is a block device or a directory, rather than an image file or nothing.
-pub fn is_drive(path: &Path) -> bool {
-    let drive = |meta: Metadata| meta.is_dir() || meta.file_type().is_block_device();
-    std::fs::metadata(path).is_ok_and(drive)
-}
-
 /// The error of an image that this user may not write, or that lies on a file system that is mounted read-only.
-fn not_writable(path: &Path, error: DeviceError) -> CliError {
+fn not_writable(path: &Path, error: DeviceError) -> VolumeError {
     match error {
         DeviceError::Io { source, .. }
             if matches!(source.raw_os_error(), Some(libc::EACCES | libc::EROFS | libc::EPERM)) =>
         {
-            CliError::said(
-                format!("{}: cannot be opened for writing: {source}", path.display()),
-                "it need only be readable for 'weft run --read-only' and for what only looks: ls, stat, cat, cp from it, \
-                 export, df, stats, zones, fsck, salvage",
-            )
+            VolumeError::NotWritable { path: path.to_path_buf(), source }
         }
         error => error.into(),
     }
 }
 
 /// Opens a drive for its format. One that holds something is left alone unless `force` is given.
-pub fn open_for_format(path: &Path, force: bool) -> Result<Arc<ZonedDrive>, CliError> {
+pub fn open_for_format(path: &Path, force: bool) -> Result<Arc<ZonedDrive>, VolumeError> {
     let drive = ZonedDrive::open(path, 0)?;
     let mut written = 0;
     for zone in (0..drive.info().zones).map(weft_core::ZoneId) {
         written += u32::from(drive.report(zone)?.write_pointer > 0);
     }
     if written > 0 && !force {
-        return Err(written_drive(path, written));
+        return Err(VolumeError::Written { path: path.to_path_buf(), zones: written });
     }
     Ok(Arc::new(drive))
-}
-
-/// The error of a drive that holds data.
-pub fn written_drive(path: &Path, zones: u32) -> CliError {
-    CliError::said(
-        format!("{}: {zones} of the drive's zones hold data", path.display()),
-        "give --force to overwrite it: everything on it will be lost",
-    )
-}
-
-/// Whether a drive could not be opened because somebody has it.
-pub fn is_busy(error: &CliError) -> bool {
-    matches!(error, CliError::Device(DeviceError::Busy(_)))
 }

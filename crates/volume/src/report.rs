@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use weft_core::hist::Summary;
 use weft_device::clock::Latencies;
 use weft_device::zoned::DeviceCounters;
+use weft_lfs::{ZoneCondition, ZoneContent};
 use weft_placement::LifetimeSummary;
-use weft_server::ProgramView;
 
 /// What a volume has counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Snapshot {
     /// Zones now.
     pub zones: Zones,
     /// What the file core did since the mount.
-    pub core: Core,
+    pub core: CoreFacts,
     /// Streams that have or had files since the mount.
     pub streams: Vec<Stream>,
     /// What programs saw since the mount, those that run among them.
@@ -86,7 +86,7 @@ pub struct Zones {
 
 /// What the file core did since the mount.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Core {
+pub struct CoreFacts {
     /// Bytes that programs wrote since the format, whether or not they reached the device.
     pub user_bytes: u64,
     /// Zones that the cleaner emptied.
@@ -97,6 +97,30 @@ pub struct Core {
     pub checksum_errors: u64,
     /// Device time that writes waited for cleaning and write-back.
     pub stalls: Summary,
+}
+
+/// What programs saw, those that run and those that have ended.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ProgramView {
+    /// Latency of reads.
+    pub reads: Summary,
+    /// Latency of writes.
+    pub writes: Summary,
+    /// Latency of fsync and its kin.
+    pub syncs: Summary,
+    /// Reads served without the server.
+    pub direct_reads: u64,
+    /// Bytes of device blocks read without the server.
+    pub direct_bytes: u64,
+    /// Bytes appended without the server.
+    pub ring_bytes: u64,
+    /// Calls that the server answered.
+    pub calls: u64,
+    /// What was asked for and refused, with how often.
+    pub notes: Vec<(String, u64)>,
+    /// Names of the programs that run, sorted; of those that have ended the figures above tell, too.
+    #[serde(default)]
+    pub running: Vec<String>,
 }
 
 /// One stream since the mount.
@@ -150,7 +174,7 @@ impl Snapshot {
         };
         let buffered_bytes = now.buffered_bytes - before.buffered_bytes;
         let (c, b) = (&now.core, &before.core);
-        let core = Core {
+        let core = CoreFacts {
             user_bytes: less(c.user_bytes, b.user_bytes),
             cleaned_zones: less(c.cleaned_zones, b.cleaned_zones),
             whole_zone_deaths: less(c.whole_zone_deaths, b.whole_zone_deaths),
@@ -196,10 +220,10 @@ impl Stream {
 pub struct Zone {
     /// Its number.
     pub zone: u32,
-    /// What it is to the core: `free`, `open`, `parked`, `full`, `dying` or `bad`.
-    pub state: String,
-    /// What it holds: `meta`, `data` or `-`.
-    pub kind: String,
+    /// What it is to the core.
+    pub state: ZoneCondition,
+    /// What it holds.
+    pub kind: ZoneContent,
     /// Stream of its first data; empty when there is none.
     pub stream: String,
     /// The stream's number in tags.

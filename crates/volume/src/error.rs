@@ -1,0 +1,88 @@
+//! Why a volume cannot be opened, mounted or closed.
+
+use std::io;
+use std::path::PathBuf;
+use weft_device::DeviceError;
+use weft_lfs::LfsError;
+use weft_placement::PolicyError;
+use weft_vfs::FsError;
+
+/// Why a volume cannot be opened, mounted or closed.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The device refused or its image is not one.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// An image that can only be read.
+    #[error("{}: cannot be opened for writing: {source}", path.display())]
+    NotWritable {
+        /// The image.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A real drive that is to delay as a modelled one does.
+    #[error("{}: a real drive takes the time that it takes; only a modelled device can delay", .0.display())]
+    KeepsItsTime(PathBuf),
+    /// A drive to be formatted holds data.
+    #[error("{}: {zones} of the drive's zones hold data", path.display())]
+    Written {
+        /// The drive.
+        path: PathBuf,
+        /// How many zones.
+        zones: u32,
+    },
+    /// The log-structured core cannot mount, make or close the volume.
+    #[error("{volume}: {source}")]
+    Lfs {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: LfsError,
+    },
+    /// A core cannot be closed.
+    #[error("{volume}: {source}")]
+    Close {
+        /// The volume.
+        volume: String,
+        /// Why.
+        source: FsError,
+    },
+    /// Files in memory without a device are always new and writable.
+    #[error("{0}: files in memory are made for one run, and cannot be mounted read-only")]
+    AlwaysNew(String),
+    /// A policy cannot be used.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A policy's text is wrong.
+    #[error("{source}{excerpt}")]
+    PolicyText {
+        /// What is wrong.
+        source: Box<PolicyError>,
+        /// The line in question, with a mark below the place; begins with a new line, or is empty.
+        excerpt: String,
+    },
+    /// What is on the volume cannot be recorded.
+    #[error("files on the volume cannot be recorded: {0}")]
+    Unrecordable(FsError),
+    /// The operating system refused.
+    #[error("{what} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl VolumeError {
+    /// The error of a log-structured core; a device's own names its place itself.
+    pub fn lfs(volume: &str, source: LfsError) -> VolumeError {
+        match source {
+            LfsError::Device(error) => VolumeError::Device(error),
+            source => VolumeError::Lfs { volume: volume.to_string(), source },
+        }
+    }
+}

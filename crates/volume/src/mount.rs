@@ -1,0 +1,323 @@
+//! Opening, mounting and closing volumes.
+
+use crate::device::{self, Device};
+use crate::direct::{DirectImage, ImageKind};
+use crate::error::VolumeError;
+use crate::policy::read_policy;
+use crate::recorder::{Record, Recorder};
+use crate::spec::path_of;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_core::Ino;
+use weft_device::{Geometry, ZonedDevice, ZonedModel};
+use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
+use weft_placement::{Engine, Mode};
+use weft_sys::effective_user;
+use weft_vfs::{Core, Death, FileKind, FileSystem, MemFs};
+
+/// Names shown to the engine at the mount.
+const NAMES_MAX: usize = 100_000;
+
+/// How a volume decides where data goes, and how its device keeps time.
+#[derive(Clone, Debug)]
+pub struct MountChoice {
+    /// Placement mode.
+    pub mode: Mode,
+    /// A policy file, or the name of a shipped policy.
+    pub policy: Option<PathBuf>,
+    /// Seed of mode `random`.
+    pub seed: u64,
+    /// Whether the device delays what it does as flash would.
+    pub real_time: bool,
+    /// Bytes of a real drive that are kept in memory.
+    pub drive_cache_bytes: u64,
+    /// Buffered file data beyond which writers write back, in bytes. At least 1 MiB.
+    pub dirty_bytes_max: u64,
+    /// What to write down of what programs do to their files.
+    pub record: Option<Record>,
+    /// Whether the volume is only looked at: an image then stays as it is, whatever is done to the volume. A damaged one
+    /// is read as far as it can be.
+    pub look: bool,
+    /// Whether every change of the volume is refused.
+    pub read_only: bool,
+    /// Whether clients may read the device and append by themselves.
+    pub leases: bool,
+}
+
+impl Default for MountChoice {
+    fn default() -> MountChoice {
+        MountChoice {
+            mode: Mode::default(),
+            policy: None,
+            seed: 0,
+            real_time: false,
+            drive_cache_bytes: device::CACHE_BYTES_DEFAULT,
+            dirty_bytes_max: MountOptions::default().dirty_bytes_max,
+            record: None,
+            look: false,
+            read_only: false,
+            leases: true,
+        }
+    }
+}
+
+impl MountChoice {
+    /// The engine of this choice.
+    pub fn engine(&self) -> Result<Engine, VolumeError> {
+        let policy = self.policy.as_deref().map(read_policy).transpose()?;
+        Ok(Engine::new(self.mode, policy, self.seed)?)
+    }
+}
+
+/// What holds a volume's files: a variant for each core.
+pub(crate) enum Store {
+    /// The log-structured core on a zoned device.
+    Lfs { lfs: Arc<Lfs>, device: Device },
+    /// Files in memory without a device.
+    MemFs(Arc<MemFs>),
+}
+
+impl Store {
+    fn core(&self) -> Arc<dyn Core> {
+        match self {
+            Store::Lfs { lfs, .. } => lfs.clone(),
+            Store::MemFs(files) => files.clone(),
+        }
+    }
+}
+
+/// A mounted volume.
+pub struct Mounted {
+    pub(crate) name: String,
+    pub(crate) store: Store,
+    pub(crate) engine: Arc<Engine>,
+    core: Arc<dyn Core>,
+    id: u64,
+    leases: bool,
+    damage: Option<LfsError>,
+    recording: Option<(Record, Arc<Recorder>)>,
+}
+
+/// Makes a volume on a fresh device. It belongs to whoever makes it.
+pub fn format(device: Arc<dyn ZonedDevice>, name: &str, label: &str) -> Result<(), VolumeError> {
+    let options =
+        FormatOptions { label: label.to_string(), owner: effective_user(), ..FormatOptions::default() };
+    Lfs::format(device, &options).map_err(|source| VolumeError::lfs(name, source))
+}
+
+/// Opens an image or a drive and mounts the volume on it.
+pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, VolumeError> {
+    let image = path_of(image);
+    let engine = choice.engine()?;
+    let device = match choice.look {
+        true => Device::look(&image, choice.drive_cache_bytes)?,
+        false => Device::open(&image, choice.real_time, choice.drive_cache_bytes)?,
+    };
+    mount_lfs(device, image.display().to_string(), Some(&image), engine, choice)
+}
+
+/// Makes a volume on a modelled device in memory and mounts it.
+pub fn open_memory(name: String, geometry: &Geometry, choice: &MountChoice) -> Result<Mounted, VolumeError> {
+    let mut device = ZonedModel::memfd(geometry)?;
+    device.set_real_time(choice.real_time);
+    let device = Arc::new(device);
+    format(device.clone(), &name, "")?;
+    mount(Device::Model(device), name, choice)
+}
+
+/// Mounts the volume on a device that has no place in the file system.
+pub fn mount(device: Device, name: String, choice: &MountChoice) -> Result<Mounted, VolumeError> {
+    mount_lfs(device, name, None, choice.engine()?, choice)
+}
+
+fn mount_lfs(
+    device: Device,
+    name: String,
+    place: Option<&Path>,
+    engine: Engine,
+    choice: &MountChoice,
+) -> Result<Mounted, VolumeError> {
+    let mount = |salvage| {
+        let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only);
+        let options = MountOptions { dirty_bytes_max, read_only, salvage, ..MountOptions::default() };
+        Lfs::mount(device.zoned(), options)
+    };
+    let failed = |source| VolumeError::lfs(&name, source);
+    let (lfs, damage) = match mount(false) {
+        Err(damage) if choice.look && damage.is_damage() => (mount(true).map_err(failed)?, Some(damage)),
+        mounted => (mounted.map_err(failed)?, None),
+    };
+    let id = id_of(&lfs.uuid(), place);
+    let mounted = Mounted::new(name, Store::Lfs { lfs: Arc::new(lfs), device }, id, engine, choice)?;
+    Ok(Mounted { damage, ..mounted })
+}
+
+/// Mounts files in memory without a device: nothing of them outlives the process, and nothing is placed.
+pub fn mount_memfs(files: Arc<MemFs>, choice: &MountChoice) -> Result<Mounted, VolumeError> {
+    let name = crate::Spec::MemFs.to_string();
+    if choice.read_only {
+        return Err(VolumeError::AlwaysNew(name));
+    }
+    let random = weft_sys::file::random();
+    let id =
+        random.map_err(|source| VolumeError::Io { what: "a number for", path: (&name).into(), source })?;
+    Mounted::new(name, Store::MemFs(files), u64::from_le_bytes(id), choice.engine()?, choice)
+}
+
+/// Tells a volume from others on this machine, whenever it is served: a copy of an image has the same UUID and is
+/// another file. A volume in memory is nowhere, and no other has its UUID.
+fn id_of(uuid: &[u8; 16], place: Option<&Path>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(uuid);
+    if let Some(place) = place.and_then(|place| std::fs::metadata(place).ok()) {
+        for number in [place.dev(), place.ino(), place.rdev()] {
+            hasher.write_u64(number);
+        }
+    }
+    hasher.finish()
+}
+
+impl Mounted {
+    fn new(
+        name: String,
+        store: Store,
+        id: u64,
+        engine: Engine,
+        choice: &MountChoice,
+    ) -> Result<Mounted, VolumeError> {
+        let (core, engine) = (store.core(), Arc::new(engine));
+        if !choice.look {
+            show_names(&*core, &engine);
+        }
+        let observer = engine.clone();
+        core.set_death_observer(Box::new(move |death: &Death| {
+            observer.observe_death(&death.tag, b"", death.size, death.born_at_bytes, death.died_at_bytes);
+        }));
+        let begin = |record: &Record| Ok::<_, VolumeError>((record.clone(), record.begin(&*core)?));
+        let recording = choice.record.as_ref().map(begin).transpose()?;
+        let core = match &recording {
+            Some((_, recorder)) => recorder.before(core),
+            None => core,
+        };
+        Ok(Mounted { name, store, engine, core, id, leases: choice.leases, damage: None, recording })
+    }
+
+    /// The core, with the recorder before it when there is one.
+    pub fn core(&self) -> Arc<dyn Core> {
+        self.core.clone()
+    }
+
+    /// Where data goes.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// What writes down what programs do, when that is wanted.
+    pub fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.recording.as_ref().map(|(_, recorder)| recorder)
+    }
+
+    /// Tells the volume from others on this machine, the same whenever it is served.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The log-structured core, when that is the volume's.
+    pub fn lfs(&self) -> Option<&Arc<Lfs>> {
+        match &self.store {
+            Store::Lfs { lfs, .. } => Some(lfs),
+            Store::MemFs(_) => None,
+        }
+    }
+
+    /// The device below the volume.
+    pub fn device(&self) -> Option<&Device> {
+        match &self.store {
+            Store::Lfs { device, .. } => Some(device),
+            Store::MemFs(_) => None,
+        }
+    }
+
+    /// What was wrong with a volume that is looked at nonetheless.
+    pub fn damage(&self) -> Option<&LfsError> {
+        self.damage.as_ref()
+    }
+
+    /// What clients may read by themselves; `None` = nothing, and they append by the server, too.
+    pub fn direct(&self) -> Result<Option<DirectImage>, VolumeError> {
+        let Store::Lfs { lfs, device } = &self.store else { return Ok(None) };
+        if !self.leases {
+            return Ok(None);
+        }
+        let info = device.info();
+        // A drive that clients cannot read by themselves still lets them append by themselves, and read what is cached.
+        let image = device.direct_read();
+        let of_fd = |fd| PathBuf::from(format!("/proc/self/fd/{fd}"));
+        let (path, kind) = match (image, device.shared_cache()) {
+            (Some(image), _) => (of_fd(image.fd), ImageKind::Device),
+            (None, Some(cache)) => (of_fd(cache.fd), ImageKind::Cache(cache.bytes)),
+            (None, None) => (PathBuf::from("/dev/null"), ImageKind::Nothing),
+        };
+        let file = File::open(&path).map_err(|source| VolumeError::Io { what: "open", path, source })?;
+        Ok(Some(DirectImage {
+            file: OwnedFd::from(file),
+            base: image.map_or(0, |image| image.base),
+            mappable: image.is_some_and(|image| image.mappable),
+            kind,
+            zone_bytes: info.zone_bytes(),
+            device_blocks: u64::from(info.zones) * u64::from(info.zone_blocks),
+            crc: lfs.crc_memory().clone(),
+        }))
+    }
+
+    /// Notes how many reads and bytes clients read of the device by themselves.
+    pub fn count_direct_reads(&self, reads: u64, bytes: u64) {
+        if let Some(device) = self.device() {
+            device.count_direct_reads(reads, bytes);
+        }
+    }
+
+    /// Unmounts, checks that the device's counters agree with one another, and ends the recording.
+    pub fn close(&self) -> Result<(), VolumeError> {
+        self.core.close().map_err(|source| VolumeError::Close { volume: self.name.clone(), source })?;
+        if let Some(device) = self.device() {
+            device.verify_identity()?;
+        }
+        if let Some((record, recorder)) = &self.recording {
+            recorder.finish().map_err(|error| record.failed(error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Shows the engine the names that are on the volume, so that it knows whose directories they are before a program
+/// creates the next file.
+fn show_names(fs: &dyn FileSystem, engine: &Engine) {
+    let mut left = NAMES_MAX;
+    let mut dirs = vec![(Ino::ROOT, b"/".to_vec())];
+    while let Some((dir, path)) = dirs.pop() {
+        let mut below = Vec::new();
+        let read = fs.readdir(dir, 0, &mut |entry| {
+            let mut name = path.clone();
+            name.extend_from_slice(entry.name);
+            engine.learn_name(&name);
+            if entry.kind == FileKind::Directory {
+                name.push(b'/');
+                below.push((entry.ino, name));
+            }
+            left = left.saturating_sub(1);
+            left > 0
+        });
+        if let Err(error) = read {
+            tracing::warn!(%error, directory = %String::from_utf8_lossy(&path), "cannot be listed");
+        }
+        if left == 0 {
+            return;
+        }
+        dirs.append(&mut below);
+    }
+}
