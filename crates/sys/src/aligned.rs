@@ -1,50 +1,27 @@
 //! Buffers that direct I/O takes: their start is aligned to a page.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of a page; an alignment that every device and file system accepts.
 pub const PAGE_BYTES: usize = 4096;
 
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C, align(4096))]
+struct Page([u8; PAGE_BYTES]);
+
 /// Whole pages at an aligned address.
 #[derive(Debug)]
-pub struct AlignedBuf {
-    start: NonNull<u8>,
-    pages: usize,
-}
-
-// SAFETY: the buffer owns its memory and hands it out only by its own borrow.
-unsafe impl Send for AlignedBuf {}
-// SAFETY: shared references give read access alone.
-unsafe impl Sync for AlignedBuf {}
+pub struct AlignedBuf(Box<[Page]>);
 
 impl AlignedBuf {
     /// A buffer of at least `bytes` zero bytes, at least one page.
     pub fn zeroed(bytes: usize) -> AlignedBuf {
-        let pages = bytes.div_ceil(PAGE_BYTES).max(1);
-        let layout = Self::layout(pages);
-        // SAFETY: the layout has a size above zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(start) {
-            Some(start) => AlignedBuf { start, pages },
-            None => handle_alloc_error(layout),
+        match <[Page]>::new_box_zeroed_with_elems(bytes.div_ceil(PAGE_BYTES).max(1)) {
+            Ok(pages) => AlignedBuf(pages),
+            Err(_) => handle_alloc_error(Layout::new::<Page>()),
         }
-    }
-
-    fn layout(pages: usize) -> Layout {
-        match Layout::from_size_align(pages * PAGE_BYTES, PAGE_BYTES) {
-            Ok(layout) => layout,
-            // Only sizes beyond the address space fail, which no caller can hold.
-            Err(_) => handle_alloc_error(Layout::new::<u8>()),
-        }
-    }
-}
-
-impl Drop for AlignedBuf {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout, freed once.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.pages)) }
     }
 }
 
@@ -53,16 +30,14 @@ impl Deref for AlignedBuf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `pages` pages were allocated and zeroed; the borrow of `self` keeps them.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.pages * PAGE_BYTES) }
+        self.0.as_bytes()
     }
 }
 
 impl DerefMut for AlignedBuf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.pages * PAGE_BYTES) }
+        self.0.as_mut_bytes()
     }
 }
 

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::units::format_size;
+use weft_sys::file;
 
 /// The kernel's number for discarding a range of a block device: `_IO(0x12, 119)`.
 const BLKDISCARD: libc::Ioctl = 0x1277;
@@ -176,12 +177,11 @@ impl FileStore {
     /// Takes room for blocks, which makes the file as long; `false` where the file system has no call for that.
     fn take_room(&self, block: u64, blocks: u64) -> io::Result<bool> {
         let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
-        // SAFETY: a call on an open descriptor with numbers alone.
-        if unsafe { libc::fallocate(self.write.as_raw_fd(), 0, from as i64, bytes as i64) } == 0 {
-            return Ok(true);
+        match file::allocate(&self.write, from, bytes) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
+            Err(error) => Err(error),
         }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() == Some(libc::EOPNOTSUPP) { Ok(false) } else { Err(error) }
     }
 
     /// Notes that blocks were written.
@@ -314,21 +314,20 @@ impl PageStore for FileStore {
 
     fn discard(&self, block: u64, blocks: u64) {
         let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
-        let fd = self.write.as_raw_fd();
-        let refused = if self.fixed {
+        let discarded = if self.fixed {
             let range = [from, bytes];
             // SAFETY: the call reads two numbers.
-            unsafe { libc::ioctl(fd, BLKDISCARD, range.as_ptr()) != 0 }
+            match unsafe { libc::ioctl(self.write.as_raw_fd(), BLKDISCARD, range.as_ptr()) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
         } else {
-            let (from, bytes) = (from as i64, bytes as i64);
-            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // The room is taken again at once, so that a later write does not find the file system full.
-            // SAFETY: calls on an open descriptor with numbers alone.
-            unsafe { libc::fallocate(fd, hole, from, bytes) != 0 || libc::fallocate(fd, 0, from, bytes) != 0 }
+            file::punch_hole(&self.write, from, bytes).and_then(|()| file::allocate(&self.write, from, bytes))
         };
         self.forget(block, blocks);
-        if refused {
-            tracing::debug!(block, blocks, error = %io::Error::last_os_error(), "blocks could not be discarded");
+        if let Err(error) = discarded {
+            tracing::debug!(block, blocks, %error, "blocks could not be discarded");
         }
     }
 

@@ -7,13 +7,13 @@ use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use weft_sys::Advice;
+use weft_sys::huge::HugeRegion;
 
 /// Bytes populated by one call.
 const STEP_BYTES: usize = 2 << 20;
 /// Bytes kept ready beyond what is used.
 const AHEAD_BYTES: usize = 16 << 20;
-/// The kernel's number for populating writable pages (Linux 5.14).
-const MADV_POPULATE_WRITE: libc::c_int = 23;
 
 /// The thread that populates a region.
 pub(super) struct Ahead {
@@ -33,15 +33,14 @@ struct Wanted {
 }
 
 impl Ahead {
-    /// Begins to populate `bytes` from the address `start`, as [`Ahead::used`] asks for them. The region has to stay mapped
-    /// until this is dropped.
+    /// Begins to populate the first `bytes` of a region, as [`Ahead::used`] asks for them.
     ///
     /// # Errors
     /// When no thread can be made.
-    pub(super) fn of(start: usize, bytes: usize) -> io::Result<Ahead> {
+    pub(super) fn of(region: Arc<HugeRegion>, bytes: usize) -> io::Result<Ahead> {
         let shared = Arc::new(Shared { wanted: Mutex::default(), changed: Condvar::new() });
         let theirs = shared.clone();
-        let populate = move || populate(&theirs, start, bytes);
+        let populate = move || populate(&theirs, &region, bytes);
         let thread = std::thread::Builder::new().name("weft-tags-memory".into()).spawn(populate)?;
         Ok(Ahead { shared, thread: Some(thread) })
     }
@@ -67,7 +66,7 @@ impl Drop for Ahead {
     }
 }
 
-fn populate(shared: &Shared, start: usize, bytes: usize) {
+fn populate(shared: &Shared, region: &HugeRegion, bytes: usize) {
     let mut done = 0;
     while done < bytes {
         let mut wanted = shared.wanted.lock();
@@ -81,9 +80,7 @@ fn populate(shared: &Shared, start: usize, bytes: usize) {
         done = done.max(wanted.bytes.saturating_sub(AHEAD_BYTES));
         drop(wanted);
         let step = STEP_BYTES.min(bytes.saturating_sub(done));
-        // SAFETY: the range lies in the region, which is mapped while this runs; populating changes no content.
-        let refused = unsafe { libc::madvise((start + done) as *mut _, step, MADV_POPULATE_WRITE) } != 0;
-        if refused {
+        if region.advise(done..done + step, Advice::PopulateWrite).is_err() {
             return;
         }
         done += step;

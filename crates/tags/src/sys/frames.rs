@@ -5,12 +5,12 @@
 //! the read of a page that the kernel has cached.
 
 use super::ahead::Ahead;
-use super::huge::Room;
 use super::mapping::Mapping;
 use crate::ids::PAGE_BYTES;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use weft_sys::huge::HugeRegion;
 
 /// Regions of so many bytes are populated ahead.
 const AHEAD_MIN_BYTES: usize = 64 << 20;
@@ -37,8 +37,8 @@ impl PageAddresses {
 
 /// A region of frames.
 pub(crate) struct Frames {
-    map: NonNull<u8>,
-    map_bytes: usize,
+    /// Keeps the frames mapped.
+    _region: Arc<HugeRegion>,
     first: NonNull<u8>,
     count: usize,
     ahead: Option<Ahead>,
@@ -57,11 +57,11 @@ impl Frames {
         huge_pages: bool,
         mapped: Option<Arc<Mapping>>,
     ) -> io::Result<Frames> {
-        let Room { map, map_bytes, first } = super::huge::reserve(count * PAGE_BYTES, huge_pages)?;
+        let bytes = count * PAGE_BYTES;
+        let region = Arc::new(HugeRegion::reserve(bytes, huge_pages)?);
         // Small caches are filled before a thread would have begun.
-        let large = count * PAGE_BYTES >= AHEAD_MIN_BYTES;
-        let ahead = large.then(|| Ahead::of(first.as_ptr() as usize, count * PAGE_BYTES).ok()).flatten();
-        Ok(Frames { map, map_bytes, first, count, ahead, mapped })
+        let ahead = (bytes >= AHEAD_MIN_BYTES).then(|| Ahead::of(region.clone(), bytes).ok()).flatten();
+        Ok(Frames { first: region.start(), _region: region, count, ahead, mapped })
     }
 
     /// Notes that a frame is used for the first time, all before it having been.
@@ -109,13 +109,5 @@ impl Frames {
     #[inline]
     pub(crate) fn is_mapped(&self, index: u32) -> bool {
         index as usize >= self.count
-    }
-}
-
-impl Drop for Frames {
-    fn drop(&mut self) {
-        self.ahead = None;
-        // SAFETY: the mapping was made in `reserve` and nobody can reach a frame without `self`.
-        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_bytes) };
     }
 }

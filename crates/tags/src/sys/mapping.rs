@@ -10,9 +10,9 @@
 use crate::ids::PAGE_BYTES;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use weft_sys::{Advice, ReadMap};
 
 /// The least of addresses that are reserved; a medium may grow into them. What lies beyond is read.
 const BYTES_MIN: usize = 64 << 30;
@@ -25,13 +25,9 @@ const READS: u8 = 4;
 const WHOLE: u8 = u8::MAX;
 /// So many windows in the kernel's cache, one after the other, and the next is taken to be there when the block that is wanted is.
 const WARM: u32 = 16;
-/// The kernel's number for mapping readable pages with errors told (Linux 5.14).
-const MADV_POPULATE_READ: libc::c_int = 22;
-
 /// A medium's blocks, mapped for reading.
 pub struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
+    map: ReadMap,
     /// Of each window how many blocks were read, or [`WHOLE`].
     windows: Box<[AtomicU8]>,
     /// Windows that were in the kernel's cache since one was not.
@@ -40,14 +36,9 @@ pub struct Mapping {
 
 impl std::fmt::Debug for Mapping {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mapping").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Mapping").field("map", &self.map).finish_non_exhaustive()
     }
 }
-
-// SAFETY: the mapping is read only, and its address is as good in one thread as in another.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 
 /// Blocks that are about to be made readable.
 pub(crate) struct Wanted {
@@ -65,25 +56,9 @@ impl Mapping {
         let too_large = |_| io::Error::from(io::ErrorKind::OutOfMemory);
         let bytes = usize::try_from(bytes).map_err(too_large)?.saturating_mul(2).max(BYTES_MIN);
         let bytes = bytes.next_multiple_of(WINDOW * PAGE_BYTES);
-        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let Some(start) = NonNull::new(start.cast::<u8>()) else {
-            return Err(io::Error::from(io::ErrorKind::OutOfMemory));
-        };
+        let map = ReadMap::new(file, bytes)?;
         let windows = (0..bytes / (WINDOW * PAGE_BYTES)).map(|_| AtomicU8::new(0)).collect();
-        let mapping = Mapping { start, bytes, windows, warm: AtomicU32::new(0) };
+        let mapping = Mapping { map, windows, warm: AtomicU32::new(0) };
         // An old kernel does not know the call, without which a medium that fails would end the process at the first look.
         // A file that is empty yet is another matter.
         match mapping.populate(0, 0) {
@@ -94,7 +69,7 @@ impl Mapping {
 
     /// Blocks that can be reached, as far as the medium has them.
     pub(crate) fn blocks(&self) -> u64 {
-        (self.bytes / PAGE_BYTES) as u64
+        (self.map.len() / PAGE_BYTES) as u64
     }
 
     /// The address of a block below [`Mapping::blocks`]. It can be read once [`Mapping::finish`] has found it there.
@@ -102,7 +77,7 @@ impl Mapping {
     pub(crate) fn block(&self, block: u64) -> *const [u8; PAGE_BYTES] {
         assert!(block < self.blocks());
         // SAFETY: the block lies in the mapping.
-        unsafe { self.start.as_ptr().add(block as usize * PAGE_BYTES).cast() }
+        unsafe { self.map.as_ptr::<[u8; PAGE_BYTES]>().add(block as usize) }
     }
 
     fn window(&self, block: u64) -> &AtomicU8 {
@@ -131,18 +106,15 @@ impl Mapping {
         if window || cached[(block - first) as usize] & 1 == 0 {
             // Two at once count one too few at most.
             state.store(reads.saturating_add(1).min(READS), Ordering::Relaxed);
-            let at = self.block(from).cast_mut().cast();
-            // SAFETY: advice on a range of the mapping changes no content; a refusal costs speed only.
-            unsafe { libc::madvise(at, count * PAGE_BYTES, libc::MADV_WILLNEED) };
+            // A refusal costs speed only.
+            let _ = self.map.advise(bytes_of(from, count), Advice::WillNeed);
         }
         Wanted { block, window }
     }
 
     /// How many of the blocks from `first` on the kernel has in its cache; of each the lowest bit says it.
     fn cached(&self, first: u64, blocks: &mut [u8]) -> usize {
-        let at = self.block(first).cast_mut().cast();
-        // SAFETY: the range lies in the mapping, as windows do, and there is a byte for each of its pages.
-        if unsafe { libc::mincore(at, blocks.len() * PAGE_BYTES, blocks.as_mut_ptr()) } != 0 {
+        if self.map.cached(first as usize * PAGE_BYTES, blocks).is_err() {
             blocks.fill(0);
         }
         blocks.iter().filter(|block| **block & 1 == 1).count()
@@ -167,15 +139,12 @@ impl Mapping {
     }
 
     fn populate(&self, first: u64, last: u64) -> io::Result<()> {
-        let bytes = (last - first + 1) as usize * PAGE_BYTES;
+        let range = bytes_of(first, (last - first + 1) as usize);
         loop {
-            // SAFETY: advice on a range of the mapping changes no content.
-            if unsafe { libc::madvise(self.block(first).cast_mut().cast(), bytes, MADV_POPULATE_READ) } == 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) {
-                return Err(error);
+            match self.map.advise(range.clone(), Advice::PopulateRead) {
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+                done => return done,
             }
         }
     }
@@ -188,11 +157,10 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `of`, and nobody can reach a block without `self`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
+/// Where blocks lie in the mapping.
+fn bytes_of(first: u64, blocks: usize) -> Range<usize> {
+    let from = first as usize * PAGE_BYTES;
+    from..from + blocks * PAGE_BYTES
 }
 
 #[cfg(test)]

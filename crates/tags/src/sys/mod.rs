@@ -1,12 +1,12 @@
 //! Memory from the kernel, who is at a socket's other end, and hints to the processor, with a safe face.
 
 mod ahead;
-pub(crate) mod aligned;
 pub(crate) mod frames;
-pub(crate) mod huge;
 pub(crate) mod mapping;
 pub(crate) mod peer;
 pub(crate) mod uring;
+
+pub(crate) use weft_sys::{aligned, huge};
 
 use std::sync::atomic::AtomicU64;
 
