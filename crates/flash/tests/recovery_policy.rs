@@ -64,6 +64,8 @@ struct Run {
     unit_pages: u64,
     wounds: u64,
     met: Met,
+    /// A change of a range that was not answered.
+    changing: Option<(usize, RangePolicy)>,
 }
 
 impl Run {
@@ -86,9 +88,55 @@ impl Run {
         }
     }
 
+    /// A range is another one: pages beyond its end are gone, new ones are zeros.
+    fn changed(&mut self, number: usize, policy: RangePolicy) {
+        let (start, end) = (policy.start, policy.start + policy.pages);
+        let old_end = start + self.ranges[number].pages;
+        self.pages.retain(|(page, _)| !(end..start + 10_000).contains(page));
+        self.lost.retain(|page| !(end..start + 10_000).contains(page));
+        let zero = Page { after_cut: BTreeSet::from([0]), ..Page::default() };
+        self.pages.extend((old_end..end).map(|page| (page, zero.clone())));
+        self.pages.sort_by_key(|(page, _)| *page);
+        self.ranges[number] = policy;
+    }
+
+    fn change(&mut self, level: &PolicyLevel) -> Result<(), LevelError> {
+        let number = self.random.below(self.ranges.len() as u64) as usize;
+        let old = self.ranges[number].clone();
+        let units = 1 + self.random.below(6);
+        let pages = match old.mapping {
+            RangeMapping::Page => units * self.unit_pages - self.random.below(self.unit_pages),
+            RangeMapping::Block => units * self.unit_pages,
+        };
+        let policy = RangePolicy {
+            pages: if self.random.below(3) == 0 { old.pages } else { pages },
+            gc: VictimPolicy::ALL[self.random.below(5) as usize],
+            over_provisioning_permille: old.over_provisioning_permille.max(self.random.below(300) as u32),
+            ..old
+        };
+        self.changing = Some((number, policy.clone()));
+        let changed = level.change(&policy);
+        match changed {
+            Ok(()) => self.changed(number, policy),
+            Err(LevelError::NoRoom { .. }) => {}
+            Err(LevelError::PowerLost) => return Err(LevelError::PowerLost),
+            Err(other) => panic!("change refused: {other}"),
+        }
+        self.changing = None;
+        level.verify()
+    }
+
     /// After an opening: each page is what it may be.
     fn verify(&mut self, level: &PolicyLevel) {
         level.verify().unwrap();
+        let found: Vec<RangePolicy> = level.ranges().into_iter().map(|(policy, _)| policy).collect();
+        assert_eq!(found.len(), self.ranges.len());
+        if let Some((number, policy)) = self.changing.take()
+            && found[number] == policy
+        {
+            self.changed(number, policy);
+        }
+        assert_eq!(found, self.ranges);
         for at in 0..self.pages.len() {
             let found = self.read(level, at).unwrap();
             if found == LOST {
@@ -182,6 +230,7 @@ impl Run {
             92..96 if self.trims => self.trim(level, at),
             96..98 if self.trims => self.flush(level),
             98 => level.checkpoint(T).map(|_| ()),
+            99 if self.random.below(2) == 0 => self.change(level),
             _ if self.wounds > 0 => {
                 self.wounds -= 1;
                 // The monitor's log has a campaign of its own.
@@ -271,6 +320,7 @@ fn run(seed: u64, mappings: &[RangeMapping]) -> Met {
         unit_pages,
         wounds,
         met,
+        changing: None,
     };
     // Few long sessions, or many short ones: a cut again and again while the same is under way.
     let short = run.random.below(3) == 0;

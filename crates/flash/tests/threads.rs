@@ -8,10 +8,14 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 use support::gate::Gate;
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
+use weft_device::gc::VictimPolicy;
 use weft_device::nand::LunAddr;
 use weft_flash::function::{BlockRead, BlockWrite, Mapping};
-use weft_flash::{FunctionLevel, Grant, GrantBlock, GrantRequest, Monitor, MonitorSetup, RawLevel};
+use weft_flash::{
+    FunctionLevel, Grant, GrantBlock, GrantRequest, Monitor, MonitorSetup, PolicyLevel, PolicySetup,
+    RangeMapping, RangePolicy, RawLevel,
+};
 
 const T: Nanos = Nanos(0);
 const PAGE: usize = 4096;
@@ -169,4 +173,43 @@ fn at_the_function_level_a_read_does_not_wait_for_an_erase_of_another_lun() {
         };
         beside_an_erase(&gate, BUSY, erase, read);
     }
+}
+
+#[test]
+fn at_the_policy_level_a_read_does_not_wait_for_an_erase_of_another_range() {
+    let gate = Gate::new(support::device(1, 2, 60, 8));
+    let setup = PolicySetup { stripe: 1, streams: 1, checkpoint_pages: 1 << 30 };
+    let level = PolicyLevel::create(grant(gate.clone()), setup).unwrap();
+    let range = |start| RangePolicy {
+        start,
+        pages: 64,
+        mapping: RangeMapping::Page,
+        gc: VictimPolicy::Greedy,
+        over_provisioning_permille: 250,
+    };
+    level.ftl_ioctl(&range(0)).unwrap();
+    level.ftl_ioctl(&range(1000)).unwrap();
+    let write = |page| assert!(level.ftl_write(T, page, &page_of(page), Tag::default()).is_ok());
+    (0..64).for_each(|page| write(1000 + page));
+    let erase = || (0..400).for_each(|page| write(page % 64));
+    let read = || {
+        let mut data = vec![0; PAGE];
+        level.ftl_read(T, 1003, &mut data).unwrap();
+        assert_eq!(data, page_of(1003));
+        level.ftl_write(T, 1004, &page_of(1004), Tag::default()).unwrap();
+    };
+    // Whichever LUN the range erases first.
+    gate.shut_all();
+    let (read_done, is_read) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(erase);
+        gate.wait_for_one();
+        scope.spawn(move || {
+            read();
+            read_done.send(()).unwrap();
+        });
+        let found = is_read.recv_timeout(Duration::from_secs(20));
+        gate.open();
+        assert!(found.is_ok(), "a read waits for an erase of another range");
+    });
 }

@@ -200,6 +200,18 @@ impl PageMapper {
         self.blocks.get(block as usize).map(|block| (block.valid, block.filled))
     }
 
+    /// The blocks as [`restore`](PageMapper::restore) takes them.
+    pub fn blocks_to_restore(&self) -> Vec<RestoredBlock> {
+        let found = |block: &Block| RestoredBlock {
+            filled: block.filled,
+            erases: block.erases,
+            front: usize::from(block.front),
+            bad: matches!(block.state, State::Bad | State::Failing),
+            open: block.state == State::Open,
+        };
+        self.blocks.iter().map(found).collect()
+    }
+
     /// Erases of each block by this map.
     pub fn erases_by_block(&self) -> impl Iterator<Item = u32> {
         self.blocks.iter().map(|block| block.erases)
@@ -258,6 +270,44 @@ impl PageMapper {
     /// closed.
     pub fn collect<M: Media>(&mut self, media: &mut M) -> Result<(), GcError<M::Error>> {
         let (victim, failing) = self.next_victim().ok_or_else(|| self.full())?;
+        self.collect_block(media, victim, failing)
+    }
+
+    /// Cleans the block with the fewest valid slots, if that gains any; whether it did.
+    pub fn collect_emptiest<M: Media>(&mut self, media: &mut M) -> Result<bool, GcError<M::Error>> {
+        let failing = self.failing.last().map(|block| (*block, true));
+        let closed = || self.victims.fewest().filter(|(_, valid)| *valid < self.setup.slots_per_block);
+        let Some((block, failing)) = failing.or_else(|| closed().map(|(block, _)| (block, false))) else {
+            return Ok(false);
+        };
+        self.collect_block(media, block, failing)?;
+        Ok(true)
+    }
+
+    /// Cleans the full block that has been erased least, if another one has been erased more often by more than `gap`: its data
+    /// stays, and keeps it young. Whether it did.
+    pub fn level_wear<M: Media>(&mut self, media: &mut M, gap: u32) -> Result<bool, GcError<M::Error>> {
+        // Copies take a free block, and cleaning for new data has its reserve.
+        if !self.failing.is_empty() || self.free.len() < self.setup.reserve_blocks as usize {
+            return Ok(false);
+        }
+        let good = self.blocks.iter().filter(|block| block.state != State::Bad);
+        let most = good.map(|block| block.erases).max().unwrap_or(0);
+        let closed = (0..self.blocks.len()).filter(|at| self.blocks[*at].state == State::Closed);
+        let Some(young) = closed.min_by_key(|at| self.blocks[*at].erases) else { return Ok(false) };
+        if most - self.blocks[young].erases <= gap {
+            return Ok(false);
+        }
+        self.collect_block(media, young as u32, false)?;
+        Ok(true)
+    }
+
+    fn collect_block<M: Media>(
+        &mut self,
+        media: &mut M,
+        victim: u32,
+        failing: bool,
+    ) -> Result<(), GcError<M::Error>> {
         let block = self.blocks[victim as usize];
         let front = self.setup.relocation[usize::from(block.front)];
         media.collecting(victim, usize::from(block.front), block.valid);

@@ -25,8 +25,9 @@ use std::collections::VecDeque;
 use weft_device::gc::{GcError, Outcome, Victims};
 
 const NONE: u32 = u32::MAX;
-/// Fewest units beyond those that the pages fill: one for a log, one that is kept free.
-const SPARE_UNITS_MIN: u64 = 2;
+/// Fewest units beyond those that the pages fill: one for a log, one that is kept free, and one that may become bad in place of the
+/// free one when a cut has stopped the log.
+const SPARE_UNITS_MIN: u64 = 3;
 /// Units that are kept free, to write a logical unit as a whole.
 const KEPT_FREE: usize = 1;
 /// Write fronts, as notes have them: slots filled as they were written, and units written as a whole.
@@ -46,7 +47,7 @@ pub(super) struct Pair {
 
 pub(super) const EMPTY: Pair = Pair { base: NONE, base_filled: 0, log: NONE, log_filled: 0, stopped: false };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct BlockRange {
     slots: u32,
     pairs: Vec<Pair>,
@@ -56,6 +57,8 @@ pub(super) struct BlockRange {
     unit_sequences: Vec<u64>,
     /// Logical units with a log that takes more.
     logs: Victims,
+    /// Logical units whose log a cut or failing flash has stopped, and some that are whole again.
+    stopped: Vec<u32>,
     counts: RangeCounts,
 }
 
@@ -85,12 +88,14 @@ impl BlockRange {
             units: units as u32,
             unit_sequences: vec![0; units],
             logs: Victims::new(policy.gc, logical, flash.slots_per_unit, 0),
+            stopped: Vec::new(),
             counts: RangeCounts::default(),
         }
     }
 
     pub fn write(&mut self, turn: &mut Turn, page: u64, data: &[u8]) -> Result<(), GcError<LevelError>> {
         let (at, offset) = self.split(page);
+        self.finish_stopped(turn, at)?;
         self.counts.written += 1;
         let new = Some((offset, data));
         if self.pairs[at].log == NONE && self.pairs[at].base == NONE {
@@ -125,6 +130,26 @@ impl BlockRange {
         Ok(())
     }
 
+    /// Writes logical units whose log was stopped as a whole, but for one that is to be written anyway. At once: were a second log
+    /// stopped, and the unit that is kept free bad, there would be no room for either.
+    fn finish_stopped(&mut self, turn: &mut Turn, but: usize) -> Result<(), GcError<LevelError>> {
+        while let Some(at) = self.stopped.last().map(|at| *at as usize) {
+            if self.pairs[at].stopped {
+                if at == but {
+                    break;
+                }
+                match self.write_whole(turn, at, None) {
+                    Ok(()) => {}
+                    // What can be written all the same is.
+                    Err(GcError::OutOfSpace { .. }) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            self.stopped.retain(|other| *other as usize != at);
+        }
+        Ok(())
+    }
+
     /// Forgets the logical units that are named as a whole.
     pub fn trim(&mut self, turn: &mut Turn, first: u64, pages: u64) -> Result<(), LevelError> {
         let slots = u64::from(self.slots);
@@ -155,6 +180,11 @@ impl BlockRange {
         (pair.base != NONE && offset < pair.base_filled).then(|| pair.base * self.slots + offset)
     }
 
+    /// Units whose flash is bad.
+    pub fn bad_units(&self) -> u32 {
+        self.bad.len() as u32
+    }
+
     pub fn counts(&self) -> RangeCounts {
         self.counts
     }
@@ -172,6 +202,45 @@ impl BlockRange {
         }
     }
 
+    /// The range with other pages, another victim policy, and other units: of those it had, these, in this order, and new
+    /// ones. Also the units of logical units that are gone: they are to be erased, and given.
+    pub fn changed(&self, policy: &RangePolicy, kept: &[u32], new: usize) -> (BlockRange, Vec<u32>) {
+        let logical = policy.pages.div_ceil(u64::from(self.slots)) as usize;
+        let mut numbers = vec![NONE; self.units as usize + 1];
+        kept.iter().enumerate().for_each(|(at, unit)| numbers[*unit as usize] = at as u32);
+        let renumbered = |unit: u32| if unit == NONE { NONE } else { numbers[unit as usize] };
+        let units = kept.len() + new;
+        let gone = self.pairs.iter().skip(logical).flat_map(|pair| [pair.base, pair.log]);
+        let gone: Vec<u32> = gone.filter(|unit| *unit != NONE).map(renumbered).collect();
+        let mut pairs: Vec<Pair> = self.pairs.iter().take(logical).copied().collect();
+        for pair in &mut pairs {
+            (pair.base, pair.log) = (renumbered(pair.base), renumbered(pair.log));
+        }
+        pairs.resize(logical, EMPTY);
+        let mut free: VecDeque<u32> =
+            self.free.iter().map(|unit| renumbered(*unit)).filter(|unit| *unit != NONE).collect();
+        free.extend(kept.len() as u32..units as u32);
+        let mut unit_sequences: Vec<u64> =
+            kept.iter().map(|unit| self.unit_sequences[*unit as usize]).collect();
+        unit_sequences.resize(units, 0);
+        let mut logs = Victims::new(policy.gc, logical as u32, self.slots, 0);
+        for (at, pair) in pairs.iter().enumerate() {
+            if pair.log != NONE && !pair.stopped {
+                logs.close(at as u32, pair.base_filled.saturating_sub(pair.log_filled));
+            }
+        }
+        let bad = self.bad.iter().map(|unit| renumbered(*unit)).collect();
+        let (slots, counts, units) = (self.slots, self.counts, units as u32);
+        let stopped = (0..pairs.len()).filter(|at| pairs[*at].stopped).map(|at| at as u32).collect();
+        (BlockRange { slots, pairs, free, bad, units, unit_sequences, logs, stopped, counts }, gone)
+    }
+
+    /// Units that the range can do without now, so many at most.
+    pub fn dispensable(&self, most: u64) -> Vec<u32> {
+        let free = self.free.len().saturating_sub(KEPT_FREE + 1) as u64;
+        self.free.iter().copied().take(free.min(most) as usize).collect()
+    }
+
     /// Restores a logical unit, with the moments at which its units were begun.
     pub fn adopt(&mut self, at: usize, pair: Pair, sequences: [u64; 2]) {
         for (unit, sequence) in [pair.base, pair.log].into_iter().zip(sequences) {
@@ -180,6 +249,9 @@ impl BlockRange {
             }
         }
         self.pairs[at] = pair;
+        if pair.stopped {
+            self.stopped.push(at as u32);
+        }
         if pair.log != NONE && !pair.stopped {
             self.logs.close(at as u32, pair.base_filled - pair.log_filled);
         }
@@ -220,8 +292,7 @@ impl BlockRange {
             if self.free.len() > kept
                 && let Some(unit) = self.free.pop_front()
             {
-                turn.flash.sequence += 1;
-                self.unit_sequences[unit as usize] = turn.flash.sequence;
+                self.unit_sequences[unit as usize] = turn.flash.next_sequence();
                 return Ok(Some(unit));
             }
             let stopped = || self.pairs.iter().position(|pair| pair.stopped);
@@ -305,7 +376,11 @@ impl BlockRange {
     ) -> Result<(), GcError<LevelError>> {
         // Nobody completes it meanwhile.
         let pair = &mut self.pairs[at];
-        pair.stopped = pair.log != NONE;
+        if pair.log != NONE && !pair.stopped {
+            pair.stopped = true;
+            self.stopped.push(at as u32);
+        }
+        let pair = &self.pairs[at];
         let filled = pair.base_filled.max(pair.log_filled).max(new.map_or(0, |(offset, _)| offset + 1));
         self.logs.remove(at as u32);
         let unit = 'another: loop {
@@ -366,8 +441,7 @@ impl BlockRange {
             note.sequence = found.sequence;
             self.counts.copied += 1;
         } else {
-            turn.flash.sequence += 1;
-            note.sequence = turn.flash.sequence;
+            note.sequence = turn.flash.next_sequence();
         }
         if matches!(source, Source::Hole) {
             copy.resize(turn.flash.geometry.page_bytes as usize, 0);

@@ -1,11 +1,14 @@
 //! What a checkpoint holds: the ranges, their units, and the maps of page-mapped ranges.
 
-use super::{Kind, PolicySetup, Range, RangeMapping, RangePolicy, State, Trim};
+use super::units::Flash;
+use super::{Kind, PolicySetup, Range, RangeMapping, RangePolicy, Trim};
 use crate::error::LevelError;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::gc::VictimPolicy;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The first version in which ranges have numbers of their own and each the number of the last page that is known of it.
+const VERSION_NUMBERED: u32 = 3;
 /// The oldest version that is read: it has no units that were written as a whole.
 const VERSION_MIN: u32 = 1;
 const NOT_MAPPED: u32 = u32::MAX;
@@ -13,6 +16,10 @@ const NOT_MAPPED: u32 = u32::MAX;
 /// A range as a checkpoint has it.
 #[derive(Debug)]
 pub(super) struct SavedRange {
+    /// What its notes name it by.
+    pub number: u16,
+    /// Number of the last page that the checkpoint knows of it.
+    pub sequence: u64,
     pub policy: RangePolicy,
     pub units: Vec<u32>,
     /// Of a page-mapped range, by unit: when it was begun, and slots filled.
@@ -29,33 +36,39 @@ pub(super) struct Saved {
     pub ranges: Vec<SavedRange>,
 }
 
-pub(super) fn encode(state: &State, setup: &PolicySetup) -> Vec<u8> {
+/// The beginning of a checkpoint of so many ranges.
+pub(super) fn begin(flash: &Flash, setup: &PolicySetup, ranges: usize) -> Vec<u8> {
     let mut raw = Vec::new();
     raw.put_u32(VERSION);
     raw.put_u32(setup.stripe);
-    raw.put_u64(state.flash.sequence);
-    raw.put_u32(state.ranges.len() as u32);
-    for Range { policy, units, kind } in &state.ranges {
-        raw.put_u64(policy.start);
-        raw.put_u64(policy.pages);
-        raw.put_u8(match policy.mapping {
-            RangeMapping::Page => 0,
-            RangeMapping::Block => 1,
-        });
-        raw.put_u8(VictimPolicy::ALL.iter().position(|gc| *gc == policy.gc).unwrap_or(0) as u8);
-        raw.put_u32(policy.over_provisioning_permille);
-        raw.put_u32(units.len() as u32);
-        units.iter().for_each(|unit| raw.put_u32(*unit));
-        let Kind::Page(range) = kind else { continue };
-        for (unit, sequence) in range.unit_sequences.iter().enumerate() {
-            raw.put_u64(*sequence);
-            raw.put_u32(range.filled(unit as u32));
-        }
-        for page in 0..policy.pages as u32 {
-            raw.put_u32(range.slot_of(page).unwrap_or(NOT_MAPPED));
-        }
-    }
+    raw.put_u64(flash.sequence());
+    raw.put_u32(ranges as u32);
     raw
+}
+
+/// Adds a range, whose lock is held: all that has been written to it is known.
+pub(super) fn put_range(raw: &mut Vec<u8>, flash: &Flash, number: u16, range: &Range) {
+    let Range { policy, units, kind, .. } = range;
+    raw.put_u16(number);
+    raw.put_u64(flash.sequence());
+    raw.put_u64(policy.start);
+    raw.put_u64(policy.pages);
+    raw.put_u8(match policy.mapping {
+        RangeMapping::Page => 0,
+        RangeMapping::Block => 1,
+    });
+    raw.put_u8(VictimPolicy::ALL.iter().position(|gc| *gc == policy.gc).unwrap_or(0) as u8);
+    raw.put_u32(policy.over_provisioning_permille);
+    raw.put_u32(units.len() as u32);
+    units.iter().for_each(|unit| raw.put_u32(*unit));
+    let Kind::Page(range) = kind else { return };
+    for (unit, sequence) in range.unit_sequences.iter().enumerate() {
+        raw.put_u64(*sequence);
+        raw.put_u32(range.filled(unit as u32));
+    }
+    for page in 0..policy.pages as u32 {
+        raw.put_u32(range.slot_of(page).unwrap_or(NOT_MAPPED));
+    }
 }
 
 pub(super) fn decode(raw: &[u8]) -> Result<Saved, LevelError> {
@@ -66,14 +79,17 @@ pub(super) fn decode(raw: &[u8]) -> Result<Saved, LevelError> {
             "its checkpoint has version {version}, and {VERSION_MIN} to {VERSION} are known"
         )));
     }
-    let saved = fields(&mut reader).map_err(truncated)?;
+    let saved = fields(&mut reader, version).map_err(truncated)?;
     saved.ok_or_else(|| LevelError::Damaged("a checkpoint names an unknown mapping or policy".into()))
 }
 
-fn fields(reader: &mut Reader) -> Result<Option<Saved>, Truncated> {
+fn fields(reader: &mut Reader, version: u32) -> Result<Option<Saved>, Truncated> {
     let (stripe, sequence, count) = (reader.u32()?, reader.u64()?, reader.u32()?);
     let mut saved = Saved { stripe, sequence, ranges: Vec::new() };
-    for _ in 0..count {
+    for at in 0..count {
+        let numbered = version >= VERSION_NUMBERED;
+        let (number, sequence) =
+            if numbered { (reader.u16()?, reader.u64()?) } else { (at as u16, sequence) };
         let (start, pages) = (reader.u64()?, reader.u64()?);
         let (mapping, gc) = (reader.u8()?, reader.u8()?);
         let over_provisioning_permille = reader.u32()?;
@@ -84,7 +100,7 @@ fn fields(reader: &mut Reader) -> Result<Option<Saved>, Truncated> {
         };
         let units = (0..reader.u32()?).map(|_| reader.u32()).collect::<Result<Vec<u32>, Truncated>>()?;
         let policy = RangePolicy { start, pages, mapping, gc, over_provisioning_permille };
-        let mut range = SavedRange { policy, units, begun: Vec::new(), map: Vec::new() };
+        let mut range = SavedRange { number, sequence, policy, units, begun: Vec::new(), map: Vec::new() };
         if mapping == RangeMapping::Page {
             for _ in 0..range.units.len() {
                 range.begun.push((reader.u64()?, reader.u32()?));

@@ -20,9 +20,14 @@
 //! checkpoints and, since the last one, in the out-of-band bytes of the pages ([format](../../../docs/formats/flash-levels.md));
 //! [`PolicyLevel::open`] puts the two together.
 //!
-//! **Locks.** One lock for the whole level: its calls follow each other. The flash works in parallel all the same, in
-//! virtual time: what several calls issue at one moment on different LUNs overlaps, and the cleaner issues all copies of a
-//! unit at once. A write is over when its own pages are programmed; it feels the cleaner on the LUNs that that keeps busy.
+//! **Wear.** A page-mapped range opens its youngest free unit first, and moves data that keeps a unit younger than another one by
+//! more than 32 erases.
+//!
+//! **Locks.** Each range has a lock: reads share it, writes and trims have it alone, and hold it over what the flash does for them.
+//! Which ranges there are is under another one, held for look-ups. Free units and the log of checkpoints are under the lock of
+//! control, which a write takes only when it holds no other. Order: control; the list of ranges; one range. What several calls
+//! issue at one moment on different LUNs overlaps in virtual time, and the cleaner issues all copies of a unit at once. A write is
+//! over when its own pages are programmed; it feels the cleaner on the LUNs that that keeps busy.
 //!
 //! [`ftl_ioctl`]: PolicyLevel::ftl_ioctl
 //! [`ftl_read`]: PolicyLevel::ftl_read
@@ -43,11 +48,15 @@ use crate::grant::Grant;
 use crate::log::{RecordLog, Unread};
 use block::BlockRange;
 use page::{Halt, PageRange};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use units::{Flash, Note, UnitLog};
 use weft_core::{Nanos, Tag};
-use weft_device::gc::{GcError, VictimPolicy};
+use weft_device::gc::{GcError, Outcome, VictimPolicy};
 use weft_device::nand::Done;
 
 /// Most ranges of a grant.
@@ -122,18 +131,37 @@ impl RangeCounts {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
-    Page(PageRange),
-    Block(BlockRange),
+    Page(Box<PageRange>),
+    Block(Box<BlockRange>),
 }
 
-#[derive(Debug)]
+/// What the lock of a range guards.
+#[derive(Clone, Debug)]
 struct Range {
     policy: RangePolicy,
     /// Units of the range, as its map numbers them.
     units: Vec<u32>,
     kind: Kind,
+    /// Trims that have not been recorded, in order.
+    trims: Vec<Trim>,
+    /// Nobody finds it any more.
+    removed: bool,
+}
+
+#[derive(Debug)]
+struct RangeCell {
+    /// What notes and checkpoints name it by.
+    number: u16,
+    state: RwLock<Range>,
+}
+
+/// A range by where it begins.
+#[derive(Clone, Debug)]
+struct Listed {
+    end: u64,
+    cell: Arc<RangeCell>,
 }
 
 /// A trim that has not been recorded.
@@ -147,22 +175,25 @@ struct Trim {
     sequence: u64,
 }
 
+/// What the lock of control guards.
 #[derive(Debug)]
-struct State {
-    ranges: Vec<Range>,
-    /// Units of no range, last first.
+struct Control {
+    /// Units of no range, last first. What is on them counts for nothing.
     free: Vec<u32>,
-    trims: Vec<Trim>,
+    /// Units of no range whose flash is bad.
+    bad: Vec<u32>,
     log: RecordLog,
-    flash: Flash,
-    since_checkpoint: u64,
 }
 
 /// A grant at the policy level. Threads share it by reference.
 #[derive(Debug)]
 pub struct PolicyLevel {
     setup: PolicySetup,
-    state: Mutex<State>,
+    flash: Flash,
+    ranges: RwLock<BTreeMap<u64, Listed>>,
+    control: Mutex<Control>,
+    /// Pages programmed when the last checkpoint was written.
+    checkpointed: AtomicU64,
 }
 
 impl PolicyLevel {
@@ -171,12 +202,32 @@ impl PolicyLevel {
         let (setup, flash) = prepare(grant, setup)?;
         let (log, _) =
             RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), Unread::Ignored)?;
-        let free = (flash.log_units..flash.units).rev().collect();
-        let mut state =
-            State { ranges: Vec::new(), free, trims: Vec::new(), log, flash, since_checkpoint: 0 };
-        state.flash.erase_leftovers()?;
-        state.checkpoint(&setup, Nanos(0))?;
-        Ok(PolicyLevel { setup, state: Mutex::new(state) })
+        let free: Vec<u32> = (flash.log_units..flash.units).rev().collect();
+        for unit in &free {
+            flash.clean(*unit)?;
+        }
+        let level = PolicyLevel::assemble(setup, flash, Vec::new(), Control { free, bad: Vec::new(), log });
+        level.checkpoint(Nanos(0))?;
+        Ok(level)
+    }
+
+    fn assemble(
+        setup: PolicySetup,
+        flash: Flash,
+        ranges: Vec<(u16, Range)>,
+        control: Control,
+    ) -> PolicyLevel {
+        let listed = |(number, range): (u16, Range)| {
+            let (start, end) = (range.policy.start, range.end());
+            (start, Listed { end, cell: Arc::new(RangeCell { number, state: RwLock::new(range) }) })
+        };
+        PolicyLevel {
+            setup,
+            ranges: RwLock::new(ranges.into_iter().map(listed).collect()),
+            control: Mutex::new(control),
+            checkpointed: AtomicU64::new(flash.programmed()),
+            flash,
+        }
     }
 
     /// Opens what is on a grant: the last checkpoint and what was written after it. The stripe is that of the grant's
@@ -191,7 +242,162 @@ impl PolicyLevel {
     ///
     /// [`LevelError::BadRequest`] with the reason; [`LevelError::NoRoom`] when the grant has too little flash left.
     pub fn ftl_ioctl(&self, policy: &RangePolicy) -> Result<(), LevelError> {
-        let mut state = self.state.lock();
+        let mut control = self.control.lock();
+        let end = self.check_pages(policy, None)?;
+        let number = {
+            let ranges = self.ranges.read();
+            if ranges.len() == RANGES_MAX {
+                let what = format!("{RANGES_MAX} ranges are the most; use one of them for more pages");
+                return Err(LevelError::BadRequest(what));
+            }
+            let known = |number: &u16| ranges.values().any(|range| range.cell.number == *number);
+            (0..=u16::MAX).find(|number| !known(number)).unwrap_or(u16::MAX)
+        };
+        let units = self.take_units(&mut control, policy, self.units_for(policy, &self.flash))?;
+        let made = match policy.mapping {
+            RangeMapping::Page => {
+                PageRange::new(policy, units.len(), &self.flash, &self.setup).map(Box::new).map(Kind::Page)
+            }
+            RangeMapping::Block => {
+                Ok(Kind::Block(Box::new(BlockRange::new(policy, units.len(), &self.flash))))
+            }
+        };
+        let recorded = made.and_then(|kind| {
+            let range = Range::new(policy.clone(), units.clone(), kind);
+            self.snapshot(&mut control, Nanos(0), Some((number, Some(&range))))?;
+            Ok(range)
+        });
+        match recorded {
+            Ok(range) => {
+                let cell = Arc::new(RangeCell { number, state: RwLock::new(range) });
+                self.ranges.write().insert(policy.start, Listed { end, cell });
+                Ok(())
+            }
+            Err(error) => {
+                control.free.extend(units.into_iter().rev());
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the range that begins at this page. Its pages are gone for good when this returns, and its units are free.
+    ///
+    /// [`LevelError::NoRange`] when no range begins there.
+    pub fn remove(&self, start: u64) -> Result<(), LevelError> {
+        let mut control = self.control.lock();
+        let cell = self.beginning_at(start)?;
+        let mut range = cell.state.write();
+        self.snapshot(&mut control, Nanos(0), Some((cell.number, None)))?;
+        range.removed = true;
+        self.ranges.write().remove(&start);
+        let units = std::mem::take(&mut range.units);
+        range.trims.clear();
+        let erased = units.iter().try_for_each(|unit| self.flash.clean(*unit).map(|_| ()));
+        control.free.extend(units.into_iter().rev());
+        erased
+    }
+
+    /// Changes the range that begins where this policy says: its end, its victim policy and its over-provisioning. Pages beyond a
+    /// new end are gone for good; those that are added read as zeros. Flash that the range does not need any more is cleaned and
+    /// becomes free. Calls on the range wait meanwhile.
+    ///
+    /// [`LevelError::NoRange`] when no range begins there; [`LevelError::BadRequest`] when the mapping is another one, the new pages are
+    /// another range's, or a block-mapped range would end in the middle of a unit's worth of pages that it has;
+    /// [`LevelError::NoRoom`] when the grant has too little flash left. Nothing is changed then.
+    pub fn change(&self, policy: &RangePolicy) -> Result<(), LevelError> {
+        let mut control = self.control.lock();
+        let cell = self.beginning_at(policy.start)?;
+        let end = self.check_pages(policy, Some(policy.start))?;
+        let mut range = cell.state.write();
+        let bad = |what: String| Err(LevelError::BadRequest(what));
+        if policy.mapping != range.policy.mapping {
+            return bad("a range keeps its mapping; copy the pages to a new range".into());
+        }
+        let unit_pages = u64::from(self.flash.slots_per_unit);
+        let shrinks = policy.pages < range.policy.pages;
+        if policy.mapping == RangeMapping::Block && shrinks && !policy.pages.is_multiple_of(unit_pages) {
+            return bad(format!(
+                "a block-mapped range that becomes smaller has whole units of {unit_pages} pages, not {} pages",
+                policy.pages
+            ));
+        }
+        self.replace(&mut control, &cell, &mut range, policy)?;
+        self.ranges.write().insert(policy.start, Listed { end, cell: cell.clone() });
+        let excess = range.good_units().saturating_sub(self.units_for(policy, &self.flash));
+        if excess > 0 {
+            let Range { policy, units, kind, .. } = &mut *range;
+            let mut turn = units::Turn::new(&self.flash, units, cell.number, Nanos(0));
+            if let Kind::Page(kind) = kind {
+                kind.free_up(&mut turn, excess).map_err(|error| page::level_error(error, policy.start))?;
+            }
+            let policy = policy.clone();
+            self.replace(&mut control, &cell, &mut range, &policy)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a range be another one with the same mapping: takes units that it needs more, and releases those that it can do
+    /// without now.
+    fn replace(
+        &self,
+        control: &mut Control,
+        cell: &RangeCell,
+        range: &mut Range,
+        policy: &RangePolicy,
+    ) -> Result<(), LevelError> {
+        let (wanted, have) = (self.units_for(policy, &self.flash), range.units.len() as u64);
+        let (wanted_before, good) = (self.units_for(&range.policy, &self.flash), range.good_units());
+        // What has become bad is no reason to refuse a change that takes no more flash than the range did.
+        let added = match wanted.saturating_sub(wanted_before.max(good)) {
+            0 => Vec::new(),
+            more => self.take_units(control, policy, more)?,
+        };
+        let most = good.saturating_sub(wanted);
+        let released = match &range.kind {
+            Kind::Page(kind) => kind.dispensable(most),
+            Kind::Block(kind) => kind.dispensable(most),
+        };
+        let kept: Vec<u32> = (0..have as u32).filter(|unit| !released.contains(unit)).collect();
+        let (mut units, mut gone) = (Vec::new(), Vec::new());
+        units.extend(kept.iter().map(|unit| range.units[*unit as usize]).chain(added.iter().copied()));
+        let made = match &range.kind {
+            Kind::Page(kind) => kind
+                .changed(policy, &kept, added.len(), &self.flash, &self.setup)
+                .map(Box::new)
+                .map(Kind::Page),
+            Kind::Block(kind) => {
+                let (changed, left) = kind.changed(policy, &kept, added.len());
+                gone = left;
+                Ok(Kind::Block(Box::new(changed)))
+            }
+        };
+        let recorded = made.and_then(|kind| {
+            // Its map knows the trims that have not been recorded.
+            let changed = Range::new(policy.clone(), units, kind);
+            self.snapshot(control, Nanos(0), Some((cell.number, Some(&changed))))?;
+            Ok(changed)
+        });
+        match recorded {
+            Ok(changed) => {
+                let free = released.iter().map(|unit| range.units[*unit as usize]);
+                control.free.extend(free);
+                *range = changed;
+                let Range { units, kind, .. } = range;
+                if let Kind::Block(kind) = kind {
+                    let mut turn = units::Turn::new(&self.flash, units, cell.number, Nanos(0));
+                    gone.into_iter().try_for_each(|unit| kind.give(&mut turn, unit))?;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                control.free.extend(added.into_iter().rev());
+                Err(error)
+            }
+        }
+    }
+
+    /// The end of a range like this, when it may be there; `but` names the range that it replaces.
+    fn check_pages(&self, policy: &RangePolicy, but: Option<u64>) -> Result<u64, LevelError> {
         let bad = |what: String| Err(LevelError::BadRequest(what));
         let end = policy.start.checked_add(policy.pages);
         let Some(end) = end.filter(|_| policy.pages > 0) else {
@@ -200,41 +406,47 @@ impl PolicyLevel {
                 policy.pages, policy.start
             ));
         };
-        let overlaps = |other: &&Range| policy.start < other.end() && other.policy.start < end;
-        if let Some(other) = state.ranges.iter().find(overlaps) {
+        let ranges = self.ranges.read();
+        let before = ranges.range(..end).rev().find(|(start, _)| Some(**start) != but);
+        if let Some((start, listed)) = before.filter(|(_, listed)| policy.start < listed.end) {
             return bad(format!(
-                "pages {} to {end} overlap the range from {} to {}; choose others",
-                policy.start,
-                other.policy.start,
-                other.end()
+                "pages {} to {end} overlap the range from {start} to {}; choose others",
+                policy.start, listed.end
             ));
         }
-        if state.ranges.len() == RANGES_MAX {
-            return bad(format!("{RANGES_MAX} ranges are the most; use one of them for more pages"));
-        }
-        let wanted = self.units_for(policy, &state.flash);
-        if wanted > state.free.len() as u64 {
-            let why = format!("it takes {wanted} units of flash and {} are free", state.free.len());
-            return Err(LevelError::NoRoom { start: policy.start, why });
-        }
-        let at = state.free.len() - wanted as usize;
-        let mut units = state.free.split_off(at);
-        units.reverse();
-        let made = match policy.mapping {
-            RangeMapping::Page => {
-                PageRange::new(policy, units.len(), &state.flash, &self.setup).map(Kind::Page)
+        Ok(end)
+    }
+
+    fn beginning_at(&self, start: u64) -> Result<Arc<RangeCell>, LevelError> {
+        let ranges = self.ranges.read();
+        ranges.get(&start).map(|listed| listed.cell.clone()).ok_or(LevelError::NoRange { page: start })
+    }
+
+    /// Takes free units, which are clean then.
+    fn take_units(
+        &self,
+        control: &mut Control,
+        policy: &RangePolicy,
+        wanted: u64,
+    ) -> Result<Vec<u32>, LevelError> {
+        let mut units = Vec::new();
+        while (units.len() as u64) < wanted {
+            let Some(unit) = control.free.pop() else {
+                let why = format!("it takes {wanted} units of flash and {} are free", units.len());
+                control.free.extend(units.into_iter().rev());
+                return Err(LevelError::NoRoom { start: policy.start, why });
+            };
+            match self.flash.clean(unit) {
+                Ok(Outcome::Done) => units.push(unit),
+                Ok(Outcome::Bad) => control.bad.push(unit),
+                Err(error) => {
+                    control.free.push(unit);
+                    control.free.extend(units.into_iter().rev());
+                    return Err(error);
+                }
             }
-            RangeMapping::Block => Ok(Kind::Block(BlockRange::new(policy, units.len(), &state.flash))),
-        };
-        let kind = match made {
-            Ok(kind) => kind,
-            Err(error) => {
-                state.free.extend(units.into_iter().rev());
-                return Err(error);
-            }
-        };
-        state.ranges.push(Range { policy: policy.clone(), units, kind });
-        state.checkpoint(&self.setup, Nanos(0)).map(|_| ())
+        }
+        Ok(units)
     }
 
     fn units_for(&self, policy: &RangePolicy, flash: &Flash) -> u64 {
@@ -247,10 +459,9 @@ impl PolicyLevel {
     /// Most pages that a range kept like this can have, with the units that are free now: its own `pages` do not matter.
     /// 0 when there are too few units for any.
     pub fn pages_max(&self, policy: &RangePolicy) -> u64 {
-        let state = self.state.lock();
-        let free = state.free.len() as u64;
-        let fits = |pages| self.units_for(&RangePolicy { pages, ..policy.clone() }, &state.flash) <= free;
-        let (mut most, mut too_many) = (0, free * u64::from(state.flash.slots_per_unit) + 1);
+        let free = u64::from(self.free_units());
+        let fits = |pages| self.units_for(&RangePolicy { pages, ..policy.clone() }, &self.flash) <= free;
+        let (mut most, mut too_many) = (0, free * u64::from(self.flash.slots_per_unit) + 1);
         while too_many - most > 1 {
             let middle = most + (too_many - most) / 2;
             *(if fits(middle) { &mut most } else { &mut too_many }) = middle;
@@ -262,9 +473,8 @@ impl PolicyLevel {
     /// ([`MapperSetup::alpha`](weft_device::gc::MapperSetup::alpha)); `None` when the page has no range or that is
     /// block-mapped.
     pub fn alpha(&self, page: u64) -> Option<f64> {
-        let state = self.state.lock();
-        let number = find(&state.ranges, page, 1).ok()?;
-        match &state.ranges[number].kind {
+        let cell = self.find(page, 1).ok()?;
+        match &cell.state.read().kind {
             Kind::Page(range) => Some(range.alpha()),
             Kind::Block(_) => None,
         }
@@ -273,128 +483,146 @@ impl PolicyLevel {
     /// Writes whole pages from a logical page on; they have to be in one range. Each page is durable when this returns,
     /// and when power goes each is as it was or as it was to be. The tag decides which open unit a page goes to.
     pub fn ftl_write(&self, issued: Nanos, page: u64, data: &[u8], tag: Tag) -> Result<Done, LevelError> {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let page_bytes = state.flash.geometry.page_bytes as usize;
+        let page_bytes = self.flash.geometry.page_bytes as usize;
         let pages = whole_pages(data.len(), page_bytes)?;
-        let number = find(&state.ranges, page, pages)?;
-        let mut end = issued;
-        for (at, data) in data.chunks(page_bytes).enumerate() {
-            let before = state.flash.programmed;
-            end = end.max(state.write_page(&self.setup, number, page + at as u64, data, tag, issued)?);
-            state.since_checkpoint += state.flash.programmed - before;
+        let (mut at, mut end) = (0, issued);
+        while at < pages {
+            let cell = self.find(page, pages)?;
+            if let Some(mut range) = RangeCell::write(&cell, page, pages) {
+                while at < pages {
+                    let data = &data[at as usize * page_bytes..][..page_bytes];
+                    match range.write_page(&self.flash, cell.number, page + at, data, tag, issued)? {
+                        Some(done) => (at, end) = (at + 1, end.max(done)),
+                        None => break,
+                    }
+                }
+            }
+            if at < pages {
+                self.record_trims(issued)?;
+            }
         }
-        if state.since_checkpoint >= self.setup.checkpoint_pages {
-            state.checkpoint(&self.setup, end)?;
+        if self.is_checkpoint_due() {
+            let mut control = self.control.lock();
+            // Unless somebody else has written one meanwhile.
+            if self.is_checkpoint_due() {
+                self.snapshot(&mut control, end, None)?;
+            }
         }
         Ok(Done { began: issued, moved: end, done: end })
+    }
+
+    fn is_checkpoint_due(&self) -> bool {
+        self.flash.programmed() - self.checkpointed.load(Relaxed) >= self.setup.checkpoint_pages
     }
 
     /// Reads whole pages from a logical page on, in one range. What was never written, or trimmed, is zeros.
     ///
     /// [`LevelError::Unreadable`] when the flash failed.
     pub fn ftl_read(&self, issued: Nanos, page: u64, data: &mut [u8]) -> Result<Done, LevelError> {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let page_bytes = state.flash.geometry.page_bytes as usize;
+        let page_bytes = self.flash.geometry.page_bytes as usize;
         let pages = whole_pages(data.len(), page_bytes)?;
-        let number = find(&state.ranges, page, pages)?;
-        let Range { policy, units, kind } = &state.ranges[number];
-        let mut end = issued;
-        for (at, data) in data.chunks_mut(page_bytes).enumerate() {
-            let local = page + at as u64 - policy.start;
-            let place = match kind {
-                Kind::Page(range) => range.slot_of(local as u32),
-                Kind::Block(range) => range.slot_of(local),
-            };
-            let Some(slot) = place else {
-                data.fill(0);
-                continue;
-            };
-            let turn = units::Turn::new(&mut state.flash, units, number as u16, issued);
-            end = end.max(turn.read_checked(slot, local, policy.mapping, data)?);
+        loop {
+            let cell = self.find(page, pages)?;
+            let Some(range) = RangeCell::read(&cell, page, pages) else { continue };
+            let Range { policy, units, kind, .. } = &*range;
+            let turn = units::Turn::new(&self.flash, units, cell.number, issued);
+            let mut end = issued;
+            for (at, data) in data.chunks_mut(page_bytes).enumerate() {
+                let local = page + at as u64 - policy.start;
+                let place = match kind {
+                    Kind::Page(range) => range.slot_of(local as u32),
+                    Kind::Block(range) => range.slot_of(local),
+                };
+                match place {
+                    Some(slot) => end = end.max(turn.read_checked(slot, local, policy.mapping, data)?),
+                    None => data.fill(0),
+                }
+            }
+            return Ok(Done { began: issued, moved: end, done: end });
         }
-        Ok(Done { began: issued, moved: end, done: end })
     }
 
     /// Forgets pages of one range; they read as zeros. A block-mapped range forgets only whole units' worth of pages and
     /// leaves the rest of what is named as it is. Durable after [`flush`](PolicyLevel::flush).
     pub fn trim(&self, issued: Nanos, page: u64, pages: u64) -> Result<Nanos, LevelError> {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let number = find(&state.ranges, page, pages)?;
-        let Range { policy, units, kind } = &mut state.ranges[number];
-        let first = page - policy.start;
-        let mut turn = units::Turn::new(&mut state.flash, units, number as u16, issued);
-        match kind {
-            Kind::Page(range) => {
-                range
-                    .trim(first as u32, pages as u32)
-                    .map_err(|error| page::level_error(error, policy.start))?;
-                let sequence = turn.flash.sequence;
-                state.trims.push(Trim { range: number as u32, first, pages, sequence });
+        let (end, many) = loop {
+            let cell = self.find(page, pages)?;
+            let Some(mut range) = RangeCell::write(&cell, page, pages) else { continue };
+            let Range { policy, units, kind, trims, .. } = &mut *range;
+            let first = page - policy.start;
+            let mut turn = units::Turn::new(&self.flash, units, cell.number, issued);
+            match kind {
+                Kind::Page(range) => {
+                    range
+                        .trim(first as u32, pages as u32)
+                        .map_err(|error| page::level_error(error, policy.start))?;
+                    let sequence = self.flash.sequence();
+                    trims.push(Trim { range: u32::from(cell.number), first, pages, sequence });
+                }
+                Kind::Block(range) => range.trim(&mut turn, first, pages)?,
             }
-            Kind::Block(range) => range.trim(&mut turn, first, pages)?,
-        }
-        let end = turn.settled;
-        if state.trims.len() >= TRIMS_PENDING_MAX {
-            return state.record_trims(&self.setup, end);
-        }
-        Ok(end)
+            break (turn.settled, trims.len() >= TRIMS_PENDING_MAX);
+        };
+        if many { self.record_trims(end) } else { Ok(end) }
     }
 
     /// Makes trims durable, and everything else too against a crash of the host.
     pub fn flush(&self, issued: Nanos) -> Result<Nanos, LevelError> {
-        let mut state = self.state.lock();
-        let end = state.record_trims(&self.setup, issued)?;
-        state.flash.grant.sync()?;
+        let end = self.record_trims(issued)?;
+        self.flash.grant.sync()?;
         Ok(end)
     }
 
     /// Writes a checkpoint: the next open reads little beside it.
     pub fn checkpoint(&self, issued: Nanos) -> Result<Nanos, LevelError> {
-        self.state.lock().checkpoint(&self.setup, issued)
+        self.snapshot(&mut self.control.lock(), issued, None)
     }
 
     /// The ranges and what they counted.
     pub fn ranges(&self) -> Vec<(RangePolicy, RangeCounts)> {
-        let state = self.state.lock();
-        let counts = |range: &Range| match &range.kind {
-            Kind::Page(kind) => kind.counts(),
-            Kind::Block(kind) => kind.counts(),
+        let ranges: Vec<Arc<RangeCell>> =
+            self.ranges.read().values().map(|listed| listed.cell.clone()).collect();
+        let counts = |cell: &Arc<RangeCell>| {
+            let range = cell.state.read();
+            let counts = match &range.kind {
+                Kind::Page(kind) => kind.counts(),
+                Kind::Block(kind) => kind.counts(),
+            };
+            (!range.removed).then(|| (range.policy.clone(), counts))
         };
-        state.ranges.iter().map(|range| (range.policy.clone(), counts(range))).collect()
+        ranges.iter().filter_map(counts).collect()
     }
 
     /// Pages of a unit: what a block-mapped range rewrites without copies.
     pub fn unit_pages(&self) -> u32 {
-        self.state.lock().flash.slots_per_unit
+        self.flash.slots_per_unit
     }
 
     /// Units that no range has.
     pub fn free_units(&self) -> u32 {
-        self.state.lock().free.len() as u32
+        self.control.lock().free.len() as u32
     }
 
     /// The grant's geometry.
     pub fn geometry(&self) -> GrantGeometry {
-        self.state.lock().flash.geometry.clone()
+        self.flash.geometry.clone()
     }
 
     /// Checks that maps, owners and units agree. Takes time in proportion to the grant.
     pub fn verify(&self) -> Result<(), LevelError> {
-        let state = self.state.lock();
-        for range in &state.ranges {
+        let control = self.control.lock();
+        let mut seen = vec![0; self.flash.units as usize];
+        control.free.iter().chain(&control.bad).for_each(|unit| seen[*unit as usize] += 1);
+        for listed in self.ranges.read().values() {
+            let range = listed.cell.state.read();
             match &range.kind {
                 Kind::Page(kind) => kind.verify(),
                 Kind::Block(kind) => kind.verify(),
             }
             .map_err(LevelError::Damaged)?;
+            range.units.iter().for_each(|unit| seen[*unit as usize] += 1);
         }
-        let units = state.ranges.iter().flat_map(|range| &range.units).chain(&state.free);
-        let mut seen = vec![0; state.flash.units as usize];
-        units.for_each(|unit| seen[*unit as usize] += 1);
-        let log = state.flash.log_units as usize;
+        let log = self.flash.log_units as usize;
         if seen[..log].iter().any(|n| *n != 0) || seen[log..].iter().any(|n| *n != 1) {
             return Err(LevelError::Damaged("a unit belongs to nobody or to two".into()));
         }
@@ -403,97 +631,175 @@ impl PolicyLevel {
 
     /// Records what is pending and gives the grant back.
     pub fn close(self, issued: Nanos) -> Result<Grant, LevelError> {
-        let mut state = self.state.into_inner();
-        state.checkpoint(&self.setup, issued)?;
-        Ok(state.flash.grant)
+        self.checkpoint(issued)?;
+        Ok(self.flash.grant)
     }
-}
 
-impl State {
-    /// Writes one page of a range; returns when it is programmed.
-    fn write_page(
-        &mut self,
-        setup: &PolicySetup,
-        number: usize,
-        page: u64,
-        data: &[u8],
-        tag: Tag,
-        issued: Nanos,
-    ) -> Result<Nanos, LevelError> {
-        loop {
-            let trims = self.trims.iter().any(|trim| trim.range == number as u32);
-            let Range { policy, units, kind } = &mut self.ranges[number];
-            let local = page - policy.start;
-            let mut turn = units::Turn::new(&mut self.flash, units, number as u16, issued);
-            let written = match kind {
-                Kind::Page(range) => range.write(&mut turn, local as u32, data, tag, trims),
-                Kind::Block(range) => {
-                    range.write(&mut turn, local, data).map_err(|error| error.map_media(Halt::Level))
-                }
-            };
-            match written {
-                Ok(()) => return Ok(turn.written),
-                Err(GcError::Media(Halt::TrimsFirst)) => {}
-                Err(GcError::Media(Halt::Level(error))) => return Err(error),
-                Err(other) => return Err(page::refused(&other, policy.start)),
-            }
-            self.record_trims(setup, issued)?;
+    /// The range that has all of these pages.
+    fn find(&self, page: u64, pages: u64) -> Result<Arc<RangeCell>, LevelError> {
+        let ranges = self.ranges.read();
+        let found = ranges.range(..=page).next_back().filter(|(_, listed)| page < listed.end);
+        let (_, listed) = found.ok_or(LevelError::NoRange { page })?;
+        if pages > listed.end - page {
+            return Err(LevelError::BadRequest(format!(
+                "pages {page} to {} go beyond the range, which ends at {}; one call is for one range",
+                page.saturating_add(pages),
+                listed.end
+            )));
         }
+        Ok(listed.cell.clone())
     }
 
-    fn checkpoint(&mut self, setup: &PolicySetup, issued: Nanos) -> Result<Nanos, LevelError> {
-        let raw = checkpoint::encode(self, setup);
+    /// Writes a checkpoint. `instead`: this range is another one, or gone, or new; its lock is the caller's.
+    fn snapshot(
+        &self,
+        control: &mut Control,
+        issued: Nanos,
+        instead: Option<(u16, Option<&Range>)>,
+    ) -> Result<Nanos, LevelError> {
+        let programmed = self.flash.programmed();
+        let (raw, trims) = self.encode(instead);
         let mut media = UnitLog::new(&self.flash, issued);
-        self.log.snapshot(&mut media, &raw)?;
+        control.log.snapshot(&mut media, &raw)?;
         let end = media.now;
-        self.trims.clear();
-        self.since_checkpoint = 0;
+        trims.recorded();
+        self.checkpointed.store(programmed, Relaxed);
         Ok(end)
     }
 
-    fn record_trims(&mut self, setup: &PolicySetup, issued: Nanos) -> Result<Nanos, LevelError> {
-        if self.trims.is_empty() {
+    /// A checkpoint, and the trims that it has.
+    fn encode(&self, instead: Option<(u16, Option<&Range>)>) -> (Vec<u8>, TrimsTaken) {
+        let ranges = self.ranges.read();
+        let other = instead.map(|(number, _)| number);
+        let others = || ranges.values().filter(|listed| Some(listed.cell.number) != other);
+        let given = instead.and_then(|(number, range)| Some((number, range?)));
+        let mut raw =
+            checkpoint::begin(&self.flash, &self.setup, others().count() + usize::from(given.is_some()));
+        let mut trims = TrimsTaken::default();
+        for listed in others() {
+            let range = listed.cell.state.read();
+            checkpoint::put_range(&mut raw, &self.flash, listed.cell.number, &range);
+            trims.of.push((listed.cell.clone(), range.trims.len()));
+        }
+        if let Some((number, range)) = given {
+            checkpoint::put_range(&mut raw, &self.flash, number, range);
+        }
+        (raw, trims)
+    }
+
+    fn record_trims(&self, issued: Nanos) -> Result<Nanos, LevelError> {
+        let mut control = self.control.lock();
+        let cells: Vec<Arc<RangeCell>> =
+            self.ranges.read().values().map(|listed| listed.cell.clone()).collect();
+        let (mut pending, mut taken) = (Vec::new(), TrimsTaken::default());
+        for cell in cells {
+            let trims = cell.state.read().trims.clone();
+            if !trims.is_empty() {
+                taken.of.push((cell, trims.len()));
+                pending.extend(trims);
+            }
+        }
+        if pending.is_empty() {
             return Ok(issued);
         }
         // Pages written from now on are not meant, nor is the number of the last page used again.
-        let delta = checkpoint::encode_trims(&self.trims);
-        let mut log = self.log.clone();
+        let delta = checkpoint::encode_trims(&pending);
         let mut media = UnitLog::new(&self.flash, issued);
+        let programmed = self.flash.programmed();
         let mut whole = false;
         let snapshot = || {
             whole = true;
-            checkpoint::encode(self, setup)
+            let (raw, trims) = self.encode(None);
+            taken = trims;
+            raw
         };
-        let written = log.commit(&mut media, &delta, snapshot, self.flash.snapshot_bytes_max());
+        control.log.commit(&mut media, &delta, snapshot, self.flash.snapshot_bytes_max())?;
         let end = media.now;
-        self.log = log;
-        written?;
-        self.trims.clear();
+        taken.recorded();
         if whole {
-            self.since_checkpoint = 0;
+            self.checkpointed.store(programmed, Relaxed);
         }
         Ok(end)
+    }
+}
+
+/// The first trims of ranges, as many of each.
+#[derive(Default)]
+struct TrimsTaken {
+    of: Vec<(Arc<RangeCell>, usize)>,
+}
+
+impl TrimsTaken {
+    /// They are durable.
+    fn recorded(self) {
+        for (cell, count) in self.of.into_iter().filter(|(_, count)| *count > 0) {
+            let mut range = cell.state.write();
+            let count = count.min(range.trims.len());
+            range.trims.drain(..count);
+        }
+    }
+}
+
+impl RangeCell {
+    /// The range, to read these pages; `None` when it has changed and does not have them.
+    fn read(cell: &Arc<RangeCell>, page: u64, pages: u64) -> Option<RwLockReadGuard<'_, Range>> {
+        Some(cell.state.read()).filter(|range| range.has(page, pages))
+    }
+
+    /// The same, to change them.
+    fn write(cell: &Arc<RangeCell>, page: u64, pages: u64) -> Option<RwLockWriteGuard<'_, Range>> {
+        Some(cell.state.write()).filter(|range| range.has(page, pages))
     }
 }
 
 impl Range {
+    fn new(policy: RangePolicy, units: Vec<u32>, kind: Kind) -> Range {
+        Range { policy, units, kind, trims: Vec::new(), removed: false }
+    }
+
     fn end(&self) -> u64 {
         self.policy.start + self.policy.pages
     }
-}
 
-/// The number of the range that has all of these pages.
-fn find(ranges: &[Range], page: u64, pages: u64) -> Result<usize, LevelError> {
-    let has = |page: u64| ranges.iter().position(|range| (range.policy.start..range.end()).contains(&page));
-    let number = has(page).ok_or(LevelError::NoRange { page })?;
-    let end = ranges[number].end();
-    if pages > end - page {
-        return Err(LevelError::BadRequest(format!(
-            "pages {page} to {} go beyond the range, which ends at {end}; one call is for one range",
-            page.saturating_add(pages)
-        )));
+    /// Units whose flash is not bad.
+    fn good_units(&self) -> u64 {
+        let bad = match &self.kind {
+            Kind::Page(kind) => kind.bad_units(),
+            Kind::Block(kind) => kind.bad_units(),
+        };
+        self.units.len() as u64 - u64::from(bad)
     }
-    Ok(number)
+
+    fn has(&self, page: u64, pages: u64) -> bool {
+        !self.removed && self.policy.start <= page && page < self.end() && pages <= self.end() - page
+    }
+
+    /// Writes one page; returns when it is programmed, `None` when trims have to be recorded first.
+    fn write_page(
+        &mut self,
+        flash: &Flash,
+        number: u16,
+        page: u64,
+        data: &[u8],
+        tag: Tag,
+        issued: Nanos,
+    ) -> Result<Option<Nanos>, LevelError> {
+        let Range { policy, units, kind, trims, .. } = self;
+        let local = page - policy.start;
+        let mut turn = units::Turn::new(flash, units, number, issued);
+        let written = match kind {
+            Kind::Page(range) => range.write(&mut turn, local as u32, data, tag, !trims.is_empty()),
+            Kind::Block(range) => {
+                range.write(&mut turn, local, data).map_err(|error| error.map_media(Halt::Level))
+            }
+        };
+        match written {
+            Ok(()) => Ok(Some(turn.written)),
+            Err(GcError::Media(Halt::TrimsFirst)) => Ok(None),
+            Err(GcError::Media(Halt::Level(error))) => Err(error),
+            Err(other) => Err(page::refused(&other, policy.start)),
+        }
+    }
 }
 
 fn whole_pages(bytes: usize, page_bytes: usize) -> Result<u64, LevelError> {

@@ -10,14 +10,21 @@ use weft_device::gc::{GcError, MapperSetup, Media, Outcome, PageMapper, Restored
 /// Free units below which the cleaner works.
 const RESERVE_UNITS: u32 = 2;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PageRange {
     mapper: PageMapper,
     streams: StreamTable,
     /// By unit of the range: the sequence number when it was begun.
     pub unit_sequences: Vec<u64>,
     page_bytes: u64,
+    /// What was counted before the range was changed.
+    before: RangeCounts,
+    /// Erases when wear was looked at last.
+    looked_at: u64,
 }
+
+/// Erases by which units may differ before the data of the least worn one is moved.
+const WEAR_GAP: u32 = 32;
 
 /// Units that a range takes: its pages, its over-provisioning, and what is open or kept free.
 pub(super) fn units_for(policy: &RangePolicy, flash: &Flash, setup: &PolicySetup) -> u64 {
@@ -84,7 +91,14 @@ impl PageRange {
             .map_err(|error| level_error(error, policy.start))?;
         let streams = StreamTable::new(setup.streams);
         let page_bytes = u64::from(flash.geometry.page_bytes);
-        Ok(PageRange { mapper, streams, unit_sequences, page_bytes })
+        Ok(PageRange {
+            mapper,
+            streams,
+            unit_sequences,
+            page_bytes,
+            before: RangeCounts::default(),
+            looked_at: 0,
+        })
     }
 
     /// Writes a page. `trims`: trims of the range have not been recorded.
@@ -100,7 +114,73 @@ impl PageRange {
         let slots_per_unit = turn.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
         let mut media = RangeMedia { turn, data, unit_sequences, slots_per_unit, copy: Vec::new(), trims };
-        self.mapper.write(&mut media, page, front).map(|_| ())
+        self.mapper.write(&mut media, page, front)?;
+        // Once in as many erases as there are units: data that stays keeps its unit young.
+        let erases = self.mapper.counts().erases;
+        if !trims && erases - self.looked_at >= u64::from(self.mapper.setup().blocks) {
+            self.looked_at = erases;
+            match self.mapper.level_wear(&mut media, WEAR_GAP) {
+                // The page is written. What was moved half way is moved when its unit is cleaned.
+                Ok(_) | Err(GcError::OutOfSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The range with other pages, another victim policy, and other units: of those it had, these, in this order, and new
+    /// ones.
+    pub fn changed(
+        &self,
+        policy: &RangePolicy,
+        kept: &[u32],
+        new: usize,
+        flash: &Flash,
+        setup: &PolicySetup,
+    ) -> Result<PageRange, LevelError> {
+        let slots = flash.slots_per_unit;
+        let found = self.mapper.blocks_to_restore();
+        let mut blocks: Vec<RestoredBlock> = kept.iter().map(|unit| found[*unit as usize]).collect();
+        blocks.resize(kept.len() + new, RestoredBlock::default());
+        let mut sequences: Vec<u64> = kept.iter().map(|unit| self.unit_sequences[*unit as usize]).collect();
+        sequences.resize(kept.len() + new, 0);
+        let mut valid = Vec::new();
+        for (at, unit) in kept.iter().enumerate() {
+            for place in 0..slots {
+                let page = self.mapper.page_in(unit * slots + place);
+                if let Some(page) = page.filter(|page| u64::from(*page) < policy.pages) {
+                    valid.push((at as u32 * slots + place, page));
+                }
+            }
+        }
+        let changed = PageRange::restore(policy, &blocks, &valid, sequences, flash, setup)?;
+        Ok(PageRange { streams: self.streams.clone(), before: self.counts(), ..changed })
+    }
+
+    /// Cleans until the range can do without so many units, or nothing is gained any more. Its trims have been recorded.
+    pub fn free_up(&mut self, turn: &mut Turn, units: u64) -> Result<(), GcError<LevelError>> {
+        let slots_per_unit = turn.flash.slots_per_unit;
+        let unit_sequences = &mut self.unit_sequences;
+        let (data, copy, trims): (&[u8], _, _) = (&[], Vec::new(), false);
+        let mut media = RangeMedia { turn, data, unit_sequences, slots_per_unit, copy, trims };
+        let wanted = units + u64::from(RESERVE_UNITS) + 1;
+        while u64::from(self.mapper.free_blocks()) < wanted {
+            let cleaned = self.mapper.collect_emptiest(&mut media);
+            match cleaned.map_err(|error| error.map_media(Halt::into_level)) {
+                Ok(true) => {}
+                Ok(false) | Err(GcError::OutOfSpace { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Units that the range can do without now, so many at most.
+    pub fn dispensable(&self, most: u64) -> Vec<u32> {
+        let free = u64::from(self.mapper.free_blocks().saturating_sub(RESERVE_UNITS + 1));
+        let blocks = self.mapper.blocks_to_restore();
+        let clean = (0..blocks.len()).filter(|unit| blocks[*unit].filled == 0 && !blocks[*unit].bad);
+        clean.map(|unit| unit as u32).take(free.min(most) as usize).collect()
     }
 
     pub fn trim(&mut self, first: u32, pages: u32) -> Result<(), GcError<LevelError>> {
@@ -116,6 +196,11 @@ impl PageRange {
         self.mapper.block_use(unit).map_or(0, |(_, filled)| filled)
     }
 
+    /// Units whose flash is bad.
+    pub fn bad_units(&self) -> u32 {
+        self.mapper.bad_blocks()
+    }
+
     /// What write amplification depends on.
     pub fn alpha(&self) -> f64 {
         self.mapper.setup().alpha()
@@ -124,11 +209,11 @@ impl PageRange {
     pub fn counts(&self) -> RangeCounts {
         let counts = self.mapper.counts();
         RangeCounts {
-            written: counts.written,
-            copied: counts.relocated,
+            written: self.before.written + counts.written,
+            copied: self.before.copied + counts.relocated,
             holes: 0,
-            trimmed: counts.trimmed,
-            units_erased: counts.erases,
+            trimmed: self.before.trimmed + counts.trimmed,
+            units_erased: self.before.units_erased + counts.erases,
         }
     }
 
@@ -146,6 +231,16 @@ pub(super) enum Halt {
     TrimsFirst,
     #[error(transparent)]
     Level(#[from] LevelError),
+}
+
+impl Halt {
+    fn into_level(self) -> LevelError {
+        match self {
+            Halt::Level(error) => error,
+            // Only of a range whose trims have not been recorded.
+            Halt::TrimsFirst => LevelError::Damaged("trims are to be recorded, and there are none".into()),
+        }
+    }
 }
 
 /// The units of the range as the page map wants them.
@@ -167,8 +262,7 @@ impl Media for RangeMedia<'_, '_> {
             Some(slot) => self.turn.read_for_copy(slot, u64::from(page), &mut self.copy)?.flags & LOST,
             None => 0,
         };
-        self.turn.flash.sequence += 1;
-        let sequence = self.turn.flash.sequence;
+        let sequence = self.turn.flash.next_sequence();
         let unit = &mut self.unit_sequences[(to / self.slots_per_unit) as usize];
         if to.is_multiple_of(self.slots_per_unit) {
             *unit = sequence;

@@ -8,12 +8,11 @@ use super::block::{self, BlockRange, EMPTY, Pair};
 use super::checkpoint::{self, SavedRange};
 use super::page::PageRange;
 use super::units::{Beside, END, Flash, Note, SEQUENCE_MAX, Turn, UnitLog};
-use super::{Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, State, Trim};
+use super::{Control, Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, Trim};
 use crate::error::LevelError;
 use crate::grant::Grant;
 use crate::log::{RecordLog, Unread};
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_core::Nanos;
 use weft_device::gc::{Outcome, RestoredBlock};
 
@@ -46,24 +45,24 @@ pub(super) fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, Leve
         for delta in &found.deltas {
             trims.extend(checkpoint::decode_trims(delta)?);
         }
-        let state = restore(flash, log, saved, &trims, &found_setup)?;
-        return Ok(PolicyLevel { setup: found_setup, state: Mutex::new(state) });
+        return restore(flash, log, saved, &trims, found_setup);
     }
     Err(LevelError::NotFormatted("the grant has no checkpoint of the policy level".into()))
 }
 
 fn restore(
-    mut flash: Flash,
+    flash: Flash,
     log: RecordLog,
     saved: checkpoint::Saved,
     trims: &[Trim],
-    setup: &PolicySetup,
-) -> Result<State, LevelError> {
+    setup: PolicySetup,
+) -> Result<PolicyLevel, LevelError> {
     check(&flash, &saved, trims)?;
-    flash.sequence = trims.iter().map(|trim| trim.sequence).max().unwrap_or(0).max(saved.sequence);
+    flash.seen(trims.iter().map(|trim| trim.sequence).max().unwrap_or(0).max(saved.sequence));
     let mut owned = vec![false; flash.units as usize];
     let mut ranges = Vec::new();
-    for (number, range) in saved.ranges.into_iter().enumerate() {
+    for range in saved.ranges {
+        let number = range.number;
         for unit in &range.units {
             let within = *unit >= flash.log_units && *unit < flash.units;
             if !within || std::mem::replace(&mut owned[*unit as usize], true) {
@@ -75,24 +74,28 @@ fn restore(
         let kind = match range.policy.mapping {
             RangeMapping::Page => {
                 let trims: Vec<Trim> =
-                    trims.iter().filter(|trim| trim.range == number as u32).copied().collect();
-                Kind::Page(page_range(&mut flash, number as u16, &range, saved.sequence, &trims, setup)?)
+                    trims.iter().filter(|trim| trim.range == u32::from(number)).copied().collect();
+                Kind::Page(Box::new(page_range(&flash, number, &range, &trims, &setup)?))
             }
-            RangeMapping::Block => Kind::Block(block_range(&mut flash, number as u16, &range)?),
+            RangeMapping::Block => Kind::Block(Box::new(block_range(&flash, number, &range)?)),
         };
-        ranges.push(Range { policy: range.policy, units: range.units, kind });
+        ranges.push((number, Range::new(range.policy, range.units, kind)));
     }
     let free = (flash.log_units..flash.units).rev().filter(|unit| !owned[*unit as usize]).collect();
-    let mut state = State { ranges, free, trims: Vec::new(), log, flash, since_checkpoint: 0 };
-    state.checkpoint(setup, Nanos(0))?;
-    Ok(state)
+    let level = PolicyLevel::assemble(setup, flash, ranges, Control { free, bad: Vec::new(), log });
+    level.checkpoint(Nanos(0))?;
+    Ok(level)
 }
 
 /// Refuses a checkpoint that the level does not write: what follows relies on it.
 fn check(flash: &Flash, saved: &checkpoint::Saved, trims: &[Trim]) -> Result<(), LevelError> {
     let damaged = |what: &str| Err(LevelError::Damaged(format!("a checkpoint has {what}")));
     let mut ends = BTreeMap::new();
+    let mut numbers = BTreeSet::new();
     for range in &saved.ranges {
+        if !numbers.insert(range.number) || range.sequence >= SEQUENCE_MAX {
+            return damaged("two ranges of one number, or a sequence number beyond all bounds");
+        }
         let RangePolicy { start, pages, .. } = range.policy;
         let room = range.units.len() as u64 * u64::from(flash.slots_per_unit);
         let Some(end) = start.checked_add(pages).filter(|_| (1..=room).contains(&pages)) else {
@@ -106,7 +109,7 @@ fn check(flash: &Flash, saved: &checkpoint::Saved, trims: &[Trim]) -> Result<(),
     let ranges = &saved.ranges;
     let known = |trim: &Trim| {
         let end = trim.first.checked_add(trim.pages);
-        let range = ranges.get(trim.range as usize);
+        let range = ranges.iter().find(|range| u32::from(range.number) == trim.range);
         trim.sequence < SEQUENCE_MAX && range.is_some_and(|r| end.is_some_and(|end| end <= r.policy.pages))
     };
     if ranges.len() > RANGES_MAX || saved.sequence >= SEQUENCE_MAX || !trims.iter().all(known) {
@@ -118,14 +121,13 @@ fn check(flash: &Flash, saved: &checkpoint::Saved, trims: &[Trim]) -> Result<(),
 }
 
 fn page_range(
-    flash: &mut Flash,
+    flash: &Flash,
     number: u16,
     saved: &SavedRange,
-    known: u64,
     trims: &[Trim],
     setup: &PolicySetup,
 ) -> Result<PageRange, LevelError> {
-    let slots = flash.slots_per_unit;
+    let (slots, known) = (flash.slots_per_unit, saved.sequence);
     let relocation = setup.streams as usize;
     // By page: its slot and the number it was written with; what the checkpoint knows counts as written with `known`.
     let mut newest: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
@@ -170,10 +172,14 @@ fn page_range(
                 // It may be the newest copy of any page.
                 Beside::Unread => return Err(flash.cannot_tell(*unit, place)),
             };
-            flash.sequence = flash.sequence.max(note.sequence);
+            flash.seen(note.sequence);
             (block.front, sequence) = (usize::from(note.front).min(relocation), note.unit);
             let page = note.page as u32;
             if note.page >= saved.policy.pages {
+                // Written before the range lost its last pages.
+                if note.sequence <= known {
+                    continue;
+                }
                 return Err(LevelError::Damaged(format!("a note names page {} beyond its range", note.page)));
             }
             if note.sequence > known {
@@ -188,7 +194,7 @@ fn page_range(
                 *last = Some((sequence, at));
             }
         }
-        flash.sequence = flash.sequence.max(sequence);
+        flash.seen(sequence);
         unit_sequences.push(sequence);
         blocks.push(block);
     }
@@ -238,7 +244,7 @@ enum Whole {
     },
 }
 
-fn block_range(flash: &mut Flash, number: u16, saved: &SavedRange) -> Result<BlockRange, LevelError> {
+fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRange, LevelError> {
     let slots = u64::from(flash.slots_per_unit);
     let mut range = BlockRange::new(&saved.policy, saved.units.len(), flash);
     let mut groups: BTreeMap<u64, Vec<FoundUnit>> = BTreeMap::new();
@@ -260,13 +266,19 @@ fn block_range(flash: &mut Flash, number: u16, saved: &SavedRange) -> Result<Blo
         }
         range.withhold(at, false);
         match flash.first_note(*unit, filled)? {
+            // Of a logical unit that the range has lost.
+            Beside::Note(note)
+                if note.range == number && note.page >= saved.policy.pages && note.unit <= saved.sequence =>
+            {
+                dead.push(at);
+            }
             Beside::Note(note) if note.range != number || note.page >= saved.policy.pages => {
                 return Err(LevelError::Damaged(format!(
                     "a note of range {number} names another, or a page beyond it"
                 )));
             }
             Beside::Note(note) => {
-                flash.sequence = flash.sequence.max(note.unit);
+                flash.seen(note.unit);
                 let torn = flash.note(*unit, filled - 1)? == Beside::Nothing;
                 let whole = whole_of(flash, *unit, filled, note)?;
                 let found = FoundUnit { unit: at, begun: note.unit, filled, torn, whole };

@@ -14,6 +14,8 @@ use crate::error::LevelError;
 use crate::grant::Grant;
 use crate::log::{LogBlock, LogMedia, LogRead, LogShape};
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Nanos;
 use weft_core::checksum::crc32c;
 use weft_core::codec::{Reader, Truncated, WriteFields};
@@ -100,10 +102,11 @@ pub(super) struct Flash {
     pub slots_per_unit: u32,
     /// The first units belong to the log.
     pub log_units: u32,
-    /// Number of the page that was written last.
-    pub sequence: u64,
+    /// Number of the page that was written last. Grows from write to write of each range; between ranges nothing depends on the
+    /// order.
+    sequence: AtomicU64,
     /// Pages programmed.
-    pub programmed: u64,
+    programmed: AtomicU64,
 }
 
 impl Flash {
@@ -117,8 +120,28 @@ impl Flash {
         }
         let slots_per_unit = geometry.pages_per_block * stripe;
         let luns = geometry.lun_list();
-        let (sequence, programmed) = (0, 0);
+        let (sequence, programmed) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Flash { grant, geometry, luns, stripe, units, slots_per_unit, log_units, sequence, programmed })
+    }
+
+    /// A number for the next page.
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Number of the page that was written last.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Relaxed)
+    }
+
+    /// Such a number has been given.
+    pub fn seen(&self, sequence: u64) {
+        self.sequence.fetch_max(sequence, Relaxed);
+    }
+
+    /// Pages programmed since the level was opened.
+    pub fn programmed(&self) -> u64 {
+        self.programmed.load(Relaxed)
     }
 
     /// Units of a grant with this stripe, and how many of them the log takes.
@@ -202,6 +225,14 @@ impl Flash {
         LevelError::CannotTell { page: self.slot_page(unit, slot).to_string(), of: "the pages of a range" }
     }
 
+    /// Erases a unit that belongs to nobody, if it is not clean.
+    pub fn clean(&self, unit: u32) -> Result<Outcome, LevelError> {
+        match self.look(unit)? {
+            (Some(0), bad, _) => Ok(if bad { Outcome::Bad } else { Outcome::Done }),
+            _ => self.erase(unit, &mut Nanos(0)),
+        }
+    }
+
     /// Erases a unit, its first block first.
     pub fn erase(&self, unit: u32, now: &mut Nanos) -> Result<Outcome, LevelError> {
         let mut outcome = Outcome::Done;
@@ -215,20 +246,10 @@ impl Flash {
         }
         Ok(outcome)
     }
-
-    /// Erases every unit outside the log that is not empty.
-    pub fn erase_leftovers(&self) -> Result<(), LevelError> {
-        for unit in self.log_units..self.units {
-            if !matches!(self.look(unit)?, (Some(0), ..)) {
-                self.erase(unit, &mut Nanos(0))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 fn snapshot_bytes_max(geometry: &GrantGeometry, units: u32) -> usize {
-    geometry.pages() as usize * 4 + units as usize * 24 + super::RANGES_MAX * 40 + 1024
+    geometry.pages() as usize * 4 + units as usize * 24 + super::RANGES_MAX * 56 + 1024
 }
 
 /// A slot that was read to be copied.
@@ -244,7 +265,7 @@ struct CopyRead {
 /// when that is over: a copy when its page has been read, an erase when all before it has been programmed. LUNs so work
 /// side by side, and a write waits for the cleaner only where it has its LUN.
 pub(super) struct Turn<'a> {
-    pub flash: &'a mut Flash,
+    pub flash: &'a Flash,
     pub units: &'a [u32],
     pub range: u16,
     issued: Nanos,
@@ -259,7 +280,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    pub fn new(flash: &'a mut Flash, units: &'a [u32], range: u16, issued: Nanos) -> Turn<'a> {
+    pub fn new(flash: &'a Flash, units: &'a [u32], range: u16, issued: Nanos) -> Turn<'a> {
         let (copy_read, written, settled) = (issued, issued, issued);
         Turn { flash, units, range, issued, copy_read, ahead: VecDeque::new(), written, settled }
     }
@@ -271,7 +292,7 @@ impl<'a> Turn<'a> {
 
     /// Programs a slot of the range, with the caller's data or with a copy of what was read last.
     pub fn program(&mut self, slot: u32, data: &[u8], note: Note, copy: bool) -> Result<Outcome, LevelError> {
-        self.flash.programmed += 1;
+        self.flash.programmed.fetch_add(1, Relaxed);
         let issued = if copy { self.copy_read } else { self.issued };
         match self.flash.grant.program(issued, self.page(slot), data, &note.encode()) {
             Ok(done) => {

@@ -1,0 +1,202 @@
+//! Ranges of the policy level that are changed, removed, used by threads, and worn evenly.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use support::Random;
+use weft_core::{Nanos, Tag};
+use weft_device::gc::VictimPolicy;
+use weft_device::nand::OpenChannel;
+use weft_flash::{
+    GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping, RangePolicy,
+};
+
+const T: Nanos = Nanos(0);
+const PAGE: usize = 4096;
+
+fn level(device: &Arc<OpenChannel>) -> PolicyLevel {
+    let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
+    let bytes = u64::from(monitor.free_luns().unwrap()) * monitor.lun_bytes();
+    let request = GrantRequest { name: "all".into(), bytes, over_provisioning_permille: 0 };
+    let setup = PolicySetup { stripe: 1, streams: 1, checkpoint_pages: 500 };
+    PolicyLevel::create(monitor.allocate(&request).unwrap(), setup).unwrap()
+}
+
+fn reopened(device: &Arc<OpenChannel>) -> PolicyLevel {
+    let grant = Monitor::open(device.clone()).unwrap().attach("all").unwrap();
+    let level = PolicyLevel::open(grant, PolicySetup { streams: 1, ..PolicySetup::default() }).unwrap();
+    level.verify().unwrap();
+    level
+}
+
+fn range(start: u64, pages: u64, mapping: RangeMapping) -> RangePolicy {
+    RangePolicy { start, pages, mapping, gc: VictimPolicy::Greedy, over_provisioning_permille: 100 }
+}
+
+fn page_of(number: u64) -> Vec<u8> {
+    number.to_le_bytes().into_iter().cycle().take(PAGE).collect()
+}
+
+fn write(level: &PolicyLevel, page: u64, number: u64) {
+    level.ftl_write(T, page, &page_of(number), Tag::default()).unwrap();
+}
+
+fn read(level: &PolicyLevel, page: u64) -> Vec<u8> {
+    let mut data = vec![1; PAGE];
+    level.ftl_read(T, page, &mut data).unwrap();
+    data
+}
+
+#[test]
+fn a_removed_range_gives_its_units_back_and_nothing_of_it_is_seen_again() {
+    let device = Arc::new(support::device(2, 1, 60, 8));
+    let level = level(&device);
+    let free = level.free_units();
+    for mapping in [RangeMapping::Page, RangeMapping::Block] {
+        level.ftl_ioctl(&range(0, 100, mapping)).unwrap();
+        level.ftl_ioctl(&range(1000, 50, RangeMapping::Page)).unwrap();
+        (0..100).for_each(|page| write(&level, page, page + 1));
+        (1000..1050).for_each(|page| write(&level, page, page));
+        assert!(matches!(level.remove(1), Err(LevelError::NoRange { page: 1 })));
+        level.remove(0).unwrap();
+        let mut data = vec![0; PAGE];
+        assert!(matches!(level.ftl_read(T, 0, &mut data), Err(LevelError::NoRange { .. })));
+        level.verify().unwrap();
+        // The same number, the same units.
+        level.ftl_ioctl(&range(0, 100, mapping)).unwrap();
+        assert!((0..100).all(|page| read(&level, page) == [0; PAGE]));
+        assert!((1000..1050).all(|page| read(&level, page) == page_of(page)));
+        level.remove(0).unwrap();
+        level.remove(1000).unwrap();
+        assert_eq!(level.free_units(), free);
+    }
+    level.ftl_ioctl(&range(0, 100, RangeMapping::Page)).unwrap();
+    level.ftl_ioctl(&range(1000, 50, RangeMapping::Page)).unwrap();
+    (1000..1050).for_each(|page| write(&level, page, page));
+    level.remove(0).unwrap();
+    drop(level);
+    let level = reopened(&device);
+    assert_eq!(level.ranges().len(), 1);
+    assert!((1000..1050).all(|page| read(&level, page) == page_of(page)));
+}
+
+#[test]
+fn a_range_grows_and_shrinks_changes_its_policy_and_keeps_its_pages() {
+    for mapping in [RangeMapping::Page, RangeMapping::Block] {
+        let device = Arc::new(support::device(2, 1, 80, 8));
+        let level = level(&device);
+        level.ftl_ioctl(&range(0, 80, mapping)).unwrap();
+        level.ftl_ioctl(&range(500, 16, RangeMapping::Page)).unwrap();
+        (0..80).for_each(|page| write(&level, page, page + 1));
+        let other = match mapping {
+            RangeMapping::Page => RangeMapping::Block,
+            RangeMapping::Block => RangeMapping::Page,
+        };
+        for refused in [range(0, 80, other), range(0, 501, mapping)] {
+            assert!(matches!(level.change(&refused), Err(LevelError::BadRequest(_))));
+        }
+        assert!(matches!(level.change(&range(3, 8, mapping)), Err(LevelError::NoRange { page: 3 })));
+        // Smaller: the end is gone. Larger again: it is zeros.
+        level.change(&range(0, 40, mapping)).unwrap();
+        let mut data = vec![0; PAGE];
+        assert!(matches!(level.ftl_read(T, 40, &mut data), Err(LevelError::NoRange { page: 40 })));
+        level.verify().unwrap();
+        let policy = RangePolicy { gc: VictimPolicy::Fifo, ..range(0, 120, mapping) };
+        level.change(&policy).unwrap();
+        level.verify().unwrap();
+        drop(level);
+        let level = reopened(&device);
+        assert_eq!(level.ranges()[0].0, policy);
+        for page in 0..120 {
+            assert_eq!(read(&level, page), if page < 40 { page_of(page + 1) } else { vec![0; PAGE] });
+        }
+        let mut random = Random(7);
+        for turn in 0..2000 {
+            let page = random.below(120);
+            write(&level, page, turn << 32 | page);
+        }
+        level.verify().unwrap();
+        // What it does not need any more others get.
+        let free = level.free_units();
+        level.change(&RangePolicy { gc: VictimPolicy::Lru, ..range(0, 8, mapping) }).unwrap();
+        for turn in 0..200 {
+            write(&level, turn % 8, turn);
+        }
+        level.change(&range(0, 8, mapping)).unwrap();
+        assert!(level.free_units() > free, "{} of {free}", level.free_units());
+        (0..8).for_each(|page| assert_eq!(read(&level, page), page_of(192 + page)));
+        level.verify().unwrap();
+    }
+}
+
+#[test]
+fn threads_use_their_ranges_while_others_are_made_changed_and_removed() {
+    let device = Arc::new(support::device(2, 2, 120, 8));
+    let level = level(&device);
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let level = &level;
+            scope.spawn(move || {
+                let start = thread * 10_000;
+                level.ftl_ioctl(&range(start, 60, RangeMapping::Page)).unwrap();
+                let mut random = Random(thread + 1);
+                let mut known = [0; 60];
+                for turn in 1..1500 {
+                    let page = random.below(60);
+                    match random.below(20) {
+                        0 => {
+                            level.trim(T, start + page, 1).unwrap();
+                            known[page as usize] = 0;
+                        }
+                        1 => assert!(level.flush(T).unwrap() >= T),
+                        _ => {
+                            write(level, start + page, turn);
+                            known[page as usize] = turn;
+                        }
+                    }
+                    let page = random.below(60);
+                    assert_eq!(read(level, start + page), page_of(known[page as usize]));
+                }
+            });
+        }
+        scope.spawn(|| {
+            for turn in 0..60 {
+                let mapping = if turn % 2 == 0 { RangeMapping::Page } else { RangeMapping::Block };
+                level.ftl_ioctl(&range(90_000, 40, mapping)).unwrap();
+                write(&level, 90_007, turn);
+                level.change(&range(90_000, 48, mapping)).unwrap();
+                assert_eq!(read(&level, 90_007), page_of(turn));
+                level.remove(90_000).unwrap();
+            }
+        });
+    });
+    level.verify().unwrap();
+    drop(level);
+    assert_eq!(reopened(&device).ranges().len(), 3);
+}
+
+#[test]
+fn data_that_stays_does_not_keep_its_flash_young() {
+    let device = Arc::new(support::shadow(1, 1, 60, 8));
+    let level = level(&device);
+    let pages = 240;
+    level
+        .ftl_ioctl(&RangePolicy { over_provisioning_permille: 250, ..range(0, pages, RangeMapping::Page) })
+        .unwrap();
+    let zeros = vec![0; PAGE];
+    let write = |page| assert!(level.ftl_write(T, page, &zeros, Tag::default()).is_ok());
+    (0..pages).for_each(write);
+    for turn in 0..40_000 {
+        write(turn % 16);
+    }
+    level.verify().unwrap();
+    let infos = device.lun_info(device.shape().lun_at(0)).unwrap();
+    let units = level.ranges()[0].1.units_erased;
+    let mut erases: Vec<u32> = infos.iter().map(|info| info.erases).collect();
+    erases.sort_unstable();
+    // The spares, the log and free units aside: those of the range were erased about as often.
+    let used: Vec<u32> = erases.into_iter().filter(|erases| *erases > 40).collect();
+    assert!(used.len() >= 38, "{units} erases, of few units: {used:?}");
+}
