@@ -35,6 +35,19 @@ impl DataClass {
         use DataClass::*;
         [Unknown, Metadata, Log, Immutable, InPlace, Small, Temporary].into_iter().find(|c| *c as u8 == value)
     }
+
+    /// The name that policies and reports use.
+    pub fn name(self) -> &'static str {
+        match self {
+            DataClass::Unknown => "unknown",
+            DataClass::Metadata => "metadata",
+            DataClass::Log => "log",
+            DataClass::Immutable => "immutable",
+            DataClass::InPlace => "in-place",
+            DataClass::Small => "small",
+            DataClass::Temporary => "temporary",
+        }
+    }
 }
 
 /// Who causes a device write; what write amplification is counted by.

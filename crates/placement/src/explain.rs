@@ -133,25 +133,12 @@ impl fmt::Display for Explanation {
             Some(line) => writeln!(f, "rule      line {line}: {}", self.why_stream)?,
             None => writeln!(f, "rule      none: {}", self.why_stream)?,
         }
-        let class = class_name(self.class);
+        let class = self.class.name();
         writeln!(f, "stream    {} (number {}, class {class})", self.stream_name, self.stream)?;
         writeln!(f, "group     {}: {}", self.group, self.grouping)?;
         match self.lifetime_bytes {
             Some(bytes) => write!(f, "lifetime  about {} written", format_size(bytes)),
             None => f.write_str("lifetime  unknown"),
         }
-    }
-}
-
-/// The class by the name that policies use.
-pub fn class_name(class: DataClass) -> &'static str {
-    match class {
-        DataClass::Unknown => "unknown",
-        DataClass::Metadata => "metadata",
-        DataClass::Log => "log",
-        DataClass::Immutable => "immutable",
-        DataClass::InPlace => "in-place",
-        DataClass::Small => "small",
-        DataClass::Temporary => "temporary",
     }
 }

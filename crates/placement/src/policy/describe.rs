@@ -2,7 +2,6 @@
 
 use super::compile::Policy;
 use super::stream::StreamSpec;
-use crate::explain::class_name;
 use std::fmt;
 use weft_core::units::format_size;
 
@@ -40,5 +39,5 @@ fn stream_in_words(stream: &StreamSpec) -> String {
         Some(split) => format!(", a stream per {} (at most {})", split.by, split.max),
         None => String::new(),
     };
-    format!("{}, {lifetime}, {}{split}", class_name(stream.class), stream.group)
+    format!("{}, {lifetime}, {}{split}", stream.class.name(), stream.group)
 }

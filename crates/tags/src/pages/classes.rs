@@ -34,16 +34,7 @@ impl PageClass {
 /// `small`, or `small-edges`.
 impl fmt::Display for PageClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.data {
-            DataClass::Unknown => "unknown",
-            DataClass::Metadata => "metadata",
-            DataClass::Log => "log",
-            DataClass::Immutable => "immutable",
-            DataClass::InPlace => "in-place",
-            DataClass::Small => "small",
-            DataClass::Temporary => "temporary",
-        };
-        write!(f, "{name}{}", if self.edges { "-edges" } else { "" })
+        write!(f, "{}{}", self.data.name(), if self.edges { "-edges" } else { "" })
     }
 }
 

@@ -134,10 +134,6 @@ fn show(store: &Store, snode: Option<SnodeId>) -> weft_tags::Result<Vec<(SnodeId
     snodes.into_iter().map(|snode| Ok((snode, store.snode_tags(snode)?))).collect()
 }
 
-fn class_name(class: DataClass) -> String {
-    json!(class).as_str().unwrap_or_default().to_string()
-}
-
 fn json_lines(args: &SnodeArgs, shown: &[(SnodeId, SnodeTags)]) -> Result<String, CliError> {
     let of = |(snode, tags): &(SnodeId, SnodeTags)| {
         json!({
@@ -165,7 +161,7 @@ fn words(shown: &[(SnodeId, SnodeTags)]) -> String {
             tags.owner.to_string(),
             tags.group.to_string(),
             format!("{:04o}", tags.mode),
-            class_name(tags.class),
+            tags.class.name().to_string(),
             erases.to_string(),
         ]);
     }
