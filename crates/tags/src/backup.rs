@@ -12,7 +12,7 @@ use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
 use crate::recover::is_left_over;
-use crate::space::Run;
+use crate::space::{Run, in_runs};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use std::collections::BTreeMap;
@@ -77,23 +77,18 @@ impl Store {
         }
         let total = blocks.len() as u64 * PAGE_BYTES as u64;
         let mut copied = 0;
-        let mut rest: Vec<(u64, Option<u32>)> = blocks.into_iter().collect();
-        rest.reverse();
+        let blocks: Vec<(u64, Option<u32>)> = blocks.into_iter().collect();
         let mut raw = AlignedBuf::zeroed(COPY_BLOCKS as usize * PAGE_BYTES);
-        while let Some((first, _)) = rest.last().copied() {
-            let run = rest.iter().rev().zip(first..).take(COPY_BLOCKS as usize);
-            let count = run.take_while(|((block, _), wanted)| block == wanted).count();
-            let bytes = &mut raw[..count * PAGE_BYTES];
+        for run in in_runs(&blocks, COPY_BLOCKS as usize, |(block, _)| *block) {
+            let (first, bytes) = (run[0].0, &mut raw[..run.len() * PAGE_BYTES]);
             self.medium.read(first, bytes).map_err(Error::io("read for a backup", first))?;
-            for ((block, crc), raw) in
-                rest.drain(rest.len() - count..).rev().zip(bytes.chunks_exact(PAGE_BYTES))
-            {
+            for ((block, crc), raw) in run.iter().zip(bytes.chunks_exact(PAGE_BYTES)) {
                 if crc.is_some_and(|crc| crc32c(raw) != crc) {
                     return Err(Error::damaged(format!("block {block}: its checksum does not hold")));
                 }
             }
             target.write(first, &[IoSlice::new(bytes)]).map_err(Error::io("write a backup", first))?;
-            copied += count as u64 * PAGE_BYTES as u64;
+            copied += bytes.len() as u64;
             progress(copied, total);
         }
         target.sync().map_err(Error::io("sync a backup", 0))?;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::front::list_blocks;
 use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::catalog::Guests;
-use crate::layout::superblock::{Blob, COPIES, Superblock};
+use crate::layout::superblock::{Blob, COPIES, ERASES, LEAVES_BYTES, Superblock};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{DESC_BYTES, PageKind};
 use crate::partition::Partition;
@@ -147,14 +147,14 @@ impl Store {
         let catalog = self.write_blob(&self.catalog.read().encode(), lists[1])?;
         self.sync_medium()?;
         let mut superblock = self.superblock.lock();
+        let erases = self.pool.erasure.has_snodes();
         let next = Superblock {
             epoch: superblock.epoch + 1,
             lsn: self.journal.last(),
             leaves: list,
             catalog,
-            erases: self.pool.erasure.has_snodes(),
             // Until what is given up now is overwritten as well.
-            leaves_bytes: superblock.leaves_bytes || self.pool.erasure.has_snodes(),
+            flags: if erases { ERASES | LEAVES_BYTES } else { superblock.flags & LEAVES_BYTES },
             ..*superblock
         };
         self.write_superblocks(&next)?;
@@ -329,8 +329,7 @@ impl Store {
             self.space.lock().put_back(Run { block: run.block + blocks, blocks: run.blocks - blocks });
             self.write_raw(run.block, raw)?;
         }
-        let [block, second] = runs.map(|run| run.block);
-        Ok(Blob { block, second, bytes: raw.len() as u64, crc: crc32c(raw) })
+        Ok(Blob::of(raw, runs.map(|run| run.block)))
     }
 
     fn write_raw(&self, block: u64, raw: &[u8]) -> Result<()> {

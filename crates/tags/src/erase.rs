@@ -15,7 +15,7 @@ use crate::committed::Committed;
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
-use crate::layout::superblock::Superblock;
+use crate::layout::superblock::{ERASES, LEAVES_BYTES, Superblock};
 use crate::options::ErasePass;
 use crate::pages::access::Pages;
 use crate::pages::desc::{PageKind, count_slots, slot_is_set};
@@ -129,12 +129,13 @@ impl Store {
 
     fn say_erasing(&self, leaves_bytes: bool) -> Result<()> {
         let mut superblock = self.superblock.lock();
-        if superblock.leaves_bytes == leaves_bytes {
+        if superblock.has(LEAVES_BYTES) == leaves_bytes {
             return Ok(());
         }
         self.journal.check()?;
-        let erases = superblock.erases || leaves_bytes;
-        let next = Superblock { leaves_bytes, erases, ..*superblock };
+        let kept = superblock.flags & ERASES;
+        let flags = if leaves_bytes { ERASES | LEAVES_BYTES } else { kept };
+        let next = Superblock { flags, ..*superblock };
         let done = self.write_superblocks(&next);
         match &done {
             Ok(()) => *superblock = next,

@@ -264,6 +264,10 @@ impl Error {
     }
 
     /// An error of a structure that does not hold.
+    pub(crate) fn too_large(what: &'static str, bytes: usize, max: usize) -> Error {
+        Error::TooLarge { what, bytes: bytes as u64, max: max as u64 }
+    }
+
     pub(crate) fn damaged(what: impl Into<String>) -> Error {
         Error::Damaged { what: what.into() }
     }

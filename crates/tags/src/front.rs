@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::superblock::Superblock;
 use crate::pages::desc::PageKind;
-use crate::space::Run;
+use crate::space::{Run, in_runs};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use std::io::IoSlice;
@@ -128,15 +128,11 @@ impl Store {
         let is_there = |(block, page): &(u64, u32)| self.pool.table.describe(*page).block == *block;
         let rest: Vec<(u64, u32)> = pages.iter().copied().filter(is_there).collect();
         for group in rest.chunks(MOVE_AT_ONCE) {
-            let mut at = 0;
-            while at < group.len() {
-                let first = group[at].0;
-                let count =
-                    group[at..].iter().zip(first..).take_while(|(page, block)| page.0 == *block).count();
-                let bytes = &mut raw[at * PAGE_BYTES..(at + count) * PAGE_BYTES];
-                let read = self.medium.read(first, bytes);
-                read.map_err(Error::io("move pages", first))?;
-                at += count;
+            let mut into = &mut raw[..];
+            for run in in_runs(group, MOVE_AT_ONCE, |(block, _)| *block) {
+                let (bytes, rest) = into.split_at_mut(run.len() * PAGE_BYTES);
+                self.medium.read(run[0].0, bytes).map_err(Error::io("move pages", run[0].0))?;
+                into = rest;
             }
             self.put_pages(group, &raw)?;
         }

@@ -2,8 +2,11 @@
 //!
 //! The function is that of Aumasson and Bernstein (INDOCRYPT 2012) with one compression round and three at the end.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// The secret that a store is made with.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub(crate) struct Secret(pub u64, pub u64);
 
 struct State([u64; 4]);

@@ -2,7 +2,8 @@
 //!
 //! Everything here reads the last committed state and takes bounded memory: what can be long is given in parts.
 
-use crate::edges::Bundle;
+use crate::Direction;
+use crate::edges::order::EdgePlace;
 use crate::error::{Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of};
@@ -100,36 +101,14 @@ impl Store {
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn some_edges(&self, source: NodeId, max: usize) -> Result<Vec<Edge>> {
         self.place_of(source, Which::Committed)?;
-        let raw = self.read(source.home(), |pages, contents| {
-            let (mut found, mut bundles) = (Vec::new(), Vec::new());
-            for etype in types_of(pages, contents, source)? {
-                bundles.extend(contents.edges.bundle(pages, source, etype)?.map(|id| (etype, id)));
-            }
-            contents.edges.main.find(pages, source.0, |_, cell| {
-                let etype = EdgeType(cell[1] as u32);
-                if !etype.is_reserved() && bundles.iter().all(|(bundled, _)| *bundled != etype) {
-                    found.push((etype, cell[2], NodeId(cell[3])));
-                }
-                Ok((found.len() >= max).then_some(()))
-            })?;
-            for (etype, id) in bundles {
-                let Some(table) = contents.edges.bundles.get(&id) else { continue };
-                for page in table.pages() {
-                    if found.len() >= max {
-                        break;
-                    }
-                    let cells = Bundle::cells(pages.words(page)?);
-                    found.extend(cells.map(|[key, to]| (etype, key, NodeId(to))));
-                }
-            }
-            found.truncate(max);
-            Ok(found)
-        })?;
-        let edge = |(etype, key, to)| {
-            let number = (self.form_of(etype)? == InfoForm::Number).then_some(key);
-            Ok(Edge { etype, number, to })
-        };
-        raw.into_iter().map(edge).collect()
+        let types = self.read(source.home(), |pages, contents| types_of(pages, contents, source))?;
+        let mut found: Vec<Edge> = Vec::new();
+        for etype in types {
+            let more = max.saturating_sub(found.len());
+            let edges = self.edges_from(source, etype, EdgePlace::FIRST, Direction::Up, more)?;
+            found.extend(edges.into_iter().map(|placed| placed.edge));
+        }
+        Ok(found)
     }
 
     /// Calls `each` with every node, in the order of their positions in the store, until it returns `false`. Nodes

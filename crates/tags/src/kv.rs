@@ -9,14 +9,13 @@ mod scan;
 pub use read::KvSnapshot;
 pub use scan::KvScan;
 
-use crate::edges::many::Purpose;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::store::Store;
 use crate::tx::Transaction;
 use crate::tx::buffers::Pairs;
-use crate::tx::edges::{Keys, check_key};
+use crate::tx::edges::check_key;
 
 /// The edge type from a root to the anchors, by name.
 const NAMES: &str = "weft.kv.name";
@@ -151,15 +150,8 @@ impl<'s> Kv<'s> {
         changes: &[KvChange<'_>],
         pairs: &mut Pairs,
     ) -> Result<u64> {
-        let mut purpose = Purpose::Lead;
-        for change in changes {
-            check_key(change.key())?;
-            if matches!(change, KvChange::Delete(_)) {
-                purpose = Purpose::TakeOut;
-            }
-        }
-        let keys = Keys { count: changes.len(), at: |at: usize| changes[at].key() };
-        tx.look_up_keys(self.anchor, self.etype, purpose, &keys, pairs)?;
+        changes.iter().try_for_each(|change| check_key(change.key()))?;
+        tx.look_up_keys(self.anchor, self.etype, changes, pairs)?;
         tx.create_pairs(self.snode, PAIR, changes, &mut pairs.nodes)?;
         Ok(tx.lead_pairs(self.anchor, self.etype, changes, pairs))
     }

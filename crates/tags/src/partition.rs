@@ -3,7 +3,8 @@
 //! Everything of it is under one lock, and its pages are touched by nobody else, so transactions on different s-nodes
 //! have nothing in common but the allocators of blocks and numbers and the journal.
 
-use crate::edges::table::{NewPages, Place, Table};
+use crate::edges::many::{Candidate, GROUP};
+use crate::edges::table::{Place, Table};
 use crate::edges::{Bundle, COUNTS, Counts, EdgeTable, Heads};
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
@@ -42,18 +43,9 @@ pub(crate) struct Contents {
 /// Sources of edges that are looked for among the nodes that lose theirs, instead of each of these among the sources.
 const SOURCES_MAX: usize = 32;
 
-/// Where numbers for pages of edge tables come from.
-pub(crate) struct TableNumbers<'a>(pub(crate) &'a Mutex<PageNumbers>);
-
-impl NewPages for TableNumbers<'_> {
-    fn take_number(&mut self) -> Result<u32> {
-        self.0.lock().take(1).ok_or(Error::Full { what: "page numbers" })
-    }
-
-    fn give_back(&mut self, page: u32) {
-        self.0.lock().give_back(page, 1);
-    }
-}
+/// Times that the pages of a group are read together, those of cells and then those of nodes. In a cache that cannot hold
+/// all of them the rest comes one by one.
+pub(crate) const FAULT_ROUNDS: usize = 2;
 
 impl Partition {
     pub(crate) fn new(snode: HomeId, root: NodeId, secret: Secret) -> Partition {
@@ -145,7 +137,7 @@ impl Contents {
     pub(crate) fn set_count(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         node: NodeId,
         count: u64,
     ) -> Step<()> {
@@ -205,6 +197,48 @@ impl Contents {
             count += Bundle::count(pages.words(page)?) as i64;
         }
         Ok(count > few)
+    }
+
+    /// Looks together for the edges by key out of one node that have these `hashes`, up to [`GROUP`] of them, and calls `each` with the place of
+    /// a key, its node and, where that is at hand, what follows the key in the node's data, until it returns `false`. Pages are read
+    /// together as often as `rounds` says.
+    pub(crate) fn find_pairs<'k>(
+        &self,
+        pages: &impl Pages,
+        table: &impl Descriptors,
+        of: (NodeId, EdgeType),
+        (hashes, rounds): (&[u64], &mut usize),
+        key: impl Fn(usize) -> &'k [u8],
+        mut each: impl FnMut(usize, Option<NodeId>, Option<&[u8]>) -> Step<bool>,
+    ) -> Step<()> {
+        let mut candidates = [Candidate::Unknown; GROUP];
+        let asked = self.edges.find_group(pages, of, hashes, &mut candidates);
+        if let Err(missing) = asked
+            && let Some(left) = rounds.checked_sub(1)
+        {
+            *rounds = left;
+            return Err(Halt::MissMany(missing));
+        }
+        for ((at, hash), candidate) in hashes.iter().enumerate().zip(candidates) {
+            let key = key(at);
+            let seen = match candidate {
+                Candidate::Absent => Some((None, None)),
+                Candidate::Node(node, raw) => value_in(raw, node, key).map(|value| (Some(node), Some(value))),
+                Candidate::Unknown => None,
+            };
+            let (node, value) = match seen {
+                Some(seen) => seen,
+                None => {
+                    let is_it = |to| begins_with_key(pages, table, to, key);
+                    let found = self.edges.find(pages, of.0, of.1, *hash, is_it)?;
+                    (found.map(|(_, node)| node), None)
+                }
+            };
+            if !each(at, node, value)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The committed body of a node that has moved.

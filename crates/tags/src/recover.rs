@@ -17,7 +17,7 @@ use crate::journal::log::{
 };
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
 use crate::layout::node::{CLASSES, slot_bytes, slots_of};
-use crate::layout::superblock::{Blob, COPIES, Superblock};
+use crate::layout::superblock::{Blob, COPIES, ERASES, LEAVES_BYTES, Superblock};
 use crate::options::{JOURNAL_BYTES_MIN, Options};
 use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
@@ -27,7 +27,7 @@ use crate::pages::table::{Descriptors, PageTable};
 use crate::partition::{Which, run_numbers};
 use crate::slab::{Slab, has_room};
 use crate::snodes::tags::{Root, SnodeTags};
-use crate::space::{Run, Space};
+use crate::space::{Run, Space, in_runs};
 use crate::store::{Parts, Store};
 use crate::sync::Mutex;
 use crate::sys::aligned::AlignedBuf;
@@ -79,8 +79,7 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
         lsn: 0,
         leaves: Blob::default(),
         catalog: Blob::default(),
-        erases: false,
-        leaves_bytes: false,
+        flags: 0,
     };
     Ok((space, superblock))
 }
@@ -91,10 +90,8 @@ pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<St
     let entry = HomeEntry { id: HomeId::FIRST, root: first_root(), guests: Guests::default() };
     let catalog = Catalog { types: Vec::new(), homes: vec![entry] };
     let pool = Pool::new(options, medium.mapping())?;
-    let mut store =
-        Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves: Leaves::default() });
-    (store.lock_wait, store.edge_rule) = (options.lock_wait, options.edge_rule);
-    store.erase_passes = options.erase_passes.clone();
+    let leaves = Leaves::default();
+    let store = Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves }, options);
     let partition = store.partition(HomeId::FIRST)?;
     // Nobody has a permission but those who may do everything: its tags are those of user 0, who has no control.
     let root = Root { tags: SnodeTags::default(), number: 0, is_controlled: false };
@@ -206,9 +203,8 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     let list = read_blob(&*medium, sb.leaves, "list of leaves")?;
     let pool = Pool::new(options, medium.mapping())?;
     let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
-    let mut store = Store::assemble(Parts { medium, pool, space, superblock: sb, catalog, leaves });
-    (store.lock_wait, store.edge_rule) = (options.lock_wait, options.edge_rule);
-    store.erase_passes = options.erase_passes.clone();
+    let parts = Parts { medium, pool, space, superblock: sb, catalog, leaves };
+    let mut store = Store::assemble(parts, options);
     // The other may be torn: until it is written, this one has to stay.
     store.first_copy = COPIES - 1 - copy;
     store.settle_front(store.leaves.lock().at.len() as u64);
@@ -239,7 +235,7 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     if other != Other::Same {
         store.write_superblock(COPIES - 1 - copy, &sb)?;
     }
-    if sb.leaves_bytes {
+    if sb.has(LEAVES_BYTES) {
         store.erase_free()?;
     }
     for record in &records[..replayed] {
@@ -255,13 +251,13 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     list_rooms(&store);
     check_roots(&store)?;
     store.learn_data_classes();
-    if sb.erases || sb.leaves_bytes {
-        store.learn_classes(!sb.leaves_bytes)?;
+    if sb.has(ERASES | LEAVES_BYTES) {
+        store.learn_classes(!sb.has(LEAVES_BYTES))?;
     }
-    if sb.leaves_bytes {
+    if sb.has(LEAVES_BYTES) {
         store.clear_free_slots()?;
     }
-    if replayed > 0 || is_stale || sb.leaves_bytes {
+    if replayed > 0 || is_stale || sb.has(LEAVES_BYTES) {
         match store.checkpoint() {
             // What the journal has is needed until there is room for a checkpoint: all is read, nothing is changed.
             Err(error @ Error::Full { .. }) => {
@@ -343,15 +339,11 @@ fn read_leaves(
     let mut pages = Vec::with_capacity(entries.len() * LEAF_PAGES as usize);
     let mut tails = Vec::new();
     let mut piece = AlignedBuf::zeroed(LOOK_BLOCKS as usize * PAGE_BYTES);
-    let mut at = 0;
-    while at < entries.len() {
-        let first = entries[at].0;
-        let run = entries[at..].iter().zip(first..).take(LOOK_BLOCKS as usize);
-        let count = run.take_while(|(entry, block)| entry.0 == *block).count();
-        check_range(medium, first, count as u64, "leaf of descriptors")?;
-        let raw = &mut piece[..count * PAGE_BYTES];
-        read_into(medium, first, raw)?;
-        for ((_, crc, leaf), raw) in entries[at..at + count].iter().zip(raw.chunks_exact_mut(PAGE_BYTES)) {
+    for run in in_runs(&entries, LOOK_BLOCKS as usize, |entry| entry.0) {
+        let first = run[0].0;
+        check_range(medium, first, run.len() as u64, "leaf of descriptors")?;
+        read_into(medium, first, &mut piece[..run.len() * PAGE_BYTES])?;
+        for ((_, crc, leaf), raw) in run.iter().zip(piece.chunks_exact_mut(PAGE_BYTES)) {
             if crc32c(raw) != *crc {
                 tracing::warn!(leaf, "a copy of a leaf of descriptors is damaged");
                 // The next checkpoint writes both copies anew.
@@ -376,7 +368,6 @@ fn read_leaves(
                 }
             }
         }
-        at += count;
     }
     for (page, desc) in tails {
         let head = u64::from(page).checked_sub(desc.body[0]).map(|head| table.describe(head as u32));
@@ -392,12 +383,7 @@ fn read_leaves(
 }
 
 fn restore_page(page: u32, desc: Desc, space: &mut Space, table: &PageTable) -> Result<()> {
-    let fits = match desc.kind {
-        PageKind::Table => page >= DATA_PAGES_MAX,
-        PageKind::Slab => (1..DATA_PAGES_MAX).contains(&page) && usize::from(desc.class) < CLASSES,
-        _ => (1..DATA_PAGES_MAX).contains(&page) && is_run_possible(&desc, page),
-    };
-    if !fits || desc.block == 0 {
+    if !is_possible(page, &desc) || desc.block == 0 {
         return Err(Error::damaged(format!("page {page}: its descriptor does not make sense")));
     }
     space.claim(Run { block: desc.block, blocks: 1 }, "page")?;
@@ -478,15 +464,18 @@ fn check_roots(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Whether a page can be where it says in a node with pages of its own.
-pub(crate) fn is_run_possible(desc: &Desc, page: u32) -> bool {
+/// Whether a page of this number can be what its descriptor says.
+pub(crate) fn is_possible(page: u32, desc: &Desc) -> bool {
+    let is_data = (1..DATA_PAGES_MAX).contains(&page);
     match desc.kind {
+        PageKind::Free => false,
+        PageKind::Table => page >= DATA_PAGES_MAX,
+        PageKind::Slab => is_data && usize::from(desc.class) < CLASSES,
         PageKind::RunHead => {
             let numbers = desc.body[0].max(desc.body[3]);
-            desc.body[0] > 0 && numbers <= u64::from(DATA_PAGES_MAX - page)
+            is_data && desc.body[0] > 0 && numbers <= u64::from(DATA_PAGES_MAX - page)
         }
-        PageKind::RunTail => (1..=u64::from(page)).contains(&desc.body[0]),
-        _ => true,
+        PageKind::RunTail => is_data && (1..=u64::from(page)).contains(&desc.body[0]),
     }
 }
 

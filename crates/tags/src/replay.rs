@@ -1,14 +1,14 @@
 //! Replay of the journal: each entry by the same functions that a commit uses.
 
-use crate::edges::RawEdge;
+use crate::edges::EdgeChange;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::desc::{Desc, PageKind, slot_range};
-use crate::partition::{TableNumbers, is_data_page, run_numbers};
-use crate::recover::is_run_possible;
+use crate::partition::{is_data_page, run_numbers};
+use crate::recover::is_possible;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
@@ -16,8 +16,8 @@ use crate::tx::apply;
 use crate::tx::write_set::NONE;
 use weft_core::checksum::crc32c;
 
-/// Entries of a record that are looked at before the first of them is applied.
-const ENTRIES_AHEAD: usize = 64;
+/// Edges that are changed under one hold of their s-node.
+const EDGES_MAX: usize = 64;
 /// Pages that are read together to be checked.
 const READ_PAGES: usize = 64;
 
@@ -61,35 +61,30 @@ pub(crate) fn claim_blocks(store: &Store, entries: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Applies a record.
+/// Applies a record; edges of an s-node that follow each other together.
 pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
-    let mut reader = RecordReader::new(entries);
-    let mut group = Vec::with_capacity(ENTRIES_AHEAD);
+    // Fewer than what the cache is kept free for.
+    let most = EDGES_MAX.min(store.pool.capacity() / 16).max(1);
+    let (mut reader, mut edges) = (RecordReader::new(entries), Vec::<EdgeChange>::new());
     loop {
-        while group.len() < ENTRIES_AHEAD
-            && let Some(entry) = reader.next()?
-        {
-            group.push(entry);
+        let entry = reader.next()?;
+        let edge = if let Some(Entry::Edge(edge)) = entry { Some(edge) } else { None };
+        let follows = edge.is_some_and(|edge| {
+            let is_of_home = |first: &EdgeChange| first.source.home() == edge.source.home();
+            edges.len() < most && edges.first().is_none_or(is_of_home)
+        });
+        if !follows {
+            apply_edges(store, &edges)?;
+            edges.clear();
         }
-        if group.is_empty() {
-            break;
-        }
-        let mut rest = group.as_slice();
-        while let Some(entry) = rest.first() {
-            keep_room(store)?;
-            let is_alike =
-                |a: &Entry<'_>, b: &Entry<'_>| bundle_of(a).is_some() && bundle_of(a) == bundle_of(b);
-            let run = rest.chunk_by(is_alike).next().unwrap_or_default();
-            // Fewer than what the cache is kept free for.
-            let made = change_edges(store, &run[..run.len().min(store.pool.capacity() / 8)])?;
-            if made == 0 {
-                apply_entry(store, entry)?;
+        match entry {
+            Some(Entry::Edge(edge)) => edges.push(edge),
+            Some(entry) => {
+                keep_room(store)?;
+                apply_entry(store, &entry)?;
             }
-            let (done, left) = rest.split_at(made.max(1));
-            done.iter().for_each(|entry| note_guest(store, entry));
-            rest = left;
+            None => break,
         }
-        group.clear();
     }
     let mut freed = store.freed_numbers.lock();
     let mut numbers = store.data_numbers.lock();
@@ -97,40 +92,18 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Notes that an s-node has come to a shared home or has gone.
-fn note_guest(store: &Store, entry: &Entry<'_>) {
-    if let Entry::Edge { source, etype: EdgeType::GUEST, key, old, new, .. } = *entry
-        && (old == NONE) != (new == NONE)
-    {
-        store.snodes.note_guest(source.home(), key, new != NONE);
+/// Changes edges of one s-node.
+fn apply_edges(store: &Store, edges: &[EdgeChange]) -> Result<()> {
+    let Some(home) = edges.first().map(|edge| edge.source.home()) else { return Ok(()) };
+    keep_room(store)?;
+    let partition = store.partition(home)?;
+    apply::change_edges(store, &mut partition.write(), edges, |_| {})?;
+    // An s-node has come to a shared home, or has gone, with the edge that leads to it.
+    let guests = edges.iter().filter(|edge| edge.etype == EdgeType::GUEST);
+    for EdgeChange { key, new, .. } in guests.filter(|edge| (edge.old == NONE) != (edge.new == NONE)) {
+        store.snodes.note_guest(home, *key, *new != NONE);
     }
-}
-
-/// The source and type of an edge that changes.
-fn bundle_of(entry: &Entry<'_>) -> Option<(NodeId, EdgeType)> {
-    match entry {
-        Entry::Edge { source, etype, .. } => Some((*source, *etype)),
-        _ => None,
-    }
-}
-
-/// Changes edges of one source and type as far as that takes no more than changes of cells in a bundle; how many.
-fn change_edges(store: &Store, run: &[Entry<'_>]) -> Result<usize> {
-    let mut made = 0;
-    let Some((source, etype)) = run.first().and_then(bundle_of).filter(|_| run.len() > 1) else {
-        return Ok(made);
-    };
-    let partition = store.partition(source.home())?;
-    store.write(&mut partition.write(), |pages, contents| {
-        let Some(id) = contents.edges.bundle(pages, source, etype)? else { return Ok(()) };
-        let changes = run[made..].iter().filter_map(|entry| match entry {
-            Entry::Edge { key, old, new, .. } => Some((*key, *old, *new)),
-            _ => None,
-        });
-        contents.edges.prefetch_in(pages, id, changes.clone().map(|(key, _, _)| key));
-        contents.edges.change_in(pages, id, changes, &mut made, |_, _, _| {})
-    })?;
-    Ok(made)
+    Ok(())
 }
 
 /// Keeps half of the cache free of changes: it may be smaller than the one that the journal was written with.
@@ -159,18 +132,11 @@ pub(crate) fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
             let partition = store.partition(node.home())?;
             crate::tx::patch::apply_to_node(store, &mut partition.write(), node, patches)
         }
-        Entry::Edge { source, etype, keyed, key, old, new } => {
-            let partition = store.partition(source.home())?;
-            let mut partition = partition.write();
-            let form = if keyed { InfoForm::Key } else { InfoForm::Number };
-            let edge = RawEdge { etype, key, to: new };
-            apply::set_edge(store, &mut partition, source, form, edge, old)
-        }
+        Entry::Edge(edge) => apply_edges(store, &[edge]),
         Entry::Count { node, count } => {
             let partition = store.partition(node.home())?;
-            let mut numbers = TableNumbers(&store.table_numbers);
             store.write(&mut partition.write(), |pages, contents| {
-                contents.set_count(pages, &mut numbers, node, count)
+                contents.set_count(pages, &store.table_numbers, node, count)
             })
         }
         Entry::Free { node } => {
@@ -212,14 +178,9 @@ fn make_snode(store: &Store, root: NodeId) -> Result<()> {
     Ok(())
 }
 
-/// Whether a page may be one of nodes.
+/// Whether a page of this number can be one of nodes, as its descriptor says.
 pub(crate) fn is_of_nodes(page: u32, desc: &Desc) -> bool {
-    let is_known = match desc.kind {
-        PageKind::Slab => slot_bytes(desc.class).is_some(),
-        PageKind::RunHead | PageKind::RunTail => true,
-        PageKind::Free | PageKind::Table => false,
-    };
-    is_known && page > 0 && is_data_page(page) && is_run_possible(desc, page)
+    desc.kind != PageKind::Table && is_possible(page, desc)
 }
 
 fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {

@@ -3,12 +3,11 @@
 //! Slots are given out in the order of their position, from a page that is new or at least half empty, so that the
 //! nodes of a transaction lie together and their pages are written once, whole, one after the other.
 
-use crate::error::{Result, Step};
-use crate::ids::NodeId;
+use crate::error::Step;
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
 use crate::pages::desc::{Desc, PageKind, count_slots, first_clear, slot_is_set, slot_range};
-use crate::pages::numbers::PageNumbers;
+use crate::pages::numbers::{PageNumbers, take_number};
 use crate::pages::table::PageTable;
 use crate::sync::Mutex;
 use std::ops::Range;
@@ -67,21 +66,9 @@ impl Slab {
         Some(page)
     }
 
-    /// Reserves a slot of `class`, in memory. Halts before anything has changed.
-    pub(crate) fn reserve(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        numbers: &Mutex<PageNumbers>,
-        class: u8,
-    ) -> Step<NodeId> {
-        let bytes = slot_bytes(class).unwrap_or(crate::ids::PAGE_BYTES);
-        let (page, slots) = self.reserve_many(pages, numbers, class, 1)?;
-        Ok(NodeId::at(pages.snode(), page, slots.start * bytes))
-    }
-
     /// Reserves at least one and up to `wanted` slots of `class` that follow each other in a page, which it returns with
     /// them. Halts before anything has changed.
-    pub(crate) fn reserve_many(
+    pub(crate) fn reserve(
         &mut self,
         pages: &mut PageWriter<'_>,
         numbers: &Mutex<PageNumbers>,
@@ -147,10 +134,6 @@ impl Slab {
             self.list(page);
         }
     }
-}
-
-fn take_number(numbers: &Mutex<PageNumbers>) -> Result<u32> {
-    numbers.lock().take(1).ok_or(crate::Error::Full { what: "page numbers" })
 }
 
 #[cfg(test)]

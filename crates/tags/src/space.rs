@@ -38,6 +38,13 @@ impl Run {
     }
 }
 
+/// What lies in blocks that follow each other, up to `most` of them at a time; `items` are in the order of their blocks.
+pub(crate) fn in_runs<T>(items: &[T], most: usize, block: impl Fn(&T) -> u64) -> impl Iterator<Item = &[T]> {
+    items
+        .chunk_by(move |a, b| block(a).checked_add(1) == Some(block(b)))
+        .flat_map(move |run| run.chunks(most))
+}
+
 /// Which blocks are free.
 pub(crate) struct Space {
     used: Vec<u64>,

@@ -15,9 +15,8 @@ use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
 use crate::layout::superblock::Superblock;
-use crate::options::{Durability, EdgeRule, ErasePass, Options};
-use crate::page_store::PageStore;
-use crate::page_store::overlay::Overlay;
+use crate::options::{EdgeRule, ErasePass, Options};
+use crate::page_store::{MemoryStore, PageStore};
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::classes::ClassReport;
 use crate::pages::numbers::PageNumbers;
@@ -129,7 +128,7 @@ pub(crate) struct Parts {
 }
 
 impl Store {
-    pub(crate) fn assemble(parts: Parts) -> Store {
+    pub(crate) fn assemble(parts: Parts, options: &Options) -> Store {
         let Parts { medium, pool, space, superblock, catalog, leaves } = parts;
         let sb = &superblock;
         let snodes = Registry::new();
@@ -149,9 +148,9 @@ impl Store {
             snodes,
             sessions: Sessions::default(),
             locks: SnodeLocks::default(),
-            lock_wait: Duration::MAX,
-            edge_rule: EdgeRule::Adapt,
-            erase_passes: Vec::new(),
+            lock_wait: options.lock_wait,
+            edge_rule: options.edge_rule,
+            erase_passes: options.erase_passes.clone(),
             ending_types: RwLock::default(),
             gate: RwLock::new(()),
             superblock: Mutex::new(superblock),
@@ -187,7 +186,7 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn open_read_only(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
-        let mut store = Store::open(Box::new(Overlay::new(medium)), options)?;
+        let mut store = Store::open(Box::new(MemoryStore::over(medium)), options)?;
         store.is_read_only = true;
         Ok(store)
     }
@@ -302,8 +301,7 @@ impl Store {
             return Ok(found);
         }
         if name.len() > NAME_BYTES_MAX {
-            let (bytes, max) = (name.len() as u64, NAME_BYTES_MAX as u64);
-            return Err(Error::TooLarge { what: "the name of an edge type", bytes, max });
+            return Err(Error::too_large("the name of an edge type", name.len(), NAME_BYTES_MAX));
         }
         self.change_catalog(name.len(), |catalog, record| {
             if let Some(at) = find_type(catalog, name, form)? {
@@ -538,11 +536,6 @@ impl Store {
     /// The place of a node that the caller knows to be there.
     pub(crate) fn place_of(&self, node: NodeId, which: Which) -> Result<NodePlace> {
         find_node(&self.pool.table, node, which)
-    }
-
-    /// The durability of a transaction that does not say.
-    pub(crate) fn default_durability() -> Durability {
-        Durability::Sync
     }
 }
 

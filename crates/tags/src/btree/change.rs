@@ -5,9 +5,9 @@
 
 use super::look::Way;
 use super::node::{
-    BTreeForm, Cell, Change, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node, Nodes,
-    VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, fixed_clearing,
-    fixed_insertion, fixed_removal, inner_cell, leaf_cell, separator, used_by, weight,
+    BTreeForm, Cell, FIXED_KEY, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node, Nodes,
+    VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, inner_cell,
+    leaf_cell, separator, used_by, weight,
 };
 use super::{ANCHOR, BTree};
 use crate::error::Result;
@@ -76,11 +76,7 @@ impl BTree<'_> {
             }
         }
         let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
-        let value = if value.len() > VALUE_INLINE {
-            ValuePart::Far { node: tx.create_node(self.snode, LONG, value)?, len: value.len() as u64 }
-        } else {
-            ValuePart::Here(value)
-        };
+        let value = self.value_part(tx, value)?;
         let at = match way.at {
             Ok(at) => {
                 let before = self.cell(tx, way.leaf, at)?;
@@ -90,11 +86,7 @@ impl BTree<'_> {
             }
             Err(at) => at,
         };
-        let key = match wanted {
-            Key::Fixed(key) => KeyPart::Fixed(key),
-            Key::Bytes(key) if key.len() > KEY_INLINE => far_key(key, tx.create_node(self.snode, LONG, key)?),
-            Key::Bytes(key) => KeyPart::Here(key),
-        };
+        let key = self.key_part(tx, wanted)?;
         self.put(tx, &way.inner, way.leaf, at, leaf_cell(self.form, key, value))?;
         self.add_to_count(tx, 1)?;
         Ok(false)
@@ -124,6 +116,23 @@ impl BTree<'_> {
         Ok(true)
     }
 
+    /// A key as cells have it; a long one gets a node of its own.
+    fn key_part<'k>(&self, tx: &mut Transaction<'_>, key: Key<'k>) -> Result<KeyPart<'k>> {
+        Ok(match key {
+            Key::Fixed(key) => KeyPart::Fixed(key),
+            Key::Bytes(key) if key.len() > KEY_INLINE => far_key(key, tx.create_node(self.snode, LONG, key)?),
+            Key::Bytes(key) => KeyPart::Here(key),
+        })
+    }
+
+    /// A value as cells have it; a long one gets a node of its own.
+    fn value_part<'v>(&self, tx: &mut Transaction<'_>, value: &'v [u8]) -> Result<ValuePart<'v>> {
+        if value.len() <= VALUE_INLINE {
+            return Ok(ValuePart::Here(value));
+        }
+        Ok(ValuePart::Far { node: tx.create_node(self.snode, LONG, value)?, len: value.len() as u64 })
+    }
+
     /// Puts a fixed pair in its leaf, where that has room; whether the key was there. The number of pairs is left to the caller.
     pub(super) fn insert_in_leaf(
         &self,
@@ -134,15 +143,15 @@ impl BTree<'_> {
     ) -> Result<Option<bool>> {
         let mut edit = tx.edit_node(leaf, NODE)?;
         let node = Node::of(edit.data(), leaf, self.form)?;
-        let (found, count) = (node.search_fixed(key), node.count());
-        if found.is_err() && count == LEAF_PAIRS {
-            return Ok(None);
-        }
-        for patch in
-            fixed_insertion(found, count, &key.to_le_bytes(), &value, &(count as u16 + 1).to_le_bytes())
-        {
-            edit.patch(&patch)?;
-        }
+        let (found, mut cell) = (node.search_fixed(key), [0; FIXED_KEY + FIXED_VALUE]);
+        cell[..FIXED_KEY].copy_from_slice(&key.to_le_bytes());
+        cell[FIXED_KEY..].copy_from_slice(&value);
+        let changes = match found {
+            Ok(at) => Some(vec![node.value_change(at, &cell)]),
+            Err(at) => node.insertion(at, &cell),
+        };
+        let Some(changes) = changes else { return Ok(None) };
+        changes.iter().try_for_each(|change| edit.patch(change))?;
         Ok(Some(found.is_ok()))
     }
 
@@ -161,12 +170,8 @@ impl BTree<'_> {
         if (count - 1) * 3 < LEAF_PAIRS {
             return Ok(None);
         }
-        for patch in fixed_removal(at, count, &(count as u16 - 1).to_le_bytes()) {
-            edit.patch(&patch)?;
-        }
-        if self.erases() {
-            fixed_clearing(count - 1).iter().try_for_each(|patch| edit.patch(patch))?;
-        }
+        let changes = node.removal(at, self.erases());
+        changes.iter().try_for_each(|change| edit.patch(change))?;
         Ok(Some(true))
     }
 
@@ -174,7 +179,7 @@ impl BTree<'_> {
         let mut edit = tx.edit_node(self.anchor, ANCHOR)?;
         let count = self.count_of(edit.data()).wrapping_add_signed(more);
         let (at, end) = (self.count_at, self.count_at + 8);
-        edit.patch(&Patch { at, end, removed: 8, inserted: &count.to_le_bytes() })
+        edit.patch(&Patch { at, end, removed: 8, inserted: count.to_le_bytes() })
     }
 
     fn cell(&self, tx: &Transaction<'_>, id: NodeId, at: usize) -> Result<Cell> {
@@ -187,16 +192,6 @@ impl BTree<'_> {
             let first = if node.level() == 0 { NodeId(0) } else { node.child(0) };
             Ok(Parts { level: node.level(), first, cells: node.cells() })
         })
-    }
-
-    fn patch(&self, tx: &mut Transaction<'_>, id: NodeId, changes: &[Change]) -> Result<()> {
-        let patches = changes.iter().map(|(at, end, removed, inserted)| Patch {
-            at: *at,
-            end: *end,
-            removed: *removed,
-            inserted,
-        });
-        tx.patch_node(id, NODE, &patches.collect::<Vec<_>>())
     }
 
     /// The edges that a cell stands for.
@@ -271,7 +266,7 @@ impl BTree<'_> {
             Ok((node.level(), node.insertion(at, &cell)))
         })?;
         if let Some(changes) = changes {
-            self.patch(tx, id, &changes)?;
+            tx.patch_node(id, NODE, &changes)?;
             return self.join(tx, id, self.edges_of(level, &cell));
         }
         let mut parts = self.parts(tx, id)?;
@@ -293,7 +288,7 @@ impl BTree<'_> {
         if old == new && before.len() == cell.len() {
             // Only a value of the same length differs: no cell moves.
             let removal = self.look_in(tx, |look| Ok(look.node(way.leaf)?.value_change(at, &cell)))?;
-            return self.patch(tx, way.leaf, &[removal]);
+            return tx.patch_node(way.leaf, NODE, &[removal]);
         }
         let mut parts = self.parts(tx, way.leaf)?;
         parts.cells[at] = cell;
@@ -310,7 +305,7 @@ impl BTree<'_> {
         let cell = self.cell(tx, id, at)?;
         let erase = self.erases();
         let changes = self.look_in(tx, |look| Ok(look.node(id)?.removal(at, erase)))?;
-        self.patch(tx, id, &changes)?;
+        tx.patch_node(id, NODE, &changes)?;
         self.part(tx, id, self.edges_of(level, &cell))
     }
 
@@ -440,18 +435,7 @@ impl BTree<'_> {
     pub(super) fn append(&self, tx: &mut Transaction<'_>, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let mut cells = Vec::with_capacity(pairs.len());
         for (key, value) in pairs {
-            let key = match self.key(key)? {
-                Key::Fixed(key) => KeyPart::Fixed(key),
-                Key::Bytes(key) if key.len() > KEY_INLINE => {
-                    far_key(key, tx.create_node(self.snode, LONG, key)?)
-                }
-                Key::Bytes(key) => KeyPart::Here(key),
-            };
-            let value = if value.len() > VALUE_INLINE {
-                ValuePart::Far { node: tx.create_node(self.snode, LONG, value)?, len: value.len() as u64 }
-            } else {
-                ValuePart::Here(value)
-            };
+            let (key, value) = (self.key_part(tx, self.key(key)?)?, self.value_part(tx, value)?);
             cells.push(leaf_cell(self.form, key, value));
         }
         let new = Parts { level: 0, first: NodeId(0), cells };

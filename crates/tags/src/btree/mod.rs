@@ -220,8 +220,7 @@ impl<'s> BTree<'s> {
                 }
             },
             BTreeForm::Bytes if key.len() > KEY_BYTES_MAX => {
-                let (bytes, max) = (key.len() as u64, KEY_BYTES_MAX as u64);
-                Err(Error::TooLarge { what: "a key", bytes, max })
+                Err(Error::too_large("a key", key.len(), KEY_BYTES_MAX))
             }
             BTreeForm::Bytes => Ok(Key::Bytes(key)),
         }

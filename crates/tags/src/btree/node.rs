@@ -17,6 +17,7 @@ use crate::error::{Error, Step};
 use crate::ids::{ADDRESS_BITS, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::NODE_HEADER;
 use crate::tx::patch::Patch;
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// Bytes of a node's data.
@@ -107,8 +108,12 @@ pub(super) struct Node<'d> {
 /// A cell by itself.
 pub(super) type Cell = Box<[u8]>;
 
-/// A change within a node's data: `at`, `end`, `removed`, what comes in.
-pub(super) type Change = (usize, usize, usize, Box<[u8]>);
+/// A change within a node's data.
+pub(super) type Change<'c> = Patch<Cow<'c, [u8]>>;
+
+fn change<'c>(at: usize, end: usize, removed: usize, inserted: impl Into<Cow<'c, [u8]>>) -> Change<'c> {
+    Patch { at, end, removed, inserted: inserted.into() }
+}
 
 fn u16_at(data: &[u8], at: usize) -> u16 {
     data.get(at..at + 2).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
@@ -312,133 +317,77 @@ impl<'d> Node<'d> {
     }
 
     /// The changes that put a cell in, where it has room as the node is.
-    pub(super) fn insertion(&self, index: usize, cell: &[u8]) -> Option<Vec<Change>> {
-        let count = self.count();
-        let head =
-            |heap: usize| header(self.data[0], self.form, count + 1, heap, self.garbage())[2..6].into();
+    pub(super) fn insertion<'c>(&self, index: usize, cell: &'c [u8]) -> Option<Vec<Change<'c>>> {
+        let count = self.count() + 1;
         match self.form {
             BTreeForm::Fixed => {
-                if count == self.capacity() {
+                if count > self.capacity() {
                     return None;
                 }
-                let (keys_at, keys_end) = (HEADER + FIXED_KEY * index, HEADER + FIXED_KEY * (count + 1));
-                let (at, bytes) = payload(self.level(), index);
-                let (end, _) = payload(self.level(), count + 1);
+                let (keys_at, keys_end) = (HEADER + FIXED_KEY * index, HEADER + FIXED_KEY * count);
+                let ((at, bytes), (end, _)) = (payload(self.level(), index), payload(self.level(), count));
                 Some(vec![
-                    (2, 4, 2, Box::from((count as u16 + 1).to_le_bytes())),
-                    (keys_at, keys_end, 0, cell[..FIXED_KEY].into()),
-                    (at, end, 0, cell[FIXED_KEY..FIXED_KEY + bytes].into()),
+                    change(2, 4, 2, (count as u16).to_le_bytes().to_vec()),
+                    change(keys_at, keys_end, 0, &cell[..FIXED_KEY]),
+                    change(at, end, 0, &cell[FIXED_KEY..FIXED_KEY + bytes]),
                 ])
             }
             BTreeForm::Bytes => {
-                let slots_end = HEADER + 2 * (count + 1);
+                let slots_end = HEADER + 2 * count;
                 let heap = self.heap().checked_sub(cell.len()).filter(|heap| *heap >= slots_end)?;
+                let head = header(self.level(), self.form, count, heap, self.garbage());
                 Some(vec![
-                    (2, 6, 4, head(heap)),
-                    (heap, heap + cell.len(), cell.len(), cell.into()),
-                    (HEADER + 2 * index, slots_end, 0, Box::from((heap as u16).to_le_bytes())),
+                    change(2, 6, 4, head[2..6].to_vec()),
+                    change(heap, heap + cell.len(), cell.len(), cell),
+                    change(HEADER + 2 * index, slots_end, 0, (heap as u16).to_le_bytes().to_vec()),
                 ])
             }
         }
     }
 
-    /// The change that gives a leaf's cell the value of `cell`, which has the same key and a value of the same length, in a tree of byte
-    /// strings.
-    pub(super) fn value_change(&self, index: usize, cell: &[u8]) -> Change {
-        let skip = 4 + usize::from(u16_at(cell, 0) & !FAR);
-        let at = usize::from(u16_at(self.data, HEADER + 2 * index)) + skip;
-        (at, at + cell.len() - skip, cell.len() - skip, cell[skip..].into())
+    /// The change that gives a leaf's cell the value of `cell`, which has the same key and a value of the same length.
+    pub(super) fn value_change<'c>(&self, index: usize, cell: &'c [u8]) -> Change<'c> {
+        let (skip, at) = match self.form {
+            BTreeForm::Fixed => (FIXED_KEY, payload(0, index).0),
+            BTreeForm::Bytes => {
+                let skip = 4 + usize::from(u16_at(cell, 0) & !FAR);
+                (skip, usize::from(u16_at(self.data, HEADER + 2 * index)) + skip)
+            }
+        };
+        let value = &cell[skip..];
+        change(at, at + value.len(), value.len(), value)
     }
 
     /// The changes that take a cell out. Its child, for an inner node, goes with it. With `erase`, nothing of its bytes is left.
-    pub(super) fn removal(&self, index: usize, erase: bool) -> Vec<Change> {
-        let mut changes = self.plain_removal(index);
-        // Where bytes are that no cell has any more.
-        let mut clear = |at: usize, len: usize| {
-            changes.push((at, at + len, len, vec![0; len].into_boxed_slice()));
-        };
-        match (erase, self.form) {
-            (false, _) => {}
-            (true, BTreeForm::Bytes) => {
-                clear(usize::from(u16_at(self.data, HEADER + 2 * index)), self.cell(index).len());
-            }
-            (true, BTreeForm::Fixed) => {
-                let last = self.count() - 1;
-                clear(HEADER + FIXED_KEY * last, FIXED_KEY);
-                if self.level() == 0 {
-                    clear(VALUES_AT + FIXED_VALUE * last, FIXED_VALUE);
-                }
-            }
-        }
-        changes
-    }
-
-    fn plain_removal(&self, index: usize) -> Vec<Change> {
+    pub(super) fn removal(&self, index: usize, erase: bool) -> Vec<Change<'static>> {
         let count = self.count();
-        let nothing = || Box::from([]);
-        match self.form {
+        // The second are where bytes are that no cell has any more.
+        let (mut changes, left) = match self.form {
             BTreeForm::Fixed => {
-                let keys_end = HEADER + FIXED_KEY * count;
+                let (key, keys_end) = (HEADER + FIXED_KEY * index, HEADER + FIXED_KEY * count);
                 let ((at, bytes), (end, _)) = (payload(self.level(), index), payload(self.level(), count));
-                vec![
-                    (2, 4, 2, Box::from((count as u16 - 1).to_le_bytes())),
-                    (HEADER + FIXED_KEY * index, keys_end, FIXED_KEY, nothing()),
-                    (at, end, bytes, nothing()),
-                ]
+                let changes = vec![
+                    change(2, 4, 2, (count as u16 - 1).to_le_bytes().to_vec()),
+                    change(key, keys_end, FIXED_KEY, b""),
+                    change(at, end, bytes, b""),
+                ];
+                (changes, [(keys_end - FIXED_KEY, FIXED_KEY), (end - bytes, bytes)])
             }
             BTreeForm::Bytes => {
-                let garbage = self.garbage() + self.cell(index).len();
-                vec![
-                    (2, 8, 6, header(self.data[0], self.form, count - 1, self.heap(), garbage)[2..].into()),
-                    (HEADER + 2 * index, HEADER + 2 * count, 2, nothing()),
-                ]
+                let (at, bytes) =
+                    (usize::from(u16_at(self.data, HEADER + 2 * index)), self.cell(index).len());
+                let head = header(self.level(), self.form, count - 1, self.heap(), self.garbage() + bytes);
+                let changes = vec![
+                    change(2, 8, 6, head[2..].to_vec()),
+                    change(HEADER + 2 * index, HEADER + 2 * count, 2, b""),
+                ];
+                (changes, [(at, bytes), (at, 0)])
             }
-        }
+        };
+        let left = left.into_iter().filter(|(_, len)| erase && *len > 0);
+        changes.extend(left.map(|(at, len)| change(at, at + len, len, vec![0; len])));
+        changes
     }
-}
-
-/// The patches that put a pair in a leaf of fixed pairs that has `count`, or give the key that is there another value.
-#[inline]
-pub(super) fn fixed_insertion<'p>(
-    at: Result<usize, usize>,
-    count: usize,
-    key: &'p [u8; FIXED_KEY],
-    value: &'p [u8; FIXED_VALUE],
-    more: &'p [u8; 2],
-) -> impl Iterator<Item = Patch<'p>> {
-    let patch = |at, end, removed, inserted| Patch { at, end, removed, inserted };
-    let (head, value) = match at {
-        Ok(at) => (
-            None,
-            patch(VALUES_AT + FIXED_VALUE * at, VALUES_AT + FIXED_VALUE * (at + 1), FIXED_VALUE, &value[..]),
-        ),
-        Err(at) => {
-            let keys_end = HEADER + FIXED_KEY * (count + 1);
-            let values_end = VALUES_AT + FIXED_VALUE * (count + 1);
-            let head = [patch(2, 4, 2, &more[..]), patch(HEADER + FIXED_KEY * at, keys_end, 0, &key[..])];
-            (Some(head), patch(VALUES_AT + FIXED_VALUE * at, values_end, 0, &value[..]))
-        }
-    };
-    head.into_iter().flatten().chain([value])
-}
-
-/// The patches that take a pair out of a leaf of fixed pairs that has `count`.
-#[inline]
-pub(super) fn fixed_removal(at: usize, count: usize, fewer: &[u8; 2]) -> [Patch<'_>; 3] {
-    let patch = |at, end, removed, inserted| Patch { at, end, removed, inserted };
-    let nothing: &[u8] = &[];
-    [
-        patch(2, 4, 2, fewer),
-        patch(HEADER + FIXED_KEY * at, HEADER + FIXED_KEY * count, FIXED_KEY, nothing),
-        patch(VALUES_AT + FIXED_VALUE * at, VALUES_AT + FIXED_VALUE * count, FIXED_VALUE, nothing),
-    ]
-}
-
-/// The patches that clear the place of a pair in a leaf of fixed pairs where there is none any more.
-pub(super) fn fixed_clearing(at: usize) -> [Patch<'static>; 2] {
-    let patch =
-        |at, zeros: &'static [u8]| Patch { at, end: at + zeros.len(), removed: zeros.len(), inserted: zeros };
-    [patch(HEADER + FIXED_KEY * at, &[0; FIXED_KEY]), patch(VALUES_AT + FIXED_VALUE * at, &[0; FIXED_VALUE])]
 }
 
 /// Where the value of a fixed pair is, or the child behind a separator, and its bytes.

@@ -9,10 +9,12 @@
 
 use super::FIRST_BUNDLE;
 use super::directory::{Share, Until};
-use super::table::{HEADER_WORDS, LINES, NewPages, PAGE_WORDS, Table, share_of, upper};
+use super::table::{HEADER_WORDS, LINES, PAGE_WORDS, Table, share_of, upper};
 use crate::error::{Error, Halt, Result, Step};
 use crate::pages::access::{PageWriter, Pages, Words};
 use crate::pages::desc::Desc;
+use crate::pages::numbers::{PageNumbers, take_number};
+use crate::sync::Mutex;
 
 /// Pages that share out their cells, at most, before one is added: the full one, and the one before or behind it.
 const NEIGHBOURS: usize = 2;
@@ -52,7 +54,7 @@ impl<const W: usize> Table<W> {
     const SPREAD: usize = (Self::FULL * 4) / 5;
 
     /// The first page of a table without any.
-    pub(super) fn begin(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages) -> Step<()> {
+    pub(super) fn begin(&mut self, pages: &mut PageWriter<'_>, new: &Mutex<PageNumbers>) -> Step<()> {
         let page = self.place_new(pages, new, &[Share::ALL])?;
         self.settle(pages, 0, &[(Share::ALL.last, page[0])], &[Filled::EMPTY])
     }
@@ -61,7 +63,7 @@ impl<const W: usize> Table<W> {
     pub(super) fn add_link(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         head: u32,
     ) -> Step<u32> {
         let share = share_of(pages.words(head)?)?;
@@ -76,12 +78,12 @@ impl<const W: usize> Table<W> {
     fn place_new(
         &self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         shares: &[Share],
     ) -> Step<Vec<u32>> {
         let (mut numbers, mut placed) = (Vec::new(), Vec::new());
         let done = shares.iter().map(|share| {
-            let page = new.take_number()?;
+            let page = take_number(new)?;
             numbers.push(page);
             placed.push((page, Desc::table(pages.snode(), self.id, *share, self.is_hashed)));
             Ok(())
@@ -91,7 +93,7 @@ impl<const W: usize> Table<W> {
         match done {
             Ok(()) => Ok(numbers),
             Err(halt) => {
-                numbers.into_iter().for_each(|page| new.give_back(page));
+                numbers.into_iter().for_each(|page| new.lock().give_back(page, 1));
                 Err(halt)
             }
         }
@@ -102,7 +104,7 @@ impl<const W: usize> Table<W> {
     pub(super) fn split(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         page: u32,
     ) -> Step<()> {
         let share = share_of(pages.words(page)?)?;
@@ -376,7 +378,6 @@ mod tests {
     use crate::edges::directory::Directory;
     use crate::ids::HomeId;
     use crate::ids::NodeId;
-    use crate::partition::TableNumbers;
     use crate::tx::apply::drop_table_pages;
     use crate::{MemoryStore, Options, Store};
     use rand::rngs::StdRng;
@@ -392,13 +393,13 @@ mod tests {
     impl<const W: usize> Beside<'_, W> {
         fn step<T>(
             &mut self,
-            mut step: impl FnMut(&mut Table<W>, &mut PageWriter<'_>, &mut TableNumbers<'_>) -> Step<T>,
+            mut step: impl FnMut(&mut Table<W>, &mut PageWriter<'_>, &Mutex<PageNumbers>) -> Step<T>,
         ) -> T {
             let partition = self.store.partition(HomeId::FIRST).unwrap();
             let table = &mut self.table;
-            let done = self.store.write(&mut partition.write(), |pages, _| {
-                step(table, pages, &mut TableNumbers(&self.store.table_numbers))
-            });
+            let done = self
+                .store
+                .write(&mut partition.write(), |pages, _| step(table, pages, &self.store.table_numbers));
             done.unwrap()
         }
 

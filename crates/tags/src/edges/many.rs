@@ -5,25 +5,14 @@
 //! that the processor has many under way. Passes are short on purpose: what counts is how many of their rounds it has in sight, for it goes
 //! on behind a line that it was asked for only when it knows where that line is, which in a virtual machine is a wait of its own.
 
-use super::EdgeTable;
-use super::table::{Line, Table};
+use super::table::Table;
+use super::{EdgeChange, EdgeTable};
 use crate::error::{Halt, Step};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages, Words, as_words};
 
 /// Edges of a group.
 pub(crate) const GROUP: usize = 64;
-
-/// What edges are looked for to do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Their nodes are going to be read.
-    Read,
-    /// They are going to be led elsewhere.
-    Lead,
-    /// Some of them are going to be taken out.
-    TakeOut,
-}
 
 /// What a look-up has found.
 #[derive(Clone, Copy)]
@@ -37,10 +26,7 @@ pub(crate) enum Candidate<'p> {
 }
 
 impl EdgeTable {
-    /// Looks for the edges of up to [`GROUP`] keys and one type out of one node. What is found is asked for from memory: the beginning of its
-    /// node; where the node is going to be read, its second line too; where the edge goes, the cells behind it.
-    ///
-    /// `meanwhile` is called up to once for each key where the processor would only wait for memory, for work that needs none.
+    /// Looks for the edges of up to [`GROUP`] keys and one type out of one node. The beginning of the node of each is asked for from memory.
     ///
     /// # Errors
     /// Pages that have to be read first: those of cells, or, once these are there, those of nodes. They are an error only for a caller that can read them
@@ -50,34 +36,30 @@ impl EdgeTable {
         pages: &'p impl Pages,
         of: (NodeId, EdgeType),
         keys: &[u64],
-        purpose: Purpose,
-        meanwhile: impl FnMut(),
         found: &mut [Candidate<'p>; GROUP],
     ) -> Result<(), Vec<u32>> {
         found.fill(Candidate::Unknown);
-        match self.bundle(pages, of.0, of.1) {
-            Ok(Some(id)) => match self.bundles.get(&id) {
-                Some(table) => table.find_group(pages, keys, purpose, meanwhile, found),
-                None => Ok(()),
-            },
-            _ => Ok(()),
-        }
+        let bundle = self.bundle(pages, of.0, of.1).ok().flatten();
+        bundle
+            .and_then(|id| self.bundles.get(&id))
+            .map_or(Ok(()), |table| table.find_group(pages, keys, found))
     }
 
     /// Makes changes of a bundle's edges, in their order, up to the first that takes more than a change in the page of its cell: a new page, or
-    /// the end of a page or of the bundle. A change is the key's hash, where its edge leads and where it is to lead, 0 for nowhere. `made` is
+    /// the end of a page or of the bundle. `made` is
     /// advanced by one for each change that is made, also before an error, and `each` is called with it unless it changes nothing.
     #[inline]
-    pub(crate) fn change_in(
+    pub(crate) fn change_in<'c>(
         &self,
         pages: &mut PageWriter<'_>,
         id: u64,
-        changes: impl Iterator<Item = (u64, NodeId, NodeId)>,
+        changes: impl Iterator<Item = &'c EdgeChange>,
         made: &mut usize,
-        mut each: impl FnMut(u64, NodeId, NodeId),
+        mut each: impl FnMut(&EdgeChange),
     ) -> Step<()> {
         let Some(bundle) = self.bundles.get(&id) else { return Ok(()) };
-        for (key, old, new) in changes {
+        for change in changes {
+            let EdgeChange { key, old, new, .. } = *change;
             if old != new {
                 let is_made = match (old.0, new.0) {
                     (0, to) => bundle.try_insert(pages, [key, to])?.is_none(),
@@ -87,7 +69,7 @@ impl EdgeTable {
                 if !is_made {
                     break;
                 }
-                each(key, old, new);
+                each(change);
             }
             *made += 1;
         }
@@ -98,7 +80,7 @@ impl EdgeTable {
     /// whether it goes on.
     pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = u64>) {
         if let Some(bundle) = self.bundles.get(&id) {
-            bundle.prefetch(pages, keys);
+            bundle.ask_for(pages, keys, &mut Cells::default());
         }
     }
 }
@@ -123,81 +105,31 @@ impl<'p> Cells<'p> {
         let each = self.positions.iter().zip(&self.pages).zip(&self.frames).take(count);
         each.map(|((position, page), frame)| (*position, *page, frame.map(as_words)))
     }
-
-    #[inline]
-    fn at(&self, at: usize) -> Option<(u64, &'p Words)> {
-        Some((self.positions[at], as_words(self.frames[at]?)))
-    }
 }
 
 impl Table<2> {
-    /// What [`EdgeTable::prefetch_in`] says, in a bundle's table.
-    fn prefetch(&self, pages: &impl Pages, keys: impl Iterator<Item = u64>) {
-        let mut cells = Cells::default();
-        let count = self.ask_for(pages, keys, &mut cells);
-        for (position, _, words) in cells.of(count) {
-            let Some(words) = words else { continue };
-            if Self::home_is_full(words, position) {
-                Self::prefetch_behind(words, position);
-                Self::prefetch_further(words, position);
-            }
-        }
-    }
-
     /// What [`EdgeTable::find_group`] says, in a bundle's table.
     fn find_group<'p>(
         &self,
         pages: &'p impl Pages,
         keys: &[u64],
-        purpose: Purpose,
-        mut meanwhile: impl FnMut(),
         found: &mut [Candidate<'p>; GROUP],
     ) -> Result<(), Vec<u32>> {
         let keys = &keys[..keys.len().min(GROUP)];
-        let mut missing = Vec::new();
-        let mut cells = Cells::default();
-        // Where there are nodes, they are what is waited for most.
-        let has_nodes = purpose == Purpose::TakeOut;
+        let (mut missing, mut cells) = (Vec::new(), Cells::default());
         self.ask_for(pages, keys.iter().copied(), &mut cells);
-        if !has_nodes {
-            keys.iter().for_each(|_| meanwhile());
-        }
-        for (page, words) in cells.of(keys.len()).map(|(_, page, words)| (page, words)) {
-            if words.is_none() && page > 0 {
-                note_missing(pages, page, &mut missing);
+        let mut nodes = [NodeId(0); GROUP];
+        for (at, (position, page, words)) in cells.of(keys.len()).enumerate() {
+            match words.map(|words| Self::first_in(words, position, keys[at])) {
+                Some(Some([_, to])) => nodes[at] = NodeId(to),
+                Some(None) if self.directory.has_links() => {}
+                Some(None) => found[at] = Candidate::Absent,
+                None if page > 0 => note_missing(pages, page, &mut missing),
+                None => {}
             }
         }
         if !missing.is_empty() {
             return Err(missing);
-        }
-        let mut nodes = [NodeId(0); GROUP];
-        let mut further = [0; GROUP];
-        let mut furthers = 0;
-        for (at, (position, _, words)) in cells.of(keys.len()).enumerate() {
-            let Some(words) = words else { continue };
-            match Self::home_line(words, position, keys[at]) {
-                Line::Absent => found[at] = Candidate::Absent,
-                Line::Cell([_, to]) => {
-                    nodes[at] = NodeId(to);
-                    if purpose == Purpose::TakeOut && Self::home_is_full(words, position) {
-                        Self::prefetch_behind(words, position);
-                    }
-                }
-                Line::Further => {
-                    Self::prefetch_behind(words, position);
-                    Self::prefetch_further(words, position);
-                    further[furthers] = at;
-                    furthers += 1;
-                }
-            }
-        }
-        for at in &further[..furthers] {
-            let Some((position, words)) = cells.at(*at) else { continue };
-            match Self::first_in(words, position, keys[*at]) {
-                None if self.directory.has_links() => {}
-                None => found[*at] = Candidate::Absent,
-                Some([_, to]) => nodes[*at] = NodeId(to),
-            }
         }
         if nodes == [NodeId(0); GROUP] {
             return Ok(());
@@ -208,14 +140,9 @@ impl Table<2> {
         for (frame, to) in frames.iter().zip(nodes).take(keys.len()) {
             let Some(bytes) = frame else { continue };
             let start = bytes.as_ptr().wrapping_add(to.offset()).cast();
+            // Small nodes lie in two lines as often as not.
             crate::sys::prefetch(start);
-            if purpose == Purpose::Read {
-                // Small nodes lie in two lines as often as not.
-                crate::sys::prefetch(start.wrapping_add(64));
-            }
-        }
-        if has_nodes {
-            keys.iter().for_each(|_| meanwhile());
+            crate::sys::prefetch(start.wrapping_add(64));
         }
         for (at, (frame, to)) in frames.into_iter().zip(nodes).take(keys.len()).enumerate() {
             match frame {
@@ -227,14 +154,14 @@ impl Table<2> {
         if missing.is_empty() { Ok(()) } else { Err(missing) }
     }
 
-    /// Asks the processor for the lines where the cells of up to [`GROUP`] keys are, or would be; how many keys there were.
+    /// Asks the processor for the lines where the cells of up to [`GROUP`] keys are, or would be.
     #[inline(always)]
     pub(crate) fn ask_for<'p>(
         &self,
         pages: &'p impl Pages,
         keys: impl Iterator<Item = u64>,
         cells: &mut Cells<'p>,
-    ) -> usize {
+    ) {
         let mut count = 0;
         for (position, key) in cells.positions.iter_mut().zip(keys) {
             *position = self.position_of(key);
@@ -249,7 +176,6 @@ impl Table<2> {
                 Self::prefetch_cell(as_words(bytes), *position);
             }
         }
-        count
     }
 }
 

@@ -23,8 +23,10 @@ use crate::error::{Error, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages};
+use crate::pages::numbers::PageNumbers;
+use crate::sync::Mutex;
 use rustc_hash::FxHashMap;
-use table::{NewPages, Place, Table};
+use table::{Place, Table};
 
 /// Marks a cell that names a bundle.
 const BUNDLE: u64 = 1 << 32;
@@ -74,6 +76,25 @@ pub(crate) struct RawEdge {
     pub to: NodeId,
 }
 
+/// An edge that comes, goes, or leads elsewhere from now on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EdgeChange {
+    pub source: NodeId,
+    pub etype: EdgeType,
+    pub form: InfoForm,
+    pub key: u64,
+    /// Where it led; none where it is new.
+    pub old: NodeId,
+    /// Where it leads; none where it is gone.
+    pub new: NodeId,
+}
+
+impl AsRef<EdgeChange> for EdgeChange {
+    fn as_ref(&self) -> &EdgeChange {
+        self
+    }
+}
+
 /// What the main table has of a node.
 pub(crate) struct Heads {
     pub edges: Vec<RawEdge>,
@@ -108,18 +129,12 @@ impl EdgeTable {
         bundle.find(pages, key, |place, cell| Ok((cell[1] == to.0).then_some(Spot::Bundle(id, place))))
     }
 
-    /// Takes the edge of a bundle that leads to `to` out, unless it may be the last of its page; whether it did.
-    #[inline]
-    pub(crate) fn take_in(&self, pages: &mut PageWriter<'_>, id: u64, key: u64, to: NodeId) -> Step<bool> {
-        self.bundles.get(&id).map_or(Ok(false), |bundle| bundle.take(pages, [key, to.0]))
-    }
-
     /// Puts an edge that is not there into a bundle.
     #[inline]
     pub(crate) fn insert_in(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         id: u64,
         key: u64,
         to: NodeId,
@@ -252,7 +267,7 @@ impl EdgeTable {
     pub(crate) fn insert(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         source: NodeId,
         form: InfoForm,
         edge: RawEdge,
@@ -274,7 +289,7 @@ impl EdgeTable {
 
     /// Makes room in a page of the main table that one node fills, by a bundle; whether there is one more. A page that many fill is split
     /// when a cell is put into it.
-    fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &mut impl NewPages, page: u32) -> Step<bool> {
+    fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &Mutex<PageNumbers>, page: u32) -> Step<bool> {
         let mut groups: FxHashMap<(u64, u64), usize> = FxHashMap::default();
         let mut positions = [u64::MAX, 0];
         for page in std::iter::once(&page).chain(self.main.links(page)) {
@@ -300,7 +315,7 @@ impl EdgeTable {
     fn make_bundle(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         source: u64,
         word: u64,
     ) -> Step<()> {
@@ -409,7 +424,6 @@ fn bundle_word(etype: EdgeType) -> u64 {
 mod tests {
     use super::*;
     use crate::ids::HomeId;
-    use crate::partition::TableNumbers;
     use crate::{MemoryStore, Options, Store};
 
     fn store() -> Store {
@@ -434,13 +448,7 @@ mod tests {
             let edge = RawEdge { etype: EdgeType((n / 2 % 20) as u32), key: n, to: NodeId(8 * (n + 1)) };
             store
                 .write(&mut partition.write(), |pages, _| {
-                    edges.insert(
-                        pages,
-                        &mut TableNumbers(&store.table_numbers),
-                        source,
-                        InfoForm::Number,
-                        edge,
-                    )
+                    edges.insert(pages, &store.table_numbers, source, InfoForm::Number, edge)
                 })
                 .unwrap();
         }

@@ -17,7 +17,9 @@ use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
 use crate::pages::access::{PageWriter, Pages, Words, as_words};
 use crate::pages::desc::{Desc, TABLE_HASHED};
+use crate::pages::numbers::PageNumbers;
 use crate::pages::table::CellCount;
+use crate::sync::Mutex;
 
 /// Words of a page.
 pub(super) const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
@@ -50,17 +52,6 @@ pub(crate) struct Place {
 /// The line of a cell, and which of its cells it is.
 type At = (usize, usize);
 
-/// What the line where probing begins says of a first word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Line<C> {
-    /// No cell of the table has it.
-    Absent,
-    /// The first cell that has it.
-    Cell(C),
-    /// Further lines have to be looked at.
-    Further,
-}
-
 /// Why a cell did not go in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Full {
@@ -68,14 +59,6 @@ pub(crate) enum Full {
     NoPage,
     /// This page is to be split first.
     Page(u32),
-}
-
-/// Where new pages of a table come from.
-pub(crate) trait NewPages {
-    /// A page number for a table, and the s-node it is for.
-    fn take_number(&mut self) -> Result<u32>;
-    /// Gives a number back that was not used.
-    fn give_back(&mut self, page: u32);
 }
 
 /// Refuses a page of a table, just read, whose checksum holds and whose contents cannot be.
@@ -249,7 +232,8 @@ impl<const W: usize> Table<W> {
         let position = self.position_of(first);
         let Some(page) = self.page_of(position) else { return true };
         let words = pages.peek(page).map(as_words);
-        words.is_some_and(|words| Self::home_line(words, position, first) == Line::Absent)
+        !self.directory.has_links()
+            && words.is_some_and(|words| Self::first_in(words, position, first).is_none())
     }
 
     /// The first words of the cells of a table that has no more than `most`, in one page that is in memory.
@@ -268,22 +252,6 @@ impl<const W: usize> Table<W> {
     /// Whether the table has no page.
     pub(crate) fn is_empty(&self) -> bool {
         self.directory.is_empty()
-    }
-
-    /// As [`Table::first_in`], in the line alone where probing begins.
-    #[inline]
-    pub(crate) fn home_line(words: &Words, position: u64, first: u64) -> Line<[u64; W]> {
-        let number = Self::home_line_of(position);
-        let line = Self::line(words, number);
-        let free = Self::free_in(line);
-        let alike = Self::alike_in(line, first) & !free;
-        if alike != 0 {
-            Line::Cell(Self::cell(line, alike.trailing_zeros() as usize))
-        } else if free != 0 {
-            Line::Absent
-        } else {
-            Line::Further
-        }
     }
 
     /// The line where probing for a position begins.
@@ -464,31 +432,11 @@ impl<const W: usize> Table<W> {
         crate::sys::prefetch(Self::line(words, Self::home_line_of(position)).as_ptr().cast());
     }
 
-    /// Asks the processor for the line behind it, which one probe in four goes on to.
-    #[inline]
-    pub(crate) fn prefetch_behind(words: &Words, position: u64) {
-        let behind = Self::line_behind(Self::home_line_of(position));
-        crate::sys::prefetch(Self::line(words, behind).as_ptr().cast());
-    }
-
-    /// Asks the processor for the line behind that one, which half of these probes go on to.
-    #[inline]
-    pub(crate) fn prefetch_further(words: &Words, position: u64) {
-        let behind = Self::line_behind(Self::line_behind(Self::home_line_of(position)));
-        crate::sys::prefetch(Self::line(words, behind).as_ptr().cast());
-    }
-
-    /// Whether the line where probing for a position begins has no cell that is free.
-    #[inline]
-    pub(crate) fn home_is_full(words: &Words, position: u64) -> bool {
-        Self::free_in(Self::line(words, Self::home_line_of(position))) == 0
-    }
-
     /// Puts a cell in, with the pages that this takes. What halts has put nothing in.
     pub(crate) fn insert(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         cell: [u64; W],
     ) -> Step<()> {
         loop {
@@ -508,7 +456,7 @@ impl<const W: usize> Table<W> {
     fn insert_linked(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &mut impl NewPages,
+        new: &Mutex<PageNumbers>,
         head: u32,
         cell: [u64; W],
     ) -> Step<()> {

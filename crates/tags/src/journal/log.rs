@@ -8,23 +8,27 @@
 //! follow. It also carries how far the journal was known to be durable, so that recovery knows which records may have
 //! reached the medium without the pages that they speak of: those are checked against their checksums.
 
+use super::flight::Flight;
 use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::options::JOURNAL_BYTES_MIN;
-use crate::page_store::{PageStore, PendingWrite};
+use crate::page_store::PageStore;
 use crate::space::{Run, reason};
 use crate::sync::{Condvar, Mutex};
 use crate::sys::aligned::AlignedBuf;
+use crate::sys::frames::PageAddresses;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::checksum::{crc32c, crc32c_append};
-use weft_core::codec::WriteFields;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");
 /// Bytes before a record's entries.
-pub(crate) const HEADER_BYTES: usize = 40;
+pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
+/// What is done, for errors.
+const WHAT: &str = "write the journal";
 /// Epochs of stores that were on the same medium are multiples of this apart, those of one store never so far.
 pub(crate) const EPOCHS_APART: u64 = 1 << 24;
 /// Blocks of the area that have room on the medium from the beginning: for these a full medium takes what takes away.
@@ -52,7 +56,7 @@ struct State {
     buffer: Buffer,
     /// What is being written before a sync has asked for it, or is about to be, and what of it has failed: each stays until somebody has
     /// found that it arrived.
-    under_way: Vec<Arc<UnderWay>>,
+    under_way: Vec<Arc<Flight<Buffer>>>,
     /// A buffer to be used again: its memory was touched.
     spare: Buffer,
     /// The block, counted from the area's start, that the buffer goes to.
@@ -213,17 +217,10 @@ impl Journal {
             return Err(Error::Full { what: "journal" });
         }
         let lsn = state.last + 1;
-        let mut header = Vec::with_capacity(HEADER_BYTES);
-        header.put_u32(MAGIC);
-        header.put_u32(0);
-        header.put_u32(entries.len() as u32);
-        header.put_u32(0);
-        header.put_u64(state.epoch);
-        header.put_u64(lsn);
-        header.put_u64(state.durable);
-        let crc = crc32c_append(crc32c(&header[8..]), entries);
-        header[4..8].copy_from_slice(&crc.to_le_bytes());
-        state.buffer.put(&header);
+        let (bytes, epoch, durable) = (entries.len() as u32, state.epoch, state.durable);
+        let mut header = Header { magic: MAGIC, crc: 0, bytes, zero: 0, epoch, lsn, durable };
+        header.crc = header.crc_with(entries);
+        state.buffer.put(header.as_bytes());
         state.buffer.put(entries);
         state.buffer.put(&[0; 7][..entries.len().next_multiple_of(8) - entries.len()]);
         state.last = lsn;
@@ -240,18 +237,19 @@ impl Journal {
     }
 
     /// Lets what is buffered be written next: by who asked for this, or who waits for it first.
-    fn due(&self, state: &mut State) -> Arc<UnderWay> {
+    fn due(&self, state: &mut State) -> Arc<Flight<Buffer>> {
         let (at, buffer) = take_buffer(state);
-        let due = Arc::new(UnderWay::due(self.first_block + at, buffer));
+        // SAFETY: the pages are those of the buffer, whose memory stays where it is.
+        let due = Arc::new(unsafe { Flight::due(WHAT, self.first_block + at, buffer.pages(), buffer) });
         state.under_way.push(due.clone());
         due
     }
 
     /// Waits for writes of the journal, and forgets them when all have arrived.
-    fn wait_for(&self, writes: &[Arc<UnderWay>], store: &dyn PageStore) -> Result<()> {
+    fn wait_for(&self, writes: &[Arc<Flight<Buffer>>], store: &dyn PageStore) -> Result<()> {
         let mut spare = None;
         for write in writes {
-            spare = write.wait(store)?.or(spare);
+            write.end(store, |buffer| spare = Some(buffer))?;
         }
         let mut state = self.state.lock();
         state.under_way.retain(|kept| !writes.iter().any(|write| Arc::ptr_eq(kept, write)));
@@ -309,7 +307,7 @@ impl Journal {
             return Ok(());
         }
         let block = self.first_block + at;
-        store.write(block, &[IoSlice::new(buffer.whole())]).map_err(|source| write_error(block, source))
+        store.write(block, &[IoSlice::new(buffer.whole())]).map_err(Error::io(WHAT, block))
     }
 
     /// Waits for what is being written of the journal.
@@ -343,10 +341,6 @@ impl Journal {
     }
 }
 
-fn write_error(block: u64, source: std::io::Error) -> Error {
-    Error::Io { what: "write the journal", block, source }
-}
-
 /// The buffer, filled with zeros to the end of its last page, and where it goes.
 fn take_buffer(state: &mut State) -> (u64, Buffer) {
     let mut spare = std::mem::take(&mut state.spare);
@@ -368,70 +362,6 @@ fn ahead_of(state: &mut State, bytes: usize) -> Range<u64> {
     // No more than was written: a store that takes few commits stays small.
     state.touched = (state.at + state.at.min(AHEAD_BLOCKS)).min(state.roomy).max(state.at);
     state.at..state.touched
-}
-
-/// A write of a part of the journal.
-struct UnderWay {
-    block: u64,
-    state: Mutex<Writing>,
-}
-
-enum Writing {
-    /// Nobody has begun it yet.
-    Due(Buffer),
-    /// The buffer outlives the write: fields are dropped in their order.
-    Begun(PendingWrite, Buffer),
-    Arrived,
-    Failed(Arc<str>),
-}
-
-impl UnderWay {
-    fn due(block: u64, buffer: Buffer) -> UnderWay {
-        UnderWay { block, state: Mutex::new(Writing::Due(buffer)) }
-    }
-
-    /// Begins the write, if nobody has.
-    fn begin(&self, store: &dyn PageStore) -> Result<()> {
-        self.begin_in(&mut self.state.lock(), store)
-    }
-
-    fn begin_in(&self, state: &mut Writing, store: &dyn PageStore) -> Result<()> {
-        let buffer = match std::mem::replace(state, Writing::Arrived) {
-            Writing::Due(buffer) => buffer,
-            other => {
-                *state = other;
-                return Ok(());
-            }
-        };
-        // SAFETY: the buffer lies beside the write, which is dropped, and so waited for, before it.
-        let write = unsafe { store.begin_write(self.block, &buffer.pages()) };
-        *state = Writing::Begun(write.map_err(|source| self.fail(state, source))?, buffer);
-        Ok(())
-    }
-
-    /// Who comes later, for a sync, must not take it for one that arrived.
-    fn fail(&self, state: &mut Writing, source: std::io::Error) -> Error {
-        let error = write_error(self.block, source);
-        *state = Writing::Failed(error.reason());
-        error
-    }
-
-    /// Waits for the end of the write, and begins it first if nobody has; gives its buffer to the first who waits.
-    fn wait(&self, store: &dyn PageStore) -> Result<Option<Buffer>> {
-        let mut state = self.state.lock();
-        self.begin_in(&mut state, store)?;
-        match std::mem::replace(&mut *state, Writing::Arrived) {
-            Writing::Begun(write, buffer) => {
-                write.wait().map_err(|source| self.fail(&mut state, source))?;
-                Ok(Some(buffer))
-            }
-            Writing::Failed(reason) => {
-                *state = Writing::Failed(reason.clone());
-                Err(Error::Stopped { reason })
-            }
-            Writing::Due(_) | Writing::Arrived => Ok(None),
-        }
-    }
 }
 
 /// Bytes to be written, on pages that keep their memory.
@@ -477,8 +407,39 @@ impl Buffer {
     }
 
     /// The addresses of the pages, for as long as nothing is put.
-    fn pages(&self) -> Vec<*const [u8; PAGE_BYTES]> {
-        self.whole().chunks_exact(PAGE_BYTES).map(|page| page.as_ptr().cast()).collect()
+    fn pages(&self) -> PageAddresses {
+        PageAddresses::new(self.whole().as_chunks().0.iter().map(std::ptr::from_ref).collect())
+    }
+}
+
+/// What stands before the entries of a record.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Header {
+    pub magic: u32,
+    /// Of what follows it, and of the entries.
+    crc: u32,
+    /// Of the entries.
+    bytes: u32,
+    zero: u32,
+    pub epoch: u64,
+    pub lsn: u64,
+    durable: u64,
+}
+
+impl Header {
+    /// The bytes there as a header, which they need not be.
+    pub(crate) fn at(area: &[u8], at: usize) -> Option<Header> {
+        Header::read_from_prefix(area.get(at..)?).ok().map(|(header, _)| header)
+    }
+
+    /// Whether it may be the header of a record of this epoch.
+    pub(crate) fn is_of(&self, epoch: u64) -> bool {
+        self.magic == MAGIC && self.epoch == epoch
+    }
+
+    fn crc_with(&self, entries: &[u8]) -> u32 {
+        crc32c_append(crc32c(&self.as_bytes()[8..]), entries)
     }
 }
 
@@ -530,32 +491,27 @@ pub(crate) fn follow_chain(area: &[u8], at: usize, epoch: u64, next: u64) -> (Ve
 
 /// Whether a block may begin with a record of `epoch`.
 pub(crate) fn may_begin_record(block: &[u8], epoch: u64) -> bool {
-    block.get(16..24) == Some(&epoch.to_le_bytes()[..]) && block[..4] == MAGIC.to_le_bytes()
+    Header::at(block, 0).is_some_and(|header| header.is_of(epoch))
 }
 
 /// Whether a block may begin with a record of a checkpoint of this store that came after `epoch`.
 pub(crate) fn may_begin_later_record(block: &[u8], epoch: u64) -> bool {
-    let Some(found) = block.get(16..24).and_then(|raw| raw.first_chunk()) else { return false };
-    let ahead = u64::from_le_bytes(*found).wrapping_sub(epoch);
-    (1..EPOCHS_APART).contains(&ahead) && block[..4] == MAGIC.to_le_bytes()
+    let later = 1..EPOCHS_APART;
+    Header::at(block, 0)
+        .is_some_and(|header| header.is_of(header.epoch) && later.contains(&header.epoch.wrapping_sub(epoch)))
 }
 
 pub(crate) fn record_at(area: &[u8], at: usize, epoch: u64) -> Option<Found> {
-    let header = area.get(at..at + HEADER_BYTES)?;
-    let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-    if u32_at(0) != MAGIC || u64_at(16) != epoch {
-        return None;
-    }
-    let entries = at + HEADER_BYTES..at + HEADER_BYTES + u32_at(8) as usize;
-    let crc = crc32c_append(crc32c(&header[8..]), area.get(entries.clone())?);
-    (crc == u32_at(4)).then(|| Found { lsn: u64_at(24), durable: u64_at(32), entries })
+    let header = Header::at(area, at).filter(|header| header.is_of(epoch))?;
+    let entries = at + HEADER_BYTES..at + HEADER_BYTES + header.bytes as usize;
+    let is_whole = header.crc_with(area.get(entries.clone())?) == header.crc;
+    is_whole.then_some(Found { lsn: header.lsn, durable: header.durable, entries })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_store::MemoryStore;
+    use crate::page_store::{MemoryStore, PendingWrite};
 
     fn area(store: &MemoryStore) -> Vec<u8> {
         store.to_bytes()[2 * PAGE_BYTES..].to_vec()
@@ -687,7 +643,7 @@ mod tests {
         let (store, journal) = two_due(true);
         // The thread of the second write waits for the first, and finds that it failed before it can say so.
         let before = journal.state.lock().under_way.clone();
-        assert!(matches!(before[0].wait(&store), Err(Error::Io { .. })));
+        assert!(matches!(before[0].arrive(&store), Err(Error::Io { .. })));
         assert!(matches!(journal.sync_to(1, &store), Err(Error::Stopped { .. })));
         assert_eq!(journal.durable(), 0);
     }

@@ -3,8 +3,9 @@
 //! Numbers that are near the one before are written as a difference of variable length, so that an edge of a
 //! key-value store takes about ten bytes.
 
+use crate::edges::EdgeChange;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, HomeId, NodeId};
+use crate::ids::{EdgeType, HomeId, InfoForm, NodeId};
 use crate::pages::desc::{Desc, PageKind};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
@@ -51,7 +52,7 @@ pub(crate) enum Entry<'a> {
     /// Parts of the node's data changed, one after the other.
     Patches { node: NodeId, patches: &'a [u8] },
     /// An edge; 0 stands for no destination.
-    Edge { source: NodeId, etype: EdgeType, keyed: bool, key: u64, old: NodeId, new: NodeId },
+    Edge(EdgeChange),
     /// The in-edges of a node became so many, which is not 1 or was not.
     Count { node: NodeId, count: u64 },
     /// The node is gone.
@@ -70,7 +71,7 @@ pub(crate) enum Entry<'a> {
 #[derive(Default)]
 pub(crate) struct RecordWriter {
     pub(crate) bytes: Vec<u8>,
-    source: Option<(NodeId, EdgeType, bool)>,
+    source: Option<(NodeId, EdgeType, InfoForm)>,
     last: u64,
     /// The page that could follow the last one.
     next: Option<(u32, Desc)>,
@@ -182,21 +183,14 @@ impl RecordWriter {
     }
 
     #[inline]
-    pub(crate) fn edge(
-        &mut self,
-        source: NodeId,
-        etype: EdgeType,
-        keyed: bool,
-        key: u64,
-        old: NodeId,
-        new: NodeId,
-    ) {
-        if self.source != Some((source, etype, keyed)) {
+    pub(crate) fn edge(&mut self, change: &EdgeChange) {
+        let EdgeChange { source, etype, form, key, old, new } = *change;
+        if self.source != Some((source, etype, form)) {
             self.bytes.put_u8(SOURCE);
             self.bytes.put_u64(source.0);
             self.bytes.put_u32(etype.0);
-            self.bytes.put_u8(u8::from(keyed));
-            self.source = Some((source, etype, keyed));
+            self.bytes.put_u8(form as u8);
+            self.source = Some((source, etype, form));
         }
         self.bytes.reserve(SMALL_ENTRY_BYTES);
         self.bytes.put_u8(match (old.0, new.0) {
@@ -250,7 +244,7 @@ impl RecordWriter {
 /// Reads the entries of a record, in order.
 pub(crate) struct RecordReader<'a> {
     reader: Reader<'a>,
-    source: (NodeId, EdgeType, bool),
+    source: (NodeId, EdgeType, InfoForm),
     last: u64,
     next: Option<(u32, Desc)>,
 }
@@ -259,7 +253,7 @@ impl<'a> RecordReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> RecordReader<'a> {
         RecordReader {
             reader: Reader::new(bytes),
-            source: (NodeId(0), EdgeType(0), false),
+            source: (NodeId(0), EdgeType(0), InfoForm::Number),
             last: 0,
             next: None,
         }
@@ -289,7 +283,9 @@ impl<'a> RecordReader<'a> {
     fn read(&mut self) -> std::result::Result<Option<Entry<'a>>, Truncated> {
         let mut tag = self.reader.u8()?;
         if tag == SOURCE {
-            self.source = (NodeId(self.reader.u64()?), EdgeType(self.reader.u32()?), self.reader.u8()? != 0);
+            let (source, etype) = (NodeId(self.reader.u64()?), EdgeType(self.reader.u32()?));
+            let Some(form) = InfoForm::from_u8(self.reader.u8()?) else { return Ok(None) };
+            self.source = (source, etype, form);
             tag = self.reader.u8()?;
         }
         Ok(Some(match tag {
@@ -322,8 +318,8 @@ impl<'a> RecordReader<'a> {
                 let key = self.reader.u64()?;
                 let old = if tag == PUT { NodeId(0) } else { self.node()? };
                 let new = if tag == REMOVE { NodeId(0) } else { self.node()? };
-                let (source, etype, keyed) = self.source;
-                Entry::Edge { source, etype, keyed, key, old, new }
+                let (source, etype, form) = self.source;
+                Entry::Edge(EdgeChange { source, etype, form, key, old, new })
             }
             COUNT => Entry::Count { node: self.node()?, count: varint(&mut self.reader)? },
             FREE => Entry::Free { node: self.node()? },
@@ -380,9 +376,16 @@ mod tests {
         w.snode(a);
         w.page(9, &desc);
         w.slots(10, HomeId(1), 2, 4, &[1, 2, 3]);
-        w.edge(a, EdgeType(3), true, u64::MAX, none, b);
-        w.edge(a, EdgeType(3), true, 4, b, a);
-        w.edge(b, EdgeType(3), false, 4, a, none);
+        let change = |source, form, key, old, new| {
+            let etype = EdgeType(3);
+            EdgeChange { source, etype, form, key, old, new }
+        };
+        let edges = [
+            change(a, InfoForm::Key, u64::MAX, none, b),
+            change(a, InfoForm::Key, 4, b, a),
+            change(b, InfoForm::Number, 4, a, none),
+        ];
+        edges.iter().for_each(|edge| w.edge(edge));
         w.bytes(b, b"xyz");
         w.patches(a, b"pq");
         w.count(a, 300);
@@ -398,9 +401,9 @@ mod tests {
             Entry::Snode { root: a },
             Entry::Page { page: 9, desc },
             Entry::Slots { page: 10, snode: HomeId(1), class: 2, first: 4, bytes: &[1, 2, 3] },
-            Entry::Edge { source: a, etype: EdgeType(3), keyed: true, key: u64::MAX, old: none, new: b },
-            Entry::Edge { source: a, etype: EdgeType(3), keyed: true, key: 4, old: b, new: a },
-            Entry::Edge { source: b, etype: EdgeType(3), keyed: false, key: 4, old: a, new: none },
+            Entry::Edge(edges[0]),
+            Entry::Edge(edges[1]),
+            Entry::Edge(edges[2]),
             Entry::Bytes { node: b, bytes: b"xyz" },
             Entry::Patches { node: a, patches: b"pq" },
             Entry::Count { node: a, count: 300 },

@@ -10,9 +10,10 @@
 //! until they are large, or somebody waits for them. Threads that commit to different s-nodes are given blocks in turns, and come here in
 //! any order, so writes that lie apart wait for what lies between them, and what follows another at once is joined to it whose ever it is.
 
-use crate::error::{Error, Result};
+use super::flight::Flight;
+use crate::error::Result;
 use crate::ids::HomeId;
-use crate::page_store::{PageStore, PendingWrite};
+use crate::page_store::PageStore;
 use crate::sync::Mutex;
 use crate::sys::frames::PageAddresses;
 use std::sync::Arc;
@@ -52,24 +53,26 @@ impl Owners {
     }
 }
 
-/// A write of pages that has not begun.
-pub(crate) struct Planned {
+/// A write of pages.
+pub(crate) struct PageWrite {
     owners: Owners,
     block: u64,
     pages: Vec<u32>,
-    from: PageAddresses,
+    flight: Flight<()>,
 }
 
-impl Planned {
-    /// A write of `pages`, all of one s-node, to the blocks from `block` on.
+impl PageWrite {
+    /// A write of `pages`, all of one s-node, to the blocks from `block` on, which has not begun.
     ///
     /// # Safety
     /// The pages' bytes, `from`, can be read until the write was dropped, and, where it begins, has been waited for.
-    pub(crate) unsafe fn new(snode: HomeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> Planned {
-        Planned { owners: Owners::one(snode), block, pages, from }
+    pub(crate) unsafe fn new(snode: HomeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> PageWrite {
+        // SAFETY: the caller's promise.
+        let flight = unsafe { Flight::due("write nodes", block, from, ()) };
+        PageWrite { owners: Owners::one(snode), block, pages, flight }
     }
 
-    /// The pages that are to be written.
+    /// The pages that are written.
     pub(crate) fn pages(&self) -> &[u32] {
         &self.pages
     }
@@ -79,138 +82,36 @@ impl Planned {
         self.owners.first
     }
 
-    /// Where they are to be written.
+    /// Where they are written.
     pub(crate) fn blocks(&self) -> std::ops::Range<u64> {
         self.block..self.block + self.pages.len() as u64
     }
 
-    /// Begins it.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn begin(self, medium: &dyn PageStore) -> Result<Begun> {
-        let begun = self.due();
-        begun.begin(medium)?;
-        Ok(begun)
+    /// As [`Flight::begin`].
+    pub(crate) fn begin(&self, medium: &dyn PageStore) -> Result<()> {
+        self.flight.begin(medium)
     }
 
-    /// A write that is to begin now, by its first [`Begun::begin`] or by who waits for it.
-    fn due(self) -> Begun {
-        let Planned { owners, block, pages, from } = self;
-        Begun { owners, block, pages, state: Mutex::new(State::Due(from)) }
-    }
-
-    /// Takes `next` on, which follows at once.
-    fn join(&mut self, next: Planned) {
-        debug_assert_eq!(self.blocks().end, next.block);
-        self.owners.join(next.owners);
-        self.pages.extend(next.pages);
-        self.from.extend(next.from);
-    }
-}
-
-/// What is done, for errors.
-const WHAT: &str = "write nodes";
-
-/// A write of pages.
-pub(crate) struct Begun {
-    owners: Owners,
-    block: u64,
-    pages: Vec<u32>,
-    state: Mutex<State>,
-}
-
-enum State {
-    /// Nobody has begun it yet. The pages are those of [`Planned::new`].
-    Due(PageAddresses),
-    UnderWay(PendingWrite),
-    /// On the medium, or in its cache.
-    Arrived,
-    /// Its pages are said to be as they are on the medium.
-    Settled,
-    Failed(Arc<str>),
-}
-
-impl Begun {
-    /// Begins the write, if nobody has. To begin one takes long enough for others to be in want of any lock but its own.
-    ///
-    /// # Errors
-    /// [`Error::Io`] for who begins it.
-    fn begin(&self, medium: &dyn PageStore) -> Result<()> {
-        self.begin_in(&mut self.state.lock(), medium)
-    }
-
-    fn begin_in(&self, state: &mut State, medium: &dyn PageStore) -> Result<()> {
-        let State::Due(from) = state else { return Ok(()) };
-        // SAFETY: the promise of `Planned::new`, whose write this is.
-        let write = unsafe { medium.begin_write(self.block, from.as_slice()) };
-        match write {
-            Ok(write) => {
-                *state = State::UnderWay(write);
-                Ok(())
-            }
-            Err(source) => Err(self.fail(state, source)),
-        }
-    }
-
-    /// It stays in the list, so that no sync says that it was durable.
-    fn fail(&self, state: &mut State, source: std::io::Error) -> Error {
-        let error = Error::Io { what: WHAT, block: self.block, source };
-        *state = State::Failed(error.reason());
-        error
-    }
-
-    /// Waits until the write has arrived.
-    ///
-    /// # Errors
-    /// [`Error::Io`] for the first who waits, [`Error::Stopped`] for the others.
+    /// As [`Flight::arrive`].
     pub(crate) fn arrive(&self, medium: &dyn PageStore) -> Result<()> {
-        self.wait(&mut self.state.lock(), medium)
-    }
-
-    fn wait(&self, state: &mut State, medium: &dyn PageStore) -> Result<()> {
-        self.begin_in(state, medium)?;
-        match std::mem::replace(state, State::Arrived) {
-            State::UnderWay(write) => write.wait().map_err(|source| self.fail(state, source)),
-            State::Failed(reason) => {
-                *state = State::Failed(reason.clone());
-                Err(Error::Stopped { reason })
-            }
-            other => {
-                *state = other;
-                Ok(())
-            }
-        }
-    }
-
-    /// The s-node that the pages are of, where none were joined to them.
-    pub(crate) fn snode(&self) -> HomeId {
-        self.owners.first
-    }
-
-    /// The blocks that are written.
-    pub(crate) fn blocks(&self) -> std::ops::Range<u64> {
-        self.block..self.block + self.pages.len() as u64
-    }
-
-    /// The pages that are written.
-    pub(crate) fn pages(&self) -> &[u32] {
-        &self.pages
+        self.flight.arrive(medium)
     }
 
     /// Waits until the write has arrived, and calls `clean` with each of its pages, once and before anybody else is told
     /// that it has.
     ///
     /// # Errors
-    /// As [`Begun::arrive`].
+    /// As [`Flight::arrive`].
     pub(crate) fn settle(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
-        let mut state = self.state.lock();
-        self.wait(&mut state, medium)?;
-        if let State::Arrived = *state {
-            self.pages.iter().copied().for_each(clean);
-            *state = State::Settled;
-        }
-        Ok(())
+        self.flight.end(medium, |()| self.pages.iter().copied().for_each(clean))
+    }
+
+    /// Takes `next` on, which follows at once; neither has begun.
+    fn join(&mut self, next: PageWrite) {
+        debug_assert_eq!(self.blocks().end, next.block);
+        self.owners.join(next.owners);
+        self.pages.extend(next.pages);
+        self.flight.join(next.flight);
     }
 }
 
@@ -218,14 +119,14 @@ impl Begun {
 #[derive(Default)]
 pub(crate) struct Writes {
     /// What is not due. Its lock is taken before that of the list, and held until what becomes due is there.
-    gathered: Mutex<Vec<Planned>>,
+    gathered: Mutex<Vec<PageWrite>>,
     /// In the order in which they became due.
-    list: Mutex<Vec<Arc<Begun>>>,
+    list: Mutex<Vec<Arc<PageWrite>>>,
 }
 
 impl Writes {
     /// Adds the writes of a commit whose pages are where they will be, before its record is appended.
-    pub(crate) fn keep(&self, writes: Vec<Begun>) {
+    pub(crate) fn keep(&self, writes: Vec<PageWrite>) {
         if !writes.is_empty() {
             self.list.lock().extend(writes.into_iter().map(Arc::new));
         }
@@ -235,7 +136,7 @@ impl Writes {
     ///
     /// # Errors
     /// [`Error::Io`] for this write or one before.
-    pub(crate) fn gather(&self, write: Planned, pages_max: usize, medium: &dyn PageStore) -> Result<()> {
+    pub(crate) fn gather(&self, write: PageWrite, pages_max: usize, medium: &dyn PageStore) -> Result<()> {
         let mut gathered = self.gathered.lock();
         let mut write = write;
         if let Some(before) = gathered.iter().position(|before| before.blocks().end == write.block) {
@@ -253,7 +154,7 @@ impl Writes {
             due.extend(gathered.pop().map(|write| self.due(write)));
         }
         // Those that have waited longest first.
-        let pages = |gathered: &[Planned]| gathered.iter().map(|write| write.pages.len()).sum::<usize>();
+        let pages = |gathered: &[PageWrite]| gathered.iter().map(|write| write.pages.len()).sum::<usize>();
         while gathered.len() > APART_MAX || pages(&gathered) > pages_max / 8 {
             due.push(self.due(gathered.remove(0)));
         }
@@ -262,8 +163,8 @@ impl Writes {
     }
 
     /// Lets what was gathered be due.
-    fn due(&self, write: Planned) -> Arc<Begun> {
-        let due = Arc::new(write.due());
+    fn due(&self, write: PageWrite) -> Arc<PageWrite> {
+        let due = Arc::new(write);
         self.list.lock().push(due.clone());
         due
     }
@@ -277,7 +178,7 @@ impl Writes {
     /// says that they were durable.
     ///
     /// # Errors
-    /// As [`Begun::arrive`].
+    /// As [`Flight::arrive`].
     pub(crate) fn arrive(&self, medium: &dyn PageStore) -> Result<()> {
         self.all_due();
         let writes = self.list.lock().clone();
@@ -291,7 +192,7 @@ impl Writes {
     /// Waits for the writes of pages of these s-nodes, whose locks the caller holds, and calls `clean` with each page.
     ///
     /// # Errors
-    /// As [`Begun::arrive`].
+    /// As [`Flight::arrive`].
     pub(crate) fn settle_of(
         &self,
         snodes: &[HomeId],
@@ -303,7 +204,7 @@ impl Writes {
             self.due(gathered.remove(mine));
         }
         drop(gathered);
-        let mine = |write: &&Arc<Begun>| write.owners.any_of(snodes);
+        let mine = |write: &&Arc<PageWrite>| write.owners.any_of(snodes);
         let writes: Vec<_> = self.list.lock().iter().filter(mine).cloned().collect();
         self.settle(&writes, medium, clean)
     }
@@ -312,7 +213,7 @@ impl Writes {
     /// not count.
     ///
     /// # Errors
-    /// As [`Begun::arrive`].
+    /// As [`Flight::arrive`].
     pub(crate) fn settle_oldest(
         &self,
         pages_max: usize,
@@ -333,7 +234,7 @@ impl Writes {
     /// Waits for all writes and calls `clean` with each page.
     ///
     /// # Errors
-    /// As [`Begun::arrive`].
+    /// As [`Flight::arrive`].
     pub(crate) fn settle_all(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
         self.all_due();
         let writes = self.list.lock().clone();
@@ -342,7 +243,7 @@ impl Writes {
 
     fn settle(
         &self,
-        writes: &[Arc<Begun>],
+        writes: &[Arc<PageWrite>],
         medium: &dyn PageStore,
         mut clean: impl FnMut(u32),
     ) -> Result<()> {
@@ -351,14 +252,14 @@ impl Writes {
         }
         begin_all(writes, medium)?;
         writes.iter().try_for_each(|write| write.settle(medium, &mut clean))?;
-        let is_settled = |kept: &Arc<Begun>| writes.iter().any(|write| Arc::ptr_eq(kept, write));
+        let is_settled = |kept: &Arc<PageWrite>| writes.iter().any(|write| Arc::ptr_eq(kept, write));
         self.list.lock().retain(|kept| !is_settled(kept));
         Ok(())
     }
 }
 
 /// Begins writes that are due, also those behind one that fails: nobody plans them again.
-fn begin_all(writes: &[Arc<Begun>], medium: &dyn PageStore) -> Result<()> {
+fn begin_all(writes: &[Arc<PageWrite>], medium: &dyn PageStore) -> Result<()> {
     let mut done = Ok(());
     for write in writes {
         done = done.and(write.begin(medium));
@@ -380,7 +281,7 @@ mod tests {
         let plan = |snode, block, count: u32| {
             let from = PageAddresses::new(vec![std::ptr::from_ref(&*page); count as usize]);
             // SAFETY: the page outlives all writes.
-            unsafe { Planned::new(HomeId(snode), block, (0..count).collect(), from) }
+            unsafe { PageWrite::new(HomeId(snode), block, (0..count).collect(), from) }
         };
         let apart = |writes: &Writes| {
             writes.gathered.lock().iter().map(|write| (write.block, write.blocks().end)).collect::<Vec<_>>()

@@ -3,13 +3,12 @@
 use super::scan::{KvScan, Scan};
 use super::{Kv, PAIR};
 use crate::committed::Committed;
-use crate::edges::many::{Candidate, GROUP, Purpose};
-use crate::error::{Error, Halt, Result};
+use crate::edges::many::GROUP;
+use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::pages::access::Pages;
-use crate::partition::{Which, begins_with_key, value_in, visit_data};
+use crate::partition::{FAULT_ROUNDS, Which, begins_with_key, visit_data};
 use crate::snapshot::Snapshot;
-use crate::tx::edges::FAULT_ROUNDS;
 
 /// A key-value store as it was when a snapshot began: see [`Kv::at`].
 pub struct KvSnapshot<'k, 's> {
@@ -130,55 +129,29 @@ impl<'s> Kv<'s> {
             for (hash, key) in hashes.iter_mut().zip(group) {
                 *hash = self.hash(key.as_ref())?;
             }
-            let (mut next, mut rounds) = (0, 0);
-            // A pair that is larger than the part of the cache that a step may use is read by itself.
+            let (mut next, mut rounds) = (0, FAULT_ROUNDS);
+            // A pair that is too large for a step is read by itself.
             while let Some(large) = state.step(self.anchor.home(), |pages, contents| {
-                let mut candidates = [Candidate::Unknown; GROUP];
-                let asked = contents.edges.find_group(
-                    pages,
-                    (self.anchor, self.etype),
-                    &hashes[next..group.len()],
-                    Purpose::Read,
-                    || {},
-                    &mut candidates,
-                );
-                if let Err(missing) = asked
-                    && rounds < FAULT_ROUNDS
-                {
-                    rounds += 1;
-                    return Err(Halt::MissMany(missing));
-                }
-                for candidate in candidates {
-                    let Some(key) = group.get(next).map(AsRef::as_ref) else { break };
-                    let at = group_at * GROUP + next;
-                    let seen = match candidate {
-                        Candidate::Absent => Some(None),
-                        Candidate::Node(node, raw) => value_in(raw, node, key).map(Some),
-                        Candidate::Unknown => None,
-                    };
-                    if let Some(value) = seen {
-                        each(at, value);
-                        next += 1;
-                        continue;
-                    }
-                    let found = contents.edges.find(pages, self.anchor, self.etype, hashes[next], |to| {
-                        begins_with_key(pages, pages, to, key)
-                    })?;
-                    match found {
-                        None => each(at, None),
-                        Some((_, node)) => {
-                            let (_, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
-                            if len > (pages.step_pages() - 1) * PAGE_BYTES {
-                                return Ok(Some(node));
-                            }
-                            spilt.clear();
-                            visit_data(pages, place, 0..len, |piece| spilt.extend_from_slice(piece))?;
-                            each(at, spilt.get(2 + key.len()..));
+                let (first, mut large) = (next, None);
+                let (of, hashes) = ((self.anchor, self.etype), (&hashes[first..group.len()], &mut rounds));
+                let key = |at: usize| group[first + at].as_ref();
+                contents.find_pairs(pages, pages, of, hashes, key, |at, node, value| {
+                    if let (Some(node), None) = (node, value) {
+                        let (_, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+                        if len > (pages.step_pages() - 1) * PAGE_BYTES {
+                            large = Some(node);
+                            return Ok(false);
                         }
+                        spilt.clear();
+                        visit_data(pages, place, 0..len, |piece| spilt.extend_from_slice(piece))?;
+                        each(group_at * GROUP + next, spilt.get(2 + key(at).len()..));
+                    } else {
+                        each(group_at * GROUP + next, value);
                     }
                     next += 1;
-                }
-                Ok(None)
+                    Ok(true)
+                })?;
+                Ok(large)
             })? {
                 match state.data_of(large, PAIR) {
                     Ok(data) if begins(&data, group[next].as_ref()) => {

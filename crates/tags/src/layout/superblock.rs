@@ -10,7 +10,8 @@ use crate::ids::PAGE_BYTES;
 use crate::options::JOURNAL_BYTES_MAX;
 use crate::space::Run;
 use weft_core::checksum::crc32c;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::WriteFields;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"WEFTTAGS";
 
@@ -23,16 +24,23 @@ const COUNT_MAX: u64 = 1 << 62;
 const BLOB_BYTES_MAX: u64 = 1 << 30;
 
 /// A structure that is written whole at each checkpoint, to two places.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub(crate) struct Blob {
     pub block: u64,
     /// The first block of the second copy.
     pub second: u64,
     pub bytes: u64,
     pub crc: u32,
+    zero: u32,
 }
 
 impl Blob {
+    /// A structure of these bytes, whose copies begin at `blocks`.
+    pub(crate) fn of(raw: &[u8], [block, second]: [u64; COPIES as usize]) -> Blob {
+        Blob { block, second, bytes: raw.len() as u64, crc: crc32c(raw), zero: 0 }
+    }
+
     /// Blocks that each copy takes: at least one, once it was written.
     pub(crate) fn blocks(&self) -> u64 {
         if self.block == 0 { 0 } else { self.bytes.div_ceil(PAGE_BYTES as u64).max(1) }
@@ -44,8 +52,14 @@ impl Blob {
     }
 }
 
+/// Some s-node is of the class of secure deletion.
+pub(crate) const ERASES: u64 = 1;
+/// Bytes of such may lie where nothing knows of them: the store was not closed.
+pub(crate) const LEAVES_BYTES: u64 = 2;
+
 /// What the superblock says.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub(crate) struct Superblock {
     /// Counts checkpoints; the journal's records carry it.
     pub epoch: u64,
@@ -57,10 +71,8 @@ pub(crate) struct Superblock {
     /// Where the leaves of descriptors are.
     pub leaves: Blob,
     pub catalog: Blob,
-    /// Some s-node is of the class of secure deletion.
-    pub erases: bool,
-    /// Bytes of such may lie where nothing knows of them: the store was not closed.
-    pub leaves_bytes: bool,
+    /// [`ERASES`], [`LEAVES_BYTES`].
+    pub flags: u64,
 }
 
 impl Superblock {
@@ -70,19 +82,7 @@ impl Superblock {
         out.extend_from_slice(&MAGIC);
         out.put_u32(FORMAT_VERSION);
         out.put_u32(PAGE_BYTES as u32);
-        for word in
-            [self.epoch, self.secret.0, self.secret.1, self.journal_block, self.journal_blocks, self.lsn]
-        {
-            out.put_u64(word);
-        }
-        for blob in [self.leaves, self.catalog] {
-            out.put_u64(blob.block);
-            out.put_u64(blob.second);
-            out.put_u64(blob.bytes);
-            out.put_u32(blob.crc);
-            out.put_u32(0);
-        }
-        out.put_u64(u64::from(self.erases) | u64::from(self.leaves_bytes) << 1);
+        out.extend_from_slice(self.as_bytes());
         out.resize(PAGE_BYTES - 4, 0);
         let crc = crc32c(&out);
         out.put_u32(crc);
@@ -105,10 +105,16 @@ impl Superblock {
         if version != FORMAT_VERSION {
             return Err(Error::Version { found: version, known: FORMAT_VERSION });
         }
-        let superblock =
-            fields(&raw[16..]).map_err(|error| Error::damaged(format!("superblock: {error}")))?;
+        let Ok((superblock, _)) = Superblock::read_from_prefix(&raw[16..]) else {
+            return Err(Error::damaged("superblock: it is too short"));
+        };
         superblock.check()?;
         Ok(superblock)
+    }
+
+    /// Whether these flags are set.
+    pub(crate) fn has(&self, flags: u64) -> bool {
+        self.flags & flags != 0
     }
 
     /// Whether its numbers can be: what follows from them is added up and has memory taken for it.
@@ -128,40 +134,13 @@ impl Superblock {
     }
 }
 
-fn fields(raw: &[u8]) -> std::result::Result<Superblock, Truncated> {
-    let mut r = Reader::new(raw);
-    let epoch = r.u64()?;
-    let secret = Secret(r.u64()?, r.u64()?);
-    let (journal_block, journal_blocks, lsn) = (r.u64()?, r.u64()?, r.u64()?);
-    let mut blob = || -> std::result::Result<Blob, Truncated> {
-        let blob = Blob { block: r.u64()?, second: r.u64()?, bytes: r.u64()?, crc: r.u32()? };
-        r.u32()?;
-        Ok(blob)
-    };
-    let (leaves, catalog) = (blob()?, blob()?);
-    let flags = r.u64()?;
-    let (erases, leaves_bytes) = (flags & 1 != 0, flags & 2 != 0);
-    Ok(Superblock {
-        epoch,
-        secret,
-        journal_block,
-        journal_blocks,
-        lsn,
-        leaves,
-        catalog,
-        erases,
-        leaves_bytes,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_superblock_comes_back_and_any_flipped_bit_is_seen() {
-        let leaves = Blob { block: 5, second: 12, bytes: 6, crc: 7 };
-        let catalog = Blob { block: 8, second: 13, bytes: 9, crc: 10 };
+        let (leaves, catalog) = (Blob::of(&[1; 6], [5, 12]), Blob::of(&[2; 9], [8, 13]));
         let sb = Superblock {
             epoch: 1,
             secret: Secret(2, 3),
@@ -170,13 +149,12 @@ mod tests {
             lsn: 11,
             leaves,
             catalog,
-            erases: true,
-            leaves_bytes: false,
+            flags: ERASES,
         };
         let raw = sb.encode();
         let back = Superblock::decode(&raw).unwrap();
         assert_eq!((back.epoch, back.lsn, back.leaves, back.catalog), (1, 11, leaves, catalog));
-        assert_eq!((back.erases, back.leaves_bytes), (true, false));
+        assert_eq!((back.has(ERASES), back.has(LEAVES_BYTES)), (true, false));
         for change in [
             |sb: &mut Superblock| sb.epoch = u64::MAX,
             |sb: &mut Superblock| sb.lsn = u64::MAX,

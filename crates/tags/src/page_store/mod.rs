@@ -6,7 +6,6 @@
 
 mod file;
 mod memory;
-pub(crate) mod overlay;
 
 pub use file::{FileStore, ReadPath};
 pub use memory::MemoryStore;

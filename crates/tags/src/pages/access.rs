@@ -247,8 +247,7 @@ impl<'g> PageWriter<'g> {
 
     /// Puts a new page of zeros in memory.
     pub(crate) fn place_new(&mut self, page: u32, desc: Desc) -> Step<()> {
-        debug_assert_eq!(desc.snode, self.hold.snode.0);
-        if self.hold.pool.place_new(page, desc) { Ok(()) } else { Err(Halt::NoFrames(1)) }
+        self.place_all_new(vec![(page, desc)])
     }
 
     /// Puts new pages of zeros in memory, all of them or none.
@@ -301,14 +300,6 @@ fn stranger(page: u32, snode: HomeId) -> Halt {
     Halt::Failed(Error::damaged(format!("page {page} is not of s-node {snode}")))
 }
 
-#[inline]
-fn prefetch(pool: &Pool, page: u32, offset: usize) -> bool {
-    let Some(frame) = pool.table.load(page).frame() else { return false };
-    debug_assert!(offset < PAGE_BYTES);
-    crate::sys::prefetch(pool.frames.frame(frame).cast::<i8>().wrapping_add(offset));
-    true
-}
-
 impl Descriptors for PageReader<'_> {
     #[inline]
     fn look_up<T>(&self, page: u32, look: impl FnOnce(&Desc) -> T) -> Option<T> {
@@ -351,7 +342,7 @@ impl<T: Holds> Pages for T {
 
     #[inline]
     fn prefetch(&self, page: u32, offset: usize) -> bool {
-        prefetch(self.hold().pool, page, offset)
+        self.hold().pool.prefetch(page, offset)
     }
 
     fn step_pages(&self) -> usize {

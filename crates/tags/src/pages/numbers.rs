@@ -4,6 +4,8 @@
 //! the smallest block that holds it and gives the rest back. Nothing of this is kept on the medium: it follows from
 //! the descriptors.
 
+use crate::error::{Error, Result};
+use crate::sync::Mutex;
 use std::collections::BTreeSet;
 
 const ORDERS: usize = 32;
@@ -91,6 +93,14 @@ impl PageNumbers {
     pub(crate) fn free_count(&self) -> u64 {
         self.free.iter().enumerate().map(|(order, set)| (set.len() as u64) << order).sum()
     }
+}
+
+/// Takes the number of one page.
+///
+/// # Errors
+/// [`Error::Full`].
+pub(crate) fn take_number(numbers: &Mutex<PageNumbers>) -> Result<u32> {
+    numbers.lock().take(1).ok_or(Error::Full { what: "page numbers" })
 }
 
 #[cfg(test)]

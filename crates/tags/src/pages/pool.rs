@@ -302,13 +302,6 @@ impl Pool {
         self.free.lock().take(&self.frames)
     }
 
-    /// Puts a new page of zeros into a frame, dirty. `false` when no frame is free: make room and try again.
-    pub(super) fn place_new(&self, page: u32, desc: Desc) -> bool {
-        let Some(frame) = self.take_frame() else { return false };
-        self.place_in(frame, page, desc);
-        true
-    }
-
     /// As [`Pool::place_new`], for all of these pages or none.
     pub(super) fn place_all_new(&self, new: Vec<(u32, Desc)>) -> bool {
         let mut frames: Vec<FreeFrame> = Vec::with_capacity(new.len());
@@ -434,12 +427,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Asks the processor for the beginning of a page, if it is in memory.
+    /// Asks the processor for a part of a page that is in memory; whether it is.
     #[inline]
-    pub(crate) fn prefetch(&self, page: u32) {
-        if let Some(frame) = self.table.load(page).frame() {
-            crate::sys::prefetch(self.frames.frame(frame).cast());
-        }
+    pub(crate) fn prefetch(&self, page: u32, offset: usize) -> bool {
+        let Some(frame) = self.table.load(page).frame() else { return false };
+        debug_assert!(offset < PAGE_BYTES);
+        crate::sys::prefetch(self.frames.frame(frame).cast::<i8>().wrapping_add(offset));
+        true
     }
 
     /// Makes pages readable where the medium is mapped; those that have to be read are returned.

@@ -11,7 +11,7 @@ use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::inspect::nodes_in;
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
 use crate::layout::node::{NODE_HEADER, read_header, slot_bytes, slots_of};
-use crate::layout::superblock::Superblock;
+use crate::layout::superblock::{ERASES, LEAVES_BYTES, Superblock};
 use crate::options::Options;
 use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
@@ -82,8 +82,8 @@ impl<'s> Copy<'s> {
         }
         let pool = Pool::new(options, target.mapping())?;
         let parts = Parts { medium: target, pool, space, superblock, catalog, leaves: Leaves::default() };
-        let store = Store::assemble(parts);
-        let may_erase = survey.superblock.erases || survey.superblock.leaves_bytes;
+        let store = Store::assemble(parts, options);
+        let may_erase = survey.superblock.has(ERASES | LEAVES_BYTES);
         if may_erase || !has_catalog {
             store.pool.erasure.suspect_all();
         }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::pages::access::Words;
 use crate::pages::desc::Desc;
-use crate::partition::{Partition, TableNumbers};
+use crate::partition::Partition;
 use crate::store::Store;
 use crate::tx::apply::drop_table_pages;
 use rustc_hash::FxHashMap;
@@ -110,14 +110,13 @@ impl Copy<'_> {
             return Ok(false);
         }
         self.change(source.home(), |store, partition| {
-            let mut numbers = TableNumbers(&store.table_numbers);
             store.write(partition, |pages, contents| {
                 // A number tells edges apart, a hash does not.
                 let is_it = |to: NodeId| Ok(form == InfoForm::Number || to == edge.to);
                 if contents.edges.find(pages, source, edge.etype, edge.key, is_it)?.is_some() {
                     return Ok(false);
                 }
-                contents.edges.insert(pages, &mut numbers, source, form, edge)?;
+                contents.edges.insert(pages, &store.table_numbers, source, form, edge)?;
                 Ok(true)
             })
         })

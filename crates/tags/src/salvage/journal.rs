@@ -5,11 +5,13 @@
 
 use super::copy::{Copy, NOWHERE};
 use super::survey::Survey;
-use crate::edges::RawEdge;
+use crate::edges::{EdgeChange, RawEdge};
 use crate::error::{Error, Result};
-use crate::ids::{HomeId, InfoForm, NodeId, PAGE_BYTES};
+use crate::ids::{HomeId, NodeId, PAGE_BYTES};
 use crate::inspect::nodes_in;
-use crate::journal::log::{Found, HEADER_BYTES, Journal, follow_chain, may_begin_later_record, record_at};
+use crate::journal::log::{
+    Found, HEADER_BYTES, Header, Journal, MAGIC, follow_chain, may_begin_later_record, record_at,
+};
 use crate::journal::record::{Entry, RecordReader};
 use crate::layout::node::slot_bytes;
 use crate::layout::superblock::Superblock;
@@ -19,8 +21,6 @@ use crate::replay::is_of_nodes;
 use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
 use crate::tx::write_set::NONE;
-
-const MAGIC: [u8; 4] = *b"WTJ1";
 
 impl Copy<'_> {
     /// Replays the journal.
@@ -115,7 +115,7 @@ impl Copy<'_> {
                 at = end.next_multiple_of(PAGE_BYTES).max(at + PAGE_BYTES);
                 continue;
             }
-            if lsn_of(area, at, epoch).is_some_and(|lsn| lsn >= next) {
+            if Header::at(area, at).is_some_and(|header| header.is_of(epoch) && header.lsn >= next) {
                 // What number it says may be damaged too.
                 lost = lost.max(1);
             }
@@ -167,8 +167,7 @@ impl Copy<'_> {
             Entry::Type { .. } | Entry::TypeGone { .. } if self.has_catalog => self.replay_entry(entry),
             // Edge types are made up at the end then, and counts are made anew.
             Entry::Type { .. } | Entry::TypeGone { .. } | Entry::Count { .. } => Ok(()),
-            Entry::Edge { source, etype, keyed, key, old, new } => {
-                let form = if keyed { InfoForm::Key } else { InfoForm::Number };
+            Entry::Edge(EdgeChange { source, etype, form, key, old, new }) => {
                 if old != NONE {
                     // One that was in a page that is lost is not there.
                     let is_out = self.take_out(source, RawEdge { etype, key, to: old })?;
@@ -250,15 +249,8 @@ impl Copy<'_> {
 
 /// Whether two of three things that tell a record are there.
 fn is_like_record(area: &[u8], at: usize, epoch: u64, next: u64) -> bool {
-    let Some(header) = area.get(at..at + HEADER_BYTES) else { return false };
-    let likenesses =
-        [header[..4] == MAGIC, header[16..24] == epoch.to_le_bytes(), header[24..32] == next.to_le_bytes()];
-    likenesses.iter().filter(|is| **is).count() >= 2
-}
-
-/// The number in what has the magic number and epoch of a record.
-fn lsn_of(area: &[u8], at: usize, epoch: u64) -> Option<u64> {
-    let header = area.get(at..at + HEADER_BYTES)?;
-    let is_one = header[..4] == MAGIC && header[16..24] == epoch.to_le_bytes();
-    is_one.then(|| u64::from_le_bytes(header[24..32].try_into().unwrap_or_default()))
+    Header::at(area, at).is_some_and(|header| {
+        let likenesses = [header.magic == MAGIC, header.epoch == epoch, header.lsn == next];
+        likenesses.iter().filter(|is| **is).count() >= 2
+    })
 }

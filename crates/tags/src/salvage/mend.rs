@@ -13,7 +13,7 @@ use crate::layout::catalog::TypeEntry;
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, is_body_class, slot_bytes};
 use crate::pages::access::Pages;
 use crate::pages::desc::PageKind;
-use crate::partition::{TableNumbers, Which, find_any, header_at};
+use crate::partition::{Which, find_any, header_at};
 use crate::snodes::access::grant_of;
 use crate::snodes::tags::{ROOT_BYTES, Root, SnodeTags};
 use crate::tx::apply::{free_node, make_root};
@@ -351,8 +351,9 @@ impl Copy<'_> {
             return Ok(());
         }
         self.change(node.home(), |store, partition| {
-            let mut numbers = TableNumbers(&store.table_numbers);
-            store.write(partition, |pages, contents| contents.set_count(pages, &mut numbers, node, ins))
+            store.write(partition, |pages, contents| {
+                contents.set_count(pages, &store.table_numbers, node, ins)
+            })
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;
+use crate::space::in_runs;
 use crate::sys::aligned::AlignedBuf;
 use weft_core::checksum::crc32c;
 
@@ -43,18 +44,13 @@ impl<'m> Source<'m> {
     ) -> Result<(), E> {
         let mut raw = AlignedBuf::zeroed(READ_BLOCKS * PAGE_BYTES);
         let mut at = 0;
-        while at < blocks.len() {
-            let first = blocks[at];
-            let run = blocks[at..].iter().enumerate().take(READ_BLOCKS);
-            let count =
-                run.take_while(|(ahead, block)| first.checked_add(*ahead as u64) == Some(**block)).count();
-            let is_read = self.medium.read(first, &mut raw[..count * PAGE_BYTES]).is_ok();
-            for ahead in 0..count {
-                let bytes = &mut raw[ahead * PAGE_BYTES..(ahead + 1) * PAGE_BYTES];
-                let is_there = is_read || self.medium.read(first + ahead as u64, bytes).is_ok();
-                each(at + ahead, bytes.first_chunk().filter(|_| is_there))?;
+        for run in in_runs(blocks, READ_BLOCKS, |block| *block) {
+            let is_read = self.medium.read(run[0], &mut raw[..run.len() * PAGE_BYTES]).is_ok();
+            for (block, bytes) in run.iter().zip(raw.chunks_exact_mut(PAGE_BYTES)) {
+                let is_there = is_read || self.medium.read(*block, bytes).is_ok();
+                each(at, bytes.first_chunk().filter(|_| is_there))?;
+                at += 1;
             }
-            at += count;
         }
         Ok(())
     }

@@ -4,12 +4,11 @@ use super::report::SalvageReport;
 use super::source::Source;
 use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX};
 use crate::error::{Error, Result};
-use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
+use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::catalog::Catalog;
-use crate::layout::node::CLASSES;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
-use crate::recover::{is_left_over, is_run_possible};
+use crate::recover::{is_left_over, is_possible};
 use rustc_hash::FxHashSet;
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
@@ -171,7 +170,7 @@ fn read_leaves(
         for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
             match Desc::decode(raw, page) {
                 Ok(desc) if desc.kind == PageKind::Free || is_left_over(&desc) => {}
-                Ok(desc) if fits(page, &desc) => pages.push((page, desc)),
+                Ok(desc) if desc.snode != 0 && is_possible(page, &desc) => pages.push((page, desc)),
                 _ => {
                     report.lost_pages += 1;
                     report.remark(format!("page {page}: its descriptor does not make sense"));
@@ -201,15 +200,4 @@ fn read_leaves(
         }
     }
     (pages, lost)
-}
-
-fn fits(page: u32, desc: &Desc) -> bool {
-    let is_data = (1..DATA_PAGES_MAX).contains(&page);
-    desc.snode != 0
-        && match desc.kind {
-            PageKind::Free => false,
-            PageKind::Table => page >= DATA_PAGES_MAX,
-            PageKind::Slab => is_data && usize::from(desc.class) < CLASSES,
-            PageKind::RunHead | PageKind::RunTail => is_data && is_run_possible(desc, page),
-        }
 }

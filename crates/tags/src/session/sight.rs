@@ -1,9 +1,9 @@
 //! What a session's caller sees: of the last commit, of a snapshot, or of a transaction, which checks permissions itself.
 
 use crate::committed::Committed;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
-use crate::snodes::access::{Credentials, Permission, edge_of};
+use crate::snodes::access::{Credentials, Permission, decide, edge_of};
 use crate::snodes::tags::SnodeTags;
 use crate::tx::{Edge, Transaction};
 
@@ -62,21 +62,13 @@ impl<C: Committed> Sight<'_, C> {
             return Ok(());
         }
         let says = self.state.read_root(root)?;
-        let mut is_known = false;
-        for permission in Permission::ALL {
+        decide(snode, needed, |permission| {
             let mut found = says.gives(self.caller, permission);
             for principal in self.caller.principals() {
                 found |= self.state.find_edge(&edge_of(root, principal, permission))?.is_some();
             }
-            if found && needed.contains(&permission) {
-                return Ok(());
-            }
-            is_known |= found;
-        }
-        match needed.first() {
-            Some(needed) if is_known => Err(Error::Forbidden { snode, needed: *needed }),
-            _ => Err(Error::NoSuchSnode(snode)),
-        }
+            Ok(found)
+        })
     }
 }
 

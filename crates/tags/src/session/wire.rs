@@ -141,16 +141,7 @@ fields! {
     EdgeType: it => it.0, |raw| Some(EdgeType(raw));
     InfoForm: it => *it as u8, InfoForm::from_u8;
     Permission: it => *it as u8, |raw: u8| Permission::ALL.into_iter().find(|known| *known as u8 == raw);
-    Principal: it => match *it {
-        Principal::User(id) => (1u8, id),
-        Principal::Group(id) => (2, id),
-        Principal::Everyone => (3, 0),
-    }, |(kind, id): (u8, u32)| match kind {
-        1 => Some(Principal::User(id)),
-        2 => Some(Principal::Group(id)),
-        3 => Some(Principal::Everyone),
-        _ => None,
-    };
+    Principal: it => it.to_raw(), |(kind, id)| Principal::from_raw(kind, id);
     SnodeTags: it => ((it.owner, it.group), it.mode, (it.class as u8, it.flags.bits())),
         |((owner, group), mode, (class, flags)): ((u32, u32), u16, (u8, u8))| {
             let (class, flags) = (DataClass::from_u8(class)?, TagFlags::from_bits(flags)?);

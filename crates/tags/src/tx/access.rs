@@ -9,7 +9,7 @@ use super::write_set::NONE;
 use crate::committed::node_of_snode;
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, NodeId, SnodeId};
-use crate::snodes::access::{Credentials, Permission, edge_of};
+use crate::snodes::access::{Credentials, Permission, decide, edge_of};
 use rustc_hash::FxHashMap;
 
 /// A caller, and what is known of its permissions.
@@ -71,19 +71,7 @@ impl Transaction<'_> {
         if self.access.is_none() {
             return self.root_of(snode).map(drop);
         }
-        let mut is_known = false;
-        for permission in Permission::ALL {
-            if self.may(snode, permission)? {
-                if needed.contains(&permission) {
-                    return Ok(());
-                }
-                is_known = true;
-            }
-        }
-        match needed.first() {
-            Some(needed) if is_known => Err(Error::Forbidden { snode, needed: *needed }),
-            _ => Err(Error::NoSuchSnode(snode)),
-        }
+        decide(snode, needed, |permission| self.may(snode, permission))
     }
 
     /// Whether the caller has a permission in an s-node whose lock is held.

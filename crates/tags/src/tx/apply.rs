@@ -1,12 +1,13 @@
 //! How a committed change reaches the store's pages: for commits and for replays alike.
 
-use crate::edges::RawEdge;
+use crate::edges::many::GROUP;
+use crate::edges::{EdgeChange, RawEdge};
 use crate::error::{Error, Result, Step};
-use crate::ids::{InfoForm, NodeId, NodeType, PAGE_BYTES};
+use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_at, slot_bytes, slots_of};
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, PageKind, count_slots, slot_is_set, slot_range};
-use crate::partition::{Contents, NodePlace, Partition, TableNumbers, Which, find_any, run_numbers, run_of};
+use crate::partition::{Contents, NodePlace, Partition, Which, find_any, run_numbers, run_of};
 use crate::slab::Slab;
 use crate::snodes::tags::Root;
 use crate::store::Store;
@@ -15,76 +16,78 @@ use crate::tx::write_set::NONE;
 /// Descriptors that are asked for before the first of them is changed.
 const DESCS_AHEAD: usize = 16;
 
-/// Leads an edge from `old` to `edge.to`; either may be none.
-pub(crate) fn set_edge(
+/// Changes edges of an s-node, in their order, and calls `each` with each that was changed; passes over those of other s-nodes.
+pub(crate) fn change_edges(
     store: &Store,
     partition: &mut Partition,
-    source: NodeId,
-    form: InfoForm,
-    edge: RawEdge,
-    old: NodeId,
+    changes: &[impl AsRef<EdgeChange>],
+    mut each: impl FnMut(&EdgeChange),
 ) -> Result<()> {
-    let mut freed = Vec::new();
+    let (snode, mut freed, mut next) = (partition.snode, Vec::new(), 0);
     store.write(partition, |pages, contents| {
-        step_edge(store, pages, contents, source, form, edge, old, &mut freed)
+        // Changes of one source follow each other: its bundle is looked for once.
+        let mut run: Option<((NodeId, EdgeType), Option<u64>)> = None;
+        while let Some(change) = changes.get(next).map(AsRef::as_ref) {
+            if change.source.home() != snode || change.old == change.new {
+                next += 1;
+                continue;
+            }
+            let of = (change.source, change.etype);
+            let bundle = match run {
+                Some((known, id)) if known == of => id,
+                _ => {
+                    let id = contents.edges.bundle(pages, change.source, change.etype)?;
+                    run = Some((of, id));
+                    id
+                }
+            };
+            if let Some(id) = bundle {
+                let ahead = changes[next..].iter().take(GROUP).map(AsRef::as_ref);
+                let alike = ahead.take_while(|change| (change.source, change.etype) == of);
+                contents.edges.prefetch_in(pages, id, alike.clone().map(|change| change.key));
+                let before = next;
+                contents.edges.change_in(pages, id, alike, &mut next, &mut each)?;
+                if next > before {
+                    continue;
+                }
+            }
+            change_edge(store, pages, contents, bundle, change, &mut freed)?;
+            // A bundle may have been made, or this one has gone with its last edge.
+            run = None;
+            each(change);
+            next += 1;
+        }
+        Ok(())
     })?;
     drop_table_pages(store, freed);
     Ok(())
 }
 
-/// One edge, as a step that can be run again.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn step_edge(
-    store: &Store,
-    pages: &mut PageWriter<'_>,
-    contents: &mut Contents,
-    source: NodeId,
-    form: InfoForm,
-    edge: RawEdge,
-    old: NodeId,
-    freed: &mut Vec<u32>,
-) -> Step<()> {
-    if old == edge.to {
-        return Ok(());
-    }
-    let bundle = contents.edges.bundle(pages, source, edge.etype)?;
-    step_edge_in(store, pages, contents, bundle, source, form, edge, old, freed)
-}
-
-/// As [`step_edge`], where the bundle that the edge is in, or is to be in, is known.
-#[inline]
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn step_edge_in(
+/// One edge, as a step that can be run again; `bundle` is the one that the edge is in, or is to be in.
+fn change_edge(
     store: &Store,
     pages: &mut PageWriter<'_>,
     contents: &mut Contents,
     bundle: Option<u64>,
-    source: NodeId,
-    form: InfoForm,
-    edge: RawEdge,
-    old: NodeId,
+    change: &EdgeChange,
     freed: &mut Vec<u32>,
 ) -> Step<()> {
-    let mut numbers = TableNumbers(&store.table_numbers);
-    if old == NONE {
-        return match bundle {
-            Some(id) => contents.edges.insert_in(pages, &mut numbers, id, edge.key, edge.to),
-            None => contents.edges.insert(pages, &mut numbers, source, form, edge),
-        };
-    }
+    let EdgeChange { source, etype, form, key, old, new } = *change;
+    let (edge, numbers) = (RawEdge { etype, key, to: new }, &store.table_numbers);
     let spot = match bundle {
-        Some(id) if edge.to == NONE && contents.edges.take_in(pages, id, edge.key, old)? => return Ok(()),
-        Some(id) => contents.edges.find_in(pages, id, edge.key, old)?,
+        Some(id) if old == NONE => return contents.edges.insert_in(pages, numbers, id, key, new),
+        None if old == NONE => return contents.edges.insert(pages, numbers, source, form, edge),
+        Some(id) => contents.edges.find_in(pages, id, key, old)?,
         None => {
-            let found = contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == old))?;
+            let found = contents.edges.find(pages, source, etype, key, |to| Ok(to == old))?;
             found.map(|(spot, _)| spot)
         }
     };
     let Some(spot) = spot else {
         return Err(Error::damaged(format!("an edge of node {source} to {old} is not in its table")).into());
     };
-    if edge.to == NONE {
-        contents.edges.remove(pages, spot, source, edge.etype, freed)
+    if new == NONE {
+        contents.edges.remove(pages, spot, source, etype, freed)
     } else {
         contents.edges.redirect(pages, spot, source, edge)
     }
@@ -319,10 +322,10 @@ pub(crate) fn make_root(
     let place = match place {
         Some(place) => place,
         None => {
-            let root = store.write(partition, |pages, contents| {
-                contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)
+            let (page, slots) = store.write(partition, |pages, contents| {
+                contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class, 1)
             })?;
-            (root.page().unwrap_or(0), root.offset() / slot_bytes(class).unwrap_or(PAGE_BYTES))
+            (page, slots.start)
         }
     };
     put_in_slot(store, partition, place, class, NodeType::ROOT, &tags)

@@ -33,7 +33,7 @@ fn zeros(_: usize, out: &mut [u8]) -> Result<()> {
 }
 
 fn too_large(bytes: usize) -> Error {
-    Error::TooLarge { what: "a node", bytes: bytes as u64, max: NODE_BYTES_MAX as u64 }
+    Error::too_large("a node", bytes, NODE_BYTES_MAX)
 }
 
 /// The data of a node, as a transaction sees it.

@@ -53,11 +53,11 @@ pub(super) fn take() -> (WriteSet, Buffers) {
 }
 
 /// Keeps them for the next transaction of this thread.
-pub(super) fn keep(mut set: WriteSet, buffers: Buffers) {
+pub(super) fn keep(set: WriteSet, buffers: Buffers) {
     if set.capacity_bytes() > KEPT_BYTES_MAX || buffers.bytes() > KEPT_BYTES_MAX {
         return;
     }
-    set.clear();
+    let set = set.emptied();
     // A thread that ends keeps nothing.
     let _ = KEPT.try_with(|kept| {
         let Ok(mut kept) = kept.try_borrow_mut() else { return };

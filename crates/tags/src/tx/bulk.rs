@@ -81,8 +81,7 @@ impl Transaction<'_> {
                     let puts = changes[*next..].iter().filter(|change| change.put().is_some());
                     let alike = puts.take(slots_of(bytes)).take_while(|put| class_of_put(put) == Some(class));
                     let slab = &mut contents.slabs[usize::from(class)];
-                    let (page, slots) =
-                        slab.reserve_many(pages, &store.data_numbers, class, alike.count())?;
+                    let (page, slots) = slab.reserve(pages, &store.data_numbers, class, alike.count())?;
                     let raw = pages.bytes_mut(page)?;
                     for slot in slots {
                         let Some((key, value)) = changes.get(*next).and_then(KvChange::put) else { break };

@@ -6,29 +6,26 @@
 //!    a record that survives a power cut without its pages does not count.
 
 use super::Transaction;
-use super::apply::{drop_table_pages, free_nodes, set_edge, step_edge_in, take_back};
+use super::apply::{change_edges, free_nodes, take_back};
 use super::write_set::{Change, NONE, Touched};
-use crate::edges::RawEdge;
+use crate::edges::EdgeChange;
 use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
-use crate::journal::writes::{Begun, Planned};
+use crate::journal::writes::PageWrite;
 use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::options::Durability;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::NoRoom;
-use crate::partition::{Left, Partition, TableNumbers};
+use crate::partition::{Left, Partition};
 use crate::room::Need;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sys::frames::PageAddresses;
-use rustc_hash::FxHashMap;
 use weft_core::checksum::crc32c;
 
-/// Edges whose cells are asked for before the first of them is changed.
-const PREFETCH_EDGES: usize = crate::edges::many::GROUP;
 /// Nodes that lose their edge for which it is worth a look at all sources of edges.
 const LEAVES_MIN: usize = 16;
 /// Nodes that are asked for before the first of them is changed, and how many of these are asked for with their data.
@@ -55,8 +52,8 @@ struct NewNodes {
 struct Writing {
     /// Whether they may begin later.
     gathers: bool,
-    begun: Vec<Begun>,
-    planned: Vec<Planned>,
+    begun: Vec<PageWrite>,
+    planned: Vec<PageWrite>,
 }
 
 /// Where a page was written.
@@ -83,8 +80,7 @@ impl Transaction<'_> {
         let nodes = self.sort_nodes();
         let bytes = self.record_bound(&nodes);
         if bytes > store.journal.capacity() {
-            let (bytes, max) = (bytes as u64, store.journal.capacity() as u64);
-            return Err(Error::TooLarge { what: "a transaction", bytes, max });
+            return Err(Error::too_large("a transaction", bytes, store.journal.capacity()));
         }
         // With the pages that it writes itself, and those that lose nodes.
         let own = (nodes.filled.len() + nodes.runs.len()) as u64;
@@ -157,8 +153,7 @@ impl Transaction<'_> {
                 if write.pages().iter().all(|page| is_full(store, *page)) {
                     store.journal.writes.gather(write, store.pool.capacity(), &*store.medium)?;
                 } else {
-                    let begun = write.begin(&*store.medium)?;
-                    begun.settle(&*store.medium, |page| store.pool.clean(page))?;
+                    write.settle(&*store.medium, |page| store.pool.clean(page))?;
                 }
             }
             // Before the record is there: a sync that makes it durable waits for them.
@@ -214,60 +209,41 @@ impl Transaction<'_> {
             // Whoever is given these blocks must not find this write behind its own. Why it failed does not matter.
             drop(write.arrive(&*self.store.medium));
         }
-        let begun = writing.begun.iter().map(|write| (write.blocks(), write.snode()));
-        let planned = writing.planned.iter().map(|write| (write.blocks(), write.snode()));
-        for (blocks, snode) in begun.chain(planned) {
-            blocks.for_each(|block| self.store.release_block(block, snode.0));
+        for write in writing.begun.iter().chain(&writing.planned) {
+            write.blocks().for_each(|block| self.store.release_block(block, write.snode().0));
         }
     }
 
     /// Which pages the new nodes have filled. A node without edges is garbage: it was never visible.
     fn sort_nodes(&mut self) -> NewNodes {
+        self.set.created.sort_unstable();
         let mut nodes = NewNodes::default();
-        let mut pages: FxHashMap<u32, Slots> = FxHashMap::default();
-        let mut last: Option<(u32, u8, Slots)> = None;
         let mut led = self.set.led().iter().peekable();
-        for node in &self.set.created {
-            let is_garbage = || {
-                let touched = self.set.nodes().get(node).copied().unwrap_or_default();
-                touched.ins == 0 && touched.outs == 0
-            };
-            if led.next_if_eq(&node).is_none() && is_garbage() {
-                nodes.garbage.push(*node);
-                continue;
-            }
-            let Some(page) = node.page() else { continue };
-            let class = match &last {
-                Some((at, class, _)) if *at == page => *class,
-                _ => {
-                    if let Some((page, _, slots)) = last.take() {
-                        pages.insert(page, slots);
-                    }
-                    let desc = self.store.pool.table.describe(page);
-                    if desc.kind != PageKind::Slab {
-                        nodes.runs.push(*node);
-                        continue;
-                    }
-                    last = Some((page, desc.class, pages.get(&page).copied().unwrap_or_default()));
-                    desc.class
-                }
-            };
-            if let (Some((_, _, slots)), Some((slot, _))) = (&mut last, slot_at(class, node.offset())) {
-                set_slot(slots, slot);
-            }
-        }
-        if let Some((page, _, slots)) = last {
-            pages.insert(page, slots);
-        }
-        for (page, slots) in pages {
+        for of_page in self.set.created.chunk_by(|a, b| a.page() == b.page()) {
+            let page = of_page[0].page().unwrap_or(0);
             let desc = self.store.pool.table.describe(page);
-            let all = slot_bytes(desc.class).map_or(0, slots_of);
+            let mut slots = Slots::default();
+            for node in of_page {
+                let is_garbage = || {
+                    let touched = self.set.nodes().get(node).copied().unwrap_or_default();
+                    touched.ins == 0 && touched.outs == 0
+                };
+                if led.next_if_eq(&node).is_none() && is_garbage() {
+                    nodes.garbage.push(*node);
+                } else if desc.kind != PageKind::Slab {
+                    nodes.runs.push(*node);
+                } else if let Some((slot, _)) = slot_at(desc.class, node.offset()) {
+                    set_slot(&mut slots, slot);
+                }
+            }
             // Full of committed nodes and of this transaction's: nobody will write it again until one is freed.
-            let kept: usize = (0..4).map(|word| (desc.body[word] | slots[word]).count_ones() as usize).sum();
-            if kept == all { nodes.filled.push((page, slots)) } else { nodes.open.push((page, slots)) }
+            let kept = count_slots(&std::array::from_fn(|word| desc.body[word] | slots[word]));
+            if kept == slot_bytes(desc.class).map_or(0, slots_of) && slots != Slots::default() {
+                nodes.filled.push((page, slots));
+            } else if slots != Slots::default() {
+                nodes.open.push((page, slots));
+            }
         }
-        nodes.filled.sort_unstable();
-        nodes.open.sort_unstable();
         nodes
     }
 
@@ -349,7 +325,7 @@ impl Transaction<'_> {
         for ((snode, partition), written) in snodes.iter().zip(&partitions).zip(written) {
             let mut partition = partition.write();
             self.apply_nodes(&mut partition, nodes, written, record)?;
-            self.apply_edges(&mut partition, *snode, record)?;
+            change_edges(store, &mut partition, &self.set.changes, |change| record.edge(change))?;
             if let [_] = snodes.as_slice() {
                 // One s-node: readers see all of it at once.
                 self.apply_counts(&mut partition, *snode, record)?;
@@ -434,69 +410,13 @@ impl Transaction<'_> {
         for (at, (node, update)) in updates.iter().copied().enumerate() {
             let (known, looked_at) = PREFETCH_NODES;
             page_of(at + known).inspect(|page| store.pool.table.prefetch(*page));
-            page_of(at + looked_at).inspect(|page| store.pool.prefetch(*page));
+            page_of(at + looked_at).inspect(|page| _ = store.pool.prefetch(*page, 0));
             super::patch::apply_update(store, partition, *node, update)?;
             match &update.patches {
                 Some(patches) => record.patches(*node, patches),
                 None => record.bytes(*node, &update.bytes),
             }
         }
-        Ok(())
-    }
-
-    fn apply_edges(
-        &mut self,
-        partition: &mut Partition,
-        snode: HomeId,
-        record: &mut RecordWriter,
-    ) -> Result<()> {
-        let store = self.store;
-        let changes = &self.set.changes;
-        let mut freed = Vec::new();
-        let mut next = 0;
-        store.write(partition, |pages, contents| {
-            // Changes of one source follow each other: its bundle is looked for once.
-            let mut run: Option<((NodeId, EdgeType), Option<u64>)> = None;
-            while next < changes.len() {
-                let Change { source, etype, keyed, key, old, new, .. } = changes[next];
-                if source.home() != snode || old == new {
-                    next += 1;
-                    continue;
-                }
-                let bundle = match run {
-                    Some((of, id)) if of == (source, etype) => id,
-                    _ => {
-                        let id = contents.edges.bundle(pages, source, etype)?;
-                        run = Some(((source, etype), id));
-                        id
-                    }
-                };
-                if let Some(id) = bundle {
-                    let ahead = &changes[next..changes.len().min(next + PREFETCH_EDGES)];
-                    let is_alike = |change: &&Change| (change.source, change.etype) == (source, etype);
-                    let alike = ahead.iter().take_while(is_alike);
-                    let keys = alike.clone().map(|change| change.key);
-                    contents.edges.prefetch_in(pages, id, keys);
-                    let alike = alike.map(|change| (change.key, change.old, change.new));
-                    let before = next;
-                    contents.edges.change_in(pages, id, alike, &mut next, |key, old, new| {
-                        record.edge(source, etype, keyed, key, old, new);
-                    })?;
-                    if next > before {
-                        continue;
-                    }
-                }
-                let form = if keyed { InfoForm::Key } else { InfoForm::Number };
-                let edge = RawEdge { etype, key, to: new };
-                step_edge_in(store, pages, contents, bundle, source, form, edge, old, &mut freed)?;
-                // A bundle may have been made, or this one has gone with its last edge.
-                run = None;
-                record.edge(source, etype, keyed, key, old, new);
-                next += 1;
-            }
-            Ok(())
-        })?;
-        drop_table_pages(store, freed);
         Ok(())
     }
 
@@ -527,7 +447,6 @@ impl Transaction<'_> {
         let mut gone = std::mem::take(&mut self.buffers.gone);
         gone.clear();
         let mut bodies = Vec::new();
-        let mut numbers = TableNumbers(&store.table_numbers);
         let mut next = 0;
         let is_mine = |node: Option<&NodeId>| node.is_some_and(|node| node.home() == snode);
         store.write(partition, |pages, contents| {
@@ -552,7 +471,7 @@ impl Transaction<'_> {
                 let kept = if ends { 1 } else { count };
                 let stored = if touched.created { 1 } else { before };
                 if kept != stored {
-                    contents.set_count(pages, &mut numbers, node, kept)?;
+                    contents.set_count(pages, &store.table_numbers, node, kept)?;
                     record.count(node, kept);
                 }
                 if let Left::Body(body) = left {
@@ -566,9 +485,9 @@ impl Transaction<'_> {
             Ok(())
         })?;
         for (node, body) in bodies {
-            let edge = RawEdge { etype: EdgeType::BODY, key: 0, to: NONE };
-            set_edge(store, partition, node, InfoForm::Number, edge, body)?;
-            record.edge(node, EdgeType::BODY, false, 0, body, NONE);
+            let (etype, form) = (EdgeType::BODY, InfoForm::Number);
+            let change = EdgeChange { source: node, etype, form, key: 0, old: body, new: NONE };
+            change_edges(store, partition, &[change], |change| record.edge(change))?;
             gone.push(body);
         }
         // In the order of their places: pages and leaves are touched one after the other, and differences are short.
@@ -682,20 +601,20 @@ fn write_run(
         }
         let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses::new(pages));
         // SAFETY: the frames stay mapped as long as the store, which waits for its writes when it is dropped.
-        let planned = unsafe { Planned::new(guard.snode, run.block, numbers, from) };
+        let write = unsafe { PageWrite::new(guard.snode, run.block, numbers, from) };
         if writing.gathers && clean.is_empty() {
-            writing.planned.push(planned);
+            writing.planned.push(write);
             return Ok(written);
         }
-        let begun = planned.begin(&*store.medium)?;
+        write.begin(&*store.medium)?;
         drop(reader);
         drop(guard);
         if !clean.is_empty() {
             // There may be more of them than the cache has room for, so it cannot keep them until the commit is over.
-            begun.arrive(&*store.medium)?;
+            write.arrive(&*store.medium)?;
             clean.iter().for_each(|page| store.pool.clean(*page));
         }
-        writing.begun.push(begun);
+        writing.begun.push(write);
         return Ok(written);
     }
 }

@@ -5,13 +5,14 @@ use super::write_set::{Change, EdgeKey, NONE};
 use super::{Edge, Transaction};
 use crate::Direction;
 use crate::committed::{Committed, node_of_snode};
-use crate::edges::many::{Candidate, GROUP, Purpose};
+use crate::edges::many::GROUP;
 use crate::edges::order::{Changed, EdgePlace, Part, PlacedEdge, list};
 use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
-use crate::error::{Error, Halt, Result};
+use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
+use crate::kv::KvChange;
 use crate::options::EdgeRule;
-use crate::partition::{Which, begins_with_key, header_at, value_in};
+use crate::partition::{FAULT_ROUNDS, Which, begins_with_key, header_at};
 use crate::snodes::access::Permission;
 use crate::store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -268,16 +269,15 @@ impl Transaction<'_> {
     }
 
     /// The nodes that edges of one type lead to now, to be changed: for many keys of one source at once. [`NONE`] where there is no edge.
-    pub(crate) fn look_up_keys<'k>(
+    pub(crate) fn look_up_keys(
         &mut self,
         source: NodeId,
         etype: EdgeType,
-        purpose: Purpose,
-        keys: &Keys<impl Fn(usize) -> &'k [u8]>,
+        changes: &[KvChange<'_>],
         pairs: &mut Pairs,
     ) -> Result<()> {
         self.place(source, Permission::Write)?;
-        self.store.committed_keys(source, etype, purpose, keys, pairs)
+        self.store.committed_keys(source, etype, changes, pairs)
     }
 }
 
@@ -288,100 +288,36 @@ impl Transaction<'_> {
 #[inline]
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.len() > usize::from(u16::MAX) {
-        let (bytes, max) = (key.len() as u64, u64::from(u16::MAX));
-        return Err(Error::TooLarge { what: "a key", bytes, max });
+        return Err(Error::too_large("a key", key.len(), u16::MAX.into()));
     }
     Ok(())
 }
 
-/// Keys that are looked for together, none of which is longer than a key can be.
-pub(crate) struct Keys<K> {
-    pub count: usize,
-    /// The key at a place.
-    pub at: K,
-}
-
-/// The most bytes of a key that is hashed while an s-node is held.
-const SHORT_KEY_BYTES: usize = 256;
-
 /// Edge types that a transaction knows to go out from a node.
 pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
 
-/// Times that the pages of a group are read together, those of cells and then those of nodes. In a cache that cannot hold
-/// all of them the rest comes one by one.
-pub(crate) const FAULT_ROUNDS: usize = 2;
-
 impl Store {
     /// Fills `pairs` with the hashes of keys and the committed destinations of their edges out of one node: [`NONE`] where there is none.
-    fn committed_keys<'k>(
+    fn committed_keys(
         &self,
         source: NodeId,
         etype: EdgeType,
-        purpose: Purpose,
-        keys: &Keys<impl Fn(usize) -> &'k [u8]>,
-        pairs: &mut Pairs,
+        changes: &[KvChange<'_>],
+        Pairs { hashes, before: found, .. }: &mut Pairs,
     ) -> Result<()> {
-        let table = &self.pool.table;
-        let Pairs { hashes, before: found, .. } = pairs;
         hashes.clear();
+        hashes.extend(changes.iter().map(|change| self.secret.bytes(change.key())));
         found.clear();
-        hashes.reserve(keys.count);
-        found.reserve(keys.count);
-        let hash_to = |hashes: &mut Vec<u64>, end: usize| {
-            while hashes.len() < end {
-                hashes.push(self.secret.bytes((keys.at)(hashes.len())));
-            }
-        };
-        for start in (0..keys.count).step_by(GROUP) {
-            let end = keys.count.min(start + GROUP);
-            hash_to(hashes, end);
-            let mut group = [0; GROUP];
-            group[..end - start].copy_from_slice(&hashes[start..end]);
-            let mut rounds = 0;
+        for (hashes, changes) in hashes.chunks(GROUP).zip(changes.chunks(GROUP)) {
+            let (start, mut rounds) = (found.len(), FAULT_ROUNDS);
             self.read(source.home(), |pages, contents| {
                 found.truncate(start);
-                let mut candidates = [Candidate::Unknown; GROUP];
-                let next = keys.count.min(end + GROUP);
-                // The next group's keys are hashed while the cells of this one arrive. Long ones are not: others may wait for the s-node.
-                let hash_one = || {
-                    let at = hashes.len();
-                    if at < next && (keys.at)(at).len() <= SHORT_KEY_BYTES {
-                        hash_to(hashes, at + 1);
-                    }
-                };
-                let group = &group[..end - start];
-                let asked = contents.edges.find_group(
-                    pages,
-                    (source, etype),
-                    group,
-                    purpose,
-                    hash_one,
-                    &mut candidates,
-                );
-                if let Err(missing) = asked
-                    && rounds < FAULT_ROUNDS
-                {
-                    rounds += 1;
-                    return Err(Halt::MissMany(missing));
-                }
-                for ((at, key), candidate) in (start..).zip(group).zip(candidates) {
-                    let bytes = (keys.at)(at);
-                    let to = match candidate {
-                        Candidate::Absent => Some(NONE),
-                        Candidate::Node(to, raw) => value_in(raw, to, bytes).map(|_| to),
-                        Candidate::Unknown => None,
-                    };
-                    found.push(match to {
-                        Some(to) => to,
-                        None => {
-                            let edge = contents.edges.find(pages, source, etype, *key, |to| {
-                                begins_with_key(pages, table, to, bytes)
-                            })?;
-                            edge.map_or(NONE, |(_, to)| to)
-                        }
-                    });
-                }
-                Ok(())
+                let (of, group) = ((source, etype), (hashes, &mut rounds));
+                let key = |at: usize| changes[at].key();
+                contents.find_pairs(pages, &self.pool.table, of, group, key, |_, node, _| {
+                    found.push(node.unwrap_or(NONE));
+                    Ok(true)
+                })
             })?;
         }
         Ok(())

@@ -19,7 +19,7 @@ pub(crate) mod write_set;
 
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, NodeId, NodeType, SnodeId};
-use crate::layout::node::{NODE_HEADER, class_of, write_header};
+use crate::layout::node::{NODE_HEADER, class_of, slot_bytes, write_header};
 use crate::options::{Durability, EdgeRule};
 use crate::partition::{NodePlace, Which, find_node, header_at};
 use crate::snodes::access::{Credentials, Permission};
@@ -86,7 +86,7 @@ pub struct Edge {
 
 impl<'s> Transaction<'s> {
     pub(crate) fn new(store: &'s Store, id: TxId, credentials: Option<&Credentials>) -> Transaction<'s> {
-        let durability = Store::default_durability();
+        let durability = Durability::default();
         let rule = credentials.map(|_| store.edge_rule);
         let limited = credentials.filter(|credentials| !credentials.superuser);
         let access = limited.map(|credentials| Box::new(Access::new(credentials)));
@@ -221,10 +221,11 @@ impl<'s> Transaction<'s> {
         let partition = store.partition(snode)?;
         self.with_room(|| {
             store.write(&mut partition.write(), |pages, contents| {
-                let node = contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class)?;
-                let out = &mut pages.bytes_mut(node.page().unwrap_or(0))?[node.offset()..];
-                fill(out, kind, len, pieces);
-                Ok(node)
+                let slab = &mut contents.slabs[usize::from(class)];
+                let (page, slots) = slab.reserve(pages, &store.data_numbers, class, 1)?;
+                let offset = slots.start * slot_bytes(class).unwrap_or(crate::PAGE_BYTES);
+                fill(&mut pages.bytes_mut(page)?[offset..], kind, len, pieces);
+                Ok(NodeId::at(snode, page, offset))
             })
         })
     }

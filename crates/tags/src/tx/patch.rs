@@ -7,8 +7,8 @@
 use super::write_set::Update;
 use super::{Transaction, apply};
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, NodeType, PAGE_BYTES};
-use crate::layout::node::{MOVED, NODE_HEADER, read_header};
+use crate::ids::{NodeId, NodeType};
+use crate::layout::node::{NODE_HEADER, read_header};
 use crate::pages::access::Pages;
 use crate::partition::{Which, find_node, header_at, node_header};
 use crate::snodes::access::Permission;
@@ -21,33 +21,33 @@ const HEADER: usize = 8;
 /// A patch: bytes `at..at + removed` of a node's data become `inserted`; what follows up to `end` moves. Where more
 /// comes in than goes out, the last bytes before `end` are lost; where less does, they stay as they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patch<'a> {
+pub(crate) struct Patch<B> {
     pub at: usize,
     pub end: usize,
     pub removed: usize,
-    pub inserted: &'a [u8],
+    pub inserted: B,
 }
 
-impl Patch<'_> {
+impl<B: AsRef<[u8]>> Patch<B> {
     #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
-        let [a, b] = (self.at as u16).to_le_bytes();
-        let [c, d] = (self.end as u16).to_le_bytes();
-        let [e, f] = (self.removed as u16).to_le_bytes();
-        let [g, h] = (self.inserted.len() as u16).to_le_bytes();
-        out.extend_from_slice(&[a, b, c, d, e, f, g, h]);
-        out.extend_from_slice(self.inserted);
+        let inserted = self.inserted.as_ref();
+        let head =
+            [self.at, self.end, self.removed, inserted.len()].map(|number| (number as u16).to_le_bytes());
+        out.extend_from_slice(head.as_flattened());
+        out.extend_from_slice(inserted);
     }
 
     /// Changes a node's data; `false` when the patch does not fit it.
     fn apply(&self, data: &mut [u8]) -> bool {
-        let (from, to) = (self.at + self.removed, self.at + self.inserted.len());
+        let inserted = self.inserted.as_ref();
+        let (from, to) = (self.at + self.removed, self.at + inserted.len());
         if from > self.end || to > self.end || self.end > data.len() {
             return false;
         }
         let moved = self.end - from.max(to);
         data.copy_within(from..from + moved, to);
-        data[self.at..to].copy_from_slice(self.inserted);
+        data[self.at..to].copy_from_slice(inserted);
         true
     }
 }
@@ -77,7 +77,12 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// As [`Transaction::read_node`].
-    pub(crate) fn patch_node(&mut self, node: NodeId, kind: NodeType, patches: &[Patch<'_>]) -> Result<()> {
+    pub(crate) fn patch_node(
+        &mut self,
+        node: NodeId,
+        kind: NodeType,
+        patches: &[Patch<impl AsRef<[u8]>>],
+    ) -> Result<()> {
         if self.private_copy(node)? {
             let mut edit = self.edit_node(node, kind)?;
             return patches.iter().try_for_each(|patch| edit.patch(patch));
@@ -92,7 +97,7 @@ impl Transaction<'_> {
     /// The transaction's own copy of a node, whose data lies in the page that its id says, to be changed.
     ///
     /// # Errors
-    /// As [`Transaction::read_node`]; [`Error::Damaged`] for a node that has moved.
+    /// As [`Transaction::read_node`]; [`Error::Damaged`] for a node that has moved or is larger than a page.
     #[inline]
     pub(crate) fn edit_node(&mut self, node: NodeId, kind: NodeType) -> Result<Edit<'_>> {
         if !self.private_copy(node)? {
@@ -139,7 +144,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Gives the transaction a copy of a node that it may change; `false` for a node that has moved.
+    /// Gives the transaction a copy of a node that it may change; `false` for one that has moved, or is
+    /// larger than a page.
     #[inline]
     fn private_copy(&mut self, node: NodeId) -> Result<bool> {
         if !self.set.moved.is_empty() && self.set.moved.get(&node).is_some_and(Option::is_some) {
@@ -148,22 +154,9 @@ impl Transaction<'_> {
         if self.set.updates.contains_key(&node) {
             return Ok(true);
         }
-        let place = self.place(node, Permission::Write)?;
-        let bytes = self.store.read(node.home(), |pages, _| {
-            let (_, len) = header_at(pages, place)?;
-            if len == MOVED {
-                return Ok(None);
-            }
-            let (_, len) = node_header(pages, node, place)?;
-            let end = place.offset + NODE_HEADER + len;
-            let bytes = pages.bytes(place.page)?.get(place.offset..end);
-            let max = (PAGE_BYTES - NODE_HEADER) as u64;
-            let what = "a node to be changed in part";
-            Ok(Some(bytes.ok_or(Error::TooLarge { what, bytes: len as u64, max })?.into()))
-        })?;
-        let Some(bytes) = bytes else { return Ok(false) };
-        self.set.begin_patches(node, bytes);
-        Ok(true)
+        self.place(node, Permission::Write)?;
+        self.begin_edits(&[node])?;
+        Ok(self.set.updates.contains_key(&node))
     }
 }
 
@@ -189,7 +182,7 @@ impl Edit<'_> {
     /// # Errors
     /// [`Error::Damaged`] when the patch does not fit the data.
     #[inline]
-    pub(crate) fn patch(&mut self, patch: &Patch<'_>) -> Result<()> {
+    pub(crate) fn patch(&mut self, patch: &Patch<impl AsRef<[u8]>>) -> Result<()> {
         if !patch.apply(&mut self.update.bytes[NODE_HEADER..]) {
             return Err(strange(self.node));
         }
@@ -279,7 +272,7 @@ mod tests {
         tx.create_edge(root, next, Info::Number(0), node).unwrap();
         tx.commit().unwrap();
         store.checkpoint().unwrap();
-        let put = |at, inserted| Patch { at, end: 4088, removed: 0, inserted };
+        let put = |at, inserted: &'static [u8]| Patch { at, end: 4088, removed: 0, inserted };
         let mut tx = store.begin();
         tx.patch_node(node, KIND, &[put(0, b"one"), put(3, b"two")]).unwrap();
         let savepoint = tx.savepoint();
@@ -287,7 +280,7 @@ mod tests {
         assert!(tx.read_node(node, KIND).unwrap().starts_with(b"goneonetwo.."));
         tx.undo_to(savepoint).unwrap();
         tx.patch_node(node, KIND, &[put(6, b"three")]).unwrap();
-        assert!(matches!(tx.patch_node(node, NodeType(4), &[]), Err(Error::WrongType { .. })));
+        assert!(matches!(tx.patch_node(node, NodeType(4), &[put(0, b"")]), Err(Error::WrongType { .. })));
         assert!(tx.read_node(node, KIND).unwrap().starts_with(b"onetwothree.."));
         assert!(store.read_node(node, KIND).unwrap().starts_with(b"..."), "nobody else sees it yet");
         let before = store.report().journal_bytes;

@@ -4,7 +4,8 @@
 //! undo log, kept while there are savepoints, takes the set back to any of them.
 
 use super::runs::{Extent, NewPage, RunWrite};
-use crate::ids::{EdgeType, HomeId, Info, NodeId};
+use crate::edges::EdgeChange;
+use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -19,17 +20,22 @@ pub(crate) const NONE: NodeId = NodeId(0);
 /// An edge that differs from the committed state, or did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
-    pub source: NodeId,
-    pub etype: EdgeType,
-    pub keyed: bool,
-    /// The number, or the key's hash.
-    pub key: u64,
+    edge: EdgeChange,
     info_at: u32,
     info_len: u32,
-    /// The committed destination.
-    pub old: NodeId,
-    /// The destination in this transaction.
-    pub new: NodeId,
+}
+
+impl AsRef<EdgeChange> for Change {
+    fn as_ref(&self) -> &EdgeChange {
+        &self.edge
+    }
+}
+
+impl std::ops::Deref for Change {
+    type Target = EdgeChange;
+    fn deref(&self) -> &EdgeChange {
+        &self.edge
+    }
 }
 
 /// What a transaction did to a node's edges.
@@ -163,39 +169,23 @@ impl WriteSet {
             && self.changes.iter().all(|change| change.old != NONE || change.new == NONE)
     }
 
-    /// Forgets all changes and keeps the memory.
-    pub(crate) fn clear(&mut self) {
-        let WriteSet { changes, index, infos, nodes, created, led, lost, updates, moved, .. } = self;
+    /// A set without changes that keeps the memory of the longest lists.
+    pub(crate) fn emptied(self) -> WriteSet {
+        let WriteSet { mut changes, mut index, mut infos, mut created, mut led, mut lost, .. } = self;
         changes.clear();
         index.clear();
         infos.clear();
-        nodes.clear();
-        created.clear();
-        led.clear();
-        lost.clear();
-        updates.clear();
-        moved.clear();
-        self.runs.clear();
-        self.blocks.clear();
-        (self.in_memory, self.is_torn) = (0, false);
-        self.new_homes.clear();
-        self.gone_homes.clear();
-        self.deleted.clear();
-        self.undo.clear();
-        self.savepoints = 0;
+        [&mut created, &mut led, &mut lost].into_iter().for_each(Vec::clear);
+        WriteSet { changes, index, infos, created, led, lost, ..WriteSet::default() }
     }
 
-    /// Bytes of memory for what may be much, about.
+    /// Bytes of the memory that [`WriteSet::emptied`] keeps.
     pub(crate) fn capacity_bytes(&self) -> usize {
         let nodes = self.created.capacity() + self.led.capacity() + self.lost.capacity();
         self.changes.capacity() * size_of::<Change>()
             + self.index.capacity() * size_of::<u32>()
             + self.infos.capacity()
             + nodes * size_of::<NodeId>()
-            + self.nodes.capacity() * size_of::<(NodeId, Touched)>()
-            + self.updates.capacity() * size_of::<(NodeId, Update)>()
-            + self.moved.capacity() * size_of::<(NodeId, Option<NodeId>)>()
-            + self.undo.capacity() * size_of::<Undo>()
     }
 
     /// Makes room for so many edges at once.
@@ -219,26 +209,14 @@ impl WriteSet {
     pub(crate) fn set_edge(&mut self, edge: &EdgeKey<'_>, touched: Option<usize>, old: NodeId, new: NodeId) {
         let before = match touched {
             Some(at) => {
-                let before = std::mem::replace(&mut self.changes[at].new, new);
+                let before = std::mem::replace(&mut self.changes[at].edge.new, new);
                 self.note(|| Undo::Redirected(at as u32, before));
                 before
             }
             None => {
-                let info_at = self.infos.len() as u32;
-                let keyed = match edge.info {
-                    Info::Number(_) => false,
-                    Info::Key(key) => {
-                        self.infos.extend_from_slice(key);
-                        true
-                    }
-                };
-                let info_len = self.infos.len() as u32 - info_at;
-                let EdgeKey { source, etype, key, .. } = *edge;
-                let at = self.changes.len() as u32;
-                self.changes.push(Change { source, etype, keyed, key, info_at, info_len, old, new });
+                let at = self.add(edge, old, new);
                 let (changes, infos) = (&self.changes, &self.infos);
                 self.index.insert_unique(edge.hash(), at, |at| rehash(&changes[*at as usize], infos));
-                self.note(|| Undo::Added);
                 old
             }
         };
@@ -257,21 +235,33 @@ impl WriteSet {
         }
     }
 
+    /// Adds a change of an edge that had none, which the caller enters in the index; where it is.
+    #[inline]
+    fn add(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) -> u32 {
+        let (form, info): (_, &[u8]) = match edge.info {
+            Info::Number(_) => (InfoForm::Number, &[]),
+            Info::Key(key) => (InfoForm::Key, key),
+        };
+        let (info_at, info_len) = (self.infos.len() as u32, info.len() as u32);
+        self.infos.extend_from_slice(info);
+        let EdgeKey { source, etype, key, .. } = *edge;
+        let edge = EdgeChange { source, etype, form, key, old, new };
+        self.changes.push(Change { edge, info_at, info_len });
+        self.note(|| Undo::Added);
+        self.changes.len() as u32 - 1
+    }
+
     /// Leads an edge by key to a node that was made for it with [`WriteSet::create_many`], or nowhere; where it led. The
     /// count of the source's edges is left to [`WriteSet::touch_source`], once for many edges.
     #[inline]
     pub(crate) fn lead(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) -> NodeId {
-        let info = match edge.info {
-            Info::Key(key) => key,
-            Info::Number(_) => &[],
-        };
         let (changes, infos) = (&self.changes, &self.infos);
         let is_it = |at: &u32| is_change_of(&changes[*at as usize], infos, edge);
         let entry = self.index.entry(edge.hash(), is_it, |at| rehash(&changes[*at as usize], infos));
         let before = match entry {
             Entry::Occupied(found) => {
                 let at = *found.get();
-                let before = std::mem::replace(&mut self.changes[at as usize].new, new);
+                let before = std::mem::replace(&mut self.changes[at as usize].edge.new, new);
                 if self.savepoints > 0 && before != new {
                     self.undo.push(Undo::Redirected(at, before));
                 }
@@ -282,12 +272,8 @@ impl WriteSet {
             // A deletion of what is not there changes nothing.
             Entry::Vacant(_) if old == new => old,
             Entry::Vacant(place) => {
-                let (info_at, info_len) = (self.infos.len() as u32, info.len() as u32);
                 place.insert(self.changes.len() as u32);
-                self.infos.extend_from_slice(info);
-                let EdgeKey { source, etype, key, .. } = *edge;
-                self.changes.push(Change { source, etype, keyed: true, key, info_at, info_len, old, new });
-                self.note(|| Undo::Added);
+                self.add(edge, old, new);
                 old
             }
         };
@@ -319,15 +305,17 @@ impl WriteSet {
     /// Lets each node be known in one place only: in `led`, in `lost`, once, or in `nodes`. To be called before these are asked for.
     pub(crate) fn tell_apart(&mut self) {
         self.lost.sort_unstable();
+        self.led.sort_unstable();
         let twice = self.lost.windows(2).any(|pair| pair[0] == pair[1]);
-        let known = |node: &NodeId| self.lost.binary_search(node).is_ok() || self.led.contains(node);
+        let known =
+            |node: &NodeId| self.lost.binary_search(node).is_ok() || self.led.binary_search(node).is_ok();
         // More nodes are known elsewhere only where a transaction does more than changing pairs.
         if twice || self.nodes.len() > KNOWN_MAX || self.nodes.keys().any(known) {
             self.settle();
         }
     }
 
-    /// Created nodes with one edge to them and nothing else, in the order of `created`; others than [`WriteSet::nodes`].
+    /// Created nodes with one edge to them and nothing else, in the order of their ids; others than [`WriteSet::nodes`].
     pub(crate) fn led(&self) -> &[NodeId] {
         &self.led
     }
@@ -530,7 +518,7 @@ impl WriteSet {
                     }
                     self.infos.truncate(change.info_at as usize);
                 }
-                Some(Undo::Redirected(at, before)) => self.changes[at as usize].new = before,
+                Some(Undo::Redirected(at, before)) => self.changes[at as usize].edge.new = before,
                 Some(Undo::Created(node)) => {
                     self.created.pop();
                     self.nodes.remove(&node);
@@ -592,6 +580,9 @@ fn is_change_of(change: &Change, infos: &[u8], edge: &EdgeKey<'_>) -> bool {
 }
 
 fn rehash(change: &Change, infos: &[u8]) -> u64 {
-    let info = if change.keyed { Info::Key(info_of(change, infos)) } else { Info::Number(change.key) };
+    let info = match change.form {
+        InfoForm::Key => Info::Key(info_of(change, infos)),
+        InfoForm::Number => Info::Number(change.key),
+    };
     EdgeKey { source: change.source, etype: change.etype, key: change.key, info }.hash()
 }
