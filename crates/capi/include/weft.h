@@ -337,6 +337,14 @@ void weft_policy_close(weft_policy *policy);
    Caller: The handle is open. */
 int weft_ftl_ioctl(const weft_policy *policy, uint32_t mapping, uint32_t gc, uint64_t start_page, uint64_t pages, uint32_t over_provisioning_permille);
 
+/* Gives the range that begins at start_page another end, another cleaning and other over-provisioning; its mapping stays. Pages beyond a new end are gone.
+   Caller: The handle is open. */
+int weft_ftl_change(const weft_policy *policy, uint32_t mapping, uint32_t gc, uint64_t start_page, uint64_t pages, uint32_t over_provisioning_permille);
+
+/* Removes the range that begins at start_page: its pages are gone, and its flash is free.
+   Caller: The handle is open. */
+int weft_ftl_remove(const weft_policy *policy, uint64_t start_page);
+
 /* Reads whole pages.
    Caller: The handle is open; data has so many bytes. */
 int weft_ftl_read(const weft_policy *policy, uint64_t page, uint8_t *data, size_t data_bytes);

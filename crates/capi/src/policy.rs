@@ -70,25 +70,66 @@ pub unsafe extern "C" fn weft_ftl_ioctl(
 ) -> i32 {
     // SAFETY: the caller's promise.
     call(|| unsafe {
-        let mapping = match mapping {
-            WEFT_FTL_PAGE => RangeMapping::Page,
-            WEFT_FTL_BLOCK => RangeMapping::Block,
-            other => {
-                return Err(LevelError::BadRequest(format!("mapping {other} is not known; use WEFT_FTL_*")));
-            }
-        };
-        let gc = match gc {
-            WEFT_GC_GREEDY => VictimPolicy::Greedy,
-            WEFT_GC_FIFO => VictimPolicy::Fifo,
-            WEFT_GC_LRU => VictimPolicy::Lru,
-            WEFT_GC_COST_BENEFIT => VictimPolicy::CostBenefit,
-            other => {
-                return Err(LevelError::BadRequest(format!("cleaning {other} is not known; use WEFT_GC_*")));
-            }
-        };
-        let range = RangePolicy { start: start_page, pages, mapping, gc, over_provisioning_permille };
+        let range = range_of(mapping, gc, start_page, pages, over_provisioning_permille)?;
         handle(policy, "policy")?.0.level.ftl_ioctl(&range)
     })
+}
+
+/// Gives the range that begins at `start_page` another end, another cleaning and other over-provisioning; its mapping stays. Pages
+/// beyond a new end are gone.
+///
+/// # Safety
+/// The handle is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_change(
+    policy: *const WeftPolicy,
+    mapping: u32,
+    gc: u32,
+    start_page: u64,
+    pages: u64,
+    over_provisioning_permille: u32,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let range = range_of(mapping, gc, start_page, pages, over_provisioning_permille)?;
+        handle(policy, "policy")?.0.level.change(&range)
+    })
+}
+
+/// Removes the range that begins at `start_page`: its pages are gone, and its flash is free.
+///
+/// # Safety
+/// The handle is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_remove(policy: *const WeftPolicy, start_page: u64) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { handle(policy, "policy")?.0.level.remove(start_page) })
+}
+
+fn range_of(
+    mapping: u32,
+    gc: u32,
+    start: u64,
+    pages: u64,
+    over_provisioning_permille: u32,
+) -> Result<RangePolicy, LevelError> {
+    let mapping = match mapping {
+        WEFT_FTL_PAGE => RangeMapping::Page,
+        WEFT_FTL_BLOCK => RangeMapping::Block,
+        other => {
+            return Err(LevelError::BadRequest(format!("mapping {other} is not known; use WEFT_FTL_*")));
+        }
+    };
+    let gc = match gc {
+        WEFT_GC_GREEDY => VictimPolicy::Greedy,
+        WEFT_GC_FIFO => VictimPolicy::Fifo,
+        WEFT_GC_LRU => VictimPolicy::Lru,
+        WEFT_GC_COST_BENEFIT => VictimPolicy::CostBenefit,
+        other => {
+            return Err(LevelError::BadRequest(format!("cleaning {other} is not known; use WEFT_GC_*")));
+        }
+    };
+    Ok(RangePolicy { start, pages, mapping, gc, over_provisioning_permille })
 }
 
 /// Reads whole pages.
