@@ -252,6 +252,7 @@ impl State {
             self.zones.set_kind(zone, Some(kind));
             let z = self.zones.get_mut(zone);
             (z.state, z.tag, z.sequence, z.write_pointer) = (ZoneUse::Open, tag, sequence, HEADER_BLOCKS);
+            tracing::debug!(%zone, ?kind, stream = tag.stream.0, group = tag.group.0, "zone opened");
             return Ok(zone);
         }
     }
@@ -287,26 +288,35 @@ impl State {
         let slots_now = weft_placement::budget(self.dead_zones() as usize, total, self.slots.open_max);
         self.slots.resize(slots_now, &mut self.zones);
         let slot = self.slots.slot_for(tag);
-        if let Some(found) = self.slots.zone(slot).and_then(|zone| self.with_room(zone, tag)) {
+        if let Some(found) = self.room_in_slot(slot, tag) {
             return Ok(found);
         }
-        let zone = match self.slots.adopt(slot, tag, &mut self.zones) {
-            Some(zone) => zone,
-            None => match self.free_a_zone(tag, slot)? {
-                Room::Open(zone) => zone,
-                Room::Free => {
-                    // Cleaning may have changed the number of slots, and opened a zone for this one.
-                    let slot = self.slots.slot_for(tag);
-                    if let Some(found) = self.slots.zone(slot).and_then(|zone| self.with_room(zone, tag)) {
-                        return Ok(found);
-                    }
-                    let zone = self.open_zone(ZoneKind::Data, *tag)?;
-                    self.slots.set(slot, zone);
-                    zone
+        let zone = match self.free_a_zone(tag, slot)? {
+            Room::Open(zone) => zone,
+            Room::Free => {
+                // Cleaning may have changed the number of slots, and opened a zone for this one.
+                let slot = self.slots.slot_for(tag);
+                if let Some(found) = self.room_in_slot(slot, tag) {
+                    return Ok(found);
                 }
-            },
+                let zone = self.open_zone(ZoneKind::Data, *tag)?;
+                if let Some(before) = self.slots.set(slot, zone).filter(|before| self.room(*before) > 0) {
+                    self.slots.park(before, &mut self.zones);
+                }
+                zone
+            }
         };
         Ok((zone, self.room(zone)))
+    }
+
+    /// The zone of a slot and the blocks of it that data of this tag may take. A slot without a zone takes a partly written one.
+    pub(crate) fn room_in_slot(&mut self, slot: usize, tag: &Tag) -> Option<(ZoneId, u32)> {
+        // A zone without room is about to be closed by whoever filled it.
+        let zone = match self.slots.zone(slot).filter(|zone| self.room(*zone) > 0) {
+            Some(zone) => zone,
+            None => self.slots.adopt(slot, tag, &mut self.zones)?,
+        };
+        self.with_room(zone, tag)
     }
 
     /// Blocks that a data zone can still take.
@@ -319,7 +329,8 @@ impl State {
     pub(crate) fn with_room(&self, zone: ZoneId, tag: &Tag) -> Option<(ZoneId, u32)> {
         let mut room = self.room(zone);
         if tag.origin == Origin::Host && self.slots.count() == 1 {
-            room = room.saturating_sub(self.cleaner_lacks());
+            let open: u32 = self.slots.open_zones().map(|zone| self.room(zone)).sum();
+            room = room.min(open.saturating_sub(self.cleaner_lacks()));
         }
         (room > 0).then_some((zone, room))
     }
@@ -405,6 +416,7 @@ impl State {
             }
             match self.ground.dev.reset(zone) {
                 Ok(()) => {
+                    tracing::debug!(%zone, "zone reset");
                     self.stats.resets += 1;
                     let z = self.zones.get(zone);
                     let whole = z.kind == Some(ZoneKind::Data) && !z.cleaned;

@@ -3,6 +3,8 @@
 
 use crate::Lfs;
 use crate::alloc::space::charge_run;
+use crate::alloc::zone::ZoneUse;
+use crate::layout::zone_header::ZoneKind;
 use crate::state::inode::{Body, ENTRY_BYTES};
 use weft_core::BLOCK_BYTES;
 
@@ -68,6 +70,10 @@ impl Lfs {
         compare("bytes of a checkpoint", state.tree.saved_bytes, saved);
         for (zone, z) in state.zones.iter() {
             compare(&format!("live bytes of zone {zone}"), z.live, live[zone.index()]);
+            let held = state.slots.open_zones().filter(|held| *held == zone).count();
+            let data = z.kind == Some(ZoneKind::Data);
+            let open = data && matches!(z.state, ZoneUse::Open | ZoneUse::Parked);
+            compare(&format!("slots of zone {zone}"), held as u64, u64::from(open));
         }
         wrong
     }

@@ -11,7 +11,7 @@ use rig::{assert_sound, check, fresh, options, small};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_core::{Ino, Tag};
-use weft_device::PowerCut;
+use weft_device::{PowerCut, ZonedDevice};
 use weft_lfs::Lfs;
 use weft_vfs::{
     CreateArgs, FallocateMode, FileSystem, FsError, FsResult, NewNode, RenameFlags, SetAttr, XattrMode,
@@ -416,6 +416,168 @@ fn around_every_fill_level_nothing_accepted_is_lost_and_what_was_promised_is_had
     }
     println!("{refused} operations were refused");
     assert!(refused > 50, "the volumes were full too seldom: {refused} refusals");
+}
+
+/// Programs write at random to files on a volume with little room beside ballast, and remove some. Returns how many times
+/// over what they wrote was relocated.
+fn wear(seed: u64, total: u64, zone: u64, ballast_percent: u64, scale: u64, steps: u64) -> f64 {
+    let (device, fs) = fresh(&small(total, zone));
+    let when = format!("seed {seed}, {total} bytes, zones of {zone}, {ballast_percent} % ballast, {scale}");
+    let args =
+        CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false };
+    let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
+    let bytes = fs.statfs().unwrap().free_bytes * ballast_percent / 100 / BLOCK * BLOCK;
+    for at in (0..bytes).step_by(256 << 10) {
+        fs.write(ballast, at, &vec![9; (bytes - at).min(256 << 10) as usize]).unwrap();
+    }
+    let mut dice = Dice(seed);
+    let mut files: BTreeMap<String, (Ino, Vec<u8>)> = BTreeMap::new();
+    let mut refused = 0;
+    for step in 0..steps {
+        let name = format!("f{}", dice.roll(200));
+        if dice.roll(100) < 15 {
+            if files.remove(&name).is_some() {
+                fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();
+            }
+            continue;
+        }
+        if !files.contains_key(&name) {
+            match fs.create(Ino::ROOT, name.as_bytes(), &args) {
+                Ok(attr) => drop(files.insert(name.clone(), (attr.ino, Vec::new()))),
+                Err(FsError::NoSpace) => continue,
+                Err(error) => panic!("{when}, step {step}: {error:?}"),
+            }
+        }
+        let (ino, content) = files.get_mut(&name).unwrap();
+        let len = [1, 10, 100, 4096, 9000, 70_000, 400_000][dice.roll(7) as usize] * scale / 16;
+        let at = dice.roll(500_000 * scale / 16);
+        let data = dice.bytes(len.max(1));
+        match fs.write(*ino, at, &data) {
+            Ok(()) => {
+                let end = at as usize + data.len();
+                content.resize(content.len().max(end), 0);
+                content[at as usize..end].copy_from_slice(&data);
+            }
+            Err(FsError::NoSpace) => refused += 1,
+            Err(error) => panic!("{when}, step {step}, {refused} refused: {error:?}"),
+        }
+        if step % 64 == 0 {
+            fs.tick().unwrap();
+            assert_eq!(fs.recount(), [""; 0], "{when}, step {step}");
+        }
+    }
+    let fs = {
+        fs.close().unwrap();
+        drop(fs);
+        assert_sound(&device);
+        Lfs::mount(device.clone(), options()).unwrap()
+    };
+    for (ino, content) in files.values() {
+        let mut out = vec![0xa5; content.len()];
+        assert_eq!(fs.read(*ino, 0, &mut out).unwrap(), out.len());
+        assert!(out == *content, "{when}: {ino}");
+    }
+    let counters = device.device().counters();
+    println!(
+        "{when}: {refused} refused, relocated {:.2} times",
+        counters.gc_bytes as f64 / counters.host_bytes as f64
+    );
+    counters.gc_bytes as f64 / counters.host_bytes as f64
+}
+
+#[test]
+fn small_writes_everywhere_on_a_full_volume_end_and_lose_nothing() {
+    let seeds = if campaign() { 6 } else { 1 };
+    let mut worst = 0.0f64;
+    for (total, zone) in [(64, 2048), (64, 4096), (32, 1024), (10, 192), (48, 512), (128, 4096)] {
+        for ballast in [0, 43, 75, 90, 97] {
+            for scale in [1, 4, 16] {
+                for seed in 0..seeds {
+                    worst = worst.max(wear(
+                        seed,
+                        total << 20,
+                        zone << 10,
+                        ballast,
+                        scale,
+                        if campaign() { 10_000 } else { 1500 },
+                    ));
+                }
+            }
+        }
+    }
+    println!("at worst {worst:.2} times what was written was relocated");
+    assert!(worst < 8.0, "{worst} times what was written was relocated");
+}
+
+/// Small files, as many as the volume takes, come and go at random. Returns how many times over what they have was relocated.
+fn wear_by_files(seed: u64, total: u64, zone: u64, least: u64, most: u64) -> f64 {
+    let (device, fs) = fresh(&small(total, zone));
+    let when = format!("seed {seed}, {total} bytes, zones of {zone}, files of {least} to {most}");
+    let args =
+        CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false };
+    let mut dice = Dice(seed);
+    let mut files: Vec<(String, Ino, Vec<u8>)> = Vec::new();
+    let (mut refused, mut after) = (0u64, 0u64);
+    let mut step = 0;
+    while after < 3 * files.len() as u64 + 100 {
+        step += 1;
+        after += u64::from(refused > 0);
+        // Full from the first refusal on: some go, some come.
+        if refused > 0 && dice.roll(2) == 0 && !files.is_empty() {
+            let (name, ..) = files.swap_remove(dice.roll(files.len() as u64) as usize);
+            fs.unlink(Ino::ROOT, name.as_bytes()).unwrap();
+            continue;
+        }
+        let (name, len) = (format!("f{step}"), least + dice.roll(most - least + 1));
+        let data = dice.bytes(len);
+        let made = fs.create(Ino::ROOT, name.as_bytes(), &args).and_then(|attr| {
+            match fs.write(attr.ino, 0, &data) {
+                Ok(()) => Ok(attr.ino),
+                Err(error) => {
+                    fs.unlink(Ino::ROOT, name.as_bytes())?;
+                    Err(error)
+                }
+            }
+        });
+        match made {
+            Ok(ino) => files.push((name, ino, data)),
+            Err(FsError::NoSpace) => refused += 1,
+            Err(error) => panic!("{when}, step {step}, {refused} refused: {error:?}"),
+        }
+        if step % 4096 == 0 {
+            fs.tick().unwrap();
+        }
+    }
+    fs.close().unwrap();
+    drop(fs);
+    assert_sound(&device);
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    for (name, ino, content) in &files {
+        let mut out = vec![0xa5; content.len()];
+        assert_eq!(fs.read(*ino, 0, &mut out).unwrap(), out.len());
+        assert!(out == *content, "{when}: {name}");
+    }
+    let counters = device.device().counters();
+    let times = counters.gc_bytes as f64 / counters.host_bytes as f64;
+    println!("{when}: {} files, {refused} refused, relocated {times:.2} times", files.len());
+    times
+}
+
+#[test]
+fn small_files_that_come_and_go_on_a_full_volume_end_and_lose_nothing() {
+    let seeds = if campaign() { 10 } else { 1 };
+    let mut worst = 0.0f64;
+    for (total, zone) in [(24, 1024), (10, 192), (48, 2048)] {
+        for (least, most) in
+            [(1400, 1400), (1366, 1500), (3000, 3000), (2000, 4095), (1, 4095), (1, 300), (100, 9000)]
+        {
+            for seed in 0..seeds {
+                worst = worst.max(wear_by_files(seed, total << 20, zone << 10, least, most));
+            }
+        }
+    }
+    println!("at worst {worst:.2} times what was written was relocated");
+    assert!(worst < 8.0, "{worst} times what was written was relocated");
 }
 
 /// Fills a volume to the last byte.

@@ -33,8 +33,7 @@ impl Slots {
         let slots_now = slots_now.clamp(1, self.open_max.max(1));
         while self.zones.len() > slots_now {
             if let Some(Some(zone)) = self.zones.pop() {
-                table.get_mut(zone).state = ZoneUse::Parked;
-                self.parked.push(zone);
+                self.park(zone, table);
             }
         }
         self.zones.resize(slots_now, None);
@@ -56,7 +55,7 @@ impl Slots {
         self.zones.get(slot).copied().flatten()
     }
 
-    /// Gives a slot a parked zone: one that began with data of the same stream, or when no further zone may be
+    /// Gives a slot that has no room a parked zone: one that began with data of the same stream, or when no further zone may be
     /// opened, any.
     pub fn adopt(&mut self, slot: usize, tag: &Tag, table: &mut ZoneTable) -> Option<ZoneId> {
         let same = |z: &ZoneId| {
@@ -106,9 +105,16 @@ impl Slots {
         })
     }
 
-    /// Gives a slot a zone.
-    pub fn set(&mut self, slot: usize, zone: ZoneId) {
-        self.zones[slot] = Some(zone);
+    /// Gives a slot a zone. Returns the one that it had.
+    #[must_use]
+    pub fn set(&mut self, slot: usize, zone: ZoneId) -> Option<ZoneId> {
+        self.zones[slot].replace(zone)
+    }
+
+    /// An open zone of no slot waits for one.
+    pub fn park(&mut self, zone: ZoneId, table: &mut ZoneTable) {
+        table.get_mut(zone).state = ZoneUse::Parked;
+        self.parked.push(zone);
     }
 
     /// A zone is full or given up: no slot has it any more.

@@ -234,6 +234,7 @@ impl State {
                 tracing::warn!(%zone, live = z.live, "zone cannot be cleaned");
             }
         } else {
+            tracing::debug!(%zone, "zone cleaned");
             self.stats.gc_zones += 1;
         }
     }

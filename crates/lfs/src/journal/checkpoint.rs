@@ -33,6 +33,7 @@ impl State {
         self.settling = false;
         settled?;
         self.write_checkpoint(false)?;
+        tracing::info!(runs = self.tree.runs, clean, "checkpoint written");
         // The volume is closed when both copies are there.
         if clean { self.write_second() } else { Ok(()) }
     }
