@@ -385,7 +385,9 @@ fn live(
         end(volume, &connection);
         return refuse(&socket, libc::ECONNREFUSED);
     }
-    volume.leftovers.meet(connection.process_identity().cred.uid);
+    let user = connection.process_identity().cred.uid;
+    volume.leftovers.meet(user);
+    tracing::info!(connection = connection.id, user, "a process uses the volume");
     tell_crowd(&connection, 1);
     volume.program_begins(&connection);
     let served =
@@ -632,6 +634,7 @@ fn end(volume: &Volume, connection: &Connection) {
     volume.leftovers.meet(connection.process_identity().cred.uid);
     volume.leftovers.expect_any();
     volume.program_ends(connection);
+    tracing::info!(connection = connection.id, "a process uses the volume no more");
 }
 
 /// The last reference to an open file is gone. Returns the failed write-back that it has not been told of, if it could

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, mpsc};
@@ -95,9 +96,19 @@ impl Server {
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
+        let volume = self.volume.clone();
+        // A defect that ends one thread must not leave programs waiting for it: they get EIO from then on.
+        let guarded = move || {
+            if std::panic::catch_unwind(AssertUnwindSafe(run)).is_err() {
+                volume.page().stopped.store(1, SeqCst);
+                volume.page().kicks.fetch_add(1, SeqCst);
+                sys::futex_wake(&volume.page().kicks, u32::MAX >> 1);
+                tracing::error!("a thread of the server panicked; the volume is served no more");
+            }
+        };
         let thread = std::thread::Builder::new()
             .name(name.to_string())
-            .spawn(run)
+            .spawn(guarded)
             .map_err(|source| ServerError::System { what: "a thread", source })?;
         self.threads.push(thread);
         Ok(())

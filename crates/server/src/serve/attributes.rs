@@ -155,8 +155,19 @@ impl Change {
     }
 }
 
-/// `user.` needs the file's permission, `trusted.` and `security.` the superuser.
+/// Whether the attribute's name is one, and the caller may do that with it.
 fn check_xattr(ask: &Ask<'_>, attr: &Attr, name: &[u8], wanted: u32) -> Result<(), Failure> {
+    check_xattr_access(ask, attr, name, wanted)?;
+    // A namespace alone names nothing.
+    if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
+        Err(Failure(libc::EINVAL))
+    } else {
+        Ok(())
+    }
+}
+
+/// `user.` needs the file's permission, `trusted.` and `security.` the superuser.
+fn check_xattr_access(ask: &Ask<'_>, attr: &Attr, name: &[u8], wanted: u32) -> Result<(), Failure> {
     let cred = &ask.identity.cred;
     let writes = wanted == access::WRITE;
     if name.starts_with(b"user.") {

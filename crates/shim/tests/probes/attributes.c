@@ -92,6 +92,13 @@ static void probe(void) {
     TRY(fgetxattr(fd, "user.none", value, sizeof value));
     TRY(listxattr(at("f"), value, sizeof value));
     TRY(llistxattr(at("f"), NULL, 0));
+    const char *names[] = {"user.", "trusted.", "security.", "system.", "user", "other.x", ""};
+    for (int i = 0; i < 7; i++) {
+        printf("%s\n", names[i]);
+        TRY(setxattr(at("f"), names[i], "v", 1, 0));
+        TRY(getxattr(at("f"), names[i], value, sizeof value));
+        TRY(removexattr(at("f"), names[i]));
+    }
     TRY(removexattr(at("f"), "user.colour"));
     TRY(fremovexattr(fd, "user.colour"));
     TRY(lgetxattr(at("f"), "user.shape", value, sizeof value));
