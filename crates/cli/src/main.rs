@@ -34,7 +34,17 @@ fn main() -> ExitCode {
         tell(&error);
         return ExitCode::from(command::run::OWN_FAILURE);
     }
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and the version are no errors. After `weft run` a status may be the program's.
+            let runs = std::env::args_os().nth(1).is_some_and(|command| command == "run" || command == "lab");
+            let status =
+                if error.use_stderr() && runs { command::run::OWN_FAILURE } else { error.exit_code() as u8 };
+            let _ = error.print();
+            return ExitCode::from(status);
+        }
+    };
     start_log();
     let own_failure =
         if matches!(cli.command, Command::Run(_) | Command::Lab(_)) { command::run::OWN_FAILURE } else { 0 };
@@ -64,7 +74,9 @@ fn start_log() {
     let asked = std::env::var("WEFT_LOG").unwrap_or_else(|_| "warn".to_string());
     // The glob compiler tells of every pattern of every policy.
     let filter = EnvFilter::builder().parse_lossy(format!("globset=warn,{asked}"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A standard error that takes no more (a full disk, a reader that has gone) must not stop the thread that logs.
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     log.with_target(false).with_ansi(io::stderr().is_terminal()).init();
 }
 

@@ -13,7 +13,7 @@ use crate::progress;
 use crate::sys::signal;
 use crate::tree::damage::{Lost, Past};
 use crate::tree::local::LocalTree;
-use crate::tree::{Meta, Source, Tree, base_name, join};
+use crate::tree::{DEPTH_MAX, Meta, Source, Tree, base_name, join};
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::io;
@@ -23,8 +23,6 @@ use weft_vfs::FileKind;
 
 /// Bytes of a read and a write.
 const COPY_BYTES: usize = 256 << 10;
-/// Directories within directories that are followed.
-const DEPTH_MAX: usize = 256;
 
 /// The volumes that take part, each opened once.
 struct Volumes {
@@ -224,7 +222,7 @@ impl Copier<'_> {
         let done = if signal::was_interrupted() {
             Err(interrupted())
         } else if depth > DEPTH_MAX {
-            Err(io::Error::other("too many directories within one another"))
+            Err(crate::tree::too_deep())
         } else {
             from.stat(path, named && !self.recursive).and_then(|meta| {
                 if to_itself && self.to.stat(target, true).is_ok_and(|there| there.id == meta.id) {

@@ -284,9 +284,16 @@ impl Guest<'_> {
     /// Refuses what cannot run.
     pub fn check(&self) -> Result<(), CliError> {
         let at = self.at.as_bytes();
-        if !self.at.starts_with('/') || self.at.trim_end_matches('/').is_empty() || at.len() >= 256 {
+        // The library compares it with paths that it has made plain before.
+        let names = self.at.strip_prefix('/').map(|names| names.trim_end_matches('/'));
+        let is_plain =
+            names.is_some_and(|names| names.split('/').all(|name| !matches!(name, "" | "." | "..")));
+        if !is_plain || at.len() >= 256 {
             return Err(CliError::said(
-                format!("--at {}: not an absolute path below / of at most 255 bytes", self.at),
+                format!(
+                    "--at {}: not an absolute path below / of at most 255 bytes without '.' and '..'",
+                    self.at
+                ),
                 "give a path such as /weft; it need not exist",
             ));
         }

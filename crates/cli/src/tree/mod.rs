@@ -152,6 +152,14 @@ pub trait Tree {
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()>;
 }
 
+/// Directories within directories that commands follow: as many as a path of one call can name.
+pub const DEPTH_MAX: usize = weft_vfs::PATH_MAX / 2;
+
+/// The error for what lies deeper.
+pub fn too_deep() -> io::Error {
+    io::Error::other(format!("more than {DEPTH_MAX} directories within one another"))
+}
+
 /// `dir/name`.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = dir.to_vec();

@@ -43,7 +43,7 @@ fn a_programs_own_system_calls_may_be_intercepted_too() {
     };
     run("preload").success().stdout("hello\n").stderr("");
     run("sud").success().stdout("hello\n").stderr("");
-    run("ptrace").code(2).stderr(contains("preload, sud"));
+    run("ptrace").code(125).stderr(contains("preload, sud"));
 }
 
 #[test]
@@ -86,6 +86,8 @@ fn the_exit_status_is_the_programs_and_the_signal_that_ended_it() {
     run("exit 7").code(7);
     run("kill -KILL $$").code(128 + 9);
     run("kill -TERM $$").code(128 + 15);
+    bench.weft(&["run", "--volume", "mem:64M", "--nosuch", "--", "true"]).code(125);
+    bench.weft(&["run", "--help"]).code(0);
 }
 
 #[test]
@@ -122,10 +124,12 @@ fn a_program_that_cannot_run_is_refused_before_anything_happens() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     run("./odd").code(126).stderr(contains("neither an ELF program"));
     run("/weft/program").code(126).stderr(contains("sh -c"));
-    bench
-        .weft(&["run", "--volume", "mem:64M", "--at", "weft", "--", "true"])
-        .code(125)
-        .stderr(contains("--at weft"));
+    for at in ["weft", "/", "/a/../b", "/./w"] {
+        bench
+            .weft(&["run", "--volume", "mem:64M", "--at", at, "--", "true"])
+            .code(125)
+            .stderr(contains(format!("--at {at}:")));
+    }
 }
 
 #[test]
@@ -256,4 +260,13 @@ fn a_limit_that_cannot_be_lifted_is_named_with_what_is_needed() {
         assert_eq!(ran.status.code(), Some(125), "{limit}: {said}");
     }
     bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn a_standard_error_that_takes_nothing_stops_no_program() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.args(["run", "--volume", "mem:64M", "--", "sh", "-c", "echo kept > /weft/f; sync; cat /weft/f"]);
+    let output = command.env("WEFT_LOG", "trace").stderr(full).output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"kept\n"[..]));
 }

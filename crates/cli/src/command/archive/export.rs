@@ -1,6 +1,6 @@
 //! `weft export`: writes what is on a volume as a tar archive.
 
-use super::{DEPTH_MAX, named, volume as volume_of};
+use super::{named, volume as volume_of};
 use crate::access::Access;
 use crate::archive::writer::{Output, Writer};
 use crate::archive::{Content, Member};
@@ -11,6 +11,7 @@ use crate::error::CliError;
 use crate::progress;
 use crate::say::{Out, warn};
 use crate::sys::signal;
+use crate::tree::DEPTH_MAX;
 use crate::tree::damage::Past;
 use crate::tree::{Meta, Source, Tree, base_name, data_parts, join};
 use crate::volume;
@@ -199,7 +200,7 @@ impl<W: Output> Export<'_, W> {
             self.broken.get_or_insert_with(interrupted);
             return;
         } else if depth > DEPTH_MAX {
-            Err(io::Error::other("too many directories within one another"))
+            Err(crate::tree::too_deep())
         } else {
             self.tree.stat(path, named).and_then(|meta| self.write(path, called, &meta, depth))
         };

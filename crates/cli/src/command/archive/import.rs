@@ -3,7 +3,7 @@
 //! Nothing lands outside the directory that was named: members with `..` in their path, and those that would go through a
 //! symlink, are refused one by one. Modes and times of directories are set last.
 
-use super::{DEPTH_MAX, named, volume};
+use super::{named, volume};
 use crate::access::Access;
 use crate::archive::reader::Reader;
 use crate::archive::{ArchiveError, Content, Member};
@@ -12,6 +12,7 @@ use crate::command::files::Failures;
 use crate::error::CliError;
 use crate::progress;
 use crate::sys::signal;
+use crate::tree::DEPTH_MAX;
 use crate::tree::{Meta, Tree, join};
 use indicatif::ProgressBar;
 use std::collections::HashSet;

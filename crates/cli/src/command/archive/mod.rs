@@ -12,9 +12,6 @@ use std::path::{Path, PathBuf};
 /// What stands for standard input and output.
 const STANDARD: &str = "-";
 
-/// Directories within directories that are followed.
-const DEPTH_MAX: usize = 256;
-
 /// A volume, and the directory or file on it that is meant; the whole volume when none is named.
 fn volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), CliError> {
     Ok(match Place::parse(text)? {
