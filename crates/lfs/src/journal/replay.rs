@@ -159,7 +159,7 @@ impl<'a> Numbers<'a> {
     fn of(scan: &'a Scan, salvage: bool) -> Numbers<'a> {
         let headless: &[FoundFrame] = if salvage { &scan.headless } else { &[] };
         // Of two frames with one number the one in its place counts, not what else looks like it.
-        let found = || headless.iter().chain(&scan.stray).chain(&scan.frames);
+        let found = || headless.iter().chain(&scan.mended).chain(&scan.stray).chain(&scan.frames);
         let number = |header: &FrameHeader| (header.epoch, header.seq);
         let broken = scan.broken.iter().map(|f| f.header);
         Numbers {

@@ -2,7 +2,7 @@
 
 use crate::error::LfsError;
 use crate::layout::MAJOR;
-use crate::layout::frame::{FrameHeader, HEADER_BYTES};
+use crate::layout::frame::{FrameHeader, FrameKind, HEADER_BYTES};
 use crate::layout::zone_header::{Decoded, HEADER_BLOCKS, ZoneHeader, ZoneKind};
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, ZoneId};
@@ -77,6 +77,8 @@ pub struct Scan {
     pub headless: Vec<FoundFrame>,
     /// Frames of which only the header can be read.
     pub broken: Vec<BrokenFrame>,
+    /// Those of them whose payload two damaged copies have between them.
+    pub mended: Vec<FoundFrame>,
     /// The breaks.
     pub breaks: Vec<Break>,
     /// The volume.
@@ -151,6 +153,7 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
         stray: Vec::new(),
         headless: Vec::new(),
         broken: Vec::new(),
+        mended: Vec::new(),
         breaks: Vec::new(),
         uuid,
     };
@@ -158,7 +161,72 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
     for (_, zone, end) in meta {
         scan_zone(dev, zone, end, volume, &mut scan);
     }
+    scan.mended = mend(dev, &scan.broken);
     Ok(scan)
+}
+
+/// Blocks in which two copies may differ; each is taken from either.
+const DIFFERENT_BLOCKS_MAX: usize = 8;
+
+/// A volume is closed with its checkpoint twice. Where both copies of a part are damaged, but not in the same blocks, each block is
+/// whole in one of them, and the CRC of the payload, which both headers have, tells when all are found.
+fn mend(dev: &dyn ZonedDevice, broken: &[BrokenFrame]) -> Vec<FoundFrame> {
+    let mut mended = Vec::new();
+    let parts: Vec<&BrokenFrame> = broken.iter().filter(|f| f.header.kind == FrameKind::Part).collect();
+    for (at, one) in parts.iter().enumerate() {
+        let same = |other: &&&BrokenFrame| {
+            (one.header.payload_len, one.header.payload_crc)
+                == (other.header.payload_len, other.header.payload_crc)
+        };
+        for other in parts.iter().skip(at + 1).filter(same) {
+            let Some(payload) =
+                join(read_payload(dev, one), read_payload(dev, other), one.header.payload_crc)
+            else {
+                continue;
+            };
+            mended.extend([one, other].map(|f| FoundFrame {
+                header: f.header,
+                zone: f.zone,
+                block: f.block,
+                payload: payload.clone(),
+            }));
+        }
+    }
+    mended
+}
+
+/// The payload of a broken frame by the device's blocks; those that cannot be read are zeros.
+fn read_payload(dev: &dyn ZonedDevice, frame: &BrokenFrame) -> Vec<Vec<u8>> {
+    let end = HEADER_BYTES + frame.header.payload_len as usize;
+    (0..frame.header.blocks())
+        .map(|i| {
+            let mut raw = vec![0; BLOCK_BYTES];
+            if dev.read(frame.zone, frame.block + i, &mut raw).is_err() {
+                raw.fill(0);
+            }
+            let first = i as usize * BLOCK_BYTES;
+            let from = if i == 0 { HEADER_BYTES } else { 0 };
+            raw.get(from..BLOCK_BYTES.min(end.saturating_sub(first))).unwrap_or(&[]).to_vec()
+        })
+        .collect()
+}
+
+/// The payload with this CRC that has each block from one of two copies.
+fn join(one: Vec<Vec<u8>>, other: Vec<Vec<u8>>, crc: u32) -> Option<Vec<u8>> {
+    let different: Vec<usize> = (0..one.len()).filter(|&i| one.get(i) != other.get(i)).collect();
+    if different.len() > DIFFERENT_BLOCKS_MAX {
+        return None;
+    }
+    (0u32..1 << different.len()).find_map(|choice| {
+        let mut blocks: Vec<&Vec<u8>> = one.iter().collect();
+        for (bit, &i) in different.iter().enumerate() {
+            if choice >> bit & 1 == 1 {
+                blocks[i] = other.get(i)?;
+            }
+        }
+        let payload: Vec<u8> = blocks.into_iter().flatten().copied().collect();
+        (crc32c(&payload) == crc).then_some(payload)
+    })
 }
 
 /// The error of a device without a checkpoint. One that is written is not taken for a new one.
@@ -268,7 +336,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::layout::frame::FrameKind;
     use weft_core::Tag;
     use weft_device::{Geometry, ZonedModel};
 
@@ -349,5 +416,35 @@ mod tests {
         assert_eq!(scan.breaks, [Break { zone: ZoneId(0), block: 3, blocks: 3, cut_off: false }]);
         let broken: Vec<_> = scan.broken.iter().map(|f| (f.header.seq, f.block)).collect();
         assert_eq!(broken, [(2, 3)]);
+    }
+
+    #[test]
+    fn a_part_of_a_checkpoint_that_is_damaged_in_other_blocks_of_each_copy_is_put_together() {
+        let payload: Vec<u8> = (0..30_000u32).map(|at| (at / 7) as u8).collect();
+        let part = |seq| {
+            let mut raw = frame(seq, payload.len());
+            let header = FrameHeader {
+                kind: FrameKind::Part,
+                payload_crc: crc32c(&payload),
+                ..FrameHeader::decode(&raw).unwrap()
+            };
+            raw[..HEADER_BYTES].copy_from_slice(&header.encode());
+            raw[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+            raw
+        };
+        let damaged = |flips: [&[usize]; 2]| {
+            let mut copies = [part(5), part(9)];
+            for (copy, at) in copies.iter_mut().zip(flips) {
+                at.iter().for_each(|&at| copy[at] ^= 4);
+            }
+            scan(&device(&copies)).unwrap()
+        };
+        let found = damaged([&[100, 9000], &[5000, 28_000]]);
+        assert!(found.frames.is_empty());
+        let mended: Vec<_> =
+            found.mended.iter().map(|f| (f.header.seq, f.zone.0, f.payload == payload)).collect();
+        assert_eq!(mended, [(5, 0, true), (9, 1, true)]);
+        assert!(damaged([&[9000], &[9001]]).mended.is_empty(), "nothing has this block");
+        assert!(damaged([&[9000], &[]]).mended.is_empty(), "one copy is whole");
     }
 }
