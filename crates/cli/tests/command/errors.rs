@@ -46,7 +46,7 @@ fn an_unknown_mode_is_refused_with_the_choice() {
     let bench = Bench::empty();
     bench
         .weft(&["run", "--volume", "mem:64M", "--mode", "clever", "--", "true"])
-        .code(2)
+        .code(125)
         .stderr(contains("off, random, suffix or rules"));
 }
 

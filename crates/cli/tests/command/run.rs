@@ -265,7 +265,10 @@ fn a_limit_that_cannot_be_lifted_is_named_with_what_is_needed() {
 #[test]
 fn a_standard_error_that_takes_nothing_stops_no_program() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weft"));
+    let bench = Bench::empty();
+    let weft = bench.command();
+    let mut command = std::process::Command::new(weft.get_program());
+    command.envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.args(["run", "--volume", "mem:64M", "--", "sh", "-c", "echo kept > /weft/f; sync; cat /weft/f"]);
     let output = command.env("WEFT_LOG", "trace").stderr(full).output().unwrap();
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"kept\n"[..]));
