@@ -62,8 +62,8 @@ impl Access {
                 Ok(client) => return Ok(Access { name, client, hosted }),
                 Err(libc::EPROTO) => {
                     return Err(CliError::said(
-                        format!("{name}: served by another version of weft"),
-                        "stop that server, or use its version of the command",
+                        format!("{name}: another version of weft serves the volume"),
+                        "stop that server, or use the weft command of the same version",
                     ));
                 }
                 Err(error) if last || hosted.is_some() => {
@@ -99,7 +99,9 @@ impl Access {
     pub fn check_alive(&self) -> Result<(), CliError> {
         match self.client.is_alive() {
             true => Ok(()),
-            false => Err(CliError::said(format!("{}: its server has ended", self.name), "try again")),
+            false => {
+                Err(CliError::said(format!("{}: the server of the volume has ended", self.name), "try again"))
+            }
         }
     }
 
@@ -142,7 +144,7 @@ impl Access {
         let Some(hosted) = self.hosted else { return Ok(()) };
         hosted.wait_for_clients(signal::was_interrupted, |clients| {
             warn(format_args!(
-                "{clients} other process(es) use {}; waiting for them (Ctrl-C to stop)",
+                "other processes still use {} ({clients} of them); waiting for them (Ctrl-C to stop)",
                 self.name
             ));
         });

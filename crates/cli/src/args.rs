@@ -19,12 +19,12 @@ use weft_placement::Mode;
 use weft_volume::MountChoice;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
 
-/// Bytes of a volume when none are said.
+/// Size of a volume in bytes unless the user gives one.
 const SIZE_DEFAULT: u64 = 1 << 30;
-/// Zones up to which the smallest device for a volume is looked for.
+/// Largest number of zones in the search for the smallest device that holds a volume.
 const VOLUME_ZONES_TRIED: u64 = 4096;
 
-/// Run unmodified programs on zoned flash, and see what placement buys.
+/// Run unmodified programs on zoned flash, with less write amplification, and report it.
 #[derive(Parser, Debug)]
 #[command(
     name = "weft",
@@ -35,8 +35,8 @@ const VOLUME_ZONES_TRIED: u64 = 4096;
         weft format --size 4G vol.img\n  \
         weft run --volume vol.img -- db_bench --db=/weft/db --benchmarks=fillrandom\n  \
         weft ls -l vol.img:/db\n\n\
-        Files on a volume are written IMAGE:/path. The environment variable WEFT_LOG (error, warn, info, debug, \
-        trace, or by module) says how much is logged to standard error."
+        IMAGE:/path names a file on a volume. The environment variable WEFT_LOG sets how much weft logs to standard \
+        error: error, warn, info, debug or trace, for all or by module."
 )]
 pub struct Cli {
     /// What to do.
@@ -49,9 +49,9 @@ pub struct Cli {
 pub enum Command {
     /// Make a volume on an emulated zoned device in an image file, or on a real zoned drive.
     Format(FormatArgs),
-    /// Run a program with a volume at a path of its own.
+    /// Run a program that sees a volume at the path /weft.
     Run(RunArgs),
-    /// Serve a volume until told to stop.
+    /// Serve a volume to programs until a signal stops the server.
     Serve(ServeArgs),
     /// List files on a volume.
     Ls(LsArgs),
@@ -61,9 +61,9 @@ pub enum Command {
     Cat(PathsArgs),
     /// Copy files in, out, within and between volumes.
     Cp(CpArgs),
-    /// Write what is on a volume as a tar archive.
+    /// Write the files of a volume to a tar archive.
     Export(ExportArgs),
-    /// Put what is in a tar archive on a volume.
+    /// Copy the files of a tar archive to a volume.
     Import(ImportArgs),
     /// Remove files from a volume.
     Rm(RmArgs),
@@ -73,11 +73,11 @@ pub enum Command {
     Mv(MvArgs),
     /// Show the space on a volume.
     Df(DfArgs),
-    /// Check a volume.
+    /// Check a volume for damage.
     Fsck(FsckArgs),
-    /// Copy what can be read of a damaged volume to a new one.
+    /// Copy all readable files of a damaged volume to a new one.
     Salvage(SalvageArgs),
-    /// Show what a volume has counted.
+    /// Show the counters of a volume and its device.
     Stats(StatsArgs),
     /// Show the zones of a volume.
     Zones(ZonesArgs),
@@ -86,18 +86,18 @@ pub enum Command {
     Policy(PolicyCommand),
     /// Run a program once per placement mode, each on a fresh volume, and compare.
     Compare(CompareArgs),
-    /// Play recordings in each placement mode on volumes sized for them, and compare.
+    /// Replay recordings in each placement mode, on volumes of a matching size, and compare.
     Replay(ReplayArgs),
     /// Show and simulate modelled flash, without a volume.
     #[command(subcommand)]
     Flash(FlashCommand),
-    /// Make, check and look at tag stores.
+    /// Make, check and inspect tag stores.
     #[command(subcommand)]
     Tags(TagsCommand),
-    /// Keep pairs of keys and values in a tag store.
+    /// Use a key-value store in a tag store.
     #[command(subcommand)]
     Kv(KvCommand),
-    /// Keep pairs in the order of their keys in a tag store.
+    /// Use an ordered map (B+tree) in a tag store.
     #[command(subcommand, name = "btree")]
     BTree(BTreeCommand),
     /// Run a command in a virtual machine with emulated zoned and FDP drives.
@@ -113,10 +113,10 @@ pub struct GeometryArgs {
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(PRESETS))]
     #[arg(hide_possible_values = true, conflicts_with = "geometry")]
     pub preset: Option<String>,
-    /// Geometry and timing in TOML (docs/how-to/format-a-volume.md).
+    /// A TOML file with geometry and timing; docs/how-to/format-a-volume.md describes it.
     #[arg(long, value_name = "FILE")]
     pub geometry: Option<PathBuf>,
-    /// Bytes of a zone [default: 4M]
+    /// Size of a zone [default: 4M]
     #[arg(long, value_name = "BYTES")]
     pub zone_size: Option<String>,
 }
@@ -149,12 +149,12 @@ impl GeometryArgs {
             // Else it is not the size that is wrong.
             Some(least) if least > geometry.total_bytes => Err(CliError::said(
                 format!(
-                    "{} in zones of {} hold no volume; {} is the least",
+                    "a volume does not fit on {} in zones of {}; {} is the least",
                     format_size(geometry.total_bytes),
                     format_size(geometry.zone_bytes),
                     format_size(least)
                 ),
-                format!("give --size {least} or more, or smaller zones by --zone-size"),
+                format!("give --size {least} or more, or a smaller --zone-size"),
             )),
             _ => Err(why),
         }
@@ -189,19 +189,19 @@ impl GeometryArgs {
 /// Where data goes.
 #[derive(Args, Debug, Default)]
 pub struct PlacementArgs {
-    /// How data is placed: off (one stream), random, suffix (a stream per file suffix) or rules [default: rules]
+    /// How weft places data: off (one stream), random, suffix (a stream per file suffix) or rules [default: rules]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
-    /// A policy file, or the name of a shipped policy; without it the program decides which.
+    /// A policy file, or the name of a shipped policy [default: the shipped policy that fits the program]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Seed of mode random [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Delay what the device does as long as flash would take.
+    /// Make each device operation take as long as it takes on flash.
     #[arg(long)]
     pub real_time: bool,
-    /// Bytes of a real drive that are kept in memory [default: 256M]
+    /// Memory for weft's cache of a real drive [default: 256M]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub drive_cache: Option<u64>,
 }
@@ -235,7 +235,7 @@ impl PlacementArgs {
     weft format --zonefs /dev/nvme0n1\n  \
     mount -t zonefs -o explicit-open,errors=zone-ro /dev/nvme0n1 /mnt/z && weft format zonefs:/mnt/z")]
 pub struct FormatArgs {
-    /// Bytes of the device, such as 512M or 4G [default: the geometry's, or 1G]
+    /// Size of the device, such as 512M or 4G [default: the size in the geometry file, else 1G]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<String>,
     #[command(flatten)]
@@ -243,16 +243,16 @@ pub struct FormatArgs {
     /// A name for the volume.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub label: String,
-    /// Overwrite the image when it exists, or a drive that holds data. Everything in it is lost.
+    /// Overwrite an existing image, or a drive that holds data. All data on it is lost.
     #[arg(long)]
     pub force: bool,
-    /// Make an empty zonefs of a zoned block device instead of a volume.
+    /// Make an empty zonefs on a zoned block device instead of a volume.
     #[arg(long)]
     pub zonefs: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Another way to name the drive.
+    /// The drive; the same as naming it as IMAGE.
     #[arg(long, value_name = "DEVICE|zonefs:DIR", conflicts_with = "image")]
     pub device: Option<PathBuf>,
     /// The image file to make, a zoned block device, or zonefs:DIR for a mounted zonefs.
@@ -268,38 +268,38 @@ pub struct FormatArgs {
     weft run --volume mem:512M --zone-size 8M -- sh -c 'cp -r /etc /weft && du -sh /weft/etc'\n  \
     weft run --volume mem:2G --record db.rec -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
     weft run --hints -- db_bench --db=/var/tmp/db --benchmarks=fillrandom\n\n\
-    The exit status is the program's (128 and the number of the signal that ended it), or 125 when weft itself \
-    failed, 126 when the program cannot run under weft, 127 when it was not found.")]
+    EXIT STATUS\n  The program's. When a signal ended the program: 128 plus the number of the signal.\n  \
+    125 weft itself failed, 126 the program cannot run under weft, 127 the program was not found")]
 pub struct RunArgs {
-    /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE for one in memory that is gone
-    /// afterwards; mem: alone is files in memory without a device.
+    /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE for a volume in memory that ends with
+    /// the run; mem: alone keeps files in memory without a device.
     #[arg(long, value_name = "IMAGE|DEVICE|zonefs:DIR|mem:[SIZE]")]
     #[arg(required_unless_present_any = ["hints", "socket"])]
     pub volume: Option<String>,
-    /// The socket of the server whose volume it is, in place of --volume: a server of another user, for example
+    /// The socket of a running server, in place of --volume; for example the server of another user
     #[arg(long, value_name = "PATH", conflicts_with_all = ["volume", "hints", "preset", "geometry", "zone_size", "record", "real_time", "read_only"])]
     pub socket: Option<PathBuf>,
-    /// No volume: files stay where they are, and the streams of the policy go to the kernel as lifetime hints; hints
-    /// that the program gives wrongly are repaired.
+    /// Use no volume. Files stay where they are, and weft gives the kernel the lifetime of each file's stream as a
+    /// write hint. weft repairs hints that the program passes wrongly.
     #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept"])]
     pub hints: bool,
-    /// What of the program reaches the volume
+    /// Which calls of the program weft intercepts
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub intercept: Intercept,
-    /// The path at which the program sees the volume; it need not exist.
+    /// The path at which the program sees the volume; this path need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,
-    /// Refuse every change of the volume and leave the image as it is; a damaged volume is read as far as it can be.
+    /// Refuse every change to the volume and leave the image as it is. weft reads a damaged volume as far as possible.
     #[arg(long, conflicts_with_all = ["record", "hints"])]
     pub read_only: bool,
     #[command(flatten)]
     pub placement: PlacementArgs,
     #[command(flatten)]
     pub geometry: GeometryArgs,
-    /// Write the report as JSON (docs/formats/report-json.md), too.
+    /// Write the report to FILE as JSON as well; docs/formats/report-json.md describes it.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Write down what the program does to its files, for 'weft replay' (docs/formats/recording.md).
+    /// Record what the program does to its files, for 'weft replay'; docs/formats/recording.md describes the file.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Print no report.
@@ -314,14 +314,15 @@ pub struct RunArgs {
 #[derive(Args, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft serve --volume vol.img &\n  weft run --volume vol.img -- ls /weft\n  kill %1\n\n\
-    SIGTERM, SIGINT and SIGHUP stop it in good order. Programs join with 'weft run', or with LD_PRELOAD, WEFT_SOCKET \
-    and WEFT_AT set by hand."
+    SIGTERM, SIGINT and SIGHUP shut the server down cleanly. Programs join with 'weft run', or with LD_PRELOAD, \
+    WEFT_SOCKET and WEFT_AT set by hand."
 )]
 pub struct ServeArgs {
     /// The image file.
     #[arg(long, value_name = "IMAGE")]
     pub volume: PathBuf,
-    /// The socket to listen on [default: one in a folder of this user's]. The other commands of this user find it by the image
+    /// The socket to listen on [default: a socket in a directory of this user]. Other commands of this user find the
+    /// server by the image
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     #[command(flatten)]
@@ -335,10 +336,10 @@ pub struct ServeArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft ls vol.img:\n  weft ls -lR vol.img:/db")]
 pub struct LsArgs {
-    /// With mode, links, owner, group, bytes and time.
+    /// Show mode, links, owner, group, size and time.
     #[arg(short)]
     pub long: bool,
-    /// Directories with everything below them.
+    /// List directories and everything below them.
     #[arg(short = 'R')]
     pub recursive: bool,
     /// IMAGE:/path
@@ -359,16 +360,16 @@ pub struct PathsArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft cp -r /var/lib/data vol.img:/\n  weft cp vol.img:/db/LOG .\n  \
     weft cp -r vol.img:/db other.img:/db\n\n\
-    Modes and times are kept, owners when the superuser copies. Links within what is copied stay links; holes stay \
-    holes. Extended attributes go along, those of the superuser when the superuser copies.")]
+    'weft cp' keeps modes, times, holes, extended attributes, and hard links between the copied files. It keeps owners \
+    and the superuser's extended attributes only when the superuser runs it.")]
 pub struct CpArgs {
-    /// Directories with everything below them.
+    /// Copy directories and everything below them.
     #[arg(short, long)]
     pub recursive: bool,
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Files, on the host or as IMAGE:/path; the last is where they go.
+    /// Files on the host or as IMAGE:/path; the last one is the target.
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
     pub paths: Vec<OsString>,
 }
@@ -377,11 +378,12 @@ pub struct CpArgs {
 #[derive(Args, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft export vol.img vol.tar\n  weft export vol.img:/db | zstd > db.tar.zst\n\n\
-    Names, modes, owners, times, links, extended attributes and holes are kept; GNU tar, bsdtar and Python read the \
-    archive. A volume that is in use is written as it is while it is read: stop the program for a picture of one moment."
+    The archive keeps names, modes, owners, times, links, extended attributes and holes. GNU tar, bsdtar and Python \
+    read it. When a program changes the volume during the export, the archive mixes several moments: stop the program \
+    for a consistent copy."
 )]
 pub struct ExportArgs {
-    /// Replace the archive when it exists.
+    /// Replace an existing archive.
     #[arg(short, long)]
     pub force: bool,
     /// Show no progress.
@@ -390,7 +392,7 @@ pub struct ExportArgs {
     /// The volume, or a directory or file on it.
     #[arg(value_name = "IMAGE[:/path]")]
     pub from: OsString,
-    /// The archive; - is standard output.
+    /// The archive; - means standard output.
     #[arg(value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
 }
@@ -399,17 +401,17 @@ pub struct ExportArgs {
 #[derive(Args, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft import vol.img vol.tar\n  zstd -dc db.tar.zst | weft import vol.img:/db\n\n\
-    Files that are there are replaced, directories are filled. Members whose path has .. in it or leads through a \
-    symlink are refused one by one."
+    'weft import' replaces existing files and adds to existing directories. It refuses each member whose path contains \
+    .. or leads through a symlink, and imports the others."
 )]
 pub struct ImportArgs {
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
-    /// The volume, or a directory on it, which is made when it is not there.
+    /// The volume, or a directory on it; the command makes a missing directory.
     #[arg(value_name = "IMAGE[:/path]")]
     pub to: OsString,
-    /// The archive; - is standard input.
+    /// The archive; - means standard input.
     #[arg(value_name = "FILE", default_value = "-")]
     pub file: PathBuf,
 }
@@ -418,10 +420,10 @@ pub struct ImportArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft rm vol.img:/db/LOG.old\n  weft rm -r vol.img:/db")]
 pub struct RmArgs {
-    /// Directories with everything below them.
+    /// Remove directories and everything below them.
     #[arg(short, long)]
     pub recursive: bool,
-    /// Files that are not there are no error.
+    /// Ignore files that do not exist.
     #[arg(short, long)]
     pub force: bool,
     /// IMAGE:/path
@@ -433,7 +435,7 @@ pub struct RmArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft mkdir -p vol.img:/a/b/c")]
 pub struct MkdirArgs {
-    /// Make missing parents, too; a directory that is there is no error.
+    /// Make missing parents as well, and accept directories that exist.
     #[arg(short, long)]
     pub parents: bool,
     /// IMAGE:/path
@@ -447,7 +449,7 @@ pub struct MkdirArgs {
     after_help = "EXAMPLES\n  weft mv vol.img:/a vol.img:/b\n  weft mv vol.img:/a vol.img:/b vol.img:/dir"
 )]
 pub struct MvArgs {
-    /// IMAGE:/path, all on one volume; the last is where they go.
+    /// IMAGE:/path, all on one volume; the last one is the target.
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
     pub paths: Vec<OsString>,
 }
@@ -459,7 +461,7 @@ pub struct DfArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Image files, or IMAGE:/path: the path has to exist, and all paths of a volume have its space in common.
+    /// Image files, or IMAGE:/path of an existing file; all paths on a volume share its space.
     #[arg(required = true, value_name = "VOLUME")]
     pub volumes: Vec<OsString>,
 }
@@ -467,8 +469,8 @@ pub struct DfArgs {
 /// `weft fsck`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft fsck vol.img && echo sound\n\n\
-    The exit status is 0 when the volume is sound, 1 when there are problems, 2 when it cannot be checked. Nothing is \
-    changed.")]
+    'weft fsck' changes nothing.\n\n\
+    EXIT STATUS\n  0 the volume is sound, 1 it has problems, 2 it cannot be checked")]
 pub struct FsckArgs {
     /// Print JSON.
     #[arg(long)]
@@ -483,17 +485,18 @@ pub struct FsckArgs {
 /// `weft salvage`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft salvage --dry-run vol.img\n  weft salvage vol.img new.img\n\n\
-    The damaged volume is only read. Files that are whole keep names, attributes and content. Files that are not are in \
-    /lost+found of the new volume, with holes for what is missing; so is what no name led to.\n\n\
-    EXIT STATUS\n  0 everything was there, 1 something is missing, 2 nothing can be salvaged")]
+    'weft salvage' only reads the damaged volume. Undamaged files keep their names, attributes and content. A damaged \
+    file goes to /lost+found of the new volume, with holes for the missing parts; so does a file that has lost its \
+    name.\n\n\
+    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged")]
 pub struct SalvageArgs {
-    /// Read everything and list what is missing, and make no new volume.
+    /// Read everything and list what is missing, but make no new volume.
     #[arg(short = 'n', long, conflicts_with = "target")]
     pub dry_run: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
     /// The damaged volume.
@@ -507,16 +510,16 @@ pub struct SalvageArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --watch vol.img\n  \
     weft stats --json --watch=10 --count 6 vol.img | jq .device.media_bytes\n\n\
-    The device counts since the format; streams and latencies are counted since the volume was mounted, so they are of \
-    interest while a server runs. Programs that still run are in them.")]
+    The counters of the device start at the format of the volume. Those of streams and latencies start at the mount, so \
+    they say something only while a server runs. They include programs that still run.")]
 pub struct StatsArgs {
-    /// Show it again every so many seconds, with rates, while a server runs [default: 1]
+    /// Repeat every SECONDS seconds, with rates, while a server runs [default: 1]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub watch: Option<f64>,
-    /// End after so many times.
+    /// Stop after N repetitions.
     #[arg(long, value_name = "N", requires = "watch")]
     pub count: Option<u64>,
-    /// Print JSON (docs/formats/report-json.md).
+    /// Print JSON; docs/formats/report-json.md describes it.
     #[arg(long)]
     pub json: bool,
     /// The image file.
@@ -526,12 +529,12 @@ pub struct StatsArgs {
 /// `weft zones`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft zones vol.img\n  weft zones --table vol.img | grep wal\n\n\
-    A cell is a zone: its colour is the stream of the zone's first data, its fill how much of the zone lives. Where \
-    standard output is no terminal, or NO_COLOR is set, the stream is a letter and the fill a digit (tenths). \
-    CLICOLOR_FORCE=1 gives colours anywhere. The volume of a running server is asked for its present state; any other is \
-    only looked at.")]
+    One cell is one zone. Its colour shows the stream of the zone's first data, its fill the share of live data. When \
+    standard output is not a terminal, or NO_COLOR is set, a letter shows the stream and a digit the live tenths. \
+    CLICOLOR_FORCE=1 forces colours. When a server runs, the command asks it for the present state; otherwise it reads \
+    the image without changing it.")]
 pub struct ZonesArgs {
-    /// A line per zone instead of a picture.
+    /// Print a line for each zone instead of a picture.
     #[arg(long)]
     pub table: bool,
     /// Print JSON.
@@ -556,24 +559,24 @@ pub enum PolicyCommand {
         /// Its name.
         name: String,
     },
-    /// Check a policy file, and say what it does in words.
+    /// Check a policy file, and describe in words what it does.
     Check {
         /// The file, or the name of a shipped policy.
         file: PathBuf,
     },
-    /// Say where a file's data would go, and why.
+    /// Show where the data of a file would go, and why.
     Explain {
-        /// Name of the program that creates it, as `ps -o comm` shows it.
+        /// Name of the program that creates the file, as `ps -o comm` shows it.
         #[arg(long, visible_alias = "program", value_name = "NAME")]
         #[arg(default_value = "", hide_default_value = true)]
         process: String,
-        /// Name of the thread.
+        /// Name of the thread that creates the file.
         #[arg(long)]
         thread: Option<String>,
-        /// Bytes of the file.
+        /// Size of the file.
         #[arg(long, value_name = "BYTES")]
         size: Option<String>,
-        /// Lifetime that the program tells the kernel: not-set, none, short, medium, long or extreme.
+        /// The program's write-lifetime hint: not-set, none, short, medium, long or extreme.
         #[arg(long, value_name = "HINT")]
         hint: Option<String>,
         #[command(flatten)]
@@ -588,14 +591,14 @@ pub enum PolicyCommand {
 #[command(after_help = "EXAMPLES\n  \
     weft compare --size 512M --zone-size 8M -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
     weft compare --modes off,rules --repeat 3 --json cmp.json -- ./my-workload /weft\n\n\
-    The program's standard output goes to standard error, so that standard output has the table alone.")]
+    The program's standard output goes to standard error, so that standard output contains only the table.")]
 pub struct CompareArgs {
-    /// Bytes of each volume [default: the geometry's, or 1G]
+    /// Size of each volume [default: the size in the geometry file, else 1G]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<String>,
     #[command(flatten)]
     pub geometry: GeometryArgs,
-    /// Modes to compare; ratios are to the first.
+    /// Modes to compare; the table shows ratios to the first one.
     #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
     pub modes: Vec<Mode>,
     /// Policy of mode rules.
@@ -604,16 +607,16 @@ pub struct CompareArgs {
     /// Seed of mode random [default: 0]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub seed: u64,
-    /// Runs in each mode, in turns; the table shows medians.
+    /// Number of runs in each mode; weft alternates the modes, and the table shows medians.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// The path at which the program sees the volume.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,
-    /// Keep the volumes in image files in this directory while they are used, instead of in memory.
+    /// Keep the volumes in image files in this directory during the runs, instead of in memory.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Write every run's report as JSON, too.
+    /// Write the report of every run to FILE as JSON as well.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Discard the program's output.

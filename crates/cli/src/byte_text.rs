@@ -1,11 +1,11 @@
 //! Bytes on a line of text, and back: what a terminal and a text file can hold.
 //!
-//! Printable text stays as it is; a backslash, a tabulator, a line end and every other byte become `\\`, `\t`, `\n` and
+//! Printable text stays as it is; a backslash, a tab, a line end and every other byte become `\\`, `\t`, `\n` and
 //! `\xNN`. [`unescape`] takes back what [`escape`] gives, whatever the bytes.
 
 use std::fmt::Write;
 
-/// Bytes as text on one line, without tabulators.
+/// Bytes as text on one line, without tabs.
 pub fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

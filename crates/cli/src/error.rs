@@ -1,4 +1,4 @@
-//! What can go wrong for the user: what, where, and what to do.
+//! The errors of the command: what failed, on which object, and the next step for the user.
 
 use crate::sys::limit;
 use std::io;
@@ -93,7 +93,7 @@ pub enum CliError {
         remedy: String,
     },
     /// A command that has told of its failures line by line.
-    #[error("not everything was done: {failures} failed")]
+    #[error("the command is not complete: {failures} failed")]
     Partly {
         /// How many parts failed.
         failures: usize,
@@ -124,10 +124,10 @@ pub enum CliError {
     },
 }
 
-/// What to do about a damaged volume.
+/// The next step for a damaged volume.
 fn look_closer(image: &str) -> String {
     format!(
-        "'weft salvage {image} NEW' copies what can be read to a new volume; 'weft fsck {image}' lists the damage"
+        "'weft salvage {image} NEW' copies all readable files to a new volume; 'weft fsck {image}' lists the damage"
     )
 }
 
@@ -137,8 +137,8 @@ impl From<VolumeError> for CliError {
             VolumeError::Device(error) => CliError::Device(error),
             VolumeError::Io { what, path, source } => CliError::Io { what, path, source },
             VolumeError::KeepsItsTime(path) => CliError::said(
-                format!("{}: --real-time is for modelled devices", path.display()),
-                "a real drive takes the time that it takes",
+                format!("{}: --real-time is an option of modelled devices", path.display()),
+                "leave it out: the latencies of a real drive are real",
             ),
             error => CliError::Volume(error),
         }
@@ -169,34 +169,36 @@ impl CliError {
     pub fn remedy(&self) -> Option<String> {
         let text = match self {
             CliError::Device(DeviceError::Busy(_)) => {
-                "another process has the image open and serves no volume on it; end it, or wait for it"
+                "another process has the image open and does not serve it; end that process, or wait for it"
             }
             CliError::Device(DeviceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 "'weft format --size 4G IMAGE' makes a volume"
             }
             CliError::Volume(VolumeError::Lfs { source: LfsError::NotAVolume { .. }, .. }) => {
-                "'weft format --force IMAGE' makes a new volume of it"
+                "'weft format --force IMAGE' makes a new volume there; all data in the image is lost"
             }
             CliError::Volume(VolumeError::Lfs { source: LfsError::NoCheckpoint { .. }, .. }) => {
-                "restore it from a backup; 'weft format --force IMAGE' gives up what is on it"
+                "restore the volume from a backup; 'weft format --force IMAGE' deletes all data on it"
             }
             CliError::Volume(VolumeError::Lfs { volume, source }) if source.is_damage() => {
                 return Some(look_closer(volume));
             }
             CliError::Volume(VolumeError::Close { volume, .. }) => return Some(look_closer(volume)),
             CliError::Volume(VolumeError::Lfs { .. } | VolumeError::Unrecordable(_)) => {
-                "'weft fsck IMAGE' tells more"
+                "'weft fsck IMAGE' checks the volume"
             }
             CliError::Volume(VolumeError::NotWritable { .. }) => {
-                "it need only be readable for 'weft run --read-only' and for what only looks: ls, stat, cat, cp from it, \
-                 export, df, stats, zones, fsck, salvage"
+                "read permission is enough for 'weft run --read-only' and for the commands that only read: ls, stat, cat, \
+                 cp from it, export, df, stats, zones, fsck, salvage"
             }
-            CliError::Volume(VolumeError::AlwaysNew(_)) => "leave --read-only out",
+            CliError::Volume(VolumeError::AlwaysNew(_)) => {
+                "leave out --read-only, or name a volume with a device"
+            }
             CliError::Volume(VolumeError::Written { .. }) => {
-                "give --force to overwrite it: everything on it will be lost"
+                "give --force to overwrite the drive: all data on it will be lost"
             }
             CliError::Volume(VolumeError::PolicyText { .. }) => {
-                "docs/formats/policy-toml.md tells every key; 'weft policy show generic' prints an example"
+                "docs/formats/policy-toml.md describes every key; 'weft policy show generic' prints an example"
             }
             CliError::Flash(FlashError::Device(DeviceError::Io { source, .. }))
                 if source.kind() == io::ErrorKind::NotFound =>
@@ -206,26 +208,26 @@ impl CliError {
             CliError::Drive(SsdError::BadSetup(_)) => {
                 "give a larger --size, a larger --op or a smaller --reserve"
             }
-            CliError::WouldOverwrite { .. } => "give --force to overwrite it: everything in it will be lost",
+            CliError::WouldOverwrite { .. } => "give --force to overwrite it: all data in it will be lost",
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::ENOSPC) => {
-                "the volume is full: remove files ('weft rm') or format a larger one; 'weft df' shows the space"
+                "the volume is full: remove files ('weft rm'), or format a larger volume; 'weft df' shows the space"
             }
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::EIO) => {
-                "the volume could not be read or its server has ended; 'weft fsck IMAGE' tells more"
+                "the volume could not be read, or its server has ended; 'weft fsck IMAGE' checks the volume"
             }
             CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. }
                 if source.kind() == io::ErrorKind::NotFound =>
             {
-                "'weft tags create STORE' makes a store, 'weft kv put --create STORE KEY VALUE' one with a pair in it"
+                "'weft tags create STORE' makes a store; 'weft kv put --create STORE KEY VALUE' makes one with a pair"
             }
             CliError::Tags { source: weft_tags::Error::Damaged { .. }, .. } => {
-                "'weft tags check STORE' tells more, 'weft tags salvage STORE NEW' copies what can be read"
+                "'weft tags check STORE' lists the problems; 'weft tags salvage STORE NEW' copies all readable data"
             }
             CliError::Program { remedy, .. } => remedy,
             CliError::Said { remedy, .. } => return (!remedy.is_empty()).then(|| remedy.clone()),
             CliError::Unclean { image, .. } => {
                 return Some(format!(
-                    "'weft salvage {image} NEW' copies what can be read to a new volume and lists what cannot; reads of \
+                    "'weft salvage {image} NEW' copies all readable files to a new volume and lists the rest; reads of \
                      damaged blocks fail with EIO"
                 ));
             }

@@ -1,4 +1,4 @@
-//! How a program's calls reach weft.
+//! The ways in which weft intercepts the calls of a program.
 
 use crate::error::CliError;
 use std::ffi::OsStr;
@@ -9,10 +9,11 @@ const SET_SYSCALL_USER_DISPATCH: libc::c_int = 59;
 /// How a program's calls reach weft.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Intercept {
-    /// Its calls of libc
+    /// Calls of libc functions
     #[default]
     Preload,
-    /// Those, and the system calls that it makes by itself (Linux 5.11, x86-64); each of these costs a signal
+    /// Calls of libc functions, and system calls that the program makes without libc; each of the latter costs a signal
+    /// (Linux 5.11 or newer, x86-64)
     Sud,
 }
 
@@ -25,12 +26,12 @@ impl Intercept {
             return Ok(());
         }
         Err(CliError::said(
-            "--intercept sud: this system cannot hand over a program's system calls",
-            "it takes Linux 5.11 or newer on x86-64; without the option, what the program does by libc is seen",
+            "--intercept sud: the kernel of this machine cannot redirect the system calls of a program",
+            "use Linux 5.11 or newer on x86-64, or leave the option out: weft then intercepts calls of libc",
         ))
     }
 
-    /// What the preloaded library is told.
+    /// The environment variable that the preloaded library reads.
     pub fn variable(self) -> Option<(&'static str, &'static OsStr)> {
         (self == Intercept::Sud).then(|| ("WEFT_INTERCEPT", OsStr::new("sud")))
     }

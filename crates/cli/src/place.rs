@@ -48,7 +48,7 @@ impl Place {
             Place::Volume { image, path } => Ok((image, path)),
             Place::Local(path) => Err(CliError::said(
                 format!("{}: not on a volume", String::from_utf8_lossy(&path)),
-                "write IMAGE:/path, for example vol.img:/db",
+                "name a file on a volume as IMAGE:/path, for example vol.img:/db",
             )),
         }
     }

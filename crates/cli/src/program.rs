@@ -1,4 +1,4 @@
-//! Looking at a program before it is run: whether it is there, and whether a preloaded library can reach it.
+//! Checks a program before it runs: whether it exists, and whether a library can be preloaded into it.
 //!
 //! The dynamic loader preloads libraries into programs that name a loader (`PT_INTERP`) and that do not gain rights when
 //! they start. A script is as good as its interpreter.
@@ -21,8 +21,7 @@ const HEADER_BYTES: usize = 56;
 /// Program headers that are looked at.
 const HEADERS_MAX: usize = 512;
 
-const USE_SHELL: &str =
-    "start it by a program that is dynamically linked, or use 'weft cp' to bring its files";
+const USE_SHELL: &str = "use a dynamically linked build of the program, or copy its files with 'weft cp'";
 
 /// Finds a program as a shell would, and refuses one that weft cannot reach.
 pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
@@ -41,10 +40,9 @@ fn search(name: &OsStr) -> Result<PathBuf, CliError> {
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let executable = |file: &PathBuf| file.metadata().is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0);
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(executable)
-        .ok_or_else(|| refused(Path::new(name), "not found in PATH", "give its path, or install it", 127))
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(executable).ok_or_else(|| {
+        refused(Path::new(name), "not found in PATH", "give the path of the program, or install it", 127)
+    })
 }
 
 /// Whether a program runs as somebody else than its caller when it starts. One that makes root of root does not.
@@ -56,21 +54,22 @@ fn gains_rights(meta: &Metadata) -> bool {
 }
 
 fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
-    let meta = path.metadata().map_err(|e| refused(path, e.to_string(), "is the path right?", 127))?;
+    let meta = path.metadata().map_err(|e| refused(path, e.to_string(), "check the path", 127))?;
     if !meta.is_file() || meta.mode() & 0o111 == 0 {
-        return Err(refused(path, "not an executable file", "is the path right?", 126));
+        return Err(refused(path, "not an executable file", "check the path and the permissions", 126));
     }
     if gains_rights(&meta) {
-        let why = "it gains rights when it starts (setuid or setgid), so the system preloads nothing into it";
+        let why =
+            "it gains rights at its start (setuid or setgid), so the system preloads no library into it";
         return Err(refused(
             path,
             why,
-            "run it as the user whose rights it gains, from a copy without the bit",
+            "copy the program, remove the bit from the copy, and run the copy as the user whose rights it gains",
             126,
         ));
     }
     let unreadable =
-        |e: std::io::Error| refused(path, format!("cannot be looked at: {e}"), "is it readable?", 126);
+        |e: std::io::Error| refused(path, format!("cannot be read: {e}"), "check its permissions", 126);
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let file = File::open(path).map_err(unreadable)?;
     (&file).take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(unreadable)?;
@@ -79,16 +78,21 @@ fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
         let interpreter =
             line.split(|b| b" \t".contains(b)).find(|word| !word.is_empty()).unwrap_or_default();
         if scripts_left == 0 || interpreter.is_empty() {
-            return Err(refused(path, "its interpreter is not named", "is the first line right?", 126));
+            return Err(refused(
+                path,
+                "its first line names no interpreter",
+                "write #! and the path of an interpreter",
+                126,
+            ));
         }
         return check(Path::new(OsStr::from_bytes(interpreter)), scripts_left - 1);
     }
     let why = match loader(&file, &head) {
         Ok(Some(loader)) if loader.windows(4).any(|w| w == b"musl") => {
-            "linked with musl, and weft's preloaded library is for glibc"
+            "it is linked with musl, and weft's preloaded library needs glibc"
         }
         Ok(Some(_)) => return Ok(()),
-        Ok(None) => "it is statically linked, so the system preloads nothing into it",
+        Ok(None) => "it is statically linked, so the system preloads no library into it",
         Err(why) => why,
     };
     Err(refused(path, why, USE_SHELL, 126))
@@ -101,7 +105,7 @@ fn loader(file: &File, head: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
         return Err("neither an ELF program nor a script with an interpreter");
     }
     if head.get(4) != Some(&ELF_CLASS_64) {
-        return Err("built for another word size than weft's preloaded library");
+        return Err("it is built for another word size than weft's preloaded library");
     }
     let table = u64_at(head, 32).ok_or(DAMAGED)?;
     let (entry, count) = (u16_at(head, 54).ok_or(DAMAGED)?, u16_at(head, 56).ok_or(DAMAGED)?);

@@ -1,4 +1,4 @@
-//! The report of a run: what the program did to the volume, and what placement made of it. As text for people, as JSON
+//! The report of a run: the program's work on the volume, and the effect of placement. As text for people, as JSON
 //! (docs/formats/report-json.md) for programs.
 
 use crate::table::{Align, Table};

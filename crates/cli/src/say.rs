@@ -1,4 +1,4 @@
-//! What is said to the user: results on standard output, everything else on standard error.
+//! Output for the user: results on standard output, everything else on standard error.
 
 use std::fmt;
 use std::io::{self, BufWriter, StdoutLock, Write};

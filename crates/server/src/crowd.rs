@@ -1,4 +1,4 @@
-//! Looks now and then whether the machine is crowded, so that nobody waits awake where others want to run
+//! Checks periodically whether the machine is busy, so that no thread waits awake where others want to run
 //! ([`weft_client::patience`]).
 //!
 //! The kernel tells in `/proc/loadavg` how many threads run or could at this moment. A thread that answers a request looks

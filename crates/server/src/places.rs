@@ -1,4 +1,4 @@
-//! How many sockets one user may have at the server.
+//! The limit on the sockets that one user may have at the server.
 //!
 //! Each costs the server descriptors and threads. Whoever may connect could take all of them, and nobody else, the
 //! volume's owner least of all, would be served any more. So a user that is not the server's own, nor the superuser, may

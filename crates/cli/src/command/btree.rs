@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, SnodeId, Store};
 
-/// The name of the tree that is used when none is said.
+/// The name of the tree unless the user gives one.
 const NAME: &str = "default";
 /// Bytes of the journal of a store that is made for a tree.
 const JOURNAL_BYTES: u64 = 64 << 20;
@@ -26,25 +26,25 @@ const JOURNAL_BYTES: u64 = 64 << 20;
 #[command(
     after_help = "EXAMPLES\n  weft btree create app.tags\n  weft btree put app.tags 2026-11-20 cold\n  \
     weft btree scan --from 2026-11 --to 2026-12 --reverse app.tags\n  sort pairs.txt | weft btree load app.tags\n\n\
-    A tag store can have many trees; --name says which, 'default' unless said. In a tree of fixed pairs a key is a \
-    number below 2^32 and a value one below 2^64."
+    A tag store can hold many trees; --name selects one (default: 'default'). In a tree of fixed pairs, a key is a \
+    number below 2^32 and a value is a number below 2^64."
 )]
 pub enum BTreeCommand {
-    /// Make a tree, and the tag store when there is none.
+    /// Make a tree, and the tag store if it does not exist.
     Create(CreateArgs),
-    /// Give a key a value.
+    /// Store a value under a key.
     Put(PutArgs),
     /// Write the value of a key to standard output.
     Get(KeyArgs),
-    /// Take a key away.
+    /// Delete a key and its value.
     Delete(KeyArgs),
     /// List pairs in the order of their keys.
     Scan(ScanArgs),
-    /// Put in sorted pairs from a file, all behind those that are there.
+    /// Load sorted pairs from a file; all keys must be greater than those in the tree.
     Load(LoadArgs),
-    /// Show how large a tree is.
+    /// Show the size of a tree.
     Stat(LookArgs),
-    /// Check a tree: order, depths, edges.
+    /// Check the order, the depths and the edges of a tree.
     Check(LookArgs),
 }
 
@@ -71,7 +71,7 @@ enum Form {
 pub struct CreateArgs {
     #[command(flatten)]
     tree: TreeArgs,
-    /// What keys and values are.
+    /// The form of keys and values.
     #[arg(long, value_enum, default_value_t = Form::Bytes)]
     form: Form,
 }
@@ -86,14 +86,14 @@ pub struct PutArgs {
     hex: bool,
     /// The key.
     key: String,
-    /// The value; - reads it from standard input, as it comes.
+    /// The value; - reads it from standard input, unchanged.
     #[arg(allow_hyphen_values = true)]
     value: String,
 }
 
 /// `weft btree get` and `weft btree delete`
 #[derive(Args, Debug)]
-#[command(after_help = "EXIT STATUS\n  0 the key was there, 1 it was not, or something failed")]
+#[command(after_help = "EXIT STATUS\n  0 the key exists, 1 it does not exist or the command failed")]
 pub struct KeyArgs {
     #[command(flatten)]
     tree: TreeArgs,
@@ -109,23 +109,23 @@ pub struct KeyArgs {
 
 /// `weft btree scan`
 #[derive(Args, Debug)]
-#[command(after_help = "A line has the key, a tabulator and the value, as 'weft kv scan' writes them.")]
+#[command(after_help = "Each line has the key, a tab and the value, as 'weft kv scan' prints them.")]
 pub struct ScanArgs {
     #[command(flatten)]
     tree: TreeArgs,
-    /// The least key.
+    /// Start at this key.
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
-    /// The key before which to end.
+    /// Stop before this key.
     #[arg(long, value_name = "KEY")]
     to: Option<String>,
-    /// Begin with the greatest key.
+    /// List from the greatest key to the least.
     #[arg(long)]
     reverse: bool,
-    /// The most pairs to list.
+    /// List at most N pairs.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// List keys alone.
+    /// List keys only.
     #[arg(long)]
     keys: bool,
     /// Keys and values are in hex digits.
@@ -141,13 +141,13 @@ pub struct ScanArgs {
 pub struct LoadArgs {
     #[command(flatten)]
     tree: TreeArgs,
-    /// How full the leaves get, in percent.
+    /// Fill of the leaves in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u8).range(10..=100))]
     fill: u8,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
-    /// Lines of key, tabulator, value, sorted by key; - for standard input.
+    /// A file with a key, a tab and a value in each line, sorted by key; - means standard input.
     #[arg(default_value = "-")]
     file: PathBuf,
 }
@@ -195,9 +195,9 @@ impl TreeArgs {
         let Some(mut tree) = tree else {
             let there = BTree::names(&store, SnodeId::FIRST).map_err(|e| self.fail(e))?;
             let remedy = if there.is_empty() {
-                "'weft btree create STORE' makes one".to_string()
+                "'weft btree create STORE' makes a tree".to_string()
             } else {
-                format!("there are {}; --name says which", there.join(", "))
+                format!("the trees in the store are {}; select one with --name", there.join(", "))
             };
             return Err(CliError::said(
                 format!("{}: no B+tree '{}'", self.path().display(), self.name),
@@ -218,8 +218,8 @@ fn key_said(form: BTreeForm, text: &str, is_hex: bool) -> Result<Vec<u8>, CliErr
         (BTreeForm::Fixed, false) => {
             text.parse::<u32>().map(|key| key.to_be_bytes().to_vec()).map_err(|_| {
                 CliError::said(
-                    format!("key: '{text}' is no number below 2^32"),
-                    "the tree has keys of 4 bytes",
+                    format!("key '{text}' is not a number below 2^32"),
+                    "the tree has fixed pairs: a key is a number of 4 bytes",
                 )
             })
         }
@@ -234,8 +234,8 @@ fn value_said(form: BTreeForm, text: &str, is_hex: bool) -> Result<Vec<u8>, CliE
         (BTreeForm::Fixed, false) => {
             text.parse::<u64>().map(|value| value.to_le_bytes().to_vec()).map_err(|_| {
                 CliError::said(
-                    format!("value: '{text}' is no number below 2^64"),
-                    "the tree has values of 8 bytes",
+                    format!("value '{text}' is not a number below 2^64"),
+                    "the tree has fixed pairs: a value is a number of 8 bytes",
                 )
             })
         }
@@ -286,8 +286,8 @@ fn create(args: &CreateArgs) -> Result<(), CliError> {
         Form::Fixed => BTreeForm::Fixed,
     };
     if BTree::find(&store, SnodeId::FIRST, &args.tree.name).map_err(|e| args.tree.fail(e))?.is_some() {
-        let what = format!("{}: there is a B+tree '{}' already", path.display(), args.tree.name);
-        return Err(CliError::said(what, "--name gives it another name"));
+        let what = format!("{}: the B+tree '{}' exists already", path.display(), args.tree.name);
+        return Err(CliError::said(what, "choose another name with --name"));
     }
     BTree::open(&store, SnodeId::FIRST, &args.tree.name, form).map_err(|e| args.tree.fail(e))?;
     store.close().map_err(|e| args.tree.fail(e))
@@ -375,15 +375,16 @@ fn scan(args: &ScanArgs) -> Result<(), CliError> {
 /// A pair from a line.
 fn parse_line(form: BTreeForm, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     let at = line.iter().position(|byte| *byte == b'\t');
-    let at = at.ok_or("no tabulator; write the key, a tabulator and the value")?;
+    let at = at.ok_or("no tab in the line; expected a key, a tab and a value")?;
     let (key, value) = (unescape(&line[..at])?, unescape(&line[at + 1..])?);
     if form == BTreeForm::Bytes {
         return Ok((key, value));
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let key = text(&key).parse::<u32>().map_err(|_| format!("'{}' is no number below 2^32", text(&key)))?;
+    let key =
+        text(&key).parse::<u32>().map_err(|_| format!("'{}' is not a number below 2^32", text(&key)))?;
     let value =
-        text(&value).parse::<u64>().map_err(|_| format!("'{}' is no number below 2^64", text(&value)))?;
+        text(&value).parse::<u64>().map_err(|_| format!("'{}' is not a number below 2^64", text(&value)))?;
     Ok((key.to_be_bytes().to_vec(), value.to_le_bytes().to_vec()))
 }
 
@@ -416,7 +417,7 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
             match parse_line(form, line.strip_suffix(b"\n").unwrap_or(&line)) {
                 Ok(pair) => Some(pair),
                 Err(why) => {
-                    let remedy = "the lines before it are in";
+                    let remedy = "the lines before it have been loaded; correct this line and load the rest";
                     failed = Some(CliError::said(format!("{name}: line {lines}: {why}"), remedy));
                     None
                 }
@@ -464,7 +465,7 @@ fn look(args: &LookArgs, is_check: bool) -> Result<(), CliError> {
     match report.problems.len() {
         n if n > 0 && is_check => Err(CliError::said(
             format!("{name}: {n} problems found in '{}'", args.tree.name),
-            "restore the store from a backup; 'weft tags check' tells whether more than the tree is concerned",
+            "restore the store from a backup; 'weft tags check STORE' shows whether other data is damaged as well",
         )),
         _ => Ok(()),
     }

@@ -71,7 +71,7 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
                         if bad.is_some() {
                             // Whoever reads on would take what follows for the next bytes.
                             let why = format!(
-                                "Input/output error: {}; stopped there, 'weft cp' copies the rest",
+                                "Input/output error: {}; the output ends there; 'weft cp' copies the rest",
                                 source.lost()
                             );
                             failures.tell("cat", &tree.show(path), &io::Error::other(why));
@@ -103,7 +103,7 @@ pub fn rm(args: &RmArgs) -> Result<(), CliError> {
                 failures.tell(
                     "remove",
                     &tree.show(path),
-                    &io::Error::other("the root stays; name what is in it"),
+                    &io::Error::other("the root stays; name the files in it to remove them"),
                 );
                 continue;
             }
@@ -200,7 +200,7 @@ pub fn mv(args: &MvArgs) -> Result<(), CliError> {
     if let Some((other, _)) = sources.iter().find(|(other, _)| other != image) {
         return Err(CliError::said(
             format!("{} and {} are two volumes", other.display(), image.display()),
-            "copy with 'weft cp -r', then remove with 'weft rm -r'",
+            "copy the files with 'weft cp -r', then remove the originals with 'weft rm -r'",
         ));
     }
     let access = Access::open(image)?;

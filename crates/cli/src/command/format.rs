@@ -21,7 +21,10 @@ const INTERRUPTED: i32 = 128 + libc::SIGINT;
 /// Makes a volume, or a zonefs for one.
 pub fn run(args: &FormatArgs) -> Result<(), CliError> {
     let Some(named) = args.image.as_ref().or(args.device.as_ref()) else {
-        return Err(CliError::said("nothing is named to be formatted", "name an image file or a drive"));
+        return Err(CliError::said(
+            "no image file and no drive is given",
+            "name the image file or the drive to format",
+        ));
     };
     let path = path_of(named);
     if args.zonefs {
@@ -32,8 +35,8 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
     }
     if args.device.is_some() {
         return Err(CliError::said(
-            format!("--device {}: neither a block device nor a directory", path.display()),
-            "name an image file without --device",
+            format!("--device {}: expected a block device or zonefs:DIR", path.display()),
+            "to format an image file, name it without --device",
         ));
     }
     in_image(args, &path)
@@ -113,7 +116,10 @@ fn refuse_geometry(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::said(
-        format!("{}: --size, --preset, --geometry and --zone-size are for image files", path.display()),
-        "a drive has the geometry that it has",
+        format!(
+            "{}: --size, --preset, --geometry and --zone-size are options of image files",
+            path.display()
+        ),
+        "leave them out: a drive has a fixed geometry",
     ))
 }

@@ -88,7 +88,7 @@ fn in_words(image: &str, report: &FsckReport) -> String {
     use std::fmt::Write;
     let mut text = String::new();
     let closed = if report.closed {
-        "closed in good order".to_string()
+        "closed cleanly".to_string()
     } else {
         let (all, dropped) = (report.entries, report.entries_dropped);
         format!("not closed: {all} journal entries replayed, {dropped} left unfinished by the end of power")

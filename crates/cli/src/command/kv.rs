@@ -17,9 +17,9 @@ use weft_tags::{Durability, Kv, KvChange, SnodeId, Store};
 const BATCH: usize = 1000;
 /// Bytes after which a batch is full whatever its pairs.
 const BATCH_BYTES: usize = 8 << 20;
-/// Bytes of a value that are in memory at once where it comes or goes as a stream.
+/// Size of the pieces in which a value is streamed.
 const PIECE_BYTES: usize = 1 << 20;
-/// The name of the key-value store that is used when none is said.
+/// The name of the key-value store unless the user gives one.
 const NAME: &str = "default";
 /// Bytes of the journal of a store that `--create` makes.
 const JOURNAL_BYTES: u64 = 64 << 20;
@@ -29,20 +29,20 @@ const JOURNAL_BYTES: u64 = 64 << 20;
 #[command(
     after_help = "EXAMPLES\n  weft kv put --create app.tags apple red\n  weft kv get app.tags apple\n  \
     tar c /etc | weft kv put app.tags backup -\n  weft kv scan app.tags > pairs.txt\n  weft kv load copy.tags pairs.txt\n\n\
-    A tag store can have many key-value stores; --name says which, 'default' unless said."
+    A tag store can hold many key-value stores; --name selects one (default: 'default')."
 )]
 pub enum KvCommand {
-    /// Give a key a value.
+    /// Store a value under a key.
     Put(PutArgs),
     /// Write the value of a key to standard output.
     Get(KeyArgs),
-    /// Take a key away.
+    /// Delete a key and its value.
     Delete(KeyArgs),
     /// List all pairs, in the order of their keys' hashes.
     Scan(ScanArgs),
-    /// Show how many keys there are.
+    /// Count the keys.
     Count(CountArgs),
-    /// Put in pairs from a file, as 'weft kv scan' writes them.
+    /// Load pairs from a file in the form that 'weft kv scan' prints.
     Load(LoadArgs),
 }
 
@@ -61,7 +61,7 @@ pub struct KvArgs {
 pub struct PutArgs {
     #[command(flatten)]
     kv: KvArgs,
-    /// Make the tag store when there is none.
+    /// Make the tag store if it does not exist.
     #[arg(long)]
     create: bool,
     /// Key and value are in hex digits.
@@ -69,14 +69,14 @@ pub struct PutArgs {
     hex: bool,
     /// The key.
     key: String,
-    /// The value; - reads it from standard input, as it comes.
+    /// The value; - reads it from standard input, unchanged.
     #[arg(allow_hyphen_values = true)]
     value: String,
 }
 
 /// `weft kv get` and `weft kv delete`
 #[derive(Args, Debug)]
-#[command(after_help = "EXIT STATUS\n  0 the key was there, 1 it was not, or something failed")]
+#[command(after_help = "EXIT STATUS\n  0 the key exists, 1 it does not exist or the command failed")]
 pub struct KeyArgs {
     #[command(flatten)]
     kv: KvArgs,
@@ -93,19 +93,19 @@ pub struct KeyArgs {
 /// `weft kv scan`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A line has the key, a tabulator and the value. Backslashes, tabulators, line ends and other bytes \
-    that are no text are written \\\\, \\t, \\n and \\xNN."
+    after_help = "Each line has the key, a tab and the value. Backslashes, tabs, line ends and bytes that are not text \
+    appear as \\\\, \\t, \\n and \\xNN."
 )]
 pub struct ScanArgs {
     #[command(flatten)]
     kv: KvArgs,
-    /// The most pairs to list.
+    /// List at most N pairs.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// List keys alone.
+    /// List keys only.
     #[arg(long)]
     keys: bool,
-    /// Write keys and values in hex digits.
+    /// Print keys and values in hex digits.
     #[arg(long)]
     hex: bool,
     /// Print a line of JSON for each pair.
@@ -128,22 +128,22 @@ pub struct CountArgs {
 pub struct LoadArgs {
     #[command(flatten)]
     kv: KvArgs,
-    /// Make the tag store when there is none.
+    /// Make the tag store if it does not exist.
     #[arg(long)]
     create: bool,
-    /// Pairs that are committed together.
+    /// Number of pairs in a commit.
     #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     batch: usize,
-    /// Wait for the medium after each batch, not only at the end.
+    /// Sync the medium after each batch, not only at the end.
     #[arg(long, conflicts_with = "sync_within")]
     sync: bool,
-    /// Let no batch wait longer than this for the medium: a sync every so many milliseconds, for all batches since the last.
+    /// Begin a sync at most MS milliseconds after a batch; one sync covers all batches since the last one.
     #[arg(long, value_name = "MS")]
     sync_within: Option<u32>,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
-    /// Lines of key, tabulator, value; - for standard input.
+    /// A file with a key, a tab and a value in each line; - means standard input.
     #[arg(default_value = "-")]
     file: PathBuf,
 }
@@ -200,9 +200,10 @@ impl KvArgs {
             tags::open(&self.store)?
         };
         let mut kv = Kv::open(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
-        let done = work(&store, &mut kv)?;
-        store.close().map_err(|e| self.fail(e))?;
-        Ok(done)
+        let done = work(&store, &mut kv);
+        // After an error, too: the close keeps the commits that no sync has made durable.
+        let closed = store.close().map_err(|e| self.fail(e));
+        done.and_then(|done| closed.map(|()| done))
     }
 
     fn no_such_key(&self, key: &[u8]) -> CliError {
@@ -344,7 +345,7 @@ fn source(file: &Path) -> Result<(Box<dyn BufRead>, String, u64), CliError> {
 /// A pair from a line.
 fn parse_line(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     let at = line.iter().position(|byte| *byte == b'\t');
-    let at = at.ok_or("no tabulator; write the key, a tabulator and the value")?;
+    let at = at.ok_or("no tab in the line; expected a key, a tab and a value")?;
     Ok((unescape(&line[..at])?, unescape(&line[at + 1..])?))
 }
 
@@ -370,7 +371,10 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
                 bytes += line.len();
                 let pair = parse_line(line.strip_suffix(b"\n").unwrap_or(&line));
                 let wrong = |why| {
-                    CliError::said(format!("{name}: line {lines}: {why}"), "the lines before it are in")
+                    CliError::said(
+                        format!("{name}: line {lines}: {why}"),
+                        "the batches before this line have been loaded; correct the line and load the file again",
+                    )
                 };
                 batch.push(pair.map_err(wrong)?);
             }

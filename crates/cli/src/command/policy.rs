@@ -1,4 +1,4 @@
-//! `weft policy`: the language of placement, looked at from outside.
+//! `weft policy`: shows, checks and explains placement policies.
 
 use crate::args::PolicyCommand;
 use crate::error::CliError;
@@ -29,7 +29,7 @@ pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
                 let known: Vec<&str> = Policy::shipped_texts().iter().map(|(name, _)| *name).collect();
                 return Err(CliError::said(
                     format!("no policy named '{name}' comes with weft"),
-                    format!("there are {}", known.join(", ")),
+                    format!("the policies are {}", known.join(", ")),
                 ));
             };
             (*text).to_string()

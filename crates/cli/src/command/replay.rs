@@ -36,21 +36,21 @@ const ZONES_FEW: u64 = 100;
     weft run --volume mem:2G --record db.rec -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
     weft replay db.rec\n  \
     weft replay --zone 4M,8M --full 80,90 --modes off,rules --policy mine.toml --json db.rec\n\n\
-    A volume is made so that the program's peak is the given share of what 'weft df' says it holds. The figures are \
-    write amplification by cleaning: bytes written for the program and relocated, over bytes written for it. They are \
-    the same on every machine.")]
+    weft sizes each volume so that the program's peak fills the given share of the space that 'weft df' shows. The \
+    figures are write amplification by cleaning: bytes written for the program plus bytes relocated, divided by bytes \
+    written for the program. They are the same on every machine.")]
 pub struct ReplayArgs {
-    /// Bytes of a zone; more than one, separated by commas, gives a row each.
+    /// Size of a zone; a list separated by commas gives a row for each size.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4M")]
     pub zone: Vec<String>,
-    /// How full the volume is at the peak, in per cent; more than one, separated by commas, gives a row each.
+    /// Fill of the volume at the peak in percent; a list separated by commas gives a row for each.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "80")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
     pub full: Vec<u64>,
     /// Modes to compare.
     #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
     pub modes: Vec<Mode>,
-    /// Policy of mode rules: a file, or the name of a shipped one; without it the program decides which.
+    /// Policy of mode rules: a file, or the name of a shipped policy [default: the one that fits the program]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Seed of mode random [default: 1]
@@ -60,7 +60,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(PRESETS))]
     #[arg(hide_possible_values = true, default_value = "zn540")]
     pub preset: String,
-    /// Name of the program, for recordings that do not tell it.
+    /// Name of the program, for recordings that do not contain it.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub process: String,
     /// Print JSON.
@@ -69,7 +69,7 @@ pub struct ReplayArgs {
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Recordings.
+    /// Recordings of 'weft run --record'.
     #[arg(required = true)]
     pub recordings: Vec<PathBuf>,
 }
@@ -166,13 +166,13 @@ fn read(path: &Path, process: &str) -> Result<Workload, CliError> {
     let workload = Workload::parse(&String::from_utf8_lossy(&bytes), process).map_err(|error| {
         CliError::said(
             format!("{}: {error}", path.display()),
-            "'weft run --record FILE' makes recordings; one that was edited or cut has to be made again",
+            "'weft run --record FILE' makes a recording; make an edited or truncated recording again",
         )
     })?;
     if workload.written_bytes() == 0 {
         return Err(CliError::said(
-            format!("{}: nothing is written in it", path.display()),
-            "did the program write below the path at which it saw the volume (--at)?",
+            format!("{}: nothing is written in this recording", path.display()),
+            "record again, and check that the program writes below the path of the volume (--at, /weft by default)",
         ));
     }
     Ok(workload)
@@ -300,7 +300,7 @@ impl From<ReplayError> for CliError {
     fn from(error: ReplayError) -> CliError {
         match error {
             ReplayError::Device(error) => CliError::Device(error),
-            other => CliError::said(other.to_string(), "a larger --zone or another --full may do"),
+            other => CliError::said(other.to_string(), "try a larger --zone or another --full"),
         }
     }
 }

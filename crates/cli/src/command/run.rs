@@ -1,4 +1,4 @@
-//! `weft run`: a program with a volume below a path of its own.
+//! `weft run`: runs a program that sees a volume at a path of its own.
 
 use crate::access::inspect;
 use crate::args::{GeometryArgs, PlacementArgs, RunArgs};
@@ -147,8 +147,8 @@ fn reach(
         }
         Spec::Image(_) if geometry.is_given() => {
             return Err(CliError::said(
-                "--preset, --geometry and --zone-size are for volumes in memory",
-                "an image has the geometry that it was formatted with",
+                "--preset, --geometry and --zone-size are options of volumes in memory (mem:SIZE)",
+                "leave them out: 'weft format' has set the geometry of the volume",
             ));
         }
         Spec::Image(path) => host::reach(path, choice)?,
@@ -163,7 +163,7 @@ fn reach(
     }
     if matches!(reached, Reached::Elsewhere(_)) && choice.read_only {
         return Err(CliError::said(
-            format!("{spec}: another process serves the volume, and not read-only"),
+            format!("{spec}: another process serves the volume for reading and writing"),
             "stop that server (SIGTERM), or run the program without --read-only",
         ));
     }
@@ -179,7 +179,7 @@ fn reach(
 fn decided_elsewhere(volume: impl Display) -> CliError {
     CliError::said(
         format!("{volume}: another process serves the volume, and placement is decided there"),
-        "leave --mode, --policy, --seed and --real-time out, or give them to 'weft serve'",
+        "leave out --mode, --policy, --seed, --real-time and --drive-cache, or give them to 'weft serve'",
     )
 }
 
@@ -191,13 +191,13 @@ fn join(socket: &Path, placement: &PlacementArgs) -> Result<Reached, CliError> {
         return Err(decided_elsewhere(path.display()));
     }
     let why = |error: std::io::Error| match error.kind() {
-        ErrorKind::PermissionDenied => "this user may not connect to it",
+        ErrorKind::PermissionDenied => "this user has no permission to connect to the socket",
         _ => "no server listens there",
     };
     let served = UnixStream::connect(&path).map_err(|error| {
         CliError::said(
             format!("{}: {}", path.display(), why(error)),
-            "'weft serve --volume IMAGE --socket PATH' starts one; for other users 'chmod 666' the socket",
+            "'weft serve --volume IMAGE --socket PATH' starts a server; 'chmod 666 PATH' lets other users connect",
         )
     });
     served.map(|_| Reached::Elsewhere(path))
@@ -236,7 +236,7 @@ pub fn here(hosted: Hosted, guest: &Guest<'_>, shim: &Path, signals: &Queue) -> 
         || matches!(signals.next(Duration::ZERO), Ok(Some(came)) if came.signal != libc::SIGCHLD);
     hosted.wait_for_clients(interrupted, |clients| {
         warn(format_args!(
-            "the program has ended, but {clients} process(es) that it left still use the volume; waiting for them \
+            "the program has ended, but {clients} of its processes still use the volume; waiting for them \
              (Ctrl-C to stop serving)"
         ));
     });
@@ -266,7 +266,10 @@ pub fn find_shim() -> Result<PathBuf, CliError> {
         return if path.is_file() {
             std::path::absolute(&path).map_err(|e| CliError::io("find", &path, e))
         } else {
-            Err(CliError::said(format!("WEFT_SHIM names {}, which is not a file", path.display()), ""))
+            Err(CliError::said(
+                format!("WEFT_SHIM names {}, which is not a file", path.display()),
+                format!("set WEFT_SHIM to the path of {SHIM}, or unset it"),
+            ))
         };
     }
     let own = std::env::current_exe().map_err(|e| CliError::io("find", Path::new("/proc/self/exe"), e))?;
@@ -274,8 +277,8 @@ pub fn find_shim() -> Result<PathBuf, CliError> {
     let places = [dir.join(SHIM), dir.join("../lib/weft").join(SHIM)];
     places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
         CliError::said(
-            format!("{SHIM} is neither at {} nor at {}", places[0].display(), places[1].display()),
-            "build it ('make build'), or name it in the environment variable WEFT_SHIM",
+            format!("{SHIM} exists neither at {} nor at {}", places[0].display(), places[1].display()),
+            "build it ('make build'), or set the environment variable WEFT_SHIM to its path",
         )
     })
 }
@@ -291,21 +294,21 @@ impl Guest<'_> {
         if !is_plain || at.len() >= 256 {
             return Err(CliError::said(
                 format!(
-                    "--at {}: not an absolute path below / of at most 255 bytes without '.' and '..'",
+                    "--at {}: expected an absolute path below / of at most 255 bytes without '.' and '..'",
                     self.at
                 ),
-                "give a path such as /weft; it need not exist",
+                "give a path such as /weft; the path need not exist",
             ));
         }
         let Some(name) = self.command.first() else {
-            return Err(CliError::said("no program is given", "put it behind --"));
+            return Err(CliError::said("no program is given", "name the program after --"));
         };
         let below = name.as_bytes().strip_prefix(at).is_some_and(|rest| rest.first() == Some(&b'/'));
         if below {
             return Err(CliError::Program {
                 program: name.to_string_lossy().into_owned(),
-                why: "it lies on the volume, which is not there before a program runs".into(),
-                remedy: "let a shell start it: weft run ... -- sh -c '/weft/PROGRAM ARGS'",
+                why: "the program lies on the volume, and weft cannot start a program from a volume".into(),
+                remedy: "start it from a shell: weft run ... -- sh -c '/weft/PROGRAM ARGS'",
                 status: 126,
             });
         }

@@ -1,4 +1,4 @@
-//! `weft salvage`: what can be read of a damaged volume, on a new one.
+//! `weft salvage`: copies the readable files of a damaged volume to a new one.
 
 use crate::args::SalvageArgs;
 use crate::byte_text::escape;
@@ -30,7 +30,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     if let Some(target) = args.target.as_deref().filter(|target| std::fs::symlink_metadata(target).is_ok()) {
         return Err(CliError::said(
             format!("{} exists", target.display()),
-            "give the name of a file that does not exist: what is salvaged goes into a new one",
+            "give the name of a file that does not exist; the command makes it",
         ));
     }
     let device =
@@ -55,7 +55,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     }
     Err(CliError::said(
         format!("{name}: not everything could be salvaged"),
-        "compare with a backup, if there is one, before the damaged volume is given up",
+        "compare the new volume with a backup, if you have one, before you delete the damaged volume",
     ))
 }
 

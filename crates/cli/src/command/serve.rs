@@ -1,4 +1,4 @@
-//! `weft serve`: a volume served until told to stop.
+//! `weft serve`: serves a volume until a signal stops it.
 
 use crate::args::ServeArgs;
 use crate::error::CliError;
@@ -28,7 +28,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
             Reached::Elsewhere(socket) => {
                 return Err(CliError::said(
                     format!("{}: already served on {}", args.volume.display(), socket.display()),
-                    "programs can join it with 'weft run'; stop it with SIGTERM to serve it anew",
+                    "programs can join with 'weft run'; to restart the server, stop it first with SIGTERM",
                 ));
             }
         },

@@ -1,4 +1,4 @@
-//! `weft stats`: what a volume has counted, once or while it is used.
+//! `weft stats`: shows the counters of a volume, once or continuously.
 
 use crate::access::Access;
 use crate::args::StatsArgs;
@@ -50,7 +50,7 @@ fn watch(access: &Access, args: &StatsArgs, seconds: f64) -> Result<(), CliError
     if !access.is_served_elsewhere() {
         return Err(CliError::said(
             format!("{}: no server runs, so there is nothing to watch", args.image.display()),
-            "start one with 'weft serve' or 'weft run', or leave --watch out",
+            "start a server with 'weft serve' or 'weft run', or leave out --watch",
         ));
     }
     let interval = Duration::try_from_secs_f64(seconds.max(STEP.as_secs_f64())).unwrap_or(Duration::MAX);

@@ -85,8 +85,8 @@ fn require(resource: u32, least: u64) -> Result<(), CliError> {
     };
     let unit = if resource == libc::RLIMIT_NOFILE { "" } else { " KiB" };
     Err(CliError::said(
-        format!("the limit on {name} (ulimit {flag}) is {now}{unit}, and {least}{unit} are needed"),
-        "raise it in the shell that starts the command",
+        format!("the limit on {name} (ulimit {flag}) is {now}{unit}; weft needs {least}{unit}"),
+        format!("raise it with 'ulimit {flag} NUMBER' in the shell that starts the command"),
     ))
 }
 

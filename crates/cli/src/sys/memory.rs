@@ -1,4 +1,4 @@
-//! How much memory there is to be used.
+//! The memory that is available.
 
 /// Bytes that programs can use without pushing others out; `None` when the system does not tell.
 pub fn available_bytes() -> Option<u64> {

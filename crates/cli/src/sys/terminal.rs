@@ -1,4 +1,4 @@
-//! What the terminal at standard output can show.
+//! The abilities of the terminal at standard output.
 
 use std::io::IsTerminal;
 

@@ -36,8 +36,8 @@ impl fmt::Display for Lost {
         }
         match self.ranges.len() {
             0..=SHOWN_MAX => Ok(()),
-            RANGES_MAX.. => write!(f, " and many ranges more, {} bytes in all,", self.bytes),
-            n => write!(f, " and {} ranges more, {} bytes in all,", n - SHOWN_MAX, self.bytes),
+            RANGES_MAX.. => write!(f, " and many more ranges, {} bytes in all,", self.bytes),
+            n => write!(f, " and {} more ranges, {} bytes in all,", n - SHOWN_MAX, self.bytes),
         }?;
         f.write_str(" cannot be read")
     }

@@ -90,7 +90,7 @@ pub fn data_parts(source: &mut dyn Source, size: u64, blocks: u64) -> io::Result
         // A part that does not end behind its begin would be asked for without end.
         let (begin, end) = (begin.max(offset), end.min(size));
         if end <= begin {
-            return Err(io::Error::other("the file system tells of data that has no end"));
+            return Err(io::Error::other("the file system reports data without an end"));
         }
         match parts.last_mut() {
             Some((start, len)) if *start + *len == begin => *len += end - begin,

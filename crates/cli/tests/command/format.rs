@@ -89,7 +89,7 @@ fn what_holds_no_volume_is_refused_before_anything_is_written_with_the_least_tha
         bench
             .weft(&["format", "--size", size, "new.img"])
             .code(1)
-            .stderr(contains("hold no volume; ").and(contains("is the least")));
+            .stderr(contains("a volume does not fit on").and(contains("is the least")));
         let volume = format!("mem:{size}");
         bench.weft(&["run", "--volume", &volume, "--", "true"]).failure().stderr(contains("is the least"));
     }

@@ -249,10 +249,10 @@ fn a_limit_that_cannot_be_lifted_is_named_with_what_is_needed() {
     let bench = Bench::with_volume();
     let args = ["run", "-q", "--volume", "vol.img", "--", "true"];
     for (limit, told) in [
-        ("-f 100", "the limit on file size (ulimit -f) is 100 KiB, and 262144 KiB are needed"),
+        ("-f 100", "the limit on file size (ulimit -f) is 100 KiB; weft needs 262144 KiB"),
         ("-v 600000", "the limit on address space (ulimit -v) is 600000"),
-        ("-s 64", "the limit on stack (ulimit -s) is 64 KiB, and 1024 KiB are needed"),
-        ("-n 20", "the limit on open files (ulimit -n) is 20, and 64 are needed"),
+        ("-s 64", "the limit on stack (ulimit -s) is 64 KiB; weft needs 1024 KiB"),
+        ("-n 20", "the limit on open files (ulimit -n) is 20; weft needs 64"),
     ] {
         let ran = limited(&bench, limit, false, &args);
         let said = String::from_utf8_lossy(&ran.stderr);

@@ -90,11 +90,23 @@ fn what_a_scan_writes_a_load_puts_in() {
     lines.sort();
     copied.sort();
     assert_eq!(lines, copied);
-    bench.file("bad.txt", "a\tb\nno tabulator\n");
+    bench.file("bad.txt", "a\tb\nno tab\n");
     bench
         .weft(&["kv", "load", "a.tags", "bad.txt"])
         .code(1)
-        .stderr(contains("weft: bad.txt: line 2: no tabulator; write the key, a tabulator and the value"));
+        .stderr(contains("weft: bad.txt: line 2: no tab in the line; expected a key, a tab and a value"));
+}
+
+#[test]
+fn a_load_that_ends_at_a_wrong_line_keeps_the_batches_before_it() {
+    let bench = with_pairs();
+    let pairs: String = (0..25).map(|n| format!("key {n}\tvalue\n")).collect();
+    bench.file("pairs.txt", pairs + "no tab\n");
+    bench
+        .weft(&["kv", "load", "--batch", "10", "a.tags", "pairs.txt"])
+        .code(1)
+        .stderr(contains("line 26: no tab").and(contains("the batches before this line have been loaded")));
+    assert_eq!(bench.stdout(&["kv", "count", "a.tags"]), "22\n", "two pairs, and two batches of ten");
 }
 
 #[test]
@@ -120,7 +132,7 @@ fn a_tree_keeps_pairs_in_the_order_of_their_keys() {
     bench
         .weft(&["btree", "create", "a.tags"])
         .code(1)
-        .stderr(contains("there is a B+tree 'default' already"));
+        .stderr(contains("the B+tree 'default' exists already"));
     for (key, value) in [("pear", "green"), ("apple", "red"), ("plum", "blue"), ("fig", "purple")] {
         bench.weft(&["btree", "put", "a.tags", key, value]).success();
     }
@@ -140,7 +152,10 @@ fn a_tree_keeps_pairs_in_the_order_of_their_keys() {
     assert_eq!((&stat["pairs"], &stat["levels"]), (&5003.into(), &2.into()));
     bench.weft(&["btree", "check", "a.tags"]).success().stdout(contains("5003"));
     bench.weft(&["tags", "check", "a.tags"]).success();
-    bench.weft(&["btree", "get", "--name", "x", "a.tags", "k"]).code(1).stderr(contains("there are default"));
+    bench
+        .weft(&["btree", "get", "--name", "x", "a.tags", "k"])
+        .code(1)
+        .stderr(contains("the trees in the store are default"));
 }
 
 #[test]
@@ -154,7 +169,7 @@ fn a_tree_of_fixed_pairs_takes_numbers() {
     bench
         .weft(&["btree", "put", "a.tags", "x", "7"])
         .code(1)
-        .stderr(contains("key: 'x' is no number below 2^32"));
+        .stderr(contains("key 'x' is not a number below 2^32"));
     bench
         .weft(&["btree", "put", "--hex", "a.tags", "00", "00"])
         .code(1)
@@ -223,7 +238,9 @@ fn a_store_that_another_process_has_open_is_refused() {
     bench
         .weft(&["tags", "backup", "a.tags", "b.tags"])
         .code(1)
-        .stderr(contains("weft: a.tags: open in another process, which alone can copy it now"))
+        .stderr(contains(
+            "weft: a.tags: another process has the store open, and only that process can copy it",
+        ))
         .stderr(contains("Store::backup").and(contains("SIGTERM")));
     assert!(!bench.path("b.tags").exists());
     drop(other.stdin.take());
@@ -413,7 +430,7 @@ fn stat_shows_what_the_cache_did_and_owner_whose_blocks_are() {
     bench
         .weft(&["tags", "stat", "--cache-class", "warm=1", "a.tags"])
         .code(2)
-        .stderr(contains("no class warm"));
+        .stderr(contains("there is no class 'warm'"));
     bench.weft(&["tags", "stat", "--cache-class", "small=1:9-8", "a.tags"]).code(2).stderr(contains("5-50"));
     bench.weft(&["tags", "stat", "--erase-pass", "7", "a.tags"]).code(2).stderr(contains("0xff"));
     // Each block of the file, and the pages of an s-node.

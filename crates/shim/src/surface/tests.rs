@@ -134,10 +134,10 @@ fn errno_name(errno: i32) -> &'static str {
 /// The table as a page of the documentation.
 fn page() -> String {
     let mut page = String::from(
-        "# Functions of libc\n\nWhat becomes of each function by which a program reaches files, for files on a volume. On all other \
-         files every function is libc's own. The list is that of `crates/shim/src/surface/table.rs`, from which the library's exports are \
-         made; a test compares both with the functions that libc exports. At the end stand those of libaio and liburing, which make their system \
-         calls by themselves.\n",
+        "# Functions of libc\n\nThis page lists every function through which a program reaches files, and what happens for a file on a volume: the \
+         shim serves it, refuses it, or passes it to libc. For all other files, every function is libc's own. The list is that of \
+         `crates/shim/src/surface/table.rs`, which also makes the exports of the library; a test compares both with the exports of libc. The \
+         last sections list libaio and liburing, which make their system calls themselves.\n",
     );
     let count = |wanted: fn(&Treatment) -> bool| -> usize {
         let groups = TABLE.iter().flat_map(|area| area.groups);
@@ -178,6 +178,6 @@ fn the_documentation_tells_the_same() {
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         written == page(),
-        "docs/libc.md differs from the table; {WRITE}=1 cargo test -p weft-shim writes it anew"
+        "docs/libc.md differs from the table; {WRITE}=1 cargo test -p weft-shim rewrites it"
     );
 }

@@ -1,4 +1,4 @@
-//! `weft export`: writes what is on a volume as a tar archive.
+//! `weft export`: writes the files of a volume to a tar archive.
 
 use super::{named, volume as volume_of};
 use crate::access::Access;
@@ -41,8 +41,8 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
     let Some(file) = named(&args.file) else {
         if io::stdout().is_terminal() {
             return Err(CliError::said(
-                "standard output is a terminal, and an archive no text",
-                "name a file, or pipe it: weft export vol.img | zstd > vol.tar.zst",
+                "standard output is a terminal, and an archive is not text",
+                "name a file, or use a pipe: weft export vol.img | zstd > vol.tar.zst",
             ));
         }
         let (output, failures) = write_all(args, &image, &path, Out::new(), Path::new("standard output"))?;
@@ -57,7 +57,7 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
     {
         return Err(CliError::said(
             format!("{} is the volume that is exported", file.display()),
-            "name another file for the archive",
+            "give another name for the archive",
         ));
     }
     // What a symlink leads to is replaced, and not the link.

@@ -1,4 +1,4 @@
-//! `weft import`: puts what is in a tar archive on a volume.
+//! `weft import`: copies the files of a tar archive to a volume.
 //!
 //! Nothing lands outside the directory that was named: members with `..` in their path, and those that would go through a
 //! symlink, are refused one by one. Modes and times of directories are set last.
@@ -39,8 +39,8 @@ pub fn run(args: &ImportArgs) -> Result<(), CliError> {
         }
         None if io::stdin().is_terminal() => {
             return Err(CliError::said(
-                "standard input is a terminal, and an archive no text",
-                "name a file, or pipe it: zstd -dc vol.tar.zst | weft import vol.img",
+                "standard input is a terminal, and an archive is not text",
+                "name a file, or use a pipe: zstd -dc vol.tar.zst | weft import vol.img",
             ));
         }
         None => (Box::new(io::stdin().lock()), 0),
@@ -85,7 +85,7 @@ fn read_all(
         if signal::was_interrupted() {
             result = Err(CliError::said(
                 format!("{}: interrupted", file.display()),
-                "what was read so far is on the volume; import once more for the rest",
+                "the files read so far are on the volume; import again to complete it",
             ));
             break;
         }

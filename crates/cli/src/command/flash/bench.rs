@@ -1,4 +1,4 @@
-//! `weft flash bench`: applications on the levels of flash, compared.
+//! `weft flash bench`: compares an application at each level of flash.
 
 use crate::command::stats::{json_line, print};
 use crate::error::CliError;
@@ -10,13 +10,13 @@ use weft_flash::study::{Table1, table1};
 /// `weft flash bench`
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Table I of the Prism-SSD paper at small scale: what a slab cache copies and erases on each level.
+    /// Run Table I of the Prism-SSD paper at small scale: the copies and erases of a slab cache at each level.
     #[arg(long, required = true)]
     table1: bool,
-    /// Erase blocks of each of the 32 LUNs: the scale
+    /// Erase blocks in each of the 32 LUNs; sets the scale
     #[arg(long, value_name = "N", default_value_t = 64)]
     blocks: u32,
-    /// What keys are drawn from
+    /// Seed of the random keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON.

@@ -1,4 +1,4 @@
-//! `weft flash grants` and `weft flash release`: what a monitor has given, and giving it back.
+//! `weft flash grants` and `weft flash release`: list the grants of a monitor, and return one.
 
 use crate::command::stats::{json_line, print};
 use crate::error::CliError;
@@ -31,7 +31,7 @@ pub struct GrantsArgs {
 pub struct ReleaseArgs {
     /// The image, or the socket of 'weft flash serve' while it serves the image.
     target: PathBuf,
-    /// The grant; nobody may be attached to it.
+    /// The name of the grant; no program may be attached to it.
     name: String,
 }
 

@@ -72,7 +72,7 @@ impl PictureFile {
         let form = match ending.as_str() {
             "svg" => Form::Svg,
             "png" => Form::Png,
-            _ => return Err("a picture can be .svg or .png; give the file one of these endings".into()),
+            _ => return Err("the name of a picture must end in .svg or .png".into()),
         };
         Ok(PictureFile { path, form })
     }

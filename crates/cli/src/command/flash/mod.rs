@@ -1,4 +1,4 @@
-//! `weft flash`: modelled flash devices without a volume: what one is, and what a workload would do to it.
+//! `weft flash`: shows modelled flash devices without a volume, and runs workloads on them.
 
 mod bench;
 mod grants;
@@ -22,7 +22,7 @@ use weft_core::units::parse_size;
 use weft_device::Geometry;
 use weft_device::nand::FlashSetup;
 
-/// Bytes of a device under a monitor when nobody says.
+/// Size of a device under a monitor unless the user gives one.
 const MONITORED_SIZE_DEFAULT: u64 = 8 << 30;
 
 /// `weft flash`
@@ -35,21 +35,21 @@ const MONITORED_SIZE_DEFAULT: u64 = 8 << 30;
     weft flash grants nand.img.sock\n  weft flash release nand.img.sock cache"
 )]
 pub enum FlashCommand {
-    /// Show a modelled flash device: its shape, its times, and what became of one in an image file.
+    /// Show the geometry and timing of a modelled flash device, and the state of a device in an image file.
     Info(InfoArgs),
     /// Make an open-channel device in an image file.
     Create(CreateArgs),
     /// Run a workload or a block trace against a modelled device, in virtual time.
     Simulate(Box<simulate::SimulateArgs>),
-    /// Compare an application on the levels of flash.
+    /// Compare one application at each level of flash.
     Bench(bench::BenchArgs),
-    /// Show how worn each part of a device in an image file is.
+    /// Show the wear of each part of a device in an image file.
     Wear(wear::WearArgs),
-    /// List what the flash monitor of a device has given to programs.
+    /// List the grants of a flash monitor: the flash that it has allotted to programs.
     Grants(grants::GrantsArgs),
-    /// Give the flash of a grant back to the monitor; what is on it is lost.
+    /// Return the flash of a grant to the monitor; the data on it is lost.
     Release(grants::ReleaseArgs),
-    /// Serve the flash monitor of a device in an image file, so that several programs can have flash of it.
+    /// Serve the flash monitor of a device in an image file, so that several programs can share the device.
     Serve(serve::ServeArgs),
 }
 
@@ -58,7 +58,7 @@ pub enum FlashCommand {
 pub struct FlashArgs {
     #[command(flatten)]
     geometry: GeometryArgs,
-    /// Bytes of the device's flash [default: 1G; 8G to simulate a level]
+    /// Size of the device's flash [default: 1G; 8G to simulate a level]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 }
@@ -90,11 +90,11 @@ pub struct InfoArgs {
 /// `weft flash create`
 #[derive(Args, Debug)]
 pub struct CreateArgs {
-    /// The image file; it is sparse.
+    /// The image file; the command makes it sparse.
     image: PathBuf,
     #[command(flatten)]
     flash: FlashArgs,
-    /// Out-of-band bytes of a page [default: 64]
+    /// Out-of-band bytes in each page [default: 64]
     #[arg(long, value_name = "N")]
     oob_bytes: Option<u32>,
     /// Overwrite an existing file.

@@ -1,4 +1,4 @@
-//! What a simulation found, as text and as JSON.
+//! The result of a simulation, as text and as JSON.
 
 use super::heat::{HeatMap, HeatRow};
 use super::simulate::{LevelName, Presentation, SimulateArgs};

@@ -1,4 +1,4 @@
-//! `weft flash serve`: the monitor of a device in an image, served to other processes until told to stop.
+//! `weft flash serve`: serves the monitor of a device in an image to other processes until a signal stops it.
 
 use crate::error::CliError;
 use crate::say::Out;
@@ -13,21 +13,22 @@ use weft_flash::monitor::LevelPolicy;
 use weft_flash::share::MonitorServer;
 use weft_flash::{LevelError, Monitor, MonitorSetup};
 
-/// How often is looked whether wear is to be leveled.
+/// Interval between wear-leveling checks.
 const LEVELING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// `weft flash serve`
 #[derive(Args, Debug)]
 pub struct ServeArgs {
-    /// An image that 'weft flash create' made; one process has it at a time.
+    /// An image that 'weft flash create' made; one process at a time can open it.
     image: PathBuf,
     /// The Unix socket that programs connect to [default: the image's name with .sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Put a flash monitor on the device if there is none; what is on the device is lost then.
+    /// If the device has no flash monitor, put one on it; the data on the device is lost then.
     #[arg(long)]
     format: bool,
-    /// Leave LUNs where they are; else wear is leveled between grants each time as much as the device has was programmed.
+    /// Do not level wear between grants. Without this option the server levels wear each time the programs have
+    /// programmed as many pages as the device has.
     #[arg(long)]
     no_leveling: bool,
 }
@@ -45,7 +46,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         Err(LevelError::NotFormatted(what)) => {
             return Err(CliError::said(
                 format!("{}: no flash monitor: {what}", args.image.display()),
-                "add --format to put one on the device, with the loss of what is on it",
+                "add --format to put one on the device; the data on the device is lost",
             ));
         }
         found => found,

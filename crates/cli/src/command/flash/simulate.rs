@@ -28,7 +28,7 @@ use weft_flash::RangeMapping;
 
 /// Requests after which the progress bar moves.
 const REQUESTS_BETWEEN_REPORTS: u64 = 4096;
-/// Free blocks below which is cleaned, when nobody says.
+/// Number of free blocks below which cleaning starts, unless the user gives one.
 const RESERVE_DEFAULT: u32 = 2;
 
 /// How a device presents itself.
@@ -38,7 +38,7 @@ pub enum Presentation {
     /// Logical blocks; the drive maps and cleans.
     #[default]
     Conventional,
-    /// The same with placement handles.
+    /// Logical blocks with placement handles; the drive maps and cleans.
     Fdp,
     /// Zones; the host maps and cleans.
     Zoned,
@@ -50,9 +50,9 @@ pub enum Presentation {
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LevelName {
-    /// Blocks and pages, as a log of the application's own.
+    /// Blocks and pages; the application keeps a log, maps, cleans and erases.
     Raw,
-    /// Blocks that the library hands out and erases; the application maps pages to them and cleans.
+    /// Blocks that the library allocates and erases; the application maps pages to them and cleans.
     Function,
     /// Logical pages; the library maps and cleans.
     Policy,
@@ -71,10 +71,10 @@ pub enum MappingName {
 /// What moved data of FDP handles may share.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IsolationName {
-    /// Reclaim units with moved data of other handles.
+    /// Moved data of all handles shares reclaim units.
     #[default]
     Initially,
-    /// Nothing.
+    /// Moved data of each handle has reclaim units of its own.
     Persistently,
 }
 
@@ -86,86 +86,86 @@ pub enum IsolationName {
     weft flash simulate --level policy --gc fifo --op 12.5 --workload uniform --json\n  \
     weft flash simulate --level function --wear --picture wear.png\n  \
     weft flash simulate --trace hm_0.csv --size 8G\n\n\
-    Time is virtual: results are the same on every machine. The device is filled, then settles, then is measured. \
-    docs/how-to/simulate-flash.md tells what the figures mean.")]
+    Time is virtual: results are the same on every machine. The command fills the device, lets it settle, then \
+    measures. docs/how-to/simulate-flash.md explains the figures.")]
 pub struct SimulateArgs {
-    /// How the device presents itself.
+    /// Interface of the device.
     #[arg(long, value_enum, default_value_t)]
     pub presentation: Presentation,
     /// Use open-channel flash through the flash monitor, at this level.
     #[arg(long, value_enum, conflicts_with = "presentation")]
     pub level: Option<LevelName>,
-    /// How the policy level maps.
+    /// Mapping of the policy level.
     #[arg(long, value_enum, default_value_t, requires = "level")]
     pub mapping: MappingName,
     #[command(flatten)]
     pub flash: FlashArgs,
-    /// Over-provisioning in per cent: (flash - capacity) / capacity.
+    /// Over-provisioning in percent: (flash - capacity) / capacity.
     #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
     pub op: f64,
-    /// What is cleaned next: greedy, fifo, lru, random or cost-benefit.
+    /// Choice of the next block to clean: greedy, fifo, lru, random or cost-benefit.
     #[arg(long, value_name = "POLICY", default_value = "greedy", value_parser = victim)]
     pub gc: VictimPolicy,
-    /// Let moved data share the open block of new data.
+    /// Write moved data into the same open block as new data.
     #[arg(long)]
     pub shared_relocation: bool,
-    /// Free blocks (reclaim units, zones) below which is cleaned.
+    /// Cleaning starts below this number of free blocks (reclaim units, zones).
     #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     pub reserve: u32,
-    /// LUNs of a reclaim unit of a conventional or FDP drive [default: as many as leave 256 units], or of a unit of the
-    /// policy level [default: up to 8]
+    /// LUNs in a reclaim unit of a conventional or FDP drive [default: the number that gives 256 units], or in a unit of
+    /// the policy level [default: up to 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub luns_per_unit: Option<u32>,
-    /// Placement handles of an FDP drive; streams of the workload go to them in turns. At the policy level, streams that
-    /// are kept apart.
+    /// Number of placement handles of an FDP drive; the streams of the workload take them in turn. At the policy level:
+    /// number of streams that have open units of their own.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=128))]
     pub handles: u16,
-    /// What moved data of a handle may share a reclaim unit with.
+    /// Isolation of the data that an FDP drive moves.
     #[arg(long, value_enum, default_value_t)]
     pub isolation: IsolationName,
-    /// Where requests go.
+    /// Distribution of the requests.
     #[arg(long, value_enum, default_value_t, conflicts_with = "trace")]
     pub workload: PatternName,
-    /// Exponent of zipf, below 1.
+    /// Exponent of workload zipf, below 1.
     #[arg(long, value_name = "X", default_value_t = 0.99)]
     pub theta: f64,
-    /// Hot part of the device in per cent, of hot-cold.
+    /// Workload hot-cold: hot part of the device in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub hot_space: f64,
-    /// Part of the requests that goes there in per cent.
+    /// Workload hot-cold: requests to the hot part in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0)]
     pub hot_requests: f64,
-    /// Bytes of a request [default: 4K; a flash page at a level]
+    /// Size of a request [default: 4K; a flash page with --level]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub request_size: Option<u64>,
-    /// Of a hundred requests, how many are reads.
+    /// Reads in percent of the requests.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub reads: u32,
-    /// What everything random is drawn from.
+    /// Seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Play a block trace instead: an fio iolog or an MSR-Cambridge CSV.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Form of the trace [default: told from its first line]
+    /// Format of the trace [default: recognised by its first line]
     #[arg(long, value_enum, requires = "trace")]
     pub trace_format: Option<TraceName>,
-    /// Issue the trace's requests when it says, not as fast as the queue allows.
+    /// Issue requests no earlier than the trace did, instead of as fast as the queue allows.
     #[arg(long, requires = "trace")]
     pub recorded_times: bool,
-    /// How often the workload goes over the device before it is measured; a trace is not repeated.
+    /// Passes of the workload over the device before the measurement; a trace is not repeated.
     #[arg(long, value_name = "TIMES", default_value_t = 4.0)]
     pub settle: f64,
-    /// How often the workload goes over the device while it is measured.
+    /// Passes of the workload over the device during the measurement.
     #[arg(long, value_name = "TIMES", default_value_t = 4.0)]
     pub measure: f64,
-    /// Requests under way at once [default: the device's]
+    /// Requests in flight [default: the queue depth of the device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue_depth: Option<u32>,
-    /// Show how worn each part of the device is.
+    /// Show the wear of each part of the device.
     #[arg(long)]
     pub wear: bool,
-    /// Write a picture of the wear: .svg or .png.
+    /// Write a picture of the wear to a .svg or .png file.
     #[arg(long, value_name = "FILE", value_parser = PictureFile::parse)]
     pub picture: Option<PictureFile>,
     /// Print JSON.
@@ -185,7 +185,7 @@ fn victim(name: &str) -> Result<VictimPolicy, String> {
 pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
     for (name, value) in [("--op", args.op), ("--settle", args.settle), ("--measure", args.measure)] {
         if !(0.0..=1000.0).contains(&value) {
-            return Err(CliError::said(format!("{name} {value}"), "give 0 to 1000"));
+            return Err(CliError::said(format!("{name} {value}: expected 0 to 1000"), ""));
         }
     }
     let geometry = match args.level {
@@ -285,8 +285,8 @@ fn mapped(args: &SimulateArgs, flash: Box<dyn HostFlash>) -> Result<Target, CliE
 fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> Result<Target, CliError> {
     if level != LevelName::Policy && args.mapping != MappingName::Page {
         return Err(CliError::said(
-            "--mapping block, and at this level the application maps".to_string(),
-            "leave --mapping out, or take --level policy",
+            "--mapping is an option of the policy level; at this level the application maps".to_string(),
+            "leave out --mapping, or use --level policy",
         ));
     }
     match level {
@@ -295,8 +295,8 @@ fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> R
         LevelName::Policy => {
             if args.shared_relocation || args.reserve != RESERVE_DEFAULT {
                 return Err(CliError::said(
-                    "the policy level has a reserve and a relocation stream of its own".to_string(),
-                    "leave --shared-relocation and --reserve out, or take --level function",
+                    "the policy level sets its reserve and its relocation stream itself".to_string(),
+                    "leave out --shared-relocation and --reserve, or use --level function",
                 ));
             }
             let one_stream = args.trace.is_none() && args.workload != PatternName::HotCold;

@@ -1,4 +1,4 @@
-//! What a simulation runs against: one of the presentations of a modelled device, or one of the levels on it.
+//! The target of a simulation: one of the presentations of a modelled device, or one of the levels on it.
 
 use super::heat::{self, HeatRow};
 use super::host_map::HostMap;

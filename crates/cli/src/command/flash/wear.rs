@@ -1,4 +1,4 @@
-//! `weft flash wear`: how worn each part of a device is, as a picture.
+//! `weft flash wear`: draws the wear of each part of a device.
 
 use super::heat::{self, HeatMap, HeatRow, PictureFile};
 use crate::command::stats::{json_line, print};
@@ -17,7 +17,7 @@ const WEAR_VERSION: u32 = 1;
 pub struct WearArgs {
     /// An image that 'weft flash create' made.
     image: PathBuf,
-    /// Write the picture to a file, too: .svg or .png.
+    /// Write the picture to a .svg or .png file as well.
     #[arg(long, value_name = "FILE", value_parser = PictureFile::parse)]
     picture: Option<PictureFile>,
     /// Print JSON.

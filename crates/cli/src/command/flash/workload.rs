@@ -14,12 +14,12 @@ use weft_device::workload::{Pattern, Synthetic, SyntheticSetup, Trace, TraceForm
 /// Where synthetic requests go.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PatternName {
-    /// Any place, each as likely as another.
+    /// All places with equal probability.
     #[default]
     Uniform,
-    /// From the start to the end, again and again.
+    /// From the start to the end, repeatedly.
     Sequential,
-    /// Places by popularity.
+    /// Places with a Zipf distribution.
     Zipf,
     /// A part of the device gets most of the requests.
     HotCold,
@@ -97,8 +97,8 @@ fn synthetic(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<W
     let request_blocks = request_bytes / BLOCK_BYTES as u64;
     if request_blocks == 0 || !request_bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Err(CliError::said(
-            format!("requests of {request_bytes} bytes"),
-            "give --request-size a multiple of 4K",
+            format!("--request-size {request_bytes}: expected a multiple of 4K"),
+            "give another --request-size, such as 4K or 16K",
         ));
     }
     let pattern = match args.workload {
@@ -133,17 +133,20 @@ fn trace(args: &SimulateArgs, path: &Path, capacity: u64) -> Result<Trace, CliEr
     let trace = trace.map_err(|error| {
         CliError::said(
             format!("{}: {error}", path.display()),
-            "correct the line, or name another --trace-format",
+            "correct the line, or choose another --trace-format",
         )
     })?;
     if trace.requests().is_empty() {
-        return Err(CliError::said(format!("{}: no requests", path.display()), "name a trace that has some"));
+        return Err(CliError::said(
+            format!("{}: the trace has no requests", path.display()),
+            "give another trace",
+        ));
     }
     if trace.blocks() > capacity {
         let wanted = format_size(trace.blocks() * BLOCK_BYTES as u64);
         return Err(CliError::said(
             format!(
-                "{}: touches {wanted}, and the device has {}",
+                "{}: the trace touches {wanted}, and the device has only {}",
                 path.display(),
                 format_size(capacity * BLOCK_BYTES as u64)
             ),

@@ -10,14 +10,15 @@ use std::path::PathBuf;
     weft lab -- blkzone report /dev/nvme0n1\n  \
     weft lab -- sh -c 'weft format /dev/nvme0n1 && weft run --volume /dev/nvme0n1 -- cp -r /etc /weft'\n  \
     weft lab --zone-capacity 12M --share results -- ./measure.sh\n\n\
-    In the guest WEFT_LAB_ZONED names the zoned drive, WEFT_LAB_PLAIN an ordinary one, WEFT_LAB_FDP the FDP drive (QEMU \
-    8 or newer) and WEFT_LAB_SHARE the writable folder. The host's files are there read-only; /tmp, /mnt and /run are \
-    empty and in memory. The exit status is the command's, or 125 when the lab itself failed.")]
+    In the guest, WEFT_LAB_ZONED names the zoned drive, WEFT_LAB_PLAIN an ordinary drive, WEFT_LAB_FDP the FDP drive (QEMU \
+    8 or newer) and WEFT_LAB_SHARE the writable directory. The guest sees the host's files read-only; /tmp, /mnt and /run \
+    are empty and in memory.\n\n\
+    EXIT STATUS\n  The command's; 124 after --timeout, 125 when the lab itself failed")]
 pub struct LabArgs {
-    /// Bytes of the zoned drive.
+    /// Size of the zoned drive.
     #[arg(long, value_name = "BYTES", default_value = "1G")]
     pub size: String,
-    /// Bytes from one zone to the next; a power of two.
+    /// Distance between the starts of two zones; a power of two.
     #[arg(long, value_name = "BYTES", default_value = "16M")]
     pub zone_size: String,
     /// Writable bytes of a zone [default: all of it]
@@ -29,39 +30,39 @@ pub struct LabArgs {
     /// Zones that may be active at once; 0 for no limit.
     #[arg(long, value_name = "N", default_value_t = 14)]
     pub max_active: u32,
-    /// Bytes of the ordinary drive.
+    /// Size of the ordinary drive.
     #[arg(long, value_name = "BYTES", default_value = "256M")]
     pub plain_size: String,
-    /// Bytes of the guest's memory.
+    /// Memory of the guest.
     #[arg(long, value_name = "BYTES", default_value = "2G")]
     pub memory: String,
     /// Processors of the guest.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: u32,
-    /// How the guest's instructions are run.
+    /// How QEMU runs the guest.
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub accel: Accel,
-    /// A folder of the host that the guest may write to [default: one in the cache]
+    /// A directory of the host that the guest may write to [default: one in ~/.cache/weft/lab]
     #[arg(long, value_name = "DIR")]
     pub share: Option<PathBuf>,
-    /// A folder of the host below /tmp, /mnt or /run to be seen in the guest; may be repeated. The current folder and
-    /// that of the weft command are seen anyway.
+    /// A directory of the host below /tmp, /mnt or /run that the guest sees; repeat the option for several. The guest
+    /// always sees the current directory and that of the weft command.
     #[arg(long, value_name = "DIR")]
     pub see: Vec<PathBuf>,
     /// A Debian kernel package to boot [default: linux-image-amd64, downloaded by apt-get on the first use]
     #[arg(long, value_name = "DEB")]
     pub kernel: Option<PathBuf>,
-    /// A further kernel module for the guest: btrfs or null_blk; may be repeated.
+    /// A further kernel module for the guest: btrfs or null_blk; repeat the option for several.
     #[arg(long, value_name = "NAME")]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(super::initramfs::OPTIONAL), hide_possible_values = true)]
     pub module: Vec<String>,
-    /// End the guest when the command takes longer.
+    /// End the guest when the command takes longer than SECONDS.
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
-    /// Keep the guest's console, with the kernel's messages.
+    /// Write the guest's console, with the kernel's messages, to FILE.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
     /// The command and its arguments.
@@ -72,9 +73,9 @@ pub struct LabArgs {
 /// How the guest's instructions are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Accel {
-    /// By the processor when it can, otherwise in software.
+    /// On the processor when possible, otherwise in software.
     Auto,
-    /// By the processor (/dev/kvm).
+    /// On the processor (/dev/kvm).
     Kvm,
     /// In software.
     Tcg,

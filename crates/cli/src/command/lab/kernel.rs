@@ -37,8 +37,8 @@ impl Cache {
         let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
         let Some(base) = base else {
             return Err(CliError::said(
-                "there is no place for the lab's kernel: neither XDG_CACHE_HOME nor HOME is an absolute path",
-                "set XDG_CACHE_HOME",
+                "the lab has no cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path",
+                "set XDG_CACHE_HOME to a writable directory",
             ));
         };
         let cache = Cache { dir: base.join("weft").join("lab") };
@@ -79,7 +79,7 @@ impl Cache {
         };
         let strange = || {
             CliError::said(
-                format!("{}: holds no boot/vmlinuz-* with its lib/modules", dir.display()),
+                format!("{}: the package contains no boot/vmlinuz-* with its lib/modules", dir.display()),
                 "give a Debian kernel package with --kernel, such as linux-image-6.1.0-*-amd64_*.deb",
             )
         };
@@ -89,7 +89,7 @@ impl Cache {
             ["bin/busybox", "usr/bin/busybox"].iter().map(|at| busybox.join(at)).find(|b| b.is_file());
         let Some(busybox) = busybox else {
             return Err(CliError::said(
-                format!("{}: holds no busybox", self.dir.display()),
+                format!("{}: the directory contains no busybox", self.dir.display()),
                 format!("remove {}; the next run downloads it again", self.dir.display()),
             ));
         };
@@ -151,7 +151,7 @@ impl Cache {
             let _ = std::fs::remove_dir_all(&made);
             return Err(CliError::said(
                 format!("{}: cannot be unpacked: {why}", deb.display()),
-                "give a Debian package (.deb); 'apt-get install dpkg' brings dpkg-deb",
+                "give a Debian package (.deb); 'apt-get install dpkg' installs dpkg-deb",
             ));
         }
         // Whoever comes second finds the folder of the first, with the same content.
@@ -171,7 +171,7 @@ fn kernel_package() -> Result<String, CliError> {
         CliError::said(
             format!("the kernel package cannot be found: {why}"),
             format!(
-                "run 'apt-get update', then see 'apt-cache depends {KERNEL_PACKAGE}'; or give a package with --kernel DEB"
+                "run 'apt-get update' and check 'apt-cache depends {KERNEL_PACKAGE}', or give a package with --kernel DEB"
             ),
         )
     };

@@ -39,7 +39,7 @@ impl Qemu {
         let missing = |why: String| {
             CliError::said(
                 format!("{QEMU}: {why}"),
-                "'apt-get install qemu-system-x86' brings it (7.0 or newer)",
+                "install QEMU 7.0 or newer with 'apt-get install qemu-system-x86'",
             )
         };
         let output = Command::new(QEMU).arg("--version").output().map_err(|e| missing(e.to_string()))?;
@@ -260,8 +260,8 @@ fn drives(args: &LabArgs, qemu: &Qemu, run: &Path, command: &mut Command) -> Res
     let whole_blocks = zone_bytes.is_power_of_two() && zone_bytes >= 4096;
     if !whole_blocks || capacity == 0 || capacity > zone_bytes || !capacity.is_multiple_of(4096) {
         return Err(CliError::said(
-            format!("zones of {zone_bytes} bytes with {capacity} writable ones cannot be"),
-            "--zone-size is a power of two, --zone-capacity a multiple of 4K and not larger",
+            format!("--zone-size {zone_bytes} and --zone-capacity {capacity} do not make a valid zone"),
+            "--zone-size must be a power of two; --zone-capacity must be a multiple of 4K and at most the zone size",
         ));
     }
     let zones = parse_size(&args.size)? / zone_bytes;

@@ -23,14 +23,14 @@ pub fn run(args: &LabArgs) -> Result<u8, CliError> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(CliError::said(
             format!("the lab boots an amd64 kernel, and this is {}", std::env::consts::ARCH),
-            "run it on an x86-64 machine",
+            "run the lab on an x86-64 machine",
         ));
     }
     let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
     let qemu = Qemu::find()?;
     if !qemu.has_fdp() && !args.quiet {
         warn(format_args!(
-            "QEMU {} has no FDP drive (8.0 or newer has); the lab goes on without",
+            "QEMU {} has no FDP drive (QEMU 8.0 or newer has); the lab continues without one",
             qemu.version()
         ));
     }

@@ -1,4 +1,4 @@
-//! `weft tags backup`: a copy of a store, checked on the way.
+//! `weft tags backup`: copies a store and verifies every page.
 
 use super::{StoreArgs, failed, open, write_out};
 use crate::command::stats::json_line;
@@ -13,32 +13,35 @@ use weft_tags::{FileStore, ReadPath};
 /// `weft tags backup`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Every page is compared with its checksum. What is copied is a store that can be opened; only blocks in \
-    use are copied. A program copies the store that it has open, while it goes on, by weft_tags::Store::backup."
+    after_help = "The command verifies the checksum of every page, and copies only blocks in use. The copy is a complete \
+    store. A program that has the store open copies it online with weft_tags::Store::backup."
 )]
 pub struct BackupArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Overwrite the target when it exists.
+    /// Overwrite an existing target.
     #[arg(long)]
     force: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
     /// The file to make.
     target: PathBuf,
 }
 
-/// What to do about a store that is open elsewhere: this process cannot see what is not on the medium yet.
+/// The error for a store that another process has open: this process cannot see data that is not on the medium yet.
 fn in_use(error: CliError) -> CliError {
     match error {
         CliError::Tags { source: weft_tags::Error::InUse { path }, .. } => CliError::said(
-            format!("{}: open in another process, which alone can copy it now", path.display()),
-            "let that program copy it while it goes on (weft_tags::Store::backup), or end it ('weft tags serve' ends with SIGTERM) \
-            and try again",
+            format!(
+                "{}: another process has the store open, and only that process can copy it",
+                path.display()
+            ),
+            "copy it from that program (weft_tags::Store::backup), or end the program (SIGTERM ends 'weft tags serve') and \
+            try again",
         ),
         error => error,
     }

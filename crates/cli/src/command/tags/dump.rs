@@ -1,4 +1,4 @@
-//! `weft tags dump`: nodes and their edges, from a node on and to a depth, as text or in the language of Graphviz.
+//! `weft tags dump`: nodes and their edges, from a node on and to a depth, as text or in the DOT language of Graphviz.
 
 use super::{StoreArgs, failed, open, write_out};
 use crate::byte_text::{escape, hex};
@@ -23,16 +23,16 @@ const LABEL_CHARS: usize = 24;
 pub struct DumpArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// The node to begin with, such as s1:0x2010 [default: the root of each s-node]
+    /// The node to start at, such as s1:0x2010 [default: the root of each s-node]
     #[arg(long, value_name = "NODE", value_parser = parse_node)]
     from: Option<NodeId>,
-    /// How many edges to follow from there.
+    /// Number of edges to follow from there.
     #[arg(long, value_name = "N", default_value_t = 3)]
     depth: u32,
-    /// The most nodes to tell of.
+    /// Print at most N nodes.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     nodes: usize,
-    /// Write a picture in the language of Graphviz.
+    /// Print the graph in the DOT language of Graphviz.
     #[arg(long)]
     dot: bool,
     /// Show the beginning of each node's data.
@@ -54,7 +54,8 @@ pub fn parse_node(text: &str) -> std::result::Result<NodeId, String> {
         }
         None => number(text),
     };
-    node.map(NodeId).ok_or_else(|| "write a node as s1:0x2010, as 'weft tags scan' lists them".to_string())
+    node.map(NodeId)
+        .ok_or_else(|| "expected a node such as s1:0x2010; 'weft tags scan' lists the nodes".to_string())
 }
 
 /// The part of a store that is told of.
@@ -71,7 +72,7 @@ pub fn run(args: &DumpArgs) -> std::result::Result<(), CliError> {
     let store = open(&args.store)?;
     let text = collect(args, &store).and_then(|picture| {
         if picture.is_cut {
-            say::warn(format_args!("only the first {} nodes are told of; --nodes N gives more", args.nodes));
+            say::warn(format_args!("these are only the first {} nodes; --nodes N prints more", args.nodes));
         }
         let types = store.edge_types();
         if args.dot { dot(args, &store, &picture, &types) } else { words(args, &store, &picture, &types) }

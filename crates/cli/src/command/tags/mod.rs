@@ -1,4 +1,4 @@
-//! `weft tags`: tag stores in files: made, measured, checked, and what is in them told and drawn.
+//! `weft tags`: makes, measures, checks, lists and draws tag stores in files.
 
 mod backup;
 mod dump;
@@ -33,23 +33,23 @@ use weft_tags::{CheckReport, ClassReport, InfoForm, Kv, PAGE_BYTES, Store, Store
 pub enum TagsCommand {
     /// Make an empty tag store.
     Create(CreateArgs),
-    /// Show what a store holds and where it stands.
+    /// Show the size and the content of a store.
     Stat(StatArgs),
     /// Check every page, edge and count of a store.
     Check(CheckArgs),
-    /// Copy a store, checked on the way.
+    /// Copy a store, and verify every page of it.
     Backup(backup::BackupArgs),
-    /// Copy what can be read of a damaged store into a new one.
+    /// Copy all readable data of a damaged store to a new one.
     Salvage(salvage::SalvageArgs),
-    /// Give back what a store does not need any more.
+    /// Return free space of a store to the file system.
     Shrink(shrink::ShrinkArgs),
-    /// Tell of nodes and their edges, from a node on, as text or as a picture.
+    /// Print nodes and their edges, starting at a node, as text or as a graph.
     Dump(dump::DumpArgs),
     /// List all nodes.
     Scan(scan::ScanArgs),
-    /// List s-nodes, make one, or change what one says of its nodes.
+    /// List s-nodes, make one, or change the tags of one.
     Snode(snode::SnodeArgs),
-    /// Tell whose the blocks of a store's file are.
+    /// Show which nodes and s-nodes own the blocks of a store's file.
     Owner(owner::OwnerArgs),
     /// Serve sessions of a store to other processes on a Unix socket.
     Serve(serve::ServeArgs),
@@ -58,10 +58,10 @@ pub enum TagsCommand {
 /// `weft tags create`
 #[derive(Args, Debug)]
 pub struct CreateArgs {
-    /// Bytes of the journal, which bound the time of recovery.
+    /// Size of the journal; it limits the time of a recovery.
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "64M")]
     journal: u64,
-    /// Overwrite the file when it exists, or use a block device. Everything in it is lost.
+    /// Overwrite an existing file, or use a block device. All data in it is lost.
     #[arg(long)]
     force: bool,
     /// The file to make.
@@ -80,14 +80,14 @@ pub struct StatArgs {
 
 /// `weft tags check`
 #[derive(Args, Debug)]
-#[command(after_help = "EXIT STATUS\n  0 sound, 1 problems, 2 it cannot be checked")]
+#[command(after_help = "EXIT STATUS\n  0 the store is sound, 1 it has problems, 2 it cannot be checked")]
 pub struct CheckArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -191,8 +191,8 @@ fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags:
         format_size(report.table_pages * page_bytes),
     );
     let replayed = match report.recovered_commits {
-        0 => "closed in good order".to_string(),
-        n => format!("was not closed: {n} commits replayed"),
+        0 => "closed cleanly".to_string(),
+        n => format!("was not closed cleanly: {n} commits replayed"),
     };
     let _ = writeln!(text, "commit {}, {replayed}\n", report.last_commit);
     let mut table =
@@ -240,7 +240,7 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
     };
     Err(CliError::said(
         format!("{name}: {problems} found"),
-        "restore the store from a backup, or copy what can be read into a new one ('weft tags salvage STORE NEW')",
+        "restore the store from a backup, or copy its readable data to a new one ('weft tags salvage STORE NEW')",
     ))
 }
 

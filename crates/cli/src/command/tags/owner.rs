@@ -1,4 +1,4 @@
-//! `weft tags owner`: whose the blocks of a store's file are, and where the pages of an s-node are.
+//! `weft tags owner`: shows the owners of the blocks of a store's file, and the blocks of an s-node.
 
 use super::{StoreArgs, failed, open};
 use crate::error::CliError;
@@ -12,17 +12,17 @@ use weft_tags::{BlockUse, Owners, PageUse, SnodeId};
 /// `weft tags owner`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A block is what lies at a multiple of 4096 bytes of the file. Of blocks that are given up, the checkpoint that frees them \
+    after_help = "A block is 4096 bytes of the file, at a multiple of 4096. A given-up block becomes free at the next checkpoint, which \
     overwrites those of s-nodes with secure deletion. A free block has what was there before, or zeros where that was overwritten.\n\n\
     EXAMPLES\n  weft tags owner app.tags 20481\n  weft tags owner --snode s7 app.tags\n  weft tags owner --json app.tags | jq -c 'select(.use == \"free\")'"
 )]
 pub struct OwnerArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// Only the blocks of this s-node, such as s7.
+    /// Show only the blocks of this s-node, such as s7.
     #[arg(long, value_name = "SNODE", conflicts_with = "blocks", value_parser = super::snode::parse_snode)]
     snode: Option<SnodeId>,
-    /// The blocks [default: all]
+    /// Numbers of the blocks [default: all]
     #[arg(value_name = "BLOCK")]
     blocks: Vec<u64>,
     /// Print a line of JSON for each block.
@@ -54,7 +54,7 @@ pub fn run(args: &OwnerArgs) -> Result<(), CliError> {
         let Some(of) = owners.block(block) else {
             let last = owners.blocks().len().saturating_sub(1);
             let what = format!("{}: there is no block {block}", path.display());
-            return Err(CliError::said(what, format!("the last one is {last}")));
+            return Err(CliError::said(what, format!("give numbers from 0 to {last}")));
         };
         let told = tell(&mut owners, of).map_err(|e| failed(path, e))?;
         let Told { name, page, snodes, nodes } = told;

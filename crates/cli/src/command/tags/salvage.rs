@@ -1,4 +1,4 @@
-//! `weft tags salvage`: what can be read of a damaged store, in a new one.
+//! `weft tags salvage`: copies the readable data of a damaged store to a new one.
 
 use super::{StoreArgs, failed, write_out};
 use crate::command::stats::json_line;
@@ -15,9 +15,9 @@ use weft_tags::{FileStore, ReadPath, SalvageReport, salvage};
 /// `weft tags salvage`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The damaged store is only read. Nodes keep their ids; what no checksum covers is not copied. Nodes that have lost \
-    what led to them hang under the root of their s-node, by edges 'weft.salvage.found'.\n\nEXIT STATUS\n  0 everything \
-    was there, 1 something is missing, 2 nothing can be salvaged"
+    after_help = "The command only reads the damaged store. Nodes keep their ids. The command copies only data that a checksum \
+    covers. A node that no edge leads to any more gets an edge 'weft.salvage.found' from the root of its s-node.\n\n\
+    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged"
 )]
 pub struct SalvageArgs {
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct SalvageArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
     /// The file to make.
@@ -43,7 +43,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         let what = format!("{} exists", args.target.display());
         return Err(CliError::said(
             what,
-            "give the name of a file that does not exist: what is salvaged goes into a new one",
+            "give the name of a file that does not exist; the command makes it",
         ));
     }
     let source = FileStore::open_read_only(path).map_err(unsalvageable)?;
@@ -75,7 +75,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     }
     Err(CliError::said(
         format!("{name}: not everything could be salvaged"),
-        "compare with a backup, if there is one, before the damaged store is given up",
+        "compare the new store with a backup, if you have one, before you delete the damaged store",
     ))
 }
 

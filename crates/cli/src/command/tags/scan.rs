@@ -16,7 +16,7 @@ pub struct ScanArgs {
     /// List only nodes of this type, such as 7 or 0x6b760001
     #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
     kind: Option<u32>,
-    /// The most nodes to list.
+    /// List at most N nodes.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Print a line of JSON for each node.

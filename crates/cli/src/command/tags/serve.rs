@@ -1,4 +1,4 @@
-//! `weft tags serve`: sessions of a store for other processes, until told to stop.
+//! `weft tags serve`: serves sessions of a store to other processes until a signal stops it.
 
 use super::store::{StoreArgs, failed, open_with};
 use crate::error::CliError;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_tags::{Durability, EdgeRule, NodeId, Options, SessionLimits, SessionServer, SessionSetup, SnodeId};
 
-/// How often is looked whether to stop.
+/// Longest wait for one signal; the loop then waits again.
 const WAIT: Duration = Duration::from_secs(3600);
 
 /// `weft tags serve`
@@ -22,26 +22,27 @@ pub struct ServeArgs {
     /// The Unix socket [default: the store's name with .sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// The node that sessions begin at, as 'weft tags scan' shows it [default: the root of the first s-node]
+    /// The node at which sessions start, such as s1:0x2010; 'weft tags scan' lists the nodes [default: the root of the first s-node]
     #[arg(long, value_name = "NODE", value_parser = super::dump::parse_node)]
     root: Option<NodeId>,
-    /// Seconds without a request after which a session ends, with its transaction.
+    /// End a session, and its transaction, after N seconds without a request.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
-    /// Seconds after which a transaction that has not ended is aborted, so that it keeps nobody waiting for longer.
+    /// Abort a transaction that takes longer than N seconds, so that its locks do not block others for longer.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     transaction: u64,
-    /// Let edges lead to every node that the caller may write; without it they stay in their s-node or lead to the root of another one.
+    /// Let clients make edges to every node that they may write. Without this option an edge leads to a node of the same
+    /// s-node, or to the root of another s-node.
     #[arg(long)]
     writable_edges: bool,
-    /// Let other users connect; what they may do, the permissions of the s-nodes say.
+    /// Let other users connect; the permissions of the s-nodes decide what they may do.
     #[arg(long)]
     everyone: bool,
-    /// Answer a commit at once, and make it durable at most this many milliseconds later; without it a commit is answered when
-    /// it is durable.
+    /// Answer a commit at once, and begin to make it durable at most MS milliseconds later. Without this option the server
+    /// answers a commit when it is durable.
     #[arg(long, value_name = "MS")]
     sync_within: Option<u32>,
-    /// Most clients at once.
+    /// Maximum number of clients at a time.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
 }

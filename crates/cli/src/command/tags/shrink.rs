@@ -1,4 +1,4 @@
-//! `weft tags shrink`: a store that has held more is made smaller.
+//! `weft tags shrink`: returns the free space of a store to the file system.
 
 use super::{StoreArgs, failed, open, write_out};
 use crate::command::stats::json_line;
@@ -13,10 +13,10 @@ use weft_tags::{PAGE_BYTES, ShrinkReport};
 /// `weft tags shrink`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Pages of edge tables that deletions have emptied are merged, pages at the end of the file go to free blocks \
-    before, and the end is given back. Ids do not change; a page with few small nodes in it stays, and is filled with new ones. A \
-    block device stays as long as it is, and is told what is not needed any more. If the command is ended in its midst, all \
-    that the store held is there. A program shrinks the store that it has open, while it goes on, by weft_tags::Store::shrink.\n\n\
+    after_help = "The command merges sparse pages of edge tables, moves pages from the end of the file to free blocks before \
+    them, and cuts the file. On a block device it discards the free end instead. Ids do not change. A page that holds a few \
+    small nodes stays, and new nodes fill it. You can end the command at any time: the store loses nothing. A program that \
+    has the store open shrinks it online with weft_tags::Store::shrink.\n\n\
     EXAMPLES\n  weft tags shrink app.tags\n  weft tags shrink --json app.tags | jq .bytes_after"
 )]
 pub struct ShrinkArgs {
@@ -25,7 +25,7 @@ pub struct ShrinkArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! `weft tags snode`: the s-nodes of a store, and what they say of their nodes.
+//! `weft tags snode`: lists the s-nodes of a store and their tags, and changes them.
 
 use super::{StoreArgs, failed, open, write_out};
 use crate::command::stats::json_line;
@@ -21,7 +21,7 @@ pub struct SnodeArgs {
     /// The s-node, such as s1 [default: all are listed]
     #[arg(value_name = "SNODE", value_parser = parse_snode, conflicts_with = "new")]
     snode: Option<SnodeId>,
-    /// Make an s-node.
+    /// Make a new s-node.
     #[arg(long)]
     new: bool,
     #[command(flatten)]
@@ -34,19 +34,19 @@ pub struct SnodeArgs {
 /// The tags that are to be others.
 #[derive(Args, Debug)]
 struct Change {
-    /// The number of the user that controls it.
+    /// User id of the owner.
     #[arg(long, value_name = "UID")]
     owner: Option<u32>,
-    /// The number of its group.
+    /// Group id.
     #[arg(long, value_name = "GID")]
     group: Option<u32>,
-    /// Who may read and write, as of files: 0640.
+    /// Permission bits, as those of a file: 0640.
     #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     mode: Option<u16>,
-    /// What kind of data: unknown, metadata, log, immutable, in-place, small or temporary.
+    /// Data class: unknown, metadata, log, immutable, in-place, small or temporary.
     #[arg(long, value_name = "CLASS", value_parser = parse_class)]
     class: Option<DataClass>,
-    /// Whether what is given up of it is overwritten: on or off.
+    /// Secure deletion, on or off: the store overwrites the deleted data of the s-node.
     #[arg(long, value_name = "ON", value_parser = parse_switch, action = clap::ArgAction::Set)]
     secure_delete: Option<bool>,
 }
@@ -55,11 +55,11 @@ pub fn parse_snode(text: &str) -> Result<SnodeId, String> {
     let number = text.strip_prefix('s').unwrap_or(text).parse();
     number
         .map(SnodeId)
-        .map_err(|_| "write an s-node as s1, as 'weft tags snode STORE' lists them".to_string())
+        .map_err(|_| "expected an s-node such as s1; 'weft tags snode STORE' lists the s-nodes".to_string())
 }
 
 fn parse_mode(text: &str) -> Result<u16, String> {
-    u16::from_str_radix(text, 8).map_err(|_| "write a mode in octal digits, such as 0640".to_string())
+    u16::from_str_radix(text, 8).map_err(|_| "expected a mode in octal digits, such as 0640".to_string())
 }
 
 fn parse_class(text: &str) -> Result<DataClass, String> {
@@ -70,7 +70,7 @@ fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err("write on or off".to_string()),
+        _ => Err("expected on or off".to_string()),
     }
 }
 
@@ -95,8 +95,11 @@ impl Change {
 pub fn run(args: &SnodeArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     if args.snode.is_none() && !args.new && !args.change.is_empty() {
-        let text = format!("{}: which s-node is to be changed?", path.display());
-        return Err(CliError::said(text, "name it behind the store, such as s1, or make one with --new"));
+        let text = format!("{}: the command does not say which s-node to change", path.display());
+        return Err(CliError::said(
+            text,
+            "name the s-node after the store, such as s1, or make one with --new",
+        ));
     }
     let store = open(&args.store)?;
     let shown = change(args, &store).and_then(|snode| show(&store, snode));

@@ -14,16 +14,17 @@ use weft_tags::{
 /// Which store, with how much memory.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
-    /// Bytes of memory for the store's pages.
+    /// Memory for the cache of pages.
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "256M")]
     pub cache: u64,
-    /// What pages of a class have of that memory; can be given for several classes. Pages of classes with a lower priority leave it before
-    /// others, 0 unless said. LEAST and MOST are percents of the memory that the class keeps, and that it may have. Classes are unknown,
-    /// metadata, log, immutable, in-place, small and temporary; small-edges are the edges of small, and so on.
+    /// Share of the cache for the pages of a class; repeat the option for several classes. The cache evicts pages of
+    /// classes with a lower PRIORITY (0 to 255, default 0) first. LEAST and MOST are percentages of the cache: the share
+    /// that the class keeps, and the share that it may use. Classes are unknown, metadata, log, immutable, in-place,
+    /// small and temporary; small-edges means the edges of class small, and so on.
     #[arg(long = "cache-class", value_name = "CLASS=PRIORITY[:LEAST-MOST]", value_parser = parse_share)]
     pub classes: Vec<(PageClass, ClassShare)>,
-    /// What is written over what s-nodes with secure deletion give up, before the zeros of the last pass: random, or a byte such as
-    /// 0xff. Each use is one more pass.
+    /// Pattern that overwrites the deleted data of s-nodes with secure deletion: random, or a byte such as 0xff. Each
+    /// use of the option adds a pass; the last pass always writes zeros.
     #[arg(long = "erase-pass", value_name = "PASS", value_parser = parse_pass)]
     pub erase_passes: Vec<ErasePass>,
     /// The store's file or block device.
@@ -50,22 +51,25 @@ impl StoreArgs {
 fn parse_pass(text: &str) -> Result<ErasePass, String> {
     let byte = || u8::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     let pass = if text == "random" { Some(ErasePass::Random) } else { byte().map(ErasePass::Byte) };
-    pass.ok_or_else(|| "write random, or a byte such as 0xff".to_string())
+    pass.ok_or_else(|| "expected random, or a byte such as 0xff".to_string())
 }
 
 fn parse_share(text: &str) -> Result<(PageClass, ClassShare), String> {
     let (name, share) = text.split_once('=').ok_or("expected CLASS=PRIORITY, as in small=1")?;
     let class = PageClass::all().find(|class| class.to_string() == name);
-    let class = class.ok_or_else(|| format!("there is no class {name}; small and small-edges are two"))?;
+    let class = class.ok_or_else(|| {
+        format!("there is no class '{name}'; examples of classes are small and small-edges")
+    })?;
     let (priority, quotas) = share.split_once(':').unwrap_or((share, "0-100"));
-    let priority = priority.parse().map_err(|_| format!("{priority} is no priority from 0 to 255"))?;
+    let priority =
+        priority.parse().map_err(|_| format!("priority '{priority}': expected a number from 0 to 255"))?;
     let percents =
         quotas.split_once('-').and_then(|(least, most)| Some((least.parse().ok()?, most.parse().ok()?)));
     match percents {
         Some((least_percent, most_percent)) if least_percent <= most_percent && most_percent <= 100 => {
             Ok((class, ClassShare { priority, least_percent, most_percent }))
         }
-        _ => Err(format!("{quotas} are no two percents such as 5-50")),
+        _ => Err(format!("share '{quotas}': expected two percentages such as 5-50")),
     }
 }
 
