@@ -1,6 +1,6 @@
 //! System calls and memory beyond the standard library, each behind a safe face, for every crate above.
 //!
-//! - [`map`]: mappings of files and anonymous memory; [`memory`]: memory that processes share; [`huge`]: values on huge
+//! - [`map`]: mappings of files and anonymous memory; [`memory`]: memory that processes share; [`huge`]: memory on huge
 //!   pages; [`aligned`]: buffers for direct I/O;
 //! - [`file`]: locks, space, direct and memory files, random numbers; [`clock`];
 //! - [`peer`]: the user at the other end of a socket; [`message`]: descriptors and credentials sent with bytes;
@@ -20,7 +20,6 @@ pub mod peer;
 pub mod robust;
 
 pub use aligned::AlignedBuf;
-pub use huge::HugeSlice;
 pub use map::{Advice, Map, ReadMap};
 pub use memory::SharedMemory;
 

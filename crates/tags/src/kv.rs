@@ -14,7 +14,7 @@ use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::store::Store;
 use crate::tx::Transaction;
-use crate::tx::buffers::Pairs;
+use crate::tx::bulk::Pairs;
 use crate::tx::edges::check_key;
 
 /// The edge type from a root to the anchors, by name.
@@ -138,22 +138,11 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// As [`Kv::change`]; [`Error::Deadlock`](crate::Error::Deadlock).
     pub fn change_in(&self, tx: &mut Transaction<'_>, changes: &[KvChange<'_>]) -> Result<u64> {
-        let mut pairs = tx.take_pairs();
-        let found = self.change_pairs(tx, changes, &mut pairs);
-        tx.keep_pairs(pairs);
-        found
-    }
-
-    fn change_pairs(
-        &self,
-        tx: &mut Transaction<'_>,
-        changes: &[KvChange<'_>],
-        pairs: &mut Pairs,
-    ) -> Result<u64> {
         changes.iter().try_for_each(|change| check_key(change.key()))?;
-        tx.look_up_keys(self.anchor, self.etype, changes, pairs)?;
+        let mut pairs = Pairs::default();
+        tx.look_up_keys(self.anchor, self.etype, changes, &mut pairs)?;
         tx.create_pairs(self.snode, PAIR, changes, &mut pairs.nodes)?;
-        Ok(tx.lead_pairs(self.anchor, self.etype, changes, pairs))
+        Ok(tx.lead_pairs(self.anchor, self.etype, changes, &pairs))
     }
 
     /// The value of a key as a transaction sees it.

@@ -499,10 +499,9 @@ impl Store {
         )
     }
 
-    /// Waits for all writes that commits have begun, those of the journal included.
+    /// Waits for all writes of commits.
     pub(crate) fn settle_writes(&self) -> Result<()> {
-        let settled = self.journal.writes.settle_all(&*self.medium, |page| self.pool.clean(page));
-        self.stop_unless(settled.and_then(|()| self.journal.arrive(&*self.medium)))
+        self.stop_unless(self.journal.writes.settle_all(&*self.medium, |page| self.pool.clean(page)))
     }
 
     /// What a commit has written did not arrive, so nothing after it may be durable.

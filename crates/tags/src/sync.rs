@@ -2,7 +2,7 @@
 //! a test can try thousands of orders in which threads meet (`tests/orders.rs`).
 
 #[cfg(not(weft_shuttle))]
-pub(crate) use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(weft_shuttle))]
 use std::thread;
 #[cfg(not(weft_shuttle))]
@@ -50,7 +50,7 @@ impl<T> std::ops::Deref for Apart<T> {
 }
 
 #[cfg(weft_shuttle)]
-pub(crate) use decided::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use decided::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(weft_shuttle)]
 use shuttle::thread;
 #[cfg(weft_shuttle)]

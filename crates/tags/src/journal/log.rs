@@ -8,16 +8,14 @@
 //! follow. It also carries how far the journal was known to be durable, so that recovery knows which records may have
 //! reached the medium without the pages that they speak of: those are checked against their checksums.
 
-use super::flight::Flight;
 use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::options::JOURNAL_BYTES_MIN;
 use crate::page_store::PageStore;
 use crate::space::{Run, reason};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys::aligned::AlignedBuf;
-use crate::sys::frames::PageAddresses;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,8 +25,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");
 /// Bytes before a record's entries.
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
-/// What is done, for errors.
-const WHAT: &str = "write the journal";
 /// Epochs of stores that were on the same medium are multiples of this apart, those of one store never so far.
 pub(crate) const EPOCHS_APART: u64 = 1 << 24;
 /// Blocks of the area that have room on the medium from the beginning: for these a full medium takes what takes away.
@@ -54,9 +50,6 @@ struct State {
     epoch: u64,
     /// Records that are not written yet, from block `at` on.
     buffer: Buffer,
-    /// What is being written before a sync has asked for it, or is about to be, and what of it has failed: each stays until somebody has
-    /// found that it arrived.
-    under_way: Vec<Arc<Flight<Buffer>>>,
     /// A buffer to be used again: its memory was touched.
     spare: Buffer,
     /// The block, counted from the area's start, that the buffer goes to.
@@ -69,7 +62,8 @@ struct State {
     reserved: usize,
     last: u64,
     durable: u64,
-    syncing: bool,
+    /// Somebody writes to the area: one at a time.
+    writing: bool,
     /// Why nothing may be written any more.
     failed: Option<Arc<str>>,
 }
@@ -103,7 +97,6 @@ impl Journal {
         let state = State {
             epoch,
             buffer: Buffer::default(),
-            under_way: Vec::new(),
             spare: Buffer::default(),
             at: 0,
             roomy: blocks.min(FIRST_BLOCKS),
@@ -111,7 +104,7 @@ impl Journal {
             reserved: 0,
             last: lsn,
             durable: lsn,
-            syncing: false,
+            writing: false,
             failed: None,
         };
         Journal {
@@ -224,39 +217,42 @@ impl Journal {
         state.buffer.put(entries);
         state.buffer.put(&[0; 7][..entries.len().next_multiple_of(8) - entries.len()]);
         state.last = lsn;
-        if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8) && !state.syncing {
-            let before = state.under_way.clone();
-            let due = self.due(&mut state);
-            drop(state);
-            // To begin a write takes too long for others to be in want of the journal. Which of them arrives first does not matter: the
-            // records of all count when a sync has followed, and until then as far as they are a chain.
-            let begun = due.begin(store).and_then(|()| self.wait_for(&before, store));
-            begun.inspect_err(|error| self.stop(error))?;
+        if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8) && !state.writing {
+            self.write(state, store, || Ok(())).1?;
         }
         Ok(lsn)
     }
 
-    /// Lets what is buffered be written next: by who asked for this, or who waits for it first.
-    fn due(&self, state: &mut State) -> Arc<Flight<Buffer>> {
-        let (at, buffer) = take_buffer(state);
-        // SAFETY: the pages are those of the buffer, whose memory stays where it is.
-        let due = Arc::new(unsafe { Flight::due(WHAT, self.first_block + at, buffer.pages(), buffer) });
-        state.under_way.push(due.clone());
-        due
-    }
-
-    /// Waits for writes of the journal, and forgets them when all have arrived.
-    fn wait_for(&self, writes: &[Arc<Flight<Buffer>>], store: &dyn PageStore) -> Result<()> {
-        let mut spare = None;
-        for write in writes {
-            write.end(store, |buffer| spare = Some(buffer))?;
+    /// Writes what is buffered, and does `then`. Others append meanwhile, and nobody else writes.
+    fn write<'j>(
+        &'j self,
+        mut state: MutexGuard<'j, State>,
+        store: &dyn PageStore,
+        then: impl FnOnce() -> Result<()>,
+    ) -> (MutexGuard<'j, State>, Result<()>) {
+        state.writing = true;
+        let (at, buffer) = take_buffer(&mut state);
+        let (block, ahead) = (self.first_block + at, ahead_of(&mut state, buffer.len()));
+        drop(state);
+        if !ahead.is_empty() {
+            // Where this fails, the records tell.
+            let _ = store.touch(self.first_block + ahead.start, ahead.end - ahead.start);
         }
+        let done = match buffer.whole() {
+            [] => Ok(()),
+            bytes => {
+                store.write(block, &[IoSlice::new(bytes)]).map_err(Error::io("write the journal", block))
+            }
+        };
+        let done = done.and_then(|()| then());
         let mut state = self.state.lock();
-        state.under_way.retain(|kept| !writes.iter().any(|write| Arc::ptr_eq(kept, write)));
-        if let Some(spare) = spare {
-            state.spare = spare;
+        state.writing = false;
+        state.spare = buffer;
+        if let Err(error) = &done {
+            state.fail(error);
         }
-        Ok(())
+        self.written.notify_all();
+        (state, done)
     }
 
     /// Makes the records up to `lsn` durable, together with all pages that were written before this call.
@@ -270,60 +266,27 @@ impl Journal {
             if state.durable >= lsn {
                 return Ok(());
             }
-            if !state.syncing {
+            if !state.writing {
                 break;
             }
             self.written.wait(&mut state);
         }
-        state.syncing = true;
         let target = state.last;
-        let before = state.under_way.clone();
-        let (at, buffer) = take_buffer(&mut state);
-        let ahead = ahead_of(&mut state, buffer.len());
-        drop(state);
-        if !ahead.is_empty() {
-            // Nobody else writes to the journal meanwhile. Where this fails, the records tell.
-            let _ = store.touch(self.first_block + ahead.start, ahead.end - ahead.start);
-        }
-        // The writes of all pages that records up to here speak of were begun, or are due, before.
-        let done = self.write(at, &buffer, store).and_then(|()| {
-            self.wait_for(&before, store)?;
+        let (mut state, done) = self.write(state, store, || {
+            // The writes of all pages that records up to here speak of were begun, or are due, before.
             self.writes.arrive(store)?;
             store.sync().map_err(Error::io("sync the journal", self.first_block))
         });
-        let mut state = self.state.lock();
-        state.syncing = false;
-        state.spare = buffer;
-        match &done {
-            Ok(()) => state.durable = state.durable.max(target),
-            Err(error) => state.fail(error),
+        if done.is_ok() {
+            state.durable = state.durable.max(target);
         }
-        self.written.notify_all();
         done
     }
 
-    fn write(&self, at: u64, buffer: &Buffer, store: &dyn PageStore) -> Result<()> {
-        if buffer.len() == 0 {
-            return Ok(());
-        }
-        let block = self.first_block + at;
-        store.write(block, &[IoSlice::new(buffer.whole())]).map_err(Error::io(WHAT, block))
-    }
-
-    /// Waits for what is being written of the journal.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn arrive(&self, store: &dyn PageStore) -> Result<()> {
-        let before = self.state.lock().under_way.clone();
-        self.wait_for(&before, store)
-    }
-
-    /// A checkpoint with all records so far is durable: the area is empty again. Nothing of it [is being written](Self::arrive).
-    /// Returns how many of its blocks were used.
+    /// A checkpoint with all records so far is durable: the area is empty again. Nobody appends meanwhile. Returns how many of its
+    /// blocks were used.
     pub(crate) fn restart(&self, epoch: u64) -> u64 {
         let mut state = self.state.lock();
-        debug_assert!(state.under_way.is_empty());
         let used = state.at;
         state.buffer.clear();
         (state.epoch, state.at) = (epoch, 0);
@@ -334,7 +297,7 @@ impl Journal {
     /// The area, when no write to it is under way any more. The caller has seen to it that nobody appends.
     pub(crate) fn area_at_rest(&self) -> Run {
         let mut state = self.state.lock();
-        while state.syncing {
+        while state.writing {
             self.written.wait(&mut state);
         }
         Run { block: self.first_block, blocks: self.blocks }
@@ -352,7 +315,7 @@ fn take_buffer(state: &mut State) -> (u64, Buffer) {
     (at, buffer)
 }
 
-/// The blocks to be written ahead, with zeros, when `bytes` are made durable. The first write of a block that a file system has set aside changes its
+/// The blocks to be written ahead, with zeros, when `bytes` are written. The first write of a block that a file system has set aside changes its
 /// metadata, and then a sync writes these too: it takes twice as long as one of a block that was written before.
 fn ahead_of(state: &mut State, bytes: usize) -> Range<u64> {
     state.touched = state.touched.max(state.at);
@@ -404,11 +367,6 @@ impl Buffer {
 
     fn whole(&self) -> &[u8] {
         self.pages.as_ref().map_or(&[], |pages| &pages[..self.len])
-    }
-
-    /// The addresses of the pages, for as long as nothing is put.
-    fn pages(&self) -> PageAddresses {
-        PageAddresses::new(self.whole().as_chunks().0.iter().map(std::ptr::from_ref).collect())
     }
 }
 
@@ -511,7 +469,7 @@ pub(crate) fn record_at(area: &[u8], at: usize, epoch: u64) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_store::{MemoryStore, PendingWrite};
+    use crate::page_store::MemoryStore;
 
     fn area(store: &MemoryStore) -> Vec<u8> {
         store.to_bytes()[2 * PAGE_BYTES..].to_vec()
@@ -563,42 +521,20 @@ mod tests {
         let journal = Journal::new(2, 4, 1, 0);
         journal.append(&[1; 8000], &store).unwrap();
         assert!(matches!(journal.append(&[1; 8000], &store), Err(Error::Full { .. })));
-        journal.arrive(&store).unwrap();
         journal.restart(2);
         assert_eq!(journal.append(&[1; 8000], &store).unwrap(), 2);
     }
 
-    /// The first asynchronous write arrives when it is waited for, or fails then.
-    struct Lazy {
-        blocks: Arc<MemoryStore>,
-        fails: bool,
-        begun: Mutex<u32>,
-    }
+    /// Its blocks cannot be written.
+    struct Broken(MemoryStore);
 
-    impl PageStore for Lazy {
+    impl PageStore for Broken {
         fn read(&self, block: u64, out: &mut [u8]) -> std::io::Result<()> {
-            self.blocks.read(block, out)
+            self.0.read(block, out)
         }
 
-        fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> std::io::Result<()> {
-            self.blocks.write(block, parts)
-        }
-
-        unsafe fn begin_write(
-            &self,
-            block: u64,
-            pages: &[*const [u8; PAGE_BYTES]],
-        ) -> std::io::Result<PendingWrite> {
-            // SAFETY: the caller's promise.
-            let pages: Vec<_> = pages.iter().map(|page| unsafe { **page }).collect();
-            let (blocks, fails) = (self.blocks.clone(), self.fails && *self.begun.lock() == 0);
-            *self.begun.lock() += 1;
-            Ok(PendingWrite::until(move || {
-                if fails {
-                    return Err(std::io::Error::other("a bad block"));
-                }
-                blocks.write(block, &pages.iter().map(|page| IoSlice::new(page)).collect::<Vec<_>>())
-            }))
+        fn write(&self, _: u64, _: &[IoSlice<'_>]) -> std::io::Result<()> {
+            Err(std::io::Error::other("a bad block"))
         }
 
         fn sync(&self) -> std::io::Result<()> {
@@ -606,44 +542,21 @@ mod tests {
         }
 
         fn blocks(&self) -> u64 {
-            self.blocks.blocks()
+            self.0.blocks()
         }
 
         fn grow(&self, blocks: u64) -> std::io::Result<()> {
-            self.blocks.grow(blocks)
+            self.0.grow(blocks)
         }
-    }
-
-    /// A journal with two records, whose writes two threads have let be due; the first has got as far as to begin its own.
-    fn two_due(fails: bool) -> (Lazy, Journal) {
-        let store = Lazy { blocks: Arc::new(MemoryStore::new()), fails, begun: Mutex::new(0) };
-        store.grow(66).unwrap();
-        let journal = Journal::new(2, 64, 7, 0);
-        for n in 1..=2u8 {
-            journal.append(&[n; 1_000], &store).unwrap();
-            let due = journal.due(&mut journal.state.lock());
-            if n == 1 {
-                due.begin(&store).unwrap();
-            }
-        }
-        (store, journal)
-    }
-
-    #[test]
-    fn a_sync_waits_for_all_writes_that_others_have_begun_or_are_about_to() {
-        let (store, journal) = two_due(false);
-        journal.append(&[3; 1_000], &store).unwrap();
-        journal.sync_to(3, &store).unwrap();
-        assert_eq!(find_records(&area(&store.blocks), 7, 0).unwrap().len(), 3);
-        assert!(journal.state.lock().under_way.is_empty());
     }
 
     #[test]
     fn no_sync_says_that_a_record_is_durable_whose_write_has_failed() {
-        let (store, journal) = two_due(true);
-        // The thread of the second write waits for the first, and finds that it failed before it can say so.
-        let before = journal.state.lock().under_way.clone();
-        assert!(matches!(before[0].arrive(&store), Err(Error::Io { .. })));
+        let store = Broken(MemoryStore::new());
+        store.grow(66).unwrap();
+        let journal = Journal::new(2, 64, 7, 0);
+        // So much is written before a sync asks for it.
+        assert!(matches!(journal.append(&[1; 40_000], &store), Err(Error::Io { .. })));
         assert!(matches!(journal.sync_to(1, &store), Err(Error::Stopped { .. })));
         assert_eq!(journal.durable(), 0);
     }

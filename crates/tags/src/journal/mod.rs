@@ -4,7 +4,6 @@
 //! their checksum. [`record`] is what a commit says, [`log`] how it reaches the medium and is found again, [`writes`]
 //! what a sync has to wait for, [`periodic`] who syncs it for commits that do not wait.
 
-pub(crate) mod flight;
 pub(crate) mod log;
 pub(crate) mod periodic;
 pub(crate) mod record;

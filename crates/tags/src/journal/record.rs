@@ -121,12 +121,6 @@ fn unzigzag(value: u64) -> i64 {
 }
 
 impl RecordWriter {
-    /// A record without entries, in a buffer that need not be new.
-    pub(crate) fn in_buffer(mut bytes: Vec<u8>) -> RecordWriter {
-        bytes.clear();
-        RecordWriter { bytes, ..RecordWriter::default() }
-    }
-
     #[inline(always)]
     fn difference(&mut self, node: NodeId) -> u64 {
         // Ids are multiples of 8, but for none, so three bits of the difference need not be written.

@@ -1,4 +1,4 @@
-//! Writes of pages that commits have begun and did not wait for.
+//! Writes of pages that commits did not wait for.
 //!
 //! The record of a commit speaks of pages that may still be under way when it goes to the journal: it counts only with
 //! them, so all that has to wait for their arrival is a sync, and who changes the pages again. So a sync waits for all
@@ -10,10 +10,9 @@
 //! until they are large, or somebody waits for them. Threads that commit to different s-nodes are given blocks in turns, and come here in
 //! any order, so writes that lie apart wait for what lies between them, and what follows another at once is joined to it whose ever it is.
 
-use super::flight::Flight;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::HomeId;
-use crate::page_store::PageStore;
+use crate::page_store::{PageStore, PendingWrite};
 use crate::sync::Mutex;
 use crate::sys::frames::PageAddresses;
 use std::sync::Arc;
@@ -58,7 +57,20 @@ pub(crate) struct PageWrite {
     owners: Owners,
     block: u64,
     pages: Vec<u32>,
-    flight: Flight<()>,
+    state: Mutex<State>,
+}
+
+/// How far a write has come.
+enum State {
+    /// Nobody has begun it yet.
+    Due(PageAddresses),
+    UnderWay(PendingWrite),
+    /// On the medium, or in its cache.
+    Arrived,
+    /// The pages are known to be clean.
+    Over,
+    /// It stays so: who comes later, for a sync, must not take it for one that arrived.
+    Failed(Arc<str>),
 }
 
 impl PageWrite {
@@ -67,9 +79,7 @@ impl PageWrite {
     /// # Safety
     /// The pages' bytes, `from`, can be read until the write was dropped, and, where it begins, has been waited for.
     pub(crate) unsafe fn new(snode: HomeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> PageWrite {
-        // SAFETY: the caller's promise.
-        let flight = unsafe { Flight::due("write nodes", block, from, ()) };
-        PageWrite { owners: Owners::one(snode), block, pages, flight }
+        PageWrite { owners: Owners::one(snode), block, pages, state: Mutex::new(State::Due(from)) }
     }
 
     /// The pages that are written.
@@ -77,33 +87,23 @@ impl PageWrite {
         &self.pages
     }
 
-    /// The s-node whose pages they are, before others were joined to them.
-    pub(crate) fn snode(&self) -> HomeId {
-        self.owners.first
-    }
-
     /// Where they are written.
-    pub(crate) fn blocks(&self) -> std::ops::Range<u64> {
+    fn blocks(&self) -> std::ops::Range<u64> {
         self.block..self.block + self.pages.len() as u64
-    }
-
-    /// As [`Flight::begin`].
-    pub(crate) fn begin(&self, medium: &dyn PageStore) -> Result<()> {
-        self.flight.begin(medium)
-    }
-
-    /// As [`Flight::arrive`].
-    pub(crate) fn arrive(&self, medium: &dyn PageStore) -> Result<()> {
-        self.flight.arrive(medium)
     }
 
     /// Waits until the write has arrived, and calls `clean` with each of its pages, once and before anybody else is told
     /// that it has.
     ///
     /// # Errors
-    /// As [`Flight::arrive`].
+    /// [`Error::Io`] for the first who waits, [`Error::Stopped`] for the others.
     pub(crate) fn settle(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
-        self.flight.end(medium, |()| self.pages.iter().copied().for_each(clean))
+        let mut state = self.state.lock();
+        self.advance(&mut state, medium, true)?;
+        if let State::Arrived = std::mem::replace(&mut *state, State::Over) {
+            self.pages.iter().copied().for_each(clean);
+        }
+        Ok(())
     }
 
     /// Takes `next` on, which follows at once; neither has begun.
@@ -111,7 +111,42 @@ impl PageWrite {
         debug_assert_eq!(self.blocks().end, next.block);
         self.owners.join(next.owners);
         self.pages.extend(next.pages);
-        self.flight.join(next.flight);
+        if let State::Due(from) = &mut *self.state.lock()
+            && let State::Due(more) = std::mem::replace(&mut *next.state.lock(), State::Over)
+        {
+            from.extend(more);
+        }
+    }
+
+    /// Begins the write, if nobody has, and waits for its end where `waits` says so. To begin one takes long enough for others to be
+    /// in want of any lock but its own.
+    fn advance(&self, state: &mut State, medium: &dyn PageStore, waits: bool) -> Result<()> {
+        loop {
+            let next = match std::mem::replace(state, State::Over) {
+                State::Due(from) => {
+                    // SAFETY: the promise of `PageWrite::new`.
+                    let write = unsafe { medium.begin_write(self.block, from.as_slice()) };
+                    write.map(State::UnderWay)
+                }
+                State::UnderWay(write) if waits => write.wait().map(|()| State::Arrived),
+                State::Failed(reason) => {
+                    *state = State::Failed(reason.clone());
+                    return if waits { Err(Error::Stopped { reason }) } else { Ok(()) };
+                }
+                other => {
+                    *state = other;
+                    return Ok(());
+                }
+            };
+            match next {
+                Ok(next) => *state = next,
+                Err(source) => {
+                    let error = Error::Io { what: "write nodes", block: self.block, source };
+                    *state = State::Failed(error.reason());
+                    return Err(error);
+                }
+            }
+        }
     }
 }
 
@@ -125,14 +160,8 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Adds the writes of a commit whose pages are where they will be, before its record is appended.
-    pub(crate) fn keep(&self, writes: Vec<PageWrite>) {
-        if !writes.is_empty() {
-            self.list.lock().extend(writes.into_iter().map(Arc::new));
-        }
-    }
-
-    /// As [`Writes::keep`], for a write that can begin later; what is gathered is never more than an eighth of `pages_max`.
+    /// Adds a write of a commit whose pages are where they will be, before its record is appended. What is gathered is never more than an
+    /// eighth of `pages_max`.
     ///
     /// # Errors
     /// [`Error::Io`] for this write or one before.
@@ -178,13 +207,13 @@ impl Writes {
     /// says that they were durable.
     ///
     /// # Errors
-    /// As [`Flight::arrive`].
+    /// As [`PageWrite::settle`].
     pub(crate) fn arrive(&self, medium: &dyn PageStore) -> Result<()> {
         self.all_due();
         let writes = self.list.lock().clone();
         let mut done = begin_all(&writes, medium);
         for write in writes {
-            done = done.and(write.arrive(medium));
+            done = done.and(write.advance(&mut write.state.lock(), medium, true));
         }
         done
     }
@@ -192,7 +221,7 @@ impl Writes {
     /// Waits for the writes of pages of these s-nodes, whose locks the caller holds, and calls `clean` with each page.
     ///
     /// # Errors
-    /// As [`Flight::arrive`].
+    /// As [`PageWrite::settle`].
     pub(crate) fn settle_of(
         &self,
         snodes: &[HomeId],
@@ -213,7 +242,7 @@ impl Writes {
     /// not count.
     ///
     /// # Errors
-    /// As [`Flight::arrive`].
+    /// As [`PageWrite::settle`].
     pub(crate) fn settle_oldest(
         &self,
         pages_max: usize,
@@ -234,7 +263,7 @@ impl Writes {
     /// Waits for all writes and calls `clean` with each page.
     ///
     /// # Errors
-    /// As [`Flight::arrive`].
+    /// As [`PageWrite::settle`].
     pub(crate) fn settle_all(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
         self.all_due();
         let writes = self.list.lock().clone();
@@ -262,7 +291,7 @@ impl Writes {
 fn begin_all(writes: &[Arc<PageWrite>], medium: &dyn PageStore) -> Result<()> {
     let mut done = Ok(());
     for write in writes {
-        done = done.and(write.begin(medium));
+        done = done.and(write.advance(&mut write.state.lock(), medium, false));
     }
     done
 }

@@ -178,7 +178,7 @@ impl Pool {
         let frames = Frames::reserve(cache_pages, huge_pages, mapped)
             .map_err(Error::io("reserve memory for the cache", 0))?;
         Ok(Pool {
-            table: PageTable::new(huge_pages),
+            table: PageTable::new(),
             holds: (0..cache_pages).map(|_| AtomicU64::new(NOBODY)).collect(),
             free: Apart(Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0, reading: 0 })),
             reads_ended: Condvar::new(),

@@ -5,20 +5,14 @@
 
 use super::desc::Desc;
 use crate::sync::Mutex;
-use crate::sys::huge::{HUGE_BYTES, HugeSlice};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// Pages of a group, whose hot words lie together: 8 MiB of addresses, of which the kernel gives what is used.
 const GROUP_PAGES: usize = 1 << 20;
 const GROUPS: usize = 1 << 12;
 /// Pages of a chunk, whose descriptors are made together.
 const CHUNK_PAGES: usize = 1024;
-/// Chunks of a group that are made one by one.
-const SINGLE_CHUNKS: usize = 16;
-/// Chunks whose descriptors fill a huge page.
-const HUGE_CHUNKS: usize = HUGE_BYTES / (CHUNK_PAGES * size_of::<Line<Mutex<Desc>>>());
-
 /// The page in memory differs from the medium.
 pub(crate) const DIRTY: u64 = 1 << 48;
 /// One use since the clock's hand last passed; two bits.
@@ -85,11 +79,12 @@ impl CellCount<'_> {
     }
 }
 
+/// The descriptors of pages that follow each other.
+type Chunk = Box<[Line<Mutex<Desc>>]>;
+
 struct Group {
     hot: Box<[AtomicU64]>,
     desc: Box<[OnceLock<Chunk>]>,
-    /// Not a lock that a scheduler of threads knows: it is taken while a chunk is made, which must not wait for another thread.
-    pieces: parking_lot::Mutex<Pieces>,
 }
 
 impl Group {
@@ -97,51 +92,7 @@ impl Group {
         Group {
             hot: crate::sys::zeroed_words(GROUP_PAGES),
             desc: (0..GROUP_PAGES / CHUNK_PAGES).map(|_| OnceLock::new()).collect(),
-            pieces: parking_lot::Mutex::default(),
         }
-    }
-}
-
-/// Memory for descriptors of several chunks, in the order in which these were made.
-type Piece = Arc<HugeSlice<Line<Mutex<Desc>>>>;
-
-/// Where chunks come from.
-#[derive(Default)]
-struct Pieces {
-    /// Chunks that were made.
-    made: usize,
-    /// The last piece, and how much of it is taken.
-    open: Option<(Piece, usize)>,
-}
-
-impl Pieces {
-    /// Numbers may be far apart, so a chunk is no part of what its neighbours are in, and a few chunks are pieces of their own. Then huge pages
-    /// are filled, one after the other: that memory is asked for seldom matters beyond its price, for whoever asks the kernel
-    /// waits for the thread that populates frames, milliseconds each time.
-    fn chunk(&mut self, huge_pages: bool) -> Chunk {
-        let chunks = if self.made < SINGLE_CHUNKS { 1 } else { HUGE_CHUNKS };
-        self.made += 1;
-        let descriptor = || Line(Mutex::new(Desc::default()));
-        let descriptors = || Arc::new(HugeSlice::from_fn(chunks * CHUNK_PAGES, huge_pages, descriptor));
-        let (piece, first) = self.open.take().unwrap_or_else(|| (descriptors(), 0));
-        let taken = first + CHUNK_PAGES;
-        if taken < piece.len() {
-            self.open = Some((piece.clone(), taken));
-        }
-        Chunk { piece, first }
-    }
-}
-
-/// The descriptors of pages that follow each other.
-struct Chunk {
-    piece: Piece,
-    first: usize,
-}
-
-impl Chunk {
-    #[inline]
-    fn desc(&self, at: usize) -> &Mutex<Desc> {
-        &self.piece[self.first + at % CHUNK_PAGES].0
     }
 }
 
@@ -165,13 +116,11 @@ impl Descriptors for PageTable {
 /// What is known of every page.
 pub(crate) struct PageTable {
     groups: Box<[OnceLock<Group>]>,
-    /// Whether the kernel is asked for huge pages.
-    huge_pages: bool,
 }
 
 impl PageTable {
-    pub(crate) fn new(huge_pages: bool) -> PageTable {
-        PageTable { groups: (0..GROUPS).map(|_| OnceLock::new()).collect(), huge_pages }
+    pub(crate) fn new() -> PageTable {
+        PageTable { groups: (0..GROUPS).map(|_| OnceLock::new()).collect() }
     }
 
     #[inline]
@@ -182,8 +131,9 @@ impl PageTable {
     fn make(&self, page: u32) -> (&AtomicU64, &Mutex<Desc>) {
         let group = self.groups[page as usize / GROUP_PAGES].get_or_init(Group::new);
         let at = page as usize % GROUP_PAGES;
-        let chunk = group.desc[at / CHUNK_PAGES].get_or_init(|| group.pieces.lock().chunk(self.huge_pages));
-        (&group.hot[at], chunk.desc(at))
+        let chunk = group.desc[at / CHUNK_PAGES]
+            .get_or_init(|| (0..CHUNK_PAGES).map(|_| Line(Mutex::new(Desc::default()))).collect());
+        (&group.hot[at], &chunk[at % CHUNK_PAGES].0)
     }
 
     /// The hot word's cell; `None` for a page far from all that ever were.
@@ -218,7 +168,7 @@ impl PageTable {
     #[inline]
     pub(crate) fn desc(&self, page: u32) -> Option<&Mutex<Desc>> {
         let at = page as usize % GROUP_PAGES;
-        self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| chunk.desc(at))
+        self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| &chunk[at % CHUNK_PAGES].0)
     }
 
     /// Asks the processor for the hot word and the descriptor.
@@ -284,39 +234,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_page_has_a_descriptor_of_its_own_wherever_its_chunk_lies() {
-        let table = PageTable::new(true);
-        // More chunks than come one by one, made in an order that is not theirs.
-        // One chunk is in a piece of the largest size.
-        let count = (SINGLE_CHUNKS + 4 * HUGE_CHUNKS + 1) as u32;
-        assert!(!count.is_multiple_of(7), "else the order below names chunks twice");
-        let chunks = (0..count).map(|n| n * 7 % count * CHUNK_PAGES as u32);
-        let pages: Vec<u32> =
-            chunks.flat_map(|first| [first, first + 1, first + CHUNK_PAGES as u32 - 1]).collect();
-        for page in &pages {
-            table.set(*page, Desc { block: u64::from(*page) + 1, ..Desc::default() });
-        }
-        for page in &pages {
-            assert_eq!(table.describe(*page).block, u64::from(*page) + 1);
-        }
-        let known = table.known(u32::MAX).filter(|page| table.describe(*page).block > 0);
-        assert_eq!(known.count(), pages.len() - 1, "number 0 is none");
-    }
-
-    #[test]
     fn a_page_far_from_others_takes_no_more_than_a_chunk() {
-        let table = PageTable::new(true);
+        let table = PageTable::new();
         for n in 0..8 {
             table.set(n * 100_000, Desc::default());
         }
         let group = table.group(0).unwrap();
-        let bytes: usize = group.desc.iter().filter_map(OnceLock::get).map(|chunk| chunk.piece.len()).sum();
+        let bytes: usize = group.desc.iter().filter_map(OnceLock::get).map(|chunk| chunk.len()).sum();
         assert_eq!(bytes, 8 * CHUNK_PAGES);
     }
 
     #[test]
     fn pages_that_are_far_apart_are_found_without_a_look_at_all_between() {
-        let table = PageTable::new(true);
+        let table = PageTable::new();
         assert_eq!((table.next_known(1), table.known(u32::MAX).next()), (None, None));
         for page in [7, 1_030, 2_000_000_000, u32::MAX - 1] {
             table.set(page, Desc { snode: 1, ..Desc::default() });

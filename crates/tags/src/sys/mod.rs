@@ -6,7 +6,7 @@ pub(crate) mod mapping;
 pub(crate) mod peer;
 pub(crate) mod uring;
 
-pub(crate) use weft_sys::{aligned, huge};
+pub(crate) use weft_sys::aligned;
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,6 +1,5 @@
 //! Many pairs at once: their nodes under one hold of the s-node's pages, their edges with one look at the write set each.
 
-use super::buffers::Pairs;
 use super::write_set::{EdgeKey, NONE};
 use super::{Transaction, fill};
 use crate::error::Result;
@@ -8,6 +7,17 @@ use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, SnodeId};
 use crate::kv::KvChange;
 use crate::layout::node::{class_of, slot_bytes, slots_of};
 use crate::snodes::access::Permission;
+
+/// What is known of many pairs that are changed.
+#[derive(Default)]
+pub(crate) struct Pairs {
+    /// The hashes of their keys.
+    pub hashes: Vec<u64>,
+    /// The nodes that the keys lead to, or none.
+    pub before: Vec<NodeId>,
+    /// The new nodes of those that are put.
+    pub nodes: Vec<NodeId>,
+}
 
 impl<'c> KvChange<'c> {
     fn put(&self) -> Option<(&'c [u8], &'c [u8])> {
@@ -24,15 +34,6 @@ fn class_of_put(change: &KvChange<'_>) -> Option<u8> {
 }
 
 impl Transaction<'_> {
-    /// Lists for changes of many pairs, to be [kept](Transaction::keep_pairs) afterwards.
-    pub(crate) fn take_pairs(&mut self) -> Pairs {
-        std::mem::take(&mut self.buffers.pairs)
-    }
-
-    pub(crate) fn keep_pairs(&mut self, pairs: Pairs) {
-        self.buffers.pairs = pairs;
-    }
-
     /// Makes a node for each put of `changes`, in their order: the key's length, the key, the value.
     pub(crate) fn create_pairs(
         &mut self,

@@ -15,7 +15,6 @@ use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
 use crate::journal::writes::PageWrite;
 use crate::layout::node::{slot_at, slot_bytes, slots_of};
-use crate::options::Durability;
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::NoRoom;
@@ -47,21 +46,14 @@ struct NewNodes {
     garbage: Vec<NodeId>,
 }
 
-/// The writes of a commit.
-#[derive(Default)]
-struct Writing {
-    /// Whether they may begin later.
-    gathers: bool,
-    begun: Vec<PageWrite>,
-    planned: Vec<PageWrite>,
-}
-
 /// Where a page was written.
 struct Written {
     page: u32,
     block: u64,
     crc: u32,
     slots: Slots,
+    /// It is on the medium, or in its cache, already.
+    has_arrived: bool,
 }
 
 impl Transaction<'_> {
@@ -127,42 +119,29 @@ impl Transaction<'_> {
         if self.held.iter().any(|snode| store.pool.erasure.is_of(snode.0)) {
             store.pool.erasure.note_record();
         }
-        let mut record = RecordWriter::in_buffer(std::mem::take(&mut self.buffers.record));
-        let mut written = Vec::with_capacity(self.held.len());
-        // Nobody waits for them, and nothing of this commit changes them.
-        let gathers = self.durability != Durability::Sync && !self.changes_pages();
-        let mut writing = Writing { gathers, ..Writing::default() };
-        if let Err(error) = self.begin_filled(&nodes, &mut written, &mut writing) {
-            self.give_up_written(&writing);
+        let mut record = RecordWriter::default();
+        let (mut written, mut writes) = (Vec::with_capacity(self.held.len()), Vec::new());
+        if let Err(error) = self.write_filled(&nodes, &mut written, &mut writes) {
+            self.give_up_written(&written);
             return Err(error);
         }
-        let Writing { begun, planned, .. } = writing;
-        let under_way = if self.changes_pages() { Vec::new() } else { begun };
         // From here on a failure leaves memory between two states.
         self.record_new_homes(&mut record);
         let applied = self.apply(&nodes, &written, &mut record);
         let lsn = applied.and_then(|()| {
-            // Slots that were freed in pages under way may be given out as soon as this commit has ended.
-            let (stay, change): (Vec<_>, Vec<_>) = under_way
-                .into_iter()
-                .partition(|write| write.pages().iter().all(|page| is_full(store, *page)));
-            change
-                .iter()
-                .try_for_each(|write| write.settle(&*store.medium, |page| store.pool.clean(page)))?;
-            for write in planned {
+            // Before the record is there: a sync that makes it durable waits for them.
+            for write in writes {
                 if write.pages().iter().all(|page| is_full(store, *page)) {
                     store.journal.writes.gather(write, store.pool.capacity(), &*store.medium)?;
                 } else {
+                    // Slots that were freed may be given out as soon as this commit has ended.
                     write.settle(&*store.medium, |page| store.pool.clean(page))?;
                 }
             }
-            // Before the record is there: a sync that makes it durable waits for them.
-            store.journal.writes.keep(stay);
             store.settle_oldest_writes()?;
             store.journal.append(&record.bytes, &*store.medium)
         });
         drop(room);
-        self.buffers.record = record.bytes;
         match &lsn {
             Ok(lsn) => {
                 self.publish_homes(*lsn);
@@ -177,40 +156,37 @@ impl Transaction<'_> {
         lsn
     }
 
-    /// Begins to write the pages that the new nodes have filled, or plans to.
-    fn begin_filled(
+    /// Writes the pages that the new nodes have filled, or plans to.
+    fn write_filled(
         &self,
         nodes: &NewNodes,
         written: &mut Vec<Vec<Written>>,
-        writing: &mut Writing,
+        writes: &mut Vec<PageWrite>,
     ) -> Result<()> {
         let store = self.store;
+        // Of these pages, which are full, only updates of nodes that were there before can change something, and what clears the slots of
+        // those that go.
+        let is_now = self.changes_pages();
         for snode in &self.held {
-            written.push(write_filled(store, *snode, &nodes.filled, writing)?);
+            let mut of_snode = Vec::new();
+            let done = write_pages(store, *snode, &nodes.filled, is_now, &mut of_snode, writes);
+            written.push(of_snode);
+            done?;
         }
         // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
         // of these pages is free.
         if !self.set.only_adds() {
             store.settle_writes_of(&self.held)?;
         }
-        // Of the pages of this commit, which are full, only updates of nodes that were there before can change something, and
-        // what clears the slots of those that go.
-        if self.changes_pages() {
-            writing.begun.iter().try_for_each(|write| write.arrive(&*self.store.medium))?;
-        }
         Ok(())
     }
 
-    /// Gives up blocks that were written and that nothing will lead to.
-    fn give_up_written(&self, writing: &Writing) {
+    /// Gives up blocks that were written, or were going to be, and that nothing will lead to.
+    fn give_up_written(&self, written: &[Vec<Written>]) {
         // What was written before goes with the next opening.
         self.store.pool.erasure.note_left_over();
-        for write in &writing.begun {
-            // Whoever is given these blocks must not find this write behind its own. Why it failed does not matter.
-            drop(write.arrive(&*self.store.medium));
-        }
-        for write in writing.begun.iter().chain(&writing.planned) {
-            write.blocks().for_each(|block| self.store.release_block(block, write.snode().0));
+        for (snode, written) in self.held.iter().zip(written) {
+            written.iter().for_each(|at| self.store.release_block(at.block, snode.0));
         }
     }
 
@@ -356,7 +332,7 @@ impl Transaction<'_> {
             let before = store.pool.table.describe(at.page).block;
             store.release_block(before, snode.0);
             store.pool.place(at.page, at.block, at.crc);
-            if self.changes_pages() {
+            if at.has_arrived {
                 store.pool.clean(at.page);
             }
             let desc = commit_slots(store, partition, at.page, &at.slots);
@@ -444,8 +420,7 @@ impl Transaction<'_> {
             Some(node) => Some((*node, Touched { created: false, ins: -1, outs: 0 })),
             None => others.get(at - lost.len()).copied(),
         };
-        let mut gone = std::mem::take(&mut self.buffers.gone);
-        gone.clear();
+        let mut gone = Vec::new();
         let mut bodies = Vec::new();
         let mut next = 0;
         let is_mine = |node: Option<&NodeId>| node.is_some_and(|node| node.home() == snode);
@@ -493,9 +468,7 @@ impl Transaction<'_> {
         // In the order of their places: pages and leaves are touched one after the other, and differences are short.
         gone.sort_unstable();
         gone.iter().for_each(|node| record.free(*node));
-        let freed = free_nodes(store, partition, &gone);
-        self.buffers.gone = gone;
-        freed
+        free_nodes(store, partition, &gone)
     }
 }
 
@@ -536,18 +509,19 @@ fn pages_at_once(store: &Store) -> usize {
     WRITE_PAGES.min(store.pool.capacity() / 16).max(1)
 }
 
-/// Begins to write the filled pages of one s-node to new blocks that follow each other, or plans to.
-fn write_filled(
+/// Writes the filled pages of one s-node to new blocks that follow each other, or plans to, unless it is to be done now.
+fn write_pages(
     store: &Store,
     snode: HomeId,
     filled: &[(u32, Slots)],
-    writing: &mut Writing,
-) -> Result<Vec<Written>> {
+    is_now: bool,
+    written: &mut Vec<Written>,
+    writes: &mut Vec<PageWrite>,
+) -> Result<()> {
     let pages: Vec<_> =
         filled.iter().filter(|(page, _)| store.pool.table.describe(*page).snode == snode.0).collect();
-    let mut written = Vec::with_capacity(pages.len());
     if pages.is_empty() {
-        return Ok(written);
+        return Ok(());
     }
     let partition = store.partition(snode)?;
     // All pages of a write are in the cache at once.
@@ -556,22 +530,25 @@ fn write_filled(
     while !rest.is_empty() {
         let run = store.space.lock().take(rest.len().min(most) as u64, &*store.medium)?;
         let (now, later) = rest.split_at(run.blocks as usize);
-        let begun = write_run(store, &partition, now, run, writing);
-        // Nothing is under way there.
+        let planned = write_run(store, &partition, now, run, is_now);
         let blocks = run.block..run.block + run.blocks;
-        written.extend(begun.inspect_err(|_| blocks.for_each(|block| store.release_block(block, snode.0)))?);
+        let (now, write) =
+            planned.inspect_err(|_| blocks.for_each(|block| store.release_block(block, snode.0)))?;
+        written.extend(now);
+        writes.extend(write);
         rest = later;
     }
-    Ok(written)
+    Ok(())
 }
 
+/// Writes pages to a run of blocks, or says what is to be written there.
 fn write_run(
     store: &Store,
     partition: &crate::sync::RwLock<Partition>,
     filled: &[&(u32, Slots)],
     run: Run,
-    writing: &mut Writing,
-) -> Result<Vec<Written>> {
+    is_now: bool,
+) -> Result<(Vec<Written>, Option<PageWrite>)> {
     // Those that a checkpoint has written since they were filled: clean, so that nothing would keep their frames.
     let mut clean = Vec::new();
     // Shared: readers go on meanwhile, and no other transaction writes this s-node.
@@ -586,7 +563,8 @@ fn write_run(
                 Ok((bytes, was_clean)) => {
                     clean.extend(was_clean.then_some(*page));
                     pages.push(std::ptr::from_ref(bytes));
-                    written.push(Written { page: *page, block, crc: crc32c(bytes), slots: *slots });
+                    let (page, crc, slots) = (*page, crc32c(bytes), *slots);
+                    written.push(Written { page, block, crc, slots, has_arrived: false });
                 }
                 Err(Halt::Miss(page)) => missing.push(page),
                 Err(halt) => halted = Some(halt),
@@ -602,19 +580,13 @@ fn write_run(
         let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses::new(pages));
         // SAFETY: the frames stay mapped as long as the store, which waits for its writes when it is dropped.
         let write = unsafe { PageWrite::new(guard.snode, run.block, numbers, from) };
-        if writing.gathers && clean.is_empty() {
-            writing.planned.push(write);
-            return Ok(written);
+        if !is_now && clean.is_empty() {
+            return Ok((written, Some(write)));
         }
-        write.begin(&*store.medium)?;
-        drop(reader);
-        drop(guard);
-        if !clean.is_empty() {
-            // There may be more of them than the cache has room for, so it cannot keep them until the commit is over.
-            write.arrive(&*store.medium)?;
-            clean.iter().for_each(|page| store.pool.clean(*page));
-        }
-        writing.begun.push(write);
-        return Ok(written);
+        write.settle(&*store.medium, |_| ())?;
+        written.iter_mut().for_each(|at| at.has_arrived = true);
+        // There may be more of them than the cache has room for, so it cannot keep them until the commit is over.
+        clean.iter().for_each(|page| store.pool.clean(*page));
+        return Ok((written, None));
     }
 }

@@ -1,6 +1,6 @@
 //! Edges in a transaction: what is committed, with the transaction's own changes over it.
 
-use super::buffers::Pairs;
+use super::bulk::Pairs;
 use super::write_set::{Change, EdgeKey, NONE};
 use super::{Edge, Transaction};
 use crate::Direction;

@@ -7,8 +7,7 @@
 mod access;
 pub(crate) mod apply;
 mod bodies;
-pub(crate) mod buffers;
-mod bulk;
+pub(crate) mod bulk;
 mod commit;
 pub(crate) mod edges;
 pub(crate) mod locks;
@@ -26,7 +25,6 @@ use crate::snodes::access::{Credentials, Permission};
 use crate::store::Store;
 use crate::sync::ThreadId;
 use access::Access;
-use buffers::Buffers;
 use locks::TxId;
 use std::time::{Duration, Instant};
 use write_set::WriteSet;
@@ -44,7 +42,6 @@ pub struct Transaction<'s> {
     until: Option<Instant>,
     held: Vec<HomeId>,
     set: WriteSet,
-    buffers: Buffers,
     durability: Durability,
     savepoints: Vec<usize>,
     known_types: edges::KnownTypes,
@@ -92,15 +89,13 @@ impl<'s> Transaction<'s> {
         let access = limited.map(|credentials| Box::new(Access::new(credentials)));
         let (held, savepoints) = (Vec::new(), Vec::new());
         let known_types = edges::KnownTypes::default();
-        let (set, buffers) = buffers::take();
         Transaction {
             store,
             id,
             thread: ThreadId::here(),
             until: None,
             held,
-            set,
-            buffers,
+            set: WriteSet::default(),
             durability,
             savepoints,
             known_types,
@@ -388,7 +383,6 @@ impl Drop for Transaction<'_> {
         }
         self.release();
         self.store.snodes.leave(self.era);
-        buffers::keep(std::mem::take(&mut self.set), std::mem::take(&mut self.buffers));
     }
 }
 

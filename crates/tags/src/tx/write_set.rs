@@ -169,25 +169,6 @@ impl WriteSet {
             && self.changes.iter().all(|change| change.old != NONE || change.new == NONE)
     }
 
-    /// A set without changes that keeps the memory of the longest lists.
-    pub(crate) fn emptied(self) -> WriteSet {
-        let WriteSet { mut changes, mut index, mut infos, mut created, mut led, mut lost, .. } = self;
-        changes.clear();
-        index.clear();
-        infos.clear();
-        [&mut created, &mut led, &mut lost].into_iter().for_each(Vec::clear);
-        WriteSet { changes, index, infos, created, led, lost, ..WriteSet::default() }
-    }
-
-    /// Bytes of the memory that [`WriteSet::emptied`] keeps.
-    pub(crate) fn capacity_bytes(&self) -> usize {
-        let nodes = self.created.capacity() + self.led.capacity() + self.lost.capacity();
-        self.changes.capacity() * size_of::<Change>()
-            + self.index.capacity() * size_of::<u32>()
-            + self.infos.capacity()
-            + nodes * size_of::<NodeId>()
-    }
-
     /// Makes room for so many edges at once.
     pub(crate) fn reserve(&mut self, edges: usize) {
         self.changes.reserve(edges);
