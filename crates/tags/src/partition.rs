@@ -3,7 +3,7 @@
 //! Everything of it is under one lock, and its pages are touched by nobody else, so transactions on different s-nodes
 //! have nothing in common but the allocators of blocks and numbers and the journal.
 
-use crate::edges::many::{Candidate, GROUP};
+use crate::edges::many::Candidate;
 use crate::edges::table::{Place, Table};
 use crate::edges::{Bundle, COUNTS, Counts, EdgeTable, Heads};
 use crate::error::{Error, Halt, Result, Step};
@@ -199,10 +199,10 @@ impl Contents {
         Ok(count > few)
     }
 
-    /// Looks together for the edges by key out of one node that have these `hashes`, up to [`GROUP`] of them, and calls `each` with the place of
+    /// Looks together for the edges by key out of one node that have these `hashes`, up to `N` of them, and calls `each` with the place of
     /// a key, its node and, where that is at hand, what follows the key in the node's data, until it returns `false`. Pages are read
     /// together as often as `rounds` says.
-    pub(crate) fn find_pairs<'k>(
+    pub(crate) fn find_pairs<'k, const N: usize>(
         &self,
         pages: &impl Pages,
         table: &impl Descriptors,
@@ -211,7 +211,7 @@ impl Contents {
         key: impl Fn(usize) -> &'k [u8],
         mut each: impl FnMut(usize, Option<NodeId>, Option<&[u8]>) -> Step<bool>,
     ) -> Step<()> {
-        let mut candidates = [Candidate::Unknown; GROUP];
+        let mut candidates = [Candidate::Unknown; N];
         let asked = self.edges.find_group(pages, of, hashes, &mut candidates);
         if let Err(missing) = asked
             && let Some(left) = rounds.checked_sub(1)

@@ -11,7 +11,7 @@ use crate::error::{Halt, Step};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages, Words, as_words};
 
-/// Edges of a group.
+/// Edges of a group. Whoever looks for one alone has a group of one, and does not pay for the room of more.
 pub(crate) const GROUP: usize = 64;
 
 /// What a look-up has found.
@@ -26,17 +26,17 @@ pub(crate) enum Candidate<'p> {
 }
 
 impl EdgeTable {
-    /// Looks for the edges of up to [`GROUP`] keys and one type out of one node. The beginning of the node of each is asked for from memory.
+    /// Looks for the edges of up to `N` keys and one type out of one node. The beginning of the node of each is asked for from memory.
     ///
     /// # Errors
     /// Pages that have to be read first: those of cells, or, once these are there, those of nodes. They are an error only for a caller that can read them
     /// together; without them their edges are unknown.
-    pub(crate) fn find_group<'p>(
+    pub(crate) fn find_group<'p, const N: usize>(
         &self,
         pages: &'p impl Pages,
         of: (NodeId, EdgeType),
         keys: &[u64],
-        found: &mut [Candidate<'p>; GROUP],
+        found: &mut [Candidate<'p>; N],
     ) -> Result<(), Vec<u32>> {
         found.fill(Candidate::Unknown);
         let bundle = self.bundle(pages, of.0, of.1).ok().flatten();
@@ -80,25 +80,25 @@ impl EdgeTable {
     /// whether it goes on.
     pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = u64>) {
         if let Some(bundle) = self.bundles.get(&id) {
-            bundle.ask_for(pages, keys, &mut Cells::default());
+            bundle.ask_for(pages, keys, &mut Cells::<GROUP>::default());
         }
     }
 }
 
 /// Where the cells of a group of keys are.
-pub(crate) struct Cells<'p> {
-    positions: [u64; GROUP],
-    pages: [u32; GROUP],
-    frames: [Option<&'p [u8; PAGE_BYTES]>; GROUP],
+pub(crate) struct Cells<'p, const N: usize> {
+    positions: [u64; N],
+    pages: [u32; N],
+    frames: [Option<&'p [u8; PAGE_BYTES]>; N],
 }
 
-impl Default for Cells<'_> {
+impl<const N: usize> Default for Cells<'_, N> {
     fn default() -> Self {
-        Cells { positions: [0; GROUP], pages: [0; GROUP], frames: [None; GROUP] }
+        Cells { positions: [0; N], pages: [0; N], frames: [None; N] }
     }
 }
 
-impl<'p> Cells<'p> {
+impl<'p, const N: usize> Cells<'p, N> {
     /// Position, page and, where it is in memory, the page's words, of the first `count` keys.
     #[inline]
     fn of(&self, count: usize) -> impl Iterator<Item = (u64, u32, Option<&'p Words>)> {
@@ -109,16 +109,16 @@ impl<'p> Cells<'p> {
 
 impl Table<2> {
     /// What [`EdgeTable::find_group`] says, in a bundle's table.
-    fn find_group<'p>(
+    fn find_group<'p, const N: usize>(
         &self,
         pages: &'p impl Pages,
         keys: &[u64],
-        found: &mut [Candidate<'p>; GROUP],
+        found: &mut [Candidate<'p>; N],
     ) -> Result<(), Vec<u32>> {
-        let keys = &keys[..keys.len().min(GROUP)];
-        let (mut missing, mut cells) = (Vec::new(), Cells::default());
+        let keys = &keys[..keys.len().min(N)];
+        let (mut missing, mut cells) = (Vec::new(), Cells::<N>::default());
         self.ask_for(pages, keys.iter().copied(), &mut cells);
-        let mut nodes = [NodeId(0); GROUP];
+        let mut nodes = [NodeId(0); N];
         for (at, (position, page, words)) in cells.of(keys.len()).enumerate() {
             match words.map(|words| Self::first_in(words, position, keys[at])) {
                 Some(Some([_, to])) => nodes[at] = NodeId(to),
@@ -131,11 +131,11 @@ impl Table<2> {
         if !missing.is_empty() {
             return Err(missing);
         }
-        if nodes == [NodeId(0); GROUP] {
+        if nodes == [NodeId(0); N] {
             return Ok(());
         }
         let begins = nodes.map(|node| node.page().unwrap_or(0));
-        let mut frames = [None; GROUP];
+        let mut frames = [None; N];
         pages.peek_all(&begins[..keys.len()], &mut frames);
         for (frame, to) in frames.iter().zip(nodes).take(keys.len()) {
             let Some(bytes) = frame else { continue };
@@ -154,13 +154,13 @@ impl Table<2> {
         if missing.is_empty() { Ok(()) } else { Err(missing) }
     }
 
-    /// Asks the processor for the lines where the cells of up to [`GROUP`] keys are, or would be.
+    /// Asks the processor for the lines where the cells of up to `N` keys are, or would be.
     #[inline(always)]
-    pub(crate) fn ask_for<'p>(
+    pub(crate) fn ask_for<'p, const N: usize>(
         &self,
         pages: &'p impl Pages,
         keys: impl Iterator<Item = u64>,
-        cells: &mut Cells<'p>,
+        cells: &mut Cells<'p, N>,
     ) {
         let mut count = 0;
         for (position, key) in cells.positions.iter_mut().zip(keys) {

@@ -40,7 +40,7 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// As [`Kv::get`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.get_many_on(self.store, keys, each)
+        self.get_many_on::<GROUP, _>(self.store, keys, each)
     }
 
     /// How many keys there are.
@@ -110,22 +110,22 @@ impl<'s> Kv<'s> {
 
     fn get_on(&self, state: &impl Committed, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = None;
-        self.get_many_on(state, &[key], |_, found| value = found.map(<[u8]>::to_vec))?;
+        self.get_many_on::<1, _>(state, &[key], |_, found| value = found.map(<[u8]>::to_vec))?;
         Ok(value)
     }
 
-    fn get_many_on<K: AsRef<[u8]>>(
+    fn get_many_on<const N: usize, K: AsRef<[u8]>>(
         &self,
         state: &impl Committed,
         keys: &[K],
         mut each: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let mut hashes = [0; GROUP];
+        let mut hashes = [0; N];
         let mut spilt = Vec::new();
         let begins = |data: &[u8], key: &[u8]| {
             data.strip_prefix(&(key.len() as u16).to_le_bytes()).is_some_and(|data| data.starts_with(key))
         };
-        for (group_at, group) in keys.chunks(GROUP).enumerate() {
+        for (group_at, group) in keys.chunks(N).enumerate() {
             for (hash, key) in hashes.iter_mut().zip(group) {
                 *hash = self.hash(key.as_ref())?;
             }
@@ -135,7 +135,7 @@ impl<'s> Kv<'s> {
                 let (first, mut large) = (next, None);
                 let (of, hashes) = ((self.anchor, self.etype), (&hashes[first..group.len()], &mut rounds));
                 let key = |at: usize| group[first + at].as_ref();
-                contents.find_pairs(pages, pages, of, hashes, key, |at, node, value| {
+                contents.find_pairs::<N>(pages, pages, of, hashes, key, |at, node, value| {
                     if let (Some(node), None) = (node, value) {
                         let (_, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
                         if len > (pages.step_pages() - 1) * PAGE_BYTES {
@@ -144,9 +144,9 @@ impl<'s> Kv<'s> {
                         }
                         spilt.clear();
                         visit_data(pages, place, 0..len, |piece| spilt.extend_from_slice(piece))?;
-                        each(group_at * GROUP + next, spilt.get(2 + key(at).len()..));
+                        each(group_at * N + next, spilt.get(2 + key(at).len()..));
                     } else {
-                        each(group_at * GROUP + next, value);
+                        each(group_at * N + next, value);
                     }
                     next += 1;
                     Ok(true)
@@ -155,7 +155,7 @@ impl<'s> Kv<'s> {
             })? {
                 match state.data_of(large, PAIR) {
                     Ok(data) if begins(&data, group[next].as_ref()) => {
-                        each(group_at * GROUP + next, data.get(2 + group[next].as_ref().len()..));
+                        each(group_at * N + next, data.get(2 + group[next].as_ref().len()..));
                         next += 1;
                     }
                     // It has gone meanwhile, and something else may be in its place.
@@ -190,7 +190,7 @@ impl<'k> KvSnapshot<'k, '_> {
     /// # Errors
     /// As [`KvSnapshot::get`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], each: impl FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.kv.get_many_on(self.snapshot, keys, each)
+        self.kv.get_many_on::<GROUP, _>(self.snapshot, keys, each)
     }
 
     /// How many keys there are.

@@ -314,7 +314,7 @@ impl Store {
                 found.truncate(start);
                 let (of, group) = ((source, etype), (hashes, &mut rounds));
                 let key = |at: usize| changes[at].key();
-                contents.find_pairs(pages, &self.pool.table, of, group, key, |_, node, _| {
+                contents.find_pairs::<GROUP>(pages, &self.pool.table, of, group, key, |_, node, _| {
                     found.push(node.unwrap_or(NONE));
                     Ok(true)
                 })
