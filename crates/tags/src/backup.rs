@@ -11,6 +11,7 @@ use crate::journal::log::FIRST_BLOCKS;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
+use crate::reads;
 use crate::recover::is_left_over;
 use crate::space::{Run, in_runs};
 use crate::store::Store;
@@ -21,6 +22,9 @@ use weft_core::checksum::crc32c;
 
 /// Blocks copied by one read and one write.
 const COPY_BLOCKS: u64 = 256;
+
+/// Checkpoints that are written, at most, until both copies of all leaves can be read.
+const CHECKPOINTS_MAX: usize = 4;
 
 /// What a backup has copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +60,17 @@ impl Store {
     pub fn backup(&self, target: &dyn PageStore, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         self.space.lock().begin_copy();
         let _hold = Hold(self);
-        let checkpoint = self.checkpoint_to_copy()?;
-        let blocks = self.blocks_of(&checkpoint)?;
+        let (mut checkpoint, mut found) = (self.checkpoint_to_copy()?, None);
+        for _ in 0..CHECKPOINTS_MAX {
+            found = self.blocks_of(&checkpoint)?;
+            if found.is_some() {
+                break;
+            }
+            checkpoint = self.checkpoint_to_copy()?;
+        }
+        let blocks = found.ok_or_else(|| {
+            Error::damaged("leaves of descriptors cannot be written so that both copies hold")
+        })?;
         let end = blocks.keys().next_back().map_or(0, |block| block + 1);
         let journal_end = checkpoint.superblock.journal_block + checkpoint.superblock.journal_blocks;
         let is_used = target.blocks() > 0;
@@ -115,8 +128,9 @@ impl Store {
         Ok(Checkpoint { superblock, leaves })
     }
 
-    /// The blocks of a checkpoint, with the checksums of those that have one each.
-    fn blocks_of(&self, checkpoint: &Checkpoint) -> Result<BTreeMap<u64, Option<u32>>> {
+    /// The blocks of a checkpoint, with the checksums of those that have one each; `None` where a copy of a leaf is damaged, which the
+    /// next checkpoint mends.
+    fn blocks_of(&self, checkpoint: &Checkpoint) -> Result<Option<BTreeMap<u64, Option<u32>>>> {
         let mut blocks = BTreeMap::new();
         let mut blob = |blob: Blob| {
             let of_copy = |run: Run| run.block..run.block + run.blocks;
@@ -124,25 +138,30 @@ impl Store {
         };
         blob(checkpoint.superblock.leaves);
         blob(checkpoint.superblock.catalog);
-        let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
-        for (leaf, Leaf { blocks: copies, crc }) in &checkpoint.leaves {
-            let [block, _] = copies;
-            self.medium.read(*block, &mut raw).map_err(Error::io("read for a backup", *block))?;
-            if crc32c(&raw) != *crc {
-                return Err(Error::damaged(format!(
-                    "leaf {leaf} of descriptors: its checksum does not hold"
-                )));
-            }
-            copies.iter().for_each(|block| _ = blocks.insert(*block, Some(*crc)));
-            for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
-                let desc = Desc::decode(raw, page)?;
-                // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
-                if desc.kind != PageKind::Free && !is_left_over(&desc) {
-                    blocks.insert(desc.block, Some(desc.crc));
+        let mut is_whole = true;
+        reads::each_leaf(
+            &*self.medium,
+            checkpoint.leaves.clone(),
+            |leaf, Leaf { blocks: copies, crc }, raw| {
+                let lost = || Error::damaged(format!("leaf {leaf} of descriptors: no copy's checksum holds"));
+                let (copy, raw) = raw.ok_or_else(lost)?;
+                if copy > 0 || reads::page(&*self.medium, copies[1], crc).is_none() {
+                    // The next checkpoint writes both copies anew.
+                    self.leaves.lock().stale.insert(leaf);
+                    is_whole = false;
                 }
-            }
-        }
-        Ok(blocks)
+                copies.iter().for_each(|block| _ = blocks.insert(*block, Some(crc)));
+                for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
+                    let desc = Desc::decode(raw, page)?;
+                    // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
+                    if desc.kind != PageKind::Free && !is_left_over(&desc) {
+                        blocks.insert(desc.block, Some(desc.crc));
+                    }
+                }
+                Ok::<(), Error>(())
+            },
+        )?;
+        Ok(is_whole.then_some(blocks))
     }
 }
 

@@ -33,6 +33,7 @@ mod owners;
 mod page_store;
 mod pages;
 mod partition;
+mod reads;
 mod recover;
 mod replay;
 mod room;

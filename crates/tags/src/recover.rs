@@ -3,7 +3,7 @@
 //! Opening reads the superblock, the list of leaves, the leaves, the catalog; every block is claimed by whoever refers
 //! to it, and one that is claimed twice is damage. Then the journal is replayed by the same functions that commits use.
 
-use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX, Leaf, Leaves};
+use crate::checkpoint::{LEAF_PAGES, LEAVES_MAX, Leaf, Leaves};
 use crate::committed::Committed;
 use crate::edges::directory::Share;
 use crate::edges::table::Table;
@@ -25,16 +25,15 @@ use crate::pages::numbers::PageNumbers;
 use crate::pages::pool::Pool;
 use crate::pages::table::{Descriptors, PageTable};
 use crate::partition::{Which, run_numbers};
+use crate::reads;
 use crate::slab::{Slab, has_room};
 use crate::snodes::tags::{Root, SnodeTags};
-use crate::space::{Run, Space, in_runs};
+use crate::space::{Run, Space};
 use crate::store::{Parts, Store};
 use crate::sync::Mutex;
 use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
 use rustc_hash::FxHashMap;
-use weft_core::checksum::crc32c;
-use weft_core::codec::Reader;
 
 /// Blocks read by one call.
 const READ_BLOCKS: u64 = 1024;
@@ -141,30 +140,21 @@ enum Other {
 }
 
 fn read_superblock(medium: &dyn PageStore) -> Result<Best> {
-    if medium.blocks() < COPIES {
-        return Err(Error::NotAStore { what: "it is shorter than two blocks".into() });
-    }
-    let raw = read_blocks(medium, 0, COPIES, "superblock")?;
-    let copies: Vec<_> = raw.chunks_exact(PAGE_BYTES).take(COPIES as usize).map(Superblock::decode).collect();
-    let mut first_error = None;
-    let mut best: Option<(Superblock, u64)> = None;
-    for (copy, at) in copies.into_iter().zip(0..) {
+    let (mut errors, mut best): (Vec<Error>, Option<(Superblock, u64)>) = (Vec::new(), None);
+    let mut raws = Vec::new();
+    for (copy, at) in reads::superblocks(medium)?.into_iter().zip(0..) {
         match copy {
-            Ok(sb) if best.as_ref().is_none_or(|(best, _)| best.epoch < sb.epoch) => best = Some((sb, at)),
-            Ok(_) => {}
-            // A copy of another version is not this one's to write over.
-            Err(error @ Error::Version { .. }) => return Err(error),
-            // That a copy is damaged says more than that the other is not there.
-            Err(error) => match first_error {
-                None | Some(Error::NotAStore { .. }) => first_error = Some(error),
-                Some(_) => {}
-            },
+            Ok(sb) => {
+                raws.push(sb.encode());
+                best = best.filter(|(best, _)| best.epoch >= sb.epoch).or(Some((sb, at)));
+            }
+            Err(error) => errors.push(error),
         }
     }
-    let is_same = raw[..PAGE_BYTES] == raw[PAGE_BYTES..COPIES as usize * PAGE_BYTES];
+    let first_error = reads::worst(errors);
     let other = match &first_error {
         Some(Error::Damaged { .. }) => Other::Damaged,
-        _ if is_same => Other::Same,
+        None if raws[0] == raws[1] => Other::Same,
         _ => Other::Older,
     };
     match (best, first_error) {
@@ -172,18 +162,6 @@ fn read_superblock(medium: &dyn PageStore) -> Result<Best> {
         (None, Some(error)) => Err(error),
         (None, None) => Err(Error::NotAStore { what: "there is no superblock".into() }),
     }
-}
-
-/// Reads a list, from the second copy where the first is damaged.
-fn read_blob(medium: &dyn PageStore, blob: Blob, what: &'static str) -> Result<Vec<u8>> {
-    for run in blob.copies() {
-        let raw = read_blocks(medium, run.block, run.blocks, what)?;
-        match raw.get(..blob.bytes as usize) {
-            Some(bytes) if crc32c(bytes) == blob.crc => return Ok(bytes.to_vec()),
-            _ => tracing::warn!(block = run.block, "a copy of the {what} is damaged"),
-        }
-    }
-    Err(Error::damaged(format!("{what}: its checksum does not hold")))
 }
 
 /// Opens a store.
@@ -199,8 +177,12 @@ pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Stor
     for (blob, what) in [(sb.leaves, "list of leaves"), (sb.catalog, "catalog")] {
         blob.copies().into_iter().try_for_each(|run| space.claim(run, what))?;
     }
-    let catalog = Catalog::decode(&read_blob(&*medium, sb.catalog, "catalog")?)?;
-    let list = read_blob(&*medium, sb.leaves, "list of leaves")?;
+    let read = |blob, what: &str| {
+        let lost = || Error::damaged(format!("{what}: no copy's checksum holds"));
+        reads::blob(&*medium, blob).ok_or_else(lost)
+    };
+    let catalog = Catalog::decode(&read(sb.catalog, "catalog")?)?;
+    let list = read(sb.leaves, "list of leaves")?;
     let pool = Pool::new(options, medium.mapping())?;
     let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
     let parts = Parts { medium, pool, space, superblock: sb, catalog, leaves };
@@ -319,56 +301,38 @@ fn read_leaves(
     table: &PageTable,
 ) -> Result<(Leaves, Vec<u32>)> {
     let mut leaves = Leaves::default();
-    let mut entries = Vec::with_capacity(list.len() / LEAF_ENTRY_BYTES);
-    for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
-        let mut r = Reader::new(raw);
-        let (Ok(leaf), Ok(crc), Ok(block), Ok(second)) = (r.u32(), r.u32(), r.u64(), r.u64()) else {
-            continue;
-        };
-        let blocks = [block, second];
-        if leaf >= LEAVES_MAX || leaves.at.insert(leaf, Leaf { blocks, crc }).is_some() {
-            return Err(Error::damaged(format!("list of leaves: leaf {leaf} cannot be")));
+    for (number, leaf) in reads::leaves_in(list) {
+        if number >= LEAVES_MAX || leaves.at.insert(number, leaf).is_some() {
+            return Err(Error::damaged(format!("list of leaves: leaf {number} cannot be")));
         }
-        for block in blocks {
+        for block in leaf.blocks {
             space.claim(Run { block, blocks: 1 }, "leaf of descriptors")?;
         }
-        entries.push((block, crc, leaf));
     }
-    // Leaves that were written together lie together.
-    entries.sort_unstable();
-    let mut pages = Vec::with_capacity(entries.len() * LEAF_PAGES as usize);
-    let mut tails = Vec::new();
-    let mut piece = AlignedBuf::zeroed(LOOK_BLOCKS as usize * PAGE_BYTES);
-    for run in in_runs(&entries, LOOK_BLOCKS as usize, |entry| entry.0) {
-        let first = run[0].0;
-        check_range(medium, first, run.len() as u64, "leaf of descriptors")?;
-        read_into(medium, first, &mut piece[..run.len() * PAGE_BYTES])?;
-        for ((_, crc, leaf), raw) in run.iter().zip(piece.chunks_exact_mut(PAGE_BYTES)) {
-            if crc32c(raw) != *crc {
-                tracing::warn!(leaf, "a copy of a leaf of descriptors is damaged");
-                // The next checkpoint writes both copies anew.
-                leaves.stale.insert(*leaf);
-                read_into(medium, leaves.at.get(leaf).map_or(0, |leaf| leaf.blocks[1]), raw)?;
-            }
-            if crc32c(raw) != *crc {
-                return Err(Error::damaged(format!(
-                    "leaf {leaf} of descriptors: its checksum does not hold"
-                )));
-            }
-            for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
-                let desc = Desc::decode(raw, page)?;
-                match desc.kind {
-                    PageKind::Free => {}
-                    _ if is_left_over(&desc) => leaves.touch(page),
-                    PageKind::RunTail => tails.push((page, desc)),
-                    _ => {
-                        restore_page(page, desc, space, table)?;
-                        pages.push(page);
-                    }
+    let all: Vec<(u32, Leaf)> = leaves.at.iter().map(|(number, leaf)| (*number, *leaf)).collect();
+    let (mut pages, mut tails) = (Vec::with_capacity(all.len() * LEAF_PAGES as usize), Vec::new());
+    reads::each_leaf(medium, all, |leaf, _, raw| {
+        let lost = || Error::damaged(format!("leaf {leaf} of descriptors: no copy's checksum holds"));
+        let (copy, raw) = raw.ok_or_else(lost)?;
+        if copy > 0 {
+            tracing::warn!(leaf, "a copy of a leaf of descriptors is damaged");
+            // The next checkpoint writes both copies anew.
+            leaves.stale.insert(leaf);
+        }
+        for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
+            let desc = Desc::decode(raw, page)?;
+            match desc.kind {
+                PageKind::Free => {}
+                _ if is_left_over(&desc) => leaves.touch(page),
+                PageKind::RunTail => tails.push((page, desc)),
+                _ => {
+                    restore_page(page, desc, space, table)?;
+                    pages.push(page);
                 }
             }
         }
-    }
+        Ok::<(), Error>(())
+    })?;
     for (page, desc) in tails {
         let head = u64::from(page).checked_sub(desc.body[0]).map(|head| table.describe(head as u32));
         if head.is_some_and(|head| head.kind == PageKind::RunHead && desc.body[0] < head.body[0]) {

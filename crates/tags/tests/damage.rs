@@ -6,6 +6,7 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_tags::{
     BTree, BTreeForm, EdgeType, Error, FileStore, Info, InfoForm, Kv, MemoryStore, NodeId, NodeType, Options,
     PageStore, ReadPath, SnodeId, Store,
@@ -221,4 +222,76 @@ fn a_damaged_page_that_came_with_its_neighbours_fails_those_look_ups_alone_that_
             }
         }
     }
+}
+
+/// A medium with a block that cannot be read until it is written.
+struct Unreadable {
+    blocks: MemoryStore,
+    block: AtomicU64,
+}
+
+impl Unreadable {
+    fn is_in(&self, block: u64, bytes: usize) -> bool {
+        (block..block + (bytes / PAGE) as u64).contains(&self.block.load(Ordering::Relaxed))
+    }
+}
+
+impl PageStore for Unreadable {
+    fn read(&self, block: u64, out: &mut [u8]) -> std::io::Result<()> {
+        if self.is_in(block, out.len()) {
+            return Err(std::io::Error::other("a bad block"));
+        }
+        self.blocks.read(block, out)
+    }
+
+    fn write(&self, block: u64, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<()> {
+        if self.is_in(block, parts.iter().map(|part| part.len()).sum()) {
+            self.block.store(u64::MAX, Ordering::Relaxed);
+        }
+        self.blocks.write(block, parts)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn blocks(&self) -> u64 {
+        self.blocks.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> std::io::Result<()> {
+        self.blocks.grow(blocks)
+    }
+}
+
+/// What leads to pages lies twice: superblock, list of leaves, leaves, catalog.
+#[test]
+fn a_block_that_cannot_be_read_costs_what_is_in_it_and_no_more() {
+    let closed = closed();
+    let all = closed.nodes.len() + closed.pairs.len();
+    let journal = 2..2 + options().journal_bytes / PAGE as u64;
+    let mut whole = 0;
+    for block in (0..(closed.image.len() / PAGE) as u64).filter(|block| !journal.contains(block)) {
+        let blocks = MemoryStore::from_bytes(closed.image.clone());
+        let store = Store::open(Box::new(Unreadable { blocks, block: block.into() }), &options());
+        let store = store.unwrap_or_else(|error| panic!("block {block}: {error}"));
+        let nodes = closed
+            .nodes
+            .iter()
+            .filter(|(node, data)| store.read_node(*node, PLAIN).is_ok_and(|found| found == *data));
+        let mut found = nodes.count();
+        if let Ok(kv) = Kv::open(&store, SnodeId::FIRST, "pairs") {
+            found += closed
+                .pairs
+                .iter()
+                .filter(|(k, v)| kv.get(k).is_ok_and(|found| found.as_ref() == Some(v)))
+                .count();
+        }
+        if found == all && store.check().is_ok_and(|report| report.problems.is_empty()) {
+            whole += 1;
+            let backup = store.backup(&MemoryStore::new(), |_, _| ());
+            backup.unwrap_or_else(|error| panic!("backup, block {block}: {error}"));
+        }
+    }
+    assert!(whole > 10, "{whole} blocks hold what lies twice");
 }

@@ -115,7 +115,7 @@ impl<'s> Copy<'s> {
         wanted.sort_unstable();
         let blocks: Vec<u64> = wanted.iter().map(|(block, _)| *block).collect();
         let mut unread = Vec::new();
-        self.source.read_each(&blocks, |at, raw| {
+        crate::reads::read_each(self.source.medium, &blocks, |at, raw| {
             let (page, desc) = &survey.pages[wanted[at].1];
             self.advance(progress);
             match raw.filter(|raw| desc.block != 0 && crc32c(*raw) == desc.crc) {

@@ -42,7 +42,9 @@ impl Copy<'_> {
         let mut bundles = Bundles::default();
         for (page, desc) in tables {
             self.advance(progress);
-            let raw = (desc.block != 0).then(|| self.source.page(desc.block, desc.crc)).flatten();
+            let raw = (desc.block != 0)
+                .then(|| crate::reads::page(self.source.medium, desc.block, desc.crc))
+                .flatten();
             let words =
                 raw.as_deref().and_then(words_of).filter(|words| check_page(words, desc, *page).is_ok());
             let Some(words) = words else {

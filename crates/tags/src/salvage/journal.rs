@@ -17,6 +17,7 @@ use crate::layout::node::slot_bytes;
 use crate::layout::superblock::Superblock;
 use crate::pages::desc::Desc;
 use crate::partition::{Which, find_any};
+use crate::reads;
 use crate::replay::is_of_nodes;
 use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
@@ -75,7 +76,7 @@ impl Copy<'_> {
             self.report.complete = false;
             self.report.remark("journal: the medium ends before it does");
         }
-        let (area, unread) = self.source.area(superblock.journal_block, blocks);
+        let (area, unread) = reads::area(self.source.medium, superblock.journal_block, blocks);
         if unread > 0 {
             self.report.complete = false;
             self.report.remark(format!("journal: {unread} blocks cannot be read"));
@@ -87,7 +88,7 @@ impl Copy<'_> {
         let mut reader = RecordReader::new(entries);
         while let Ok(Some(entry)) = reader.next() {
             if let Entry::Page { desc, .. } = entry
-                && self.source.page(desc.block, desc.crc).is_none()
+                && reads::page(self.source.medium, desc.block, desc.crc).is_none()
             {
                 return false;
             }
@@ -213,7 +214,7 @@ impl Copy<'_> {
         if desc.snode == 0 || !is_of_nodes(page, &desc) {
             return Err(Error::damaged("journal: a page that is none of a node"));
         }
-        let raw = self.source.page(desc.block, desc.crc);
+        let raw = reads::page(self.source.medium, desc.block, desc.crc);
         if let Some(raw) = raw.as_ref().and_then(|raw| raw.first_chunk())
             && self.put_page(page, &desc, raw)?
         {

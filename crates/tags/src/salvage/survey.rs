@@ -2,16 +2,16 @@
 
 use super::report::SalvageReport;
 use super::source::Source;
-use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES, LEAVES_MAX};
+use crate::checkpoint::{LEAF_PAGES, LEAVES_MAX};
 use crate::error::{Error, Result};
-use crate::ids::{HomeId, PAGE_BYTES};
+use crate::ids::HomeId;
 use crate::layout::catalog::Catalog;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
+use crate::reads;
 use crate::recover::{is_left_over, is_possible};
 use rustc_hash::FxHashSet;
-use weft_core::checksum::crc32c;
-use weft_core::codec::Reader;
+use std::convert::Infallible;
 
 /// The most bytes of a catalog that is looked for elsewhere on the medium: it is read again from each block on.
 const CATALOG_SEARCH_MAX: u64 = 1 << 20;
@@ -55,27 +55,20 @@ pub(super) fn survey(source: &mut Source<'_>, report: &mut SalvageReport) -> Res
 /// The superblock that leads to a list of leaves, whether it is the only copy, and that list. Copies of two epochs lead to the same
 /// state until the store is written again, but nothing says whether it was.
 fn read_list(source: &Source<'_>, report: &mut SalvageReport) -> Result<(Superblock, bool, Vec<u8>)> {
-    if source.blocks() < COPIES {
-        return Err(Error::NotAStore { what: "it is shorter than two blocks".into() });
-    }
-    let (mut found, mut failure) = (Vec::new(), None);
-    for block in 0..COPIES {
-        let raw = source.bytes(block, PAGE_BYTES as u64);
-        match Superblock::decode(raw.as_deref().unwrap_or(&[])) {
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
+    for (copy, at) in reads::superblocks(source.medium)?.into_iter().zip(0..) {
+        match copy {
             Ok(superblock) => found.push(superblock),
-            Err(error @ Error::Version { .. }) => return Err(error),
             Err(error) => {
-                report.remark(format!("copy {block} of the superblock cannot be read: {}", what_of(&error)));
-                match failure {
-                    None | Some(Error::NotAStore { .. }) => failure = Some(error),
-                    Some(_) => {}
-                }
+                report.remark(format!("copy {at} of the superblock cannot be read: {}", what_of(&error)));
+                errors.push(error);
             }
         }
     }
+    let mut failure = reads::worst(errors);
     found.sort_by_key(|superblock| std::cmp::Reverse(superblock.epoch));
     for superblock in &found {
-        if let Some(list) = read_blob(source, superblock.leaves) {
+        if let Some(list) = reads::blob(source.medium, superblock.leaves) {
             if found.iter().any(|other| other.epoch > superblock.epoch) {
                 report.complete = false;
                 report.remark("the checkpoint before the last is used: commits since then may be lost");
@@ -103,19 +96,10 @@ pub(super) fn what_of(error: &Error) -> String {
     }
 }
 
-/// A list, from the copy that can be read.
-fn read_blob(source: &Source<'_>, blob: Blob) -> Option<Vec<u8>> {
-    blob.copies().into_iter().find_map(|run| {
-        let raw = source.bytes(run.block, blob.bytes)?;
-        let bytes = raw.get(..blob.bytes as usize)?;
-        (crc32c(bytes) == blob.crc).then(|| bytes.to_vec())
-    })
-}
-
 /// The catalog. It seldom changes from one checkpoint to the next, so a copy from before with the same checksum may still lie
 /// somewhere.
 fn read_catalog(source: &Source<'_>, blob: Blob, report: &mut SalvageReport) -> Option<Catalog> {
-    let here = read_blob(source, blob);
+    let here = reads::blob(source.medium, blob);
     if here.is_none() {
         report.remark(format!("the catalog at block {} cannot be read", blob.block));
     }
@@ -139,46 +123,40 @@ fn read_leaves(
     list: &[u8],
     report: &mut SalvageReport,
 ) -> (Vec<(u32, Desc)>, Vec<u32>) {
-    let (mut entries, mut seen, mut lost) = (Vec::new(), FxHashSet::default(), Vec::new());
-    for raw in list.chunks_exact(LEAF_ENTRY_BYTES) {
-        let mut r = Reader::new(raw);
-        let (Ok(leaf), Ok(crc), Ok(block), Ok(second)) = (r.u32(), r.u32(), r.u64(), r.u64()) else {
-            continue;
-        };
-        let claimed = [block, second].map(|block| source.claim(block));
+    let (mut leaves, mut seen, mut lost) = (Vec::new(), FxHashSet::default(), Vec::new());
+    for (leaf, at) in reads::leaves_in(list) {
+        let [block, second] = at.blocks;
+        let claimed = at.blocks.map(|block| source.claim(block));
         if leaf >= LEAVES_MAX || !seen.insert(leaf) || claimed == [false; 2] {
             lost.push(leaf);
             report.remark(format!("leaf {leaf} of descriptors, at blocks {block} and {second}, cannot be"));
             continue;
         }
-        entries.push((block, second, crc, leaf));
+        leaves.push((leaf, at));
     }
-    entries.sort_unstable();
-    let blocks: Vec<u64> = entries.iter().map(|entry| entry.0).collect();
     let mut pages = Vec::new();
-    let Ok(()) = source.read_each(&blocks, |at, raw| -> std::result::Result<(), std::convert::Infallible> {
-        let (block, second, crc, leaf) = entries[at];
-        let first = raw.filter(|raw| crc32c(*raw) == crc).map(|raw| &raw[..]);
-        let other = if first.is_none() { source.page(second, crc) } else { None };
-        let Some(raw) = first.or(other.as_deref()) else {
-            lost.push(leaf);
-            report.remark(format!(
-                "leaf {leaf} of descriptors, at blocks {block} and {second}, cannot be read"
-            ));
-            return Ok(());
-        };
-        for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
-            match Desc::decode(raw, page) {
-                Ok(desc) if desc.kind == PageKind::Free || is_left_over(&desc) => {}
-                Ok(desc) if desc.snode != 0 && is_possible(page, &desc) => pages.push((page, desc)),
-                _ => {
-                    report.lost_pages += 1;
-                    report.remark(format!("page {page}: its descriptor does not make sense"));
+    let Ok(()) =
+        reads::each_leaf(source.medium, leaves, |leaf, at, raw| -> std::result::Result<(), Infallible> {
+            let Some((_, raw)) = raw else {
+                let [block, second] = at.blocks;
+                lost.push(leaf);
+                report.remark(format!(
+                    "leaf {leaf} of descriptors, at blocks {block} and {second}, cannot be read"
+                ));
+                return Ok(());
+            };
+            for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
+                match Desc::decode(raw, page) {
+                    Ok(desc) if desc.kind == PageKind::Free || is_left_over(&desc) => {}
+                    Ok(desc) if desc.snode != 0 && is_possible(page, &desc) => pages.push((page, desc)),
+                    _ => {
+                        report.lost_pages += 1;
+                        report.remark(format!("page {page}: its descriptor does not make sense"));
+                    }
                 }
             }
-        }
-        Ok(())
-    });
+            Ok(())
+        });
     pages.sort_unstable_by_key(|(page, _)| *page);
     // A node that a transaction was making has further pages and no first one here.
     let mut run: Option<(u32, Desc)> = None;
