@@ -494,6 +494,29 @@ fn changes_that_follow_from_what_others_have_changed_meanwhile_are_refused() {
     assert!(outcomes.iter().filter(|is_done| **is_done).count() <= 1, "{outcomes:?}");
 }
 
+/// Who leads an edge to an s-node holds that one too, and changes nothing of it where another edge to the same node goes.
+#[test]
+fn an_s_node_to_which_others_lead_edges_meanwhile_has_not_changed() {
+    let store = store();
+    let etype = next(&store);
+    let mut one = as_superuser(&store);
+    one.begin().unwrap();
+    let home = one.create_snode(SnodeTags::default()).unwrap();
+    one.create_edge(one.root(), etype, Info::Number(2), home).unwrap();
+    one.commit().unwrap();
+    let mut other = as_superuser(&store);
+    let other_home = other.edge(other.root(), etype, Info::Number(2)).unwrap().unwrap();
+    one.begin().unwrap();
+    assert!(one.edges(home).unwrap().is_empty());
+    other.begin().unwrap();
+    other.delete_edge(other.root(), etype, Info::Number(2)).unwrap();
+    other.set_edge(other.root(), etype, Info::Number(3), other_home).unwrap();
+    other.commit().unwrap();
+    let node = one.create_node(home, TEXT, b"of what was read").unwrap();
+    one.create_edge(home, etype, Info::Number(1), node).unwrap();
+    one.commit().unwrap();
+}
+
 #[test]
 fn a_transaction_ends_at_its_limit_and_the_next_call_says_so() {
     let store = store();

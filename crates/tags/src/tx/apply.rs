@@ -24,11 +24,15 @@ pub(crate) fn change_edges(
     mut each: impl FnMut(&EdgeChange),
 ) -> Result<()> {
     let (snode, mut freed, mut next) = (partition.snode, Vec::new(), 0);
+    let is_mine = |change: &EdgeChange| change.source.home() == snode && change.old != change.new;
+    if !changes.iter().any(|change| is_mine(change.as_ref())) {
+        return Ok(());
+    }
     store.write(partition, |pages, contents| {
         // Changes of one source follow each other: its bundle is looked for once.
         let mut run: Option<((NodeId, EdgeType), Option<u64>)> = None;
         while let Some(change) = changes.get(next).map(AsRef::as_ref) {
-            if change.source.home() != snode || change.old == change.new {
+            if !is_mine(change) {
                 next += 1;
                 continue;
             }

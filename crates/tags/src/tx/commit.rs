@@ -416,6 +416,10 @@ impl Transaction<'_> {
         // Not in an order that transactions before this one have a part in: their maps are used again.
         others.sort_unstable_by_key(|(node, _)| *node);
         let lost = self.set.lost();
+        if others.is_empty() && lost.iter().all(|node| node.home() != snode) {
+            // An s-node of which nothing changes is not taken for one that has.
+            return Ok(());
+        }
         let nth = |at: usize| match lost.get(at) {
             Some(node) => Some((*node, Touched { created: false, ins: -1, outs: 0 })),
             None => others.get(at - lost.len()).copied(),
