@@ -4,10 +4,9 @@ use crate::committed::Committed;
 use crate::edges::{Bundle, EdgeTable, Heads, RawEdge};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::inspect::slots_in;
+use crate::inspect::held_in;
 use crate::layout::node::{MOVED, NODE_HEADER};
 use crate::pages::access::Pages;
-use crate::pages::desc::PageKind;
 use crate::partition::{Which, find_any, find_body, find_node, header_at, node_header, visit_data};
 use crate::snodes::tags::Root;
 use crate::store::Store;
@@ -105,12 +104,7 @@ impl Store {
     fn check_nodes(&self, report: &mut CheckReport, degrees: &mut FxHashMap<NodeId, Degree>) -> Result<()> {
         let end = self.data_numbers.lock().end();
         for page in self.pool.table.known(end) {
-            let desc = self.pool.table.describe(page);
-            let nodes: Vec<NodeId> = match desc.kind {
-                PageKind::Slab => slots_in(page, &desc).collect(),
-                PageKind::RunHead if desc.body[1] == 1 => vec![NodeId::at(HomeId(desc.snode), page, 0)],
-                _ => continue,
-            };
+            let (nodes, _) = held_in(page, &self.pool.table.describe(page));
             for node in nodes {
                 degrees.insert(node, Degree::default());
                 self.tolerate(report, || self.check_data(node))?;

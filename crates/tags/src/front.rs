@@ -107,7 +107,7 @@ impl Store {
     }
 
     /// The pages in these blocks, in their order.
-    fn pages_in(&self, first: u64, end: u64) -> Vec<(u64, u32)> {
+    pub(crate) fn pages_in(&self, first: u64, end: u64) -> Vec<(u64, u32)> {
         let table = &self.pool.table;
         let known = table.known(u32::MAX);
         let mut pages: Vec<(u64, u32)> = known

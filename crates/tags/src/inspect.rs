@@ -134,19 +134,22 @@ impl Store {
 
 /// The committed nodes of a page, without bodies.
 pub(crate) fn nodes_in(page: u32, desc: &Desc) -> Vec<NodeId> {
-    match desc.kind {
-        PageKind::Slab if !is_body_class(desc.class) => slots_in(page, desc).collect(),
-        PageKind::RunHead if desc.body[1..3] == [1, 0] => vec![NodeId::at(HomeId(desc.snode), page, 0)],
-        _ => Vec::new(),
-    }
+    let (held, are_bodies) = held_in(page, desc);
+    if are_bodies { Vec::new() } else { held }
 }
 
-/// The committed nodes or bodies of a page of slots.
-pub(crate) fn slots_in(page: u32, desc: &Desc) -> impl Iterator<Item = NodeId> + use<> {
-    let (snode, body) = (HomeId(desc.snode), desc.body);
-    let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
-    let slots = (0..slots_of(bytes)).filter(move |slot| slot_is_set(&body, *slot));
-    slots.map(move |slot| NodeId::at(snode, page, slot * bytes))
+/// The committed nodes of a page, or the bodies, and whether they are these.
+pub(crate) fn held_in(page: u32, desc: &Desc) -> (Vec<NodeId>, bool) {
+    let home = HomeId(desc.snode);
+    match desc.kind {
+        PageKind::Slab => {
+            let bytes = slot_bytes(desc.class).unwrap_or(crate::PAGE_BYTES);
+            let slots = (0..slots_of(bytes)).filter(|slot| slot_is_set(&desc.body, *slot));
+            (slots.map(|slot| NodeId::at(home, page, slot * bytes)).collect(), is_body_class(desc.class))
+        }
+        PageKind::RunHead if desc.body[1] == 1 => (vec![NodeId::at(home, page, 0)], desc.body[2] == 1),
+        _ => (Vec::new(), false),
+    }
 }
 
 /// The types of a node's edges, without those of the store's own.

@@ -7,8 +7,7 @@
 use crate::committed::Committed;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, NodeId, SnodeId};
-use crate::inspect::slots_in;
-use crate::layout::node::is_body_class;
+use crate::inspect::held_in;
 use crate::pages::desc::PageKind;
 use crate::pages::table::Descriptors;
 use crate::store::Store;
@@ -89,15 +88,11 @@ impl Owners<'_> {
         let (nodes, are_bodies) = match desc.kind {
             PageKind::Free => return Ok(PageUse::Free),
             PageKind::Table => return Ok(PageUse::Edges(home.into())),
-            PageKind::Slab => (slots_in(page, &desc).collect(), is_body_class(desc.class)),
-            PageKind::RunHead | PageKind::RunTail => {
-                let back = if desc.kind == PageKind::RunTail { desc.body[0] as u32 } else { 0 };
-                let first = page.saturating_sub(back);
-                let head = table.describe(first);
-                let is_committed = head.kind == PageKind::RunHead && head.body[1] == 1;
-                let node = is_committed.then(|| NodeId::at(home, first, 0));
-                (node.into_iter().collect::<Vec<_>>(), head.body[2] == 1)
+            PageKind::RunTail => {
+                let head = page.saturating_sub(desc.body[0] as u32);
+                held_in(head, &table.describe(head))
             }
+            PageKind::Slab | PageKind::RunHead => held_in(page, &desc),
         };
         let mut owned = Vec::with_capacity(nodes.len());
         for node in nodes {

@@ -83,12 +83,8 @@ impl Drop for Filling<'_> {
     }
 }
 
-/// A page that is to move.
-struct Victim {
-    block: u64,
-    page: u32,
-    snode: u16,
-}
+/// A page that is to move, and the block that it is in.
+type Victim = (u64, u32);
 
 /// A table of an s-node, to be gone through.
 #[derive(Clone, Copy)]
@@ -173,21 +169,6 @@ impl Store {
         2 * (superblock.leaves.blocks() + superblock.catalog.blocks())
     }
 
-    /// The pages that lie at block `bound` or behind it, the last ones at the end.
-    fn victims(&self, bound: u64) -> Vec<Victim> {
-        let table = &self.pool.table;
-        let mut victims: Vec<Victim> = Vec::new();
-        for page in table.known(u32::MAX) {
-            let Some(desc) = table.desc(page) else { continue };
-            let desc = desc.lock();
-            if desc.block >= bound && desc.kind != PageKind::Free {
-                victims.push(Victim { block: desc.block, page, snode: desc.snode });
-            }
-        }
-        victims.sort_unstable_by_key(|victim| victim.block);
-        victims
-    }
-
     /// Moves what lies at block `bound` or behind it, a checkpoint after the other, the last blocks first; how many checkpoints there were.
     fn move_behind(
         &self,
@@ -195,7 +176,7 @@ impl Store {
         report: &mut ShrinkReport,
         progress: &mut impl FnMut(u64, u64),
     ) -> Result<usize> {
-        let mut victims = self.victims(bound);
+        let mut victims = self.pages_in(bound, u64::MAX);
         let total = victims.len() as u64 * PAGE_BYTES as u64;
         let (mut checkpoints, mut leaves_before) = (0, usize::MAX);
         loop {
@@ -247,12 +228,14 @@ impl Store {
     /// Marks pages that are still there as changed, so that the next checkpoint writes them elsewhere; how many.
     fn mark(&self, victims: &[Victim], bound: u64) -> Result<u64> {
         let (_gate, _room) = self.promise_pages(victims.len())?;
-        let mut by_snode: Vec<&Victim> = victims.iter().collect();
-        by_snode.sort_unstable_by_key(|victim| (victim.snode, victim.page));
+        let table = &self.pool.table;
+        let mut by_snode: Vec<(u16, u32)> =
+            victims.iter().map(|(_, page)| (table.load(*page).owner(), *page)).collect();
+        by_snode.sort_unstable();
         let mut marked = 0;
-        for group in by_snode.chunk_by(|a, b| a.snode == b.snode) {
+        for group in by_snode.chunk_by(|a, b| a.0 == b.0) {
             // One that is gone has no pages.
-            let Ok(share) = self.partition(HomeId(group[0].snode)) else { continue };
+            let Ok(share) = self.partition(HomeId(group[0].0)) else { continue };
             let mut next = 0;
             loop {
                 let guard = share.write();
@@ -273,25 +256,25 @@ impl Store {
     fn mark_step(
         &self,
         pages: &PageReader<'_>,
-        group: &[&Victim],
+        group: &[(u16, u32)],
         bound: u64,
         next: &mut usize,
         marked: &mut u64,
     ) -> Step<()> {
         let table = &self.pool.table;
-        let stays = |victim: &Victim| {
-            let desc = table.describe(victim.page);
-            desc.snode != victim.snode || desc.block < bound
+        let stays = |(snode, page): &(u16, u32)| {
+            let desc = table.describe(*page);
+            desc.snode != *snode || desc.block < bound
         };
         let rest = group.get(*next..).unwrap_or(&[]).iter();
-        let missing = rest.filter(|victim| !stays(victim) && table.load(victim.page).frame().is_none());
-        let missing: Vec<u32> = missing.map(|victim| victim.page).collect();
+        let missing = rest.filter(|victim| !stays(victim) && table.load(victim.1).frame().is_none());
+        let missing: Vec<u32> = missing.map(|(_, page)| *page).collect();
         if missing.len() > 1 {
             return Err(Halt::MissMany(missing));
         }
         while let Some(victim) = group.get(*next) {
             if !stays(victim) {
-                pages.keep(victim.page)?;
+                pages.keep(victim.1)?;
                 *marked += 1;
             }
             *next += 1;

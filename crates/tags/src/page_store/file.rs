@@ -99,10 +99,9 @@ impl FileStore {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(false).map_err(failed)?,
             Err(error) => return Err(failed(error)),
         };
-        lock(&write).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Error::InUse { path: path.to_owned() },
-            _ => failed(error),
-        })?;
+        if !lock(&write).map_err(failed)? {
+            return Err(Error::InUse { path: path.to_owned() });
+        }
         let read = match reads {
             ReadPath::Direct => write.try_clone(),
             ReadPath::Kernel | ReadPath::Mapped => open(false),
@@ -196,20 +195,14 @@ impl FileStore {
 ///
 /// One that was killed may be gone for some milliseconds before the kernel has let go of its files, so a lock that is
 /// taken is tried again for a little while.
-fn lock(file: &File) -> io::Result<()> {
-    let mut tries = 0;
-    loop {
-        // SAFETY: a call on an open descriptor with numbers alone.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        tries += 1;
-        if error.kind() != io::ErrorKind::WouldBlock || tries == LOCK_TRIES {
-            return Err(error);
+fn lock(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES {
+        if file::try_lock(file)? {
+            return Ok(true);
         }
         std::thread::sleep(LOCK_WAIT);
     }
+    Ok(false)
 }
 
 /// Bytes of a block device: where its end is.

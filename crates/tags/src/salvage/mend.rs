@@ -8,9 +8,9 @@ use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};
-use crate::inspect::{nodes_in, slots_in};
+use crate::inspect::{held_in, nodes_in};
 use crate::layout::catalog::TypeEntry;
-use crate::layout::node::{MOVED, NODE_HEADER, class_of, is_body_class, slot_bytes};
+use crate::layout::node::{MOVED, NODE_HEADER, class_of, slot_bytes};
 use crate::pages::access::Pages;
 use crate::pages::desc::PageKind;
 use crate::partition::{Which, find_any, header_at};
@@ -120,15 +120,10 @@ impl Copy<'_> {
         let (mut wrong, mut strays) = (Vec::new(), Vec::new());
         for page in self.store.pool.table.known(DATA_PAGES_MAX) {
             let desc = self.store.pool.table.describe(page);
-            let is_body = match desc.kind {
-                PageKind::Slab => is_body_class(desc.class),
-                PageKind::RunHead => desc.body[2] == 1,
-                _ => continue,
-            };
-            let ids: Vec<NodeId> = match desc.kind {
-                PageKind::Slab => slots_in(page, &desc).collect(),
-                _ => vec![NodeId::at(HomeId(desc.snode), page, 0)],
-            };
+            let (ids, is_body) = held_in(page, &desc);
+            if ids.is_empty() {
+                continue;
+            }
             let snode = HomeId(desc.snode);
             if self.store.snodes.find(snode).is_none() {
                 // What was left of an s-node when the journal said that it went.
