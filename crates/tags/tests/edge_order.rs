@@ -192,3 +192,29 @@ fn a_transaction_sees_its_own_changes_in_their_places() {
         assert_eq!(after.iter().map(|edge| edge.edge.to).collect::<Vec<_>>(), inside);
     }
 }
+
+/// The source of an edge that leads elsewhere has as many edges as before.
+#[test]
+fn a_transaction_lists_edges_where_it_has_led_them() {
+    let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+    let list = List::new(&store, InfoForm::Number);
+    let mut tx = store.begin();
+    let nodes: Vec<NodeId> = (0..3).map(|n| list.put(&mut tx, n)).collect();
+    tx.commit().unwrap();
+    let mut tx = store.begin();
+    let savepoint = tx.savepoint();
+    tx.set_edge(list.root, list.etype, Info::Number(0), nodes[2]).unwrap();
+    let led = |tx: &mut Transaction<'_>| {
+        let mut edges: Vec<_> =
+            tx.edges(list.root).unwrap().iter().map(|edge| (edge.number, edge.to)).collect();
+        edges.sort_unstable();
+        edges
+    };
+    let now = vec![(Some(0), nodes[2]), (Some(1), nodes[1]), (Some(2), nodes[2])];
+    assert_eq!(led(&mut tx), now);
+    tx.undo_to(savepoint).unwrap();
+    assert_eq!(led(&mut tx)[0], (Some(0), nodes[0]));
+    tx.set_edge(list.root, list.etype, Info::Number(0), nodes[2]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(led(&mut store.begin()), now);
+}

@@ -205,7 +205,8 @@ impl WriteSet {
             return;
         }
         let outs = i64::from(new != NONE) - i64::from(before != NONE);
-        if outs != 0 && !edge.etype.keeps_nothing() {
+        // Also where it has as many as before: what it has is not what is committed.
+        if !edge.etype.keeps_nothing() {
             self.touch(edge.source, 0, outs);
         }
         if before != NONE {
@@ -324,11 +325,9 @@ impl WriteSet {
         self.nodes.len() + self.led.len() + self.lost.len()
     }
 
-    /// Notes that a node has so many out-edges more.
+    /// Notes that out-edges of a node have changed, and how many more they are.
     pub(crate) fn touch_source(&mut self, node: NodeId, outs: i64) {
-        if outs != 0 {
-            self.touch(node, 0, outs);
-        }
+        self.touch(node, 0, outs);
     }
 
     /// Keeps how to undo a step, where there is a savepoint.
