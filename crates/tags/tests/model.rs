@@ -122,6 +122,19 @@ fn some<'a, T>(rng: &mut StdRng, mut items: impl ExactSizeIterator<Item = &'a T>
     if len == 0 { None } else { items.nth(rng.random_range(0..len)) }
 }
 
+/// Whether a transaction lists the edges out of a node that there are.
+fn compare_edges(tx: &mut Transaction<'_>, oracle: &Oracle, node: NodeId) {
+    let edges = tx.edges(node).unwrap();
+    let of_node =
+        oracle.edges.range((node, 0, 0, Vec::new())..).take_while(|((source, ..), _)| *source == node);
+    let mut found: Vec<_> =
+        edges.iter().map(|edge| (edge.etype.0, edge.number.unwrap_or(0), edge.to)).collect();
+    let mut wanted: Vec<_> = of_node.map(|((_, etype, number, _), to)| (*etype, *number, *to)).collect();
+    found.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted);
+}
+
 fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, types: &Types, few: bool) {
     let node = *some(rng, oracle.nodes.keys()).unwrap();
     match rng.random_range(0..104) {
@@ -175,6 +188,7 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
             let number = rng.random_range(0..50);
             let before = tx.set_edge(node, etype, Info::Number(number), to).unwrap();
             assert_eq!(before, oracle.edges.insert((node, etype.0, number, Vec::new()), to));
+            compare_edges(tx, oracle, node);
         }
         60..=84 => {
             let Some(edge) = some(rng, oracle.edges.keys()).cloned() else { return };
@@ -217,20 +231,7 @@ fn operate(rng: &mut StdRng, tx: &mut Transaction<'_>, oracle: &mut Oracle, type
             assert_eq!(tx.read_node(node, kind).unwrap(), new);
             oracle.nodes.insert(node, (kind, new));
         }
-        93..=96 => {
-            let edges = tx.edges(node).unwrap();
-            let wanted = oracle
-                .edges
-                .range((node, 0, 0, Vec::new())..)
-                .take_while(|((source, ..), _)| *source == node);
-            let mut found: Vec<_> =
-                edges.iter().map(|edge| (edge.etype.0, edge.number.unwrap_or(0), edge.to)).collect();
-            let mut wanted: Vec<_> =
-                wanted.map(|((_, etype, number, _), to)| (*etype, *number, *to)).collect();
-            found.sort_unstable();
-            wanted.sort_unstable();
-            assert_eq!(found, wanted);
-        }
+        93..=96 => compare_edges(tx, oracle, node),
         _ => {
             let deleted = tx.delete_node(node, oracle.nodes[&node].0);
             match deleted {
