@@ -3,7 +3,7 @@
 //! ```text
 //!  program --- open, read, ... ---> hooks/ --- not weft's ---> real (libc, found behind this library)
 //!                                     |
-//!                        route (paths), table (descriptors)
+//!                  routing/ (paths), descriptors/ (the table)
 //!                                     |
 //!                                     +------- weft's -------> weft_client (leases, server)
 //! ```
@@ -23,38 +23,19 @@
 pub mod surface;
 
 pub mod advice;
-#[cfg(target_arch = "x86_64")]
-pub mod alternate;
-pub mod descriptor;
-pub mod descriptor_limit;
-#[cfg_attr(not(target_arch = "x86_64"), path = "no_dispatch.rs")]
-pub mod dispatch;
-pub mod environment;
-pub mod fifo;
+pub mod descriptors;
 pub mod file;
-pub mod file_limit;
-pub mod fork;
-pub mod handlers;
 pub mod hooks;
-pub mod identity;
+pub mod interception;
+pub mod ipc;
 pub mod lock;
 pub mod mapping;
-pub mod passing;
-pub mod placeholder;
 pub mod process;
-pub mod program;
-pub mod pump;
 pub mod real;
 pub mod report;
-pub mod requests;
-pub mod route;
-pub mod shadow;
-pub mod sockets;
-pub mod splicing;
+pub mod routing;
 pub mod streams;
 pub mod sys;
-pub mod table;
-pub mod unreached;
 pub mod variadic;
 
 /// The names of all hooks, each ended by NUL, the list by an empty one: for tests that ask whether the loader binds them.
@@ -89,7 +70,7 @@ mod start {
         // SAFETY: the loader passes the environment, and no other thread runs yet.
         unsafe { crate::process::start(environment) };
         if crate::process::is_on() {
-            crate::file_limit::look();
+            crate::process::file_limit::look();
         }
     }
 

@@ -8,9 +8,10 @@
 //! A table tells which stream works on which descriptor, for `fileno`. libc answers `fileno` of a cookie stream with an
 //! error, so streams of its own never reach the table.
 
+use crate::descriptors::{self, table};
 use crate::hooks::data;
 use crate::report::{Refusal, refuse};
-use crate::{descriptor, sys, table};
+use crate::sys;
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering::*};
@@ -159,7 +160,7 @@ unsafe extern "C" fn read_cookie(cookie: *mut c_void, out: *mut c_char, len: siz
     let out = unsafe { std::slice::from_raw_parts_mut(out.cast(), len) };
     match data::read_any(fd, out) {
         Ok(n) => n as ssize_t,
-        Err(error) => crate::route::fail(error),
+        Err(error) => crate::routing::fail(error),
     }
 }
 
@@ -197,7 +198,7 @@ unsafe extern "C" fn seek_cookie(cookie: *mut c_void, offset: *mut i64, whence: 
             *offset = at as i64;
             0
         }
-        Err(error) => crate::route::fail(error),
+        Err(error) => crate::routing::fail(error),
     }
 }
 
@@ -205,7 +206,7 @@ unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
     let entry = entry_of(cookie);
     let fd = entry.fd.swap(-1, AcqRel);
     entry.stream.store(ptr::null_mut(), Release);
-    crate::route::finish(descriptor::close_any(fd))
+    crate::routing::finish(descriptors::close_any(fd))
 }
 
 /// The `open` flags that a stream's mode means.
@@ -274,11 +275,11 @@ pub fn reopen(stream: *mut FILE, fd: c_int, flags: c_int) -> Result<(), Errno> {
     let old = entry.fd.load(Acquire);
     if (0..=2).contains(&old) {
         // A standard stream keeps its number.
-        descriptor::duplicate_any(fd, old, flags & libc::O_CLOEXEC)?;
-        let _ = descriptor::close_any(fd);
+        descriptors::duplicate_any(fd, old, flags & libc::O_CLOEXEC)?;
+        let _ = descriptors::close_any(fd);
     } else {
         entry.fd.store(fd, Release);
-        let _ = descriptor::close_any(old);
+        let _ = descriptors::close_any(old);
     }
     set_mode(stream, flags);
     go_to_end(entry.fd.load(Acquire), flags);

@@ -3,8 +3,9 @@
 //! control block or at what libc's own threads have under way, and need no hook.
 
 use super::data::{given, room};
-use crate::route::fail;
-use crate::{file as weft_file, process, sys, table};
+use crate::descriptors::table;
+use crate::routing::fail;
+use crate::{file as weft_file, process, sys};
 use libc::{c_int, c_void, sigevent};
 use std::ptr;
 use weft_client::{Errno, FileRef};

@@ -1,8 +1,9 @@
 //! `fcntl`, `ioctl` and locks.
 
+use crate::descriptors::{self, table};
 use crate::report::{Refusal, refuse};
-use crate::route::{fail, finish};
-use crate::{descriptor, process, sys, table};
+use crate::routing::{fail, finish};
+use crate::{process, sys};
 use libc::{c_int, c_ulong, off_t};
 use weft_client::{Client, Errno, FileRef, LockRange};
 
@@ -105,7 +106,7 @@ unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Resul
     let client = process::client()?;
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            descriptor::duplicate(file, || sys::fcntl(fd, command, arg).map(|fd| fd as c_int))
+            descriptors::duplicate(file, || sys::fcntl(fd, command, arg).map(|fd| fd as c_int))
         }
         // Close-on-exec is the placeholder's.
         libc::F_GETFD | libc::F_SETFD => {

@@ -3,8 +3,9 @@
 //! When it lies on the volume, the kernel's own working directory is `/`: paths that the hooks do not see (of a function
 //! that is not hooked) then fail visibly instead of meeting files of some other directory.
 
-use crate::route::{Last, fail, finish, on_path};
-use crate::{descriptor, process, sys, table};
+use crate::descriptors::{self, table};
+use crate::routing::{Last, fail, finish, on_path};
+use crate::{process, sys};
 use libc::{c_char, c_int, size_t};
 use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
@@ -23,7 +24,7 @@ fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_i
         Ok((room, len)) => {
             let _ = sys::chdir(c"/");
             let before = process::set_cwd(Some((file, room.get(..len).unwrap_or(b"/"))));
-            descriptor::release(before);
+            descriptors::release(before);
             Ok(0)
         }
         Err(error) => {
@@ -40,7 +41,7 @@ fn enter_open(client: &Client, dir: FileRef) -> Result<c_int, Errno> {
     match client.path_of(dir, room.as_mut_slice()) {
         Ok(now) if now.deleted && now.len < process::PATH_BYTES => {
             let _ = sys::chdir(c"/");
-            descriptor::release(process::set_cwd(Some((file, room.get(..now.len).unwrap_or(b"/")))));
+            descriptors::release(process::set_cwd(Some((file, room.get(..now.len).unwrap_or(b"/")))));
             Ok(0)
         }
         _ => enter(client, file, dir, b"."),
@@ -50,7 +51,7 @@ fn enter_open(client: &Client, dir: FileRef) -> Result<c_int, Errno> {
 /// The kernel's working directory is the program's again.
 fn leave(result: c_int) -> c_int {
     if result == 0 && process::is_on() {
-        descriptor::release(process::set_cwd(None));
+        descriptors::release(process::set_cwd(None));
     }
     result
 }

@@ -1,8 +1,10 @@
 //! Reading, writing, seeking, syncing, sizes.
 
-use crate::route::{Last, fail, finish, on_path};
-use crate::{file as weft_file, file_limit, process, sys, table};
-use crate::{pump, splicing};
+use crate::descriptors::table;
+use crate::file::{pump, splicing};
+use crate::process::{self, file_limit};
+use crate::routing::{Last, fail, finish, on_path};
+use crate::{file as weft_file, sys};
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::mem::MaybeUninit;
 use weft_client::busy::whole;

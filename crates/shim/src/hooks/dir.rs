@@ -4,9 +4,10 @@
 //! libc's `scandir`, `glob`, `nftw` and `ftw` read directories by libc's inner functions, so they are in files of their own
 //! ([`super::walk`]).
 
+use crate::descriptors::{self, table};
 use crate::report::{Refusal, refuse};
-use crate::route::{Last, fail, finish, on_path};
-use crate::{descriptor, process, sys, table};
+use crate::routing::{Last, fail, finish, on_path};
+use crate::{process, sys};
 use libc::{DIR, c_char, c_int, c_long, dirent, size_t, ssize_t};
 use std::mem::offset_of;
 use std::ptr;
@@ -212,9 +213,9 @@ pub fn getdents(file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
 /// Opens a stream on a path of the volume.
 pub fn open_at(client: &weft_client::Client, at: FileRef, path: &[u8]) -> Result<*mut DIR, Errno> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let fd = descriptor::open(client, at, path, flags, 0)?;
+    let fd = descriptors::open(client, at, path, flags, 0)?;
     open_stream(fd).inspect_err(|_| {
-        let _ = descriptor::close(fd);
+        let _ = descriptors::close(fd);
     })
 }
 
@@ -284,7 +285,7 @@ hooks! {
     fn closedir(dir: *mut DIR) -> c_int {
         match free_stream(dir) {
             None => real::closedir(dir),
-            Some(fd) => finish(descriptor::close(fd)),
+            Some(fd) => finish(descriptors::close(fd)),
         }
     }
 

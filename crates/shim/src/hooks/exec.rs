@@ -1,10 +1,12 @@
-//! Executing programs. The environment is composed anew, see [`crate::environment`]; programs on the volume are loaded by
-//! [`crate::program`].
+//! Executing programs. The environment is composed anew, see [`crate::process::environment`]; programs on the volume are loaded by
+//! [`crate::process::program`].
 
-use crate::environment::Environment;
-use crate::program::{self, Line, Program};
-use crate::route::{Last, fail, finish, on_path};
-use crate::{process, sys, table, unreached};
+use crate::descriptors::table;
+use crate::process::environment::Environment;
+use crate::process::program::{self, Line, Program};
+use crate::process::{self, unreached};
+use crate::routing::{Last, fail, finish, on_path};
+use crate::sys;
 use libc::{c_char, c_int};
 use weft_client::Errno;
 use weft_client::busy;
@@ -304,7 +306,7 @@ hooks! {
 #[cfg(target_arch = "x86_64")]
 pub mod lists {
     use super::{Strings, body, environ};
-    use crate::route::fail;
+    use crate::routing::fail;
     use crate::sys;
     use libc::{c_char, c_int};
 

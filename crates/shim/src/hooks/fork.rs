@@ -1,6 +1,6 @@
 //! New processes: a child gets a connection of its own, which begins with its parent's open files.
 
-use crate::{fork, process};
+use crate::process::{self, fork};
 use libc::{c_char, c_int, c_void, pid_t, termios, winsize};
 
 /// Forks by a system call of the program's.
@@ -32,7 +32,7 @@ hooks! {
             return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
         }
         if let Err(error) = fork::check_sharing(flags) {
-            return crate::route::fail(error);
+            return crate::routing::fail(error);
         }
         if flags & libc::CLONE_FILES != 0 {
             fork::before_thread(flags);

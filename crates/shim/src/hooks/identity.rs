@@ -1,8 +1,8 @@
 //! Who the process is. libc's functions change all threads alike, those of the file-system user and group and `capset` the
 //! calling one.
 
-use crate::identity::{Changed, change};
 use crate::process;
+use crate::process::identity::{Changed, change};
 use libc::{c_char, c_int, c_long, c_void, gid_t, size_t, uid_t};
 
 /// A change of all threads.
@@ -47,9 +47,9 @@ hooks! {
     /// In a user namespace of its own a process has none of the capabilities that count on the volume.
     fn unshare(flags: c_int) -> c_int {
         if process::is_on()
-            && let Err(error) = crate::fork::check_unshare(flags)
+            && let Err(error) = crate::process::fork::check_unshare(flags)
         {
-            return crate::route::fail(error);
+            return crate::routing::fail(error);
         }
         change(Changed::Thread, || real::unshare(flags), |result| *result == 0 && flags & libc::CLONE_NEWUSER != 0)
     }

@@ -1,7 +1,7 @@
 //! What only the kernel can do, for files that it stores: watching and mounting.
 
 use crate::report::{Refusal, refuse};
-use crate::route::{Last, fail, on_path};
+use crate::routing::{Last, fail, on_path};
 use libc::{c_char, c_int, c_uint, c_void};
 
 hooks! {
@@ -22,7 +22,7 @@ hooks! {
     }
 
     fn mount(source: *const c_char, target: *const c_char, kind: *const c_char, flags: libc::c_ulong, data: *const c_void) -> c_int {
-        let on_volume = |path: *const c_char| crate::route::is_on_volume(libc::AT_FDCWD, path);
+        let on_volume = |path: *const c_char| crate::routing::is_on_volume(libc::AT_FDCWD, path);
         if on_volume(source) || on_volume(target) {
             return fail(refuse(Refusal::Mount));
         }

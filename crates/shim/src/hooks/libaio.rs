@@ -1,10 +1,12 @@
 //! The kernel's asynchronous I/O: libaio's functions, which make their system calls past libc, and the calls by number.
-//! Contexts are the kernel's, and so are requests on files that are not weft's; [`crate::requests`] tells how those on weft
+//! Contexts are the kernel's, and so are requests on files that are not weft's; [`crate::file::requests`] tells how those on weft
 //! files join them. They are done when they are submitted, by the thread that submits them.
 
+use crate::descriptors::table;
+use crate::file::requests::{self, Block, Claimed, Event};
 use crate::hooks::{data, raw};
-use crate::requests::{self, Block, Claimed, Event};
-use crate::{dispatch, process, table};
+use crate::interception::dispatch;
+use crate::process;
 use libc::{c_int, c_long, c_void, iovec, sigset_t, timespec};
 use std::{ptr, slice};
 use weft_client::proto::{is_readable, is_writable};

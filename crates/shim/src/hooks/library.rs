@@ -6,10 +6,11 @@
 /// The hook itself.
 #[cfg(target_arch = "x86_64")]
 pub mod entry {
+    use crate::process::{self, program};
     use crate::real::Symbol;
     use crate::report::{Refusal, refuse};
-    use crate::route::on_path;
-    use crate::{process, program, report, sys};
+    use crate::routing::on_path;
+    use crate::{report, sys};
     use libc::{c_char, c_int, c_void};
 
     /// libc's own.
@@ -22,7 +23,7 @@ pub mod entry {
         // SAFETY: the program promises a C string, when it is not null.
         let has_directory =
             process::is_on() && !path.is_null() && unsafe { sys::bytes(path) }.contains(&b'/');
-        if has_directory && crate::route::is_on_volume(libc::AT_FDCWD, path) {
+        if has_directory && crate::routing::is_on_volume(libc::AT_FDCWD, path) {
             open_copy as *const c_void
         } else {
             REAL.address()
@@ -36,7 +37,7 @@ pub mod entry {
         on_path(
             libc::AT_FDCWD,
             path,
-            crate::route::Last::Follow,
+            crate::routing::Last::Follow,
             |_, path| unsafe { real(path, flags) },
             |client, at, path| {
                 let open = client.open(at, path, libc::O_RDONLY, 0)?;

@@ -1,7 +1,7 @@
 //! Calls that change the process's limits, its system calls among them.
 
+use crate::process::{self, file_limit};
 use crate::report::{Refusal, refuse};
-use crate::{file_limit, process};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, pid_t};
 
 const FILE_SIZE: c_uint = libc::RLIMIT_FSIZE as c_uint;
@@ -23,7 +23,7 @@ fn confining(strict: bool) {
 /// `prctl` is about to be called.
 pub fn before_prctl(option: c_int, argument: c_ulong) {
     if option == libc::PR_SET_SECCOMP {
-        confining(argument == libc::SECCOMP_MODE_STRICT.into());
+        confining(argument == c_ulong::from(libc::SECCOMP_MODE_STRICT));
     }
 }
 

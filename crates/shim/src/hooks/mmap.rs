@@ -1,9 +1,10 @@
 //! Memory maps.
 
+use crate::descriptors::table;
 use crate::mapping::{self, Request, copies, pages};
 use crate::report::{Refusal, refuse};
-use crate::route::fail;
-use crate::{sys, table};
+use crate::routing::fail;
+use crate::sys;
 use libc::{c_int, c_void, off_t, size_t};
 
 fn failed(error: weft_client::Errno) -> *mut c_void {
@@ -47,7 +48,7 @@ hooks! {
         if real::is_resolved() {
             return real::munmap(at, len);
         }
-        crate::route::finish(sys::munmap(at.cast(), len).map(|()| 0))
+        crate::routing::finish(sys::munmap(at.cast(), len).map(|()| 0))
     }
 
     fn mremap(at: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
@@ -74,7 +75,7 @@ hooks! {
             && flags & (libc::MS_ASYNC | libc::MS_SYNC) != libc::MS_ASYNC | libc::MS_SYNC
             && let Some(result) = pages::sync(at, len, flags)
         {
-            return crate::route::finish(result.map(|()| 0));
+            return crate::routing::finish(result.map(|()| 0));
         }
         real::msync(at, len, flags)
     }
@@ -85,12 +86,12 @@ hooks! {
             && pages::any()
             && let Some(result) = pages::remove(at, len)
         {
-            return crate::route::finish(result.map(|()| 0));
+            return crate::routing::finish(result.map(|()| 0));
         }
         if real::is_resolved() {
             return real::madvise(at, len, advice);
         }
-        crate::route::finish(sys::madvise(at as usize, len, advice).map(|()| 0))
+        crate::routing::finish(sys::madvise(at as usize, len, advice).map(|()| 0))
     }
 
     fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {

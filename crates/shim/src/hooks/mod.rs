@@ -1,8 +1,8 @@
 //! The hooks: libc's functions as the program sees them, one group per file.
 //!
 //! [`hooks!`] declares a function, exports it under all names that [`crate::surface`] gives it (`open64` is `open` on 64-bit
-//! systems), and gives the group's `real` module a caller of libc's own. A body decides by [`crate::table`] or
-//! [`crate::route`] whether the call is weft's. Bodies do not allocate, do not panic, and reach the kernel only by raw
+//! systems), and gives the group's `real` module a caller of libc's own. A body decides by [`crate::descriptors::table`] or
+//! [`crate::routing`] whether the call is weft's. Bodies do not allocate, do not panic, and reach the kernel only by raw
 //! system calls.
 //!
 //! A variadic function (`open`, `fcntl`, `ioctl`, `syscall`) is defined with its greatest number of arguments. In the C calling
@@ -54,6 +54,8 @@ macro_rules! hooks {
 }
 
 pub mod aio;
+pub mod attributes;
+pub mod change;
 pub mod control;
 pub mod cwd;
 pub mod data;
@@ -61,39 +63,60 @@ pub mod dir;
 pub mod exec;
 pub mod exit;
 pub mod fork;
-pub mod fts;
 pub mod identity;
 pub mod kernel;
 pub mod libaio;
+pub mod libc;
 pub mod library;
 pub mod limit;
-pub mod meta;
 pub mod mmap;
 pub mod names;
 pub mod open;
-pub mod print;
 pub mod raw;
 pub mod signal;
 pub mod socket;
 pub mod spawn;
 pub mod stdio;
-pub mod temp;
 pub mod uring;
-pub mod walk;
-pub mod wide;
+pub mod xattr;
 
 macro_rules! groups {
-    ($($group:ident),* $(,)?) => {
+    ($($($group:ident)::+),* $(,)?) => {
         /// The functions of libc that the hooks call, to be looked up. Those of other libraries, which few programs load, are
         /// looked up when they are called.
         pub static SYMBOLS: &[&[&Symbol]] = &[
-            $($group::real::SYMBOLS,)*
+            $($($group)::+::real::SYMBOLS,)*
             #[cfg(target_arch = "x86_64")]
             &[&fork::REAL_VFORK, &library::REAL],
         ];
     };
 }
 groups!(
-    aio, control, cwd, data, dir, exec, exit, fork, fts, identity, kernel, limit, meta, mmap, names, open,
-    print, raw, signal, socket, spawn, stdio, temp, walk, wide
+    aio,
+    attributes,
+    change,
+    control,
+    cwd,
+    data,
+    dir,
+    exec,
+    exit,
+    fork,
+    identity,
+    kernel,
+    libc::fts,
+    libc::print,
+    libc::temp,
+    libc::walk,
+    libc::wide,
+    limit,
+    mmap,
+    names,
+    open,
+    raw,
+    signal,
+    socket,
+    spawn,
+    stdio,
+    xattr
 );

@@ -1,8 +1,9 @@
 //! Names: making, moving, linking and removing them, and where they lead.
 
-use crate::route::{Given, Last, fail, finish, linked, on_path, on_two_paths};
-use crate::{process, sys, table};
-use libc::{c_char, c_int, c_uint, key_t, mode_t, size_t, ssize_t};
+use crate::descriptors::table;
+use crate::routing::{Given, Last, fail, finish, linked, on_path, on_two_paths};
+use crate::{process, report, sys};
+use libc::{c_char, c_int, c_uint, c_void, dev_t, key_t, mode_t, size_t, ssize_t};
 use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
@@ -370,5 +371,60 @@ hooks! {
             // As glibc: low bits of inode and device under the project's.
             Ok((attr.ino & 0xffff | (attr.dev & 0xff) << 16) as key_t | (project & 0xff) << 24)
         })
+    }
+
+    fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::mknod(path, mode, device), |client, at, path| {
+            client.mknod(at, path, mode & !process::umask(), device).map(|()| 0)
+        })
+    }
+
+    fn mknodat(dirfd: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mknodat(dirfd, path, mode, device), |client, at, path| {
+            client.mknod(at, path, mode & !process::umask(), device).map(|()| 0)
+        })
+    }
+
+    fn __xmknod(version: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::__xmknod(version, path, mode, device), |client, at, path| {
+            let device = device.as_ref().copied().unwrap_or(0);
+            client.mknod(at, path, mode & !process::umask(), device).map(|()| 0)
+        })
+    }
+
+    fn __xmknodat(version: c_int, dirfd: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int {
+        on_path(
+            dirfd,
+            path,
+            Last::NoFollow,
+            |dirfd, path| real::__xmknodat(version, dirfd, path, mode, device),
+            |client, at, path| {
+                let device = device.as_ref().copied().unwrap_or(0);
+                client.mknod(at, path, mode & !process::umask(), device).map(|()| 0)
+            },
+        )
+    }
+
+    fn mkfifo(path: *const c_char, mode: mode_t) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::mkfifo(path, mode), |client, at, path| {
+            client.mknod(at, path, (mode & 0o7777 & !process::umask()) | libc::S_IFIFO, 0).map(|()| 0)
+        })
+    }
+
+    fn mkfifoat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mkfifoat(dirfd, path, mode), |client, at, path| {
+            client.mknod(at, path, (mode & 0o7777 & !process::umask()) | libc::S_IFIFO, 0).map(|()| 0)
+        })
+    }
+
+    fn name_to_handle_at(dirfd: c_int, path: *const c_char, handle: *mut c_void, mount_id: *mut c_int, flags: c_int) -> c_int {
+        let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::NoFollow };
+        on_path(
+            dirfd,
+            path,
+            last,
+            |dirfd, path| real::name_to_handle_at(dirfd, path, handle, mount_id, flags),
+            |_, _, _| Err(report::refuse(report::Refusal::Handles)),
+        )
     }
 }

@@ -1,8 +1,9 @@
 //! Opening, closing and duplicating descriptors.
 
 use crate::advice::opened;
-use crate::route::{Last, fail, finish, on_path};
-use crate::{descriptor, sys, table};
+use crate::descriptors::{self, table};
+use crate::routing::{Last, fail, finish, on_path};
+use crate::sys;
 use libc::{c_char, c_int, c_uint};
 
 fn last_of(flags: c_int) -> Last {
@@ -21,7 +22,7 @@ hooks! {
             path,
             last_of(flags),
             |_, path| opened(real::open(path, flags, mode), flags),
-            |client, at, path| descriptor::open(client, at, path, flags, mode),
+            |client, at, path| descriptors::open(client, at, path, flags, mode),
         )
     }
 
@@ -31,7 +32,7 @@ hooks! {
             path,
             last_of(flags),
             |dirfd, path| opened(real::openat(dirfd, path, flags, mode), flags),
-            |client, at, path| descriptor::open(client, at, path, flags, mode),
+            |client, at, path| descriptors::open(client, at, path, flags, mode),
         )
     }
 
@@ -41,7 +42,7 @@ hooks! {
             path,
             last_of(flags),
             |_, path| opened(real::__open_2(path, flags), flags),
-            |client, at, path| descriptor::open(client, at, path, flags, 0),
+            |client, at, path| descriptors::open(client, at, path, flags, 0),
         )
     }
 
@@ -51,7 +52,7 @@ hooks! {
             path,
             last_of(flags),
             |dirfd, path| opened(real::__openat_2(dirfd, path, flags), flags),
-            |client, at, path| descriptor::open(client, at, path, flags, 0),
+            |client, at, path| descriptors::open(client, at, path, flags, 0),
         )
     }
 
@@ -62,17 +63,17 @@ hooks! {
             path,
             Last::Follow,
             |_, path| opened(real::creat(path, mode), flags),
-            |client, at, path| descriptor::open(client, at, path, flags, mode),
+            |client, at, path| descriptors::open(client, at, path, flags, mode),
         )
     }
 
     fn close(fd: c_int) -> c_int {
-        if table::is_weft(fd) { finish(descriptor::close(fd)) } else { real::close(fd) }
+        if table::is_weft(fd) { finish(descriptors::close(fd)) } else { real::close(fd) }
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         if crate::process::is_on() {
-            finish(descriptor::close_range(first, last, flags).map(|()| 0))
+            finish(descriptors::close_range(first, last, flags).map(|()| 0))
         } else {
             real::close_range(first, last, flags)
         }
@@ -80,7 +81,7 @@ hooks! {
 
     fn closefrom(first: c_int) -> () {
         if crate::process::is_on() {
-            let _ = descriptor::close_range(first.max(0) as u32, u32::MAX, 0);
+            let _ = descriptors::close_range(first.max(0) as u32, u32::MAX, 0);
         } else {
             real::closefrom(first)
         }
@@ -89,7 +90,7 @@ hooks! {
     fn dup(fd: c_int) -> c_int {
         match table::get(fd) {
             None => real::dup(fd),
-            Some(file) => finish(descriptor::duplicate(file, || {
+            Some(file) => finish(descriptors::duplicate(file, || {
                 sys::fcntl(fd, libc::F_DUPFD, 0).map(|fd| fd as c_int)
             })),
         }
@@ -102,7 +103,7 @@ hooks! {
         if old == new {
             return if table::get(old) == Some(table::OWN) { fail(libc::EBADF) } else { new };
         }
-        finish(descriptor::duplicate_to(old, new, 0))
+        finish(descriptors::duplicate_to(old, new, 0))
     }
 
     fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
@@ -112,6 +113,6 @@ hooks! {
         if old == new || flags & !libc::O_CLOEXEC != 0 {
             return fail(libc::EINVAL);
         }
-        finish(descriptor::duplicate_to(old, new, flags))
+        finish(descriptors::duplicate_to(old, new, flags))
     }
 }

@@ -1,12 +1,12 @@
 //! System calls that programs make by number, with libc's `syscall`: each does what the function of its name does.
 
 use crate::hooks::{
-    control, cwd, data, dir, exec, exit, fork, identity, kernel, libaio, limit, meta, mmap, names, open,
-    socket,
+    attributes, change, control, cwd, data, dir, exec, exit, fork, identity, kernel, libaio, limit, mmap,
+    names, open, socket, xattr,
 };
 use crate::process;
 use crate::report::{Refusal, refuse};
-use crate::route::fail;
+use crate::routing::fail;
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, size_t};
 
 /// `fchmodat2`, which the libc crate does not name.
@@ -183,7 +183,7 @@ unsafe fn descriptor_call(number: c_long, a: Arguments) -> Option<c_long> {
 /// `openat2`: on the volume as `openat`, but a way to resolve paths that only the kernel knows is "not implemented", after
 /// which programs use `openat`.
 unsafe fn open_how(a: Arguments) -> Option<c_long> {
-    if !crate::route::is_on_volume(a.int(0), a.text(1)) {
+    if !crate::routing::is_on_volume(a.int(0), a.text(1)) {
         return None;
     }
     if a.size(3) < size_of::<libc::open_how>() {
@@ -203,47 +203,54 @@ unsafe fn attribute_call(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: as above.
     unsafe {
         Some(match number {
-            libc::SYS_fstat => meta::body::fstat(a.int(0), a.to(1)).into(),
-            libc::SYS_newfstatat => meta::body::fstatat(a.int(0), a.text(1), a.to(2), a.int(3)).into(),
-            libc::SYS_statx => meta::body::statx(a.int(0), a.text(1), a.int(2), a.uint(3), a.to(4)).into(),
-            libc::SYS_statfs => meta::body::statfs(a.text(0), a.to(1)).into(),
-            libc::SYS_fstatfs => meta::body::fstatfs(a.int(0), a.to(1)).into(),
-            libc::SYS_faccessat => meta::body::faccessat(a.int(0), a.text(1), a.int(2), 0).into(),
-            libc::SYS_faccessat2 => meta::body::faccessat(a.int(0), a.text(1), a.int(2), a.int(3)).into(),
-            libc::SYS_fchmod => meta::body::fchmod(a.int(0), a.long(1) as mode_t).into(),
-            libc::SYS_fchmodat => meta::body::fchmodat(a.int(0), a.text(1), a.long(2) as mode_t, 0).into(),
-            SYS_FCHMODAT2 => meta::body::fchmodat(a.int(0), a.text(1), a.long(2) as mode_t, a.int(3)).into(),
-            libc::SYS_fchown => meta::body::fchown(a.int(0), a.uint(1), a.uint(2)).into(),
+            libc::SYS_fstat => attributes::body::fstat(a.int(0), a.to(1)).into(),
+            libc::SYS_newfstatat => attributes::body::fstatat(a.int(0), a.text(1), a.to(2), a.int(3)).into(),
+            libc::SYS_statx => {
+                attributes::body::statx(a.int(0), a.text(1), a.int(2), a.uint(3), a.to(4)).into()
+            }
+            libc::SYS_statfs => attributes::body::statfs(a.text(0), a.to(1)).into(),
+            libc::SYS_fstatfs => attributes::body::fstatfs(a.int(0), a.to(1)).into(),
+            libc::SYS_faccessat => attributes::body::faccessat(a.int(0), a.text(1), a.int(2), 0).into(),
+            libc::SYS_faccessat2 => {
+                attributes::body::faccessat(a.int(0), a.text(1), a.int(2), a.int(3)).into()
+            }
+            libc::SYS_fchmod => change::body::fchmod(a.int(0), a.long(1) as mode_t).into(),
+            libc::SYS_fchmodat => change::body::fchmodat(a.int(0), a.text(1), a.long(2) as mode_t, 0).into(),
+            SYS_FCHMODAT2 => {
+                change::body::fchmodat(a.int(0), a.text(1), a.long(2) as mode_t, a.int(3)).into()
+            }
+            libc::SYS_fchown => change::body::fchown(a.int(0), a.uint(1), a.uint(2)).into(),
             libc::SYS_fchownat => {
-                meta::body::fchownat(a.int(0), a.text(1), a.uint(2), a.uint(3), a.int(4)).into()
+                change::body::fchownat(a.int(0), a.text(1), a.uint(2), a.uint(3), a.int(4)).into()
             }
             // Without a path it means the descriptor, which only the system call says so.
-            libc::SYS_utimensat if a.text(1).is_null() => meta::body::futimens(a.int(0), a.of(2)).into(),
-            libc::SYS_utimensat => meta::body::utimensat(a.int(0), a.text(1), a.of(2), a.int(3)).into(),
-            libc::SYS_getxattr => meta::body::getxattr(a.text(0), a.text(1), a.to(2), a.size(3)) as c_long,
-            libc::SYS_lgetxattr => meta::body::lgetxattr(a.text(0), a.text(1), a.to(2), a.size(3)) as c_long,
-            libc::SYS_fgetxattr => meta::body::fgetxattr(a.int(0), a.text(1), a.to(2), a.size(3)) as c_long,
+            libc::SYS_utimensat if a.text(1).is_null() => change::body::futimens(a.int(0), a.of(2)).into(),
+            libc::SYS_utimensat => change::body::utimensat(a.int(0), a.text(1), a.of(2), a.int(3)).into(),
+            libc::SYS_getxattr => xattr::body::getxattr(a.text(0), a.text(1), a.to(2), a.size(3)) as c_long,
+            libc::SYS_lgetxattr => xattr::body::lgetxattr(a.text(0), a.text(1), a.to(2), a.size(3)) as c_long,
+            libc::SYS_fgetxattr => xattr::body::fgetxattr(a.int(0), a.text(1), a.to(2), a.size(3)) as c_long,
             libc::SYS_setxattr => {
-                meta::body::setxattr(a.text(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
+                xattr::body::setxattr(a.text(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
             }
             libc::SYS_lsetxattr => {
-                meta::body::lsetxattr(a.text(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
+                xattr::body::lsetxattr(a.text(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
             }
             libc::SYS_fsetxattr => {
-                meta::body::fsetxattr(a.int(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
+                xattr::body::fsetxattr(a.int(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
             }
-            libc::SYS_listxattr => meta::body::listxattr(a.text(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_llistxattr => meta::body::llistxattr(a.text(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_flistxattr => meta::body::flistxattr(a.int(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_removexattr => meta::body::removexattr(a.text(0), a.text(1)).into(),
-            libc::SYS_lremovexattr => meta::body::lremovexattr(a.text(0), a.text(1)).into(),
-            libc::SYS_fremovexattr => meta::body::fremovexattr(a.int(0), a.text(1)).into(),
-            libc::SYS_umask => meta::body::umask(a.long(0) as mode_t).into(),
+            libc::SYS_listxattr => xattr::body::listxattr(a.text(0), a.to(1), a.size(2)) as c_long,
+            libc::SYS_llistxattr => xattr::body::llistxattr(a.text(0), a.to(1), a.size(2)) as c_long,
+            libc::SYS_flistxattr => xattr::body::flistxattr(a.int(0), a.to(1), a.size(2)) as c_long,
+            libc::SYS_removexattr => xattr::body::removexattr(a.text(0), a.text(1)).into(),
+            libc::SYS_lremovexattr => xattr::body::lremovexattr(a.text(0), a.text(1)).into(),
+            libc::SYS_fremovexattr => xattr::body::fremovexattr(a.int(0), a.text(1)).into(),
+            libc::SYS_umask => change::body::umask(a.long(0) as mode_t).into(),
             libc::SYS_mknodat => {
-                meta::body::mknodat(a.int(0), a.text(1), a.long(2) as mode_t, a.long(3) as libc::dev_t).into()
+                names::body::mknodat(a.int(0), a.text(1), a.long(2) as mode_t, a.long(3) as libc::dev_t)
+                    .into()
             }
             libc::SYS_name_to_handle_at => {
-                meta::body::name_to_handle_at(a.int(0), a.text(1), a.to(2), a.to(3), a.int(4)).into()
+                names::body::name_to_handle_at(a.int(0), a.text(1), a.to(2), a.to(3), a.int(4)).into()
             }
             _ => return None,
         })
@@ -311,7 +318,7 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
                 limit::before_seccomp(a.uint(0));
                 return None;
             }
-            libc::SYS_unshare if crate::fork::check_unshare(a.int(0)).is_err() => fail(libc::EINVAL),
+            libc::SYS_unshare if crate::process::fork::check_unshare(a.int(0)).is_err() => fail(libc::EINVAL),
             libc::SYS_setuid
             | libc::SYS_setreuid
             | libc::SYS_setresuid
@@ -335,14 +342,14 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
                         || a.long(0) & libc::CLONE_VFORK as c_long != 0
                             && a.long(0) & libc::CLONE_THREAD as c_long == 0) =>
             {
-                if let Err(error) = crate::fork::check_sharing(a.int(0)) {
+                if let Err(error) = crate::process::fork::check_sharing(a.int(0)) {
                     return Some(fail(error));
                 }
                 let flags = a.long(0) & !c_long::from(libc::CLONE_VM);
                 fork::child_by(|| real::syscall(number, flags, 0, a.long(2), a.long(3), a.long(4), 0))
             }
             libc::SYS_clone => {
-                crate::fork::before_thread(a.int(0));
+                crate::process::fork::before_thread(a.int(0));
                 return None;
             }
             _ => return None,
@@ -359,12 +366,12 @@ unsafe fn old_call(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_open => open::body::open(a.text(0), a.int(1), a.uint(2)).into(),
             libc::SYS_creat => open::body::creat(a.text(0), a.uint(1)).into(),
             libc::SYS_dup2 => open::body::dup2(a.int(0), a.int(1)).into(),
-            libc::SYS_stat => meta::body::stat(a.text(0), a.to(1)).into(),
-            libc::SYS_lstat => meta::body::lstat(a.text(0), a.to(1)).into(),
-            libc::SYS_access => meta::body::access(a.text(0), a.int(1)).into(),
-            libc::SYS_chmod => meta::body::chmod(a.text(0), a.long(1) as mode_t).into(),
-            libc::SYS_chown => meta::body::chown(a.text(0), a.uint(1), a.uint(2)).into(),
-            libc::SYS_lchown => meta::body::lchown(a.text(0), a.uint(1), a.uint(2)).into(),
+            libc::SYS_stat => attributes::body::stat(a.text(0), a.to(1)).into(),
+            libc::SYS_lstat => attributes::body::lstat(a.text(0), a.to(1)).into(),
+            libc::SYS_access => attributes::body::access(a.text(0), a.int(1)).into(),
+            libc::SYS_chmod => change::body::chmod(a.text(0), a.long(1) as mode_t).into(),
+            libc::SYS_chown => change::body::chown(a.text(0), a.uint(1), a.uint(2)).into(),
+            libc::SYS_lchown => change::body::lchown(a.text(0), a.uint(1), a.uint(2)).into(),
             libc::SYS_mkdir => names::body::mkdir(a.text(0), a.long(1) as mode_t).into(),
             libc::SYS_rmdir => names::body::rmdir(a.text(0)).into(),
             libc::SYS_unlink => names::body::unlink(a.text(0)).into(),
@@ -373,15 +380,15 @@ unsafe fn old_call(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_symlink => names::body::symlink(a.text(0), a.text(1)).into(),
             libc::SYS_readlink => names::body::readlink(a.text(0), a.to(1), a.size(2)) as c_long,
             libc::SYS_mknod => {
-                meta::body::mknod(a.text(0), a.long(1) as mode_t, a.long(2) as libc::dev_t).into()
+                names::body::mknod(a.text(0), a.long(1) as mode_t, a.long(2) as libc::dev_t).into()
             }
-            libc::SYS_utime => meta::body::utime(a.text(0), a.of(1)).into(),
-            libc::SYS_utimes => meta::body::utimes(a.text(0), a.of(1)).into(),
-            libc::SYS_futimesat => meta::body::futimesat(a.int(0), a.text(1), a.of(2)).into(),
+            libc::SYS_utime => change::body::utime(a.text(0), a.of(1)).into(),
+            libc::SYS_utimes => change::body::utimes(a.text(0), a.of(1)).into(),
+            libc::SYS_futimesat => change::body::futimesat(a.int(0), a.text(1), a.of(2)).into(),
             // A child that would share memory until it executes gets its own, as with the function.
             libc::SYS_fork | libc::SYS_vfork => fork::body::fork().into(),
             // The old form of directory entries, which no program of today asks for.
-            libc::SYS_getdents if crate::table::is_weft(a.int(0)) => fail(libc::ENOSYS),
+            libc::SYS_getdents if crate::descriptors::table::is_weft(a.int(0)) => fail(libc::ENOSYS),
             _ => return None,
         })
     }

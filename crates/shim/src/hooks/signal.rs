@@ -1,8 +1,9 @@
-//! Signals and threads. While weft is on, handlers wait for the end of a call on a weft file ([`crate::handlers`]). For programs
-//! whose system calls are intercepted (see [`crate::dispatch`]) `SIGSYS` stays ours and unblocked, and new threads are
+//! Signals and threads. While weft is on, handlers wait for the end of a call on a weft file ([`crate::interception::handlers`]). For programs
+//! whose system calls are intercepted (see [`crate::interception::dispatch`]) `SIGSYS` stays ours and unblocked, and new threads are
 //! intercepted, too. For all other programs these are libc's own after one load.
 
-use crate::{dispatch, handlers, process};
+use crate::interception::{dispatch, handlers};
+use crate::process;
 use libc::{
     c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, pthread_attr_t, pthread_t, sighandler_t, sigset_t,
     timespec,
@@ -100,7 +101,7 @@ hooks! {
         if !dispatch::is_on() {
             return real::sigaltstack(stack, old);
         }
-        crate::route::finish(dispatch::change_alternate(stack, old))
+        crate::routing::finish(dispatch::change_alternate(stack, old))
     }
 
     fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {

@@ -1,8 +1,10 @@
 //! Sockets: messages that carry descriptors, and Unix sockets in the file system.
 
-use crate::route::{Failed, Last, fail, finish, on_path};
-use crate::sockets::{Address, SocketPath, Told};
-use crate::{passing, process, sockets, sys};
+use crate::descriptors::passing;
+use crate::ipc::sockets;
+use crate::ipc::sockets::{Address, SocketPath, Told};
+use crate::routing::{Failed, Last, fail, finish, on_path};
+use crate::{process, sys};
 use libc::{c_char, c_int, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::CStr;
 use weft_client::busy;

@@ -5,12 +5,14 @@
 //! child's open becomes a `dup2`), a program on the volume copied to memory.
 
 use super::exec::{self, Strings};
-use crate::environment::Environment;
+use crate::descriptors::{self, table};
 use crate::lock::Locked;
-use crate::program::{self, Program};
+use crate::process::environment::Environment;
+use crate::process::program::{self, Program};
+use crate::process::{self, fork, unreached};
 use crate::report::{Refusal, refuse};
-use crate::route::{Last, fail, is_on_volume, on_path};
-use crate::{descriptor, fork, process, sys, table, unreached};
+use crate::routing::{Last, fail, is_on_volume, on_path};
+use crate::sys;
 use libc::{FILE, c_char, c_int, c_void, mode_t, pid_t};
 use std::ptr;
 use weft_client::Errno;
@@ -133,7 +135,7 @@ impl Prepared {
         }
         // SAFETY: plain descriptors.
         let high = unsafe { crate::hooks::control::body::fcntl(fd, libc::F_DUPFD_CLOEXEC, OPENED_FROM) };
-        let _ = descriptor::close_any(fd);
+        let _ = descriptors::close_any(fd);
         match self.opened.get_mut(self.opened_count) {
             Some(place) if high >= 0 => *place = high,
             _ => return Err(libc::EMFILE),
@@ -147,7 +149,7 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         for fd in self.opened.iter().take(self.opened_count) {
-            let _ = descriptor::close_any(*fd);
+            let _ = descriptors::close_any(*fd);
         }
         // SAFETY: mapped by `new`; libc is done with it.
         let _ = unsafe { sys::munmap(self.actions.actions.cast(), self.len) };
@@ -410,7 +412,7 @@ unsafe fn open_pipe(command: *const c_char, mode: &[u8]) -> Result<*mut FILE, Er
             if theirs == number {
                 let _ = weft_client::sys::set_cloexec(theirs, false);
             } else {
-                let _ = descriptor::duplicate_any(theirs, number, 0);
+                let _ = descriptors::duplicate_any(theirs, number, 0);
             }
             become_shell(command);
         }
@@ -490,7 +492,7 @@ hooks! {
         if !process::is_on() || command.is_null() || mode.is_null() {
             return real::popen(command, mode);
         }
-        crate::route::finish(open_pipe(command, sys::bytes(mode)))
+        crate::routing::finish(open_pipe(command, sys::bytes(mode)))
     }
 
     fn pclose(stream: *mut FILE) -> c_int {

@@ -1,7 +1,8 @@
 //! Streams: opening, closing, `fileno`.
 
-use crate::route::{Last, fail, finish, on_path};
-use crate::{descriptor, process, streams, sys, table};
+use crate::descriptors::{self, table};
+use crate::routing::{Last, fail, finish, on_path};
+use crate::{process, streams, sys};
 use libc::{FILE, c_char, c_int, mode_t};
 use weft_client::{Client, Errno, FileRef};
 
@@ -14,9 +15,9 @@ unsafe fn mode_flags(mode: *const c_char) -> Result<c_int, Errno> {
 }
 
 fn open_stream(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<*mut FILE, Errno> {
-    let fd = descriptor::open(client, at, path, flags, CREATE_MODE)?;
+    let fd = descriptors::open(client, at, path, flags, CREATE_MODE)?;
     streams::open(fd, flags).inspect_err(|_| {
-        let _ = descriptor::close(fd);
+        let _ = descriptors::close(fd);
     })
 }
 
@@ -51,8 +52,8 @@ unsafe fn reopen_standard(path: *const c_char, flags: c_int, stream: *mut FILE) 
         if fd < 0 {
             return Err(sys::errno());
         }
-        let moved = descriptor::duplicate_any(fd, number, flags & libc::O_CLOEXEC);
-        let _ = descriptor::close_any(fd);
+        let moved = descriptors::duplicate_any(fd, number, flags & libc::O_CLOEXEC);
+        let _ = descriptors::close_any(fd);
         moved?;
         let stream = streams::standard_stream(number).ok_or(libc::EBADF)?;
         if streams::is_ours(stream) {
@@ -89,7 +90,7 @@ hooks! {
             return real::freopen(path, mode, stream);
         }
         let ours = streams::is_ours(stream);
-        if !ours && (path.is_null() || !crate::route::is_on_volume(libc::AT_FDCWD, path)) {
+        if !ours && (path.is_null() || !crate::routing::is_on_volume(libc::AT_FDCWD, path)) {
             return real::freopen(path, mode, stream);
         }
         let result = mode_flags(mode).and_then(|flags| {
@@ -155,15 +156,15 @@ hooks! {
 
     /// libc's own opens in `/tmp` or by `TMPDIR` through inner functions; `/tmp` is outside unless the volume is there.
     fn tmpfile() -> *mut FILE {
-        let on_volume = crate::route::is_on_volume(libc::AT_FDCWD, c"/tmp".as_ptr());
+        let on_volume = crate::routing::is_on_volume(libc::AT_FDCWD, c"/tmp".as_ptr());
         if !on_volume {
             return real::tmpfile();
         }
         let flags = libc::O_RDWR | libc::O_TMPFILE | libc::O_EXCL;
         on_path(libc::AT_FDCWD, c"/tmp".as_ptr(), Last::Follow, |_, _| fail(libc::ENOENT), |client, at, path| {
-            let fd = descriptor::open(client, at, path, flags, 0o600)?;
+            let fd = descriptors::open(client, at, path, flags, 0o600)?;
             streams::open(fd, libc::O_RDWR).inspect_err(|_| {
-                let _ = descriptor::close(fd);
+                let _ = descriptors::close(fd);
             })
         })
     }

@@ -8,8 +8,9 @@
 
 use super::{PAGE_BYTES, Request, keep, let_go, page_up};
 use crate::lock::Locked;
+use crate::process::program;
 use crate::report::{Refusal, refuse};
-use crate::{program, sys};
+use crate::sys;
 use libc::c_int;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering::*};

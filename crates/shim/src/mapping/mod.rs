@@ -114,14 +114,14 @@ fn keep(fd: c_int) -> c_int {
         }
         Err(_) => fd,
     };
-    crate::table::swap(high, Some(crate::table::OWN));
+    crate::descriptors::table::swap(high, Some(crate::descriptors::table::OWN));
     high
 }
 
 /// Closes a descriptor that [`keep`] gave.
 fn let_go(fd: c_int) {
     if fd >= 0 {
-        crate::table::swap(fd, None);
+        crate::descriptors::table::swap(fd, None);
         let _ = weft_client::sys::close(fd);
     }
 }

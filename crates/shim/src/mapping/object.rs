@@ -23,9 +23,11 @@
 use super::pages::Maps;
 use super::stores::WINDOW_BYTES;
 use super::{PAGE_BYTES, keep, let_go, page_up};
+use crate::ipc::shadow;
+use crate::ipc::shadow::{Path, path_of};
+use crate::process::program;
 use crate::report::{Refusal, refuse_for};
-use crate::shadow::{Path, path_of};
-use crate::{program, shadow, sys};
+use crate::sys;
 use libc::c_int;
 use weft_client::scratch::Room;
 use weft_client::shared::pages::{self as shared, HEADER_BYTES, Header};

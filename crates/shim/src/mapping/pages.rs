@@ -12,9 +12,10 @@
 use super::object::{NO_OBJECT, Object, close_pair};
 use super::stores::Stores;
 use super::{PAGE_BYTES, Request, page_up};
+use crate::descriptors::limit;
 use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
-use crate::{descriptor_limit, process, sys};
+use crate::{process, sys};
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::scratch::{AnyBytes, Room};
@@ -91,7 +92,7 @@ impl State {
         let free = self.objects.iter().position(|object| object.maps == 0);
         let Some(free) = free else { return Err(refuse(Refusal::MapTable)) };
         client.add_ref(file)?;
-        match descriptor_limit::with_descriptors(|| Object::open(client, attr, file)) {
+        match limit::with_descriptors(|| Object::open(client, attr, file)) {
             Ok(object) => {
                 if let Some(place) = self.objects.get_mut(free) {
                     *place = object;

@@ -1,7 +1,8 @@
 //! Moves bytes from one descriptor to another when at least one leads to a weft file: what `sendfile` and
 //! `copy_file_range` do inside the kernel.
 
-use crate::{process, sys, table};
+use crate::descriptors::table;
+use crate::{process, sys};
 use libc::c_int;
 use weft_client::{Errno, FileRef};
 

@@ -1,8 +1,9 @@
-//! Unix sockets on the volume. As with named pipes ([`crate::fifo`]), the volume holds the name, its owner and its mode; behind
-//! it is a socket of the kernel, which processes of the same user find by the inode ([`crate::shadow`]). Beside it lies a
+//! Unix sockets on the volume. As with named pipes ([`crate::ipc::fifo`]), the volume holds the name, its owner and its mode; behind
+//! it is a socket of the kernel, which processes of the same user find by the inode ([`crate::ipc::shadow`]). Beside it lies a
 //! symlink with the path by which it was bound, so that whoever asks for an address is told that one.
 
-use crate::{shadow, sys};
+use crate::ipc::shadow;
+use crate::sys;
 use libc::{c_char, c_int, sockaddr, sockaddr_storage, sockaddr_un, socklen_t};
 use std::ffi::CStr;
 use std::mem::offset_of;

@@ -2,9 +2,10 @@
 //! it returns, so that no later call is answered by rights that are gone.
 //!
 //! A process that drops the superuser's rights may not reach the server's socket any more. So it connects before, if it has not,
-//! and programs that it executes inherit the connection ([`crate::environment`]).
+//! and programs that it executes inherit the connection ([`crate::process::environment`]).
 
-use crate::{process, sys, table};
+use crate::descriptors::table;
+use crate::{process, sys};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 pub use weft_client::Changed;
 

@@ -6,7 +6,7 @@
 
 use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
-use crate::route::{fail, is_on_volume};
+use crate::routing::{fail, is_on_volume};
 use crate::{process, sys};
 use libc::{c_char, c_int, c_long, c_ushort, c_void, stat};
 use std::ptr;
@@ -179,7 +179,7 @@ unsafe fn set_path(walk: *mut Walk, parent_len: usize, node: *mut Node) -> Resul
 
 /// What a node is, by its attributes; they are those of what a symlink leads to when it is followed.
 unsafe fn examine(walk: *mut Walk, node: *mut Node, follow: bool) -> c_ushort {
-    use crate::hooks::meta::body::{lstat, stat};
+    use crate::hooks::attributes::body::{lstat, stat};
     // SAFETY: the walk's path is the node's; its attributes are in its own block.
     unsafe {
         let follow = follow || (*walk).options & LOGICAL != 0;
@@ -610,7 +610,7 @@ hooks! {
         if !any_on_volume(roots) {
             return real::fts_open(roots, options, compare);
         }
-        crate::route::finish(open(roots, options, compare))
+        crate::routing::finish(open(roots, options, compare))
     }
 
     fn fts_read(walk: *mut Walk) -> *mut Node {

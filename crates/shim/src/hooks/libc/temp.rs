@@ -1,6 +1,6 @@
 //! Temporary files and directories: libc makes them by its inner functions, so their names are found here.
 
-use crate::route::{fail, is_on_volume};
+use crate::routing::{fail, is_on_volume};
 use crate::sys;
 use libc::{c_char, c_int};
 use weft_client::Errno;
@@ -76,7 +76,7 @@ unsafe fn make_name(template: *mut c_char) -> c_int {
     unsafe {
         with_name(template, 0, |name| {
             let mut attr = std::mem::zeroed();
-            match crate::hooks::meta::body::lstat(name, &raw mut attr) {
+            match crate::hooks::attributes::body::lstat(name, &raw mut attr) {
                 0 => fail(libc::EEXIST),
                 _ if sys::errno() == libc::ENOENT => 0,
                 _ => -1,
@@ -90,7 +90,7 @@ unsafe fn is_directory(path: *const c_char) -> bool {
     unsafe {
         let mut attr: libc::stat = std::mem::zeroed();
         !path.is_null()
-            && crate::hooks::meta::body::stat(path, &raw mut attr) == 0
+            && crate::hooks::attributes::body::stat(path, &raw mut attr) == 0
             && attr.st_mode & libc::S_IFMT == libc::S_IFDIR
     }
 }
@@ -141,7 +141,7 @@ hooks! {
         }
         let found = with_name(template, 0, |name| {
             let mut stat: libc::stat = std::mem::zeroed();
-            if crate::hooks::meta::body::lstat(name, &raw mut stat) == 0 {
+            if crate::hooks::attributes::body::lstat(name, &raw mut stat) == 0 {
                 return fail(libc::EEXIST);
             }
             if sys::errno() == libc::ENOENT { 0 } else { -1 }

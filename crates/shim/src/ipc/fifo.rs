@@ -1,11 +1,12 @@
 //! Named pipes on the volume. The volume holds the name, its owner and its mode; the pipe behind it is one of the kernel, which
-//! processes of the same user find by the inode ([`crate::shadow`]). The descriptor is the kernel's own, so that blocking,
+//! processes of the same user find by the inode ([`crate::ipc::shadow`]). The descriptor is the kernel's own, so that blocking,
 //! `poll`, signals and inheritance are as everywhere.
 //!
 //! The kernel's name of a pipe stays in `/dev/shm` when the one on the volume is removed: nobody can tell who is about to open
 //! it. The server removes it when it looks for what programs have left, at the latest when it ends.
 
-use crate::{shadow, sys};
+use crate::ipc::shadow;
+use crate::sys;
 use libc::c_int;
 use weft_client::busy;
 use weft_client::shared::pages::FIFO;

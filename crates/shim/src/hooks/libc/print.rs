@@ -1,8 +1,9 @@
 //! Formatted output to descriptors. libc formats and writes by inner functions; here the text is made by libc and written by
 //! the hooks.
 
-use crate::route::finish;
-use crate::{sys, table};
+use crate::descriptors::table;
+use crate::routing::finish;
+use crate::sys;
 use libc::{c_char, c_int, c_void};
 use weft_client::Errno;
 

@@ -4,8 +4,17 @@
 //! The state is set once, before the program's own code runs, and read by every hook; connecting happens when a path on the
 //! volume is first used (or at once when descriptors were inherited).
 
+pub mod environment;
+pub mod file_limit;
+pub mod fork;
+pub mod identity;
+pub mod program;
+pub mod unreached;
+
+use crate::descriptors::{placeholder, table};
+use crate::interception::dispatch;
 use crate::lock::Locked;
-use crate::{dispatch, placeholder, report, sys, table};
+use crate::{report, sys};
 use libc::{c_char, c_int};
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
@@ -490,14 +499,14 @@ fn inherit_cwd(path: &[u8]) {
     let opened =
         client().and_then(|client| client.open(FileRef::ROOT, path, libc::O_PATH | libc::O_DIRECTORY, 0));
     // Where it is lost, relative paths fail: for the kernel the process is in a directory outside.
-    set_cwd(Some((opened.map_or(crate::table::LOST, |open| open.file), path)));
+    set_cwd(Some((opened.map_or(crate::descriptors::table::LOST, |open| open.file), path)));
 }
 
 /// When the kernel's working directory lies below the prefix (which then exists outside too), it means the volume's.
 fn notice_cwd() {
     let Ok(mut buffer) = Room::<[u8; PATH_BYTES]>::any() else { return };
     if let Ok(path) = sys::getcwd(buffer.as_mut_slice())
-        && let Some(inside) = crate::route::below(path, mount())
+        && let Some(inside) = crate::routing::below(path, mount())
     {
         inherit_cwd(inside);
     }

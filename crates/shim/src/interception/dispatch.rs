@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A thread has a selector of its own, and neither threads nor forked children inherit the arrangement: [`arm`] makes it
-//! for each. The handler runs on an alternate stack ([`crate::alternate`]): the stack on which a program makes a call may have
+//! for each. The handler runs on an alternate stack ([`crate::interception::alternate`]): the stack on which a program makes a call may have
 //! no room for it.
 //!
 //! What changes the thread under the handler is made so that it lasts when the handler returns: the signal mask and the
@@ -20,9 +20,10 @@
 //! program's frame. A `clone` that shares memory, by number, is let through by itself; that thread's calls are the
 //! kernel's from then on.
 
-pub use crate::alternate::change as change_alternate;
 use crate::hooks::raw;
-use crate::{alternate, process, report, sys};
+use crate::interception::alternate;
+pub use crate::interception::alternate::change as change_alternate;
+use crate::{process, report, sys};
 use libc::{c_int, c_long, c_void, siginfo_t, stack_t, ucontext_t};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};

@@ -4,7 +4,7 @@
 //! with.
 
 use crate::report::{Refusal, refuse};
-use crate::route::{fail, is_on_volume};
+use crate::routing::{fail, is_on_volume};
 use crate::{process, sys};
 use libc::{DIR, c_char, c_int, c_void, dirent, size_t};
 use std::ptr;
@@ -113,11 +113,11 @@ unsafe extern "C-unwind" fn glob_opendir(path: *const c_char) -> *mut DIR {
 }
 unsafe extern "C-unwind" fn glob_lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
     // SAFETY: as above.
-    unsafe { crate::hooks::meta::body::lstat(path, out) }
+    unsafe { crate::hooks::attributes::body::lstat(path, out) }
 }
 unsafe extern "C-unwind" fn glob_stat(path: *const c_char, out: *mut libc::stat) -> c_int {
     // SAFETY: as above.
-    unsafe { crate::hooks::meta::body::stat(path, out) }
+    unsafe { crate::hooks::attributes::body::stat(path, out) }
 }
 
 // ---- ftw, nftw ------------------------------------------------------------------------------------------------------
@@ -288,9 +288,9 @@ impl Walk {
     /// Walks from the path so far; what the visitor said last, or -1 with errno. `parent` is the directory in which it
     /// lies, to go back to.
     unsafe fn walk(&mut self, level: c_int, parent: c_int) -> c_int {
+        use crate::hooks::attributes::body::{lstat, stat};
         use crate::hooks::cwd::body::fchdir;
         use crate::hooks::dir::body::{closedir, dirfd, opendir, readdir};
-        use crate::hooks::meta::body::{lstat, stat};
         // SAFETY: own path and structures; the program's visitor.
         unsafe {
             let mut attr: libc::stat = std::mem::zeroed();
@@ -435,7 +435,7 @@ hooks! {
             return real::scandir(path, out, filter, compare);
         }
         let dir = crate::hooks::dir::body::opendir(path);
-        if dir.is_null() { -1 } else { crate::route::finish(scan(dir, out, filter, compare)) }
+        if dir.is_null() { -1 } else { crate::routing::finish(scan(dir, out, filter, compare)) }
     }
 
     fn scandirat(dirfd: c_int, path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int {
@@ -448,7 +448,7 @@ hooks! {
             return -1;
         }
         let dir = crate::hooks::dir::body::fdopendir(fd);
-        if dir.is_null() { -1 } else { crate::route::finish(scan(dir, out, filter, compare)) }
+        if dir.is_null() { -1 } else { crate::routing::finish(scan(dir, out, filter, compare)) }
     }
 
     fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {

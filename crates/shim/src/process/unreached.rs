@@ -2,7 +2,8 @@
 //! that gain rights when they start, and Go's, which make their system calls past libc. They start as they would without
 //! weft, but see no volume; the report says so and what helps, since their user would look for the reason in vain.
 
-use crate::{dispatch, process, sys};
+use crate::interception::dispatch;
+use crate::{process, sys};
 use libc::{c_char, c_int};
 use weft_client::scratch::Room;
 

@@ -2,8 +2,14 @@
 //!
 //! Each descriptor in the table holds one reference of this process to the server's open file.
 
+pub mod limit;
+pub mod passing;
+pub mod placeholder;
+pub mod table;
+
+use crate::ipc::fifo;
 use crate::report::{Refusal, refuse};
-use crate::{fifo, placeholder, process, streams, sys, table};
+use crate::{process, streams, sys};
 use libc::c_int;
 use weft_client::busy::Busy;
 use weft_client::{Client, Errno, FileRef};
@@ -183,7 +189,7 @@ pub fn close_range(first: u32, last: u32, flags: c_int) -> Result<(), Errno> {
         return Err(libc::EINVAL);
     }
     if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
-        crate::fork::check_parting()?;
+        crate::process::fork::check_parting()?;
     }
     let cloexec_only = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
     let mut from = first;

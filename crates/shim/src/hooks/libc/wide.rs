@@ -4,7 +4,7 @@
 //! and back. So the hooks do that, by the locale's own conversion, on top of the stream's bytes. Streams that are not of a
 //! weft file are libc's.
 
-use crate::route::fail;
+use crate::routing::fail;
 use crate::{process, streams, sys};
 use libc::{FILE, c_char, c_int, c_void, size_t, wchar_t};
 use std::ptr;

@@ -7,8 +7,9 @@
 //!
 //! The common case, an absolute path elsewhere, costs a look at its bytes.
 
+use crate::descriptors::table;
 use crate::process::{self, PATH_BYTES};
-use crate::{report, sys, table};
+use crate::{report, sys};
 use libc::{c_char, c_int};
 use weft_client::busy::{self, Busy};
 use weft_client::proto::ITSELF;

@@ -5,7 +5,8 @@
 //! `SA_RESTART` are the kernel's business as always. A signal that the thread's own instruction raises (`SIGSEGV` of a
 //! bad buffer) cannot wait; its handler runs at once. Handlers that a program sets by a system call of its own are not known.
 
-use crate::{dispatch, file};
+use crate::file;
+use crate::interception::dispatch;
 use libc::{c_int, c_void, sighandler_t, siginfo_t, ucontext_t};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};

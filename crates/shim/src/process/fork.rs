@@ -1,8 +1,10 @@
 //! What a fork does to this library's state.
 
+use crate::descriptors::limit;
 use crate::mapping::pages::{self, Held};
+use crate::process::{self, identity};
 use crate::report::{Refusal, refuse};
-use crate::{descriptor_limit, identity, process, sys};
+use crate::sys;
 use libc::{c_int, c_void, pid_t};
 use weft_client::{Child, Client, Errno, ForkTicket, scratch};
 
@@ -17,7 +19,7 @@ pub struct Ticket {
     /// The thread that forks.
     thread: usize,
     /// The limit on the number of descriptors.
-    limit: descriptor_limit::Noted,
+    limit: limit::Noted,
 }
 
 impl Ticket {
@@ -72,18 +74,17 @@ fn no_child() -> c_int {
 
 /// Before a fork.
 pub fn prepare() -> Ticket {
-    let held = descriptor_limit::with_descriptors(pages::before_fork);
+    let held = limit::with_descriptors(pages::before_fork);
     // Before the connection is made: what is changed meanwhile is told once more.
     let changes = identity::changes();
     let client = if process::is_connected() { process::client().ok() } else { None };
     Ticket {
-        connection: client.map(|client| {
-            (client, descriptor_limit::with_descriptors(|| client.prepare_child(Child::Forked)))
-        }),
+        connection: client
+            .map(|client| (client, limit::with_descriptors(|| client.prepare_child(Child::Forked)))),
         changes,
         held,
         thread: scratch::thread(),
-        limit: descriptor_limit::note(),
+        limit: limit::note(),
     }
 }
 
@@ -113,12 +114,12 @@ pub fn in_parent(ticket: Ticket) {
 
 /// In the child, before anything else.
 pub fn in_child(ticket: Ticket) {
-    crate::dispatch::arm();
-    descriptor_limit::restore(&ticket.limit);
+    crate::interception::dispatch::arm();
+    limit::restore(&ticket.limit);
     process::open_locks();
     crate::hooks::spawn::open_locks();
     crate::mapping::copies::open_locks();
-    crate::requests::in_child();
+    crate::file::requests::in_child();
     match ticket.connection {
         None => {}
         // Nor with pages that others may take for given up.

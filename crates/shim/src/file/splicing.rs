@@ -1,7 +1,7 @@
 //! `splice` between a weft file and a pipe, by reading and writing. What comes out of a pipe and cannot be written, as the
 //! volume is full, is gone, unlike with the kernel's own.
 
-use crate::table;
+use crate::descriptors::table;
 use crate::{file as weft_file, process, sys};
 use libc::{c_int, c_uint};
 use weft_client::proto::{is_readable, is_writable};

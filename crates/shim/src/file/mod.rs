@@ -1,8 +1,12 @@
 //! Reading and writing open weft files, in step with this process's shared maps of them.
 
-use crate::file_limit;
+pub mod pump;
+pub mod requests;
+pub mod splicing;
+
 use crate::mapping::pages;
 use crate::process;
+use crate::process::file_limit;
 use std::cell::Cell;
 use weft_client::{Client, Errno, FileRef};
 
@@ -11,7 +15,7 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread reads or writes: it may hold a lock of the file. Handlers wait for that to end ([`crate::handlers`]). One that the
+/// This thread reads or writes: it may hold a lock of the file. Handlers wait for that to end ([`crate::interception::handlers`]). One that the
 /// program set by a system call of its own does not; when it wants to read or write, too, it is refused (`EDEADLK`), as it
 /// would wait for a lock that its own thread holds.
 struct Inside;

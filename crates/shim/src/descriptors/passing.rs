@@ -13,9 +13,10 @@
 //! a process that is not inside and gets one can neither read nor write it (`EBADF`, `EPERM`). When the process at the
 //! other end of the socket is known not to be inside, the message is refused.
 
+use crate::descriptors::table::{self, LOST};
+use crate::descriptors::{self, placeholder};
 use crate::report::{Refusal, refuse};
-use crate::table::{self, LOST};
-use crate::{descriptor, placeholder, process, report, sys};
+use crate::{process, report, sys};
 use libc::c_int;
 use std::ffi::CStr;
 use std::ptr;
@@ -234,7 +235,7 @@ pub fn taken(fd: c_int) -> Result<c_int, Errno> {
     if placeholder::identify(fd).is_none() {
         return Ok(fd);
     }
-    let _ = descriptor::close_any(fd);
+    let _ = descriptors::close_any(fd);
     Err(refuse(Refusal::TakeDescriptor))
 }
 

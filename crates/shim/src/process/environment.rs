@@ -4,7 +4,10 @@
 //! The new array lies in memory of its own (no `malloc`: this runs in forked children), the strings that stay are the
 //! caller's.
 
-use crate::{dispatch, identity, process, report, sys, table};
+use crate::descriptors::table;
+use crate::interception::dispatch;
+use crate::process::{self, identity};
+use crate::{report, sys};
 use libc::c_char;
 use std::ptr;
 use weft_client::scratch::Room;
@@ -186,7 +189,7 @@ impl Environment {
         }
         if process::is_connected() && (inherits_more || inherits()) {
             let client = process::client()?;
-            let ticket = crate::descriptor_limit::with_descriptors(|| client.prepare_child(child))?;
+            let ticket = crate::descriptors::limit::with_descriptors(|| client.prepare_child(child))?;
             let socket = ticket.socket();
             let (mut digits1, mut digits2) = ([0; 20], [0; 20]);
             self.ticket = Some((client, ticket));

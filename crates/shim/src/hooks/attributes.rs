@@ -1,0 +1,317 @@
+//! Attributes: reading them, access, space and limits.
+
+use crate::descriptors::table;
+use crate::hooks::change::{CWD, NOFOLLOW, SELF, checked};
+use crate::process;
+use crate::routing::{Last, fail, finish, on_path};
+use libc::{c_char, c_int, c_uint};
+use weft_client::{Client, Errno, FileRef, WireAttr, WireStatfs};
+
+/// `f_type` of a weft volume: "weft".
+const STATFS_TYPE: i64 = 0x7765_6674;
+/// Says that the flags of a `statfs` are filled in; libc has no name for it.
+const ST_VALID: u64 = 0x20;
+const BLOCK_BYTES: u64 = 4096;
+const SECOND_NS: i64 = 1_000_000_000;
+
+unsafe fn put_stat(attr: &WireAttr, out: *mut libc::stat) -> Result<c_int, Errno> {
+    if out.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: an all-zero stat is valid; the program promises a place for it.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        stat.st_dev = attr.dev;
+        stat.st_ino = attr.ino;
+        stat.st_mode = attr.mode;
+        stat.st_nlink = attr.links as _;
+        stat.st_uid = attr.uid;
+        stat.st_gid = attr.gid;
+        stat.st_rdev = attr.rdev;
+        stat.st_size = attr.size as i64;
+        stat.st_blksize = BLOCK_BYTES as _;
+        stat.st_blocks = attr.blocks as i64;
+        (stat.st_atime, stat.st_atime_nsec) = split(attr.atime_ns);
+        (stat.st_mtime, stat.st_mtime_nsec) = split(attr.mtime_ns);
+        (stat.st_ctime, stat.st_ctime_nsec) = split(attr.ctime_ns);
+        out.write(stat);
+    }
+    Ok(0)
+}
+
+fn split(ns: i64) -> (i64, i64) {
+    (ns.div_euclid(SECOND_NS), ns.rem_euclid(SECOND_NS))
+}
+
+unsafe fn put_statx(attr: &WireAttr, out: *mut libc::statx) -> Result<c_int, Errno> {
+    let time = |ns| {
+        let (seconds, ns) = split(ns);
+        // SAFETY: an all-zero timestamp is valid.
+        let mut time: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        time.tv_sec = seconds;
+        time.tv_nsec = ns as u32;
+        time
+    };
+    if out.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: an all-zero statx is valid; the program promises a place for it.
+    unsafe {
+        let mut stat: libc::statx = std::mem::zeroed();
+        stat.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+        stat.stx_blksize = BLOCK_BYTES as u32;
+        stat.stx_nlink = attr.links;
+        stat.stx_uid = attr.uid;
+        stat.stx_gid = attr.gid;
+        stat.stx_mode = attr.mode as u16;
+        stat.stx_ino = attr.ino;
+        stat.stx_size = attr.size;
+        stat.stx_blocks = attr.blocks;
+        stat.stx_atime = time(attr.atime_ns);
+        stat.stx_btime = time(attr.btime_ns);
+        stat.stx_ctime = time(attr.ctime_ns);
+        stat.stx_mtime = time(attr.mtime_ns);
+        stat.stx_rdev_major = libc::major(attr.rdev);
+        stat.stx_rdev_minor = libc::minor(attr.rdev);
+        stat.stx_dev_major = libc::major(attr.dev);
+        stat.stx_dev_minor = libc::minor(attr.dev);
+        out.write(stat);
+    }
+    Ok(0)
+}
+
+unsafe fn put_statfs(space: &WireStatfs, out: *mut libc::statfs) -> Result<c_int, Errno> {
+    if out.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: an all-zero statfs is valid; the program promises a place for it. `fsid_t` is two 32-bit words. With 64-bit words
+    // the two structures are one; only this one has a name for the flags.
+    unsafe {
+        let mut stat: libc::statfs64 = std::mem::zeroed();
+        stat.f_type = STATFS_TYPE as _;
+        stat.f_bsize = BLOCK_BYTES as _;
+        stat.f_frsize = BLOCK_BYTES as _;
+        stat.f_blocks = space.total_bytes / BLOCK_BYTES;
+        stat.f_bfree = space.free_bytes / BLOCK_BYTES;
+        stat.f_bavail = stat.f_bfree;
+        stat.f_files = space.inodes + space.free_inodes;
+        stat.f_ffree = space.free_inodes;
+        stat.f_fsid = std::mem::transmute::<u64, libc::fsid_t>(space.fsid);
+        stat.f_namelen = 255;
+        stat.f_flags = (ST_VALID | space.flags) as _;
+        out.cast::<libc::statfs64>().write(stat);
+    }
+    Ok(0)
+}
+
+unsafe fn put_statvfs(space: &WireStatfs, out: *mut libc::statvfs) -> Result<c_int, Errno> {
+    if out.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: an all-zero statvfs is valid; the program promises a place for it.
+    unsafe {
+        let mut stat: libc::statvfs = std::mem::zeroed();
+        stat.f_bsize = BLOCK_BYTES;
+        stat.f_frsize = BLOCK_BYTES;
+        stat.f_blocks = space.total_bytes / BLOCK_BYTES;
+        stat.f_bfree = space.free_bytes / BLOCK_BYTES;
+        stat.f_bavail = stat.f_bfree;
+        stat.f_files = space.inodes + space.free_inodes;
+        stat.f_ffree = space.free_inodes;
+        stat.f_favail = space.free_inodes;
+        stat.f_fsid = space.fsid;
+        stat.f_namemax = 255;
+        stat.f_flag = space.flags;
+        out.write(stat);
+    }
+    Ok(0)
+}
+
+unsafe fn fstat_weft(file: FileRef, out: *mut libc::stat) -> Result<c_int, Errno> {
+    let attr = process::client()?.fstat(file)?;
+    // SAFETY: the caller's promise.
+    unsafe { put_stat(&attr, out) }
+}
+
+/// Space of the volume, asked by a path: the path must exist.
+fn space(client: &Client, at: FileRef, path: &[u8]) -> Result<WireStatfs, Errno> {
+    client.stat(at, path, 0)?;
+    client.statfs()
+}
+
+fn space_of(file: FileRef) -> Result<WireStatfs, Errno> {
+    let client = process::client()?;
+    client.flags(file)?;
+    client.statfs()
+}
+
+fn access_weft(client: &Client, at: FileRef, path: &[u8], mode: c_int, flags: c_int) -> Result<c_int, Errno> {
+    let mode = checked(mode, libc::R_OK | libc::W_OK | libc::X_OK)?;
+    let flags = checked(flags, libc::AT_EACCESS | NOFOLLOW | SELF)?;
+    client.access(at, path, mode, flags).map(|()| 0)
+}
+
+/// The path of a call that takes none for an empty one, as Linux does since 6.11.
+fn or_empty(path: *const c_char, flags: c_int) -> *const c_char {
+    if path.is_null() && flags & SELF != 0 { c"".as_ptr() } else { path }
+}
+
+/// What `fstatat` and `statx` know: `AT_STATX_FORCE_SYNC` and `AT_STATX_DONT_SYNC` make no difference here.
+const STAT_FLAGS: c_int = NOFOLLOW | SELF | libc::AT_NO_AUTOMOUNT | 0x6000;
+
+hooks! {
+    fn stat(path: *const c_char, out: *mut libc::stat) -> c_int {
+        on_path(CWD, path, Last::Follow, |_, path| real::stat(path, out), |client, at, path| {
+            put_stat(&client.stat(at, path, 0)?, out)
+        })
+    }
+
+    fn lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::lstat(path, out), |client, at, path| {
+            put_stat(&client.stat(at, path, NOFOLLOW)?, out)
+        })
+    }
+
+    fn fstat(fd: c_int, out: *mut libc::stat) -> c_int {
+        match table::get(fd) {
+            None => real::fstat(fd, out),
+            Some(file) => finish(fstat_weft(file, out)),
+        }
+    }
+
+    fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int {
+        let path = or_empty(path, flags);
+        let last = Last::from_at_flags(flags);
+        on_path(dirfd, path, last, |dirfd, path| real::fstatat(dirfd, path, out, flags), |client, at, path| {
+            put_stat(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out)
+        })
+    }
+
+    fn __xstat(version: c_int, path: *const c_char, out: *mut libc::stat) -> c_int {
+        on_path(CWD, path, Last::Follow, |_, path| real::__xstat(version, path, out), |client, at, path| {
+            put_stat(&client.stat(at, path, 0)?, out)
+        })
+    }
+
+    fn __lxstat(version: c_int, path: *const c_char, out: *mut libc::stat) -> c_int {
+        on_path(CWD, path, Last::NoFollow, |_, path| real::__lxstat(version, path, out), |client, at, path| {
+            put_stat(&client.stat(at, path, NOFOLLOW)?, out)
+        })
+    }
+
+    fn __fxstat(version: c_int, fd: c_int, out: *mut libc::stat) -> c_int {
+        match table::get(fd) {
+            None => real::__fxstat(version, fd, out),
+            Some(file) => finish(fstat_weft(file, out)),
+        }
+    }
+
+    fn __fxstatat(version: c_int, dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int {
+        let last = Last::from_at_flags(flags);
+        on_path(
+            dirfd,
+            path,
+            last,
+            |dirfd, path| real::__fxstatat(version, dirfd, path, out, flags),
+            |client, at, path| put_stat(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out),
+        )
+    }
+
+    fn statx(dirfd: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int {
+        let path = or_empty(path, flags);
+        let last = Last::from_at_flags(flags);
+        on_path(dirfd, path, last, |dirfd, path| real::statx(dirfd, path, flags, mask, out), |client, at, path| {
+            put_statx(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out)
+        })
+    }
+
+    fn access(path: *const c_char, mode: c_int) -> c_int {
+        on_path(CWD, path, Last::Follow, |_, path| real::access(path, mode), |client, at, path| {
+            access_weft(client, at, path, mode, 0)
+        })
+    }
+
+    fn faccessat(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+        let last = Last::from_at_flags(flags);
+        on_path(dirfd, path, last, |dirfd, path| real::faccessat(dirfd, path, mode, flags), |client, at, path| {
+            access_weft(client, at, path, mode, flags)
+        })
+    }
+
+    fn eaccess(path: *const c_char, mode: c_int) -> c_int {
+        on_path(CWD, path, Last::Follow, |_, path| real::eaccess(path, mode), |client, at, path| {
+            access_weft(client, at, path, mode, libc::AT_EACCESS)
+        })
+    }
+
+    fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
+        on_path(CWD, path, Last::Follow, |_, path| real::euidaccess(path, mode), |client, at, path| {
+            access_weft(client, at, path, mode, libc::AT_EACCESS)
+        })
+    }
+
+    fn statfs(path: *const c_char, out: *mut libc::statfs) -> c_int {
+        on_path(CWD, path, Last::Follow, |_, path| real::statfs(path, out), |client, at, path| {
+            put_statfs(&space(client, at, path)?, out)
+        })
+    }
+
+    fn fstatfs(fd: c_int, out: *mut libc::statfs) -> c_int {
+        match table::get(fd) {
+            None => real::fstatfs(fd, out),
+            Some(file) => finish(space_of(file).and_then(|space| put_statfs(&space, out))),
+        }
+    }
+
+    fn statvfs(path: *const c_char, out: *mut libc::statvfs) -> c_int {
+        on_path(CWD, path, Last::Follow, |_, path| real::statvfs(path, out), |client, at, path| {
+            put_statvfs(&space(client, at, path)?, out)
+        })
+    }
+
+    fn fstatvfs(fd: c_int, out: *mut libc::statvfs) -> c_int {
+        match table::get(fd) {
+            None => real::fstatvfs(fd, out),
+            Some(file) => finish(space_of(file).and_then(|space| put_statvfs(&space, out))),
+        }
+    }
+
+    fn fpathconf(fd: c_int, name: c_int) -> libc::c_long {
+        match table::get(fd) {
+            None => real::fpathconf(fd, name),
+            Some(_) => path_limit(name).unwrap_or_else(|| fail(libc::EINVAL)),
+        }
+    }
+
+    fn pathconf(path: *const c_char, name: c_int) -> libc::c_long {
+        on_path(CWD, path, Last::Follow, |_, path| real::pathconf(path, name), |client, at, path| {
+            client.stat(at, path, 0)?;
+            path_limit(name).ok_or(libc::EINVAL)
+        })
+    }
+}
+
+/// What `pathconf` says of a volume; -1 without an error is "no limit".
+fn path_limit(name: c_int) -> Option<libc::c_long> {
+    Some(match name {
+        libc::_PC_NAME_MAX => 255,
+        libc::_PC_PATH_MAX => 4096,
+        libc::_PC_LINK_MAX => 65_000,
+        libc::_PC_PIPE_BUF => 4096,
+        libc::_PC_CHOWN_RESTRICTED | libc::_PC_NO_TRUNC | libc::_PC_2_SYMLINKS => 1,
+        libc::_PC_FILESIZEBITS => 64,
+        libc::_PC_SYMLINK_MAX => 4095,
+        libc::_PC_REC_XFER_ALIGN
+        | libc::_PC_REC_MIN_XFER_SIZE
+        | libc::_PC_REC_INCR_XFER_SIZE
+        | libc::_PC_ALLOC_SIZE_MIN => 4096,
+        libc::_PC_MAX_CANON | libc::_PC_MAX_INPUT => 255,
+        libc::_PC_VDISABLE => 0,
+        libc::_PC_SYNC_IO
+        | libc::_PC_ASYNC_IO
+        | libc::_PC_PRIO_IO
+        | libc::_PC_SOCK_MAXBUF
+        | libc::_PC_REC_MAX_XFER_SIZE => -1,
+        _ => return None,
+    })
+}
