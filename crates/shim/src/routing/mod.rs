@@ -7,163 +7,24 @@
 //!
 //! The common case, an absolute path elsewhere, costs a look at its bytes.
 
+mod links;
+mod results;
+mod text;
+
+pub use links::linked;
+pub use results::{Failed, fail, finish};
+pub use text::{PathBuffer, below};
+
 use crate::descriptors::table;
 use crate::process::{self, PATH_BYTES};
-use crate::{report, sys};
+use crate::sys;
 use libc::{c_char, c_int};
+use links::may_be_descriptor;
+use text::{climbs_out, depth_of, has_component, has_dot_dot, is_irregular, parent_of};
 use weft_client::busy::{self, Busy};
 use weft_client::proto::ITSELF;
 use weft_client::scratch::Room;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
-
-/// What a libc function returns when it fails.
-pub trait Failed {
-    /// The value.
-    const FAILED: Self;
-}
-impl Failed for i32 {
-    const FAILED: i32 = -1;
-}
-impl Failed for isize {
-    const FAILED: isize = -1;
-}
-impl Failed for i64 {
-    const FAILED: i64 = -1;
-}
-impl<T> Failed for *mut T {
-    const FAILED: *mut T = std::ptr::null_mut();
-}
-
-/// Sets errno; the value to return.
-#[cold]
-pub fn fail<T: Failed>(error: Errno) -> T {
-    sys::set_errno(if error == OUTSIDE { libc::EXDEV } else { error });
-    T::FAILED
-}
-
-/// A result as libc gives it.
-pub fn finish<T: Failed>(result: Result<T, Errno>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => fail(error),
-    }
-}
-
-/// The part of an absolute path below `mount`, with its slash (`/` for the root itself).
-pub fn below<'a>(path: &'a [u8], mount: &[u8]) -> Option<&'a [u8]> {
-    let rest = path.strip_prefix(mount)?;
-    match rest.first() {
-        None => Some(b"/"),
-        Some(b'/') => Some(rest),
-        Some(_) => None,
-    }
-}
-
-/// A path that had to be composed. Most never are: the room is taken when its first byte comes.
-pub struct PathBuffer {
-    room: Option<Room<[u8; PATH_BYTES]>>,
-    len: usize,
-}
-
-impl PathBuffer {
-    /// An empty one.
-    #[allow(clippy::new_without_default)]
-    #[inline(always)]
-    pub fn new() -> Self {
-        PathBuffer { room: None, len: 0 }
-    }
-
-    fn room(&mut self) -> Result<&mut [u8; PATH_BYTES], Errno> {
-        match &mut self.room {
-            Some(room) => Ok(room),
-            none => Ok(none.insert(Room::any()?)),
-        }
-    }
-
-    fn push(&mut self, byte: u8) -> Result<(), Errno> {
-        self.extend(&[byte])
-    }
-
-    fn extend(&mut self, bytes: &[u8]) -> Result<(), Errno> {
-        let (start, end) = (self.len, self.len + bytes.len());
-        // One byte is kept for the NUL.
-        let room = self.room()?.get_mut(..PATH_BYTES - 1).unwrap_or(&mut []);
-        room.get_mut(start..end).ok_or(libc::ENAMETOOLONG)?.copy_from_slice(bytes);
-        self.len = end;
-        Ok(())
-    }
-
-    /// The bytes so far.
-    pub fn bytes(&self) -> &[u8] {
-        self.room.as_ref().and_then(|room| room.get(..self.len)).unwrap_or(&[])
-    }
-
-    /// The path as a C string.
-    pub fn c_str(&mut self) -> *const c_char {
-        let len = self.len;
-        match &mut self.room {
-            Some(room) => {
-                if let Some(end) = room.get_mut(len) {
-                    *end = 0;
-                }
-                room.as_ptr().cast()
-            }
-            None => c"".as_ptr(),
-        }
-    }
-
-    /// Goes one component further, by text.
-    fn step(&mut self, component: &[u8]) -> Result<(), Errno> {
-        match component {
-            b"" | b"." => Ok(()),
-            b".." => {
-                self.len = self.bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-                Ok(())
-            }
-            name => {
-                self.push(b'/')?;
-                self.extend(name)
-            }
-        }
-    }
-
-    /// Follows `path` by text from the directory that `bases`, one after the other, lead to. When it enters `mount` for
-    /// good, what is left of it from there, as it was given; otherwise the buffer holds the absolute path.
-    fn follow<'p>(
-        &mut self,
-        bases: &[&[u8]],
-        path: &'p [u8],
-        mount: &[u8],
-    ) -> Result<Option<&'p [u8]>, Errno> {
-        self.len = 0;
-        for base in bases {
-            base.split(|&byte| byte == b'/').try_for_each(|component| self.step(component))?;
-        }
-        let mut rest = path;
-        let last = loop {
-            let (component, behind) = match rest.iter().position(|&byte| byte == b'/') {
-                Some(slash) => rest.split_at(slash),
-                None => (rest, &b""[..]),
-            };
-            self.step(component)?;
-            if self.bytes() == mount && !climbs_out(behind, 0) {
-                return Ok(Some(if behind.is_empty() { b"/" } else { behind }));
-            }
-            match behind.split_first() {
-                Some((_, behind)) => rest = behind,
-                None => break component,
-            }
-        };
-        // A path that ends in a slash must be a directory, and one that ends in a dot names no entry: keep that.
-        if self.len == 0 || matches!(last, b"" | b"." | b"..") {
-            self.push(b'/')?;
-        }
-        if matches!(last, b"." | b"..") {
-            self.push(b'.')?;
-        }
-        Ok(None)
-    }
-}
 
 /// Where a path leads.
 enum Route<'a> {
@@ -195,47 +56,6 @@ impl Last {
     }
 }
 
-fn has_dot_dot(path: &[u8]) -> bool {
-    path.windows(2).any(|pair| pair == b"..") && path.split(|&byte| byte == b'/').any(|part| part == b"..")
-}
-
-/// Whether `name` is one of the components of `path`: without it a path from outside does not enter the mount. `weft-1` is
-/// another name than `weft`, and programs that work in a folder of that name pay for no look at the working directory.
-fn has_component(path: &[u8], name: &[u8]) -> bool {
-    let Some((first, rest)) = name.split_first() else { return false };
-    let is_edge = |byte: Option<&u8>| matches!(byte, None | Some(b'/'));
-    path.iter().enumerate().any(|(at, byte)| {
-        byte == first
-            && path.get(at + 1..).is_some_and(|path| path.starts_with(rest))
-            && is_edge(path.get(at + name.len()))
-            && is_edge(at.checked_sub(1).and_then(|before| path.get(before)))
-    })
-}
-
-/// Whether a path has a component that text has to take out: an empty one, or one that begins with a dot. Without an
-/// early end, so that it is compiled to vector instructions.
-fn is_irregular(path: &[u8]) -> bool {
-    let next = path.get(1..).unwrap_or(&[]);
-    path.iter().zip(next).fold(false, |found, (a, b)| found | (*a == b'/') & ((*b == b'.') | (*b == b'/')))
-}
-
-/// Whether the `..`s of `path` climb above where it starts, `depth` components below the root.
-fn climbs_out(path: &[u8], mut depth: usize) -> bool {
-    for component in path.split(|&byte| byte == b'/') {
-        match component {
-            b"" | b"." => {}
-            b".." if depth == 0 => return true,
-            b".." => depth -= 1,
-            _ => depth += 1,
-        }
-    }
-    false
-}
-
-fn depth_of(path: &[u8]) -> usize {
-    path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).count()
-}
-
 /// The quick answer for most paths: libc's.
 #[inline(always)]
 fn is_plainly_real(dirfd: c_int, path: *const c_char) -> bool {
@@ -251,46 +71,6 @@ fn is_plainly_real(dirfd: c_int, path: *const c_char) -> bool {
     } else {
         !table::is_weft(dirfd) && !has_component(path, process::mount_name())
     }
-}
-
-fn may_be_descriptor(path: &[u8]) -> bool {
-    path.starts_with(b"/proc/") || path.starts_with(b"/dev/")
-}
-
-/// What follows `/proc/self/` and the like in a path.
-fn of_this_process(path: &[u8]) -> Option<&[u8]> {
-    let rest = path.strip_prefix(b"/proc/")?;
-    let slash = rest.iter().position(|&byte| byte == b'/')?;
-    let (who, rest) = rest.split_at_checked(slash)?;
-    let mut digits = [0; 20];
-    let me = report::decimal(weft_client::sys::getpid().into(), &mut digits);
-    if who == b"self" || who == b"thread-self" || who == me { rest.get(1..) } else { None }
-}
-
-/// The descriptor that `/dev/fd/N`, `/dev/stdin`, `/proc/self/fd/N` and the like mean, and what follows it in the path.
-fn descriptor_of(path: &[u8]) -> Option<(c_int, &[u8])> {
-    match path {
-        b"/dev/stdin" => return Some((0, b"")),
-        b"/dev/stdout" => return Some((1, b"")),
-        b"/dev/stderr" => return Some((2, b"")),
-        _ => {}
-    }
-    let number = match path.strip_prefix(b"/dev/fd/") {
-        Some(number) => number,
-        None => of_this_process(path)?.strip_prefix(b"fd/")?,
-    };
-    let end = number.iter().position(|&byte| byte == b'/').unwrap_or(number.len());
-    let (number, rest) = number.split_at(end);
-    Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
-}
-
-/// The open weft file that a link of `/proc` leads to, by which the path begins, and what follows in the path.
-pub fn linked(path: &[u8]) -> Option<(FileRef, &[u8])> {
-    if let Some((fd, rest)) = descriptor_of(path) {
-        return Some((table::get(fd)?, rest));
-    }
-    let rest = of_this_process(path)?.strip_prefix(b"cwd")?;
-    if matches!(rest.first(), None | Some(b'/')) { Some((process::cwd()?.0, rest)) } else { None }
 }
 
 fn route<'a>(
@@ -454,7 +234,7 @@ fn resolve_outside(
     let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
     match client.resolve(at, path, last.at_flags(), room.as_mut_slice())? {
         Resolution::Outside(len) => {
-            buffer.len = 0;
+            buffer.clear();
             buffer.extend(room.get(..len).unwrap_or(&[]))?;
             Ok(buffer.c_str())
         }
@@ -582,21 +362,6 @@ fn way_to(route: &Route<'_>, given: Given) -> Result<(), Errno> {
     }
 }
 
-/// The part of a path that leads to the directory of its last component.
-fn parent_of(path: &[u8]) -> &[u8] {
-    if path.is_empty() {
-        return path;
-    }
-    let is_name = |byte: &u8| *byte != b'/';
-    let end = path.iter().rposition(is_name).map_or(0, |at| at + 1);
-    let slash = path.get(..end).and_then(|path| path.iter().rposition(|byte| *byte == b'/'));
-    match slash {
-        Some(at) => path.get(..=at).unwrap_or(b"/"),
-        None if end == 0 => b"/",
-        None => b".",
-    }
-}
-
 /// Whether a path leads to the volume (by text; symlinks that leave it are not followed).
 pub fn is_on_volume(dirfd: c_int, path: *const c_char) -> bool {
     if is_plainly_real(dirfd, path) {
@@ -604,108 +369,4 @@ pub fn is_on_volume(dirfd: c_int, path: *const c_char) -> bool {
     }
     let mut buffer = PathBuffer::new();
     matches!(route(dirfd, path, Last::Follow, &mut buffer), Ok(Route::Volume(..)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Where a path leads when `/weft` is the mount: `Ok` with what is left of it there, or `Err` with the path elsewhere.
-    fn followed<'p>(bases: &[&str], path: &'p str) -> Result<&'p str, String> {
-        let bases: Vec<&[u8]> = bases.iter().map(|base| base.as_bytes()).collect();
-        let mut buffer = PathBuffer::new();
-        match buffer.follow(&bases, path.as_bytes(), b"/weft").unwrap() {
-            Some(rest) => Ok(std::str::from_utf8(rest).unwrap()),
-            None => Err(String::from_utf8(buffer.bytes().to_vec()).unwrap()),
-        }
-    }
-
-    fn elsewhere(path: &str) -> Result<&str, String> {
-        Err(path.to_owned())
-    }
-
-    #[test]
-    fn outside_dots_and_double_slashes_go_and_what_must_be_a_directory_stays_one() {
-        assert_eq!(followed(&[], "/weft/../etc"), elsewhere("/etc"));
-        assert_eq!(followed(&[], "/a//./b/"), elsewhere("/a/b/"));
-        assert_eq!(followed(&[], "/a/b/."), elsewhere("/a/b/."));
-        assert_eq!(followed(&[], "/a/b/.."), elsewhere("/a/."));
-        assert_eq!(followed(&[], "/.."), elsewhere("/."));
-        assert_eq!(followed(&["/weft", "/d/e"], "../../../x"), elsewhere("/x"));
-    }
-
-    #[test]
-    fn a_path_that_enters_the_mount_is_left_as_it_was_given_from_there() {
-        assert_eq!(followed(&[], "/tmp/../weft//a/./b"), Ok("//a/./b"));
-        assert_eq!(followed(&[], "///weft/d/."), Ok("/d/."), "rmdir of it is refused");
-        assert_eq!(followed(&[], "//weft/d/x/.."), Ok("/d/x/.."), "x may not be there, or be a symlink");
-        assert_eq!(followed(&[], "//weft"), Ok("/"));
-        assert_eq!(followed(&[], "//weft/../weft/a"), Ok("/a"));
-        assert_eq!(followed(&["/tmp"], "../weft/a"), Ok("/a"));
-        assert_eq!(followed(&["/weft", "/d"], "../../weft/a/"), Ok("/a/"));
-        assert_eq!(followed(&[], "//wefta"), elsewhere("/wefta"));
-    }
-
-    #[test]
-    fn a_path_climbs_out_only_above_its_start() {
-        assert!(!climbs_out(b"/a/../b", 0));
-        assert!(climbs_out(b"/a/../../b", 0));
-        assert!(!climbs_out(b"../..", 2));
-        assert!(climbs_out(b"../../..", 2));
-        assert!(!climbs_out(b"..a/...", 0));
-    }
-
-    #[test]
-    fn only_whole_components_are_below_the_mount() {
-        assert_eq!(below(b"/weft/a", b"/weft"), Some(&b"/a"[..]));
-        assert_eq!(below(b"/weft", b"/weft"), Some(&b"/"[..]));
-        assert_eq!(below(b"/wefta", b"/weft"), None);
-    }
-
-    #[test]
-    fn a_component_is_a_whole_one() {
-        for path in ["weft", "a/weft", "weft/b", "../weft//", "weftweft/weft"] {
-            assert!(has_component(path.as_bytes(), b"weft"), "{path}");
-        }
-        for path in ["weft-bench/x", "a/xweft", "awefta", "wef/t", ""] {
-            assert!(!has_component(path.as_bytes(), b"weft"), "{path}");
-        }
-    }
-
-    #[test]
-    fn descriptor_paths_are_known() {
-        assert_eq!(descriptor_of(b"/dev/fd/7"), Some((7, &b""[..])));
-        assert_eq!(descriptor_of(b"/dev/stdin"), Some((0, &b""[..])));
-        assert_eq!(descriptor_of(b"/proc/self/fd/12"), Some((12, &b""[..])));
-        let mine = format!("/proc/{}/fd/3", std::process::id());
-        assert_eq!(descriptor_of(mine.as_bytes()), Some((3, &b""[..])));
-        assert_eq!(descriptor_of(b"/proc/1/fd/3"), None);
-        assert_eq!(descriptor_of(b"/proc/self/fd/3/x"), Some((3, &b"/x"[..])));
-        assert_eq!(descriptor_of(b"/proc/self/fd/x"), None);
-        assert_eq!(of_this_process(b"/proc/thread-self/cwd/a"), Some(&b"cwd/a"[..]));
-        assert_eq!(of_this_process(b"/proc/1/cwd"), None);
-    }
-
-    #[test]
-    fn the_parent_of_a_path_is_what_precedes_its_last_component() {
-        let parents: [(&[u8], &[u8]); 8] = [
-            (b"", b""),
-            (b"a", b"."),
-            (b"a/", b"."),
-            (b"a/b", b"a/"),
-            (b"a//b//", b"a//"),
-            (b"/a", b"/"),
-            (b"/", b"/"),
-            (b"//", b"/"),
-        ];
-        for (path, parent) in parents {
-            assert_eq!(parent_of(path), parent, "{}", String::from_utf8_lossy(path));
-        }
-    }
-
-    #[test]
-    fn a_path_that_is_too_long_is_refused() {
-        let long = vec![b'a'; PATH_BYTES];
-        assert_eq!(PathBuffer::new().follow(&[], &long, b"/weft"), Err(libc::ENAMETOOLONG));
-    }
 }
