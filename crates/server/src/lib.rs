@@ -8,22 +8,12 @@
 //! moves what rings hold to the core; one that ticks the core. The thread that runs [`Server::start`]'s keeper holds a
 //! robust mutex, so that clients see the server's death in one load.
 
-pub mod connection;
-mod crowd;
 pub mod error;
-mod failures;
-pub mod identity;
-pub mod inodes;
-pub mod leftovers;
-mod locks;
-pub mod maps;
-pub mod open_files;
-mod places;
-pub mod programs;
+mod fronts;
 pub mod serve;
 pub mod server;
-pub mod volume;
+pub mod state;
 
 pub use error::ServerError;
 pub use server::{Server, socket_path};
-pub use volume::Volume;
+pub use state::volume::Volume;

@@ -1,8 +1,8 @@
 //! Starting and stopping: the listener and the threads that work beside requests.
 
-use crate::connection::Connections;
 use crate::error::ServerError;
-use crate::volume::Volume;
+use crate::fronts::slots::Connections;
+use crate::state::volume::Volume;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -121,7 +121,7 @@ impl Server {
 
     /// Processes connected now.
     pub fn clients(&self) -> usize {
-        self.connections.count()
+        self.volume.processes.count()
     }
 
     /// Waits until no process is connected any more, or `patience` has passed; returns whether none is.
@@ -159,7 +159,8 @@ impl Server {
             // A panic has been reported by the panic hook.
             let _ = thread.join();
         }
-        self.connections.end_all();
+        self.volume.processes.stop();
+        self.connections.join();
         // Of programs that have just been killed, too.
         for _ in 0..LAST_LOOKS {
             if !self.volume.leftovers.look(&self.volume) {

@@ -1,9 +1,9 @@
 //! Reading, writing and sizing, for what leases do not cover.
 
 use super::{Ask, Failure, Outcome, done, is_file, open_flags};
-use crate::inodes::{OpenInode, THROUGH_BYTES};
-use crate::open_files::OpenFile;
-use crate::volume::Volume;
+use crate::state::inodes::{OpenInode, THROUGH_BYTES};
+use crate::state::open_files::OpenFile;
+use crate::state::volume::Volume;
 use std::sync::atomic::Ordering::*;
 use weft_client::proto::{AT_FILE_OFFSET, is_readable, is_writable};
 use weft_client::shared::channel::Response;
@@ -175,7 +175,7 @@ fn over_what_is_there(ask: &Ask<'_>, inode: &OpenInode, offset: u64, new: &[u8])
 pub fn lease(ask: &Ask<'_>) -> Outcome {
     let open = ask.open_data(0)?;
     let writable = is_writable(open_flags(ask, &open));
-    if ask.volume.direct.is_none() || !ask.connection.is_leased() || !writable {
+    if ask.volume.direct.is_none() || !ask.connection.process.is_leased() || !writable {
         return done(0);
     }
     done(i64::from(ask.volume.inodes.lease(&open.inode)))

@@ -10,12 +10,11 @@ mod names;
 mod open;
 mod whereabouts;
 
-use crate::connection::{Connection, close_last};
-use crate::identity::Identity;
-use crate::locks::Owner;
-use crate::open_files::OpenFile;
-use crate::volume::Volume;
-pub use open::Opener;
+use crate::fronts::slots::Connection;
+use crate::fronts::slots::identity::Identity;
+use crate::state::locks::Owner;
+use crate::state::open_files::OpenFile;
+use crate::state::volume::Volume;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +123,7 @@ impl<'a> Ask<'a> {
     /// An open file that the connection holds.
     pub fn open_file(&self, index: usize) -> Result<Arc<OpenFile>, Failure> {
         let file = self.file_arg(index);
-        if !self.connection.holds(file) {
+        if !self.connection.process.holds(file) {
             return Err(Failure(libc::EBADF));
         }
         self.volume.files.get(file).ok_or(Failure(libc::EBADF))
@@ -169,7 +168,7 @@ impl<'a> Ask<'a> {
 
     /// How a path is walked usually.
     pub fn walking(&self, last: Last) -> Options<'_> {
-        let mount_point = &self.connection.mount_point;
+        let mount_point = &self.connection.process.mount_point;
         Options {
             last,
             creates: false,
@@ -290,7 +289,7 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
         Op::PosixLock => record_lock(ask),
         Op::Note => {
             let line = ask.part1()?;
-            let comm = ask.connection.comm.lock().clone();
+            let comm = ask.connection.process.name();
             ask.volume.note(&format!("{comm}: {}", String::from_utf8_lossy(&line)));
             done(0)
         }
@@ -305,7 +304,7 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
         Op::Pass => pass(ask),
         Op::Take => take(ask),
         Op::Withdraw => {
-            ask.volume.locks.withdraw(ask.connection.id, ask.arg(0));
+            ask.volume.locks.withdraw(ask.connection.process.id, ask.arg(0));
             done(0)
         }
     }
@@ -314,17 +313,17 @@ fn dispatch(ask: &Ask<'_>, op: Op) -> Outcome {
 fn close(ask: &Ask<'_>) -> Outcome {
     let file = ask.file_arg(0);
     let open = ask.open_file(0)?;
-    if !ask.connection.give_up(file) {
+    if !ask.connection.process.give_up(file) {
         return Err(Failure(libc::EBADF));
     }
     if ask.arg(1) == 0 {
         // Closing any descriptor of a file drops the process's record locks on it (POSIX). After the descriptor: a thread
         // that is given a lock from now on finds the descriptor closed.
-        ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
+        ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.process.id);
     }
     let last = ask.volume.files.release(file, 1);
     // The reference is given back whatever is said of it.
-    match last.and_then(|last| close_last(ask.volume, &last, ask.arg(1) == 0)) {
+    match last.and_then(|last| ask.volume.close(&last, ask.arg(1) == 0)) {
         Some(errno) => Err(Failure(errno)),
         None => done(0),
     }
@@ -335,16 +334,16 @@ fn reference(ask: &Ask<'_>) -> Outcome {
     if !ask.volume.files.reference(file) {
         return Err(Failure(libc::EBADF));
     }
-    ask.connection.hold(file);
+    ask.connection.process.hold(file);
     done(0)
 }
 
 fn pass(ask: &Ask<'_>) -> Outcome {
     let file = ask.open_file(0)?.file;
-    let secret = crate::connection::secret().map_err(|_| Failure(libc::EIO))?;
+    let secret = crate::state::volume::secret().map_err(|_| Failure(libc::EIO))?;
     let (passed, forgotten) = ask.volume.files.pass(file, secret);
     if let Some(last) = forgotten {
-        close_last(ask.volume, &last, false);
+        ask.volume.close(&last, false);
     }
     if !passed {
         return Err(Failure(libc::EBADF));
@@ -357,7 +356,7 @@ fn take(ask: &Ask<'_>) -> Outcome {
     if !ask.volume.files.take(file, ask.arg(1), ask.arg(2) != 0) {
         return Err(Failure(libc::EBADF));
     }
-    ask.connection.hold(file);
+    ask.connection.process.hold(file);
     done(0)
 }
 
@@ -367,11 +366,11 @@ fn retain(ask: &Ask<'_>) -> Outcome {
     let mut kept: FxHashMap<u64, u32> = FxHashMap::default();
     for raw in bytes.as_chunks::<8>().0 {
         let file = u64::from_le_bytes(*raw);
-        if ask.connection.holds(FileRef(file)) {
+        if ask.connection.process.holds(FileRef(file)) {
             *kept.entry(file).or_insert(0) += 1;
         }
     }
-    let before = ask.connection.replace_held(kept.clone());
+    let before = ask.connection.process.replace_held(kept.clone());
     for (file, count) in before {
         let still = kept.get(&file).copied().unwrap_or(0);
         for _ in count..still {
@@ -380,10 +379,10 @@ fn retain(ask: &Ask<'_>) -> Outcome {
         if count > still {
             if let Some(open) = ask.volume.files.get(FileRef(file)) {
                 // As closing does: exec closed a descriptor of it.
-                ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.id);
+                ask.volume.locks.drop_process_locks(open.inode.ino, ask.connection.process.id);
             }
             if let Some(last) = ask.volume.files.release(FileRef(file), count - still) {
-                close_last(ask.volume, &last, false);
+                ask.volume.close(&last, false);
             }
         }
     }
@@ -429,7 +428,7 @@ fn flock(ask: &Ask<'_>) -> Outcome {
     if operation & !libc::LOCK_NB != libc::LOCK_UN && !is_readable(flags) && !is_writable(flags) {
         return Err(Failure(libc::EBADF));
     }
-    let waiter = ask.connection.waiter(ask.arg(2));
+    let waiter = ask.connection.process.waiter(ask.arg(2));
     let owner = Owner::File(open.file.0);
     let ino = open.inode.ino;
     let set = || ask.volume.locks.set_whole(ino, owner, operation, Some(&waiter));
@@ -449,7 +448,7 @@ fn while_open(
     }
     let result = act();
     if let Some(last) = ask.volume.files.release(file, 1) {
-        close_last(ask.volume, &last, false);
+        ask.volume.close(&last, false);
         return Err(Failure(libc::EBADF));
     }
     result
@@ -462,7 +461,7 @@ fn among_the_living<T>(ask: &Ask<'_>, act: impl Fn() -> Result<T, i32>) -> Resul
     const PAUSE: Duration = Duration::from_millis(1);
     for _ in 0..TRIES {
         match act() {
-            Err(libc::EAGAIN | libc::EDEADLK) if ask.connection.others_have_ended() => {
+            Err(libc::EAGAIN | libc::EDEADLK) if ask.volume.processes.any_is_ending() => {
                 std::thread::sleep(PAUSE)
             }
             result => return result.map_err(Failure),
@@ -481,12 +480,12 @@ fn record_lock(ask: &Ask<'_>) -> Outcome {
         return Err(Failure(libc::EINVAL));
     }
     let by_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
-    let owner = if by_file { Owner::File(open.file.0) } else { Owner::Process(ask.connection.id) };
+    let owner = if by_file { Owner::File(open.file.0) } else { Owner::Process(ask.connection.process.id) };
     let ino = open.inode.ino;
     match command {
         libc::F_GETLK | libc::F_OFD_GETLK => {
             let look = || match ask.volume.locks.in_the_way(ino, owner, &range) {
-                Some(_) if ask.connection.others_have_ended() => Err(libc::EAGAIN),
+                Some(_) if ask.volume.processes.any_is_ending() => Err(libc::EAGAIN),
                 found => Ok(found),
             };
             let found = among_the_living(ask, look)?;
@@ -501,14 +500,14 @@ fn record_lock(ask: &Ask<'_>) -> Outcome {
                 return Err(Failure(libc::EBADF));
             }
             let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-            let waiter = waits.then(|| ask.connection.waiter(ask.arg(6)));
+            let waiter = waits.then(|| ask.connection.process.waiter(ask.arg(6)));
             let set = || ask.volume.locks.set_record(ino, owner, &range, waiter.as_ref());
             if by_file {
                 while_open(ask, open.file, || among_the_living(ask, set))?;
                 return done(0);
             }
             among_the_living(ask, set)?;
-            if !ask.connection.holds(open.file) {
+            if !ask.connection.process.holds(open.file) {
                 // Another thread has closed the descriptor, and the process's locks were dropped before this one was set.
                 let nothing = LockRange { kind: libc::F_UNLCK, ..range };
                 ask.volume.locks.set_record(ino, owner, &nothing, None).map_err(Failure)?;

@@ -1,9 +1,9 @@
 //! Making, moving and removing names.
 
-use super::open::{Opener, canonical_hint, place_tag, retag};
+use super::open::{canonical_hint, place_tag, retag};
 use super::whereabouts::{path_of_directory, renamed};
 use super::{Ask, Failure, Outcome, done, outside};
-use crate::open_files::Name;
+use crate::state::open_files::{Name, Opener};
 use weft_client::shared::channel::Response;
 use weft_core::Ino;
 use weft_placement::{OpenIntent, WriteHint};

@@ -1,8 +1,8 @@
 //! Opening files.
 
 use super::{Ask, Failure, Outcome, done, is_file, outside};
-use crate::open_files::Name;
-use crate::volume::Volume;
+use crate::state::open_files::{Name, Opener};
+use crate::state::volume::Volume;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::proto::ITSELF;
@@ -104,7 +104,7 @@ fn finish(
         // A file that is written again may be another kind of file than it was: a recycled log, a renamed table.
         let size = volume.inodes.size(&inode);
         let opened = intent(flags, false);
-        let tag = place_tag(ask, &Opener::of(ask), &path, opened, size, WriteHint::NotSet);
+        let tag = place_tag(ask, &opener(ask), &path, opened, size, WriteHint::NotSet);
         let tagged = volume
             .fs
             .tag(attr.ino)
@@ -117,11 +117,11 @@ fn finish(
     }
     let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
     let heard = volume.inodes.failures.heard_by_newcomers();
-    let Some(open) = volume.files.add(inode.clone(), kept, path, name, Opener::of(ask), heard) else {
+    let Some(open) = volume.files.add(inode.clone(), kept, path, name, opener(ask), heard) else {
         volume.inodes.release(&inode, None);
         return Err(Failure(libc::ENFILE));
     };
-    ask.connection.hold(open.file);
+    ask.connection.process.hold(open.file);
     let values = [open.file.0, u64::from(inode.slot), u64::from(attr.mode()), 0, 0, 0];
     Ok(Response { ret: i64::from(open.file.slot()), values, ..Response::default() })
 }
@@ -170,7 +170,7 @@ fn create(ask: &Ask<'_>, place: &Place, path: &[u8], flags: i32, mode: u32) -> R
     let cred = &ask.identity.cred;
     cred.check_add(&dir)?;
     let path = canonical_hint(ask, path);
-    let tag = place_tag(ask, &Opener::of(ask), &path, intent(flags, true), 0, WriteHint::NotSet);
+    let tag = place_tag(ask, &opener(ask), &path, intent(flags, true), 0, WriteHint::NotSet);
     let (perm, gid) = cred.perm_for_new(&dir, FileKind::File, mode);
     let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
     let attr = ask.volume.fs.create(place.dir, &place.name, &args)?;
@@ -181,8 +181,8 @@ fn create(ask: &Ask<'_>, place: &Place, path: &[u8], flags: i32, mode: u32) -> R
 /// Tells the recorder, when there is one, of a file that can be written from now on.
 fn record_open(ask: &Ask<'_>, ino: Ino, path: &[u8], flags: OpenIntent) {
     if let Some(recorder) = ask.volume.mounted.recorder() {
-        let process = ask.connection.comm.lock().clone();
-        let Opener { thread, thread_id } = Opener::of(ask);
+        let process = ask.connection.process.name();
+        let Opener { thread, thread_id } = opener(ask);
         recorder.opened(ino, path, RecordedOpener { process, thread, thread_id, flags });
     }
 }
@@ -204,7 +204,7 @@ fn open_unnamed(ask: &Ask<'_>, path: &[u8], flags: i32, mode: u32) -> Outcome {
     cred.check_add(&attr)?;
     let path = canonical_hint(ask, path);
     let unnamed = intent(flags, true) | OpenIntent::TMPFILE;
-    let tag = place_tag(ask, &Opener::of(ask), &path, unnamed, 0, WriteHint::NotSet);
+    let tag = place_tag(ask, &opener(ask), &path, unnamed, 0, WriteHint::NotSet);
     let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, mode);
     let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
     let file = ask.volume.fs.create_unnamed(&args, flags & libc::O_EXCL == 0)?;
@@ -224,21 +224,10 @@ fn intent(flags: i32, created: bool) -> OpenIntent {
     intent
 }
 
-/// The thread that opened a file, which tells what it is for.
-#[derive(Clone, Default)]
-pub struct Opener {
-    /// Its name; empty when not known.
-    pub thread: String,
-    /// Its kernel id; 0 when not known.
-    pub thread_id: u32,
-}
-
-impl Opener {
-    /// The thread that asks for an open.
-    fn of(ask: &Ask<'_>) -> Opener {
-        let name = ask.part2().unwrap_or_default();
-        Opener { thread: String::from_utf8_lossy(&name).into_owned(), thread_id: ask.arg(3) as u32 }
-    }
+/// The thread that asks for an open.
+fn opener(ask: &Ask<'_>) -> Opener {
+    let name = ask.part2().unwrap_or_default();
+    Opener { thread: String::from_utf8_lossy(&name).into_owned(), thread_id: ask.arg(3) as u32 }
 }
 
 /// Asks placement for a file's tag.
@@ -251,7 +240,7 @@ pub(crate) fn place_tag(
     hint: WriteHint,
 ) -> Tag {
     let volume: &Volume = ask.volume;
-    let comm = ask.connection.comm.lock().clone();
+    let comm = ask.connection.process.name();
     let ctx = FileContext {
         process: &comm,
         thread: if opener.thread.is_empty() { &comm } else { &opener.thread },

@@ -5,8 +5,8 @@
 //! which renames keep up to date.
 
 use super::{Ask, Failure, Outcome};
-use crate::open_files::{Name, OpenFile};
-use crate::volume::Volume;
+use crate::state::open_files::{Name, OpenFile};
+use crate::state::volume::Volume;
 use weft_client::shared::channel::Response;
 use weft_core::Ino;
 use weft_vfs::{FileKind, FileSystem};

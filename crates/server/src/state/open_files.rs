@@ -1,9 +1,8 @@
 //! Open files: what `dup`ed and inherited descriptors share. References are counted per connection, so that those of a
 //! process that died can be given back.
 
-use crate::failures::Heard;
-use crate::inodes::OpenInode;
-use crate::serve::Opener;
+use super::failures::Heard;
+use super::inodes::OpenInode;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +23,15 @@ pub struct Name {
     pub dir: Ino,
     /// The name.
     pub name: Vec<u8>,
+}
+
+/// The thread that opened a file, which tells what it is for.
+#[derive(Clone, Default)]
+pub struct Opener {
+    /// Its name; empty when not known.
+    pub thread: String,
+    /// Its kernel id; 0 when not known.
+    pub thread_id: u32,
 }
 
 /// What is known of where an open file is.

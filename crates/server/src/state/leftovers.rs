@@ -10,7 +10,7 @@
 //! when the next connection ends. What is cut off the file meanwhile, or written to it, is no longer there to come back
 //! ([`Leftovers::forget`]).
 
-use crate::volume::Volume;
+use super::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;

@@ -5,8 +5,8 @@
 //!
 //! Lock order: an inode's shared write lock, its [`OpenInode::ring`], the core, the maps.
 
-use crate::failures::{Failures, Heard};
-use crate::maps::Maps;
+use super::failures::{Failures, Heard};
+use super::maps::Maps;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

@@ -4,11 +4,11 @@
 //! other thread of the program. The thread that reads the socket notices the process's end, by whatever cause, and
 //! gives back everything it held.
 
-use crate::crowd::Watch;
-use crate::identity::{self, Identity, Standing};
-use crate::open_files::OpenFile;
-use crate::places::Places;
-use crate::volume::Volume;
+use super::crowd::Watch;
+use super::identity::{self, Identity, Standing};
+use super::places::Places;
+use crate::state::processes::{Peer, Process};
+use crate::state::volume::Volume;
 use bytemuck::{Zeroable, bytes_of};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -17,15 +17,14 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weft_client::FileRef;
 use weft_client::patience::{Place, ServerPatience};
 use weft_client::proto::{
     HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
-    IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX, is_writable,
+    IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{
@@ -35,10 +34,8 @@ use weft_client::shared::turn;
 use weft_client::sys;
 use weft_sys::SharedMemory;
 use weft_sys::message::{self, Received, as_stream, receive, tell_senders};
-use weft_sys::peer::{Peer, credentials};
+use weft_sys::peer::{self, credentials};
 use weft_volume::ImageKind;
-
-use crate::locks::Waiter;
 
 /// A slot thread looks at its slot this often between two yields, or before it sleeps.
 const LOOKS: u32 = 4;
@@ -47,30 +44,63 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 /// After this long asleep, look whether the connection still stands.
 const WAIT_NS: u64 = 500_000_000;
 
-/// One connected process.
-pub struct Connection {
-    /// Its number; its locks in shared memory carry it plus 1.
-    pub id: u32,
-    /// Who it runs as.
-    identities: RwLock<Identities>,
-    /// Whether it has the memory of leases: it may have been given, and has not been given up.
-    leased: AtomicBool,
-    /// Its process id, or that of the process that made the connection for it.
-    pub pid: u32,
-    /// Its name.
-    pub comm: Mutex<String>,
-    /// Where the volume appears to it.
-    pub mount_point: Vec<u8>,
-    channel: Arc<SharedMemory>,
+/// The socket and the memory of a connected process.
+struct Link {
+    channel: SharedMemory,
     socket: UnixStream,
-    /// The connection of the process before it became this program by `exec`.
+}
+
+impl Link {
+    fn channel(&self) -> &Channel {
+        // SAFETY: the channel memory holds a `Channel`; its cells are accessed only by the side whose turn it is.
+        unsafe { self.channel.view() }
+    }
+
+    /// The payload of a slot.
+    fn payload(&self, slot: usize) -> *mut u8 {
+        let channel = self.channel.as_ptr::<Channel>();
+        // SAFETY: `slot` is below SLOTS at every caller, within the mapped channel.
+        unsafe { (&raw mut (*channel).payloads[slot]).cast() }
+    }
+}
+
+impl Peer for Link {
+    /// Whether the other end of the socket is closed, whatever is left to be read from it.
+    fn has_ended(&self) -> bool {
+        let mut polled = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one descriptor that is open as long as `self`; does not wait.
+        let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
+        ready > 0 && polled.revents & (libc::POLLRDHUP | libc::POLLHUP) != 0
+    }
+
+    fn locks_changed(&self) {
+        let changes = &self.channel().events.locks;
+        changes.fetch_add(1, SeqCst);
+        sys::futex_wake(changes, u32::MAX >> 1);
+    }
+
+    fn disconnect(&self) {
+        // It may have ended by itself.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn measured(&self) -> Option<&Measured> {
+        Some(&self.channel().measured)
+    }
+}
+
+/// A process that is connected by a socket.
+pub struct Connection {
+    /// What the volume knows of it.
+    pub process: Arc<Process>,
+    link: Arc<Link>,
+    identities: RwLock<Identities>,
+    /// Its process id, or that of the process that made the connection for it.
+    pid: u32,
+    /// The process before it became this program by `exec`.
     forebear: Option<u32>,
-    /// The connection of the program that this process was last about to become.
-    heir: Mutex<Weak<Connection>>,
-    /// References to open files that it holds.
-    files: Mutex<FxHashMap<u64, u32>>,
-    closing: AtomicBool,
-    all: Weak<Connections>,
+    /// The program that this process was last about to become.
+    heir: Mutex<Weak<Process>>,
 }
 
 /// Who the threads of a process are.
@@ -97,11 +127,6 @@ impl Identities {
 }
 
 impl Connection {
-    fn channel(&self) -> &Channel {
-        // SAFETY: the channel memory holds a `Channel`; its cells are accessed only by the side whose turn it is.
-        unsafe { self.channel.view() }
-    }
-
     /// Who a thread of the process runs as; 0 is one that is as the process. `None`: it has to say so first.
     pub fn identity(&self, thread: u32) -> Option<Arc<Identity>> {
         self.identities.read().of(thread).cloned()
@@ -111,144 +136,24 @@ impl Connection {
     fn process_identity(&self) -> Arc<Identity> {
         self.identities.read().process.clone()
     }
-
-    /// Whether the process has the memory of leases.
-    pub fn is_leased(&self) -> bool {
-        self.leased.load(Relaxed)
-    }
-
-    /// A thread of the process that waits for locks.
-    pub fn waiter(&self, thread: u64) -> Waiter {
-        let channel = self.channel.clone();
-        let bell = move || {
-            // SAFETY: as in `channel`.
-            let changes = unsafe { &channel.view::<Channel>().events.locks };
-            changes.fetch_add(1, SeqCst);
-            sys::futex_wake(changes, u32::MAX >> 1);
-        };
-        Waiter { connection: self.id, thread, bell: Arc::new(bell) }
-    }
-
-    /// What the process measured.
-    pub fn measured(&self) -> &Measured {
-        &self.channel().measured
-    }
-
-    /// The payload of a slot.
-    pub fn payload(&self, slot: usize) -> *mut u8 {
-        let channel = self.channel.as_ptr::<Channel>();
-        // SAFETY: `slot` is below SLOTS at every caller, within the mapped channel.
-        unsafe { (&raw mut (*channel).payloads[slot]).cast() }
-    }
-
-    /// Whether the process is gone.
-    pub fn is_closing(&self) -> bool {
-        self.closing.load(Relaxed)
-    }
-
-    /// Whether some process has ended and not yet given back everything.
-    pub fn others_have_ended(&self) -> bool {
-        let Some(all) = self.all.upgrade() else { return false };
-        all.all().iter().any(|other| other.is_closing() || other.peer_has_ended())
-    }
-
-    /// Whether the other end of the socket is closed, whatever is left to be read from it.
-    fn peer_has_ended(&self) -> bool {
-        let mut polled = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one descriptor that is open as long as `self`; does not wait.
-        let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
-        ready > 0 && polled.revents & (libc::POLLRDHUP | libc::POLLHUP) != 0
-    }
-
-    /// Counts a reference that the process holds from now on.
-    pub fn hold(&self, file: FileRef) {
-        *self.files.lock().entry(file.0).or_insert(0) += 1;
-    }
-
-    /// Takes one reference away from the process; false when it holds none.
-    pub fn give_up(&self, file: FileRef) -> bool {
-        let mut files = self.files.lock();
-        let Some(count) = files.get_mut(&file.0) else { return false };
-        *count -= 1;
-        if *count == 0 {
-            files.remove(&file.0);
-        }
-        true
-    }
-
-    /// Whether the process holds a reference.
-    pub fn holds(&self, file: FileRef) -> bool {
-        self.files.lock().contains_key(&file.0)
-    }
-
-    /// All references with their counts.
-    pub fn held(&self) -> Vec<(FileRef, u32)> {
-        self.files.lock().iter().map(|(file, count)| (FileRef(*file), *count)).collect()
-    }
-
-    /// Keeps only these references; returns what the process held before.
-    pub fn replace_held(&self, files: FxHashMap<u64, u32>) -> FxHashMap<u64, u32> {
-        std::mem::replace(&mut *self.files.lock(), files)
-    }
 }
 
 /// All connections of a volume.
 pub struct Connections {
     /// Who may have how many.
     places: Arc<Places>,
-    live: Mutex<FxHashMap<u32, Arc<Connection>>>,
-    /// Set when no connection may come any more; looked at under the lock of `live`.
-    stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Default for Connections {
     fn default() -> Connections {
-        Connections {
-            places: Places::of_process(),
-            live: Mutex::default(),
-            stopping: AtomicBool::new(false),
-            threads: Mutex::default(),
-        }
+        Connections { places: Places::of_process(), threads: Mutex::default() }
     }
 }
 
 impl Connections {
-    /// Connected processes now.
-    pub fn count(&self) -> usize {
-        self.live.lock().len()
-    }
-
-    /// The connection with this number.
-    pub fn get(&self, id: u32) -> Option<Arc<Connection>> {
-        self.live.lock().get(&id).cloned()
-    }
-
-    fn admit(&self, connection: &Arc<Connection>) -> bool {
-        let mut live = self.live.lock();
-        if self.stopping.load(Relaxed) {
-            return false;
-        }
-        live.insert(connection.id, connection.clone());
-        true
-    }
-
-    /// Every connection.
-    pub fn all(&self) -> Vec<Arc<Connection>> {
-        self.live.lock().values().cloned().collect()
-    }
-
-    /// Ends every connection and waits until each has given back what it held.
-    pub fn end_all(&self) {
-        let live = {
-            let live = self.live.lock();
-            self.stopping.store(true, Relaxed);
-            live.values().cloned().collect::<Vec<_>>()
-        };
-        for connection in live {
-            // It may have ended by itself.
-            let _ = connection.socket.shutdown(Shutdown::Both);
-        }
+    /// Waits until each connection has given back what it held.
+    pub fn join(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // A panic has been reported by the panic hook.
@@ -294,17 +199,12 @@ fn refuse(socket: &UnixStream, errno: i32) -> io::Result<()> {
 }
 
 /// A hello and who sent it.
-fn read_hello(socket: &UnixStream) -> io::Result<(Hello, Option<Peer>)> {
+fn read_hello(socket: &UnixStream) -> io::Result<(Hello, Option<peer::Peer>)> {
     let mut hello = Hello::zeroed();
     let bytes = bytemuck::bytes_of_mut(&mut hello);
     let Received { len, sender, .. } = receive(socket, bytes)?;
     // Clients send it in one piece.
     if len == bytes.len() { Ok((hello, sender)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-}
-
-/// A number that nobody can guess.
-pub fn secret() -> io::Result<u64> {
-    weft_sys::file::random().map(u64::from_le_bytes)
 }
 
 fn comm_of(hello: &Hello) -> String {
@@ -352,55 +252,46 @@ fn live(
     let Birth { identity, pid, mount_point, parent, is_heir } = birth;
     // Before the process hears that it is served: what it sends from then on tells who it is.
     tell_senders(&socket)?;
+    let channel = SharedMemory::create("weft-channel", size_of::<Channel>())?;
+    let link = Arc::new(Link { channel, socket: socket.try_clone()? });
+    let forebear = parent.as_deref();
+    let begun =
+        volume.begin_process(comm_of(hello), mount_point, forebear.map(|f| &*f.process), link.clone());
+    let Some(process) = begun else { return refuse(&socket, libc::ECONNREFUSED) };
+    let forebear = forebear.filter(|_| is_heir);
+    if let Some(forebear) = forebear {
+        *forebear.heir.lock() = Arc::downgrade(&process);
+    }
     let connection = Arc::new(Connection {
-        id: volume.connections_made.fetch_add(1, Relaxed),
+        forebear: forebear.map(|forebear| forebear.process.id),
+        process,
+        link,
         identities: RwLock::new(Identities::new(identity)),
-        // A forked child has its parent's memory.
-        leased: AtomicBool::new(parent.as_ref().is_some_and(|parent| parent.is_leased())),
         pid,
-        comm: Mutex::new(comm_of(hello)),
-        mount_point,
-        channel: Arc::new(SharedMemory::create("weft-channel", size_of::<Channel>())?),
-        socket: socket.try_clone()?,
-        forebear: parent.as_ref().filter(|_| is_heir).map(|parent| parent.id),
         heir: Mutex::default(),
-        files: Mutex::new(FxHashMap::default()),
-        closing: AtomicBool::new(false),
-        all: Arc::downgrade(connections),
     });
-    if let Some(parent) = &parent {
-        if is_heir {
-            *parent.heir.lock() = Arc::downgrade(&connection);
-        }
-        for (file, count) in parent.held() {
-            for _ in 0..count {
-                if volume.files.reference(file) {
-                    connection.hold(file);
-                }
-            }
-        }
-    }
     drop(parent);
-    if !connections.admit(&connection) {
-        end(volume, &connection);
-        return refuse(&socket, libc::ECONNREFUSED);
-    }
-    let user = connection.process_identity().cred.uid;
+    let (id, user) = (connection.process.id, connection.process_identity().cred.uid);
     volume.leftovers.meet(user);
-    tracing::info!(connection = connection.id, user, "a process uses the volume");
+    tracing::info!(connection = id, user, "a process uses the volume");
     tell_crowd(&connection, 1);
-    volume.program_begins(&connection);
-    let served =
-        answer_hello(volume, &connection, &socket).and_then(|()| attend(volume, &connection, &mut socket));
-    end(volume, &connection);
-    connections.live.lock().remove(&connection.id);
+    let served = answer_hello(volume, &connection, &socket)
+        .and_then(|()| attend(connections, volume, &connection, &mut socket));
+    connection.process.set_ending();
+    let heir = connection.heir.lock().upgrade();
+    volume.leftovers.meet(connection.process_identity().cred.uid);
+    volume.leftovers.expect_any();
+    volume.end_process(&connection.process, heir.as_deref());
+    tracing::info!(connection = id, "a process uses the volume no more");
     served
 }
 
 fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -> io::Result<()> {
     let lease_fds = if connection.process_identity().may_lease() { volume.lease_fds()? } else { None };
-    connection.leased.fetch_or(lease_fds.is_some(), Relaxed);
-    let mut fds = vec![connection.channel.fd()];
+    if lease_fds.is_some() {
+        connection.process.set_leased(true);
+    }
+    let mut fds = vec![connection.link.channel.fd()];
     let (mut image, mut image_bytes) = (0, 0);
     if let (Some((shared, _)), Some(direct)) = (&lease_fds, &volume.direct) {
         fds.extend(shared);
@@ -414,7 +305,7 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
     }
     let reply = HelloReply {
         status: 0,
-        connection: connection.id,
+        connection: connection.process.id,
         leases: u32::from(lease_fds.is_some()),
         image_mappable: image,
         image_bytes,
@@ -425,7 +316,12 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
 }
 
 /// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
-fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixStream) -> io::Result<()> {
+fn attend(
+    connections: &Arc<Connections>,
+    volume: &Arc<Volume>,
+    connection: &Arc<Connection>,
+    socket: &mut UnixStream,
+) -> io::Result<()> {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     // The slot says so too, but that is the client's to write: one that takes it back must not get a second thread.
     let mut served = [false; SLOTS];
@@ -435,10 +331,10 @@ fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixS
             Ok(Received { len: 0, .. }) => break Ok(()),
             Ok(_) if (first[0] as usize) < SLOTS => {
                 let index = first[0] as usize;
-                connection.channel().slots[index].served.store(1, Release);
+                connection.link.channel().slots[index].served.store(1, Release);
                 if !std::mem::replace(&mut served[index], true) {
                     let (volume, mine) = (volume.clone(), connection.clone());
-                    let name = format!("weft-{}.{index}", connection.id);
+                    let name = format!("weft-{}.{index}", connection.process.id);
                     let spawned = std::thread::Builder::new()
                         .name(name)
                         .spawn(move || serve_slot(&volume, &mine, index));
@@ -450,7 +346,7 @@ fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixS
             }
             // The first byte of a hello's magic is no slot number.
             Ok(Received { fd, sender, .. }) if first[0] == HELLO_MAGIC.to_le_bytes()[0] => {
-                if let Err(error) = heed(volume, connection, socket, fd, sender) {
+                if let Err(error) = heed(connections, volume, connection, socket, fd, sender) {
                     break Err(error);
                 }
             }
@@ -460,8 +356,8 @@ fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixS
             Err(error) => break Err(error),
         }
     };
-    connection.closing.store(true, SeqCst);
-    for slot in &connection.channel().slots {
+    connection.process.set_ending();
+    for slot in &connection.link.channel().slots {
         sys::futex_wake(&slot.state, u32::MAX >> 1);
     }
     for thread in threads {
@@ -473,11 +369,12 @@ fn attend(volume: &Arc<Volume>, connection: &Arc<Connection>, socket: &mut UnixS
 
 /// A further hello, whose first byte has come, and what came with that.
 fn heed(
+    connections: &Arc<Connections>,
     volume: &Arc<Volume>,
     connection: &Arc<Connection>,
     socket: &UnixStream,
     fd: Option<OwnedFd>,
-    sender: Option<Peer>,
+    sender: Option<peer::Peer>,
 ) -> io::Result<()> {
     let mut bytes = [0; size_of::<Hello>()];
     bytes[0] = HELLO_MAGIC.to_le_bytes()[0];
@@ -498,7 +395,6 @@ fn heed(
         }
         (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
             let (volume, child) = (volume.clone(), as_stream(fd)?);
-            let connections = connection.all.upgrade().ok_or(io::ErrorKind::NotConnected)?;
             let Some(identity) = connection.identity(hello.thread) else {
                 return refuse(&child, IDENTITY_UNKNOWN);
             };
@@ -508,7 +404,7 @@ fn heed(
             let birth = Birth {
                 identity,
                 pid: connection.pid,
-                mount_point: connection.mount_point.clone(),
+                mount_point: connection.process.mount_point.clone(),
                 parent: Some(connection.clone()),
                 is_heir: flags & HELLO_HEIR != 0,
             };
@@ -528,16 +424,16 @@ fn resume(
     volume: &Volume,
     connection: &Connection,
     answer: &UnixStream,
-    sender: Option<Peer>,
+    sender: Option<peer::Peer>,
     hello: &Hello,
 ) -> io::Result<()> {
     let (_, standing) = identify(connection, answer, sender, 0)?;
     *connection.identities.write() = Identities::new(Arc::new(standing.identity));
-    connection.leased.store(false, Relaxed);
-    *connection.comm.lock() = comm_of(hello);
+    connection.process.set_leased(false);
+    connection.process.set_name(comm_of(hello));
     if let Some(forebear) = connection.forebear {
         // Perhaps before the end of the old socket is heard of.
-        volume.locks.hand_over(forebear, connection.id);
+        volume.locks.hand_over(forebear, connection.process.id);
     }
     answer_hello(volume, connection, answer)
 }
@@ -546,7 +442,7 @@ fn resume(
 fn identify(
     connection: &Connection,
     answer: &UnixStream,
-    sender: Option<Peer>,
+    sender: Option<peer::Peer>,
     thread: u32,
 ) -> io::Result<(u32, Standing)> {
     let told = sender.ok_or_else(|| io::ErrorKind::InvalidData.into());
@@ -554,7 +450,7 @@ fn identify(
     told.inspect_err(|error| {
         tracing::warn!(pid = connection.pid, %error, "a process with an identity that cannot be told");
         // Before it hears of it: what it asks for from then on is not answered by the rights that it had.
-        connection.closing.store(true, SeqCst);
+        connection.process.set_ending();
         // It has ended, or hears why it is not served.
         let _ = refuse(answer, libc::EACCES);
     })
@@ -565,7 +461,7 @@ fn renew(
     volume: &Volume,
     connection: &Connection,
     answer: &UnixStream,
-    sender: Option<Peer>,
+    sender: Option<peer::Peer>,
     thread: u32,
 ) -> io::Result<()> {
     let (pid, standing) = identify(connection, answer, sender, thread)?;
@@ -580,7 +476,7 @@ fn renew_thread(
     volume: &Volume,
     connection: &Connection,
     answer: &UnixStream,
-    sender: Option<Peer>,
+    sender: Option<peer::Peer>,
     thread: u32,
 ) -> io::Result<()> {
     let (pid, standing) = identify(connection, answer, sender, thread)?;
@@ -609,49 +505,21 @@ fn renew_thread(
 
 /// Tells the process that its identity is heard of, and whether it keeps the memory of leases; once given up, it is given no more.
 fn confirm(volume: &Volume, connection: &Connection, answer: &UnixStream, keeps: bool) -> io::Result<()> {
-    let leases = volume.direct.is_some() && connection.leased.fetch_and(keeps, Relaxed) && keeps;
-    let reply = HelloReply { connection: connection.id, leases: leases.into(), ..HelloReply::zeroed() };
-    message::send(answer, bytes_of(&reply), &[])
-}
-
-/// Gives back everything that a process held.
-fn end(volume: &Volume, connection: &Connection) {
-    connection.closing.store(true, SeqCst);
-    let heir = connection.heir.lock().upgrade();
-    let heir_is_gone = || heir.as_ref().is_none_or(|heir| heir.is_closing());
-    volume.locks.end_process(connection.id, heir.as_ref().map(|heir| heir.id), heir_is_gone);
-    let holder = connection.id + 1;
-    for (file, count) in connection.replace_held(FxHashMap::default()) {
-        let file = FileRef(file);
-        if let Some(open) = volume.files.get(file) {
-            volume.files.shared(file).lock.free_if_held_by(holder);
-            volume.inodes.shared(open.inode.slot).write_lock.free_if_held_by(holder);
-        }
-        if let Some(last) = volume.files.release(file, count) {
-            close_last(volume, &last, false);
-        }
+    let leases = volume.direct.is_some() && connection.process.is_leased() && keeps;
+    if !keeps {
+        connection.process.set_leased(false);
     }
-    volume.leftovers.meet(connection.process_identity().cred.uid);
-    volume.leftovers.expect_any();
-    volume.program_ends(connection);
-    tracing::info!(connection = connection.id, "a process uses the volume no more");
-}
-
-/// The last reference to an open file is gone. Returns the failed write-back that it has not been told of, if it could
-/// write and `hears`.
-pub fn close_last(volume: &Volume, open: &Arc<OpenFile>, hears: bool) -> Option<i32> {
-    volume.locks.drop_owner(crate::locks::Owner::File(open.file.0));
-    // Whoever only read did not lose anything.
-    let hears = hears && is_writable(open.flags);
-    volume.inodes.release(&open.inode, hears.then_some(&open.heard))
+    let reply =
+        HelloReply { connection: connection.process.id, leases: leases.into(), ..HelloReply::zeroed() };
+    message::send(answer, bytes_of(&reply), &[])
 }
 
 /// Answers the requests of one slot.
 fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) {
-    let slot = &connection.channel().slots[index];
+    let slot = &connection.link.channel().slots[index];
     let (mut patience, mut place) = (ServerPatience::new(), Place::ANYWHERE);
     while let Some(met) = wait_submitted(connection, slot, &mut patience) {
-        if connection.is_closing() {
+        if connection.process.is_ending() {
             return;
         }
         // SAFETY: the request is the server's from SUBMITTED to DONE. It is copied once; what is checked is the copy.
@@ -662,7 +530,7 @@ fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) 
         // This thread, and the caller's unless it sleeps.
         let own = 1 + u32::from(slot.client_sleeps.load(Relaxed) == 0);
         tell_crowd(connection, own);
-        let payload = connection.payload(index);
+        let payload = connection.link.payload(index);
         // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
         let response = std::panic::catch_unwind(AssertUnwindSafe(|| {
             crate::serve::answer(volume, connection, &request, payload, PAYLOAD_BYTES)
@@ -679,7 +547,7 @@ fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) 
 
 /// Looks whether the machine is crowded, when that is due, and lets the process know.
 fn tell_crowd(connection: &Connection, own: u32) {
-    let known = &connection.channel().events.crowded;
+    let known = &connection.link.channel().events.crowded;
     let crowded = Watch::of_process().is_crowded(sys::monotonic_ns(), own).into();
     if known.load(Relaxed) != crowded {
         known.store(crowded, Relaxed);
@@ -705,7 +573,7 @@ fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPat
     };
     let mut before = sys::monotonic_ns();
     // What the client makes of this word is its own loss: what may be lost here is 50 us of an awake thread.
-    let crowded = connection.channel().events.crowded.load(Relaxed) != 0;
+    let crowded = connection.link.channel().events.crowded.load(Relaxed) != 0;
     let mut go_on = patience.answered(before, crowded);
     let mut asked = is_there();
     while !asked && go_on {
@@ -718,7 +586,7 @@ fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPat
     let met = if asked {
         Met::Awake
     } else {
-        let give_up = || connection.is_closing();
+        let give_up = || connection.process.is_ending();
         if !turn::sleep_until(&slot.state, SUBMITTED, &slot.server_sleeps, WAIT_NS, give_up) {
             return None;
         }

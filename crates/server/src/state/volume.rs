@@ -1,19 +1,19 @@
 //! A served volume: a core, what is open on it, and who is connected.
 
-use crate::connection::Connection;
+use super::inodes::Inodes;
+use super::leftovers::Leftovers;
+use super::locks::{Locks, Owner};
+use super::maps::Maps;
+use super::open_files::{OpenFile, OpenFiles};
+use super::processes::Processes;
 use crate::error::ServerError;
-use crate::inodes::Inodes;
-use crate::leftovers::Leftovers;
-use crate::locks::Locks;
-use crate::maps::Maps;
-use crate::open_files::OpenFiles;
-use crate::programs::Programs;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Instant;
+use weft_client::proto::is_writable;
 use weft_client::shared::VERSION;
 use weft_client::shared::volume::{Control, MAGIC, VolumePage};
 use weft_sys::SharedMemory;
@@ -43,8 +43,7 @@ pub struct Volume {
     /// names or change modes and owners, shared for those who add names. Taken before all other locks, and not while waiting
     /// for a client.
     pub(crate) permissions: RwLock<()>,
-    pub(crate) connections_made: AtomicU32,
-    pub(crate) programs: Programs,
+    pub(crate) processes: Processes,
     notes: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -76,7 +75,7 @@ impl Volume {
             mounted,
             fs,
             direct,
-            session: crate::connection::secret().map_err(system("a random number"))?.max(1),
+            session: secret().map_err(system("a random number"))?.max(1),
             control,
             maps,
             inodes,
@@ -85,8 +84,7 @@ impl Volume {
             started: Instant::now(),
             protections: Protections::of_host(),
             permissions: RwLock::new(()),
-            connections_made: AtomicU32::new(0),
-            programs: Programs::default(),
+            processes: Processes::default(),
             notes: Mutex::new(BTreeMap::new()),
         })
     }
@@ -135,20 +133,10 @@ impl Volume {
         }
     }
 
-    /// A program is connected from now on.
-    pub(crate) fn program_begins(&self, connection: &Arc<Connection>) {
-        self.programs.begin(connection);
-    }
-
-    /// A program is gone.
-    pub(crate) fn program_ends(&self, connection: &Connection) {
-        self.programs.end(connection, &|reads, bytes| self.mounted.count_direct_reads(reads, bytes));
-    }
-
     /// What the programs have seen, those that run and those that have ended.
     pub fn program_view(&self) -> ProgramView {
         let notes = self.notes.lock().iter().map(|(line, n)| (line.clone(), *n)).collect();
-        self.programs.view(notes, &|reads, bytes| self.mounted.count_direct_reads(reads, bytes))
+        self.processes.view(notes, &|reads, bytes| self.mounted.count_direct_reads(reads, bytes))
     }
 
     /// Hands everything that clients have written to the core.
@@ -160,4 +148,18 @@ impl Volume {
             self.inodes.pass_times(&open);
         }
     }
+
+    /// The last reference to an open file is gone. Returns the failed write-back that it has not been told of, if it could
+    /// write and `hears`.
+    pub(crate) fn close(&self, open: &OpenFile, hears: bool) -> Option<i32> {
+        self.locks.drop_owner(Owner::File(open.file.0));
+        // Whoever only read did not lose anything.
+        let hears = hears && is_writable(open.flags);
+        self.inodes.release(&open.inode, hears.then_some(&open.heard))
+    }
+}
+
+/// A number that nobody can guess.
+pub(crate) fn secret() -> std::io::Result<u64> {
+    weft_sys::file::random().map(u64::from_le_bytes)
 }

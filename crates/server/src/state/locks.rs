@@ -1,13 +1,13 @@
 //! `flock` and record locks, across processes.
 //!
-//! A record lock belongs to a process (a connection) or, for the OFD kind, to an open file; `flock` locks belong to an
-//! open file. Locks of a dead process go with its connection; those of one that becomes another program go to the
-//! connection of that program.
+//! A record lock belongs to a process or, for the OFD kind, to an open file; `flock` locks belong to an open file. Locks
+//! of a dead process go with it; those of one that becomes another program go to the process of that program.
 //!
 //! Nobody waits in here: who is refused and wants to wait is noted, its bell is rung at each change of the file's locks, and it
 //! asks again. So a wait occupies no thread of the server, and its client can give it up when a signal comes. The notes
 //! also tell when processes would wait for one another for ever (`EDEADLK`, record locks of processes only, as in Linux).
 
+use super::processes::Peer;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const WAITING_MAX: usize = 16_384;
 /// Who holds a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Owner {
-    /// A process, by its connection.
+    /// A process, by its number.
     Process(u32),
     /// An open file, by its number.
     File(u64),
@@ -30,12 +30,12 @@ pub enum Owner {
 /// A thread that waits when it does not get a lock.
 #[derive(Clone)]
 pub struct Waiter {
-    /// Its process, by its connection.
-    pub connection: u32,
+    /// Its process.
+    pub process: u32,
     /// Its number among the threads of the process.
     pub thread: u64,
-    /// Called when the locks of the file have changed.
-    pub bell: Arc<dyn Fn() + Send + Sync>,
+    /// Learns when the locks of the file have changed.
+    pub peer: Arc<dyn Peer>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,15 +152,15 @@ impl Locks {
     }
 
     /// A thread does not wait any more: a signal came.
-    pub fn withdraw(&self, connection: u32, thread: u64) {
-        self.table.lock().forget(connection, thread);
+    pub fn withdraw(&self, process: u32, thread: u64) {
+        self.table.lock().forget(process, thread);
     }
 
     /// Drops the record locks of a process on one inode, as closing any of its descriptors does.
-    pub fn drop_process_locks(&self, ino: Ino, connection: u32) {
+    pub fn drop_process_locks(&self, ino: Ino, process: u32) {
         let mut table = self.table.lock();
         if let Some(held) = table.records.get_mut(&ino) {
-            held.retain(|h| h.owner != Owner::Process(connection));
+            held.retain(|h| h.owner != Owner::Process(process));
             if held.is_empty() {
                 table.records.remove(&ino);
             }
@@ -178,22 +178,22 @@ impl Locks {
     }
 
     /// A process is gone: nothing is held or waited for by it. When it has become another program, its record locks go to
-    /// the connection of that program, unless `heir_is_gone` says that this one has ended, too.
-    pub fn end_process(&self, connection: u32, heir: Option<u32>, heir_is_gone: impl Fn() -> bool) {
+    /// the process of that program, unless `heir_is_gone` says that this one has ended, too.
+    pub fn end_process(&self, process: u32, heir: Option<u32>, heir_is_gone: impl Fn() -> bool) {
         let mut table = self.table.lock();
-        table.waiting.retain(|waiting| waiting.waiter.connection != connection);
+        table.waiting.retain(|waiting| waiting.waiter.process != process);
         // Under the lock: an heir that ends later drops what it has been given.
         if let Some(heir) = heir.filter(|_| !heir_is_gone()) {
-            table.hand_over(connection, heir);
+            table.hand_over(process, heir);
         }
-        for ino in table.drop_locks_of(Owner::Process(connection)) {
+        for ino in table.drop_locks_of(Owner::Process(process)) {
             table.ring(ino);
         }
     }
 
-    /// A process has become another program, whose connection is `heir`: its record locks stay its own.
-    pub fn hand_over(&self, connection: u32, heir: u32) {
-        self.table.lock().hand_over(connection, heir);
+    /// A process has become another program, which is the process `heir`: its record locks stay its own.
+    pub fn hand_over(&self, process: u32, heir: u32) {
+        self.table.lock().hand_over(process, heir);
     }
 }
 
@@ -206,7 +206,7 @@ impl Table {
     /// Says whether a lock can be had now, and notes who waits for it.
     fn grant(&mut self, ino: Ino, wanted: Held, whole: bool, waiter: Option<&Waiter>) -> Result<(), i32> {
         if let Some(waiter) = waiter {
-            self.forget(waiter.connection, waiter.thread);
+            self.forget(waiter.process, waiter.thread);
         }
         let mut in_the_way =
             conflicts(self.held(ino, whole), wanted.owner, wanted.exclusive, wanted.start, wanted.last)
@@ -247,14 +247,13 @@ impl Table {
         false
     }
 
-    fn forget(&mut self, connection: u32, thread: u64) {
-        self.waiting
-            .retain(|waiting| (waiting.waiter.connection, waiting.waiter.thread) != (connection, thread));
+    fn forget(&mut self, process: u32, thread: u64) {
+        self.waiting.retain(|waiting| (waiting.waiter.process, waiting.waiter.thread) != (process, thread));
     }
 
     fn ring(&self, ino: Ino) {
         for waiting in self.waiting.iter().filter(|waiting| waiting.ino == ino) {
-            (waiting.waiter.bell)();
+            waiting.waiter.peer.locks_changed();
         }
     }
 
@@ -274,9 +273,9 @@ impl Table {
         changed
     }
 
-    fn hand_over(&mut self, connection: u32, heir: u32) {
+    fn hand_over(&mut self, process: u32, heir: u32) {
         let locks = self.records.values_mut().flatten();
-        for held in locks.filter(|held| held.owner == Owner::Process(connection)) {
+        for held in locks.filter(|held| held.owner == Owner::Process(process)) {
             held.owner = Owner::Process(heir);
         }
     }
@@ -368,18 +367,24 @@ mod tests {
         assert_eq!(set(b, libc::LOCK_SH), Ok(()));
     }
 
+    /// Counts how often it has heard of changes.
+    #[derive(Default)]
+    struct Bell(AtomicU32);
+
+    impl Peer for Bell {
+        fn locks_changed(&self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
     /// A waiter, and how often its bell has rung.
-    fn waiter(connection: u32, thread: u64) -> (Waiter, Arc<AtomicU32>) {
-        let rung = Arc::new(AtomicU32::new(0));
-        let counter = rung.clone();
-        let bell = Arc::new(move || {
-            counter.fetch_add(1, Relaxed);
-        });
-        (Waiter { connection, thread, bell }, rung)
+    fn waiter(process: u32, thread: u64) -> (Waiter, Arc<Bell>) {
+        let bell = Arc::new(Bell::default());
+        (Waiter { process, thread, peer: bell.clone() }, bell)
     }
 
     fn wait(locks: &Locks, waiter: &Waiter, start: u64) -> Result<(), i32> {
-        let owner = Owner::Process(waiter.connection);
+        let owner = Owner::Process(waiter.process);
         locks.set_record(INO, owner, &range(libc::F_WRLCK, start, 1), Some(waiter))
     }
 
@@ -390,11 +395,11 @@ mod tests {
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 2)), Ok(()));
         assert_eq!(wait(&locks, &waiter, 0), Err(ASK_AGAIN));
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_UNLCK, 1, 1)), Ok(()));
-        assert_eq!((rung.load(Relaxed), wait(&locks, &waiter, 0)), (1, Err(ASK_AGAIN)));
+        assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (1, Err(ASK_AGAIN)));
         locks.drop_process_locks(INO, 1);
-        assert_eq!((rung.load(Relaxed), wait(&locks, &waiter, 0)), (2, Ok(())));
+        assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (2, Ok(())));
         locks.drop_owner(Owner::Process(2));
-        assert_eq!(rung.load(Relaxed), 2);
+        assert_eq!(rung.0.load(Relaxed), 2);
     }
 
     #[test]
@@ -405,7 +410,7 @@ mod tests {
         assert_eq!(wait(&locks, &waiter, 0), Err(ASK_AGAIN));
         locks.withdraw(2, 7);
         locks.drop_owner(Owner::Process(1));
-        assert_eq!(rung.load(Relaxed), 0);
+        assert_eq!(rung.0.load(Relaxed), 0);
     }
 
     #[test]

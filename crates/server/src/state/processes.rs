@@ -1,0 +1,299 @@
+//! The processes that use a volume: what each holds, and what they measured of their own calls.
+//!
+//! A front begins a process ([`Volume::begin_process`]) when a program connects and ends it when the program is gone,
+//! by whatever cause. What the front has to do for the state in between, it does as the process's [`Peer`].
+//!
+//! Figures of processes that run are read in memory that they share with the server; those of processes that have ended
+//! are summed. A process goes from the table to the sum under the table's lock, so that it counts once at any moment.
+
+use super::locks::Waiter;
+use super::volume::Volume;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use weft_client::FileRef;
+use weft_client::shared::channel::Measured;
+use weft_core::BLOCK_BYTES;
+use weft_volume::ProgramView;
+
+/// How the state reaches a process by way of the front that serves it.
+pub trait Peer: Send + Sync {
+    /// Whether the process has ended, although the front may not have noticed yet.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    /// Locks have changed for which threads of the process wait: they ask again.
+    fn locks_changed(&self) {}
+
+    /// The server stops: the front ends the process.
+    fn disconnect(&self) {}
+
+    /// What the process measures of its own calls.
+    fn measured(&self) -> Option<&Measured> {
+        None
+    }
+}
+
+/// A process that uses the volume.
+pub struct Process {
+    /// Its number; its locks in shared memory carry it plus 1.
+    pub id: u32,
+    /// Where the volume appears to it.
+    pub mount_point: Vec<u8>,
+    name: Mutex<String>,
+    leased: AtomicBool,
+    ending: AtomicBool,
+    /// References to open files that it holds.
+    files: Mutex<FxHashMap<u64, u32>>,
+    peer: Arc<dyn Peer>,
+}
+
+impl Process {
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.name.lock().clone()
+    }
+
+    /// It has become another program.
+    pub fn set_name(&self, name: String) {
+        *self.name.lock() = name;
+    }
+
+    /// Whether it has the memory of leases: it may have been given, and has not been given up.
+    pub fn is_leased(&self) -> bool {
+        self.leased.load(Relaxed)
+    }
+
+    /// It has been given the memory of leases, or has given it up.
+    pub fn set_leased(&self, leased: bool) {
+        self.leased.store(leased, Relaxed);
+    }
+
+    /// A thread of the process that waits for locks.
+    pub fn waiter(&self, thread: u64) -> Waiter {
+        Waiter { process: self.id, thread, peer: self.peer.clone() }
+    }
+
+    /// Whether it is gone, or about to be.
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Relaxed)
+    }
+
+    /// No request of it is answered any more.
+    pub fn set_ending(&self) {
+        self.ending.store(true, SeqCst);
+    }
+
+    /// Counts a reference that the process holds from now on.
+    pub(crate) fn hold(&self, file: FileRef) {
+        *self.files.lock().entry(file.0).or_insert(0) += 1;
+    }
+
+    /// Takes one reference away from the process; false when it holds none.
+    pub(crate) fn give_up(&self, file: FileRef) -> bool {
+        let mut files = self.files.lock();
+        let Some(count) = files.get_mut(&file.0) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            files.remove(&file.0);
+        }
+        true
+    }
+
+    /// Whether the process holds a reference.
+    pub fn holds(&self, file: FileRef) -> bool {
+        self.files.lock().contains_key(&file.0)
+    }
+
+    /// All references with their counts.
+    fn held(&self) -> Vec<(FileRef, u32)> {
+        self.files.lock().iter().map(|(file, count)| (FileRef(*file), *count)).collect()
+    }
+
+    /// Keeps only these references; returns what the process held before.
+    pub(crate) fn replace_held(&self, files: FxHashMap<u64, u32>) -> FxHashMap<u64, u32> {
+        std::mem::replace(&mut *self.files.lock(), files)
+    }
+}
+
+impl Volume {
+    /// A process uses the volume from now on. With a parent, it begins with references to the same open files, and has
+    /// the parent's memory. `None` when the server is about to stop.
+    pub fn begin_process(
+        &self,
+        name: String,
+        mount_point: Vec<u8>,
+        parent: Option<&Process>,
+        peer: Arc<dyn Peer>,
+    ) -> Option<Arc<Process>> {
+        let process = Arc::new(Process {
+            id: self.processes.made.fetch_add(1, Relaxed),
+            mount_point,
+            name: Mutex::new(name),
+            leased: AtomicBool::new(parent.is_some_and(Process::is_leased)),
+            ending: AtomicBool::new(false),
+            files: Mutex::default(),
+            peer,
+        });
+        for (file, count) in parent.map(Process::held).unwrap_or_default() {
+            for _ in 0..count {
+                if self.files.reference(file) {
+                    process.hold(file);
+                }
+            }
+        }
+        if !self.processes.admit(&process) {
+            self.give_back(&process, None);
+            return None;
+        }
+        Some(process)
+    }
+
+    /// A process is gone. Everything that it held is given back, but for its record locks when it has become the program
+    /// `heir`.
+    pub fn end_process(&self, process: &Process, heir: Option<&Process>) {
+        self.give_back(process, heir);
+        self.processes.remove(process, &|reads, bytes| self.mounted.count_direct_reads(reads, bytes));
+    }
+
+    fn give_back(&self, process: &Process, heir: Option<&Process>) {
+        process.set_ending();
+        let heir_is_gone = || heir.is_none_or(Process::is_ending);
+        self.locks.end_process(process.id, heir.map(|heir| heir.id), heir_is_gone);
+        let holder = process.id + 1;
+        for (file, count) in process.replace_held(FxHashMap::default()) {
+            let file = FileRef(file);
+            if let Some(open) = self.files.get(file) {
+                self.files.shared(file).lock.free_if_held_by(holder);
+                self.inodes.shared(open.inode.slot).write_lock.free_if_held_by(holder);
+            }
+            if let Some(last) = self.files.release(file, count) {
+                self.close(&last, false);
+            }
+        }
+    }
+}
+
+/// All processes that use a volume.
+#[derive(Default)]
+pub(crate) struct Processes {
+    made: AtomicU32,
+    table: Mutex<Table>,
+    /// Summed over those that have ended.
+    ended: Measured,
+}
+
+#[derive(Default)]
+struct Table {
+    live: FxHashMap<u32, Live>,
+    /// No process may come any more.
+    stopped: bool,
+}
+
+struct Live {
+    process: Arc<Process>,
+    counted: DirectReads,
+}
+
+/// Reads without the server, and the blocks they read.
+#[derive(Clone, Copy, Default)]
+struct DirectReads {
+    reads: u64,
+    blocks: u64,
+}
+
+impl DirectReads {
+    /// Passes on to `count` what came since the last time.
+    fn count(&mut self, measured: &Measured, count: &dyn Fn(u64, u64)) {
+        let (reads, blocks) = (measured.direct_reads.load(Relaxed), measured.direct_blocks.load(Relaxed));
+        // The figures are the program's own word, which may go backwards.
+        let (new_reads, new_blocks) = (reads.saturating_sub(self.reads), blocks.saturating_sub(self.blocks));
+        if new_reads > 0 || new_blocks > 0 {
+            count(new_reads, new_blocks.saturating_mul(BLOCK_BYTES as u64));
+        }
+        *self = DirectReads { reads, blocks };
+    }
+}
+
+/// Adds what a process measured to a sum.
+fn add(sum: &Measured, more: &Measured) {
+    sum.reads.add(&more.reads);
+    sum.writes.add(&more.writes);
+    sum.syncs.add(&more.syncs);
+    for (sum, more) in [
+        (&sum.direct_reads, &more.direct_reads),
+        (&sum.direct_blocks, &more.direct_blocks),
+        (&sum.ring_bytes, &more.ring_bytes),
+        (&sum.calls, &more.calls),
+    ] {
+        sum.fetch_add(more.load(Relaxed), Relaxed);
+    }
+}
+
+impl Processes {
+    fn admit(&self, process: &Arc<Process>) -> bool {
+        let mut table = self.table.lock();
+        if !table.stopped {
+            let live = Live { process: process.clone(), counted: DirectReads::default() };
+            table.live.insert(process.id, live);
+        }
+        !table.stopped
+    }
+
+    /// It has ended. `count_direct` is called with the reads that it made without the server.
+    fn remove(&self, process: &Process, count_direct: &dyn Fn(u64, u64)) {
+        let mut table = self.table.lock();
+        let live = table.live.remove(&process.id);
+        if let (Some(measured), Some(mut live)) = (process.peer.measured(), live) {
+            live.counted.count(measured, count_direct);
+            add(&self.ended, measured);
+        }
+    }
+
+    /// Processes now.
+    pub fn count(&self) -> usize {
+        self.table.lock().live.len()
+    }
+
+    /// Whether some process has ended and not yet given back everything.
+    pub fn any_is_ending(&self) -> bool {
+        let all: Vec<_> = self.table.lock().live.values().map(|live| live.process.clone()).collect();
+        all.iter().any(|process| process.is_ending() || process.peer.has_ended())
+    }
+
+    /// No process comes any more, and the fronts end those that are there.
+    pub fn stop(&self) {
+        let mut table = self.table.lock();
+        table.stopped = true;
+        table.live.values().for_each(|live| live.process.peer.disconnect());
+    }
+
+    /// What all programs saw so far. `count_direct` is called with reads without the server that it has not counted yet.
+    pub fn view(&self, notes: Vec<(String, u64)>, count_direct: &dyn Fn(u64, u64)) -> ProgramView {
+        let mut table = self.table.lock();
+        let sum = Measured::default();
+        add(&sum, &self.ended);
+        let mut running = Vec::with_capacity(table.live.len());
+        for live in table.live.values_mut() {
+            if let Some(measured) = live.process.peer.measured() {
+                live.counted.count(measured, count_direct);
+                add(&sum, measured);
+            }
+            running.push(live.process.name());
+        }
+        running.sort_unstable();
+        ProgramView {
+            reads: sum.reads.summary(),
+            writes: sum.writes.summary(),
+            syncs: sum.syncs.summary(),
+            direct_reads: sum.direct_reads.load(Relaxed),
+            direct_bytes: sum.direct_blocks.load(Relaxed).saturating_mul(BLOCK_BYTES as u64),
+            ring_bytes: sum.ring_bytes.load(Relaxed),
+            calls: sum.calls.load(Relaxed),
+            notes,
+            running,
+        }
+    }
+}
