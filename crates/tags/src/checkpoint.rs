@@ -88,7 +88,7 @@ impl Store {
     /// As [`Store::checkpoint`], by who has the gate alone.
     pub(crate) fn checkpoint_alone(&self) -> Result<()> {
         self.journal.check().map_err(|error| self.periodic.reason(error))?;
-        self.settle_writes()?;
+        self.settle(&self.journal.writes.all())?;
         let partitions = self.snodes.all();
         let guards: Vec<_> = partitions.iter().map(|partition| partition.write()).collect();
         let dirty = self.pool.dirty_pages();

@@ -34,6 +34,7 @@ const ERASE_BLOCKS: u64 = 256;
 const DISCARD_BLOCKS_MIN: u64 = 16;
 
 /// Which s-nodes' bytes are erased. All orderings are relaxed: who changes an s-node's class holds its lock.
+#[derive(Default)]
 pub(crate) struct Erasure {
     /// A bit for each s-node.
     snodes: Box<[AtomicU64]>,
@@ -49,13 +50,8 @@ pub(crate) struct Erasure {
 
 impl Erasure {
     pub(crate) fn new() -> Erasure {
-        Erasure {
-            snodes: (0..=u16::MAX as usize / 64).map(|_| AtomicU64::new(0)).collect(),
-            any: AtomicBool::new(false),
-            all: AtomicBool::new(false),
-            in_journal: AtomicBool::new(false),
-            left_over: AtomicBool::new(false),
-        }
+        let snodes = (0..=u16::MAX as usize / 64).map(|_| AtomicU64::new(0)).collect();
+        Erasure { snodes, ..Erasure::default() }
     }
 
     /// The s-node, if what it gives up is erased.

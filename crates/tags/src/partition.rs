@@ -322,7 +322,7 @@ pub(crate) fn find_any(table: &impl Descriptors, node: NodeId, which: Which) -> 
         match desc.kind {
             PageKind::Slab => {
                 let bytes = slot_bytes(desc.class).ok_or_else(absent)?;
-                let (slot, _) = slot_at(desc.class, offset).ok_or_else(absent)?;
+                let slot = slot_at(desc.class, offset).ok_or_else(absent)?;
                 let slots = if which == Which::Committed { desc.body } else { desc.taken() };
                 if !slot_is_set(&slots, slot) {
                     return Err(absent());

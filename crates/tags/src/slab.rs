@@ -49,11 +49,6 @@ impl Slab {
         self.rooms.get_or_insert_default().0.push(page);
     }
 
-    /// Whether slots are being given out from this page.
-    pub(crate) fn is_open(&self, page: u32) -> bool {
-        self.open == Some(page)
-    }
-
     /// The page that slots are being given out from.
     pub(crate) fn open_page(&self) -> Option<u32> {
         self.open
@@ -119,20 +114,14 @@ impl Slab {
     pub(crate) fn release(&mut self, desc: &mut Desc, page: u32, slot: usize, slots: usize) -> bool {
         desc.release(slot);
         let taken = count_slots(&desc.taken());
-        if taken == 0 && !self.is_open(page) {
+        if taken == 0 && self.open != Some(page) {
             return true;
         }
-        self.note_release(page, taken, slots);
-        false
-    }
-
-    /// Notes that a slot of a page was given back, of whose `slots` so many are still taken.
-    #[inline]
-    pub(crate) fn note_release(&mut self, page: u32, taken: usize, slots: usize) {
         // It was listed before if it had room before.
         if is_worth(taken, slots) && !is_worth(taken + 1, slots) {
             self.list(page);
         }
+        false
     }
 }
 

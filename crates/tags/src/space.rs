@@ -46,6 +46,7 @@ pub(crate) fn in_runs<T>(items: &[T], most: usize, block: impl Fn(&T) -> u64) ->
 }
 
 /// Which blocks are free.
+#[derive(Default)]
 pub(crate) struct Space {
     used: Vec<u64>,
     end: u64,
@@ -94,22 +95,7 @@ pub(crate) fn reason(error: &std::io::Error) -> Option<&'static str> {
 impl Space {
     /// A medium of `end` blocks, all free, that may grow to `limit`.
     pub(crate) fn new(end: u64, limit: u64) -> Space {
-        let mut space = Space {
-            used: Vec::new(),
-            end: 0,
-            limit: limit.max(end),
-            cursor: 0,
-            free: 0,
-            released: Vec::new(),
-            to_erase: Vec::new(),
-            scratch: FxHashSet::default(),
-            scratch_to_erase: Vec::new(),
-            copies: 0,
-            front: Front::default(),
-            bound: u64::MAX,
-            promised: 0,
-            refused: None,
-        };
+        let mut space = Space { limit: limit.max(end), bound: u64::MAX, ..Space::default() };
         space.extend(end);
         space
     }
@@ -271,8 +257,7 @@ impl Space {
             if self.is_used(block) {
                 return Err(Error::damaged(format!("{what}: block {block} is in use twice")));
             }
-            self.used[(block / 64) as usize] |= 1 << (block % 64);
-            self.free -= 1;
+            self.mark_used(Run { block, blocks: 1 });
         }
         Ok(())
     }
@@ -337,10 +322,9 @@ impl Space {
         stale.retain(|block| !self.is_used(*block));
         stale.sort_unstable();
         stale.dedup();
-        for block in stale {
-            self.used[(block / 64) as usize] |= 1 << (block % 64);
-            self.free -= 1;
-            self.to_erase.push((Run { block, blocks: 1 }, None));
+        for run in stale.into_iter().map(|block| Run { block, blocks: 1 }) {
+            self.mark_used(run);
+            self.to_erase.push((run, None));
         }
         self.to_erase.drain(..).map(|(run, _)| run).collect()
     }

@@ -13,6 +13,7 @@ use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId};
 use crate::journal::log::Journal;
 use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
+use crate::journal::writes::PageWrite;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
 use crate::layout::superblock::Superblock;
 use crate::options::{EdgeRule, ErasePass, Options};
@@ -131,7 +132,7 @@ impl Store {
     pub(crate) fn assemble(parts: Parts, options: &Options) -> Store {
         let Parts { medium, pool, space, superblock, catalog, leaves } = parts;
         let sb = &superblock;
-        let snodes = Registry::new();
+        let snodes = Registry::default();
         catalog.homes.iter().for_each(|entry| snodes.insert(*entry, sb.secret));
         Store {
             medium: medium.into(),
@@ -485,27 +486,9 @@ impl Store {
         Ok(())
     }
 
-    /// Waits for the writes that commits to these s-nodes have begun; the caller holds their locks.
-    pub(crate) fn settle_writes_of(&self, snodes: &[HomeId]) -> Result<()> {
-        self.stop_unless(self.journal.writes.settle_of(snodes, &*self.medium, |page| self.pool.clean(page)))
-    }
-
-    /// Waits for the oldest writes that commits have begun, while there are too many.
-    pub(crate) fn settle_oldest_writes(&self) -> Result<()> {
-        self.stop_unless(
-            self.journal
-                .writes
-                .settle_oldest(self.pool.capacity() / 8, &*self.medium, |page| self.pool.clean(page)),
-        )
-    }
-
-    /// Waits for all writes of commits.
-    pub(crate) fn settle_writes(&self) -> Result<()> {
-        self.stop_unless(self.journal.writes.settle_all(&*self.medium, |page| self.pool.clean(page)))
-    }
-
-    /// What a commit has written did not arrive, so nothing after it may be durable.
-    fn stop_unless(&self, done: Result<()>) -> Result<()> {
+    /// Waits for writes of pages that commits have begun. What did not arrive stops the store: nothing after it may be durable.
+    pub(crate) fn settle(&self, writes: &[Arc<PageWrite>]) -> Result<()> {
+        let done = self.journal.writes.settle(writes, &*self.medium, |page| self.pool.clean(page));
         done.inspect_err(|error| self.journal.stop(error))
     }
 

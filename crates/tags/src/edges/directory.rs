@@ -201,12 +201,6 @@ impl Directory {
         (self.pages.len() == 1).then_some(*page)
     }
 
-    /// Whether there is no page.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.index.is_empty()
-    }
-
     /// Forgets all pages.
     pub(super) fn clear(&mut self) {
         *self = Directory::default();

@@ -9,7 +9,7 @@
 
 use super::FIRST_BUNDLE;
 use super::directory::{Share, Until};
-use super::table::{HEADER_WORDS, LINES, PAGE_WORDS, Table, share_of, upper};
+use super::table::{HEADER_WORDS, PAGE_WORDS, Table, share_of, upper};
 use crate::error::{Error, Halt, Result, Step};
 use crate::pages::access::{PageWriter, Pages, Words};
 use crate::pages::desc::Desc;
@@ -144,7 +144,7 @@ impl<const W: usize> Table<W> {
         pages: &PageWriter<'_>,
         old: &Neighbours,
         count: usize,
-    ) -> Step<(Vec<u32>, Vec<Filled<W>>)> {
+    ) -> Step<(Vec<u32>, Vec<Filled>)> {
         let lasts = old.halved(count);
         let filled = self.lay_out(pages, old, &lasts)?;
         if filled.iter().all(|part| part.count < Self::FULL) {
@@ -186,7 +186,7 @@ impl<const W: usize> Table<W> {
 
     /// The cells of pages, as they lie in pages with other shares. Of those for which a page has no room none
     /// lies anywhere: they are only counted.
-    fn lay_out(&self, pages: &PageWriter<'_>, old: &Neighbours, lasts: &[u32]) -> Step<Vec<Filled<W>>> {
+    fn lay_out(&self, pages: &PageWriter<'_>, old: &Neighbours, lasts: &[u32]) -> Step<Vec<Filled>> {
         let mut filled = vec![Filled::EMPTY; lasts.len()];
         let (inner, all) = (&lasts[..lasts.len() - 1], old.first..=old.last());
         let mut are_theirs = true;
@@ -195,7 +195,11 @@ impl<const W: usize> Table<W> {
                 let position = self.position(&cell);
                 are_theirs &= all.contains(&upper(position));
                 let part: usize = inner.iter().map(|last| usize::from(*last < upper(position))).sum();
-                filled[part].put(position, &cell);
+                let Filled { words, count } = &mut filled[part];
+                *count += 1;
+                if *count <= Self::CELLS {
+                    Self::put(words, position, cell);
+                }
             });
         }
         if are_theirs { Ok(filled) } else { Err(self.strange(old)) }
@@ -214,7 +218,7 @@ impl<const W: usize> Table<W> {
         pages: &mut PageWriter<'_>,
         first: u32,
         new: &[Until],
-        filled: &[Filled<W>],
+        filled: &[Filled],
     ) -> Step<()> {
         let mut next = first;
         for ((last, page), filled) in new.iter().zip(filled) {
@@ -346,30 +350,13 @@ fn numbered(old: &Neighbours, lasts: &[u32], added: &[u32]) -> (Vec<Until>, Vec<
 
 /// Cells of a page that is put together from nothing.
 #[derive(Clone)]
-struct Filled<const W: usize> {
+struct Filled {
     words: Words,
     count: usize,
-    /// Cells of each line.
-    lines: [u8; LINES as usize],
 }
 
-impl<const W: usize> Filled<W> {
-    const EMPTY: Filled<W> = Filled { words: [0; PAGE_WORDS], count: 0, lines: [0; LINES as usize] };
-
-    /// Puts a cell where [`Table::put`] would.
-    #[inline]
-    fn put(&mut self, position: u64, cell: &[u64; W]) {
-        self.count += 1;
-        if self.count > Table::<W>::CELLS {
-            return;
-        }
-        let mut number = Table::<W>::home_line_of(position);
-        while usize::from(self.lines[number]) == Table::<W>::PER_LINE {
-            number = Table::<W>::line_behind(number);
-        }
-        Table::<W>::set(Table::<W>::line_mut(&mut self.words, number), usize::from(self.lines[number]), cell);
-        self.lines[number] += 1;
-    }
+impl Filled {
+    const EMPTY: Filled = Filled { words: [0; PAGE_WORDS], count: 0 };
 }
 #[cfg(test)]
 #[cfg(not(weft_shuttle))]

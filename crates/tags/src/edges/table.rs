@@ -20,13 +20,14 @@ use crate::pages::desc::{Desc, TABLE_HASHED};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::CellCount;
 use crate::sync::Mutex;
+use std::convert::Infallible;
 
 /// Words of a page.
 pub(super) const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
 /// Words before the first cell.
 pub(super) const HEADER_WORDS: usize = 8;
 /// Lines of cells in a page.
-pub(super) const LINES: u64 = 63;
+const LINES: u64 = 63;
 /// Words of a line.
 const LINE_WORDS: usize = 8;
 /// A line of cells.
@@ -94,7 +95,7 @@ pub(super) fn upper(position: u64) -> u32 {
 
 impl<const W: usize> Table<W> {
     /// Cells of a line.
-    pub(super) const PER_LINE: usize = LINE_WORDS / W;
+    const PER_LINE: usize = LINE_WORDS / W;
     /// Cells of a page.
     pub(crate) const CELLS: usize = LINES as usize * Self::PER_LINE;
     /// Cells of a page that is full.
@@ -161,30 +162,26 @@ impl<const W: usize> Table<W> {
     ) -> Step<Option<T>> {
         let position = self.position_of(first);
         let Some(page) = self.page_of(position) else { return Ok(None) };
-        let found =
-            Self::probe(pages.words(page)?, position, first, |at, cell| visit(Place { page, at }, cell))?;
+        let mut look = |page| {
+            Self::probe(pages.words(page)?, position, first, |at, cell| visit(Place { page, at }, cell))
+        };
+        let found = look(page)?;
         if found.is_some() || !self.directory.has_links() {
             return Ok(found);
         }
-        for page in self.directory.links(page).iter().copied() {
-            let words = pages.words(page)?;
-            let found = Self::probe(words, position, first, |at, cell| visit(Place { page, at }, cell))?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
+        let found = self.directory.links(page).iter().map(|page| look(*page));
+        found.filter_map(Step::transpose).next().transpose()
     }
 
     /// Calls `visit` with each cell of a page whose first word is `first`, and where it is, until it returns `Some`. `position` is that of the
     /// word, and the page the one that answers for it.
     #[inline(always)]
-    fn probe<T>(
+    fn probe<T, E>(
         words: &Words,
         position: u64,
         first: u64,
-        mut visit: impl FnMut(At, [u64; W]) -> Step<Option<T>>,
-    ) -> Step<Option<T>> {
+        mut visit: impl FnMut(At, [u64; W]) -> std::result::Result<Option<T>, E>,
+    ) -> std::result::Result<Option<T>, E> {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
             let line = Self::line(words, number);
@@ -210,20 +207,16 @@ impl<const W: usize> Table<W> {
     /// answers for it.
     #[inline]
     pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<[u64; W]> {
-        let mut number = Self::home_line_of(position);
-        for _ in 0..LINES {
-            let line = Self::line(words, number);
-            let free = Self::free_in(line);
-            let alike = Self::alike_in(line, first) & !free;
-            if alike != 0 {
-                return Some(Self::cell(line, alike.trailing_zeros() as usize));
-            }
-            if free != 0 {
-                break;
-            }
-            number = Self::line_behind(number);
-        }
-        None
+        let Ok(found) = Self::probe(words, position, first, |_, cell| Ok::<_, Infallible>(Some(cell)));
+        found
+    }
+
+    /// Where a cell whose words are all known is in a page.
+    #[inline]
+    fn place_in(words: &Words, position: u64, cell: [u64; W]) -> Option<At> {
+        let is_it = |at, found| Ok::<_, Infallible>((found == cell).then_some(at));
+        let Ok(found) = Self::probe(words, position, cell[0], is_it);
+        found
     }
 
     /// Whether it is seen at once, without reading a page, that no cell's first word is `first`.
@@ -244,25 +237,25 @@ impl<const W: usize> Table<W> {
         (firsts.len() <= most).then_some(firsts)
     }
 
+    /// Whether the table has no page.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.directory.walk().next().is_none()
+    }
+
     /// The table's page where it has one without links.
     pub(super) fn only_page(&self) -> Option<u32> {
         self.directory.only_page().filter(|_| !self.directory.has_links())
     }
 
-    /// Whether the table has no page.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.directory.is_empty()
-    }
-
     /// The line where probing for a position begins.
     #[inline]
-    pub(super) fn home_line_of(position: u64) -> usize {
+    fn home_line_of(position: u64) -> usize {
         ((u64::from(position as u32) * LINES) >> 32) as usize
     }
 
     /// The line where probing goes on.
     #[inline]
-    pub(super) fn line_behind(number: usize) -> usize {
+    fn line_behind(number: usize) -> usize {
         if number + 1 == LINES as usize { 0 } else { number + 1 }
     }
 
@@ -272,7 +265,7 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    pub(super) fn set(line: &mut LineWords, at: usize, cell: &[u64; W]) {
+    fn set(line: &mut LineWords, at: usize, cell: &[u64; W]) {
         line[at * W..][..W].copy_from_slice(cell);
     }
 
@@ -295,7 +288,7 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    pub(super) fn line_mut(words: &mut Words, number: usize) -> &mut LineWords {
+    fn line_mut(words: &mut Words, number: usize) -> &mut LineWords {
         &mut words.as_chunks_mut().0[HEADER_WORDS / LINE_WORDS + number]
     }
 
@@ -575,8 +568,7 @@ impl<const W: usize> Table<W> {
         let Some(page) = self.page_of(position) else { return Ok(false) };
         self.check_room(&cell)?;
         let words = pages.words_mut(page)?;
-        let place = Self::probe(words, position, cell[0], |at, found| Ok((found == before).then_some(at)))?;
-        let Some(place) = place else { return Ok(false) };
+        let Some(place) = Self::place_in(words, position, before) else { return Ok(false) };
         Self::set(Self::line_mut(words, place.0), place.1, &cell);
         Ok(true)
     }
@@ -591,8 +583,7 @@ impl<const W: usize> Table<W> {
         if cells <= 1 || self.directory.has_links() {
             return Ok(false);
         }
-        let place = Self::probe(words, position, cell[0], |at, found| Ok((found == cell).then_some(at)))?;
-        let Some(place) = place else { return Ok(false) };
+        let Some(place) = Self::place_in(words, position, cell) else { return Ok(false) };
         self.close_gap(words, place);
         count.set(cells - 1);
         Ok(true)

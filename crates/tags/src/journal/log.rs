@@ -46,6 +46,7 @@ pub(crate) struct Journal {
     blocks: u64,
 }
 
+#[derive(Default)]
 struct State {
     epoch: u64,
     /// Records that are not written yet, from block `at` on.
@@ -94,19 +95,8 @@ impl Drop for Room<'_> {
 impl Journal {
     /// A journal that begins empty after record `lsn`.
     pub(crate) fn new(first_block: u64, blocks: u64, epoch: u64, lsn: u64) -> Journal {
-        let state = State {
-            epoch,
-            buffer: Buffer::default(),
-            spare: Buffer::default(),
-            at: 0,
-            roomy: blocks.min(FIRST_BLOCKS),
-            touched: 0,
-            reserved: 0,
-            last: lsn,
-            durable: lsn,
-            writing: false,
-            failed: None,
-        };
+        let roomy = blocks.min(FIRST_BLOCKS);
+        let state = State { epoch, roomy, last: lsn, durable: lsn, ..State::default() };
         Journal {
             state: Mutex::new(state),
             written: Condvar::new(),

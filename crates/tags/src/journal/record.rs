@@ -81,23 +81,13 @@ pub(crate) struct RecordWriter {
 const SMALL_ENTRY_BYTES: usize = 32;
 
 /// Appends a number of variable length: seven bits a byte, those behind which more follow with their upper bit set.
-///
-/// It is put together in a register and appended as a word. A list of bytes that is copied right after it was written waits for each of
-/// its writes: that was a fifteenth of what it takes to delete a pair.
 #[inline]
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >> 56 != 0 {
+    while value >= 0x80 {
         out.put_u8(value as u8 | 0x80);
         value >>= 7;
     }
-    let spread = value & 0x0fff_ffff | (value & 0xff_ffff_f000_0000) << 4;
-    let spread = spread & 0x0000_3fff_0000_3fff | (spread & 0x0fff_c000_0fff_c000) << 2;
-    let spread = spread & 0x007f_007f_007f_007f | (spread & 0x3f80_3f80_3f80_3f80) << 1;
-    let len = (70 - (value | 1).leading_zeros()) / 7;
-    let more = 0x0080_8080_8080_8080 & ((1 << (8 * (len - 1))) - 1);
-    let end = out.len() + len as usize;
-    out.extend_from_slice(&(spread | more).to_le_bytes());
-    out.truncate(end);
+    out.put_u8(value as u8);
 }
 
 fn varint(r: &mut Reader<'_>) -> std::result::Result<u64, Truncated> {

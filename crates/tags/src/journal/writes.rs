@@ -114,7 +114,7 @@ impl PageWrite {
         if let State::Due(from) = &mut *self.state.lock()
             && let State::Due(more) = std::mem::replace(&mut *next.state.lock(), State::Over)
         {
-            from.extend(more);
+            from.0.extend(more.0);
         }
     }
 
@@ -125,7 +125,7 @@ impl PageWrite {
             let next = match std::mem::replace(state, State::Over) {
                 State::Due(from) => {
                     // SAFETY: the promise of `PageWrite::new`.
-                    let write = unsafe { medium.begin_write(self.block, from.as_slice()) };
+                    let write = unsafe { medium.begin_write(self.block, &from.0) };
                     write.map(State::UnderWay)
                 }
                 State::UnderWay(write) if waits => write.wait().map(|()| State::Arrived),
@@ -198,19 +198,13 @@ impl Writes {
         due
     }
 
-    fn all_due(&self) {
-        let mut gathered = self.gathered.lock();
-        gathered.drain(..).for_each(|write| drop(self.due(write)));
-    }
-
     /// Waits until all writes have arrived, or failed: after this none of them reads a frame. Those that failed stay, so that no sync
     /// says that they were durable.
     ///
     /// # Errors
     /// As [`PageWrite::settle`].
     pub(crate) fn arrive(&self, medium: &dyn PageStore) -> Result<()> {
-        self.all_due();
-        let writes = self.list.lock().clone();
+        let writes = self.all();
         let mut done = begin_all(&writes, medium);
         for write in writes {
             done = done.and(write.advance(&mut write.state.lock(), medium, true));
@@ -218,59 +212,39 @@ impl Writes {
         done
     }
 
-    /// Waits for the writes of pages of these s-nodes, whose locks the caller holds, and calls `clean` with each page.
-    ///
-    /// # Errors
-    /// As [`PageWrite::settle`].
-    pub(crate) fn settle_of(
-        &self,
-        snodes: &[HomeId],
-        medium: &dyn PageStore,
-        clean: impl FnMut(u32),
-    ) -> Result<()> {
+    /// The writes of pages of these s-nodes, whose locks the caller holds.
+    pub(crate) fn of(&self, snodes: &[HomeId]) -> Vec<Arc<PageWrite>> {
         let mut gathered = self.gathered.lock();
         while let Some(mine) = gathered.iter().position(|write| write.owners.any_of(snodes)) {
             self.due(gathered.remove(mine));
         }
         drop(gathered);
         let mine = |write: &&Arc<PageWrite>| write.owners.any_of(snodes);
-        let writes: Vec<_> = self.list.lock().iter().filter(mine).cloned().collect();
-        self.settle(&writes, medium, clean)
+        self.list.lock().iter().filter(mine).cloned().collect()
     }
 
-    /// Waits for the oldest writes until few are left, of at most so many pages, and calls `clean` with each page. What is gathered does
-    /// not count.
-    ///
-    /// # Errors
-    /// As [`PageWrite::settle`].
-    pub(crate) fn settle_oldest(
-        &self,
-        pages_max: usize,
-        medium: &dyn PageStore,
-        clean: impl FnMut(u32),
-    ) -> Result<()> {
+    /// The oldest writes, without which few are left, of at most so many pages. What is gathered does not count.
+    pub(crate) fn oldest(&self, pages_max: usize) -> Vec<Arc<PageWrite>> {
         let list = self.list.lock();
         let mut pages = 0;
         let newest = list.iter().rev().take(UNDER_WAY_MAX).take_while(|write| {
             pages += write.pages.len();
             pages <= pages_max
         });
-        let writes = list[..list.len() - newest.count()].to_vec();
-        drop(list);
-        self.settle(&writes, medium, clean)
+        list[..list.len() - newest.count()].to_vec()
     }
 
-    /// Waits for all writes and calls `clean` with each page.
+    /// All writes.
+    pub(crate) fn all(&self) -> Vec<Arc<PageWrite>> {
+        self.gathered.lock().drain(..).for_each(|write| drop(self.due(write)));
+        self.list.lock().clone()
+    }
+
+    /// Waits for writes and calls `clean` with each page.
     ///
     /// # Errors
     /// As [`PageWrite::settle`].
-    pub(crate) fn settle_all(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
-        self.all_due();
-        let writes = self.list.lock().clone();
-        self.settle(&writes, medium, clean)
-    }
-
-    fn settle(
+    pub(crate) fn settle(
         &self,
         writes: &[Arc<PageWrite>],
         medium: &dyn PageStore,
@@ -308,7 +282,7 @@ mod tests {
         medium.grow(1000).unwrap();
         let page = Box::new([7; PAGE_BYTES]);
         let plan = |snode, block, count: u32| {
-            let from = PageAddresses::new(vec![std::ptr::from_ref(&*page); count as usize]);
+            let from = PageAddresses(vec![std::ptr::from_ref(&*page); count as usize]);
             // SAFETY: the page outlives all writes.
             unsafe { PageWrite::new(HomeId(snode), block, (0..count).collect(), from) }
         };
@@ -332,11 +306,11 @@ mod tests {
         assert_eq!((apart(&writes), writes.list.lock().len()), (vec![(380, 390), (400, 410)], 5));
         // Each s-node waits for what has pages of it, joined or not, and for no other.
         let mut cleaned = 0;
-        writes.settle_of(&[HomeId(9)], &medium, |_| cleaned += 1).unwrap();
+        writes.settle(&writes.of(&[HomeId(9)]), &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len()), (0, 5));
-        writes.settle_of(&[HomeId(2)], &medium, |_| cleaned += 1).unwrap();
+        writes.settle(&writes.of(&[HomeId(2)]), &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len()), (130, 4));
-        writes.settle_of(&[HomeId(4)], &medium, |_| cleaned += 1).unwrap();
+        writes.settle(&writes.of(&[HomeId(4)]), &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len(), apart(&writes).len()), (190, 0, 0));
     }
 }

@@ -31,28 +31,11 @@ const SLOT_BYTES: [u16; 28] = [
 pub(crate) const CLASSES: usize = 2 * SLOT_BYTES.len();
 const FIRST_BODY: u8 = SLOT_BYTES.len() as u8;
 
-/// All sizes of slots are multiples of it.
-const STEP_BYTES: usize = 8;
-
-/// The first class with room for so many steps.
-const CLASS_OF_STEPS: [u8; PAGE_BYTES / STEP_BYTES + 1] = {
-    let mut classes = [0; PAGE_BYTES / STEP_BYTES + 1];
-    let (mut steps, mut class) = (0, 0);
-    while steps < classes.len() {
-        if SLOT_BYTES[class] as usize / STEP_BYTES < steps {
-            class += 1;
-        } else {
-            classes[steps] = class as u8;
-            steps += 1;
-        }
-    }
-    classes
-};
-
 /// The class of nodes with `len` bytes of data; `None` for those that have pages of their own.
 #[inline]
 pub(crate) fn class_of(len: usize) -> Option<u8> {
-    CLASS_OF_STEPS.get((len + NODE_HEADER).div_ceil(STEP_BYTES)).copied()
+    let class = SLOT_BYTES.partition_point(|bytes| usize::from(*bytes) < len + NODE_HEADER);
+    (class < SLOT_BYTES.len()).then_some(class as u8)
 }
 
 /// The class of bodies with `len` bytes of data, likewise.
@@ -78,26 +61,11 @@ pub(crate) fn slots_of(bytes: usize) -> usize {
     PAGE_BYTES / bytes
 }
 
-/// 2^32 divided by the bytes of the slots of each class, rounded up: what a division by them is as a multiplication.
-const PARTS: [u32; SLOT_BYTES.len()] = {
-    let mut parts = [0; SLOT_BYTES.len()];
-    let mut class = 0;
-    while class < parts.len() {
-        parts[class] = (1u64 << 32).div_ceil(SLOT_BYTES[class] as u64) as u32;
-        class += 1;
-    }
-    parts
-};
-
-/// The slot that begins at byte `offset` of a page of slots of `class`, and how many slots such a page has; `None` where none begins.
+/// The slot that begins at byte `offset` of a page of slots of `class`; `None` where none begins.
 #[inline]
-pub(crate) fn slot_at(class: u8, offset: usize) -> Option<(usize, usize)> {
-    let class = usize::from(if is_body_class(class) { class - FIRST_BODY } else { class });
-    let (bytes, part) = (usize::from(*SLOT_BYTES.get(class)?), u64::from(*PARTS.get(class)?));
-    // Exact: rounding up adds less than 2^12 * 2^12 / 2^32 to the quotient of what is at most a page.
-    let divide = |dividend: usize| ((dividend as u64 * part) >> 32) as usize;
-    let (slot, slots) = (divide(offset), divide(PAGE_BYTES));
-    (slot < slots && slot * bytes == offset).then_some((slot, slots))
+pub(crate) fn slot_at(class: u8, offset: usize) -> Option<usize> {
+    let bytes = slot_bytes(class)?;
+    (offset.is_multiple_of(bytes) && offset + bytes <= PAGE_BYTES).then_some(offset / bytes)
 }
 
 /// Pages of a node with `len` bytes of data in pages of its own.
@@ -129,7 +97,7 @@ mod tests {
             let bytes = slot_bytes(class).unwrap();
             for offset in 0..PAGE_BYTES {
                 let is_there = offset.is_multiple_of(bytes) && offset / bytes < slots_of(bytes);
-                let wanted = is_there.then(|| (offset / bytes, slots_of(bytes)));
+                let wanted = is_there.then(|| offset / bytes);
                 assert_eq!(slot_at(class, offset), wanted, "class {class}, byte {offset}");
             }
         }
@@ -153,8 +121,9 @@ mod tests {
         assert_eq!(slot_bytes(CLASSES as u8), None);
         const { assert!(NODE_BYTES_MAX < MOVED) };
         assert!(
-            SLOT_BYTES.iter().all(|bytes| usize::from(*bytes).is_multiple_of(STEP_BYTES)
-                && slots_of(usize::from(*bytes)) <= 256)
+            SLOT_BYTES
+                .iter()
+                .all(|bytes| usize::from(*bytes).is_multiple_of(8) && slots_of(usize::from(*bytes)) <= 256)
         );
         assert_eq!((run_pages(4088), run_pages(4089)), (1, 2));
     }

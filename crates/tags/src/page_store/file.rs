@@ -7,7 +7,7 @@ use super::{Mapping, PageStore, PendingWrite, beyond_end};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::sys::aligned::AlignedBuf;
-use crate::sys::uring::{Read, Rings, Write};
+use crate::sys::uring::{Rings, Write};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
@@ -165,14 +165,6 @@ impl FileStore {
         !self.fixed || self.reads == ReadPath::Direct
     }
 
-    fn check_grows(&self) -> io::Result<()> {
-        if self.fixed {
-            let size = format_size(self.blocks() * PAGE_BYTES as u64);
-            return Err(io::Error::new(io::ErrorKind::StorageFull, format!("the device has {size}")));
-        }
-        Ok(())
-    }
-
     /// Takes room for blocks, which makes the file as long; `false` where the file system has no call for that.
     fn take_room(&self, block: u64, blocks: u64) -> io::Result<bool> {
         let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
@@ -231,16 +223,11 @@ impl PageStore for FileStore {
             if written < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // A short write of a file on direct I/O ends at a block; the rest goes part by part.
-            let mut done = written as usize;
-            if done < wanted {
+            if (written as usize) < wanted {
+                // The parts one by one, or an error that says why.
                 let mut from = at;
                 for part in parts {
-                    let skip = done.min(part.len());
-                    done -= skip;
-                    if skip < part.len() {
-                        self.write.write_all_at(&part[skip..], from + skip as u64)?;
-                    }
+                    self.write.write_all_at(part, from)?;
                     from += part.len() as u64;
                 }
             }
@@ -254,9 +241,7 @@ impl PageStore for FileStore {
         let Some(rings) = self.rings.as_ref().filter(|_| reads.len() > 1) else {
             return reads.iter_mut().try_for_each(|(block, out)| self.read(*block, out));
         };
-        let mut wanted: Vec<_> =
-            reads.iter_mut().map(|(block, into)| Read { at: *block * PAGE_BYTES as u64, into }).collect();
-        let results = rings.read_all(self.read.as_raw_fd(), &mut wanted)?;
+        let results = rings.read_all(self.read.as_raw_fd(), reads)?;
         for ((block, out), result) in reads.iter_mut().zip(results) {
             // What went wrong or came in part is read again by a plain call, which says why.
             if result != out.len() as i32 {
@@ -330,22 +315,20 @@ impl PageStore for FileStore {
 
     fn grow(&self, blocks: u64) -> io::Result<()> {
         let now = self.blocks();
-        if blocks <= now {
-            return Ok(());
+        if blocks > now && !self.fixed && self.take_room(now, blocks - now)? {
+            self.blocks.store(blocks, Ordering::Release);
         }
-        self.check_grows()?;
-        if !self.take_room(now, blocks - now)? {
-            self.write.set_len(blocks * PAGE_BYTES as u64)?;
-        }
-        self.blocks.store(blocks, Ordering::Release);
-        Ok(())
+        self.extend(blocks)
     }
 
     fn extend(&self, blocks: u64) -> io::Result<()> {
         if blocks <= self.blocks() {
             return Ok(());
         }
-        self.check_grows()?;
+        if self.fixed {
+            let size = format_size(self.blocks() * PAGE_BYTES as u64);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, format!("the device has {size}")));
+        }
         self.write.set_len(blocks * PAGE_BYTES as u64)?;
         self.blocks.store(blocks, Ordering::Release);
         Ok(())

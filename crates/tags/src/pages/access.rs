@@ -133,42 +133,21 @@ impl Drop for Hold<'_> {
 }
 
 /// Shared access to the pages of one s-node.
-pub(crate) struct PageReader<'g> {
+pub(crate) type PageReader<'g> = Access<'g, &'g Token>;
+/// Exclusive access to the pages of one s-node.
+pub(crate) type PageWriter<'g> = Access<'g, &'g mut Token>;
+
+/// Access to the pages of one s-node by a borrow of its token: nobody else writes them meanwhile.
+pub(crate) struct Access<'g, T> {
     hold: Hold<'g>,
     turns: u64,
-    _token: PhantomData<&'g Token>,
-}
-
-/// Exclusive access to the pages of one s-node.
-pub(crate) struct PageWriter<'g> {
-    hold: Hold<'g>,
-    _token: PhantomData<&'g mut Token>,
-}
-
-/// Access that borrows a token, shared or alone: nobody else writes the s-node's pages meanwhile.
-trait Holds {
-    fn hold(&self) -> &Hold<'_>;
-}
-
-impl Holds for PageReader<'_> {
-    #[inline(always)]
-    fn hold(&self) -> &Hold<'_> {
-        &self.hold
-    }
-}
-
-impl Holds for PageWriter<'_> {
-    #[inline(always)]
-    fn hold(&self) -> &Hold<'_> {
-        &self.hold
-    }
+    _token: PhantomData<T>,
 }
 
 impl<'g> PageReader<'g> {
     /// Access by a shared hold. One at a time in a thread: the residency lock is not taken twice.
     pub(crate) fn new(pool: &'g Pool, token: &'g Token) -> PageReader<'g> {
-        let Token { snode, turns } = *token;
-        PageReader { hold: Hold::new(pool, snode), turns, _token: PhantomData }
+        Access { hold: Hold::new(pool, token.snode), turns: token.turns, _token: PhantomData }
     }
 }
 
@@ -190,7 +169,7 @@ impl<'g> PageWriter<'g> {
     /// Access by an exclusive hold.
     pub(crate) fn new(pool: &'g Pool, token: &'g mut Token) -> PageWriter<'g> {
         token.turns += 1;
-        PageWriter { hold: Hold::new(pool, token.snode), _token: PhantomData }
+        Access { hold: Hold::new(pool, token.snode), turns: token.turns, _token: PhantomData }
     }
 
     /// The bytes of a page, to be changed.
@@ -314,38 +293,34 @@ impl StatePages for PageReader<'_> {
     }
 }
 
-impl<T: Holds> Pages for T {
+impl<T> Pages for Access<'_, T> {
     #[inline]
     fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
-        let hold = self.hold();
         // SAFETY: the page belongs to this s-node, whose token is borrowed by `self`, which is borrowed shared here, so nobody
         // writes it; the residency lock keeps the frame.
-        Ok(unsafe { &*hold.locate(page)?.0 })
+        Ok(unsafe { &*self.hold.locate(page)?.0 })
     }
 
     #[inline]
     fn peek(&self, page: u32) -> Option<&[u8; PAGE_BYTES]> {
-        let hold = self.hold();
         // SAFETY: as in `bytes`.
-        hold.peek(page).map(|frame| unsafe { &*frame })
+        self.hold.peek(page).map(|frame| unsafe { &*frame })
     }
 
     #[inline]
     fn peek_all<'p>(&'p self, pages: &[u32], found: &mut [Option<&'p [u8; PAGE_BYTES]>]) {
-        let hold = self.hold();
-        pages.iter().for_each(|page| hold.pool.table.prefetch_hot(*page));
+        pages.iter().for_each(|page| self.hold.pool.table.prefetch_hot(*page));
         for (found, page) in found.iter_mut().zip(pages) {
-            // SAFETY: as in `bytes`.
-            *found = hold.peek(*page).map(|frame| unsafe { &*frame });
+            *found = self.peek(*page);
         }
     }
 
     #[inline]
     fn prefetch(&self, page: u32, offset: usize) -> bool {
-        self.hold().pool.prefetch(page, offset)
+        self.hold.pool.prefetch(page, offset)
     }
 
     fn step_pages(&self) -> usize {
-        self.hold().pool.capacity() / 2
+        self.hold.pool.capacity() / 2
     }
 }

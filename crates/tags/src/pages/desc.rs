@@ -190,10 +190,7 @@ pub(crate) fn clear_slot(slots: &mut Slots, slot: usize) {
 /// Slots that are set.
 #[inline]
 pub(crate) fn count_slots(slots: &Slots) -> usize {
-    let [first, rest @ ..] = slots;
-    // Pages of up to 64 slots, which most are, have no others; a word is counted in a dozen steps.
-    let more = if *rest == [0; 3] { 0 } else { rest.iter().map(|word| word.count_ones()).sum() };
-    (first.count_ones() + more) as usize
+    slots.iter().map(|word| word.count_ones() as usize).sum()
 }
 
 /// The first slot below `count` that is not set.

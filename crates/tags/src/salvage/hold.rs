@@ -64,7 +64,7 @@ impl Copy<'_> {
 /// Puts a node without data in a slot; `false` where there is something else.
 fn hold(store: &Store, partition: &mut Partition, node: NodeId, class: u8) -> Result<bool> {
     let Some(page) = node.page().filter(|page| *page > 0) else { return Ok(false) };
-    let Some((slot, _)) = slot_at(class, node.offset()) else { return Ok(false) };
+    let Some(slot) = slot_at(class, node.offset()) else { return Ok(false) };
     let snode = partition.snode;
     let before = store.pool.table.describe(page);
     let is_free = before.kind == PageKind::Free

@@ -33,6 +33,7 @@ const TURN_GROWTH: u32 = 4;
 pub(crate) type Share = Arc<RwLock<Partition>>;
 
 /// The homes of an open store.
+#[derive(Default)]
 pub(crate) struct Registry {
     map: RwLock<FxHashMap<HomeId, Entry>>,
     ids: Mutex<Ids>,
@@ -85,15 +86,6 @@ struct Retired {
 }
 
 impl Registry {
-    pub(crate) fn new() -> Registry {
-        Registry {
-            map: RwLock::default(),
-            ids: Mutex::default(),
-            shared: Mutex::default(),
-            eras: Eras::default(),
-        }
-    }
-
     /// Adds a home that is committed.
     pub(crate) fn insert(&self, HomeEntry { id, root, guests }: HomeEntry, secret: Secret) {
         let share = Arc::new(RwLock::new(Partition::new(id, root, secret)));
@@ -295,7 +287,7 @@ mod tests {
 
     #[test]
     fn an_id_rests_until_its_deletion_is_durable_and_nobody_is_left_from_before() {
-        let registry = Registry::new();
+        let registry = Registry::default();
         let secret = Secret(1, 2);
         // All ids but one are in use.
         let last = HomeId(HomeId::FIRST_SHARED.0 - 1);
@@ -326,7 +318,7 @@ mod tests {
 
     #[test]
     fn new_s_nodes_go_to_small_homes_in_turn_and_stay_with_a_home_where_all_there_can_be_are_large() {
-        let registry = Registry::new();
+        let registry = Registry::default();
         let insert = |id: u16, count| {
             let guests = Guests { count, ..Guests::default() };
             registry.insert(HomeEntry { id: HomeId(id), root: NodeId(0), guests }, Secret(1, 2));

@@ -16,24 +16,10 @@ use weft_sys::huge::HugeRegion;
 const AHEAD_MIN_BYTES: usize = 64 << 20;
 
 /// Where pages can be read, in any thread: who makes the list says until when.
-pub(crate) struct PageAddresses(Vec<*const [u8; PAGE_BYTES]>);
+pub(crate) struct PageAddresses(pub Vec<*const [u8; PAGE_BYTES]>);
 
 // SAFETY: addresses alone; they are read by promise of `PageStore::begin_write`, which does not ask for a thread.
 unsafe impl Send for PageAddresses {}
-
-impl PageAddresses {
-    pub(crate) fn new(pages: Vec<*const [u8; PAGE_BYTES]>) -> PageAddresses {
-        PageAddresses(pages)
-    }
-
-    pub(crate) fn as_slice(&self) -> &[*const [u8; PAGE_BYTES]] {
-        &self.0
-    }
-
-    pub(crate) fn extend(&mut self, others: PageAddresses) {
-        self.0.extend(others.0);
-    }
-}
 
 /// A region of frames.
 pub(crate) struct Frames {

@@ -3,6 +3,7 @@
 //! A ring is used by one caller at a time: it is taken from a list, and goes back when nothing of the caller is under way
 //! any more. So callers never wait for each other, and a completion is always the caller's own.
 
+use crate::ids::PAGE_BYTES;
 use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
 use std::io;
@@ -23,12 +24,6 @@ impl std::fmt::Debug for Rings {
     }
 }
 
-/// A read of some bytes.
-pub(crate) struct Read<'b> {
-    pub(crate) at: u64,
-    pub(crate) into: &'b mut [u8],
-}
-
 impl Rings {
     /// `None` where the kernel refuses rings: all goes by plain calls then.
     pub(crate) fn new() -> Option<Rings> {
@@ -43,19 +38,18 @@ impl Rings {
         }
     }
 
-    /// Reads all, and returns how many bytes each read gave, or the error of each.
-    pub(crate) fn read_all(&self, file: RawFd, reads: &mut [Read<'_>]) -> io::Result<Vec<i32>> {
+    /// Reads from blocks, and returns how many bytes each read gave, or the error of each.
+    pub(crate) fn read_all(&self, file: RawFd, reads: &mut [(u64, &mut [u8])]) -> io::Result<Vec<i32>> {
         let mut ring = self.take()?;
         let mut results = vec![0; reads.len()];
         let mut start = 0;
         while start < reads.len() {
             let count = (reads.len() - start).min(RING_ENTRIES as usize);
-            for (at, read) in reads[start..start + count].iter_mut().enumerate() {
-                let entry =
-                    opcode::Read::new(types::Fd(file), read.into.as_mut_ptr(), read.into.len() as u32)
-                        .offset(read.at)
-                        .build()
-                        .user_data((start + at) as u64);
+            for (at, (block, into)) in reads[start..start + count].iter_mut().enumerate() {
+                let entry = opcode::Read::new(types::Fd(file), into.as_mut_ptr(), into.len() as u32)
+                    .offset(*block * PAGE_BYTES as u64)
+                    .build()
+                    .user_data((start + at) as u64);
                 // SAFETY: the buffer is borrowed until this function returns, which is after its completion. The ring is
                 // empty and has room for all.
                 if unsafe { ring.submission().push(&entry) }.is_err() {

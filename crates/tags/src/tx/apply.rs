@@ -4,9 +4,9 @@ use crate::edges::many::GROUP;
 use crate::edges::{EdgeChange, RawEdge};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES};
-use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_at, slot_bytes, slots_of};
+use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of};
 use crate::pages::access::{PageWriter, Pages};
-use crate::pages::desc::{Desc, PageKind, count_slots, slot_is_set, slot_range};
+use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{Contents, NodePlace, Partition, Which, find_any, run_numbers, run_of};
 use crate::slab::Slab;
 use crate::snodes::tags::Root;
@@ -145,10 +145,8 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
     for (at, node) in nodes.iter().enumerate() {
         // One at a time: many at once are waited for before anything else is done.
         nodes.get(at + DESCS_AHEAD).into_iter().for_each(ask_for);
-        if !free_in_slab(store, partition, *node) {
-            let place = committed_place(store, *node)?;
-            release(store, partition, *node, place.page, place.slot)?;
-        }
+        let place = committed_place(store, *node)?;
+        release(store, partition, *node, place.page, place.slot)?;
     }
     partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
     let mut leaves = store.leaves.lock();
@@ -157,31 +155,6 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
     let pages = nodes.iter().filter_map(|node| node.page()).filter(|page| last.replace(*page) != Some(*page));
     pages.for_each(|page| leaves.touch(page));
     Ok(())
-}
-
-/// Takes a committed node out of a page of a slab that stays; `false` when it is not such a node, a snapshot may see it, or it is to be erased. What
-/// [`committed_place`] and [`release`] do, with one look at the descriptor.
-#[inline]
-fn free_in_slab(store: &Store, partition: &mut Partition, node: NodeId) -> bool {
-    let is_plain = store.pool.versions.newest() == 0 && !store.pool.erasure.is_of(node.home().0);
-    let Some(page) = node.page().filter(|_| is_plain) else { return false };
-    let Some(cell) = store.pool.table.desc(page) else { return false };
-    let mut desc = cell.lock();
-    if desc.kind != PageKind::Slab || desc.snode != node.home().0 {
-        return false;
-    }
-    let at = slot_at(desc.class, node.offset()).filter(|(slot, _)| slot_is_set(&desc.body, *slot));
-    let Some((slot, slots)) = at else { return false };
-    // A page that becomes empty is given up, which is not to be done under the lock.
-    let taken = count_slots(&desc.taken());
-    if taken <= 1 {
-        return false;
-    }
-    store.sessions.forget(node);
-    let slab = &mut partition.contents.slabs[usize::from(desc.class)];
-    desc.release(slot);
-    slab.note_release(page, taken - 1, slots);
-    true
 }
 
 fn committed_place(store: &Store, node: NodeId) -> Result<NodePlace> {

@@ -138,7 +138,7 @@ impl Transaction<'_> {
                     write.settle(&*store.medium, |page| store.pool.clean(page))?;
                 }
             }
-            store.settle_oldest_writes()?;
+            store.settle(&store.journal.writes.oldest(store.pool.capacity() / 8))?;
             store.journal.append(&record.bytes, &*store.medium)
         });
         drop(room);
@@ -176,7 +176,7 @@ impl Transaction<'_> {
         // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
         // of these pages is free.
         if !self.set.only_adds() {
-            store.settle_writes_of(&self.held)?;
+            store.settle(&store.journal.writes.of(&self.held))?;
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Transaction<'_> {
                     nodes.garbage.push(*node);
                 } else if desc.kind != PageKind::Slab {
                     nodes.runs.push(*node);
-                } else if let Some((slot, _)) = slot_at(desc.class, node.offset()) {
+                } else if let Some(slot) = slot_at(desc.class, node.offset()) {
                     set_slot(&mut slots, slot);
                 }
             }
@@ -581,7 +581,7 @@ fn write_run(
             store.overcome(halt)?;
             continue;
         }
-        let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses::new(pages));
+        let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses(pages));
         // SAFETY: the frames stay mapped as long as the store, which waits for its writes when it is dropped.
         let write = unsafe { PageWrite::new(guard.snode, run.block, numbers, from) };
         if !is_now && clean.is_empty() {
