@@ -201,6 +201,45 @@ fn a_vector_is_one_operation_in_planes_and_a_failure_is_its_addresss_alone() {
 }
 
 #[test]
+fn neighbouring_blocks_lie_in_different_planes_whatever_the_monitor_keeps_and_after_replacements() {
+    for spares in 2..6 {
+        let device = Arc::new(OpenChannel::memory(&two_planes()).unwrap());
+        let setup = MonitorSetup { spares_per_lun: spares };
+        let monitor = Monitor::format(device.clone(), setup).unwrap();
+        let request = GrantRequest { name: "a".into(), bytes: 1, over_provisioning_permille: 0 };
+        let raw = RawLevel::new(monitor.allocate(&request).unwrap());
+        let blocks = raw.geometry().blocks_per_lun;
+        assert!(blocks.is_multiple_of(2) && blocks >= 16 - spares - 4, "{blocks}");
+        let data = vec![1; 4096];
+        let pairs = |page: u32| {
+            let before = device.counters().multi_plane;
+            for first in (0..blocks).step_by(2) {
+                let write = |block| {
+                    let page = GrantBlock { channel: 0, lun: 0, block }.page(page);
+                    RawWrite { page, data: &data, oob: &[] }
+                };
+                let results = raw.page_write_vector(Nanos(0), &[write(first), write(first + 1)]).unwrap();
+                assert!(results.iter().all(Result::is_ok), "{results:?}");
+            }
+            device.counters().multi_plane - before
+        };
+        assert_eq!(pairs(0), u64::from(blocks / 2), "{spares} spares");
+        // Two blocks fail, and spares of their planes take their places.
+        let lun = device.shape().lun_at(0);
+        for plane in 0..2 {
+            let mut at = (0..8).rev().map(|block| lun.block(plane, block));
+            let full = at.find(|at| device.block_info(*at).unwrap().programmed == 1);
+            device.inject(Fault::Program(full.unwrap().page(1))).unwrap();
+        }
+        pairs(1);
+        let bad = device.lun_info(lun).unwrap().iter().filter(|info| info.state.is_bad()).count();
+        assert_eq!(bad, 2);
+        assert_eq!(pairs(2), u64::from(blocks / 2), "{spares} spares");
+        device.verify_identity().unwrap();
+    }
+}
+
+#[test]
 fn a_vector_over_a_socket_does_what_it_does_in_the_process() {
     let device = Arc::new(OpenChannel::memory(&two_planes()).unwrap());
     let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();

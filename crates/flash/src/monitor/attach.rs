@@ -73,13 +73,12 @@ impl Monitor {
     }
 
     /// Places in the order in which a grant numbers its blocks: those of neighbouring numbers are in different planes, as far
-    /// as the planes have as many.
+    /// as the planes have as many good blocks.
     fn in_planes(&self, mut places: Vec<Place>) -> Vec<Place> {
-        let shape = self.layout.shape;
         places.sort_by_key(|place| place.block);
-        let mut of_plane = vec![0; shape.planes as usize];
+        let mut of_plane = vec![0; self.layout.shape.planes as usize];
         places.sort_by_cached_key(|place| {
-            let plane = place.block / shape.blocks_per_plane;
+            let plane = self.layout.plane(*place);
             let rank = &mut of_plane[plane as usize];
             *rank += 1;
             (*rank, plane)

@@ -11,7 +11,7 @@ use crate::log::{RecordLog, Unread};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::Nanos;
-use weft_device::nand::{BlockState, FlashError};
+use weft_device::nand::{BlockInfo, BlockState, FlashError};
 
 #[derive(Debug)]
 pub(super) struct Control {
@@ -100,19 +100,23 @@ impl Control {
         Ok(media.now)
     }
 
-    /// Takes a free block of a LUN, the one with the fewest erases, and erases it if it is not clean. `None` when there
-    /// is none.
+    /// Takes a free block of a LUN, of this plane as long as it has one, the one with the fewest erases, and erases it if
+    /// it is not clean. `None` when there is none.
     pub fn take(
         &mut self,
         backend: &dyn Backend,
         layout: &Layout,
         lun: u32,
+        plane: u32,
         issued: &mut Nanos,
     ) -> Result<Option<Place>, LevelError> {
-        Ok(self.take_many(backend, layout, lun, 1, issued)?.pop())
+        let mut free = self.free_blocks(backend, layout, lun)?;
+        free.sort_by_key(|(place, info)| (layout.plane(*place) != plane, info.erases));
+        Ok(self.take_of(backend, layout, free, 1, issued)?.pop())
     }
 
-    /// Takes up to so many free blocks of a LUN, those with the fewest erases.
+    /// Takes up to so many free blocks of a LUN, as many of each plane as far as they are there, those with the fewest
+    /// erases.
     pub fn take_many(
         &mut self,
         backend: &dyn Backend,
@@ -121,19 +125,43 @@ impl Control {
         wanted: usize,
         issued: &mut Nanos,
     ) -> Result<Vec<Place>, LevelError> {
-        let infos = backend.lun_info(layout.shape.lun_at(lun))?;
-        let used = &mut self.used[lun as usize];
-        let free = infos.iter().enumerate().skip(layout.log_blocks_per_lun as usize);
-        let mut free: Vec<_> = free.filter(|(block, info)| !used[*block] && !info.state.is_bad()).collect();
-        // As many of each plane, as far as they are alike.
-        let in_plane = |block: &usize| *block as u32 % layout.shape.blocks_per_plane;
-        free.sort_by_key(|(block, info)| (info.erases, in_plane(block)));
+        let mut free = self.free_blocks(backend, layout, lun)?;
+        free.sort_by_key(|(_, info)| info.erases);
+        let mut of_plane = vec![0; layout.shape.planes as usize];
+        free.sort_by_cached_key(|(place, _)| {
+            let rank = &mut of_plane[layout.plane(*place) as usize];
+            *rank += 1;
+            *rank
+        });
+        self.take_of(backend, layout, free, wanted, issued)
+    }
+
+    /// Free blocks of a LUN that are good.
+    fn free_blocks(
+        &self,
+        backend: &dyn Backend,
+        layout: &Layout,
+        lun: u32,
+    ) -> Result<Vec<(Place, BlockInfo)>, LevelError> {
+        let mut free = layout.good_blocks(backend, lun)?;
+        free.retain(|(place, _)| !self.used[lun as usize][place.block as usize]);
+        Ok(free)
+    }
+
+    /// Takes the first of these blocks, up to so many, and erases those that are not clean.
+    fn take_of(
+        &mut self,
+        backend: &dyn Backend,
+        layout: &Layout,
+        free: Vec<(Place, BlockInfo)>,
+        wanted: usize,
+        issued: &mut Nanos,
+    ) -> Result<Vec<Place>, LevelError> {
         let mut taken = Vec::with_capacity(wanted);
-        for (block, info) in free {
+        for (place, info) in free {
             if taken.len() == wanted {
                 break;
             }
-            let place = Place { lun, block: block as u32 };
             if info.state != BlockState::Free {
                 match backend.erase(*issued, layout.address(place)) {
                     Ok(done) => *issued = done.done,
@@ -147,7 +175,7 @@ impl Control {
                     }
                 }
             }
-            self.used[lun as usize][block] = true;
+            self.used[place.lun as usize][place.block as usize] = true;
             taken.push(place);
         }
         Ok(taken)
@@ -170,7 +198,7 @@ impl Control {
         }
         let mut free = Vec::new();
         for lun in (0..layout.shape.luns()).filter(|lun| !taken[*lun as usize]) {
-            if layout.good_blocks(backend, lun)? >= layout.blocks_granted {
+            if layout.good_blocks(backend, lun)?.len() as u32 >= layout.blocks_granted {
                 free.push(lun);
             }
         }

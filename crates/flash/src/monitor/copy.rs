@@ -83,7 +83,8 @@ impl Monitor {
         };
         let pages = pages.map_or(held, |most| most.min(held));
         loop {
-            let Some(to) = control.take(&*self.backend, &self.layout, lun, now)? else { return Ok(None) };
+            let to = control.take(&*self.backend, &self.layout, lun, self.layout.plane(from), now)?;
+            let Some(to) = to else { return Ok(None) };
             match self.copy_pages(from, to, pages, now) {
                 Ok(Outcome::Done) => return Ok(Some((to, pages))),
                 Ok(Outcome::Bad) => control.give_back(to),

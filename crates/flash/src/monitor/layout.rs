@@ -1,5 +1,8 @@
 //! Which blocks of each LUN are whose: a function of the device's shape and of the number of spares.
 //!
+//! The blocks of a LUN are numbered across its planes: block `n` is in plane `n % planes`. What the log takes is spread over
+//! the planes, and an application gets as many blocks of each.
+//!
 //! ```text
 //!  LUN:  block 0 .. log_blocks-1: the monitor's log | everything else: granted blocks and spares, wherever they are good
 //! ```
@@ -8,7 +11,7 @@ use super::{GrantRequest, MONITOR_OOB_BYTES};
 use crate::backend::Backend;
 use crate::error::LevelError;
 use crate::log::LogShape;
-use weft_device::nand::{BlockAddr, FlashShape};
+use weft_device::nand::{BlockAddr, BlockInfo, FlashShape};
 
 /// Bytes of a place in a snapshot.
 pub(super) const PLACE_BYTES: usize = 8;
@@ -25,7 +28,7 @@ pub(super) struct Layout {
     pub blocks_granted: u32,
 }
 
-/// A physical block: its LUN by number, and its number in the LUN.
+/// A physical block: its LUN by number, and its number in the LUN, across the planes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Place {
     pub lun: u32,
@@ -70,12 +73,17 @@ impl Layout {
             return bad(format!("{spares} spare blocks a LUN; at least {SPARES_MIN} are needed"));
         }
         let kept = log_blocks_per_lun.saturating_add(spares);
-        if per_lun <= kept {
+        let left = per_lun.saturating_sub(kept);
+        // As many of each plane; what is left over are further spares.
+        let blocks_granted = left - left % shape.planes;
+        if blocks_granted == 0 {
             return bad(format!(
-                "a LUN has {per_lun} blocks, of which the monitor keeps {kept}; make a larger device or keep fewer spares"
+                "a LUN has {per_lun} blocks in {} planes, of which the monitor keeps {kept}; make a larger device or keep \
+                 fewer spares",
+                shape.planes
             ));
         }
-        Ok(Layout { shape, log_blocks_per_lun, spares_per_lun: spares, blocks_granted: per_lun - kept })
+        Ok(Layout { shape, log_blocks_per_lun, spares_per_lun: spares, blocks_granted })
     }
 
     /// Blocks of each LUN that the log takes: enough for two snapshots of the largest state.
@@ -103,11 +111,24 @@ impl Layout {
         block_in(&self.shape, place)
     }
 
-    /// Blocks of a LUN, without those of the log, that are not bad.
-    pub fn good_blocks(&self, backend: &dyn Backend, lun: u32) -> Result<u32, LevelError> {
+    /// The plane of a place.
+    pub fn plane(&self, place: Place) -> u32 {
+        place.block % self.shape.planes
+    }
+
+    /// The blocks of a LUN, without those of the log, that are not bad.
+    pub fn good_blocks(
+        &self,
+        backend: &dyn Backend,
+        lun: u32,
+    ) -> Result<Vec<(Place, BlockInfo)>, LevelError> {
         let infos = backend.lun_info(self.shape.lun_at(lun))?;
-        let others = infos.iter().skip(self.log_blocks_per_lun as usize);
-        Ok(others.filter(|info| !info.state.is_bad()).count() as u32)
+        let others = (self.log_blocks_per_lun..self.shape.blocks_per_lun()).map(|block| Place { lun, block });
+        let info = |place: Place| {
+            let at = self.plane(place) * self.shape.blocks_per_plane + place.block / self.shape.planes;
+            (place, infos[at as usize])
+        };
+        Ok(others.map(info).filter(|(_, info)| !info.state.is_bad()).collect())
     }
 
     /// LUNs that a request takes.
@@ -119,6 +140,5 @@ impl Layout {
 }
 
 fn block_in(shape: &FlashShape, place: Place) -> BlockAddr {
-    let (plane, block) = (place.block / shape.blocks_per_plane, place.block % shape.blocks_per_plane);
-    shape.lun_at(place.lun).block(plane, block)
+    shape.lun_at(place.lun).block(place.block % shape.planes, place.block / shape.planes)
 }

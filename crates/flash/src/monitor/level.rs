@@ -181,7 +181,7 @@ impl Monitor {
         let control = self.control.lock();
         let mut seats: Vec<Option<Seat>> = vec![None; erases.len()];
         control.records.seats().for_each(|(seat, row)| seats[row.home as usize] = Some(seat));
-        let good = |lun| self.layout.good_blocks(&*self.backend, lun);
+        let good = |lun| Ok(self.layout.good_blocks(&*self.backend, lun)?.len() as u32);
         let good = (0..erases.len() as u32).map(good).collect::<Result<Vec<u32>, LevelError>>()?;
         let scratch = |lun: usize| good[lun] > self.layout.blocks_granted;
         let mean = recent.iter().sum::<u64>() as f64 / recent.len().max(1) as f64;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::nand::FlashShape;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The oldest version that is read: it has no place that is nowhere.
 const VERSION_MIN: u32 = 1;
 const NO_GRANT: u32 = u32::MAX;
@@ -202,6 +202,13 @@ impl Records {
         if !(VERSION_MIN..=VERSION).contains(&version) {
             let what =
                 format!("its records have version {version}, and {VERSION_MIN} to {VERSION} are known");
+            return Err(LevelError::NotFormatted(what));
+        }
+        if version < 3 && shape.planes > 1 {
+            let what = format!(
+                "its records have version {version}, which numbers the blocks of a LUN plane after plane; copy what is on it \
+                 with the weft that made it, and format it anew"
+            );
             return Err(LevelError::NotFormatted(what));
         }
         let records = decode_fields(&mut reader, shape).map_err(truncated)?;
@@ -452,6 +459,20 @@ mod tests {
         let mut records = exchange();
         let swap = records.swap.unwrap();
         assert!(matches!(records.apply(Change::SwapBegins(swap)), Err(LevelError::Damaged(_))));
+    }
+
+    #[test]
+    fn records_that_number_blocks_plane_after_plane_are_read_of_devices_with_one_plane() {
+        for (planes, read) in [(1, true), (2, false)] {
+            let shape = FlashShape { planes, ..SHAPE };
+            let mut raw = exchange().encode(&shape);
+            raw[..4].copy_from_slice(&2_u32.to_le_bytes());
+            let records = Records::decode(&raw, &shape);
+            assert_eq!(records.is_ok(), read);
+            assert!(
+                read || matches!(records, Err(LevelError::NotFormatted(what)) if what.contains("version 2"))
+            );
+        }
     }
 
     #[test]
