@@ -10,7 +10,7 @@
 
 pub mod error;
 mod fronts;
-pub mod serve;
+pub mod ops;
 pub mod server;
 pub mod state;
 

@@ -4,7 +4,7 @@ use super::inodes::Inodes;
 use super::leftovers::Leftovers;
 use super::locks::{Locks, Owner};
 use super::maps::Maps;
-use super::open_files::{OpenFile, OpenFiles};
+use super::open_files::{Name, OpenFile, OpenFiles};
 use super::processes::Processes;
 use crate::error::ServerError;
 use parking_lot::{Mutex, RwLock};
@@ -16,6 +16,7 @@ use std::time::Instant;
 use weft_client::proto::is_writable;
 use weft_client::shared::VERSION;
 use weft_client::shared::volume::{Control, MAGIC, VolumePage};
+use weft_core::Ino;
 use weft_sys::SharedMemory;
 use weft_vfs::{BlockMap, Core, Protections};
 use weft_volume::{DirectImage, ImageKind, Mounted, ProgramView};
@@ -146,6 +147,13 @@ impl Volume {
                 tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
             }
             self.inodes.pass_times(&open);
+        }
+    }
+
+    /// A file that is open somewhere, perhaps, has got another name.
+    pub(crate) fn renamed(&self, ino: Ino, from: &Name, to: &Name) {
+        if self.inodes.find(ino).is_some() {
+            self.files.renamed(ino, from, to);
         }
     }
 

@@ -5,8 +5,9 @@
 //! gives back everything it held.
 
 use super::crowd::Watch;
-use super::identity::{self, Identity, Standing};
+use super::identity::{self, Standing};
 use super::places::Places;
+use crate::ops::Credentials;
 use crate::state::processes::{Peer, Process};
 use crate::state::volume::Volume;
 use bytemuck::{Zeroable, bytes_of};
@@ -106,9 +107,9 @@ pub struct Connection {
 /// Who the threads of a process are.
 struct Identities {
     /// Those that have not said that they are somebody else.
-    process: Arc<Identity>,
+    process: Arc<Credentials>,
     /// Those that have. The number is the process's own.
-    threads: FxHashMap<u32, Arc<Identity>>,
+    threads: FxHashMap<u32, Arc<Credentials>>,
     /// With so many it is looked which have ended.
     threads_max: usize,
 }
@@ -117,23 +118,23 @@ struct Identities {
 const ENDED_THREADS: usize = 64;
 
 impl Identities {
-    fn new(process: Arc<Identity>) -> Identities {
+    fn new(process: Arc<Credentials>) -> Identities {
         Identities { process, threads: FxHashMap::default(), threads_max: ENDED_THREADS }
     }
 
-    fn of(&self, thread: u32) -> Option<&Arc<Identity>> {
+    fn of(&self, thread: u32) -> Option<&Arc<Credentials>> {
         if thread == 0 { Some(&self.process) } else { self.threads.get(&thread) }
     }
 }
 
 impl Connection {
     /// Who a thread of the process runs as; 0 is one that is as the process. `None`: it has to say so first.
-    pub fn identity(&self, thread: u32) -> Option<Arc<Identity>> {
+    pub fn credentials(&self, thread: u32) -> Option<Arc<Credentials>> {
         self.identities.read().of(thread).cloned()
     }
 
     /// Who the process runs as.
-    fn process_identity(&self) -> Arc<Identity> {
+    fn process_credentials(&self) -> Arc<Credentials> {
         self.identities.read().process.clone()
     }
 }
@@ -223,7 +224,7 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, socket: UnixStream)
         return refuse(&socket, libc::EPROTO);
     }
     let peer = credentials(&socket)?;
-    let identity = Identity::of_newcomer(&socket, peer, sender, hello.thread);
+    let identity = identity::of_newcomer(&socket, peer, sender, hello.thread);
     let mount_point = hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec();
     let birth =
         Birth { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
@@ -232,7 +233,7 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, socket: UnixStream)
 
 /// What a connection begins with.
 struct Birth {
-    identity: Arc<Identity>,
+    identity: Arc<Credentials>,
     pid: u32,
     mount_point: Vec<u8>,
     /// Whose open files it shares.
@@ -271,7 +272,7 @@ fn live(
         heir: Mutex::default(),
     });
     drop(parent);
-    let (id, user) = (connection.process.id, connection.process_identity().cred.uid);
+    let (id, user) = (connection.process.id, connection.process_credentials().cred.uid);
     volume.leftovers.meet(user);
     tracing::info!(connection = id, user, "a process uses the volume");
     tell_crowd(&connection, 1);
@@ -279,7 +280,7 @@ fn live(
         .and_then(|()| attend(connections, volume, &connection, &mut socket));
     connection.process.set_ending();
     let heir = connection.heir.lock().upgrade();
-    volume.leftovers.meet(connection.process_identity().cred.uid);
+    volume.leftovers.meet(connection.process_credentials().cred.uid);
     volume.leftovers.expect_any();
     volume.end_process(&connection.process, heir.as_deref());
     tracing::info!(connection = id, "a process uses the volume no more");
@@ -287,7 +288,8 @@ fn live(
 }
 
 fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -> io::Result<()> {
-    let lease_fds = if connection.process_identity().may_lease() { volume.lease_fds()? } else { None };
+    let lease_fds =
+        if identity::may_lease(&connection.process_credentials()) { volume.lease_fds()? } else { None };
     if lease_fds.is_some() {
         connection.process.set_leased(true);
     }
@@ -395,7 +397,7 @@ fn heed(
         }
         (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
             let (volume, child) = (volume.clone(), as_stream(fd)?);
-            let Some(identity) = connection.identity(hello.thread) else {
+            let Some(identity) = connection.credentials(hello.thread) else {
                 return refuse(&child, IDENTITY_UNKNOWN);
             };
             let Some(place) = connections.places.take(identity.cred.uid) else {
@@ -428,7 +430,7 @@ fn resume(
     hello: &Hello,
 ) -> io::Result<()> {
     let (_, standing) = identify(connection, answer, sender, 0)?;
-    *connection.identities.write() = Identities::new(Arc::new(standing.identity));
+    *connection.identities.write() = Identities::new(Arc::new(standing.credentials));
     connection.process.set_leased(false);
     connection.process.set_name(comm_of(hello));
     if let Some(forebear) = connection.forebear {
@@ -466,7 +468,7 @@ fn renew(
 ) -> io::Result<()> {
     let (pid, standing) = identify(connection, answer, sender, thread)?;
     let keeps = standing.can_lease() || identity::any_thread(pid, Standing::can_lease);
-    *connection.identities.write() = Identities::new(Arc::new(standing.identity));
+    *connection.identities.write() = Identities::new(Arc::new(standing.credentials));
     confirm(volume, connection, answer, keeps)
 }
 
@@ -480,7 +482,7 @@ fn renew_thread(
     thread: u32,
 ) -> io::Result<()> {
     let (pid, standing) = identify(connection, answer, sender, thread)?;
-    let identity = Arc::new(standing.identity.clone());
+    let identity = Arc::new(standing.credentials.clone());
     let mut identities = connection.identities.write();
     identities.threads.insert(thread, identity.clone());
     let dropped = !standing.can_be(&identities.process);
@@ -533,7 +535,7 @@ fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) 
         let payload = connection.link.payload(index);
         // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
         let response = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            crate::serve::answer(volume, connection, &request, payload, PAYLOAD_BYTES)
+            super::decode::answer(volume, connection, &request, payload, PAYLOAD_BYTES)
         }))
         .unwrap_or_else(|_| {
             tracing::error!(op = request.op, "answering a request panicked; the caller gets EIO");

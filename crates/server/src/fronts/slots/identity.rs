@@ -3,6 +3,7 @@
 //! Users, groups and capabilities belong to threads. Most processes have one identity, and so has their connection; where
 //! threads differ, each has its own.
 
+use crate::ops::Credentials;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,47 +15,31 @@ use weft_vfs::{Cred, Power, Powers};
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
 
-/// Who a thread is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Identity {
-    /// By whose rights it does what it does.
-    pub cred: Cred,
-    /// By whose it is told what it may do: `access` asks for the real user and group.
-    pub real: Cred,
+/// Who has connected, and says who it is in its first message. When the message does not say so, or what it says cannot be
+/// verified, the kernel's word of who has connected counts, and nobody has the superuser's powers.
+pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread: u32) -> Credentials {
+    let told = sender.filter(|sender| (sender.pid, sender.uid) == (peer.pid, peer.uid));
+    // Of one that is served since before it said so, there is still its first thread.
+    let told =
+        told.map_or_else(|| Standing::of_sender(peer, 0), |sender| Standing::of_sender(sender, thread));
+    if let Ok(standing) = told {
+        return standing.credentials;
+    }
+    tracing::debug!(pid = peer.pid, uid = peer.uid, "a process whose identity is known by its socket only");
+    let groups = peer::groups(socket).unwrap_or_default();
+    Cred { powers: Powers::NONE, ..Cred::new(peer.uid, peer.gid, groups) }.into()
 }
 
-impl Identity {
-    /// Who has connected, and says who it is in its first message. When the message does not say so, or what it says cannot be
-    /// verified, the kernel's word of who has connected counts, and nobody has the superuser's powers.
-    pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread: u32) -> Identity {
-        let told = sender.filter(|sender| (sender.pid, sender.uid) == (peer.pid, peer.uid));
-        // Of one that is served since before it said so, there is still its first thread.
-        let told =
-            told.map_or_else(|| Standing::of_sender(peer, 0), |sender| Standing::of_sender(sender, thread));
-        if let Ok(standing) = told {
-            return standing.identity;
-        }
-        tracing::debug!(
-            pid = peer.pid,
-            uid = peer.uid,
-            "a process whose identity is known by its socket only"
-        );
-        let groups = peer::groups(socket).unwrap_or_default();
-        let cred = Cred { powers: Powers::NONE, ..Cred::new(peer.uid, peer.gid, groups) };
-        Identity { real: cred.clone(), cred }
-    }
-
-    /// Whether a process of this user may have the memory of leases: it shows all files of the volume.
-    pub fn may_lease(&self) -> bool {
-        self.cred.uid == effective_user().0 || self.cred.may(Power::DacOverride)
-    }
+/// Whether a process with these credentials may have the memory of leases: it shows all files of the volume.
+pub fn may_lease(credentials: &Credentials) -> bool {
+    credentials.cred.uid == effective_user().0 || credentials.cred.may(Power::DacOverride)
 }
 
 /// Who a thread is, and who it can still become.
 #[derive(Clone, Debug)]
 pub struct Standing {
     /// Who it is.
-    pub identity: Identity,
+    pub credentials: Credentials,
     /// Real, effective, saved and file-system user.
     uids: [u32; 4],
     /// Likewise the groups.
@@ -110,7 +95,7 @@ impl Standing {
         let groups = numbers("Groups")?;
         let cred = Cred { uid, gid, groups: groups.clone(), powers: effective };
         let real = Cred { uid: real_uid, gid: real_gid, groups, powers: of_real };
-        Some(Standing { identity: Identity { cred, real }, uids, gids, permitted })
+        Some(Standing { credentials: Credentials { cred, real }, uids, gids, permitted })
     }
 
     fn has(&self, capability: u32) -> bool {
@@ -123,10 +108,10 @@ impl Standing {
     }
 
     /// Whether it is or can become this user, with these groups.
-    pub fn can_be(&self, identity: &Identity) -> bool {
-        let wanted = &identity.cred;
+    pub fn can_be(&self, credentials: &Credentials) -> bool {
+        let wanted = &credentials.cred;
         let user = self.has(CAP_SETUID) || self.uids.contains(&wanted.uid);
-        let own = &self.identity.cred.groups;
+        let own = &self.credentials.cred.groups;
         let group = |gid| self.gids.contains(gid) || own.contains(gid);
         let powers = (0..64).all(|bit| wanted.powers.bits() >> bit & 1 == 0 || self.has(bit));
         user && powers && (self.has(CAP_SETGID) || group(&wanted.gid) && wanted.groups.iter().all(group))
@@ -192,8 +177,8 @@ mod tests {
     #[test]
     fn real_effective_and_file_system_users_are_told_apart() {
         let standing = Standing::parse(STATUS, Trust::Superuser).unwrap();
-        assert_eq!(standing.identity.cred, Cred::new(4, 8, vec![10, 11]));
-        assert_eq!(standing.identity.real, Cred::new(1, 5, vec![10, 11]));
+        assert_eq!(standing.credentials.cred, Cred::new(4, 8, vec![10, 11]));
+        assert_eq!(standing.credentials.real, Cred::new(1, 5, vec![10, 11]));
         assert_eq!((standing.uids[1], standing.gids[1]), (2, 6));
         for line in STATUS.lines().skip(2).filter(|line| !line.starts_with("FDSize")) {
             let without = STATUS.replace(line, "");
@@ -205,7 +190,7 @@ mod tests {
     #[test]
     fn capabilities_count_of_whom_they_can_be_believed() {
         let of = |status: &str, trust| Standing::parse(status, trust).unwrap();
-        let may = |standing: &Standing| standing.identity.cred.may(Power::DacOverride);
+        let may = |standing: &Standing| standing.credentials.cred.may(Power::DacOverride);
         let root = STATUS.replace("\t1\t2\t3\t4", "\t0\t0\t0\t0");
         for (status, trust, believed) in [
             (STATUS, Trust::All, true),
@@ -222,10 +207,10 @@ mod tests {
                 "{status} {trust:?}"
             );
         }
-        assert!(!of(&root, Trust::All).identity.cred.may(Power::Chown), "it was dropped");
+        assert!(!of(&root, Trust::All).credentials.cred.may(Power::Chown), "it was dropped");
         // For `access` counts what it could take back.
-        assert!(!of(STATUS, Trust::All).identity.real.may(Power::DacOverride));
-        assert!(of(&root, Trust::All).identity.real.may(Power::DacOverride));
+        assert!(!of(STATUS, Trust::All).credentials.real.may(Power::DacOverride));
+        assert!(of(&root, Trust::All).credentials.real.may(Power::DacOverride));
     }
 
     #[test]
@@ -234,11 +219,11 @@ mod tests {
         let standing = Standing::parse(&plain, Trust::All).unwrap();
         let be = |uid, gid, groups: &[u32]| {
             let cred = Cred { powers: Powers::NONE, ..Cred::new(uid, gid, groups.to_vec()) };
-            standing.can_be(&Identity { real: cred.clone(), cred })
+            standing.can_be(&Credentials::from(cred))
         };
         assert!(be(1, 5, &[]) && be(2, 6, &[10]) && be(3, 7, &[10, 11]) && be(4, 10, &[8]));
         assert!(!be(5, 5, &[]) && !be(1, 9, &[]) && !be(1, 5, &[12]) && !be(0, 0, &[]));
-        let root = Identity { cred: Cred::default(), real: Cred::default() };
+        let root = Credentials { cred: Cred::default(), real: Cred::default() };
         let was_root = STATUS.replace("\t1\t2\t3\t4", "\t9\t9\t0\t9");
         assert!(!Standing::parse(&was_root, Trust::All).unwrap().can_be(&root), "not with all powers");
         let all = was_root.replace("0000000000000082", "ffffffffffffffff");
@@ -249,7 +234,7 @@ mod tests {
     fn a_process_that_is_somebody_else_by_now_is_not_believed() {
         let (uid, gid) = effective_user();
         let me = Peer { pid: std::process::id(), uid, gid };
-        assert_eq!(Standing::of_sender(me, 0).unwrap().identity.cred.uid, me.uid);
+        assert_eq!(Standing::of_sender(me, 0).unwrap().credentials.cred.uid, me.uid);
         for other in [Peer { uid: me.uid ^ 1, ..me }, Peer { gid: me.gid ^ 1, ..me }, Peer { pid: 0, ..me }] {
             assert!(Standing::of_sender(other, 0).is_err(), "{other:?}");
         }

@@ -3,6 +3,7 @@
 
 pub(crate) mod connection;
 mod crowd;
+mod decode;
 pub(crate) mod identity;
 mod places;
 

@@ -4,34 +4,35 @@
 //! long as it leads to the file; if not, a directory is found anew by its parents, any other file by directory and name,
 //! which renames keep up to date.
 
-use super::{Ask, Failure, Outcome};
+use super::Error::Errno;
+use super::{Result, Session};
 use crate::state::open_files::{Name, OpenFile};
-use crate::state::volume::Volume;
-use weft_client::shared::channel::Response;
+use weft_client::FileRef;
 use weft_core::Ino;
 use weft_vfs::{FileKind, FileSystem};
 
 /// What Linux puts behind the path of a file whose name is gone.
 const DELETED: &[u8] = b" (deleted)";
 
-/// Path of an open file. The result is 1 when the file has lost the name.
-pub fn path_of(ask: &Ask<'_>) -> Outcome {
-    let open = ask.open_file(0)?;
-    let fs = ask.volume.fs.as_ref();
-    let mut path = open.last_path();
-    let mut deleted = false;
-    if !leads_to(fs, &path, open.inode.ino) {
-        if let Some(found) = find(fs, &open) {
-            open.set_last_path(found.clone());
-            path = found;
+impl Session<'_> {
+    /// The path of an open file, and whether it has lost that name: ` (deleted)` stands behind it then.
+    pub fn path_of(&self, file: FileRef) -> Result<(Vec<u8>, bool)> {
+        let open = self.open_file(file)?;
+        let fs = self.volume.fs.as_ref();
+        let mut path = open.last_path();
+        let mut deleted = false;
+        if !leads_to(fs, &path, open.inode.ino) {
+            if let Some(found) = find(fs, &open) {
+                open.set_last_path(found.clone());
+                path = found;
+            }
+            deleted = !leads_to(fs, &path, open.inode.ino);
+            if deleted {
+                path.extend_from_slice(DELETED);
+            }
         }
-        deleted = !leads_to(fs, &path, open.inode.ino);
-        if deleted {
-            path.extend_from_slice(DELETED);
-        }
+        Ok((path, deleted))
     }
-    let reply = ask.reply_bytes(0, &path)?;
-    Ok(Response { ret: i64::from(deleted), ..reply })
 }
 
 /// Whether a path leads to an inode by names alone.
@@ -55,16 +56,21 @@ fn find(fs: &dyn FileSystem, open: &OpenFile) -> Option<Vec<u8>> {
         return Some(path);
     }
     let Name { dir, name } = open.name()?;
-    let mut path = path_of_directory(fs, dir).ok()?;
+    path_in(fs, dir, &name).ok()
+}
+
+/// The canonical path of a name in a directory.
+pub fn path_in(fs: &dyn FileSystem, dir: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    let mut path = path_of_directory(fs, dir)?;
     if path != b"/" {
         path.push(b'/');
     }
-    path.extend_from_slice(&name);
-    Some(path)
+    path.extend_from_slice(name);
+    Ok(path)
 }
 
 /// The canonical path of a directory.
-pub fn path_of_directory(fs: &dyn FileSystem, dir: Ino) -> Result<Vec<u8>, Failure> {
+pub fn path_of_directory(fs: &dyn FileSystem, dir: Ino) -> Result<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut at = dir;
     while at != Ino::ROOT {
@@ -76,7 +82,7 @@ pub fn path_of_directory(fs: &dyn FileSystem, dir: Ino) -> Result<Vec<u8>, Failu
             }
             name.is_none()
         })?;
-        names.push(name.ok_or(Failure(libc::ENOENT))?);
+        names.push(name.ok_or(Errno(libc::ENOENT))?);
         at = parent;
     }
     let mut path = Vec::new();
@@ -88,11 +94,4 @@ pub fn path_of_directory(fs: &dyn FileSystem, dir: Ino) -> Result<Vec<u8>, Failu
         path.push(b'/');
     }
     Ok(path)
-}
-
-/// A file that is open somewhere, perhaps, has got another name.
-pub fn renamed(volume: &Volume, ino: Ino, from: &Name, to: &Name) {
-    if volume.inodes.find(ino).is_some() {
-        volume.files.renamed(ino, from, to);
-    }
 }

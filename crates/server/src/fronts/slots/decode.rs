@@ -1,0 +1,352 @@
+//! Decodes requests and encodes responses.
+//!
+//! Arguments and payload come from a process that may be broken or hostile: lengths are checked against the slot here; open
+//! files are checked against what the process holds, and paths and names by the resolver and the core, by every operation.
+
+use super::Connection;
+use crate::ops::{At, Canonical, Change, Error, LockOwner, Position, Read, Session};
+use crate::state::open_files::Opener;
+use crate::state::volume::Volume;
+use weft_client::proto::{
+    ASK_AGAIN, AT_FILE_OFFSET, IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF, Op, WireAttr,
+    WireDirent, WireStatfs,
+};
+use weft_client::shared::channel::{Request, Response};
+use weft_client::{FileRef, LockRange, OUTSIDE};
+use weft_vfs::{DirEntry, TimeSpec};
+
+/// Directory entries are padded to this, so that each begins aligned.
+const DIRENT_ALIGN: usize = 8;
+/// Zones in one answer.
+const ZONES_PER_PART: usize = 512;
+
+type Outcome = Result<Response, Error>;
+
+const INVALID: Error = Error::Errno(libc::EINVAL);
+
+/// A request and its payload.
+struct Call<'a> {
+    request: &'a Request,
+    payload: *mut u8,
+    payload_len: usize,
+}
+
+/// What an operation that gives nothing has given, as a response.
+fn done((): ()) -> Response {
+    Response::default()
+}
+
+fn returned(ret: i64) -> Response {
+    Response { ret, ..Response::default() }
+}
+
+fn value(value: u64) -> Response {
+    Response { values: [value, 0, 0, 0, 0, 0], ..Response::default() }
+}
+
+impl<'a> Call<'a> {
+    fn arg(&self, index: usize) -> u64 {
+        self.request.args[index]
+    }
+
+    fn int(&self, index: usize) -> i32 {
+        self.arg(index) as i32
+    }
+
+    fn file(&self, index: usize) -> FileRef {
+        FileRef(self.arg(index))
+    }
+
+    /// A payload part in place, for data that the core copies anyway: a client that changes it meanwhile changes what it
+    /// writes, no more.
+    fn part_in_place(&self, from: u32, len: u32) -> Result<&'a [u8], Error> {
+        let (from, len) = (from as usize, len as usize);
+        if from.checked_add(len).is_none_or(|end| end > self.payload_len) {
+            return Err(INVALID);
+        }
+        // SAFETY: within the slot's payload (checked above), which is mapped as long as the connection.
+        Ok(unsafe { std::slice::from_raw_parts(self.payload.add(from), len) })
+    }
+
+    fn data(&self) -> Result<&'a [u8], Error> {
+        self.part_in_place(0, self.request.len1)
+    }
+
+    fn data2(&self) -> Result<&'a [u8], Error> {
+        self.part_in_place(self.request.len1, self.request.len2)
+    }
+
+    /// A copy of the first part; copied because the client can change it at any time.
+    fn part1(&self) -> Result<Vec<u8>, Error> {
+        self.data().map(<[u8]>::to_vec)
+    }
+
+    fn part2(&self) -> Result<Vec<u8>, Error> {
+        self.data2().map(<[u8]>::to_vec)
+    }
+
+    /// The payload as the place for an answer of up to `len` bytes.
+    fn out(&self, len: usize) -> &'a mut [u8] {
+        // SAFETY: within the slot's payload; its thread is the only one that answers in it.
+        unsafe { std::slice::from_raw_parts_mut(self.payload, len.min(self.payload_len)) }
+    }
+
+    fn reply(&self, ret: i64, bytes: &[u8]) -> Outcome {
+        if bytes.len() > self.payload_len {
+            return Err(Error::Errno(libc::ERANGE));
+        }
+        self.out(bytes.len()).copy_from_slice(bytes);
+        Ok(Response { ret, len: bytes.len() as u64, ..Response::default() })
+    }
+}
+
+/// Answers one request.
+pub fn answer(
+    volume: &Volume,
+    connection: &Connection,
+    request: &Request,
+    payload: *mut u8,
+    payload_len: usize,
+) -> Response {
+    let Some(credentials) = connection.credentials(request.thread) else {
+        return returned(-i64::from(IDENTITY_UNKNOWN));
+    };
+    let session = Session::new(volume, &connection.process, &credentials);
+    let call = Call { request, payload, payload_len };
+    let outcome = Op::from_u32(request.op).ok_or(Error::Errno(libc::ENOSYS));
+    outcome.and_then(|op| perform(&session, &call, op)).unwrap_or_else(|error| {
+        returned(-i64::from(match error {
+            Error::Errno(errno) => errno,
+            Error::Outside => OUTSIDE,
+            Error::Waits => ASK_AGAIN,
+        }))
+    })
+}
+
+fn perform(session: &Session<'_>, call: &Call<'_>, op: Op) -> Outcome {
+    match op {
+        Op::Open => open(session, call),
+        Op::Close => session.close(call.file(0), call.arg(1) == 0).map(done),
+        Op::Ref => session.reference(call.file(0)).map(done),
+        Op::Retain => {
+            let files = call.part2()?;
+            let files = files.as_chunks::<8>().0.iter();
+            session.retain(files.map(|file| FileRef(u64::from_le_bytes(*file))));
+            Ok(done(()))
+        }
+        Op::Pass => session.pass(call.file(0)).map(value),
+        Op::Take => session.take(call.file(0), call.arg(1), call.arg(2) != 0).map(done),
+        Op::GetFlags => session.flags(call.file(0)).map(|flags| value(u64::from(flags as u32))),
+        Op::SetFlags => session.set_flags(call.file(0), call.int(1)).map(done),
+        Op::SetHint => session.set_hint(call.file(0), call.arg(1) as u32).map(done),
+        Op::Read => read(session, call),
+        Op::Write => write(session, call),
+        Op::Lease => session.lease(call.file(0)).map(|leased| returned(leased.into())),
+        Op::Drain => session.drain(call.file(0)).map(done),
+        Op::Fsync => session.fsync(call.file(0)).map(done),
+        Op::Sync => session.sync((call.arg(0) != 0).then(|| call.file(1))).map(done),
+        Op::Fallocate => session.fallocate(call.file(0), call.int(1), call.arg(2), call.arg(3)).map(done),
+        Op::Seek => {
+            let target = session.seek(call.file(0), call.arg(1) as i64, call.int(2), call.arg(3) != 0);
+            target.map(|target| returned(target as i64))
+        }
+        Op::ReadDir => read_dir(session, call),
+        Op::PathOf => {
+            let (path, deleted) = session.path_of(call.file(0))?;
+            call.reply(deleted.into(), &path)
+        }
+        Op::Flock => session.flock(call.file(0), call.int(1), call.arg(2)).map(done),
+        Op::PosixLock => record_lock(session, call),
+        Op::Withdraw => {
+            session.withdraw(call.arg(0));
+            Ok(done(()))
+        }
+        Op::Statfs => statfs(session, call),
+        Op::Inspect => inspect(session, call),
+        Op::Note => {
+            session.note(&call.part1()?);
+            Ok(done(()))
+        }
+        _ => perform_by_path(session, call, op),
+    }
+}
+
+/// What is done at the end of a path: that in the first part, from the first argument, but where it is said otherwise.
+fn perform_by_path(session: &Session<'_>, call: &Call<'_>, op: Op) -> Outcome {
+    let path = call.part1()?;
+    let at = At { dir: call.file(0), path: &path };
+    let flags = call.int(1);
+    // Extended attributes have their names there, and values; the others a second path.
+    let part2 = call.part2()?;
+    let at2 = At { dir: call.file(1), path: &part2 };
+    match op {
+        Op::Stat => stat(session, call, at),
+        Op::SetAttr => session.set_attr(at, flags, &change(call)).map(done),
+        Op::Access => session.access(at, call.arg(1) as u32, call.int(2)).map(done),
+        Op::GetXattr => call.reply(0, &session.get_xattr(at, flags, &part2)?),
+        Op::SetXattr => {
+            let (name, value) = part2.split_at_checked(call.arg(3) as usize).ok_or(INVALID)?;
+            session.set_xattr(at, flags, name, value, call.int(2)).map(done)
+        }
+        Op::ListXattr => call.reply(0, &session.list_xattr(at, flags)?),
+        Op::RemoveXattr => session.remove_xattr(at, flags, &part2).map(done),
+        Op::Mkdir => session.mkdir(at, call.arg(1) as u32).map(done),
+        Op::Mknod => session.mknod(at, call.arg(1) as u32, call.arg(2)).map(done),
+        Op::Symlink => session.symlink(&path, At { dir: call.file(0), path: &part2 }).map(done),
+        Op::Unlink => session.unlink(at, flags).map(done),
+        Op::Rename => session.rename(at, at2, call.arg(2) as u32).map(done),
+        Op::Link => session.link(at, at2, call.int(2)).map(done),
+        Op::LinkFile => session.link(At { path: ITSELF, ..at }, at2, 0).map(done),
+        Op::Readlink => call.reply(0, &session.readlink(at)?),
+        Op::Resolve => match session.resolve(at, flags, call.arg(2) != 0)? {
+            Canonical::Inside(path) => call.reply(0, &path),
+            Canonical::Outside(path) => call.reply(1, &path),
+        },
+        _ => Err(Error::Errno(libc::ENOSYS)),
+    }
+}
+
+fn open(session: &Session<'_>, call: &Call<'_>) -> Outcome {
+    let (path, thread) = (call.part1()?, call.data2().unwrap_or_default().to_vec());
+    let opener =
+        Opener { thread: String::from_utf8_lossy(&thread).into_owned(), thread_id: call.arg(3) as u32 };
+    let at = At { dir: call.file(0), path: &path };
+    let (open, mode) = session.open(at, call.int(1), call.arg(2) as u32, &opener)?;
+    let values = [open.file.0, open.inode.slot.into(), mode.into(), 0, 0, 0];
+    Ok(Response { ret: open.file.slot().into(), values, ..Response::default() })
+}
+
+fn read(session: &Session<'_>, call: &Call<'_>) -> Outcome {
+    let read = Read {
+        offset: Some(call.arg(1)).filter(|offset| *offset != AT_FILE_OFFSET),
+        whole: call.arg(5),
+        fills_map: call.arg(3) != 0,
+        quiet: call.arg(4) != 0,
+    };
+    let done = session.read(call.file(0), read, call.out(call.arg(2) as usize))?;
+    let values = [done.offset, done.taken, 0, 0, 0, 0];
+    Ok(Response { ret: done.len as i64, len: done.len as u64, values })
+}
+
+fn write(session: &Session<'_>, call: &Call<'_>) -> Outcome {
+    let position = match (call.arg(1), call.arg(2)) {
+        (AT_FILE_OFFSET, 0) => Position::FileOffset,
+        (offset, 0) => Position::At(offset),
+        (offset, _) => {
+            let old = (call.request.len2 != 0).then(|| call.data2()).transpose()?;
+            Position::InPlace { offset, old }
+        }
+    };
+    session.write(call.file(0), position, call.data()?).map(|len| returned(len as i64))
+}
+
+fn read_dir(session: &Session<'_>, call: &Call<'_>) -> Outcome {
+    let out = call.out(call.arg(2) as usize);
+    let (mut used, mut room) = (0, true);
+    session.read_dir(call.file(0), call.arg(1), &mut |entry| {
+        let packed = pack(&mut out[used..], &entry);
+        used += packed.unwrap_or(0);
+        room = packed.is_some();
+        room
+    })?;
+    if used == 0 && !room {
+        // Not even one entry fits.
+        return Err(INVALID);
+    }
+    Ok(Response { ret: used as i64, len: used as u64, ..Response::default() })
+}
+
+/// Bytes of an entry; `None` when there is no room for it.
+fn pack(out: &mut [u8], entry: &DirEntry<'_>) -> Option<usize> {
+    let DirEntry { name, ino, kind, cookie } = *entry;
+    let kind = kind.dirent_type().into();
+    let head = WireDirent { ino: ino.0, cookie, kind, name_len: name.len() as u32 };
+    let len = (size_of::<WireDirent>() + name.len()).next_multiple_of(DIRENT_ALIGN);
+    let (head_room, name_room) = out.get_mut(..len)?.split_at_mut(size_of::<WireDirent>());
+    head_room.copy_from_slice(bytemuck::bytes_of(&head));
+    name_room[..name.len()].copy_from_slice(name);
+    name_room[name.len()..].fill(0);
+    Some(len)
+}
+
+fn stat(session: &Session<'_>, call: &Call<'_>, at: At<'_>) -> Outcome {
+    let attr = session.stat(at, call.int(1))?;
+    let wire = WireAttr {
+        ino: attr.ino.0,
+        mode: attr.mode(),
+        links: attr.links,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime_ns: attr.atime.0,
+        mtime_ns: attr.mtime.0,
+        ctime_ns: attr.ctime.0,
+        btime_ns: attr.btime.0,
+        dev: session.volume().id() & 0xffff_ffff | 1 << 40,
+    };
+    call.reply(0, bytemuck::bytes_of(&wire))
+}
+
+fn change(call: &Call<'_>) -> Change {
+    let mask = call.arg(2);
+    let given = |bit: u64, value: u64| (mask & bit != 0).then_some(value);
+    Change {
+        size: given(32, call.arg(7)),
+        perm: given(1, call.arg(3)).map(|mode| mode as u32 & 0o7777),
+        uid: given(2, call.arg(4) >> 32).map(|uid| uid as u32),
+        gid: given(4, call.arg(4)).map(|gid| gid as u32),
+        atime: given(8, call.arg(5)).map(|ns| TimeSpec(ns as i64)),
+        mtime: given(16, call.arg(6)).map(|ns| TimeSpec(ns as i64)),
+        touch: mask & 64 != 0,
+    }
+}
+
+fn record_lock(session: &Session<'_>, call: &Call<'_>) -> Outcome {
+    let file = call.file(0);
+    // The process's own word for its number: a forked child's connection was made by its parent.
+    let range =
+        LockRange { kind: call.int(2), start: call.arg(3), len: call.arg(4), pid: call.arg(5) as u32 };
+    let (owner, waits) = match call.int(1) {
+        command @ (libc::F_GETLK | libc::F_OFD_GETLK) => {
+            let by_file = command == libc::F_OFD_GETLK;
+            let owner = if by_file { LockOwner::File } else { LockOwner::Process };
+            let lock = session.get_lock(file, owner, range)?;
+            let values = [lock.kind as u64, lock.start, lock.len, lock.pid.into(), 0, 0];
+            return Ok(Response { values, ..Response::default() });
+        }
+        libc::F_SETLK => (LockOwner::Process, false),
+        libc::F_SETLKW => (LockOwner::Process, true),
+        libc::F_OFD_SETLK => (LockOwner::File, false),
+        libc::F_OFD_SETLKW => (LockOwner::File, true),
+        _ => return Err(INVALID),
+    };
+    session.set_lock(file, owner, range, waits.then(|| call.arg(6))).map(done)
+}
+
+fn statfs(session: &Session<'_>, call: &Call<'_>) -> Outcome {
+    let (stats, volume) = (session.statfs()?, session.volume());
+    let wire = WireStatfs {
+        total_bytes: stats.total_bytes,
+        free_bytes: stats.free_bytes,
+        inodes: stats.inodes,
+        free_inodes: stats.free_inodes,
+        fsid: volume.id(),
+        flags: if volume.fs.is_read_only() { libc::ST_RDONLY } else { 0 },
+    };
+    call.reply(0, bytemuck::bytes_of(&wire))
+}
+
+fn inspect(session: &Session<'_>, call: &Call<'_>) -> Outcome {
+    let volume = session.volume();
+    let (text, next) = match call.arg(0) {
+        INSPECT_SNAPSHOT => (serde_json::to_vec(&volume.mounted.snapshot(volume.program_view())), 0),
+        INSPECT_ZONES => {
+            let (zones, next) = volume.mounted.zones(call.arg(1), ZONES_PER_PART);
+            (serde_json::to_vec(&zones), next)
+        }
+        _ => return Err(INVALID),
+    };
+    call.reply(next as i64, &text.map_err(|_| Error::Errno(libc::EIO))?)
+}

@@ -1,0 +1,237 @@
+//! Attributes, plain and extended.
+
+use super::Error::{Errno, Outside};
+use super::{At, Result, Session, last_of};
+use weft_client::proto::is_writable;
+use weft_core::Ino;
+use weft_vfs::path::Resolved;
+use weft_vfs::{Attr, Cred, FileKind, Power, SetAttr, TimeSpec, XattrMode, access};
+
+/// What is to be changed of an inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Change {
+    /// The size.
+    pub size: Option<u64>,
+    /// Permission bits.
+    pub perm: Option<u32>,
+    /// Given: ownership is asked for; the highest number leaves the owner, as in `chown`.
+    pub uid: Option<u32>,
+    /// Likewise the group.
+    pub gid: Option<u32>,
+    /// Time of the last access.
+    pub atime: Option<TimeSpec>,
+    /// Time of the last change of the data.
+    pub mtime: Option<TimeSpec>,
+    /// Both times to the present.
+    pub touch: bool,
+}
+
+/// To be made and to be replaced: as in Linux, one of the two always fails.
+const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
+
+/// `flags` are those of `fstatat`: with `AT_EMPTY_PATH` and an empty path, the open file is meant.
+impl Session<'_> {
+    /// What `flags` and path name, found by the rights of `who`.
+    fn target_of(&self, at: At<'_>, flags: i32, who: &Cred) -> Result<Attr> {
+        if at.path.is_empty() {
+            if flags & libc::AT_EMPTY_PATH == 0 {
+                return Err(Errno(libc::ENOENT));
+            }
+            return Ok(self.volume.fs.getattr(self.base(at.dir)?)?);
+        }
+        match self.walk_with(who, at, self.walking(last_of(flags)))? {
+            Resolved::Found(_, attr) => Ok(attr),
+            Resolved::Missing(_) => Err(Errno(libc::ENOENT)),
+            Resolved::Outside(_) => Err(Outside),
+        }
+    }
+
+    fn target(&self, at: At<'_>, flags: i32) -> Result<Attr> {
+        self.target_of(at, flags, self.cred())
+    }
+
+    /// Attributes, with what clients have changed in shared memory.
+    pub fn stat(&self, at: At<'_>, flags: i32) -> Result<Attr> {
+        self.by_path(|| Ok(self.volume.inodes.overlay(self.target(at, flags)?)))
+    }
+
+    /// Whether the real user, or with `AT_EACCESS` the effective one, may do what `mode` says.
+    pub fn access(&self, at: At<'_>, mode: u32, flags: i32) -> Result<()> {
+        let effective = flags & libc::AT_EACCESS != 0;
+        let who = if effective { self.cred() } else { &self.credentials.real };
+        self.by_path(|| {
+            let attr = self.target_of(at, flags, who)?;
+            let wanted = mode & 7;
+            // What is written to pipes, sockets and devices does not go to the volume.
+            if wanted & access::WRITE != 0
+                && matches!(attr.kind, FileKind::File | FileKind::Directory | FileKind::Symlink)
+            {
+                self.check_writable()?;
+            }
+            Ok(who.check(&attr, wanted)?)
+        })
+    }
+
+    /// Changes attributes.
+    pub fn set_attr(&self, at: At<'_>, flags: i32, change: &Change) -> Result<()> {
+        self.by_path(|| {
+            let attr = self.target(at, flags)?;
+            if let Some(size) = change.size {
+                self.check_set_size(at, &attr)?;
+                self.set_size(attr.ino, size)?;
+            }
+            if *change != (Change { size: change.size, ..Change::default() }) {
+                self.check_writable()?;
+                self.settle(attr.ino, attr.kind)?;
+                self.change(attr.ino, change)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn check_set_size(&self, at: At<'_>, attr: &Attr) -> Result<()> {
+        if at.path.is_empty() {
+            let open = self.open_data(at.dir)?;
+            if attr.kind != FileKind::File || !is_writable(self.open_flags(&open)) {
+                return Err(Errno(libc::EINVAL));
+            }
+            return Ok(());
+        }
+        match attr.kind {
+            FileKind::File => {
+                self.check_writable()?;
+                Ok(self.cred().check(attr, access::WRITE)?)
+            }
+            FileKind::Directory => Err(Errno(libc::EISDIR)),
+            _ => Err(Errno(libc::EINVAL)),
+        }
+    }
+
+    /// Makes a change beside that of the size, if the caller may.
+    fn change(&self, ino: Ino, change: &Change) -> Result<()> {
+        let volume = self.volume;
+        let cred = self.cred();
+        let alone = volume.permissions.write();
+        let attr = volume.fs.getattr(ino)?;
+        let (uid, gid) = (change.uid.filter(|&id| id != u32::MAX), change.gid.filter(|&id| id != u32::MAX));
+        cred.check_chown(&attr, uid, gid)?;
+        let mut perm = change.perm;
+        if perm.is_none() && (change.uid.is_some() || change.gid.is_some()) {
+            // A new owner must not get a program that runs as somebody else.
+            perm = cred.perm_after_chown(&attr);
+        }
+        if (perm.is_some() || change.atime.is_some() || change.mtime.is_some()) && !cred.owns(&attr) {
+            return Err(Errno(libc::EPERM));
+        }
+        let (mut atime, mut mtime) = (change.atime, change.mtime);
+        if change.touch {
+            if !cred.owns(&attr) {
+                cred.check(&attr, access::WRITE)?;
+            }
+            atime = Some(TimeSpec::now());
+            mtime = atime;
+        }
+        let perm = perm.map(|perm| cred.perm_for_chmod(perm, gid.unwrap_or(attr.gid)));
+        volume.fs.setattr(ino, &SetAttr { perm, uid, gid, size: None, atime, mtime })?;
+        let to_rob = perm.and_then(|perm| volume.inodes.perm_changed(ino, perm));
+        drop(alone);
+        if let Some(open) = to_rob {
+            volume.inodes.take_ring_back(&open);
+        }
+        Ok(())
+    }
+
+    /// Whether the attribute's name is one, and the caller may do that with it.
+    fn check_xattr(&self, attr: &Attr, name: &[u8], wanted: u32) -> Result<()> {
+        self.check_xattr_access(attr, name, wanted)?;
+        // A namespace alone names nothing.
+        if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
+            Err(Errno(libc::EINVAL))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// `user.` needs the file's permission, `trusted.` and `security.` the superuser.
+    fn check_xattr_access(&self, attr: &Attr, name: &[u8], wanted: u32) -> Result<()> {
+        let cred = self.cred();
+        let writes = wanted == access::WRITE;
+        if name.starts_with(b"user.") {
+            if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
+                return Err(Errno(if writes { libc::EPERM } else { libc::ENODATA }));
+            }
+            // Where all may write but not remove, they do not mark the directory either.
+            let sticky = attr.kind == FileKind::Directory && attr.perm & libc::S_ISVTX != 0;
+            if sticky && writes && !cred.owns(attr) {
+                return Err(Errno(libc::EPERM));
+            }
+            return Ok(cred.check(attr, wanted)?);
+        }
+        let (trusted, security) = (name.starts_with(b"trusted."), name.starts_with(b"security."));
+        if !trusted && !security {
+            if !name.starts_with(b"system.") {
+                cred.check(attr, wanted)?;
+            }
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        match (cred.may(Power::SysAdmin), writes) {
+            (true, _) => Ok(()),
+            (false, true) => Err(Errno(libc::EPERM)),
+            (false, false) if trusted => Err(Errno(libc::ENODATA)),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// The value of an extended attribute.
+    pub fn get_xattr(&self, at: At<'_>, flags: i32, name: &[u8]) -> Result<Vec<u8>> {
+        self.by_path(|| {
+            let attr = self.target(at, flags)?;
+            self.check_xattr(&attr, name, access::READ)?;
+            Ok(self.volume.fs.getxattr(attr.ino, name)?)
+        })
+    }
+
+    /// Sets an extended attribute; `how` is `XATTR_CREATE`, `XATTR_REPLACE` or 0.
+    pub fn set_xattr(&self, at: At<'_>, flags: i32, name: &[u8], value: &[u8], how: i32) -> Result<()> {
+        self.by_path(|| {
+            let attr = self.target(at, flags)?;
+            let mode = match how {
+                0 => XattrMode::Any,
+                libc::XATTR_CREATE => XattrMode::Create,
+                libc::XATTR_REPLACE | BOTH => XattrMode::Replace,
+                _ => return Err(Errno(libc::EINVAL)),
+            };
+            self.check_writable()?;
+            self.check_xattr(&attr, name, access::WRITE)?;
+            if how == BOTH && self.volume.fs.getxattr(attr.ino, name).is_ok() {
+                return Err(Errno(libc::EEXIST));
+            }
+            Ok(self.volume.fs.setxattr(attr.ino, name, value, mode)?)
+        })
+    }
+
+    /// The names of the extended attributes that the caller may see, each with a NUL at its end.
+    pub fn list_xattr(&self, at: At<'_>, flags: i32) -> Result<Vec<u8>> {
+        self.by_path(|| {
+            let attr = self.target(at, flags)?;
+            let mut names = Vec::new();
+            for name in self.volume.fs.listxattr(attr.ino)? {
+                if !name.starts_with(b"trusted.") || self.cred().may(Power::SysAdmin) {
+                    names.extend_from_slice(&name);
+                    names.push(0);
+                }
+            }
+            Ok(names)
+        })
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, at: At<'_>, flags: i32, name: &[u8]) -> Result<()> {
+        self.by_path(|| {
+            let attr = self.target(at, flags)?;
+            self.check_writable()?;
+            self.check_xattr(&attr, name, access::WRITE)?;
+            Ok(self.volume.fs.removexattr(attr.ino, name)?)
+        })
+    }
+}

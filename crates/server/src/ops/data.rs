@@ -1,0 +1,410 @@
+//! Reading, writing and sizing, for what leases do not cover.
+
+use super::Error::Errno;
+use super::{Error, Result, Session, is_file};
+use crate::state::inodes::{OpenInode, THROUGH_BYTES};
+use crate::state::open_files::OpenFile;
+use std::sync::atomic::Ordering::*;
+use weft_client::FileRef;
+use weft_client::proto::{is_readable, is_writable};
+use weft_core::{BLOCK_BYTES, Ino};
+use weft_vfs::{FallocateMode, FileKind, SeekTarget, SetAttr};
+
+/// Largest file, as `off_t` allows.
+const SIZE_MAX: u64 = i64::MAX as u64;
+/// A mode of `fallocate` that the libc crate does not name.
+const FALLOC_FL_WRITE_ZEROES: i32 = 0x80;
+
+/// What is read, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Read {
+    /// Where; `None` at the open file's own offset, which advances.
+    pub offset: Option<u64>,
+    /// Bytes that the caller wants by this and further calls: so far the open file's offset moves. Not less than this call's.
+    pub whole: u64,
+    /// The block map of what is read is filled in, for a client that reads by itself.
+    pub fills_map: bool,
+    /// The read is no access: the time of the last one stays.
+    pub quiet: bool,
+}
+
+/// What has been read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadDone {
+    /// Bytes in the caller's buffer.
+    pub len: usize,
+    /// Where they begin in the file.
+    pub offset: u64,
+    /// How far the open file's offset moves.
+    pub taken: u64,
+}
+
+/// Where bytes are written.
+#[derive(Clone, Copy, Debug)]
+pub enum Position<'a> {
+    /// At the open file's own offset, which advances.
+    FileOffset,
+    /// At an offset; with `O_APPEND` at the end, as in Linux.
+    At(u64),
+    /// To a shared map: at an offset even with `O_APPEND`, and only what lies below the file's end.
+    InPlace {
+        /// The offset.
+        offset: u64,
+        /// Given: what the map held before. Only bytes that differ from it are written.
+        old: Option<&'a [u8]>,
+    },
+}
+
+impl Session<'_> {
+    fn regular(&self, open: &OpenFile) -> Result<()> {
+        match self.volume.inodes.shared(open.inode.slot).kind.load(Relaxed) {
+            libc::S_IFREG => Ok(()),
+            libc::S_IFDIR => Err(Errno(libc::EISDIR)),
+            _ => Err(Errno(libc::EINVAL)),
+        }
+    }
+
+    /// Reads to `out`.
+    pub fn read(&self, file: FileRef, read: Read, out: &mut [u8]) -> Result<ReadDone> {
+        let open = self.open_data(file)?;
+        let flags = self.open_flags(&open);
+        if !is_readable(flags) {
+            return Err(Errno(libc::EBADF));
+        }
+        self.regular(&open)?;
+        let volume = self.volume;
+        let shared = volume.files.shared(open.file);
+        let size = volume.inodes.size(&open.inode);
+        // The file offset moves first, over all that the caller wants in this and further calls: who shares it reads behind.
+        let whole = read.whole.max(out.len() as u64);
+        let taken = |offset: u64| whole.min(size.saturating_sub(offset));
+        let offset = read.offset.unwrap_or_else(|| {
+            let move_on = |offset: u64| offset.checked_add(taken(offset));
+            shared.offset.fetch_update(Relaxed, Relaxed, move_on).unwrap_or_else(|offset| offset)
+        });
+        let put_back = |n: u64| {
+            // A write or a seek may have moved the offset meanwhile; then its word stands.
+            if read.offset.is_none() {
+                let _ = shared.offset.compare_exchange(offset + taken(offset), offset + n, Relaxed, Relaxed);
+            }
+        };
+        let is_access = !out.is_empty() && !read.quiet;
+        let wanted = (out.len() as u64).min(size.saturating_sub(offset));
+        let out = &mut out[..wanted as usize];
+        let len = self.read_from(&open, read, offset, out).inspect_err(|_| put_back(0))?;
+        if (len as u64) < wanted {
+            put_back(len as u64);
+        }
+        if is_access && self.open_flags(&open) & libc::O_NOATIME == 0 {
+            volume.inodes.note_read(&open.inode);
+        }
+        Ok(ReadDone { len, offset, taken: taken(offset) })
+    }
+
+    fn read_from(&self, open: &OpenFile, read: Read, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let volume = self.volume;
+        if read.fills_map
+            && let Some(core) = volume.block_map()
+        {
+            volume.maps.fill(core, open.inode.ino, offset / BLOCK_BYTES as u64)?;
+        }
+        // What the ring holds has to be with the core first. Only then: draining for each read would break up appends.
+        if offset + out.len() as u64 > volume.inodes.shared(open.inode.slot).head.load(Acquire) {
+            volume.inodes.drain(&open.inode, true)?;
+        }
+        Ok(volume.fs.read(open.inode.ino, offset, out)?)
+    }
+
+    /// Writes `data`; returns how much of it.
+    pub fn write(&self, file: FileRef, position: Position<'_>, data: &[u8]) -> Result<usize> {
+        let open = self.open_data(file)?;
+        let flags = self.open_flags(&open);
+        if !is_writable(flags) {
+            return Err(Errno(libc::EBADF));
+        }
+        self.regular(&open)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let (volume, inode) = (self.volume, &open.inode);
+        let in_place = matches!(position, Position::InPlace { .. });
+        if !in_place && volume.inodes.may_have_set_id(inode) {
+            self.drop_set_id(inode.ino)?;
+        }
+        // A program stored to its map long ago, and goes on without an answer.
+        let remember = |error: &Error| {
+            if let (true, Errno(errno)) = (in_place, *error) {
+                volume.inodes.failed(inode, errno);
+                volume.leftovers.expect_stores();
+            }
+        };
+        let (offset, len) = self.write_alone(&open, flags, position, data).inspect_err(remember)?;
+        if !in_place {
+            volume.leftovers.forget(volume, inode.ino, offset, len as u64);
+        }
+        if let Position::FileOffset = position {
+            volume.files.shared(open.file).offset.store(offset + len as u64, Relaxed);
+        }
+        if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 && len != 0 {
+            volume.fs.fsync(inode.ino).map_err(Error::from).inspect_err(remember)?;
+        }
+        Ok(len)
+    }
+
+    /// Writes while no client appends. Returns where the bytes are, and how many.
+    fn write_alone(
+        &self,
+        open: &OpenFile,
+        flags: i32,
+        position: Position<'_>,
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
+        let (volume, inode) = (self.volume, &open.inode);
+        let _aside = volume.inodes.set_aside(data.len() as u64);
+        let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Errno(libc::EIO)) };
+        volume.inodes.drain(inode, true)?;
+        // What came before this write has its times first.
+        volume.inodes.pass_times(inode);
+        let size = volume.inodes.size(inode);
+        let merged;
+        let mut data = data;
+        let offset = match position {
+            Position::InPlace { offset, old } => {
+                data = &data[..size.saturating_sub(offset).min(data.len() as u64) as usize];
+                if data.is_empty() {
+                    return Ok((offset, 0));
+                }
+                if let Some(old) = old {
+                    merged = self.over_what_is_there(inode, offset, data, old)?;
+                    data = &merged;
+                }
+                offset
+            }
+            // As in Linux, an offset does not keep O_APPEND from appending.
+            _ if flags & libc::O_APPEND != 0 => size,
+            Position::FileOffset => volume.files.shared(open.file).offset.load(Relaxed),
+            Position::At(offset) => offset,
+        };
+        let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
+        let end = end.ok_or(Errno(libc::EFBIG))?;
+        if data.len() >= THROUGH_BYTES {
+            volume.fs.write_through(inode.ino, offset, data)?;
+        } else {
+            volume.fs.write(inode.ino, offset, data)?;
+        }
+        if end > size {
+            volume.inodes.size_changed(inode, end);
+        }
+        Ok((offset, data.len()))
+    }
+
+    /// What the file has, with the bytes of `new` that differ from `old`: whoever stored these has not seen the others.
+    fn over_what_is_there(&self, inode: &OpenInode, offset: u64, new: &[u8], old: &[u8]) -> Result<Vec<u8>> {
+        let mut there = vec![0; new.len()];
+        if old.len() < new.len() {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.volume.fs.read(inode.ino, offset, &mut there)?;
+        for ((there, new), old) in there.iter_mut().zip(new).zip(old) {
+            if new != old {
+                *there = *new;
+            }
+        }
+        Ok(there)
+    }
+
+    /// Gives the file an append ring, when the process may have one: then it appends without the server.
+    pub fn lease(&self, file: FileRef) -> Result<bool> {
+        let open = self.open_data(file)?;
+        let may = self.volume.direct.is_some() && self.process.is_leased();
+        Ok(may && is_writable(self.open_flags(&open)) && self.volume.inodes.lease(&open.inode))
+    }
+
+    /// Hands whole blocks of the file's ring to the core, so that it has room.
+    pub fn drain(&self, file: FileRef) -> Result<()> {
+        let open = self.open_file(file)?;
+        self.volume.inodes.drain(&open.inode, false)?;
+        self.volume.inodes.keep_headroom();
+        Ok(())
+    }
+
+    /// Makes a file durable. Fails, once for each open file, when bytes that were accepted before could not be stored.
+    pub fn fsync(&self, file: FileRef) -> Result<()> {
+        let open = self.open_data(file)?;
+        let volume = self.volume;
+        let drained = volume.inodes.drain(&open.inode, true);
+        volume.inodes.pass_times(&open.inode);
+        let synced = drained.and_then(|()| {
+            let synced = volume.fs.fsync(open.inode.ino);
+            synced.inspect_err(|error| volume.inodes.failed(&open.inode, error.errno()))
+        });
+        // This failure or one before it: each open file hears of it.
+        match open.inode.failures.tell(&open.heard) {
+            Some(errno) => Err(Errno(errno)),
+            None => Ok(synced?),
+        }
+    }
+
+    /// Makes everything durable: `sync`; and `syncfs`, which names a file and hears of what failed on the volume.
+    pub fn sync(&self, file: Option<FileRef>) -> Result<()> {
+        let volume = self.volume;
+        let open = file.map(|file| self.open_data(file)).transpose()?;
+        volume.drain_all();
+        let synced = volume.fs.sync();
+        if let Err(error) = &synced {
+            volume.inodes.all_failed(error.errno());
+        }
+        match open.and_then(|open| volume.inodes.failures.tell(&open.heard_of_volume)) {
+            Some(errno) => Err(Errno(errno)),
+            None => Ok(synced?),
+        }
+    }
+
+    /// Before the caller changes a file's content: what ran as its owner must not run what others wrote.
+    fn drop_set_id(&self, ino: Ino) -> Result<()> {
+        let volume = self.volume;
+        let alone = volume.permissions.write();
+        let Some(perm) = self.cred().perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
+        volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
+        let to_rob = volume.inodes.perm_changed(ino, perm);
+        drop(alone);
+        if let Some(open) = to_rob {
+            volume.inodes.take_ring_back(&open);
+        }
+        Ok(())
+    }
+
+    /// Sets a file's size, open or not.
+    pub(super) fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
+        let volume = self.volume;
+        if size > SIZE_MAX {
+            return Err(Errno(libc::EFBIG));
+        }
+        // Open while it happens, so that neither an open nor a last close comes between the core's size and the shared one.
+        volume.fs.open(ino)?;
+        let attr = match volume.fs.getattr(ino) {
+            Ok(attr) => attr,
+            Err(error) => {
+                volume.fs.release(ino);
+                return Err(error.into());
+            }
+        };
+        let open = volume.inodes.acquire(&attr)?;
+        let dropped = if volume.inodes.may_have_set_id(&open) { self.drop_set_id(ino) } else { Ok(()) };
+        let result = dropped.and_then(|()| self.set_open_size(&open, size));
+        if result.is_ok() {
+            volume.leftovers.forget(volume, ino, size, u64::MAX);
+        }
+        volume.inodes.release(&open, None);
+        result
+    }
+
+    fn set_open_size(&self, open: &OpenInode, size: u64) -> Result<()> {
+        let volume = self.volume;
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        let Some(_guard) = volume.inodes.exclude_writers(open) else { return Err(Errno(libc::EIO)) };
+        volume.inodes.drain(open, true)?;
+        volume.inodes.pass_times(open);
+        volume.fs.setattr(open.ino, &set)?;
+        volume.inodes.size_changed(open, size);
+        Ok(())
+    }
+
+    /// Allocates, frees, zeroes, takes out or puts in a range; `mode` is that of the system call.
+    pub fn fallocate(&self, file: FileRef, mode: i32, offset: u64, len: u64) -> Result<()> {
+        let open = self.open_data(file)?;
+        let bits = mode;
+        let keep = libc::FALLOC_FL_KEEP_SIZE;
+        let mode = match bits {
+            0 => Some(FallocateMode::Allocate),
+            _ if bits == keep => Some(FallocateMode::KeepSize),
+            _ if bits == libc::FALLOC_FL_PUNCH_HOLE | keep => Some(FallocateMode::PunchHole),
+            libc::FALLOC_FL_ZERO_RANGE => Some(FallocateMode::ZeroRange { keep_size: false }),
+            _ if bits == libc::FALLOC_FL_ZERO_RANGE | keep => {
+                Some(FallocateMode::ZeroRange { keep_size: true })
+            }
+            libc::FALLOC_FL_COLLAPSE_RANGE => Some(FallocateMode::CollapseRange),
+            libc::FALLOC_FL_INSERT_RANGE => Some(FallocateMode::InsertRange),
+            // Linux knows them, but not of each file system.
+            libc::FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_WRITE_ZEROES => None,
+            _ if bits == libc::FALLOC_FL_UNSHARE_RANGE | keep => None,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        if !is_writable(self.open_flags(&open)) {
+            return Err(Errno(libc::EBADF));
+        }
+        self.regular(&open)?;
+        let mode = mode.ok_or(Errno(libc::EOPNOTSUPP))?;
+        let volume = self.volume;
+        let inode = &open.inode;
+        if volume.inodes.may_have_set_id(inode) {
+            self.drop_set_id(inode.ino)?;
+        }
+        let takes = !matches!(mode, FallocateMode::PunchHole | FallocateMode::CollapseRange);
+        // More than there is would be refused; rings need not go for that.
+        let _aside = takes.then(|| {
+            volume.inodes.set_aside(if len <= volume.fs.statfs().map_or(0, |s| s.free_bytes) {
+                len
+            } else {
+                0
+            })
+        });
+        let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Errno(libc::EIO)) };
+        volume.inodes.drain(inode, true)?;
+        volume.inodes.pass_times(inode);
+        volume.fs.fallocate(inode.ino, mode, offset, len)?;
+        let size = volume.fs.getattr(inode.ino)?.size;
+        volume.inodes.size_changed(inode, size);
+        drop(guard);
+        match mode {
+            FallocateMode::Allocate | FallocateMode::KeepSize => {}
+            FallocateMode::PunchHole | FallocateMode::ZeroRange { .. } => {
+                volume.leftovers.forget(volume, inode.ino, offset, len);
+            }
+            FallocateMode::CollapseRange | FallocateMode::InsertRange => {
+                volume.leftovers.forget(volume, inode.ino, offset, u64::MAX);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where `offset` and `whence` lead; the open file's own offset moves there, unless `looks` only.
+    pub fn seek(&self, file: FileRef, offset: i64, whence: i32, looks: bool) -> Result<u64> {
+        let open = self.open_data(file)?;
+        let volume = self.volume;
+        let shared = volume.files.shared(open.file);
+        let size = volume.inodes.size(&open.inode);
+        let from = |base: u64| (base as i64).checked_add(offset).ok_or(Errno(libc::EOVERFLOW));
+        let target = match whence {
+            libc::SEEK_SET => offset,
+            libc::SEEK_CUR => from(shared.offset.load(Relaxed))?,
+            libc::SEEK_END => from(size)?,
+            libc::SEEK_DATA | libc::SEEK_HOLE => {
+                self.regular(&open)?;
+                if offset < 0 || offset as u64 >= size {
+                    return Err(Errno(libc::ENXIO));
+                }
+                volume.inodes.drain(&open.inode, true)?;
+                let target = if whence == libc::SEEK_DATA { SeekTarget::Data } else { SeekTarget::Hole };
+                volume.fs.seek(open.inode.ino, offset as u64, target)? as i64
+            }
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        let target = u64::try_from(target).map_err(|_| Errno(libc::EINVAL))?;
+        if !looks {
+            shared.offset.store(target, Relaxed);
+        }
+        Ok(target)
+    }
+
+    /// Hands what an inode's ring holds to the core when somebody is about to look at it by name.
+    pub(super) fn settle(&self, ino: Ino, kind: FileKind) -> Result<()> {
+        if is_file(kind)
+            && let Some(open) = self.volume.inodes.find(ino)
+        {
+            self.volume.inodes.drain(&open, true)?;
+            self.volume.inodes.pass_times(&open);
+        }
+        Ok(())
+    }
+}

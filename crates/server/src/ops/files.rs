@@ -1,0 +1,80 @@
+//! References to open files: a process has one for each of its descriptors.
+
+use super::Error::Errno;
+use super::{Result, Session};
+use crate::state::volume::secret;
+use rustc_hash::FxHashMap;
+use weft_client::FileRef;
+
+impl Session<'_> {
+    /// Gives back one reference. When a descriptor is closed with it, the process's record locks on the file go, as POSIX has
+    /// it, and the result says whether bytes that it had written could not be stored.
+    pub fn close(&self, file: FileRef, descriptor: bool) -> Result<()> {
+        let open = self.open_file(file)?;
+        if !self.process.give_up(file) {
+            return Err(Errno(libc::EBADF));
+        }
+        if descriptor {
+            // After the descriptor: a thread that is given a lock from now on finds the descriptor closed.
+            self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
+        }
+        let last = self.volume.files.release(file, 1);
+        // The reference is given back whatever is said of it.
+        last.and_then(|last| self.volume.close(&last, descriptor)).map_or(Ok(()), |errno| Err(Errno(errno)))
+    }
+
+    /// One more reference: a descriptor is duplicated.
+    pub fn reference(&self, file: FileRef) -> Result<()> {
+        self.open_file(file)?;
+        if !self.volume.files.reference(file) {
+            return Err(Errno(libc::EBADF));
+        }
+        self.process.hold(file);
+        Ok(())
+    }
+
+    /// Keeps a reference for whoever knows the secret that is returned.
+    pub fn pass(&self, file: FileRef) -> Result<u64> {
+        self.open_file(file)?;
+        let secret = secret().map_err(|_| Errno(libc::EIO))?;
+        let (passed, forgotten) = self.volume.files.pass(file, secret);
+        if let Some(last) = forgotten {
+            self.volume.close(&last, false);
+        }
+        if passed { Ok(secret) } else { Err(Errno(libc::EBADF)) }
+    }
+
+    /// Takes a reference that was kept; with `leaves`, another one stays for who comes next.
+    pub fn take(&self, file: FileRef, secret: u64, leaves: bool) -> Result<()> {
+        if !self.volume.files.take(file, secret, leaves) {
+            return Err(Errno(libc::EBADF));
+        }
+        self.process.hold(file);
+        Ok(())
+    }
+
+    /// After `exec`: of each file, as many references are kept as it stands among `files`, and all others given back.
+    pub fn retain(&self, files: impl Iterator<Item = FileRef>) {
+        let mut kept: FxHashMap<u64, u32> = FxHashMap::default();
+        for file in files.filter(|file| self.process.holds(*file)) {
+            *kept.entry(file.0).or_insert(0) += 1;
+        }
+        let before = self.process.replace_held(kept.clone());
+        for (file, count) in before {
+            let still = kept.get(&file).copied().unwrap_or(0);
+            let file = FileRef(file);
+            for _ in count..still {
+                self.volume.files.reference(file);
+            }
+            if count > still {
+                if let Some(open) = self.volume.files.get(file) {
+                    // As closing does: exec closed a descriptor of it.
+                    self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
+                }
+                if let Some(last) = self.volume.files.release(file, count - still) {
+                    self.volume.close(&last, false);
+                }
+            }
+        }
+    }
+}

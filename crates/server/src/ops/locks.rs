@@ -1,0 +1,126 @@
+//! `flock` and record locks.
+
+use super::Error::Errno;
+use super::{Error, Result, Session};
+use crate::state::locks::Owner;
+use crate::state::open_files::OpenFile;
+use std::sync::Arc;
+use std::time::Duration;
+use weft_client::proto::{is_readable, is_writable};
+use weft_client::{FileRef, LockRange};
+
+/// To whom a record lock belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockOwner {
+    /// To the process: it goes when the process closes any descriptor of the file.
+    Process,
+    /// To the open file (`F_OFD_SETLK`).
+    File,
+}
+
+impl Session<'_> {
+    /// Locks the whole file; `operation` is that of `flock`. Without `LOCK_NB`, `thread` waits when others hold the lock
+    /// ([`Error::Waits`]).
+    pub fn flock(&self, file: FileRef, operation: i32, thread: u64) -> Result<()> {
+        if !matches!(operation & !libc::LOCK_NB, libc::LOCK_SH | libc::LOCK_EX | libc::LOCK_UN) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let open = self.open_data(file)?;
+        let flags = self.open_flags(&open);
+        if operation & !libc::LOCK_NB != libc::LOCK_UN && !is_readable(flags) && !is_writable(flags) {
+            return Err(Errno(libc::EBADF));
+        }
+        let waiter = self.process.waiter(thread);
+        let (ino, owner) = (open.inode.ino, Owner::File(open.file.0));
+        let set = || self.volume.locks.set_whole(ino, owner, operation, Some(&waiter));
+        self.while_open(open.file, || self.among_the_living(set))
+    }
+
+    /// The record lock in the way of `range`; one of the kind `F_UNLCK` when there is none.
+    pub fn get_lock(&self, file: FileRef, owner: LockOwner, range: LockRange) -> Result<LockRange> {
+        let (open, owner) = self.lockable(file, owner, &range)?;
+        let look = || match self.volume.locks.in_the_way(open.inode.ino, owner, &range) {
+            Some(_) if self.volume.processes.any_is_ending() => Err(libc::EAGAIN),
+            found => Ok(found),
+        };
+        let found = self.among_the_living(look)?;
+        Ok(found.unwrap_or(LockRange { kind: libc::F_UNLCK, ..range }))
+    }
+
+    /// Sets or clears a record lock. The thread `waits`, when there is one, if others hold the lock ([`Error::Waits`]).
+    pub fn set_lock(
+        &self,
+        file: FileRef,
+        owner: LockOwner,
+        range: LockRange,
+        waits: Option<u64>,
+    ) -> Result<()> {
+        let (open, owner) = self.lockable(file, owner, &range)?;
+        let flags = self.open_flags(&open);
+        let (readable, writable) = (is_readable(flags), is_writable(flags));
+        if range.kind == libc::F_WRLCK && !writable || range.kind == libc::F_RDLCK && !readable {
+            return Err(Errno(libc::EBADF));
+        }
+        let waiter = waits.map(|thread| self.process.waiter(thread));
+        let (locks, ino) = (&self.volume.locks, open.inode.ino);
+        let set = || locks.set_record(ino, owner, &range, waiter.as_ref());
+        if let Owner::File(_) = owner {
+            return self.while_open(open.file, || self.among_the_living(set));
+        }
+        self.among_the_living(set)?;
+        if !self.process.holds(open.file) {
+            // Another thread has closed the descriptor, and the process's locks were dropped before this one was set.
+            let nothing = LockRange { kind: libc::F_UNLCK, ..range };
+            locks.set_record(ino, owner, &nothing, None).map_err(Error::of_locks)?;
+            return Err(Errno(libc::EBADF));
+        }
+        Ok(())
+    }
+
+    /// A thread does not wait for a lock any more.
+    pub fn withdraw(&self, thread: u64) {
+        self.volume.locks.withdraw(self.process.id, thread);
+    }
+
+    fn lockable(&self, file: FileRef, owner: LockOwner, range: &LockRange) -> Result<(Arc<OpenFile>, Owner)> {
+        let open = self.open_data(file)?;
+        if !matches!(range.kind, libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let owner = match owner {
+            LockOwner::Process => Owner::Process(self.process.id),
+            LockOwner::File => Owner::File(open.file.0),
+        };
+        Ok((open, owner))
+    }
+
+    /// Does something with locks of an open file, which stays open over it: what closes it in the meantime leaves it to this
+    /// call to drop the locks.
+    fn while_open(&self, file: FileRef, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        if !self.volume.files.reference(file) {
+            return Err(Errno(libc::EBADF));
+        }
+        let result = act();
+        if let Some(last) = self.volume.files.release(file, 1) {
+            self.volume.close(&last, false);
+            return Err(Errno(libc::EBADF));
+        }
+        result
+    }
+
+    /// Does something with locks in whose way no process is that has ended. The kernel gives back the locks of a process
+    /// before anybody can see that it has ended; here the news take a moment, for which the caller waits.
+    fn among_the_living<T>(&self, act: impl Fn() -> Result<T, i32>) -> Result<T> {
+        const TRIES: u32 = 3_000;
+        const PAUSE: Duration = Duration::from_millis(1);
+        for _ in 0..TRIES {
+            match act() {
+                Err(libc::EAGAIN | libc::EDEADLK) if self.volume.processes.any_is_ending() => {
+                    std::thread::sleep(PAUSE)
+                }
+                result => return result.map_err(Error::of_locks),
+            }
+        }
+        act().map_err(Error::of_locks)
+    }
+}

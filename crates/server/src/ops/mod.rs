@@ -1,0 +1,215 @@
+//! What a process can do on a volume: a [`Session`] has one method for each file operation, and every front calls them.
+//!
+//! Paths, names and payloads are slices that the front owns and that nobody else changes; data of reads and writes may be
+//! slices of memory that the caller shares. Flags are those of the system calls, so that a front that passes system calls on
+//! translates nothing. Credentials come with the session: each operation checks them, and no front does.
+//!
+//! No operation knows how its request arrived. Of the client's crate it uses what state and clients share: open files
+//! ([`FileRef`]), ranges of locks, and the predicates on `open` flags.
+
+mod attributes;
+mod data;
+mod directory;
+mod files;
+mod locks;
+mod names;
+mod open;
+mod whereabouts;
+
+pub use attributes::Change;
+pub use data::{Position, Read, ReadDone};
+pub use locks::LockOwner;
+pub use names::Canonical;
+
+use crate::state::open_files::OpenFile;
+use crate::state::processes::Process;
+use crate::state::volume::Volume;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_client::FileRef;
+use weft_client::proto::{ASK_AGAIN, ITSELF};
+use weft_core::Ino;
+use weft_vfs::path::{Ending, Last, Options, Place, Resolved, resolve};
+use weft_vfs::{Cred, FileKind, FsError, FsStats};
+
+/// Walks of one path before a file that loses its name each time counts as not there.
+const WALKS_MAX: u32 = 100;
+
+/// Why an operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// As a system call fails.
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
+    Errno(i32),
+    /// The path leaves the volume by a symlink; [`Session::resolve`] says where to.
+    #[error("the path leaves the volume")]
+    Outside,
+    /// Others hold the lock: the process's [`Peer`](crate::state::processes::Peer) hears when to try again.
+    #[error("others hold the lock")]
+    Waits,
+}
+
+use Error::Errno;
+
+/// What an operation gives.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<FsError> for Error {
+    fn from(error: FsError) -> Error {
+        if matches!(error, FsError::Checksum(_) | FsError::Device(_)) {
+            tracing::error!(%error, "a program gets EIO");
+        }
+        Errno(error.errno())
+    }
+}
+
+impl Error {
+    /// Of the table of locks.
+    fn of_locks(errno: i32) -> Error {
+        if errno == ASK_AGAIN { Error::Waits } else { Errno(errno) }
+    }
+}
+
+/// By whose rights a thread acts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// Whoever it acts as.
+    pub cred: Cred,
+    /// Its real user and groups, for which `access` answers.
+    pub real: Cred,
+}
+
+impl From<Cred> for Credentials {
+    fn from(cred: Cred) -> Credentials {
+        Credentials { real: cred.clone(), cred }
+    }
+}
+
+/// Where a file is: a path, from an open directory unless it begins with `/`.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    /// The directory, or [`FileRef::ROOT`].
+    pub dir: FileRef,
+    /// The path; [`ITSELF`] is the open file itself.
+    pub path: &'a [u8],
+}
+
+impl<'a> At<'a> {
+    /// A path from the volume's root.
+    pub fn root(path: &'a [u8]) -> At<'a> {
+        At { dir: FileRef::ROOT, path }
+    }
+}
+
+/// A process that acts on a volume with some credentials.
+#[derive(Clone, Copy)]
+pub struct Session<'a> {
+    volume: &'a Volume,
+    process: &'a Process,
+    credentials: &'a Credentials,
+}
+
+impl<'a> Session<'a> {
+    /// What `process` does with these credentials, which are not checked.
+    pub fn new(volume: &'a Volume, process: &'a Process, credentials: &'a Credentials) -> Session<'a> {
+        Session { volume, process, credentials }
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &'a Volume {
+        self.volume
+    }
+
+    fn cred(&self) -> &'a Cred {
+        &self.credentials.cred
+    }
+
+    /// Space and inodes of the volume.
+    pub fn statfs(&self) -> Result<FsStats> {
+        Ok(self.volume.fs.statfs()?)
+    }
+
+    /// Keeps a line for the report: something that the program asked for and was refused.
+    pub fn note(&self, line: &[u8]) {
+        self.volume.note(&format!("{}: {}", self.process.name(), String::from_utf8_lossy(line)));
+    }
+
+    /// `EROFS` when nothing of the volume can be changed. Linux looks at it before permissions.
+    fn check_writable(&self) -> Result<()> {
+        if self.volume.fs.is_read_only() { Err(Errno(libc::EROFS)) } else { Ok(()) }
+    }
+
+    /// An open file that the process holds.
+    fn open_file(&self, file: FileRef) -> Result<Arc<OpenFile>> {
+        if !self.process.holds(file) {
+            return Err(Errno(libc::EBADF));
+        }
+        self.volume.files.get(file).ok_or(Errno(libc::EBADF))
+    }
+
+    /// An open file whose data is meant: not one that was opened with `O_PATH`, which stands for a name only.
+    fn open_data(&self, file: FileRef) -> Result<Arc<OpenFile>> {
+        let open = self.open_file(file)?;
+        if self.open_flags(&open) & libc::O_PATH != 0 { Err(Errno(libc::EBADF)) } else { Ok(open) }
+    }
+
+    /// The flags that a file was opened with, as they are now.
+    fn open_flags(&self, open: &OpenFile) -> i32 {
+        self.volume.files.shared(open.file).flags.load(Relaxed) as i32
+    }
+
+    /// The inode of an open file or of the root.
+    fn base(&self, file: FileRef) -> Result<Ino> {
+        if file == FileRef::ROOT { Ok(Ino::ROOT) } else { Ok(self.open_file(file)?.inode.ino) }
+    }
+
+    fn walk(&self, at: At<'_>, last: Last) -> Result<Resolved> {
+        self.walk_with(self.cred(), at, self.walking(last))
+    }
+
+    /// How a path is walked usually.
+    fn walking(&self, last: Last) -> Options<'a> {
+        let mount_point = &self.process.mount_point;
+        Options {
+            last,
+            creates: false,
+            dots_by_text: false,
+            protections: self.volume.protections,
+            mount_point,
+        }
+    }
+
+    /// Walks a path by the rights of `who`.
+    fn walk_with(&self, who: &Cred, at: At<'_>, options: Options<'_>) -> Result<Resolved> {
+        if at.path == ITSELF {
+            let ino = self.open_file(at.dir)?.inode.ino;
+            let place = Place { dir: ino, name: Vec::new(), must_be_dir: false, ending: Ending::Dot };
+            return Ok(Resolved::Found(place, self.volume.fs.getattr(ino)?));
+        }
+        // As in Linux, a path that starts at the root does not need what it could have started from.
+        let start = if at.path.first() == Some(&b'/') { Ino::ROOT } else { self.base(at.dir)? };
+        Ok(resolve(self.volume.fs.as_ref(), who, start, at.path, options)?)
+    }
+
+    /// Does what walks a path and changes nothing before its end. A file may lose its name, to another file or to none,
+    /// between the walk and what is done at its end. As in Linux the path is walked again then: the operation is one before or
+    /// after that change.
+    fn by_path<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 0..WALKS_MAX {
+            match act() {
+                Err(Errno(libc::ESTALE)) => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Errno(libc::ENOENT))
+    }
+}
+
+fn is_file(kind: FileKind) -> bool {
+    kind == FileKind::File
+}
+
+/// The last component of a path is followed, unless `AT_SYMLINK_NOFOLLOW` is among the flags.
+fn last_of(flags: i32) -> Last {
+    if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Last::Follow } else { Last::Stop }
+}

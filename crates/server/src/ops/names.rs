@@ -1,0 +1,348 @@
+//! Making, moving and removing names.
+
+use super::Error::{Errno, Outside};
+use super::whereabouts::{path_in, path_of_directory};
+use super::{At, Error, Result, Session, last_of};
+use crate::state::open_files::{Name, Opener};
+use weft_core::Ino;
+use weft_placement::{OpenIntent, WriteHint};
+use weft_vfs::path::{Ending, Last, Options, Place, Resolved};
+use weft_vfs::{
+    Attr, CreateArgs, FileKind, FileSystem, FsError, NAME_MAX, NewNode, Power, RenameFlags, access,
+};
+
+/// Where a path leads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Canonical {
+    /// The canonical path in the volume.
+    Inside(Vec<u8>),
+    /// The path outside of it.
+    Outside(Vec<u8>),
+}
+
+impl Session<'_> {
+    /// A name that must not exist yet. Only a directory's may be followed by a slash.
+    fn new_name(&self, at: At<'_>, for_dir: bool) -> Result<Place> {
+        match self.walk(at, Last::Name)? {
+            Resolved::Missing(place) if place.name.len() > NAME_MAX => Err(Errno(libc::ENAMETOOLONG)),
+            Resolved::Missing(place) if place.must_be_dir && !for_dir => Err(Errno(libc::ENOENT)),
+            Resolved::Missing(place) => self.check_writable().map(|()| place),
+            Resolved::Found(..) => Err(Errno(libc::EEXIST)),
+            Resolved::Outside(_) => Err(Outside),
+        }
+    }
+
+    fn make(&self, place: &Place, node: NewNode<'_>, perm: u32) -> Result<()> {
+        let _names = self.volume.permissions.read();
+        let dir = self.volume.fs.getattr(place.dir)?;
+        let cred = self.cred();
+        cred.check_add(&dir)?;
+        let kind = match node {
+            NewNode::File => FileKind::File,
+            NewNode::Directory => FileKind::Directory,
+            NewNode::Symlink(_) => FileKind::Symlink,
+            NewNode::Special(kind, _) => kind,
+        };
+        if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) && !cred.may(Power::Mknod) {
+            return Err(Errno(libc::EPERM));
+        }
+        let (perm, gid) = cred.perm_for_new(&dir, kind, perm);
+        let args = CreateArgs { node, perm, uid: cred.uid, gid, tag: Default::default(), open: false };
+        self.volume.fs.create(place.dir, &place.name, &args)?;
+        Ok(())
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&self, at: At<'_>, mode: u32) -> Result<()> {
+        self.by_path(|| self.make(&self.new_name(at, true)?, NewNode::Directory, mode & 0o1777))
+    }
+
+    /// Makes an empty file, or a node of the kind in `mode`.
+    pub fn mknod(&self, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
+        let node = match mode & libc::S_IFMT {
+            0 | libc::S_IFREG => NewNode::File,
+            libc::S_IFIFO => NewNode::Special(FileKind::Fifo, 0),
+            libc::S_IFSOCK => NewNode::Special(FileKind::Socket, 0),
+            libc::S_IFCHR => NewNode::Special(FileKind::CharDevice, rdev),
+            libc::S_IFBLK => NewNode::Special(FileKind::BlockDevice, rdev),
+            libc::S_IFDIR => return Err(Errno(libc::EPERM)),
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        self.by_path(|| self.make(&self.new_name(at, false)?, node, mode & 0o7777))
+    }
+
+    /// Makes a symlink to `target`.
+    pub fn symlink(&self, target: &[u8], at: At<'_>) -> Result<()> {
+        if target.is_empty() {
+            return Err(Errno(libc::ENOENT));
+        }
+        self.by_path(|| self.make(&self.new_name(at, false)?, NewNode::Symlink(target), 0o777))
+    }
+
+    /// Removes a name; that of a directory with `AT_REMOVEDIR` only.
+    pub fn unlink(&self, at: At<'_>, flags: i32) -> Result<()> {
+        self.by_path(|| self.remove(at, flags & libc::AT_REMOVEDIR != 0))
+    }
+
+    fn remove(&self, at: At<'_>, rmdir: bool) -> Result<()> {
+        let (place, found) = match self.walk(at, Last::Name)? {
+            Resolved::Found(place, attr) => (place, Some(attr)),
+            Resolved::Missing(place) => (place, None),
+            Resolved::Outside(_) => return Err(Outside),
+        };
+        match (rmdir, place.ending) {
+            (_, Ending::Name) => self.check_writable()?,
+            (false, _) => return Err(Errno(libc::EISDIR)),
+            (true, Ending::Root) => return Err(Errno(libc::EBUSY)),
+            (true, Ending::Dot) => return Err(Errno(libc::EINVAL)),
+            (true, Ending::DotDot) => return Err(Errno(libc::ENOTEMPTY)),
+        }
+        let attr = found.ok_or_else(|| missing(&place))?;
+        let is_dir = attr.kind == FileKind::Directory;
+        if !rmdir && place.must_be_dir {
+            return Err(Errno(if is_dir { libc::EISDIR } else { libc::ENOTDIR }));
+        }
+        let fs = &self.volume.fs;
+        let _alone = self.volume.permissions.write();
+        // Looked up again: somebody else's file may have got the name since.
+        let victim = fs.lookup(place.dir, &place.name)?;
+        let dir = fs.getattr(place.dir)?;
+        self.cred().check_remove(&dir, &victim)?;
+        Ok(if rmdir { fs.rmdir(place.dir, &place.name) } else { fs.unlink(place.dir, &place.name) }?)
+    }
+
+    /// Gives a file another name; `flags` are those of `renameat2`.
+    pub fn rename(&self, from: At<'_>, to: At<'_>, flags: u32) -> Result<()> {
+        let bits = flags;
+        let flags = RenameFlags::from_bits_retain(bits);
+        if bits != 0 && flags != RenameFlags::NO_REPLACE && flags != RenameFlags::EXCHANGE {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.by_path(|| self.rename_once(from, to, flags))
+    }
+
+    fn rename_once(&self, from_at: At<'_>, to_at: At<'_>, flags: RenameFlags) -> Result<()> {
+        let (no_replace, exchange) = (flags == RenameFlags::NO_REPLACE, flags == RenameFlags::EXCHANGE);
+        let from = match self.walk(from_at, Last::Name)? {
+            Resolved::Outside(_) => return Err(Outside),
+            from => from,
+        };
+        let (to, there) = match self.walk(to_at, Last::Name)? {
+            Resolved::Found(place, attr) => (place, Some(attr)),
+            Resolved::Missing(place) => (place, None),
+            Resolved::Outside(_) => return Err(Outside),
+        };
+        let (from, attr) = match from {
+            Resolved::Found(place, _) if place.ending != Ending::Name => return Err(Errno(libc::EBUSY)),
+            _ if to.ending != Ending::Name => {
+                return Err(Errno(if no_replace { libc::EEXIST } else { libc::EBUSY }));
+            }
+            _ if self.volume.fs.is_read_only() => return Err(Errno(libc::EROFS)),
+            Resolved::Found(place, attr) => (place, attr),
+            Resolved::Missing(place) => return Err(missing(&place)),
+            Resolved::Outside(_) => return Err(Outside),
+        };
+        if to.name.len() > NAME_MAX {
+            return Err(missing(&to));
+        }
+        let moved = Move { from, attr, to, there, exchange };
+        moved.check_shape(self, no_replace)?;
+        if moved.there.is_some_and(|there| there.ino == attr.ino) {
+            // Two names of one file: nothing is done, and needs no permission.
+            return Ok(());
+        }
+        moved.check_permission(self)?;
+        // What the renamed file's ring holds is part of the file that appears under the new name.
+        self.settle(attr.ino, attr.kind)?;
+        let [from, to] =
+            [&moved.from, &moved.to].map(|place| Name { dir: place.dir, name: place.name.clone() });
+        let there = moved.there.map(|there| there.ino).filter(|_| exchange);
+        moved.carry_out(self, flags)?;
+        self.volume.renamed(attr.ino, &from, &to);
+        if let Some(there) = there {
+            self.volume.renamed(there, &to, &from);
+        }
+        if attr.kind == FileKind::File {
+            self.place_renamed(&attr, &self.canonical(to_at));
+        }
+        Ok(())
+    }
+
+    /// The file is the same kind of data under its new name more often than not; only another stream matters. It may be
+    /// gone again by now.
+    fn place_renamed(&self, attr: &Attr, path: &[u8]) {
+        let fs = &self.volume.fs;
+        let tag = self.place_tag(&Opener::default(), path, OpenIntent::empty(), attr.size, WriteHint::NotSet);
+        if fs.tag(attr.ino).is_ok_and(|old| old.stream != tag.stream && tag.stream.0 != 0) {
+            // The rename is done: an error here would say that it was not.
+            match fs.set_tag(attr.ino, tag) {
+                Ok(()) | Err(FsError::Stale) => {}
+                Err(error) => {
+                    tracing::warn!(ino = attr.ino.0, %error, "a renamed file keeps the stream of its old name");
+                }
+            }
+        }
+        if let Some(recorder) = self.volume.mounted.recorder() {
+            recorder.renamed(attr.ino, path);
+        }
+    }
+
+    /// Gives a file one more name; `flags` may hold `AT_SYMLINK_FOLLOW`.
+    pub fn link(&self, from: At<'_>, to: At<'_>, flags: i32) -> Result<()> {
+        let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::Stop };
+        self.by_path(|| {
+            let attr = match self.walk(from, last)? {
+                Resolved::Found(_, attr) => attr,
+                Resolved::Missing(_) => return Err(Errno(libc::ENOENT)),
+                Resolved::Outside(_) => return Err(Outside),
+            };
+            let place = self.new_name(to, false)?;
+            let (fs, cred) = (&self.volume.fs, self.cred());
+            let _names = self.volume.permissions.read();
+            if self.volume.protections.hardlinks {
+                cred.check_link(&fs.getattr(attr.ino)?)?;
+            }
+            cred.check_add(&fs.getattr(place.dir)?)?;
+            if attr.kind == FileKind::Directory {
+                return Err(Errno(libc::EPERM));
+            }
+            fs.link(attr.ino, place.dir, &place.name)?;
+            Ok(())
+        })
+    }
+
+    /// The target of a symlink; with an empty path, of the open one.
+    pub fn readlink(&self, at: At<'_>) -> Result<Vec<u8>> {
+        self.by_path(|| {
+            let ino = if at.path.is_empty() {
+                self.base(at.dir)?
+            } else {
+                match self.walk(at, Last::Stop)? {
+                    Resolved::Found(_, attr) => attr.ino,
+                    Resolved::Missing(place) => return Err(missing(&place)),
+                    Resolved::Outside(_) => return Err(Outside),
+                }
+            };
+            if self.volume.fs.getattr(ino)?.kind != FileKind::Symlink {
+                return Err(Errno(libc::EINVAL));
+            }
+            Ok(self.volume.fs.readlink(ino)?)
+        })
+    }
+
+    /// The canonical path of a name, or where outside it leads. With `dots_by_text`, `..` takes out the component before it.
+    pub fn resolve(&self, at: At<'_>, flags: i32, dots_by_text: bool) -> Result<Canonical> {
+        self.by_path(|| {
+            let options = Options { dots_by_text, ..self.walking(last_of(flags)) };
+            let (place, attr) = match self.walk_with(self.cred(), at, options)? {
+                Resolved::Found(place, attr) => (place, attr),
+                Resolved::Missing(_) => return Err(Errno(libc::ENOENT)),
+                Resolved::Outside(target) => return Ok(Canonical::Outside(target)),
+            };
+            let fs = self.volume.fs.as_ref();
+            if place.name.is_empty() {
+                return Ok(Canonical::Inside(path_of_directory(fs, attr.ino)?));
+            }
+            Ok(Canonical::Inside(path_in(fs, place.dir, &place.name)?))
+        })
+    }
+}
+
+/// Why a name is not there.
+fn missing(place: &Place) -> Error {
+    Errno(if place.name.len() > NAME_MAX { libc::ENAMETOOLONG } else { libc::ENOENT })
+}
+
+/// What a rename moves, and where to.
+struct Move {
+    from: Place,
+    attr: Attr,
+    to: Place,
+    /// What has the new name now.
+    there: Option<Attr>,
+    exchange: bool,
+}
+
+impl Move {
+    /// What Linux looks at before permissions, in its order. The core looks at it again, with everything else excluded.
+    fn check_shape(&self, session: &Session<'_>, no_replace: bool) -> Result<()> {
+        let fs = session.volume.fs.as_ref();
+        let is_dir = |attr: &Attr| attr.kind == FileKind::Directory;
+        let errno = match &self.there {
+            Some(_) if no_replace => libc::EEXIST,
+            // Nothing is looked for in a directory that was removed while it was open.
+            None if self.exchange || fs.getattr(self.to.dir)?.links == 0 => libc::ENOENT,
+            Some(there) if self.exchange && self.to.must_be_dir && !is_dir(there) => libc::ENOTDIR,
+            _ if !is_dir(&self.attr) && (self.from.must_be_dir || !self.exchange && self.to.must_be_dir) => {
+                libc::ENOTDIR
+            }
+            _ if is_dir(&self.attr) && lies_in(fs, self.to.dir, self.attr.ino)? => libc::EINVAL,
+            Some(there) if is_dir(there) && lies_in(fs, self.from.dir, there.ino)? => {
+                if self.exchange {
+                    libc::EINVAL
+                } else {
+                    libc::ENOTEMPTY
+                }
+            }
+            _ => return Ok(()),
+        };
+        Err(Errno(errno))
+    }
+
+    fn check_permission(&self, session: &Session<'_>) -> Result<()> {
+        let fs = session.volume.fs.as_ref();
+        let cred = session.cred();
+        let is_dir = self.attr.kind == FileKind::Directory;
+        cred.check_remove(&fs.getattr(self.from.dir)?, &self.attr)?;
+        let to_dir = fs.getattr(self.to.dir)?;
+        match &self.there {
+            None => cred.check_add(&to_dir)?,
+            Some(there) => {
+                cred.check_remove(&to_dir, there)?;
+                match there.kind == FileKind::Directory {
+                    true if !self.exchange && !is_dir => return Err(Errno(libc::EISDIR)),
+                    false if !self.exchange && is_dir => return Err(Errno(libc::ENOTDIR)),
+                    _ => {}
+                }
+            }
+        }
+        if self.from.dir == self.to.dir {
+            return Ok(());
+        }
+        // A directory that gets another parent is written to: its `..` changes.
+        if is_dir {
+            cred.check(&self.attr, access::WRITE)?;
+        }
+        match &self.there {
+            Some(there) if self.exchange && there.kind == FileKind::Directory => {
+                Ok(cred.check(there, access::WRITE)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves, unless the names belong to somebody else by now.
+    fn carry_out(mut self, session: &Session<'_>, flags: RenameFlags) -> Result<()> {
+        let fs = session.volume.fs.as_ref();
+        let _alone = session.volume.permissions.write();
+        self.attr = fs.lookup(self.from.dir, &self.from.name)?;
+        self.there = match fs.lookup(self.to.dir, &self.to.name) {
+            Ok(there) => Some(there),
+            Err(FsError::NotFound) => None,
+            Err(error) => return Err(error.into()),
+        };
+        self.check_permission(session)?;
+        Ok(fs.rename(self.from.dir, &self.from.name, self.to.dir, &self.to.name, flags)?)
+    }
+}
+
+/// Whether a directory is another, or lies below it.
+fn lies_in(fs: &dyn FileSystem, mut dir: Ino, above: Ino) -> Result<bool> {
+    while dir != above {
+        if dir == Ino::ROOT {
+            return Ok(false);
+        }
+        dir = fs.parent(dir)?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,346 @@
+//! Opening files.
+
+use super::Error::{Errno, Outside};
+use super::{At, Result, Session, is_file};
+use crate::state::inodes::OpenInode;
+use crate::state::open_files::{Name, OpenFile, Opener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use weft_client::FileRef;
+use weft_client::proto::ITSELF;
+use weft_core::{Ino, Tag};
+use weft_placement::sim::Opener as RecordedOpener;
+use weft_placement::{FileContext, OpenIntent, WriteHint};
+use weft_vfs::path::{Last, Options, Place, Resolved};
+use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NewNode, access};
+
+/// Flags that `fcntl(F_SETFL)` may change.
+const CHANGEABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
+
+impl Session<'_> {
+    /// Opens a file, and makes it if `flags` say so, with the permission bits in `mode`. The process holds a reference to it
+    /// from now on. With the open file comes the kind and the permission bits of its inode (`st_mode`).
+    pub fn open(
+        &self,
+        at: At<'_>,
+        mut flags: i32,
+        mode: u32,
+        opener: &Opener,
+    ) -> Result<(Arc<OpenFile>, u32)> {
+        if flags & libc::O_PATH != 0 {
+            // Nothing else counts then.
+            flags &= libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        }
+        let mode = mode & 0o7777;
+        self.by_path(|| {
+            if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+                self.open_unnamed(at, flags, mode, opener)
+            } else {
+                self.open_named(at, flags, mode, opener)
+            }
+        })
+    }
+
+    fn open_named(&self, at: At<'_>, flags: i32, mode: u32, opener: &Opener) -> Result<(Arc<OpenFile>, u32)> {
+        let creates = flags & libc::O_CREAT != 0;
+        if creates && flags & libc::O_DIRECTORY != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let exclusive = creates && flags & libc::O_EXCL != 0;
+        let last = if flags & libc::O_NOFOLLOW != 0 || exclusive { Last::Stop } else { Last::Follow };
+        let options = Options { creates, ..self.walking(last) };
+        loop {
+            let (attr, created, place) = match self.walk_with(self.cred(), at, options)? {
+                Resolved::Outside(_) => return Err(Outside),
+                Resolved::Found(..) if exclusive => return Err(Errno(libc::EEXIST)),
+                Resolved::Found(place, attr) => {
+                    // What is opened once more was created in no directory.
+                    if creates && at.path != ITSELF {
+                        self.check_found_for_creation(&place, &attr)?;
+                    }
+                    self.check_open(&attr, flags)?;
+                    self.volume.fs.open(attr.ino)?;
+                    (attr, false, place)
+                }
+                Resolved::Missing(place) if creates => {
+                    self.check_writable()?;
+                    match self.create(&place, at, flags, mode, opener) {
+                        Ok(attr) => (attr, true, place),
+                        // Somebody else was faster.
+                        Err(FsError::Exists) if !exclusive => continue,
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Resolved::Missing(_) => return Err(Errno(libc::ENOENT)),
+            };
+            let (path, name) = if at.path == ITSELF {
+                let open = self.open_file(at.dir)?;
+                (open.path.clone(), open.name())
+            } else {
+                let name = (!place.name.is_empty()).then_some(Name { dir: place.dir, name: place.name });
+                (self.canonical(at), name)
+            };
+            return self.add_open_file(&attr, created, flags, path, name, opener);
+        }
+    }
+
+    fn open_unnamed(
+        &self,
+        at: At<'_>,
+        flags: i32,
+        mode: u32,
+        opener: &Opener,
+    ) -> Result<(Arc<OpenFile>, u32)> {
+        if flags & libc::O_ACCMODE == libc::O_RDONLY {
+            return Err(Errno(libc::EINVAL));
+        }
+        let attr = match self.walk(at, Last::Follow)? {
+            Resolved::Outside(_) => return Err(Outside),
+            Resolved::Missing(_) => return Err(Errno(libc::ENOENT)),
+            Resolved::Found(_, attr) => attr,
+        };
+        if attr.kind != FileKind::Directory {
+            return Err(Errno(libc::ENOTDIR));
+        }
+        self.check_writable()?;
+        let cred = self.cred();
+        cred.check_add(&attr)?;
+        let path = self.canonical(at);
+        let unnamed = intent(flags, true) | OpenIntent::TMPFILE;
+        let tag = self.place_tag(opener, &path, unnamed, 0, WriteHint::NotSet);
+        let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, mode);
+        let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
+        let file = self.volume.fs.create_unnamed(&args, flags & libc::O_EXCL == 0)?;
+        self.record_open(file.ino, &path, opener, unnamed);
+        self.add_open_file(&file, true, flags, path, None, opener)
+    }
+
+    /// `O_CREAT` on what exists: a directory is refused whoever asks, and some files in directories for all.
+    fn check_found_for_creation(&self, place: &Place, attr: &Attr) -> Result<()> {
+        if attr.kind == FileKind::Directory {
+            return Err(Errno(libc::EISDIR));
+        }
+        let dir = self.volume.fs.getattr(place.dir)?;
+        Ok(self.volume.protections.check_open_for_creation(self.cred(), &dir, attr)?)
+    }
+
+    fn check_open(&self, attr: &Attr, flags: i32) -> Result<()> {
+        let access_mode = flags & libc::O_ACCMODE;
+        let path_only = flags & libc::O_PATH != 0;
+        if flags & libc::O_DIRECTORY != 0 && attr.kind != FileKind::Directory {
+            return Err(Errno(libc::ENOTDIR));
+        }
+        if attr.kind == FileKind::Symlink && !path_only {
+            return Err(Errno(libc::ELOOP));
+        }
+        if path_only {
+            return Ok(());
+        }
+        let mut wanted = match access_mode {
+            libc::O_RDONLY => access::READ,
+            libc::O_WRONLY => access::WRITE,
+            _ => access::READ | access::WRITE,
+        };
+        if flags & libc::O_TRUNC != 0 {
+            wanted |= access::WRITE;
+        }
+        if attr.kind == FileKind::Directory && wanted & access::WRITE != 0 {
+            return Err(Errno(libc::EISDIR));
+        }
+        let cred = self.cred();
+        if wanted & access::WRITE != 0 && is_file(attr.kind) {
+            self.check_writable()?;
+        }
+        cred.check(attr, wanted)?;
+        if flags & libc::O_NOATIME != 0 && !cred.owns(attr) {
+            return Err(Errno(libc::EPERM));
+        }
+        if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
+            // The server has no pipes, sockets and devices behind their names.
+            return Err(Errno(libc::ENXIO));
+        }
+        Ok(())
+    }
+
+    fn create(
+        &self,
+        place: &Place,
+        at: At<'_>,
+        flags: i32,
+        mode: u32,
+        opener: &Opener,
+    ) -> Result<Attr, FsError> {
+        let _names = self.volume.permissions.read();
+        let dir = self.volume.fs.getattr(place.dir)?;
+        let cred = self.cred();
+        cred.check_add(&dir)?;
+        let path = self.canonical(at);
+        let tag = self.place_tag(opener, &path, intent(flags, true), 0, WriteHint::NotSet);
+        let (perm, gid) = cred.perm_for_new(&dir, FileKind::File, mode);
+        let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
+        let attr = self.volume.fs.create(place.dir, &place.name, &args)?;
+        self.record_open(attr.ino, &path, opener, intent(flags, true));
+        Ok(attr)
+    }
+
+    /// The core's open reference is taken; from here on it belongs to the table of open inodes.
+    fn add_open_file(
+        &self,
+        attr: &Attr,
+        created: bool,
+        flags: i32,
+        path: Vec<u8>,
+        name: Option<Name>,
+        opener: &Opener,
+    ) -> Result<(Arc<OpenFile>, u32)> {
+        let volume = self.volume;
+        let inode = volume.inodes.acquire(attr)?;
+        if is_file(attr.kind) && !created {
+            volume.leftovers.settle(volume, attr);
+            if let Err(error) = self.reopen(attr, &inode, flags, &path, opener) {
+                volume.inodes.release(&inode, None);
+                return Err(error);
+            }
+        }
+        let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
+        let heard = volume.inodes.failures.heard_by_newcomers();
+        let Some(open) = volume.files.add(inode.clone(), kept, path, name, opener.clone(), heard) else {
+            volume.inodes.release(&inode, None);
+            return Err(Errno(libc::ENFILE));
+        };
+        self.process.hold(open.file);
+        Ok((open, attr.mode()))
+    }
+
+    /// What opening does to a file that was there before.
+    fn reopen(&self, attr: &Attr, inode: &OpenInode, flags: i32, path: &[u8], opener: &Opener) -> Result<()> {
+        // As in Linux, even without the right to write afterwards.
+        if flags & libc::O_TRUNC != 0 {
+            self.set_size(attr.ino, 0)?;
+        }
+        if flags & libc::O_ACCMODE != libc::O_RDONLY {
+            // A file that is written again may be another kind of file than it was: a recycled log, a renamed table.
+            let (fs, size) = (&self.volume.fs, self.volume.inodes.size(inode));
+            let opened = intent(flags, false);
+            let tag = self.place_tag(opener, path, opened, size, WriteHint::NotSet);
+            if fs.tag(attr.ino)?.stream != tag.stream {
+                fs.set_tag(attr.ino, tag)?;
+            }
+            self.record_open(attr.ino, path, opener, opened);
+        }
+        Ok(())
+    }
+
+    /// Tells the recorder, when there is one, of a file that can be written from now on.
+    fn record_open(&self, ino: Ino, path: &[u8], opener: &Opener, flags: OpenIntent) {
+        if let Some(recorder) = self.volume.mounted.recorder() {
+            let Opener { thread, thread_id } = opener.clone();
+            let process = self.process.name();
+            recorder.opened(ino, path, RecordedOpener { process, thread, thread_id, flags });
+        }
+    }
+
+    /// Asks placement for a file's tag.
+    pub(super) fn place_tag(
+        &self,
+        opener: &Opener,
+        path: &[u8],
+        flags: OpenIntent,
+        size: u64,
+        hint: WriteHint,
+    ) -> Tag {
+        let process = self.process.name();
+        let ctx = FileContext {
+            process: &process,
+            thread: if opener.thread.is_empty() { &process } else { &opener.thread },
+            thread_id: opener.thread_id,
+            flags,
+            hint,
+            size,
+            uid: self.cred().uid,
+            volume_bytes: self.volume.fs.volume_bytes(),
+            now: self.volume.started.elapsed(),
+            ..FileContext::new(path)
+        };
+        self.volume.mounted.engine().place(&ctx)
+    }
+
+    /// The path as placement and reports see it: absolute, from the volume's root, `.` and empty components left out.
+    pub(super) fn canonical(&self, at: At<'_>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(at.path.len() + 1);
+        if at.path.first() != Some(&b'/')
+            && let Ok(dir) = self.open_file(at.dir)
+        {
+            out.extend_from_slice(&dir.path);
+        }
+        append_components(&mut out, at.path);
+        if out.is_empty() {
+            out.push(b'/');
+        }
+        out
+    }
+
+    /// The flags of an open file: those that it was opened with, and what was changed since.
+    pub fn flags(&self, file: FileRef) -> Result<i32> {
+        Ok(self.open_flags(&*self.open_file(file)?))
+    }
+
+    /// Changes those flags of an open file that `fcntl(F_SETFL)` changes.
+    pub fn set_flags(&self, file: FileRef, flags: i32) -> Result<()> {
+        let open = self.open_data(file)?;
+        let old = self.open_flags(&open);
+        let quiet = flags & !old & libc::O_NOATIME != 0;
+        if quiet && !self.cred().owns(&self.volume.fs.getattr(open.inode.ino)?) {
+            return Err(Errno(libc::EPERM));
+        }
+        let new = old & !CHANGEABLE | flags & CHANGEABLE;
+        self.volume.files.shared(open.file).flags.store(new as u32, Relaxed);
+        Ok(())
+    }
+
+    /// What the program says of a file's lifetime (`RWH_` values): the file is placed again with that knowledge. What is
+    /// accepted so far still goes by the old tag.
+    pub fn set_hint(&self, file: FileRef, hint: u32) -> Result<()> {
+        let open = self.open_file(file)?;
+        let hint = WriteHint::from_fcntl(hint).ok_or(Errno(libc::EINVAL))?;
+        let size = self.volume.inodes.size(&open.inode);
+        let flags = OpenIntent::CREATE | OpenIntent::WRITE;
+        let tag = self.place_tag(&open.opener, &open.path, flags, size, hint);
+        self.volume.fs.set_tag(open.inode.ino, tag)?;
+        if let Some(recorder) = self.volume.mounted.recorder() {
+            recorder.hinted(open.inode.ino, hint);
+        }
+        Ok(())
+    }
+}
+
+fn intent(flags: i32, created: bool) -> OpenIntent {
+    let mut intent = OpenIntent::empty();
+    intent.set(OpenIntent::CREATE, created);
+    intent.set(OpenIntent::WRITE, flags & libc::O_ACCMODE != libc::O_RDONLY);
+    intent.set(OpenIntent::APPEND, flags & libc::O_APPEND != 0);
+    intent.set(OpenIntent::DIRECT, flags & libc::O_DIRECT != 0);
+    intent.set(OpenIntent::SYNC, flags & (libc::O_SYNC | libc::O_DSYNC) != 0);
+    intent.set(OpenIntent::EXCL, flags & libc::O_EXCL != 0);
+    intent.set(OpenIntent::TRUNC, flags & libc::O_TRUNC != 0);
+    intent
+}
+
+fn append_components(out: &mut Vec<u8>, path: &[u8]) {
+    if out.as_slice() == b"/" {
+        out.clear();
+    }
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                let cut = out.iter().rposition(|&b| b == b'/').unwrap_or(0);
+                out.truncate(cut);
+            }
+            name => {
+                out.push(b'/');
+                out.extend_from_slice(name);
+            }
+        }
+    }
+}
