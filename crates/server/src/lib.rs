@@ -16,4 +16,5 @@ pub mod state;
 
 pub use error::ServerError;
 pub use server::{Server, socket_path};
+pub use state::processes::{Peer, Process};
 pub use state::volume::Volume;

@@ -21,7 +21,7 @@ pub use data::{Position, Read, ReadDone};
 pub use locks::LockOwner;
 pub use names::Canonical;
 
-use crate::state::open_files::OpenFile;
+pub use crate::state::open_files::{OpenFile, Opener};
 use crate::state::processes::Process;
 use crate::state::volume::Volume;
 use std::sync::Arc;
