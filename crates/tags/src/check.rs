@@ -5,9 +5,9 @@ use crate::edges::{Bundle, EdgeTable, Heads, RawEdge};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::inspect::held_in;
-use crate::layout::node::{MOVED, NODE_HEADER};
+use crate::layout::node::{MOVED, NODE_HEADER, split_key};
 use crate::pages::access::Pages;
-use crate::partition::{Which, find_any, find_body, find_node, header_at, node_header, visit_data};
+use crate::partition::{Which, data_in, find_any, find_body, find_node, header_at, node_header};
 use crate::snodes::tags::Root;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
@@ -265,12 +265,8 @@ impl Store {
                     return Ok(false);
                 }
                 let (_, len, place) = contents.open_node(pages, table, edge.to, Which::Committed)?;
-                let len = len.min(KEY_PREFIX_MAX);
-                let mut data = Vec::with_capacity(len);
-                visit_data(pages, place, 0..len, |piece| data.extend_from_slice(piece))?;
-                let key = data.first_chunk::<2>().map(|len| usize::from(u16::from_le_bytes(*len)));
-                let key = key.and_then(|len| data.get(2..2 + len));
-                Ok(key.is_some_and(|key| self.secret.bytes(key) == edge.key))
+                let data = data_in(pages, place, 0..len.min(KEY_PREFIX_MAX))?;
+                Ok(split_key(&data).is_some_and(|(key, _)| self.secret.bytes(key) == edge.key))
             })
         })?;
         if found == Some(false) {

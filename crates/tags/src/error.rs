@@ -299,6 +299,13 @@ pub(crate) enum Halt {
     Failed(Error),
 }
 
+impl Halt {
+    /// Halts for pages that have to be read first, if there are any.
+    pub(crate) fn unless_empty(missing: Vec<u32>) -> Step<()> {
+        if missing.is_empty() { Ok(()) } else { Err(Halt::MissMany(missing)) }
+    }
+}
+
 impl From<Error> for Halt {
     fn from(error: Error) -> Halt {
         Halt::Failed(error)

@@ -6,10 +6,10 @@ use crate::Direction;
 use crate::edges::order::EdgePlace;
 use crate::error::{Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
-use crate::layout::node::{is_body_class, slot_bytes, slots_of};
+use crate::layout::node::{is_body_class, slot_bytes, slots_of, split_key};
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
-use crate::partition::{Contents, Which, visit_data};
+use crate::partition::{Contents, Which, data_in};
 use crate::store::Store;
 use crate::tx::Edge;
 
@@ -65,8 +65,8 @@ impl Store {
         let edges = self.edges(self.root(snode)?)?;
         let name = |node| {
             let data = self.read_node(node, kind)?;
-            let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
-            Ok(String::from_utf8_lossy(data.get(2..2 + len).unwrap_or(&[])).into_owned())
+            Ok(split_key(&data)
+                .map_or_else(String::new, |(key, _)| String::from_utf8_lossy(key).into_owned()))
         };
         let anchors = edges.iter().filter(|edge| edge.etype == names.etype);
         let mut names = anchors.map(|edge| name(edge.to)).collect::<Result<Vec<_>>>()?;
@@ -82,8 +82,7 @@ impl Store {
         self.place_of(node, Which::Committed)?;
         self.read(node.home(), |pages, contents| {
             let (kind, len, place) = contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
-            let mut data = Vec::with_capacity(len.min(data_max));
-            visit_data(pages, place, 0..len.min(data_max), |piece| data.extend_from_slice(piece))?;
+            let data = data_in(pages, place, 0..len.min(data_max))?;
             let mut out_edges = 0;
             for etype in types_of(pages, contents, node)? {
                 out_edges += contents.edges.count_of(pages, node, etype)?;

@@ -9,7 +9,9 @@ use crate::edges::{Bundle, COUNTS, Counts, EdgeTable, Heads};
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, NodeId, PAGE_BYTES};
-use crate::layout::node::{CLASSES, MOVED, NODE_HEADER, is_body_class, read_header, slot_at, slot_bytes};
+use crate::layout::node::{
+    CLASSES, MOVED, NODE_HEADER, is_body_class, read_header, slot_at, slot_bytes, split_key,
+};
 use crate::pages::access::{PageWriter, Pages, Token};
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::numbers::PageNumbers;
@@ -368,6 +370,13 @@ pub(crate) fn visit_data<'p>(
     visit_bytes(pages, place.page, start + part.start..start + part.end, visit)
 }
 
+/// A part of a node's data, likewise.
+pub(crate) fn data_in(pages: &impl Pages, place: NodePlace, part: Range<usize>) -> Step<Vec<u8>> {
+    let mut data = Vec::with_capacity(part.len());
+    visit_data(pages, place, part, |piece| data.extend_from_slice(piece))?;
+    Ok(data)
+}
+
 /// Calls `visit` with the pieces of a range of bytes, which are counted from the beginning of page `first`.
 pub(crate) fn visit_bytes<'p>(
     pages: &'p impl Pages,
@@ -401,7 +410,7 @@ fn ask_for_all(pages: &impl Pages, all: Range<u32>) -> Step<()> {
             other => drop(other?),
         }
     }
-    if missing.is_empty() { Ok(()) } else { Err(Halt::MissMany(missing)) }
+    Halt::unless_empty(missing)
 }
 
 /// Whether a node's data begins with the length of `key` and `key`. The node is the destination of an edge, so it
@@ -429,9 +438,8 @@ pub(crate) fn begins_with_key(
     if len < wanted {
         return Ok(false);
     }
-    let mut data = Vec::with_capacity(wanted);
-    visit_data(pages, place, 0..wanted, |piece| data.extend_from_slice(piece))?;
-    Ok(data[..2] == (key.len() as u16).to_le_bytes() && data[2..] == *key)
+    let data = data_in(pages, place, 0..wanted)?;
+    Ok(split_key(&data).is_some_and(|(stored, _)| stored == key))
 }
 
 /// The rest of a node's data behind `key` and its length, where it begins with these and lies whole in `raw`, the page that the node begins in;
@@ -440,10 +448,8 @@ pub(crate) fn begins_with_key(
 pub(crate) fn value_in<'p>(raw: &'p [u8; PAGE_BYTES], node: NodeId, key: &[u8]) -> Option<&'p [u8]> {
     let node = raw.get(node.offset()..)?;
     let (head, data) = node.split_at_checked(NODE_HEADER)?;
-    let (_, len) = read_header(head);
-    let (stored, rest) = data.get(..len)?.split_at_checked(2)?;
-    (stored == (key.len() as u16).to_le_bytes()).then_some(())?;
-    rest.strip_prefix(key)
+    let (stored, value) = split_key(data.get(..read_header(head).1)?)?;
+    (stored == key).then_some(value)
 }
 
 /// Whether a page number is one for nodes.

@@ -415,10 +415,7 @@ fn merge<const W: usize>(
     freed: &mut Vec<u32>,
 ) -> Step<()> {
     while let Some(at) = position.filter(|_| *looked < most) {
-        let unread = table.uncounted(pages, at, (most - *looked) * MERGED_PAGES);
-        if !unread.is_empty() {
-            return Err(Halt::MissMany(unread));
-        }
+        Halt::unless_empty(table.uncounted(pages, at, (most - *looked) * MERGED_PAGES))?;
         *position = table.merge_at(pages, at, freed)?;
         *looked += 1;
     }

@@ -6,7 +6,7 @@ use crate::committed::StatePages;
 use crate::error::{Error, Step};
 use crate::ids::NodeId;
 use crate::layout::node::{NODE_HEADER, read_header};
-use crate::partition::{Which, find_node, node_header, visit_data};
+use crate::partition::{Which, data_in, find_node, node_header};
 use crate::tx::write_set::Update;
 use rustc_hash::FxHashMap;
 use std::ops::Bound;
@@ -48,9 +48,7 @@ impl<P: StatePages> Nodes for Look<'_, P> {
         if kind != LONG.0 {
             return Err(Error::damaged(format!("a B+tree leads to node {id} of another type")).into());
         }
-        let mut data = Vec::with_capacity(len);
-        visit_data(self.pages, place, 0..len, |piece| data.extend_from_slice(piece))?;
-        Ok(data)
+        data_in(self.pages, place, 0..len)
     }
 }
 

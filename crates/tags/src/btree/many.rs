@@ -158,9 +158,8 @@ fn is_there(look: &Look<'_, impl StatePages>, node: NodeId) -> bool {
 
 /// Halts for all of the nodes that are not in memory.
 fn all_there(look: &Look<'_, impl StatePages>, nodes: &[NodeId]) -> Step<()> {
-    let missing: Vec<u32> =
-        nodes.iter().filter(|node| !is_there(look, **node)).filter_map(|node| node.page()).collect();
-    if missing.is_empty() { Ok(()) } else { Err(Halt::MissMany(missing)) }
+    let missing = nodes.iter().filter(|node| !is_there(look, **node));
+    Halt::unless_empty(missing.filter_map(|node| node.page()).collect())
 }
 
 /// The leaves that fixed keys belong to, without a look at the leaves.

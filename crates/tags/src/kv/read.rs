@@ -6,6 +6,7 @@ use crate::committed::Committed;
 use crate::edges::many::GROUP;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::layout::node::split_key;
 use crate::pages::access::Pages;
 use crate::partition::{FAULT_ROUNDS, Which, begins_with_key, visit_data};
 use crate::snapshot::Snapshot;
@@ -122,9 +123,6 @@ impl<'s> Kv<'s> {
     ) -> Result<()> {
         let mut hashes = [0; N];
         let mut spilt = Vec::new();
-        let begins = |data: &[u8], key: &[u8]| {
-            data.strip_prefix(&(key.len() as u16).to_le_bytes()).is_some_and(|data| data.starts_with(key))
-        };
         for (group_at, group) in keys.chunks(N).enumerate() {
             for (hash, key) in hashes.iter_mut().zip(group) {
                 *hash = self.hash(key.as_ref())?;
@@ -153,14 +151,16 @@ impl<'s> Kv<'s> {
                 })?;
                 Ok(large)
             })? {
-                match state.data_of(large, PAIR) {
-                    Ok(data) if begins(&data, group[next].as_ref()) => {
-                        each(group_at * N + next, data.get(2 + group[next].as_ref().len()..));
-                        next += 1;
-                    }
+                let data = match state.data_of(large, PAIR) {
                     // It has gone meanwhile, and something else may be in its place.
-                    Ok(_) | Err(Error::NoSuchNode(_) | Error::WrongType { .. }) => {}
-                    Err(error) => return Err(error),
+                    Err(Error::NoSuchNode(_) | Error::WrongType { .. }) => continue,
+                    data => data?,
+                };
+                if let Some((key, value)) = split_key(&data)
+                    && key == group[next].as_ref()
+                {
+                    each(group_at * N + next, Some(value));
+                    next += 1;
                 }
             }
         }

@@ -10,6 +10,7 @@ use crate::committed::Committed;
 use crate::edges::order::EdgePlace;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, SnodeId};
+use crate::layout::node::split_key;
 use crate::options::Durability;
 use crate::pages::access::Pages;
 use crate::snapshot::Snapshot;
@@ -132,11 +133,10 @@ impl Scan {
         }
         self.ready -= 1;
         let mut key = state.data_of(node, PAIR)?;
-        let len = key.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
-        if key.len() < 2 + len {
+        let Some((_, value)) = split_key(&key) else {
             return Err(crate::Error::damaged(format!("node {node}: a pair without its key")));
-        }
-        let value = key.split_off(2 + len);
+        };
+        let value = key.split_off(key.len() - value.len());
         key.drain(..2);
         Ok((key, value))
     }

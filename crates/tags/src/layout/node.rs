@@ -73,6 +73,13 @@ pub(crate) fn run_pages(len: usize) -> u32 {
     (len + NODE_HEADER).div_ceil(PAGE_BYTES) as u32
 }
 
+/// The key, and what follows it, in the data of a node of a type with keys; `None` where that has no whole key.
+#[inline]
+pub(crate) fn split_key(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = data.split_first_chunk()?;
+    rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))
+}
+
 /// Writes a node's header.
 #[inline]
 pub(crate) fn write_header(out: &mut [u8], kind: u32, len: usize) {

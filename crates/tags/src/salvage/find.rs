@@ -11,6 +11,7 @@ use crate::edges::directory::Share;
 use crate::error::Result;
 use crate::ids::{HomeId, InfoForm, NodeId, NodeType};
 use crate::inspect::NodeView;
+use crate::layout::node::split_key;
 
 /// The length of a key, and the longest key.
 const KEY_READ_BYTES: usize = 2 + u16::MAX as usize;
@@ -53,8 +54,7 @@ impl Copy<'_> {
         for node in alone {
             // No more than a key may have: a node may be larger than the cache.
             let Ok(NodeView { data, .. }) = self.store.view(node, KEY_READ_BYTES) else { continue };
-            let len = data.first_chunk::<2>().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
-            let Some(key) = data.get(2..2 + len) else { continue };
+            let Some((key, _)) = split_key(&data) else { continue };
             let hash = self.store.secret.bytes(key);
             let mut found =
                 self.lost_tables.iter().filter(|table| table.snode == node.home() && table.covers(hash));

@@ -19,6 +19,7 @@ pub use ids::{SESSION_IDS_MAX, SessionNode};
 pub use server::{SessionServer, SessionSetup};
 
 use crate::committed::{Committed, StatePages};
+use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::snapshot::Snapshot;
@@ -159,12 +160,6 @@ impl Crossing<'_, '_> {
         // While the lock was waited for, the node may have gone, and its place may be another's.
         let again = self.ids.lock().node(id)?;
         if again == node { Ok(node) } else { Err(Refusal::NoSuchId.into()) }
-    }
-
-    /// The s-node of an id's node.
-    fn snode(&mut self, id: SessionNode) -> Outcome<SnodeId> {
-        let node = self.node(id)?;
-        Ok(self.open.tx.snode_of(node)?)
     }
 
     fn give(&self, node: NodeId) -> Outcome<SessionNode> {
@@ -317,6 +312,36 @@ impl<'s> Session<'s> {
         changed
     }
 
+    /// Changes a node.
+    fn change_node<T>(
+        &mut self,
+        id: SessionNode,
+        change: impl FnOnce(&mut Transaction<'s>, NodeId) -> Outcome<T>,
+    ) -> Outcome<T> {
+        self.change(|crossing| {
+            let node = crossing.node(id)?;
+            change(&mut crossing.open.tx, node)
+        })
+    }
+
+    /// Changes the s-node of a node.
+    fn change_snode<T>(
+        &mut self,
+        id: SessionNode,
+        change: impl FnOnce(&mut Transaction<'s>, SnodeId) -> Result<T>,
+    ) -> Outcome<T> {
+        self.change_node(id, |tx, node| {
+            let snode = tx.snode_of(node)?;
+            Ok(change(tx, snode)?)
+        })
+    }
+
+    /// The transaction.
+    fn tx(&mut self) -> Outcome<&mut Transaction<'s>> {
+        self.enter()?;
+        Ok(&mut self.open.as_mut().ok_or(Refusal::NoTransaction)?.tx)
+    }
+
     /// Begins a transaction; a session has one at a time. What it reads is of one state, and keeps nobody waiting.
     ///
     /// # Errors
@@ -370,14 +395,15 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoTransaction`]; [`Refusal::BadRequest`] after [`SAVEPOINTS_MAX`].
     pub fn savepoint(&mut self) -> Outcome<u32> {
-        self.enter()?;
-        let tx = &mut self.open.as_mut().ok_or(Refusal::NoTransaction)?.tx;
-        if self.savepoints.len() >= SAVEPOINTS_MAX {
+        let known = self.savepoints.len();
+        let tx = self.tx()?;
+        if known >= SAVEPOINTS_MAX {
             let text = format!("a session's transaction has {SAVEPOINTS_MAX} savepoints at most");
             return Err(SessionError::new(Refusal::BadRequest, text));
         }
-        self.savepoints.push(tx.savepoint());
-        Ok(self.savepoints.len() as u32 - 1)
+        let savepoint = tx.savepoint();
+        self.savepoints.push(savepoint);
+        Ok(known as u32)
     }
 
     /// Takes the transaction back to a savepoint; it and those after it are gone then.
@@ -385,10 +411,9 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoTransaction`]; [`Refusal::BadRequest`] without such a savepoint.
     pub fn undo_to(&mut self, savepoint: u32) -> Outcome<()> {
-        self.enter()?;
-        let tx = &mut self.open.as_mut().ok_or(Refusal::NoTransaction)?.tx;
-        let missing = || SessionError::from(crate::error::Error::NoSuchSavepoint);
-        let found = *self.savepoints.get(savepoint as usize).ok_or_else(missing)?;
+        let found = self.savepoints.get(savepoint as usize).copied();
+        let tx = self.tx()?;
+        let found = found.ok_or(Error::NoSuchSavepoint)?;
         tx.undo_to(found)?;
         tx.forget(found)?;
         self.savepoints.truncate(savepoint as usize);
@@ -401,11 +426,8 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], [`Refusal::TooManyIds`], and what
     /// [`Transaction::create_node`] gives.
     pub fn create_node(&mut self, near: SessionNode, kind: NodeType, data: &[u8]) -> Outcome<SessionNode> {
-        self.change(|crossing| {
-            let snode = crossing.snode(near)?;
-            let node = crossing.open.tx.create_node(snode, kind, data)?;
-            crossing.give(node)
-        })
+        let node = self.change_snode(near, |tx, snode| tx.create_node(snode, kind, data))?;
+        self.ids.lock().give(node)
     }
 
     /// The data of a node.
@@ -436,8 +458,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// As [`Session::update_node`]; [`Refusal::BadRequest`].
     pub fn write_at(&mut self, node: SessionNode, kind: NodeType, at: u64, bytes: &[u8]) -> Outcome<()> {
-        self.change(|crossing| {
-            let (node, tx) = (crossing.node(node)?, &mut crossing.open.tx);
+        self.change_node(node, |tx, node| {
             if at > tx.node_len(node, kind)? {
                 // One request would else write gigabytes.
                 let text =
@@ -453,10 +474,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// As [`Session::update_node`].
     pub fn append(&mut self, node: SessionNode, kind: NodeType, bytes: &[u8]) -> Outcome<u64> {
-        self.change(|crossing| {
-            let node = crossing.node(node)?;
-            Ok(crossing.open.tx.append(node, kind, bytes)?)
-        })
+        self.change_node(node, |tx, node| Ok(tx.append(node, kind, bytes)?))
     }
 
     /// Gives a node other data.
@@ -464,10 +482,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::update_node`] gives.
     pub fn update_node(&mut self, node: SessionNode, kind: NodeType, data: &[u8]) -> Outcome<()> {
-        self.change(|crossing| {
-            let node = crossing.node(node)?;
-            Ok(crossing.open.tx.update_node(node, kind, data)?)
-        })
+        self.change_node(node, |tx, node| Ok(tx.update_node(node, kind, data)?))
     }
 
     /// Deletes a node without edges.
@@ -475,10 +490,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::delete_node`] gives.
     pub fn delete_node(&mut self, node: SessionNode, kind: NodeType) -> Outcome<()> {
-        self.change(|crossing| {
-            let node = crossing.node(node)?;
-            Ok(crossing.open.tx.delete_node(node, kind)?)
-        })
+        self.change_node(node, |tx, node| Ok(tx.delete_node(node, kind)?))
     }
 
     /// Makes an edge.
@@ -613,10 +625,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::delete_snode`] gives.
     pub fn delete_snode(&mut self, node: SessionNode) -> Outcome<()> {
-        self.change(|crossing| {
-            let snode = crossing.snode(node)?;
-            Ok(crossing.open.tx.delete_snode(snode)?)
-        })
+        self.change_snode(node, |tx, snode| tx.delete_snode(snode))
     }
 
     /// The tags of the s-node of a node.
@@ -632,10 +641,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::set_snode_tags`] gives.
     pub fn set_snode_tags(&mut self, node: SessionNode, tags: SnodeTags) -> Outcome<()> {
-        self.change(|crossing| {
-            let snode = crossing.snode(node)?;
-            Ok(crossing.open.tx.set_snode_tags(snode, &tags)?)
-        })
+        self.change_snode(node, |tx, snode| tx.set_snode_tags(snode, &tags))
     }
 
     /// Grants a permission in the s-node of a node.
@@ -643,10 +649,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoTransaction`], [`Refusal::NoSuchId`], and what [`Transaction::grant`] gives.
     pub fn grant(&mut self, node: SessionNode, principal: Principal, permission: Permission) -> Outcome<()> {
-        self.change(|crossing| {
-            let snode = crossing.snode(node)?;
-            Ok(crossing.open.tx.grant(snode, principal, permission)?)
-        })
+        self.change_snode(node, |tx, snode| tx.grant(snode, principal, permission))
     }
 
     /// Takes a permission back; says whether it was there.
@@ -659,10 +662,7 @@ impl<'s> Session<'s> {
         principal: Principal,
         permission: Permission,
     ) -> Outcome<bool> {
-        self.change(|crossing| {
-            let snode = crossing.snode(node)?;
-            Ok(crossing.open.tx.revoke(snode, principal, permission)?)
-        })
+        self.change_snode(node, |tx, snode| tx.revoke(snode, principal, permission))
     }
 
     /// Lets the session forget an id. The node stays.

@@ -4,7 +4,7 @@ use crate::edges::many::GROUP;
 use crate::edges::{EdgeChange, RawEdge};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES};
-use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of};
+use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of, split_key};
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{Contents, NodePlace, Partition, Which, find_any, run_numbers, run_of};
@@ -259,9 +259,8 @@ pub(crate) fn clear_rest(store: &Store, partition: &mut Partition, node: NodeId,
     let mut kept = bytes.len();
     if len == MOVED && NodeType(kind).is_keyed() {
         kept += 2 + store.write(partition, |pages, _| {
-            let raw = pages.bytes(place.page)?;
-            let key = raw[place.offset + NODE_HEADER..].first_chunk::<2>();
-            Ok(key.map_or(0, |len| usize::from(u16::from_le_bytes(*len))))
+            let data = &pages.bytes(place.page)?[place.offset + NODE_HEADER..];
+            Ok(split_key(data).map_or(0, |(key, _)| key.len()))
         })?;
     }
     let kept = kept.min(place.room);

@@ -5,7 +5,7 @@
 //! and freed as any node is. Data that fits the node's own room again comes back there. A body that grows by parts has
 //! numbers for twice its pages, so that what is appended is written once and moved seldom.
 
-use super::runs::Fill;
+use super::runs::{Fill, copy_of};
 use super::write_set::{EdgeKey, NONE};
 use super::{Transaction, Use};
 use crate::error::{Error, Result};
@@ -101,10 +101,7 @@ impl Transaction<'_> {
         if data.get(..key.len()) != Some(&key) {
             return Err(Error::KeyNotInNode(node));
         }
-        self.rewrite(node, kind, &before, (data.len(), data.len()), &mut |at, out| {
-            out.copy_from_slice(&data[at..at + out.len()]);
-            Ok(())
-        })
+        self.rewrite(node, kind, &before, data.len(), &mut copy_of(data))
     }
 
     /// Writes into a node's data, from byte `at` on. Data that ends before is made as long, by zeros, unless there are no bytes. The
@@ -149,10 +146,7 @@ impl Transaction<'_> {
         } else if data.place.slot.is_some() || comes_home {
             let mut kept = vec![0; len];
             self.read_data(&data, 0, &mut kept)?;
-            self.rewrite(node, kind, &data, (len, len), &mut |at, out| {
-                out.copy_from_slice(&kept[at..at + out.len()]);
-                Ok(())
-            })
+            self.rewrite(node, kind, &data, len, &mut copy_of(&kept))
         } else {
             let end = NODE_HEADER + len;
             self.set_extent(data.holder, data.place, (end, end), header(kind, len))?;
@@ -250,15 +244,12 @@ impl Transaction<'_> {
                 Ok(())
             });
         }
-        let copy: Fill<'_> = &mut |to, out| {
-            out.copy_from_slice(&bytes[to..to + out.len()]);
-            Ok(())
-        };
         if data.place.slot.is_none() {
-            return self.write_bytes(data.holder, data.place, NODE_HEADER + at, bytes.len(), copy);
+            let fill: Fill<'_> = &mut copy_of(bytes);
+            return self.write_bytes(data.holder, data.place, NODE_HEADER + at, bytes.len(), fill);
         }
         let mut whole = self.copy_in_slab(data, kind, data.len)?;
-        copy(0, &mut whole[NODE_HEADER + at..NODE_HEADER + end])?;
+        whole[NODE_HEADER + at..NODE_HEADER + end].copy_from_slice(bytes);
         self.set.update(data.holder, whole);
         Ok(())
     }
@@ -304,7 +295,7 @@ impl Transaction<'_> {
         node: NodeId,
         kind: NodeType,
         before: &Data,
-        (len, capacity): (usize, usize),
+        len: usize,
         fill: Fill<'_>,
     ) -> Result<()> {
         let bytes = NODE_HEADER + len;
@@ -317,11 +308,11 @@ impl Transaction<'_> {
         {
             (before.holder, before.place)
         } else {
-            let body = self.make_body(node, kind, (len, capacity), None, fill)?;
+            let body = self.make_body(node, kind, (len, len), None, fill)?;
             return self.move_to(node, kind, before, body);
         };
         if holder == node && before.body.is_some() {
-            self.lead_to_body(node, NONE)?;
+            self.lead(&edge_to_body(node), NONE)?;
             self.set.move_to(node, None);
         }
         if place.slot.is_some() {
@@ -373,7 +364,7 @@ impl Transaction<'_> {
         } else if before.body.is_none() {
             self.set.update(node, header(kind, MOVED).into());
         }
-        self.lead_to_body(node, body)?;
+        self.lead(&edge_to_body(node), body)?;
         self.set.move_to(node, Some(body));
         Ok(())
     }
@@ -395,20 +386,13 @@ impl Transaction<'_> {
         })
     }
 
-    fn lead_to_body(&mut self, node: NodeId, body: NodeId) -> Result<()> {
-        let edge = edge_to_body(node);
-        let (touched, old, _) = self.look_up(&edge)?;
-        self.set.set_edge(&edge, touched, old, body);
-        Ok(())
-    }
-
     /// Takes the bodies from nodes that were made and have no edges: they go together.
     pub(super) fn give_up_bodies_of_garbage(&mut self) -> Result<()> {
         let moved = self.set.moved.iter().filter(|(_, body)| body.is_some()).map(|(node, _)| *node);
         for node in moved.collect::<Vec<_>>() {
             let touched = self.set.touched(node);
             if touched.created && touched.ins == 0 && touched.outs == 0 {
-                self.lead_to_body(node, NONE)?;
+                self.lead(&edge_to_body(node), NONE)?;
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
 use crate::journal::writes::PageWrite;
 use crate::layout::node::{slot_at, slot_bytes, slots_of};
-use crate::pages::access::{PageReader, Pages};
+use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::NoRoom;
 use crate::partition::{Left, Partition};
@@ -527,14 +527,13 @@ fn write_pages(
     if pages.is_empty() {
         return Ok(());
     }
-    let partition = store.partition(snode)?;
     // All pages of a write are in the cache at once.
     let most = pages_at_once(store);
     let mut rest = pages.as_slice();
     while !rest.is_empty() {
         let run = store.space.lock().take(rest.len().min(most) as u64, &*store.medium)?;
         let (now, later) = rest.split_at(run.blocks as usize);
-        let planned = write_run(store, &partition, now, run, is_now);
+        let planned = write_run(store, snode, now, run, is_now);
         let blocks = run.block..run.block + run.blocks;
         let (now, write) =
             planned.inspect_err(|_| blocks.for_each(|block| store.release_block(block, snode.0)))?;
@@ -548,49 +547,42 @@ fn write_pages(
 /// Writes pages to a run of blocks, or says what is to be written there.
 fn write_run(
     store: &Store,
-    partition: &crate::sync::RwLock<Partition>,
+    snode: HomeId,
     filled: &[&(u32, Slots)],
     run: Run,
     is_now: bool,
 ) -> Result<(Vec<Written>, Option<PageWrite>)> {
     // Those that a checkpoint has written since they were filled: clean, so that nothing would keep their frames.
     let mut clean = Vec::new();
-    // Shared: readers go on meanwhile, and no other transaction writes this s-node.
-    loop {
-        let guard = partition.read();
-        let reader = PageReader::new(&store.pool, &guard.token);
+    // Readers go on meanwhile, and no other transaction writes this s-node.
+    let (mut written, addresses) = store.read(snode, |reader, _| {
         let mut written: Vec<Written> = Vec::with_capacity(filled.len());
-        let mut pages = Vec::with_capacity(filled.len());
-        let (mut missing, mut halted) = (Vec::new(), None);
+        let (mut addresses, mut missing) = (Vec::with_capacity(filled.len()), Vec::new());
         for ((page, slots), block) in filled.iter().copied().zip(run.block..) {
             match reader.keep(*page) {
                 Ok((bytes, was_clean)) => {
                     clean.extend(was_clean.then_some(*page));
-                    pages.push(std::ptr::from_ref(bytes));
+                    addresses.push(std::ptr::from_ref(bytes));
                     let (page, crc, slots) = (*page, crc32c(bytes), *slots);
                     written.push(Written { page, block, crc, slots, has_arrived: false });
                 }
                 Err(Halt::Miss(page)) => missing.push(page),
-                Err(halt) => halted = Some(halt),
+                Err(halt) => return Err(halt),
             }
         }
-        let halted = halted.or_else(|| (!missing.is_empty()).then_some(Halt::MissMany(missing)));
-        if let Some(halt) = halted {
-            drop(reader);
-            drop(guard);
-            store.overcome(halt)?;
-            continue;
-        }
-        let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses(pages));
-        // SAFETY: the frames stay mapped as long as the store, which waits for its writes when it is dropped.
-        let write = unsafe { PageWrite::new(guard.snode, run.block, numbers, from) };
-        if !is_now && clean.is_empty() {
-            return Ok((written, Some(write)));
-        }
-        write.settle(&*store.medium, |_| ())?;
-        written.iter_mut().for_each(|at| at.has_arrived = true);
-        // There may be more of them than the cache has room for, so it cannot keep them until the commit is over.
-        clean.iter().for_each(|page| store.pool.clean(*page));
-        return Ok((written, None));
+        Halt::unless_empty(missing)?;
+        Ok((written, addresses))
+    })?;
+    let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses(addresses));
+    // SAFETY: the frames stay with the pages until these are clean, and mapped as long as the store, which waits for its writes when it
+    // is dropped.
+    let write = unsafe { PageWrite::new(snode, run.block, numbers, from) };
+    if !is_now && clean.is_empty() {
+        return Ok((written, Some(write)));
     }
+    write.settle(&*store.medium, |_| ())?;
+    written.iter_mut().for_each(|at| at.has_arrived = true);
+    // There may be more of them than the cache has room for, so it cannot keep them until the commit is over.
+    clean.iter().for_each(|page| store.pool.clean(*page));
+    Ok((written, None))
 }

@@ -83,6 +83,13 @@ impl Transaction<'_> {
         Ok((None, old, old))
     }
 
+    /// Leads an edge of the store's own to a node, or nowhere.
+    pub(super) fn lead(&mut self, edge: &EdgeKey<'_>, to: NodeId) -> Result<()> {
+        let (touched, old, _) = self.look_up(edge)?;
+        self.set.set_edge(edge, touched, old, to);
+        Ok(())
+    }
+
     /// Makes an edge.
     ///
     /// # Errors

@@ -58,6 +58,14 @@ pub(crate) struct Extent {
 /// Fills a part of a node's data that begins at the byte given.
 pub(super) type Fill<'f> = &'f mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
 
+/// What fills data with these bytes.
+pub(super) fn copy_of(bytes: &[u8]) -> impl FnMut(usize, &mut [u8]) -> Result<()> + '_ {
+    |at, out| {
+        out.copy_from_slice(&bytes[at..at + out.len()]);
+        Ok(())
+    }
+}
+
 /// Fills the pages of a new node from byte `start` on, of which its header is the first.
 fn fill_pages(out: &mut [u8], start: usize, kind: NodeType, len: usize, fill: Fill<'_>) -> Result<()> {
     let end = (start + out.len()).min(NODE_HEADER + len);
@@ -279,10 +287,7 @@ impl Transaction<'_> {
         let pages = bytes.div_ceil(PAGE_BYTES) as u32;
         let kept = before.kept.min(kept.div_ceil(PAGE_BYTES) as u32).min(pages);
         self.set.set_extent(node, before, Extent { pages, kept });
-        self.write_bytes(node, place, 0, NODE_HEADER, &mut |_, out| {
-            out.copy_from_slice(&header);
-            Ok(())
-        })
+        self.write_bytes(node, place, 0, NODE_HEADER, &mut copy_of(&header))
     }
 
     /// Writes the pages that are kept in memory to new blocks.

@@ -194,9 +194,7 @@ impl Transaction<'_> {
     /// Takes nodes that go with the commit from their s-nodes.
     pub(super) fn disown_garbage(&mut self) -> Result<()> {
         for (node, _) in self.owned_garbage()? {
-            let edge = edge_to_owner(node);
-            let (touched, old, _) = self.look_up(&edge)?;
-            self.set.set_edge(&edge, touched, old, NONE);
+            self.lead(&edge_to_owner(node), NONE)?;
         }
         Ok(())
     }
@@ -238,9 +236,8 @@ impl Transaction<'_> {
         let permissions = permissions.map(|(principal, permission)| edge_of(root, principal, permission));
         let owned = garbage.into_iter().map(|(node, _)| edge_to_owner(node));
         let guest = self.edge_to_guest(snode, home)?;
-        for edge in permissions.chain(owned).chain([guest]).collect::<Vec<_>>() {
-            let (touched, old, _) = self.look_up(&edge)?;
-            self.set.set_edge(&edge, touched, old, NONE);
+        for edge in permissions.chain(owned).chain([guest]) {
+            self.lead(&edge, NONE)?;
         }
         self.forget_permissions();
         Ok(())
