@@ -14,7 +14,6 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weft_client::sys;
-use weft_sys::robust::lock_robust;
 
 /// How often the core does its work beside requests.
 const TICK: Duration = Duration::from_millis(100);
@@ -100,9 +99,9 @@ impl Server {
         // A defect that ends one thread must not leave programs waiting for it: they get EIO from then on.
         let guarded = move || {
             if std::panic::catch_unwind(AssertUnwindSafe(run)).is_err() {
-                volume.page().stopped.store(1, SeqCst);
-                volume.page().kicks.fetch_add(1, SeqCst);
-                sys::futex_wake(&volume.page().kicks, u32::MAX >> 1);
+                volume.control.volume.stopped.store(1, SeqCst);
+                volume.control.volume.kicks.fetch_add(1, SeqCst);
+                sys::futex_wake(&volume.control.volume.kicks, u32::MAX >> 1);
                 tracing::error!("a thread of the server panicked; the volume is served no more");
             }
         };
@@ -146,12 +145,12 @@ impl Server {
         if self.stop.swap(true, SeqCst) {
             return;
         }
-        self.volume.page().stopped.store(1, SeqCst);
+        self.volume.control.volume.stopped.store(1, SeqCst);
         self.volume.drain_all();
         // Wakes the thread that accepts; connecting would not when somebody removed the socket's name.
         // SAFETY: plain system call on a descriptor that is open.
         unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
-        let page = self.volume.page();
+        let page = &self.volume.control.volume;
         page.kicks.fetch_add(1, SeqCst);
         sys::futex_wake(&page.kicks, u32::MAX >> 1);
         self.volume.leftovers.wake();
@@ -193,9 +192,7 @@ fn keep_alive(volume: &Arc<Volume>) -> Result<(mpsc::Sender<()>, JoinHandle<()>)
     let thread = std::thread::Builder::new()
         .name("weft-alive".into())
         .spawn(move || {
-            // SAFETY: the words are reserved for the mutex, which nobody uses yet.
-            let result = unsafe { lock_robust(volume.page().alive.as_ptr().cast_mut().cast()) };
-            let _ = locked.send(result);
+            let _ = locked.send(volume.control.show_death());
             let _ = released.recv();
         })
         .map_err(system)?;
@@ -221,7 +218,7 @@ fn accept(listener: &UnixListener, volume: &Arc<Volume>, connections: &Arc<Conne
 
 /// Moves what rings hold to the core when clients ring, and everything that has waited long.
 fn flush(volume: &Arc<Volume>, stop: &AtomicBool) {
-    let page = volume.page();
+    let page = &volume.control.volume;
     let mut last_sweep = Instant::now();
     while !stop.load(SeqCst) {
         let seen = page.kicks.load(SeqCst);
@@ -242,7 +239,7 @@ fn flush(volume: &Arc<Volume>, stop: &AtomicBool) {
 
 fn flush_kicked(volume: &Arc<Volume>) -> bool {
     let mut worked = false;
-    for (index, word) in volume.control().kick_bits.iter().enumerate() {
+    for (index, word) in volume.control.kick_bits.iter().enumerate() {
         if word.load(Relaxed) == 0 {
             continue;
         }

@@ -7,15 +7,15 @@
 
 use super::failures::{Failures, Heard};
 use super::maps::Maps;
+use super::shared::{ControlMemory, RingMemory};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 use weft_client::shared::lock;
-use weft_client::shared::volume::{Control, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
+use weft_client::shared::volume::{INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_sys::SharedMemory;
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
 /// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
@@ -78,8 +78,8 @@ struct Ring {
 
 /// All open inodes.
 pub struct Inodes {
-    control: Arc<SharedMemory>,
-    rings: SharedMemory,
+    control: Arc<ControlMemory>,
+    rings: RingMemory,
     maps: Arc<Maps>,
     fs: Arc<dyn FileSystem>,
     table: Mutex<Table>,
@@ -106,6 +106,7 @@ impl Drop for SetAside<'_> {
     }
 }
 
+#[derive(Default)]
 struct Table {
     by_ino: FxHashMap<Ino, Arc<OpenInode>>,
     by_slot: FxHashMap<u32, Arc<OpenInode>>,
@@ -136,24 +137,16 @@ fn has_set_id(perm: u32) -> bool {
 impl Inodes {
     /// No inode is open.
     pub fn new(
-        control: Arc<SharedMemory>,
+        control: Arc<ControlMemory>,
         maps: Arc<Maps>,
         fs: Arc<dyn FileSystem>,
     ) -> std::io::Result<Inodes> {
-        let rings = SharedMemory::create("weft-rings", RINGS_MAX * RING_BYTES)?;
-        let table = Table {
-            by_ino: FxHashMap::default(),
-            by_slot: FxHashMap::default(),
-            free_rings: Vec::new(),
-            next_ring: 0,
-            unheard: FxHashMap::default(),
-        };
         Ok(Inodes {
             control,
-            rings,
+            rings: RingMemory::create()?,
             maps,
             fs,
-            table: Mutex::new(table),
+            table: Mutex::default(),
             slots: Arc::default(),
             drained_bytes: AtomicU64::new(0),
             rings_used: AtomicU32::new(0),
@@ -163,15 +156,13 @@ impl Inodes {
     }
 
     /// The memory that holds the rings.
-    pub fn ring_memory(&self) -> &SharedMemory {
-        &self.rings
+    pub(crate) fn ring_memory(&self) -> &weft_sys::SharedMemory {
+        self.rings.memory()
     }
 
     /// The shared side of an open inode.
     pub fn shared(&self, slot: u32) -> &Inode {
-        // SAFETY: the control memory holds a `Control` made of atomics.
-        let control: &Control = unsafe { self.control.view() };
-        &control.inodes[slot as usize]
+        &self.control.inodes[slot as usize]
     }
 
     /// The open inode with this number, if some process has it open.
@@ -427,11 +418,7 @@ impl Inodes {
         while ring.head < end {
             let start = ring.head as usize & (RING_BYTES - 1);
             let len = ((end - ring.head) as usize).min(RING_BYTES - start);
-            // SAFETY: the range lies within the ring. A client that changes accepted bytes meanwhile breaks its own file.
-            let piece = unsafe {
-                let base = self.rings.as_ptr::<u8>().add(number as usize * RING_BYTES + start);
-                std::slice::from_raw_parts(base, len)
-            };
+            let piece = self.rings.bytes(number, start..start + len);
             let result = if len >= THROUGH_BYTES {
                 self.fs.write_through(open.ino, ring.head, piece)
             } else {

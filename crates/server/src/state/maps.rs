@@ -7,14 +7,14 @@
 //!
 //! Lock order: the core's lock, then [`Maps::state`]. Nothing here calls the core with `state` held.
 
+use super::shared::{ControlMemory, MapMemory};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use weft_client::shared::volume::{
-    CHUNK_ENTRIES, Control, DIRECTORIES, DIRECTORY_ENTRIES, Inode, MAP_PAGES_MAX, MapPage,
-};
+use weft_client::shared::volume::{CHUNK_ENTRIES, DIRECTORIES, DIRECTORY_ENTRIES, Inode, MAP_PAGES_MAX};
 use weft_core::Ino;
-use weft_sys::SharedMemory;
 use weft_vfs::{BlockMap, FsResult, MapEntry, MapObserver};
 
 /// Chunks are refilled this often when changes keep hitting them; then the reader goes through the server.
@@ -22,8 +22,8 @@ const FILL_TRIES: usize = 4;
 
 /// Block maps of all open inodes.
 pub struct Maps {
-    pages: SharedMemory,
-    control: std::sync::Arc<SharedMemory>,
+    pages: MapMemory,
+    control: Arc<ControlMemory>,
     state: Mutex<State>,
 }
 
@@ -49,25 +49,18 @@ struct Chunk {
 
 impl Maps {
     /// Empty maps.
-    pub fn new(control: std::sync::Arc<SharedMemory>) -> std::io::Result<Maps> {
-        let pages = SharedMemory::create("weft-map", MAP_PAGES_MAX * size_of::<MapPage>())?;
-        Ok(Maps { pages, control, state: Mutex::new(State { next: 1, ..State::default() }) })
+    pub fn new(control: Arc<ControlMemory>) -> io::Result<Maps> {
+        let state = Mutex::new(State { next: 1, ..State::default() });
+        Ok(Maps { pages: MapMemory::create()?, control, state })
     }
 
     /// The memory that holds the pages.
-    pub fn memory(&self) -> &SharedMemory {
-        &self.pages
-    }
-
-    fn page(&self, number: u32) -> &MapPage {
-        // SAFETY: numbers come from `allocate`, which stays below MAP_PAGES_MAX; the page is made of atomics.
-        unsafe { &*self.pages.as_ptr::<MapPage>().add(number as usize) }
+    pub(crate) fn memory(&self) -> &weft_sys::SharedMemory {
+        self.pages.memory()
     }
 
     fn shared_inode(&self, slot: u32) -> &Inode {
-        // SAFETY: the control memory holds a `Control` made of atomics.
-        let control: &Control = unsafe { self.control.view() };
-        &control.inodes[slot as usize]
+        &self.control.inodes[slot as usize]
     }
 
     /// Begins the map of an inode that has just been opened.
@@ -133,8 +126,7 @@ impl Maps {
         let mut directory_page = map.directories[directory];
         if directory_page == 0 {
             directory_page = state.allocate()?;
-            // SAFETY: the page is this inode's directory from now on and was nobody's before.
-            for number in unsafe { self.page(directory_page).directory.iter() } {
+            for number in self.pages.directory(directory_page) {
                 number.store(0, Relaxed);
             }
         }
@@ -143,13 +135,10 @@ impl Maps {
         map.directories[directory] = directory_page;
         inode.directories[directory].store(directory_page, Release);
         let page = page?;
-        // SAFETY: the page is this inode's chunk from now on and was nobody's before.
-        for entry in unsafe { self.page(page).chunk.iter() } {
+        for entry in self.pages.chunk(page) {
             entry.store(MapEntry::ASK_CORE.0, Relaxed);
         }
-        // SAFETY: the page is this inode's directory.
-        unsafe { &self.page(directory_page).directory[chunk_number as usize % DIRECTORY_ENTRIES] }
-            .store(page, Release);
+        self.pages.directory(directory_page)[chunk_number as usize % DIRECTORY_ENTRIES].store(page, Release);
         map.chunks.insert(chunk_number, Chunk { page, version: 0 });
         Some(0)
     }
@@ -159,9 +148,7 @@ impl Maps {
         let inode = self.shared_inode(slot);
         // Odd before the first store: a reader that sees a new entry sees the change. AcqRel keeps the stores after it.
         inode.seq.fetch_add(1, AcqRel);
-        // SAFETY: the page is a chunk of this inode while `state` is locked.
-        let chunk = unsafe { &self.page(page).chunk };
-        for (to, entry) in chunk[first..].iter().zip(entries) {
+        for (to, entry) in self.pages.chunk(page)[first..].iter().zip(entries) {
             to.store(entry.0, Relaxed);
         }
         inode.seq.fetch_add(1, Release);

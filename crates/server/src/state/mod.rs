@@ -12,4 +12,5 @@ pub mod locks;
 pub mod maps;
 pub mod open_files;
 pub mod processes;
+mod shared;
 pub mod volume;

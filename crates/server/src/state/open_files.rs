@@ -3,14 +3,14 @@
 
 use super::failures::Heard;
 use super::inodes::OpenInode;
+use super::shared::ControlMemory;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::FileRef;
-use weft_client::shared::volume::{self, Control, OPEN_FILES_MAX};
+use weft_client::shared::volume::{self, OPEN_FILES_MAX};
 use weft_core::Ino;
-use weft_sys::SharedMemory;
 
 /// References that are on their way between processes at once. One whose receiver ended before it received would stay
 /// until then.
@@ -82,7 +82,7 @@ impl OpenFile {
 
 /// All open files.
 pub struct OpenFiles {
-    control: Arc<SharedMemory>,
+    control: Arc<ControlMemory>,
     table: Mutex<Table>,
 }
 
@@ -96,15 +96,13 @@ struct Table {
 
 impl OpenFiles {
     /// No file is open.
-    pub fn new(control: Arc<SharedMemory>) -> OpenFiles {
+    pub fn new(control: Arc<ControlMemory>) -> OpenFiles {
         OpenFiles { control, table: Mutex::new(Table::default()) }
     }
 
     /// The shared side of an open file.
     pub fn shared(&self, file: FileRef) -> &volume::OpenFile {
-        // SAFETY: the control memory holds a `Control` made of atomics.
-        let control: &Control = unsafe { self.control.view() };
-        &control.open_files[file.slot() as usize]
+        &self.control.open_files[file.slot() as usize]
     }
 
     /// Adds an open file with one reference; `None` when there are too many.

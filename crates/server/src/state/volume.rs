@@ -6,6 +6,7 @@ use super::locks::{Locks, Owner};
 use super::maps::Maps;
 use super::open_files::{Name, OpenFile, OpenFiles};
 use super::processes::Processes;
+use super::shared::ControlMemory;
 use crate::error::ServerError;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -15,9 +16,8 @@ use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 use weft_client::proto::is_writable;
 use weft_client::shared::VERSION;
-use weft_client::shared::volume::{Control, MAGIC, VolumePage};
+use weft_client::shared::volume::MAGIC;
 use weft_core::Ino;
-use weft_sys::SharedMemory;
 use weft_vfs::{BlockMap, Core, Protections};
 use weft_volume::{DirectImage, ImageKind, Mounted, ProgramView};
 
@@ -32,7 +32,7 @@ pub struct Volume {
     id: u64,
     /// Tells this server from others of the same volume; not 0.
     pub(crate) session: u64,
-    pub(crate) control: Arc<SharedMemory>,
+    pub(crate) control: Arc<ControlMemory>,
     pub(crate) maps: Arc<Maps>,
     pub(crate) inodes: Inodes,
     pub(crate) files: OpenFiles,
@@ -53,16 +53,13 @@ impl Volume {
     pub fn new(mounted: Arc<Mounted>) -> Result<Volume, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
         let (fs, direct) = (mounted.core(), mounted.direct()?);
-        let control =
-            SharedMemory::create("weft-control", size_of::<Control>()).map_err(system("control memory"))?;
-        let control = Arc::new(control);
+        let control = Arc::new(ControlMemory::create().map_err(system("control memory"))?);
         let maps = Arc::new(Maps::new(control.clone()).map_err(system("map memory"))?);
         if let Some(core) = fs.block_map() {
             core.set_observer(maps.clone());
         }
         let inodes = Inodes::new(control.clone(), maps.clone(), fs.clone()).map_err(system("ring memory"))?;
-        // SAFETY: the control memory holds a `Control` made of atomics.
-        let page: &VolumePage = unsafe { &control.view::<Control>().volume };
+        let page = &control.volume;
         if let Some(direct) = &direct {
             page.zone_bytes.store(direct.zone_bytes, Relaxed);
             page.image_base.store(direct.base, Relaxed);
@@ -95,16 +92,6 @@ impl Volume {
         self.id
     }
 
-    pub(crate) fn page(&self) -> &VolumePage {
-        // SAFETY: the control memory holds a `Control` made of atomics.
-        unsafe { &self.control.view::<Control>().volume }
-    }
-
-    pub(crate) fn control(&self) -> &Control {
-        // SAFETY: the control memory holds a `Control` made of atomics.
-        unsafe { self.control.view() }
-    }
-
     pub(crate) fn block_map(&self) -> Option<&dyn BlockMap> {
         self.direct
             .as_ref()
@@ -117,7 +104,7 @@ impl Volume {
         let Some(direct) = &self.direct else { return Ok(None) };
         let owned = vec![self.maps.memory().read_only_fd()?, direct.crc.read_only_fd()?];
         let fds = vec![
-            self.control.fd(),
+            self.control.memory().fd(),
             owned[0].as_raw_fd(),
             owned[1].as_raw_fd(),
             self.inodes.ring_memory().fd(),

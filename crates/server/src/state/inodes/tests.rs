@@ -18,7 +18,7 @@ struct Rig {
 impl Rig {
     /// A core with room for so many bytes.
     fn new(bytes: u64) -> Rig {
-        let control = Arc::new(SharedMemory::create("control", size_of::<Control>()).unwrap());
+        let control = Arc::new(ControlMemory::create().unwrap());
         let maps = Arc::new(Maps::new(control.clone()).unwrap());
         let fs = Arc::new(MemFs::with_capacity(bytes));
         Rig { inodes: Inodes::new(control, maps, fs.clone()).unwrap(), fs }
@@ -38,7 +38,8 @@ impl Rig {
         assert!(size % RING_BYTES + bytes.len() <= RING_BYTES, "in one piece");
         // SAFETY: within the ring, which nobody else uses.
         unsafe {
-            let at = self.inodes.rings.as_ptr::<u8>().add(ring as usize * RING_BYTES + size % RING_BYTES);
+            let at =
+                self.inodes.ring_memory().as_ptr::<u8>().add(ring as usize * RING_BYTES + size % RING_BYTES);
             at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
         shared.size.store((size + bytes.len()) as u64, Release);

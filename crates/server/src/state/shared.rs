@@ -1,0 +1,99 @@
+//! The memory that the server shares with clients of its own user, by its parts. The layout is
+//! [`weft_client::shared::volume`]'s; numbers of slots, pages and rings come from the tables of the state, never from a client.
+
+use std::io;
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use weft_client::shared::volume::{
+    CHUNK_ENTRIES, Control, DIRECTORY_ENTRIES, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX,
+};
+use weft_sys::SharedMemory;
+use weft_sys::robust::lock_robust;
+
+/// The control memory: volume page, open files, inodes.
+pub struct ControlMemory(SharedMemory);
+
+impl ControlMemory {
+    /// Of a volume with nothing open.
+    pub fn create() -> io::Result<ControlMemory> {
+        Ok(ControlMemory(SharedMemory::create("weft-control", size_of::<Control>())?))
+    }
+
+    /// The memory file.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.0
+    }
+
+    /// Clients see the death of the calling thread from now on. Called once.
+    pub fn show_death(&self) -> io::Result<()> {
+        // SAFETY: the words are reserved for the mutex, which nobody uses yet.
+        unsafe { lock_robust(self.volume.alive.as_ptr().cast_mut().cast()) }
+    }
+}
+
+impl Deref for ControlMemory {
+    type Target = Control;
+
+    fn deref(&self) -> &Control {
+        // SAFETY: the memory is as long as a `Control`, which is made of atomics.
+        unsafe { self.0.view() }
+    }
+}
+
+/// The pages of block maps.
+pub struct MapMemory(SharedMemory);
+
+impl MapMemory {
+    /// Pages that nobody uses.
+    pub fn create() -> io::Result<MapMemory> {
+        Ok(MapMemory(SharedMemory::create("weft-map", MAP_PAGES_MAX * size_of::<MapPage>())?))
+    }
+
+    /// The memory file.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.0
+    }
+
+    fn page(&self, number: u32) -> &MapPage {
+        assert!((number as usize) < MAP_PAGES_MAX, "no page of the map memory");
+        // SAFETY: within the memory; the page is made of atomics.
+        unsafe { &*self.0.as_ptr::<MapPage>().add(number as usize) }
+    }
+
+    /// A page as the numbers of chunk pages.
+    pub fn directory(&self, number: u32) -> &[AtomicU32; DIRECTORY_ENTRIES] {
+        // SAFETY: atomics, whichever of the two the page was before.
+        unsafe { &self.page(number).directory }
+    }
+
+    /// A page as map entries.
+    pub fn chunk(&self, number: u32) -> &[AtomicU64; CHUNK_ENTRIES] {
+        // SAFETY: as in `directory`.
+        unsafe { &self.page(number).chunk }
+    }
+}
+
+/// The append rings.
+pub struct RingMemory(SharedMemory);
+
+impl RingMemory {
+    /// Rings that nobody uses.
+    pub fn create() -> io::Result<RingMemory> {
+        Ok(RingMemory(SharedMemory::create("weft-rings", RINGS_MAX * RING_BYTES)?))
+    }
+
+    /// The memory file.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.0
+    }
+
+    /// Bytes of a ring, which clients have accepted. A client that changes them meanwhile breaks its own file.
+    pub fn bytes(&self, ring: u32, range: Range<usize>) -> &[u8] {
+        assert!((ring as usize) < RINGS_MAX && range.end <= RING_BYTES, "no bytes of a ring");
+        // SAFETY: within the memory (asserted above), which is mapped as long as `self`.
+        unsafe {
+            let base = self.0.as_ptr::<u8>().add(ring as usize * RING_BYTES + range.start);
+            std::slice::from_raw_parts(base, range.len())
+        }
+    }
+}
