@@ -4,7 +4,6 @@ use crate::error::ServerError;
 use crate::fronts::slots::Connections;
 use crate::state::volume::Volume;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::panic::AssertUnwindSafe;
@@ -148,8 +147,7 @@ impl Server {
         self.volume.control.volume.stopped.store(1, SeqCst);
         self.volume.drain_all();
         // Wakes the thread that accepts; connecting would not when somebody removed the socket's name.
-        // SAFETY: plain system call on a descriptor that is open.
-        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        weft_sys::peer::stop_listening(&*self.listener);
         let page = &self.volume.control.volume;
         page.kicks.fetch_add(1, SeqCst);
         sys::futex_wake(&page.kicks, u32::MAX >> 1);

@@ -13,6 +13,27 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     lock(file, libc::LOCK_EX)
 }
 
+/// Takes a record lock on the whole file for as long as this opening of it lives; false when another has one.
+pub fn try_record_lock(file: &File) -> io::Result<bool> {
+    let mut lock = libc::flock { l_type: libc::F_WRLCK as _, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+    // SAFETY: the lock outlives the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) } {
+        0 => Ok(true),
+        _ => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
+/// Descriptors that this process may have open at once; 0 when the system does not say.
+pub fn descriptors_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: it fills the struct.
+    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if read == 0 { limit.rlim_cur } else { 0 }
+}
+
 fn lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     // SAFETY: flock takes no memory, and the descriptor is open as long as `file` is borrowed.
     match checked(unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) }) {

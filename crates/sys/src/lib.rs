@@ -4,7 +4,7 @@
 //!   pages; [`aligned`]: buffers for direct I/O;
 //! - [`file`]: locks, space, direct and memory files, random numbers; [`clock`];
 //! - [`peer`]: the user at the other end of a socket; [`message`]: descriptors and credentials sent with bytes;
-//! - [`robust`]: the mutex by which a process's death shows.
+//! - [`robust`]: the mutex by which a process's death shows; [`thread`]: the processor on which a thread runs.
 //!
 //! A program's own calls to libc are hooked by the preloaded library, which therefore has its own raw calls
 //! (`weft_client::sys`) and takes only [`clock`] from here: it neither allocates nor is hooked.
@@ -18,6 +18,7 @@ pub mod memory;
 pub mod message;
 pub mod peer;
 pub mod robust;
+pub mod thread;
 
 pub use aligned::AlignedBuf;
 pub use map::{Advice, Map, ReadMap};

@@ -57,6 +57,21 @@ pub fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
     }
 }
 
+/// Whether the other end is closed, whatever is left to be read from it.
+pub fn has_hung_up(socket: &impl AsFd) -> bool {
+    let fd = socket.as_fd().as_raw_fd();
+    let mut polled = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one descriptor, which the caller keeps open; does not wait.
+    let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
+    ready > 0 && polled.revents & (libc::POLLRDHUP | libc::POLLHUP) != 0
+}
+
+/// Ends what waits for connections at a socket.
+pub fn stop_listening(listener: &impl AsFd) {
+    // SAFETY: plain system call on a descriptor that the caller keeps open.
+    unsafe { libc::shutdown(listener.as_fd().as_raw_fd(), libc::SHUT_RDWR) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,10 +14,9 @@ use super::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -249,35 +248,30 @@ impl Directory {
         if theirs { Ok(Directory(dir)) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
+    /// A path that leads to what is open, wherever its name has gone.
+    fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
     /// The names in it, of those that programs make.
     fn names(&self) -> io::Result<Vec<String>> {
-        // This path leads to what is open, wherever its name has gone.
-        let entries = std::fs::read_dir(format!("/proc/self/fd/{}", self.0.as_raw_fd()))?;
+        let entries = std::fs::read_dir(self.path())?;
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         Ok(names.filter(|name| parsed(name).is_some()).collect())
     }
 
     /// Opens a file of pages, if it is one and the server's user's.
     fn file(&self, name: &str) -> io::Result<File> {
-        let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-        let name = CString::new(name)?;
-        // SAFETY: the name outlives the call; the descriptor is open.
-        let fd = unsafe { libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let file = unsafe { File::from_raw_fd(fd) };
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).custom_flags(flags).open(self.path().join(name))?;
         let meta = file.metadata()?;
         let own = meta.is_file() && meta.uid() == effective_user().0;
         if own { Ok(file) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let name = CString::new(name)?;
-        // SAFETY: the name outlives the call; the descriptor is open.
-        let done = unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        std::fs::remove_file(self.path().join(name))
     }
 }
 
@@ -379,9 +373,8 @@ fn rescue(volume: &Volume, dir: &Directory, name: &str, ino: Ino) -> io::Result<
 /// Takes bytes out of pages and base: both are zero there, so that nothing counts as stored. What is cut off is cut off for whoever
 /// maps the file, as in Linux, unless it still runs with a server that is gone; other changes are for pages that nobody maps.
 fn forget_in(pages: &File, base: &File, session: u64, from: u64, len: u64) -> io::Result<()> {
-    let mut lock = libc::flock { l_type: libc::F_WRLCK as _, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
-    // SAFETY: the lock outlives the call. As the programs take it; one that holds it has these bytes in hand itself.
-    if unsafe { libc::fcntl(base.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) } != 0 {
+    // As the programs take it; one that holds it has these bytes in hand itself.
+    if !file::try_record_lock(base)? {
         return Ok(());
     }
     // The lock goes with the descriptor.

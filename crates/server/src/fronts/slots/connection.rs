@@ -4,97 +4,42 @@
 //! other thread of the program. The thread that reads the socket notices the process's end, by whatever cause, and
 //! gives back everything it held.
 
-use super::crowd::Watch;
 use super::identity::{self, Standing};
+use super::link::Link;
 use super::places::Places;
+use super::slot::{serve, tell_crowd};
 use crate::ops::Credentials;
-use crate::state::processes::{Peer, Process};
+use crate::state::processes::Process;
 use crate::state::volume::Volume;
 use bytemuck::{Zeroable, bytes_of};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weft_client::patience::{Place, ServerPatience};
 use weft_client::proto::{
     HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
     IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX,
 };
 use weft_client::shared::VERSION;
-use weft_client::shared::channel::{
-    Channel, DONE, Measured, PAYLOAD_BYTES, Response, SLOTS, SUBMITTED, Slot,
-};
-use weft_client::shared::turn;
+use weft_client::shared::channel::SLOTS;
 use weft_client::sys;
-use weft_sys::SharedMemory;
 use weft_sys::message::{self, Received, as_stream, receive, tell_senders};
 use weft_sys::peer::{self, credentials};
 use weft_volume::ImageKind;
 
-/// A slot thread looks at its slot this often between two yields, or before it sleeps.
-const LOOKS: u32 = 4;
 /// How long a process may take for its hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(3);
-/// After this long asleep, look whether the connection still stands.
-const WAIT_NS: u64 = 500_000_000;
-
-/// The socket and the memory of a connected process.
-struct Link {
-    channel: SharedMemory,
-    socket: UnixStream,
-}
-
-impl Link {
-    fn channel(&self) -> &Channel {
-        // SAFETY: the channel memory holds a `Channel`; its cells are accessed only by the side whose turn it is.
-        unsafe { self.channel.view() }
-    }
-
-    /// The payload of a slot.
-    fn payload(&self, slot: usize) -> *mut u8 {
-        let channel = self.channel.as_ptr::<Channel>();
-        // SAFETY: `slot` is below SLOTS at every caller, within the mapped channel.
-        unsafe { (&raw mut (*channel).payloads[slot]).cast() }
-    }
-}
-
-impl Peer for Link {
-    /// Whether the other end of the socket is closed, whatever is left to be read from it.
-    fn has_ended(&self) -> bool {
-        let mut polled = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one descriptor that is open as long as `self`; does not wait.
-        let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
-        ready > 0 && polled.revents & (libc::POLLRDHUP | libc::POLLHUP) != 0
-    }
-
-    fn locks_changed(&self) {
-        let changes = &self.channel().events.locks;
-        changes.fetch_add(1, SeqCst);
-        sys::futex_wake(changes, u32::MAX >> 1);
-    }
-
-    fn disconnect(&self) {
-        // It may have ended by itself.
-        let _ = self.socket.shutdown(Shutdown::Both);
-    }
-
-    fn measured(&self) -> Option<&Measured> {
-        Some(&self.channel().measured)
-    }
-}
 
 /// A process that is connected by a socket.
 pub struct Connection {
     /// What the volume knows of it.
     pub process: Arc<Process>,
-    link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     identities: RwLock<Identities>,
     /// Its process id, or that of the process that made the connection for it.
     pid: u32,
@@ -253,8 +198,7 @@ fn live(
     let Birth { identity, pid, mount_point, parent, is_heir } = birth;
     // Before the process hears that it is served: what it sends from then on tells who it is.
     tell_senders(&socket)?;
-    let channel = SharedMemory::create("weft-channel", size_of::<Channel>())?;
-    let link = Arc::new(Link { channel, socket: socket.try_clone()? });
+    let link = Arc::new(Link::new(socket.try_clone()?)?);
     let forebear = parent.as_deref();
     let begun =
         volume.begin_process(comm_of(hello), mount_point, forebear.map(|f| &*f.process), link.clone());
@@ -293,7 +237,7 @@ fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -
     if lease_fds.is_some() {
         connection.process.set_leased(true);
     }
-    let mut fds = vec![connection.link.channel.fd()];
+    let mut fds = vec![connection.link.channel_fd()];
     let (mut image, mut image_bytes) = (0, 0);
     if let (Some((shared, _)), Some(direct)) = (&lease_fds, &volume.direct) {
         fds.extend(shared);
@@ -337,9 +281,8 @@ fn attend(
                 if !std::mem::replace(&mut served[index], true) {
                     let (volume, mine) = (volume.clone(), connection.clone());
                     let name = format!("weft-{}.{index}", connection.process.id);
-                    let spawned = std::thread::Builder::new()
-                        .name(name)
-                        .spawn(move || serve_slot(&volume, &mine, index));
+                    let spawned =
+                        std::thread::Builder::new().name(name).spawn(move || serve(&volume, &mine, index));
                     match spawned {
                         Ok(thread) => threads.push(thread),
                         Err(error) => break Err(error),
@@ -514,99 +457,4 @@ fn confirm(volume: &Volume, connection: &Connection, answer: &UnixStream, keeps:
     let reply =
         HelloReply { connection: connection.process.id, leases: leases.into(), ..HelloReply::zeroed() };
     message::send(answer, bytes_of(&reply), &[])
-}
-
-/// Answers the requests of one slot.
-fn serve_slot(volume: &Arc<Volume>, connection: &Arc<Connection>, index: usize) {
-    let slot = &connection.link.channel().slots[index];
-    let (mut patience, mut place) = (ServerPatience::new(), Place::ANYWHERE);
-    while let Some(met) = wait_submitted(connection, slot, &mut patience) {
-        if connection.process.is_ending() {
-            return;
-        }
-        // SAFETY: the request is the server's from SUBMITTED to DONE. It is copied once; what is checked is the copy.
-        let request = unsafe { *slot.request.get() };
-        if let Some(cpu) = place.asked_from(request.cpu, met == Met::Asleep) {
-            stay_near(cpu);
-        }
-        // This thread, and the caller's unless it sleeps.
-        let own = 1 + u32::from(slot.client_sleeps.load(Relaxed) == 0);
-        tell_crowd(connection, own);
-        let payload = connection.link.payload(index);
-        // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
-        let response = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            super::decode::answer(volume, connection, &request, payload, PAYLOAD_BYTES)
-        }))
-        .unwrap_or_else(|_| {
-            tracing::error!(op = request.op, "answering a request panicked; the caller gets EIO");
-            Response { ret: -i64::from(libc::EIO), ..Response::default() }
-        });
-        // SAFETY: the response is the server's until DONE.
-        unsafe { *slot.response.get() = response };
-        turn::pass(&slot.state, DONE, &slot.client_sleeps);
-    }
-}
-
-/// Looks whether the machine is crowded, when that is due, and lets the process know.
-fn tell_crowd(connection: &Connection, own: u32) {
-    let known = &connection.link.channel().events.crowded;
-    let crowded = Watch::of_process().is_crowded(sys::monotonic_ns(), own).into();
-    if known.load(Relaxed) != crowded {
-        known.store(crowded, Relaxed);
-    }
-}
-
-/// How a request met its thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Met {
-    Awake,
-    Asleep,
-}
-
-/// Waits for a request; `None` when the connection ends.
-fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPatience) -> Option<Met> {
-    let is_there = || {
-        (0..LOOKS).any(|look| {
-            if look > 0 {
-                std::hint::spin_loop();
-            }
-            slot.state.load(Acquire) == SUBMITTED
-        })
-    };
-    let mut before = sys::monotonic_ns();
-    // What the client makes of this word is its own loss: what may be lost here is 50 us of an awake thread.
-    let crowded = connection.link.channel().events.crowded.load(Relaxed) != 0;
-    let mut go_on = patience.answered(before, crowded);
-    let mut asked = is_there();
-    while !asked && go_on {
-        sys::yield_now();
-        asked = is_there();
-        let now = sys::monotonic_ns();
-        go_on = patience.yielded(before, now, asked);
-        before = now;
-    }
-    let met = if asked {
-        Met::Awake
-    } else {
-        let give_up = || connection.process.is_ending();
-        if !turn::sleep_until(&slot.state, SUBMITTED, &slot.server_sleeps, WAIT_NS, give_up) {
-            return None;
-        }
-        Met::Asleep
-    };
-    patience.asked(sys::monotonic_ns());
-    Some(met)
-}
-
-/// Runs the calling thread on its caller's processor: a wake there costs a tenth of one across processors.
-fn stay_near(cpu: u32) {
-    if cpu as usize >= libc::CPU_SETSIZE as usize {
-        return;
-    }
-    // SAFETY: an all-zero set is valid, `cpu` is within it; the call affects only the calling thread.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu as usize, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
 }

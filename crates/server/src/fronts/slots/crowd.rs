@@ -63,9 +63,7 @@ impl Look {
         }
         let processors = &mut self.processors;
         let file = self.file.get_or_insert_with(|| {
-            // SAFETY: no memory is involved.
-            let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-            *processors = u32::try_from(online).unwrap_or(1).max(1);
+            *processors = weft_sys::thread::processors();
             File::open("/proc/loadavg").ok()
         });
         let mut text = [0; 64];

@@ -4,6 +4,7 @@
 //! files are checked against what the process holds, and paths and names by the resolver and the core, by every operation.
 
 use super::Connection;
+use super::link::Payload;
 use crate::ops::{At, Canonical, Change, Error, LockOwner, Position, Read, Session};
 use crate::state::open_files::Opener;
 use crate::state::volume::Volume;
@@ -11,7 +12,7 @@ use weft_client::proto::{
     ASK_AGAIN, AT_FILE_OFFSET, IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF, Op, WireAttr,
     WireDirent, WireStatfs,
 };
-use weft_client::shared::channel::{Request, Response};
+use weft_client::shared::channel::{PAYLOAD_BYTES, Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_vfs::{DirEntry, TimeSpec};
 
@@ -27,8 +28,7 @@ const INVALID: Error = Error::Errno(libc::EINVAL);
 /// A request and its payload.
 struct Call<'a> {
     request: &'a Request,
-    payload: *mut u8,
-    payload_len: usize,
+    payload: Payload<'a>,
 }
 
 /// What an operation that gives nothing has given, as a response.
@@ -57,23 +57,13 @@ impl<'a> Call<'a> {
         FileRef(self.arg(index))
     }
 
-    /// A payload part in place, for data that the core copies anyway: a client that changes it meanwhile changes what it
-    /// writes, no more.
-    fn part_in_place(&self, from: u32, len: u32) -> Result<&'a [u8], Error> {
-        let (from, len) = (from as usize, len as usize);
-        if from.checked_add(len).is_none_or(|end| end > self.payload_len) {
-            return Err(INVALID);
-        }
-        // SAFETY: within the slot's payload (checked above), which is mapped as long as the connection.
-        Ok(unsafe { std::slice::from_raw_parts(self.payload.add(from), len) })
-    }
-
+    /// The first part in place.
     fn data(&self) -> Result<&'a [u8], Error> {
-        self.part_in_place(0, self.request.len1)
+        self.payload.part(0, self.request.len1).ok_or(INVALID)
     }
 
     fn data2(&self) -> Result<&'a [u8], Error> {
-        self.part_in_place(self.request.len1, self.request.len2)
+        self.payload.part(self.request.len1, self.request.len2).ok_or(INVALID)
     }
 
     /// A copy of the first part; copied because the client can change it at any time.
@@ -85,34 +75,22 @@ impl<'a> Call<'a> {
         self.data2().map(<[u8]>::to_vec)
     }
 
-    /// The payload as the place for an answer of up to `len` bytes.
-    fn out(&self, len: usize) -> &'a mut [u8] {
-        // SAFETY: within the slot's payload; its thread is the only one that answers in it.
-        unsafe { std::slice::from_raw_parts_mut(self.payload, len.min(self.payload_len)) }
-    }
-
     fn reply(&self, ret: i64, bytes: &[u8]) -> Outcome {
-        if bytes.len() > self.payload_len {
+        if bytes.len() > PAYLOAD_BYTES {
             return Err(Error::Errno(libc::ERANGE));
         }
-        self.out(bytes.len()).copy_from_slice(bytes);
+        self.payload.out(bytes.len()).copy_from_slice(bytes);
         Ok(Response { ret, len: bytes.len() as u64, ..Response::default() })
     }
 }
 
 /// Answers one request.
-pub fn answer(
-    volume: &Volume,
-    connection: &Connection,
-    request: &Request,
-    payload: *mut u8,
-    payload_len: usize,
-) -> Response {
+pub fn answer(volume: &Volume, connection: &Connection, request: &Request, payload: Payload<'_>) -> Response {
     let Some(credentials) = connection.credentials(request.thread) else {
         return returned(-i64::from(IDENTITY_UNKNOWN));
     };
     let session = Session::new(volume, &connection.process, &credentials);
-    let call = Call { request, payload, payload_len };
+    let call = Call { request, payload };
     let outcome = Op::from_u32(request.op).ok_or(Error::Errno(libc::ENOSYS));
     outcome.and_then(|op| perform(&session, &call, op)).unwrap_or_else(|error| {
         returned(-i64::from(match error {
@@ -223,7 +201,7 @@ fn read(session: &Session<'_>, call: &Call<'_>) -> Outcome {
         fills_map: call.arg(3) != 0,
         quiet: call.arg(4) != 0,
     };
-    let done = session.read(call.file(0), read, call.out(call.arg(2) as usize))?;
+    let done = session.read(call.file(0), read, call.payload.out(call.arg(2) as usize))?;
     let values = [done.offset, done.taken, 0, 0, 0, 0];
     Ok(Response { ret: done.len as i64, len: done.len as u64, values })
 }
@@ -241,7 +219,7 @@ fn write(session: &Session<'_>, call: &Call<'_>) -> Outcome {
 }
 
 fn read_dir(session: &Session<'_>, call: &Call<'_>) -> Outcome {
-    let out = call.out(call.arg(2) as usize);
+    let out = call.payload.out(call.arg(2) as usize);
     let (mut used, mut room) = (0, true);
     session.read_dir(call.file(0), call.arg(1), &mut |entry| {
         let packed = pack(&mut out[used..], &entry);

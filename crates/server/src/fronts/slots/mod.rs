@@ -5,6 +5,8 @@ pub(crate) mod connection;
 mod crowd;
 mod decode;
 pub(crate) mod identity;
+mod link;
 mod places;
+mod slot;
 
 pub(crate) use connection::{Connection, Connections};

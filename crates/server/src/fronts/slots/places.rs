@@ -43,14 +43,8 @@ impl Drop for Place {
 impl Places {
     /// As many as this process's descriptors allow.
     pub fn of_process() -> Arc<Places> {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: it fills the struct.
-        let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-        let descriptors = if read == 0 { limit.rlim_cur } else { 0 };
-        Places::new(
-            weft_sys::effective_user().0,
-            usize::try_from(descriptors / DESCRIPTORS / 2).unwrap_or(usize::MAX),
-        )
+        let half = weft_sys::file::descriptors_max() / DESCRIPTORS / 2;
+        Places::new(weft_sys::effective_user().0, usize::try_from(half).unwrap_or(usize::MAX))
     }
 
     fn new(own: u32, of_user_max: usize) -> Arc<Places> {

@@ -1,0 +1,103 @@
+//! What a connected process shares with the server: its socket, and the channel with its call slots. The process may change
+//! any byte of the channel at any time.
+
+use crate::state::processes::Peer;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering::SeqCst;
+use weft_client::shared::channel::{Channel, Measured, PAYLOAD_BYTES, Request, Response};
+use weft_client::sys;
+use weft_sys::SharedMemory;
+use weft_sys::peer::has_hung_up;
+
+/// The socket and the channel of a process.
+pub struct Link {
+    channel: SharedMemory,
+    socket: UnixStream,
+}
+
+impl Link {
+    /// A new channel for the process behind a socket.
+    pub fn new(socket: UnixStream) -> io::Result<Link> {
+        Ok(Link { channel: SharedMemory::create("weft-channel", size_of::<Channel>())?, socket })
+    }
+
+    /// The descriptor of the channel's memory.
+    pub fn channel_fd(&self) -> RawFd {
+        self.channel.fd()
+    }
+
+    /// The channel.
+    pub fn channel(&self) -> &Channel {
+        // SAFETY: the memory holds a `Channel`, made of atomics and of cells that only the methods below access.
+        unsafe { self.channel.view() }
+    }
+
+    /// The request in a slot that is the server's turn. It is copied once; what is checked is the copy.
+    pub fn request(&self, slot: usize) -> Request {
+        // SAFETY: the cell is the server's from SUBMITTED to DONE, and any bytes are a request.
+        unsafe { *self.channel().slots[slot].request.get() }
+    }
+
+    /// Stores the response in a slot that is the server's turn.
+    pub fn respond(&self, slot: usize, response: Response) {
+        // SAFETY: the cell is the server's until DONE.
+        unsafe { *self.channel().slots[slot].response.get() = response };
+    }
+
+    /// The payload of a slot.
+    pub fn payload(&self, slot: usize) -> Payload<'_> {
+        Payload { link: self, slot }
+    }
+}
+
+/// The payload of a slot that is the server's turn.
+#[derive(Clone, Copy)]
+pub struct Payload<'a> {
+    link: &'a Link,
+    slot: usize,
+}
+
+impl<'a> Payload<'a> {
+    fn base(self) -> *mut u8 {
+        (&raw const self.link.channel().payloads[self.slot]).cast::<u8>().cast_mut()
+    }
+
+    /// A part in place, unless it reaches beyond the payload. For data that is copied anyway: a client that changes it
+    /// meanwhile changes what it writes, no more.
+    pub fn part(self, from: u32, len: u32) -> Option<&'a [u8]> {
+        let (from, len) = (from as usize, len as usize);
+        let fits = from.checked_add(len).is_some_and(|end| end <= PAYLOAD_BYTES);
+        // SAFETY: within the payload (checked), which is mapped as long as the link.
+        fits.then(|| unsafe { std::slice::from_raw_parts(self.base().add(from), len) })
+    }
+
+    /// The place for an answer of up to `len` bytes.
+    pub fn out(self, len: usize) -> &'a mut [u8] {
+        // SAFETY: within the payload; the slot's thread is the only one that answers in it.
+        unsafe { std::slice::from_raw_parts_mut(self.base(), len.min(PAYLOAD_BYTES)) }
+    }
+}
+
+impl Peer for Link {
+    fn has_ended(&self) -> bool {
+        has_hung_up(&self.socket)
+    }
+
+    fn locks_changed(&self) {
+        let changes = &self.channel().events.locks;
+        changes.fetch_add(1, SeqCst);
+        sys::futex_wake(changes, u32::MAX >> 1);
+    }
+
+    fn disconnect(&self) {
+        // It may have ended by itself.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn measured(&self) -> Option<&Measured> {
+        Some(&self.channel().measured)
+    }
+}

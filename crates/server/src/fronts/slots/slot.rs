@@ -1,0 +1,99 @@
+//! The thread of a call slot: it waits for requests and answers them.
+
+use super::Connection;
+use super::crowd::Watch;
+use super::decode::answer;
+use crate::state::volume::Volume;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering::*;
+use weft_client::patience::{Place, ServerPatience};
+use weft_client::shared::channel::{DONE, Response, SUBMITTED, Slot};
+use weft_client::shared::turn;
+use weft_client::sys;
+use weft_sys::thread::run_on;
+
+/// A thread looks at its slot this often between two yields, or before it sleeps.
+const LOOKS: u32 = 4;
+/// After this long asleep, look whether the connection still stands.
+const WAIT_NS: u64 = 500_000_000;
+
+/// Answers the requests of one slot.
+pub fn serve(volume: &Volume, connection: &Connection, index: usize) {
+    let link = &connection.link;
+    let slot = &link.channel().slots[index];
+    let (mut patience, mut place) = (ServerPatience::new(), Place::ANYWHERE);
+    while let Some(met) = wait_submitted(connection, slot, &mut patience) {
+        if connection.process.is_ending() {
+            return;
+        }
+        let request = link.request(index);
+        if let Some(cpu) = place.asked_from(request.cpu, met == Met::Asleep) {
+            // A wake there costs a tenth of one across processors.
+            run_on(cpu);
+        }
+        // This thread, and the caller's unless it sleeps.
+        let own = 1 + u32::from(slot.client_sleeps.load(Relaxed) == 0);
+        tell_crowd(connection, own);
+        // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
+        let response = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            answer(volume, connection, &request, link.payload(index))
+        }))
+        .unwrap_or_else(|_| {
+            tracing::error!(op = request.op, "answering a request panicked; the caller gets EIO");
+            Response { ret: -i64::from(libc::EIO), ..Response::default() }
+        });
+        link.respond(index, response);
+        turn::pass(&slot.state, DONE, &slot.client_sleeps);
+    }
+}
+
+/// Looks whether the machine is crowded, when that is due, and lets the process know.
+pub fn tell_crowd(connection: &Connection, own: u32) {
+    let known = &connection.link.channel().events.crowded;
+    let crowded = Watch::of_process().is_crowded(sys::monotonic_ns(), own).into();
+    if known.load(Relaxed) != crowded {
+        known.store(crowded, Relaxed);
+    }
+}
+
+/// How a request met its thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Met {
+    Awake,
+    Asleep,
+}
+
+/// Waits for a request; `None` when the connection ends.
+fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPatience) -> Option<Met> {
+    let is_there = || {
+        (0..LOOKS).any(|look| {
+            if look > 0 {
+                std::hint::spin_loop();
+            }
+            slot.state.load(Acquire) == SUBMITTED
+        })
+    };
+    let mut before = sys::monotonic_ns();
+    // What the client makes of this word is its own loss: what may be lost here is 50 us of an awake thread.
+    let crowded = connection.link.channel().events.crowded.load(Relaxed) != 0;
+    let mut go_on = patience.answered(before, crowded);
+    let mut asked = is_there();
+    while !asked && go_on {
+        sys::yield_now();
+        asked = is_there();
+        let now = sys::monotonic_ns();
+        go_on = patience.yielded(before, now, asked);
+        before = now;
+    }
+    let met = if asked {
+        Met::Awake
+    } else {
+        let give_up = || connection.process.is_ending();
+        if !turn::sleep_until(&slot.state, SUBMITTED, &slot.server_sleeps, WAIT_NS, give_up) {
+            return None;
+        }
+        Met::Asleep
+    };
+    patience.asked(sys::monotonic_ns());
+    Some(met)
+}
