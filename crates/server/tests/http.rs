@@ -52,7 +52,7 @@ fn answer(session: &Session<'_>, mut stream: &TcpStream) -> io::Result<()> {
     // Nothing in the header changes the answer.
     let mut header = String::new();
     while lines.read_line(&mut header)? > 2 {}
-    match session.open(At::root(path.as_bytes()), libc::O_RDONLY, 0, &Opener::default()) {
+    match session.open(At::root(path.as_bytes()), libc::O_RDONLY, 0, Opener::default()) {
         Ok((open, mode)) => {
             let body = if mode & libc::S_IFMT == libc::S_IFDIR { list } else { send };
             body(session, open.file, stream)?;

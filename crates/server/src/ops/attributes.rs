@@ -1,10 +1,9 @@
 //! Attributes, plain and extended.
 
-use super::Error::{Errno, Outside};
-use super::{At, Result, Session, last_of};
+use super::Error::Errno;
+use super::{At, Result, Session, found, last_of};
 use weft_client::proto::is_writable;
 use weft_core::Ino;
-use weft_vfs::path::Resolved;
 use weft_vfs::{Attr, Cred, FileKind, Power, SetAttr, TimeSpec, XattrMode, access};
 
 /// What is to be changed of an inode.
@@ -39,11 +38,7 @@ impl Session<'_> {
             }
             return Ok(self.volume.fs.getattr(self.base(at.dir)?)?);
         }
-        match self.walk_with(who, at, self.walking(last_of(flags)))? {
-            Resolved::Found(_, attr) => Ok(attr),
-            Resolved::Missing(_) => Err(Errno(libc::ENOENT)),
-            Resolved::Outside(_) => Err(Outside),
-        }
+        found(self.walk_with(who, at, self.walking(last_of(flags)))?)
     }
 
     fn target(&self, at: At<'_>, flags: i32) -> Result<Attr> {

@@ -128,8 +128,8 @@ impl Session<'_> {
         }
         let (volume, inode) = (self.volume, &open.inode);
         let in_place = matches!(position, Position::InPlace { .. });
-        if !in_place && volume.inodes.may_have_set_id(inode) {
-            self.drop_set_id(inode.ino)?;
+        if !in_place {
+            self.drop_set_id(inode)?;
         }
         // A program stored to its map long ago, and goes on without an answer.
         let remember = |error: &Error| {
@@ -161,10 +161,8 @@ impl Session<'_> {
     ) -> Result<(u64, usize)> {
         let (volume, inode) = (self.volume, &open.inode);
         let _aside = volume.inodes.set_aside(data.len() as u64);
-        let Some(_guard) = volume.inodes.exclude_writers(inode) else { return Err(Errno(libc::EIO)) };
-        volume.inodes.drain(inode, true)?;
         // What came before this write has its times first.
-        volume.inodes.pass_times(inode);
+        let _guard = volume.inodes.exclude_and_drain(inode)?;
         let size = volume.inodes.size(inode);
         let merged;
         let mut data = data;
@@ -261,8 +259,11 @@ impl Session<'_> {
     }
 
     /// Before the caller changes a file's content: what ran as its owner must not run what others wrote.
-    fn drop_set_id(&self, ino: Ino) -> Result<()> {
-        let volume = self.volume;
+    fn drop_set_id(&self, open: &OpenInode) -> Result<()> {
+        let (volume, ino) = (self.volume, open.ino);
+        if !volume.inodes.may_have_set_id(open) {
+            return Ok(());
+        }
         let alone = volume.permissions.write();
         let Some(perm) = self.cred().perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
         volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
@@ -281,17 +282,8 @@ impl Session<'_> {
             return Err(Errno(libc::EFBIG));
         }
         // Open while it happens, so that neither an open nor a last close comes between the core's size and the shared one.
-        volume.fs.open(ino)?;
-        let attr = match volume.fs.getattr(ino) {
-            Ok(attr) => attr,
-            Err(error) => {
-                volume.fs.release(ino);
-                return Err(error.into());
-            }
-        };
-        let open = volume.inodes.acquire(&attr)?;
-        let dropped = if volume.inodes.may_have_set_id(&open) { self.drop_set_id(ino) } else { Ok(()) };
-        let result = dropped.and_then(|()| self.set_open_size(&open, size));
+        let open = volume.inodes.open(ino)?;
+        let result = self.drop_set_id(&open).and_then(|()| self.set_open_size(&open, size));
         if result.is_ok() {
             volume.leftovers.forget(volume, ino, size, u64::MAX);
         }
@@ -300,13 +292,10 @@ impl Session<'_> {
     }
 
     fn set_open_size(&self, open: &OpenInode, size: u64) -> Result<()> {
-        let volume = self.volume;
-        let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        let Some(_guard) = volume.inodes.exclude_writers(open) else { return Err(Errno(libc::EIO)) };
-        volume.inodes.drain(open, true)?;
-        volume.inodes.pass_times(open);
-        volume.fs.setattr(open.ino, &set)?;
-        volume.inodes.size_changed(open, size);
+        let inodes = &self.volume.inodes;
+        let _guard = inodes.exclude_and_drain(open)?;
+        self.volume.fs.setattr(open.ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+        inodes.size_changed(open, size);
         Ok(())
     }
 
@@ -337,9 +326,7 @@ impl Session<'_> {
         let mode = mode.ok_or(Errno(libc::EOPNOTSUPP))?;
         let volume = self.volume;
         let inode = &open.inode;
-        if volume.inodes.may_have_set_id(inode) {
-            self.drop_set_id(inode.ino)?;
-        }
+        self.drop_set_id(inode)?;
         let takes = !matches!(mode, FallocateMode::PunchHole | FallocateMode::CollapseRange);
         // More than there is would be refused; rings need not go for that.
         let _aside = takes.then(|| {
@@ -349,9 +336,7 @@ impl Session<'_> {
                 0
             })
         });
-        let Some(guard) = volume.inodes.exclude_writers(inode) else { return Err(Errno(libc::EIO)) };
-        volume.inodes.drain(inode, true)?;
-        volume.inodes.pass_times(inode);
+        let guard = volume.inodes.exclude_and_drain(inode)?;
         volume.fs.fallocate(inode.ino, mode, offset, len)?;
         let size = volume.fs.getattr(inode.ino)?.size;
         volume.inodes.size_changed(inode, size);

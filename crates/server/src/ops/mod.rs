@@ -20,6 +20,7 @@ pub use attributes::Change;
 pub use data::{Position, Read, ReadDone};
 pub use locks::LockOwner;
 pub use names::Canonical;
+pub use open::Opened;
 
 pub use crate::state::open_files::{OpenFile, Opener};
 use crate::state::processes::Process;
@@ -30,7 +31,7 @@ use weft_client::FileRef;
 use weft_client::proto::{ASK_AGAIN, ITSELF};
 use weft_core::Ino;
 use weft_vfs::path::{Ending, Last, Options, Place, Resolved, resolve};
-use weft_vfs::{Cred, FileKind, FsError, FsStats};
+use weft_vfs::{Attr, Cred, FileKind, FsError, FsStats, NAME_MAX};
 
 /// Walks of one path before a file that loses its name each time counts as not there.
 const WALKS_MAX: u32 = 100;
@@ -194,7 +195,8 @@ impl<'a> Session<'a> {
     /// Does what walks a path and changes nothing before its end. A file may lose its name, to another file or to none,
     /// between the walk and what is done at its end. As in Linux the path is walked again then: the operation is one before or
     /// after that change.
-    fn by_path<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+    #[inline]
+    fn by_path<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..WALKS_MAX {
             match act() {
                 Err(Errno(libc::ESTALE)) => {}
@@ -203,6 +205,20 @@ impl<'a> Session<'a> {
         }
         Err(Errno(libc::ENOENT))
     }
+}
+
+/// What a path leads to that has to lead to something in the volume.
+fn found(resolved: Resolved) -> Result<Attr> {
+    match resolved {
+        Resolved::Found(_, attr) => Ok(attr),
+        Resolved::Missing(place) => Err(missing(&place)),
+        Resolved::Outside(_) => Err(Error::Outside),
+    }
+}
+
+/// Why a name is not there.
+fn missing(place: &Place) -> Error {
+    Errno(if place.name.len() > NAME_MAX { libc::ENAMETOOLONG } else { libc::ENOENT })
 }
 
 fn is_file(kind: FileKind) -> bool {

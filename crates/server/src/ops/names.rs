@@ -2,7 +2,7 @@
 
 use super::Error::{Errno, Outside};
 use super::whereabouts::{path_in, path_of_directory};
-use super::{At, Error, Result, Session, last_of};
+use super::{At, Result, Session, found, last_of, missing};
 use crate::state::open_files::{Name, Opener};
 use weft_core::Ino;
 use weft_placement::{OpenIntent, WriteHint};
@@ -191,11 +191,7 @@ impl Session<'_> {
     pub fn link(&self, from: At<'_>, to: At<'_>, flags: i32) -> Result<()> {
         let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::Stop };
         self.by_path(|| {
-            let attr = match self.walk(from, last)? {
-                Resolved::Found(_, attr) => attr,
-                Resolved::Missing(_) => return Err(Errno(libc::ENOENT)),
-                Resolved::Outside(_) => return Err(Outside),
-            };
+            let attr = found(self.walk(from, last)?)?;
             let place = self.new_name(to, false)?;
             let (fs, cred) = (&self.volume.fs, self.cred());
             let _names = self.volume.permissions.read();
@@ -214,15 +210,8 @@ impl Session<'_> {
     /// The target of a symlink; with an empty path, of the open one.
     pub fn readlink(&self, at: At<'_>) -> Result<Vec<u8>> {
         self.by_path(|| {
-            let ino = if at.path.is_empty() {
-                self.base(at.dir)?
-            } else {
-                match self.walk(at, Last::Stop)? {
-                    Resolved::Found(_, attr) => attr.ino,
-                    Resolved::Missing(place) => return Err(missing(&place)),
-                    Resolved::Outside(_) => return Err(Outside),
-                }
-            };
+            let open = at.path.is_empty();
+            let ino = if open { self.base(at.dir)? } else { found(self.walk(at, Last::Stop)?)?.ino };
             if self.volume.fs.getattr(ino)?.kind != FileKind::Symlink {
                 return Err(Errno(libc::EINVAL));
             }
@@ -246,11 +235,6 @@ impl Session<'_> {
             Ok(Canonical::Inside(path_in(fs, place.dir, &place.name)?))
         })
     }
-}
-
-/// Why a name is not there.
-fn missing(place: &Place) -> Error {
-    Errno(if place.name.len() > NAME_MAX { libc::ENAMETOOLONG } else { libc::ENOENT })
 }
 
 /// What a rename moves, and where to.

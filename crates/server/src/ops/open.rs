@@ -1,7 +1,7 @@
 //! Opening files.
 
 use super::Error::{Errno, Outside};
-use super::{At, Result, Session, is_file};
+use super::{At, Result, Session, found, is_file};
 use crate::state::inodes::OpenInode;
 use crate::state::open_files::{Name, OpenFile, Opener};
 use std::sync::Arc;
@@ -17,31 +17,33 @@ use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NewNode, access};
 /// Flags that `fcntl(F_SETFL)` may change.
 const CHANGEABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
 
+/// An open file, and the kind and the permission bits of its inode (`st_mode`).
+pub type Opened = (Arc<OpenFile>, u32);
+
+/// How a file is opened.
+struct Opening {
+    flags: i32,
+    /// The permission bits of a file that is made.
+    mode: u32,
+    opener: Opener,
+}
+
 impl Session<'_> {
     /// Opens a file, and makes it if `flags` say so, with the permission bits in `mode`. The process holds a reference to it
-    /// from now on. With the open file comes the kind and the permission bits of its inode (`st_mode`).
-    pub fn open(
-        &self,
-        at: At<'_>,
-        mut flags: i32,
-        mode: u32,
-        opener: &Opener,
-    ) -> Result<(Arc<OpenFile>, u32)> {
+    /// from now on.
+    pub fn open(&self, at: At<'_>, mut flags: i32, mode: u32, opener: Opener) -> Result<Opened> {
         if flags & libc::O_PATH != 0 {
             // Nothing else counts then.
             flags &= libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         }
-        let mode = mode & 0o7777;
-        self.by_path(|| {
-            if flags & libc::O_TMPFILE == libc::O_TMPFILE {
-                self.open_unnamed(at, flags, mode, opener)
-            } else {
-                self.open_named(at, flags, mode, opener)
-            }
-        })
+        let mut opening = Opening { flags, mode: mode & 0o7777, opener };
+        let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
+        let open = if unnamed { Self::open_unnamed } else { Self::open_named };
+        self.by_path(|| open(self, at, &mut opening))
     }
 
-    fn open_named(&self, at: At<'_>, flags: i32, mode: u32, opener: &Opener) -> Result<(Arc<OpenFile>, u32)> {
+    fn open_named(&self, at: At<'_>, opening: &mut Opening) -> Result<Opened> {
+        let flags = opening.flags;
         let creates = flags & libc::O_CREAT != 0;
         if creates && flags & libc::O_DIRECTORY != 0 {
             return Err(Errno(libc::EINVAL));
@@ -64,7 +66,7 @@ impl Session<'_> {
                 }
                 Resolved::Missing(place) if creates => {
                     self.check_writable()?;
-                    match self.create(&place, at, flags, mode, opener) {
+                    match self.create(&place, at, opening) {
                         Ok(attr) => (attr, true, place),
                         // Somebody else was faster.
                         Err(FsError::Exists) if !exclusive => continue,
@@ -80,25 +82,16 @@ impl Session<'_> {
                 let name = (!place.name.is_empty()).then_some(Name { dir: place.dir, name: place.name });
                 (self.canonical(at), name)
             };
-            return self.add_open_file(&attr, created, flags, path, name, opener);
+            return self.add_open_file(&attr, created, opening, path, name);
         }
     }
 
-    fn open_unnamed(
-        &self,
-        at: At<'_>,
-        flags: i32,
-        mode: u32,
-        opener: &Opener,
-    ) -> Result<(Arc<OpenFile>, u32)> {
+    fn open_unnamed(&self, at: At<'_>, opening: &mut Opening) -> Result<Opened> {
+        let flags = opening.flags;
         if flags & libc::O_ACCMODE == libc::O_RDONLY {
             return Err(Errno(libc::EINVAL));
         }
-        let attr = match self.walk(at, Last::Follow)? {
-            Resolved::Outside(_) => return Err(Outside),
-            Resolved::Missing(_) => return Err(Errno(libc::ENOENT)),
-            Resolved::Found(_, attr) => attr,
-        };
+        let attr = found(self.walk(at, Last::Follow)?)?;
         if attr.kind != FileKind::Directory {
             return Err(Errno(libc::ENOTDIR));
         }
@@ -107,12 +100,12 @@ impl Session<'_> {
         cred.check_add(&attr)?;
         let path = self.canonical(at);
         let unnamed = intent(flags, true) | OpenIntent::TMPFILE;
-        let tag = self.place_tag(opener, &path, unnamed, 0, WriteHint::NotSet);
-        let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, mode);
+        let tag = self.place_tag(&opening.opener, &path, unnamed, 0, WriteHint::NotSet);
+        let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, opening.mode);
         let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
         let file = self.volume.fs.create_unnamed(&args, flags & libc::O_EXCL == 0)?;
-        self.record_open(file.ino, &path, opener, unnamed);
-        self.add_open_file(&file, true, flags, path, None, opener)
+        self.record_open(file.ino, &path, &opening.opener, unnamed);
+        self.add_open_file(&file, true, opening, path, None)
     }
 
     /// `O_CREAT` on what exists: a directory is refused whoever asks, and some files in directories for all.
@@ -162,14 +155,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn create(
-        &self,
-        place: &Place,
-        at: At<'_>,
-        flags: i32,
-        mode: u32,
-        opener: &Opener,
-    ) -> Result<Attr, FsError> {
+    fn create(&self, place: &Place, at: At<'_>, opening: &Opening) -> Result<Attr, FsError> {
+        let Opening { flags, mode, ref opener } = *opening;
         let _names = self.volume.permissions.read();
         let dir = self.volume.fs.getattr(place.dir)?;
         let cred = self.cred();
@@ -188,23 +175,25 @@ impl Session<'_> {
         &self,
         attr: &Attr,
         created: bool,
-        flags: i32,
+        opening: &mut Opening,
         path: Vec<u8>,
         name: Option<Name>,
-        opener: &Opener,
-    ) -> Result<(Arc<OpenFile>, u32)> {
+    ) -> Result<Opened> {
+        let flags = opening.flags;
         let volume = self.volume;
         let inode = volume.inodes.acquire(attr)?;
         if is_file(attr.kind) && !created {
             volume.leftovers.settle(volume, attr);
-            if let Err(error) = self.reopen(attr, &inode, flags, &path, opener) {
+            if let Err(error) = self.reopen(attr, &inode, opening, &path) {
                 volume.inodes.release(&inode, None);
                 return Err(error);
             }
         }
         let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
         let heard = volume.inodes.failures.heard_by_newcomers();
-        let Some(open) = volume.files.add(inode.clone(), kept, path, name, opener.clone(), heard) else {
+        // Nothing that comes now is tried again.
+        let opener = std::mem::take(&mut opening.opener);
+        let Some(open) = volume.files.add(inode.clone(), kept, path, name, opener, heard) else {
             volume.inodes.release(&inode, None);
             return Err(Errno(libc::ENFILE));
         };
@@ -213,7 +202,8 @@ impl Session<'_> {
     }
 
     /// What opening does to a file that was there before.
-    fn reopen(&self, attr: &Attr, inode: &OpenInode, flags: i32, path: &[u8], opener: &Opener) -> Result<()> {
+    fn reopen(&self, attr: &Attr, inode: &OpenInode, opening: &Opening, path: &[u8]) -> Result<()> {
+        let Opening { flags, ref opener, .. } = *opening;
         // As in Linux, even without the right to write afterwards.
         if flags & libc::O_TRUNC != 0 {
             self.set_size(attr.ino, 0)?;

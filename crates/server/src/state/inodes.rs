@@ -180,6 +180,13 @@ impl Inodes {
         self.table.lock().by_ino.values().cloned().collect()
     }
 
+    /// Opens an inode by its number, for a while or for a process.
+    pub fn open(&self, ino: Ino) -> FsResult<Arc<OpenInode>> {
+        self.fs.open(ino)?;
+        let attr = self.fs.getattr(ino).inspect_err(|_| self.fs.release(ino))?;
+        self.acquire(&attr)
+    }
+
     /// Counts one more user of an inode. The caller holds an open reference of the core, which becomes the table's
     /// when the inode is new here and is given back otherwise.
     pub fn acquire(&self, attr: &Attr) -> FsResult<Arc<OpenInode>> {
@@ -353,7 +360,7 @@ impl Inodes {
         if open.ring.lock().number.is_none() {
             return;
         }
-        let Some(guard) = self.exclude_writers(open) else { return };
+        let guard = self.exclude_writers(open);
         self.shared(open.slot).ring.store(0, Release);
         if let Err(error) = self.drain(open, true) {
             // The bytes stay in the ring for a later try; readers and fsync are told.
@@ -383,15 +390,15 @@ impl Inodes {
         has_set_id(perm).then(|| open.clone())
     }
 
-    /// Keeps clients from appending. Never `None` while clients run: a client that was stopped in the middle of a copy
-    /// and moved nothing for seconds loses its lock.
-    pub fn exclude_writers<'a>(&'a self, open: &OpenInode) -> Option<WriteGuard<'a>> {
+    /// Keeps clients from appending. A client that was stopped in the middle of a copy and moved nothing for seconds loses
+    /// its lock.
+    pub fn exclude_writers<'a>(&'a self, open: &OpenInode) -> WriteGuard<'a> {
         let inode = self.shared(open.slot);
         loop {
             let begun = Instant::now();
             let before = (inode.write_lock.holder(), inode.size.load(Relaxed));
             if inode.write_lock.lock(lock::SERVER, || begun.elapsed() > WRITE_LOCK_PATIENCE) {
-                return Some(WriteGuard { inode });
+                return WriteGuard { inode };
             }
             let after = (inode.write_lock.holder(), inode.size.load(Relaxed));
             if before == after && after.0 != lock::SERVER && after.0 != 0 {
@@ -402,6 +409,14 @@ impl Inodes {
                 inode.write_lock.free_if_held_by(after.0);
             }
         }
+    }
+
+    /// Excludes writers, and lets the core know of all that they have written before.
+    pub fn exclude_and_drain<'a>(&'a self, open: &OpenInode) -> FsResult<WriteGuard<'a>> {
+        let guard = self.exclude_writers(open);
+        self.drain(open, true)?;
+        self.pass_times(open);
+        Ok(guard)
     }
 
     /// Moves what the ring holds to the core: whole blocks only, or everything.

@@ -405,14 +405,10 @@ fn forget_in(pages: &File, base: &File, session: u64, from: u64, len: u64) -> io
 
 /// Stores to the file what the pages have and their base has not.
 fn merge(volume: &Volume, ino: Ino, pages: &File, base: &File) -> FsResult<()> {
-    volume.fs.open(ino)?;
-    let attr = volume.fs.getattr(ino).inspect_err(|_| volume.fs.release(ino))?;
-    let open = volume.inodes.acquire(&attr)?;
+    let open = volume.inodes.open(ino)?;
     let merged = (|| {
         let failed = |error: io::Error| FsError::Device(error.to_string());
-        let Some(_guard) = volume.inodes.exclude_writers(&open) else { return Err(FsError::Stale) };
-        volume.inodes.drain(&open, true)?;
-        volume.inodes.pass_times(&open);
+        let _guard = volume.inodes.exclude_and_drain(&open)?;
         let mut raw = [0; HEADER_BYTES];
         read_at(base, &mut raw, 0).map_err(failed)?;
         let header = Header::decode(&raw);

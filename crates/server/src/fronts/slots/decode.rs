@@ -57,6 +57,10 @@ impl<'a> Call<'a> {
         FileRef(self.arg(index))
     }
 
+    fn at<'p>(&self, index: usize, path: &'p [u8]) -> At<'p> {
+        At { dir: self.file(index), path }
+    }
+
     /// The first part in place.
     fn data(&self) -> Result<&'a [u8], Error> {
         self.payload.part(0, self.request.len1).ok_or(INVALID)
@@ -149,32 +153,29 @@ fn perform(session: &Session<'_>, call: &Call<'_>, op: Op) -> Outcome {
     }
 }
 
-/// What is done at the end of a path: that in the first part, from the first argument, but where it is said otherwise.
+/// What is done at the end of a path: that in the first part, but for symlinks, whose target is there.
 fn perform_by_path(session: &Session<'_>, call: &Call<'_>, op: Op) -> Outcome {
     let path = call.part1()?;
-    let at = At { dir: call.file(0), path: &path };
-    let flags = call.int(1);
-    // Extended attributes have their names there, and values; the others a second path.
-    let part2 = call.part2()?;
-    let at2 = At { dir: call.file(1), path: &part2 };
+    let (at, flags) = (call.at(0, &path), call.int(1));
     match op {
         Op::Stat => stat(session, call, at),
         Op::SetAttr => session.set_attr(at, flags, &change(call)).map(done),
         Op::Access => session.access(at, call.arg(1) as u32, call.int(2)).map(done),
-        Op::GetXattr => call.reply(0, &session.get_xattr(at, flags, &part2)?),
+        Op::GetXattr => call.reply(0, &session.get_xattr(at, flags, &call.part2()?)?),
         Op::SetXattr => {
-            let (name, value) = part2.split_at_checked(call.arg(3) as usize).ok_or(INVALID)?;
+            let both = call.part2()?;
+            let (name, value) = both.split_at_checked(call.arg(3) as usize).ok_or(INVALID)?;
             session.set_xattr(at, flags, name, value, call.int(2)).map(done)
         }
         Op::ListXattr => call.reply(0, &session.list_xattr(at, flags)?),
-        Op::RemoveXattr => session.remove_xattr(at, flags, &part2).map(done),
+        Op::RemoveXattr => session.remove_xattr(at, flags, &call.part2()?).map(done),
         Op::Mkdir => session.mkdir(at, call.arg(1) as u32).map(done),
         Op::Mknod => session.mknod(at, call.arg(1) as u32, call.arg(2)).map(done),
-        Op::Symlink => session.symlink(&path, At { dir: call.file(0), path: &part2 }).map(done),
+        Op::Symlink => session.symlink(&path, call.at(0, &call.part2()?)).map(done),
         Op::Unlink => session.unlink(at, flags).map(done),
-        Op::Rename => session.rename(at, at2, call.arg(2) as u32).map(done),
-        Op::Link => session.link(at, at2, call.int(2)).map(done),
-        Op::LinkFile => session.link(At { path: ITSELF, ..at }, at2, 0).map(done),
+        Op::Rename => session.rename(at, call.at(1, &call.part2()?), call.arg(2) as u32).map(done),
+        Op::Link => session.link(at, call.at(1, &call.part2()?), call.int(2)).map(done),
+        Op::LinkFile => session.link(call.at(0, ITSELF), call.at(1, &call.part2()?), 0).map(done),
         Op::Readlink => call.reply(0, &session.readlink(at)?),
         Op::Resolve => match session.resolve(at, flags, call.arg(2) != 0)? {
             Canonical::Inside(path) => call.reply(0, &path),
@@ -185,11 +186,11 @@ fn perform_by_path(session: &Session<'_>, call: &Call<'_>, op: Op) -> Outcome {
 }
 
 fn open(session: &Session<'_>, call: &Call<'_>) -> Outcome {
-    let (path, thread) = (call.part1()?, call.data2().unwrap_or_default().to_vec());
-    let opener =
-        Opener { thread: String::from_utf8_lossy(&thread).into_owned(), thread_id: call.arg(3) as u32 };
-    let at = At { dir: call.file(0), path: &path };
-    let (open, mode) = session.open(at, call.int(1), call.arg(2) as u32, &opener)?;
+    let (path, thread) = (call.part1()?, call.part2().unwrap_or_default());
+    let thread = String::from_utf8(thread)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+    let opener = Opener { thread, thread_id: call.arg(3) as u32 };
+    let (open, mode) = session.open(call.at(0, &path), call.int(1), call.arg(2) as u32, opener)?;
     let values = [open.file.0, open.inode.slot.into(), mode.into(), 0, 0, 0];
     Ok(Response { ret: open.file.slot().into(), values, ..Response::default() })
 }
