@@ -37,6 +37,9 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A process that is connected by a socket.
 pub struct Connection {
+    /// The volume.
+    pub volume: Arc<Volume>,
+    all: Arc<Connections>,
     /// What the volume knows of it.
     pub process: Arc<Process>,
     pub(super) link: Arc<Link>,
@@ -119,7 +122,7 @@ impl Connections {
         };
         self.spawn(move || {
             let _place = place;
-            run(&connections, &volume, socket)
+            run(connections, volume, socket)
         });
     }
 
@@ -159,7 +162,7 @@ fn comm_of(hello: &Hello) -> String {
 }
 
 /// A connection that somebody has made from outside.
-fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, socket: UnixStream) -> io::Result<()> {
+fn run(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -> io::Result<()> {
     // Whoever connects and says nothing must not keep the server from stopping.
     socket.set_read_timeout(Some(HELLO_PATIENCE))?;
     tell_senders(&socket)?;
@@ -173,7 +176,7 @@ fn run(connections: &Arc<Connections>, volume: &Arc<Volume>, socket: UnixStream)
     let mount_point = hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec();
     let birth =
         Birth { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
-    live(connections, volume, socket, &hello, birth)
+    live(all, volume, socket, &hello, birth)
 }
 
 /// What a connection begins with.
@@ -189,9 +192,9 @@ struct Birth {
 
 /// The life of a connection.
 fn live(
-    connections: &Arc<Connections>,
-    volume: &Arc<Volume>,
-    mut socket: UnixStream,
+    all: Arc<Connections>,
+    volume: Arc<Volume>,
+    socket: UnixStream,
     hello: &Hello,
     birth: Birth,
 ) -> io::Result<()> {
@@ -208,6 +211,8 @@ fn live(
         *forebear.heir.lock() = Arc::downgrade(&process);
     }
     let connection = Arc::new(Connection {
+        volume: volume.clone(),
+        all,
         forebear: forebear.map(|forebear| forebear.process.id),
         process,
         link,
@@ -220,8 +225,7 @@ fn live(
     volume.leftovers.meet(user);
     tracing::info!(connection = id, user, "a process uses the volume");
     tell_crowd(&connection, 1);
-    let served = answer_hello(volume, &connection, &socket)
-        .and_then(|()| attend(connections, volume, &connection, &mut socket));
+    let served = connection.answer_hello(&socket).and_then(|()| connection.attend(&socket));
     connection.process.set_ending();
     let heir = connection.heir.lock().upgrade();
     volume.leftovers.meet(connection.process_credentials().cred.uid);
@@ -231,230 +235,206 @@ fn live(
     served
 }
 
-fn answer_hello(volume: &Volume, connection: &Connection, socket: &UnixStream) -> io::Result<()> {
-    let lease_fds =
-        if identity::may_lease(&connection.process_credentials()) { volume.lease_fds()? } else { None };
-    if lease_fds.is_some() {
-        connection.process.set_leased(true);
-    }
-    let mut fds = vec![connection.link.channel_fd()];
-    let (mut image, mut image_bytes) = (0, 0);
-    if let (Some((shared, _)), Some(direct)) = (&lease_fds, &volume.direct) {
-        fds.extend(shared);
-        (image, image_bytes) = match direct.kind {
-            ImageKind::Cache(bytes) => (IMAGE_IS_CACHE, bytes),
-            _ => {
-                let mappable = if direct.mappable { IMAGE_MAPPABLE } else { 0 };
-                (mappable, direct.base + direct.device_blocks * weft_core::BLOCK_BYTES as u64)
-            }
+impl Connection {
+    fn answer_hello(&self, socket: &UnixStream) -> io::Result<()> {
+        let lease_fds =
+            if identity::may_lease(&self.process_credentials()) { self.volume.lease_fds()? } else { None };
+        if lease_fds.is_some() {
+            self.process.set_leased(true);
+        }
+        let mut fds = vec![self.link.channel_fd()];
+        let (mut image, mut image_bytes) = (0, 0);
+        if let (Some((shared, _)), Some(direct)) = (&lease_fds, &self.volume.direct) {
+            fds.extend(shared);
+            (image, image_bytes) = match direct.kind {
+                ImageKind::Cache(bytes) => (IMAGE_IS_CACHE, bytes),
+                _ => {
+                    let mappable = if direct.mappable { IMAGE_MAPPABLE } else { 0 };
+                    (mappable, direct.base + direct.device_blocks * weft_core::BLOCK_BYTES as u64)
+                }
+            };
+        }
+        let reply = HelloReply {
+            status: 0,
+            connection: self.process.id,
+            leases: u32::from(lease_fds.is_some()),
+            image_mappable: image,
+            image_bytes,
+            volume_tag: self.volume.id(),
+            session: self.volume.session,
         };
+        message::send(socket, bytes_of(&reply), &fds)
     }
-    let reply = HelloReply {
-        status: 0,
-        connection: connection.process.id,
-        leases: u32::from(lease_fds.is_some()),
-        image_mappable: image,
-        image_bytes,
-        volume_tag: volume.id(),
-        session: volume.session,
-    };
-    message::send(socket, bytes_of(&reply), &fds)
-}
 
-/// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
-fn attend(
-    connections: &Arc<Connections>,
-    volume: &Arc<Volume>,
-    connection: &Arc<Connection>,
-    socket: &mut UnixStream,
-) -> io::Result<()> {
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    // The slot says so too, but that is the client's to write: one that takes it back must not get a second thread.
-    let mut served = [false; SLOTS];
-    let mut first = [0u8; 1];
-    let result = loop {
-        match receive(socket, &mut first) {
-            Ok(Received { len: 0, .. }) => break Ok(()),
-            Ok(_) if (first[0] as usize) < SLOTS => {
-                let index = first[0] as usize;
-                connection.link.channel().slots[index].served.store(1, Release);
-                if !std::mem::replace(&mut served[index], true) {
-                    let (volume, mine) = (volume.clone(), connection.clone());
-                    let name = format!("weft-{}.{index}", connection.process.id);
-                    let spawned =
-                        std::thread::Builder::new().name(name).spawn(move || serve(&volume, &mine, index));
-                    match spawned {
-                        Ok(thread) => threads.push(thread),
-                        Err(error) => break Err(error),
+    /// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
+    fn attend(self: &Arc<Self>, socket: &UnixStream) -> io::Result<()> {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        // The slot says so too, but that is the client's to write: one that takes it back must not get a second thread.
+        let mut served = [false; SLOTS];
+        let mut first = [0u8; 1];
+        let result = loop {
+            match receive(socket, &mut first) {
+                Ok(Received { len: 0, .. }) => break Ok(()),
+                Ok(_) if (first[0] as usize) < SLOTS => {
+                    let index = first[0] as usize;
+                    self.link.channel().slots[index].served.store(1, Release);
+                    if !std::mem::replace(&mut served[index], true) {
+                        let mine = self.clone();
+                        let name = format!("weft-{}.{index}", self.process.id);
+                        let spawned =
+                            std::thread::Builder::new().name(name).spawn(move || serve(&mine, index));
+                        match spawned {
+                            Ok(thread) => threads.push(thread),
+                            Err(error) => break Err(error),
+                        }
                     }
                 }
-            }
-            // The first byte of a hello's magic is no slot number.
-            Ok(Received { fd, sender, .. }) if first[0] == HELLO_MAGIC.to_le_bytes()[0] => {
-                if let Err(error) = heed(connections, volume, connection, socket, fd, sender) {
-                    break Err(error);
+                // The first byte of a hello's magic is no slot number.
+                Ok(Received { fd, sender, .. }) if first[0] == HELLO_MAGIC.to_le_bytes()[0] => {
+                    if let Err(error) = self.heed(socket, fd, sender) {
+                        break Err(error);
+                    }
                 }
+                Ok(_) => break Err(io::ErrorKind::InvalidData.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break Ok(()),
+                Err(error) => break Err(error),
             }
-            Ok(_) => break Err(io::ErrorKind::InvalidData.into()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break Ok(()),
-            Err(error) => break Err(error),
+        };
+        self.process.set_ending();
+        for slot in &self.link.channel().slots {
+            sys::futex_wake(&slot.state, u32::MAX >> 1);
         }
-    };
-    connection.process.set_ending();
-    for slot in &connection.link.channel().slots {
-        sys::futex_wake(&slot.state, u32::MAX >> 1);
+        for thread in threads {
+            // A slot thread that panicked has been reported by the panic hook; the connection ends either way.
+            let _ = thread.join();
+        }
+        result
     }
-    for thread in threads {
-        // A slot thread that panicked has been reported by the panic hook; the connection ends either way.
-        let _ = thread.join();
-    }
-    result
-}
 
-/// A further hello, whose first byte has come, and what came with that.
-fn heed(
-    connections: &Arc<Connections>,
-    volume: &Arc<Volume>,
-    connection: &Arc<Connection>,
-    socket: &UnixStream,
-    fd: Option<OwnedFd>,
-    sender: Option<peer::Peer>,
-) -> io::Result<()> {
-    let mut bytes = [0; size_of::<Hello>()];
-    bytes[0] = HELLO_MAGIC.to_le_bytes()[0];
-    let rest = receive(socket, &mut bytes[1..])?;
-    let hello: Hello = bytemuck::pod_read_unaligned(&bytes);
-    // In one piece and by one sender: a process that can be brought to write what another wants to a descriptor that it has
-    // been given (a program with more rights, to its output) must not end what that one began.
-    let whole = rest.len == bytes.len() - 1 && rest.sender == sender && rest.fd.is_none();
-    if !whole || hello.magic != HELLO_MAGIC || hello.version != VERSION {
-        return refuse(socket, libc::EPROTO);
-    }
-    match (hello.flags, fd) {
-        // Nothing without a descriptor: nobody is brought to send one along with what another wants written.
-        (HELLO_RESUME, Some(fd)) => resume(volume, connection, &as_stream(fd)?, sender, &hello),
-        (HELLO_IDENTITY, Some(fd)) => renew(volume, connection, &as_stream(fd)?, sender, hello.thread),
-        (flags, Some(fd)) if flags == HELLO_IDENTITY | HELLO_THREAD && hello.thread != 0 => {
-            renew_thread(volume, connection, &as_stream(fd)?, sender, hello.thread)
+    /// A further hello, whose first byte has come, and what came with that.
+    fn heed(
+        self: &Arc<Self>,
+        socket: &UnixStream,
+        fd: Option<OwnedFd>,
+        sender: Option<peer::Peer>,
+    ) -> io::Result<()> {
+        let mut bytes = [0; size_of::<Hello>()];
+        bytes[0] = HELLO_MAGIC.to_le_bytes()[0];
+        let rest = receive(socket, &mut bytes[1..])?;
+        let hello: Hello = bytemuck::pod_read_unaligned(&bytes);
+        // In one piece and by one sender: a process that can be brought to write what another wants to a descriptor that it has
+        // been given (a program with more rights, to its output) must not end what that one began.
+        let whole = rest.len == bytes.len() - 1 && rest.sender == sender && rest.fd.is_none();
+        if !whole || hello.magic != HELLO_MAGIC || hello.version != VERSION {
+            return refuse(socket, libc::EPROTO);
         }
-        (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
-            let (volume, child) = (volume.clone(), as_stream(fd)?);
-            let Some(identity) = connection.credentials(hello.thread) else {
-                return refuse(&child, IDENTITY_UNKNOWN);
-            };
-            let Some(place) = connections.places.take(identity.cred.uid) else {
-                return refuse(&child, libc::EAGAIN);
-            };
-            let birth = Birth {
-                identity,
-                pid: connection.pid,
-                mount_point: connection.process.mount_point.clone(),
-                parent: Some(connection.clone()),
-                is_heir: flags & HELLO_HEIR != 0,
-            };
-            let all = connections.clone();
-            connections.spawn(move || {
-                let _place = place;
-                live(&all, &volume, child, &hello, birth)
+        match (hello.flags, fd) {
+            // Nothing without a descriptor: nobody is brought to send one along with what another wants written.
+            (HELLO_RESUME, Some(fd)) => self.resume(&as_stream(fd)?, sender, &hello),
+            (HELLO_IDENTITY, Some(fd)) => self.renew(&as_stream(fd)?, sender, hello.thread),
+            (flags, Some(fd)) if flags == HELLO_IDENTITY | HELLO_THREAD && hello.thread != 0 => {
+                self.renew_thread(&as_stream(fd)?, sender, hello.thread)
+            }
+            (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
+                let child = as_stream(fd)?;
+                let Some(identity) = self.credentials(hello.thread) else {
+                    return refuse(&child, IDENTITY_UNKNOWN);
+                };
+                let Some(place) = self.all.places.take(identity.cred.uid) else {
+                    return refuse(&child, libc::EAGAIN);
+                };
+                let birth = Birth {
+                    identity,
+                    pid: self.pid,
+                    mount_point: self.process.mount_point.clone(),
+                    parent: Some(self.clone()),
+                    is_heir: flags & HELLO_HEIR != 0,
+                };
+                let (all, volume) = (self.all.clone(), self.volume.clone());
+                self.all.spawn(move || {
+                    let _place = place;
+                    live(all, volume, child, &hello, birth)
+                });
+                Ok(())
+            }
+            _ => refuse(socket, libc::EPROTO),
+        }
+    }
+
+    /// The process has become another program: it gets its shared memory anew, if who it is by now may have that.
+    fn resume(&self, answer: &UnixStream, sender: Option<peer::Peer>, hello: &Hello) -> io::Result<()> {
+        let (_, standing) = self.identify(answer, sender, 0)?;
+        *self.identities.write() = Identities::new(Arc::new(standing.credentials));
+        self.process.set_leased(false);
+        self.process.set_name(comm_of(hello));
+        if let Some(forebear) = self.forebear {
+            // Perhaps before the end of the old socket is heard of.
+            self.volume.locks.hand_over(forebear, self.process.id);
+        }
+        self.answer_hello(answer)
+    }
+
+    /// Who a thread of the process that sent a message is by now. When nobody knows, the connection ends.
+    fn identify(
+        &self,
+        answer: &UnixStream,
+        sender: Option<peer::Peer>,
+        thread: u32,
+    ) -> io::Result<(u32, Standing)> {
+        let told = sender.ok_or_else(|| io::ErrorKind::InvalidData.into());
+        let told = told.and_then(|sender| Ok((sender.pid, Standing::of_sender(sender, thread)?)));
+        told.inspect_err(|error| {
+            tracing::warn!(pid = self.pid, %error, "a process with an identity that cannot be told");
+            // Before it hears of it: what it asks for from then on is not answered by the rights that it had.
+            self.process.set_ending();
+            // It has ended, or hears why it is not served.
+            let _ = refuse(answer, libc::EACCES);
+        })
+    }
+
+    /// All threads of the process are who the `thread`th is by now.
+    fn renew(&self, answer: &UnixStream, sender: Option<peer::Peer>, thread: u32) -> io::Result<()> {
+        let (pid, standing) = self.identify(answer, sender, thread)?;
+        let keeps = standing.can_lease() || identity::any_thread(pid, Standing::can_lease);
+        *self.identities.write() = Identities::new(Arc::new(standing.credentials));
+        self.confirm(answer, keeps)
+    }
+
+    /// One thread is somebody else than the others. What the process was stays the others' as long as one of them is or can become
+    /// that again; then nobody in the process can ask by it any more.
+    fn renew_thread(&self, answer: &UnixStream, sender: Option<peer::Peer>, thread: u32) -> io::Result<()> {
+        let (pid, standing) = self.identify(answer, sender, thread)?;
+        let identity = Arc::new(standing.credentials.clone());
+        let mut identities = self.identities.write();
+        identities.threads.insert(thread, identity.clone());
+        let dropped = !standing.can_be(&identities.process);
+        if dropped || identities.threads.len() > identities.threads_max {
+            identities.threads.retain(|thread, _| identity::has_thread(pid, *thread));
+            identities.threads_max = 2 * identities.threads.len() + ENDED_THREADS;
+        }
+        let (mut keeps, mut stays) = (standing.can_lease(), !dropped);
+        if dropped || !keeps {
+            identity::any_thread(pid, |other| {
+                keeps |= other.can_lease();
+                stays |= other.can_be(&identities.process);
+                keeps && stays
             });
-            Ok(())
         }
-        _ => refuse(socket, libc::EPROTO),
+        if !stays {
+            identities.process = identity;
+        }
+        drop(identities);
+        self.confirm(answer, keeps)
     }
-}
 
-/// The process has become another program: it gets its shared memory anew, if who it is by now may have that.
-fn resume(
-    volume: &Volume,
-    connection: &Connection,
-    answer: &UnixStream,
-    sender: Option<peer::Peer>,
-    hello: &Hello,
-) -> io::Result<()> {
-    let (_, standing) = identify(connection, answer, sender, 0)?;
-    *connection.identities.write() = Identities::new(Arc::new(standing.credentials));
-    connection.process.set_leased(false);
-    connection.process.set_name(comm_of(hello));
-    if let Some(forebear) = connection.forebear {
-        // Perhaps before the end of the old socket is heard of.
-        volume.locks.hand_over(forebear, connection.process.id);
+    /// Tells the process that its identity is heard of, and whether it keeps the memory of leases; once given up, it is given no more.
+    fn confirm(&self, answer: &UnixStream, keeps: bool) -> io::Result<()> {
+        let leases = self.volume.direct.is_some() && self.process.is_leased() && keeps;
+        if !keeps {
+            self.process.set_leased(false);
+        }
+        let reply = HelloReply { connection: self.process.id, leases: leases.into(), ..HelloReply::zeroed() };
+        message::send(answer, bytes_of(&reply), &[])
     }
-    answer_hello(volume, connection, answer)
-}
-
-/// Who a thread of the process that sent a message is by now. When nobody knows, the connection ends.
-fn identify(
-    connection: &Connection,
-    answer: &UnixStream,
-    sender: Option<peer::Peer>,
-    thread: u32,
-) -> io::Result<(u32, Standing)> {
-    let told = sender.ok_or_else(|| io::ErrorKind::InvalidData.into());
-    let told = told.and_then(|sender| Ok((sender.pid, Standing::of_sender(sender, thread)?)));
-    told.inspect_err(|error| {
-        tracing::warn!(pid = connection.pid, %error, "a process with an identity that cannot be told");
-        // Before it hears of it: what it asks for from then on is not answered by the rights that it had.
-        connection.process.set_ending();
-        // It has ended, or hears why it is not served.
-        let _ = refuse(answer, libc::EACCES);
-    })
-}
-
-/// All threads of the process are who the `thread`th is by now.
-fn renew(
-    volume: &Volume,
-    connection: &Connection,
-    answer: &UnixStream,
-    sender: Option<peer::Peer>,
-    thread: u32,
-) -> io::Result<()> {
-    let (pid, standing) = identify(connection, answer, sender, thread)?;
-    let keeps = standing.can_lease() || identity::any_thread(pid, Standing::can_lease);
-    *connection.identities.write() = Identities::new(Arc::new(standing.credentials));
-    confirm(volume, connection, answer, keeps)
-}
-
-/// One thread is somebody else than the others. What the process was stays the others' as long as one of them is or can become
-/// that again; then nobody in the process can ask by it any more.
-fn renew_thread(
-    volume: &Volume,
-    connection: &Connection,
-    answer: &UnixStream,
-    sender: Option<peer::Peer>,
-    thread: u32,
-) -> io::Result<()> {
-    let (pid, standing) = identify(connection, answer, sender, thread)?;
-    let identity = Arc::new(standing.credentials.clone());
-    let mut identities = connection.identities.write();
-    identities.threads.insert(thread, identity.clone());
-    let dropped = !standing.can_be(&identities.process);
-    if dropped || identities.threads.len() > identities.threads_max {
-        identities.threads.retain(|thread, _| identity::has_thread(pid, *thread));
-        identities.threads_max = 2 * identities.threads.len() + ENDED_THREADS;
-    }
-    let (mut keeps, mut stays) = (standing.can_lease(), !dropped);
-    if dropped || !keeps {
-        identity::any_thread(pid, |other| {
-            keeps |= other.can_lease();
-            stays |= other.can_be(&identities.process);
-            keeps && stays
-        });
-    }
-    if !stays {
-        identities.process = identity;
-    }
-    drop(identities);
-    confirm(volume, connection, answer, keeps)
-}
-
-/// Tells the process that its identity is heard of, and whether it keeps the memory of leases; once given up, it is given no more.
-fn confirm(volume: &Volume, connection: &Connection, answer: &UnixStream, keeps: bool) -> io::Result<()> {
-    let leases = volume.direct.is_some() && connection.process.is_leased() && keeps;
-    if !keeps {
-        connection.process.set_leased(false);
-    }
-    let reply =
-        HelloReply { connection: connection.process.id, leases: leases.into(), ..HelloReply::zeroed() };
-    message::send(answer, bytes_of(&reply), &[])
 }

@@ -7,7 +7,6 @@ use super::Connection;
 use super::link::Payload;
 use crate::ops::{At, Canonical, Change, Error, LockOwner, Position, Read, Session};
 use crate::state::open_files::Opener;
-use crate::state::volume::Volume;
 use weft_client::proto::{
     ASK_AGAIN, AT_FILE_OFFSET, IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF, Op, WireAttr,
     WireDirent, WireStatfs,
@@ -89,11 +88,11 @@ impl<'a> Call<'a> {
 }
 
 /// Answers one request.
-pub fn answer(volume: &Volume, connection: &Connection, request: &Request, payload: Payload<'_>) -> Response {
+pub fn answer(connection: &Connection, request: &Request, payload: Payload<'_>) -> Response {
     let Some(credentials) = connection.credentials(request.thread) else {
         return returned(-i64::from(IDENTITY_UNKNOWN));
     };
-    let session = Session::new(volume, &connection.process, &credentials);
+    let session = Session::new(&connection.volume, &connection.process, &credentials);
     let call = Call { request, payload };
     let outcome = Op::from_u32(request.op).ok_or(Error::Errno(libc::ENOSYS));
     outcome.and_then(|op| perform(&session, &call, op)).unwrap_or_else(|error| {

@@ -3,7 +3,6 @@
 use super::Connection;
 use super::crowd::Watch;
 use super::decode::answer;
-use crate::state::volume::Volume;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::*;
 use weft_client::patience::{Place, ServerPatience};
@@ -18,7 +17,7 @@ const LOOKS: u32 = 4;
 const WAIT_NS: u64 = 500_000_000;
 
 /// Answers the requests of one slot.
-pub fn serve(volume: &Volume, connection: &Connection, index: usize) {
+pub fn serve(connection: &Connection, index: usize) {
     let link = &connection.link;
     let slot = &link.channel().slots[index];
     let (mut patience, mut place) = (ServerPatience::new(), Place::ANYWHERE);
@@ -35,13 +34,12 @@ pub fn serve(volume: &Volume, connection: &Connection, index: usize) {
         let own = 1 + u32::from(slot.client_sleeps.load(Relaxed) == 0);
         tell_crowd(connection, own);
         // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
-        let response = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            answer(volume, connection, &request, link.payload(index))
-        }))
-        .unwrap_or_else(|_| {
-            tracing::error!(op = request.op, "answering a request panicked; the caller gets EIO");
-            Response { ret: -i64::from(libc::EIO), ..Response::default() }
-        });
+        let response =
+            std::panic::catch_unwind(AssertUnwindSafe(|| answer(connection, &request, link.payload(index))))
+                .unwrap_or_else(|_| {
+                    tracing::error!(op = request.op, "answering a request panicked; the caller gets EIO");
+                    Response { ret: -i64::from(libc::EIO), ..Response::default() }
+                });
         link.respond(index, response);
         turn::pass(&slot.state, DONE, &slot.client_sleeps);
     }
