@@ -4,15 +4,14 @@
 //! takes a checkpoint, keeps what that refers to from being given out, and copies it, each block to the same place, each
 //! page against its checksum. The target's superblocks come last: until then it is no store.
 
-use crate::checkpoint::{LEAF_PAGES, Leaf};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::journal::log::FIRST_BLOCKS;
+use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES, Leaf};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
-use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
+use crate::pages::desc::{Desc, PageKind};
 use crate::reads;
-use crate::recover::is_left_over;
 use crate::space::{Run, in_runs};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
@@ -154,7 +153,7 @@ impl Store {
                 for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
                     let desc = Desc::decode(raw, page)?;
                     // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
-                    if desc.kind != PageKind::Free && !is_left_over(&desc) {
+                    if desc.kind != PageKind::Free && !desc.is_left_over() {
                         blocks.insert(desc.block, Some(desc.crc));
                     }
                 }

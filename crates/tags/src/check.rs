@@ -102,8 +102,7 @@ impl Store {
     }
 
     fn check_nodes(&self, report: &mut CheckReport, degrees: &mut FxHashMap<NodeId, Degree>) -> Result<()> {
-        let end = self.data_numbers.lock().end();
-        for page in self.pool.table.known(end) {
+        for page in self.data_pages() {
             let (nodes, _) = held_in(page, &self.pool.table.describe(page));
             for node in nodes {
                 degrees.insert(node, Degree::default());

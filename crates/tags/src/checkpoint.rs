@@ -12,42 +12,22 @@ use crate::error::{Error, Result};
 use crate::front::list_blocks;
 use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::catalog::Guests;
+use crate::layout::leaves::{LEAF_ENTRY_BYTES, LEAF_PAGES, Leaf, Leaves};
 use crate::layout::superblock::{Blob, COPIES, ERASES, LEAVES_BYTES, Superblock};
 use crate::pages::access::{PageReader, Pages};
-use crate::pages::desc::{DESC_BYTES, PageKind};
+use crate::pages::desc::PageKind;
 use crate::partition::Partition;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sync::RwLockWriteGuard;
 use crate::sys::aligned::AlignedBuf;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use weft_core::checksum::crc32c;
 use weft_core::codec::WriteFields;
 
-/// Descriptors of a leaf.
-pub(crate) const LEAF_PAGES: u32 = (PAGE_BYTES / DESC_BYTES) as u32;
-/// Leaves that there can be. The last pages whose numbers have 32 bits are not used.
-pub(crate) const LEAVES_MAX: u32 = u32::MAX / LEAF_PAGES;
-/// Bytes of an entry of the list of leaves.
-pub(crate) const LEAF_ENTRY_BYTES: usize = 24;
 /// Pages written by one call.
 const WRITE_PAGES: usize = 512;
-
-/// Where both copies of a leaf are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Leaf {
-    pub blocks: [u64; 2],
-    pub crc: u32,
-}
-
-/// Where the leaves are, and which of them no longer say the truth.
-#[derive(Default)]
-pub(crate) struct Leaves {
-    pub at: BTreeMap<u32, Leaf>,
-    pub stale: BTreeSet<u32>,
-}
 
 /// Blocks for both copies of the list of leaves, and of the catalog.
 type Lists = [[Run; 2]; 2];
@@ -59,19 +39,6 @@ enum Lifetime {
     Durable,
     /// Only memory leads to them until the next checkpoint.
     Scratch,
-}
-
-impl Leaves {
-    /// Notes that the descriptor of `page` has changed.
-    pub(crate) fn touch(&mut self, page: u32) {
-        self.stale.insert(page / LEAF_PAGES);
-    }
-
-    /// How many leaves there may be after the next checkpoint.
-    fn count_with_stale(&self) -> u64 {
-        let new = self.stale.iter().filter(|leaf| !self.at.contains_key(leaf)).count();
-        (self.at.len() + new) as u64
-    }
 }
 
 impl Store {

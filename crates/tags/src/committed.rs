@@ -1,25 +1,15 @@
 //! Committed states that can be read: the last one, or that of a snapshot. What reads is written once for both.
 
-use crate::Direction;
-use crate::edges::order::{Changed, EdgePlace, PlacedEdge, list};
+use crate::edges::order::{Changed, Direction, EdgePlace, PlacedEdge, list};
+use crate::edges::{Edge, EdgeKey};
 use crate::error::{Error, Result, Step};
-use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, SnodeId};
-use crate::pages::access::{PageReader, Pages};
-use crate::pages::table::Descriptors;
+use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, Permission, SnodeId};
+use crate::pages::access::{PageReader, Pages, StatePages};
 use crate::partition::{Contents, Which, begins_with_key, find_node, visit_data};
-use crate::snapshot::Snapshot;
-use crate::snodes::access::{Permission, Principal, grant_of};
+use crate::snodes::access::{Principal, grant_of};
 use crate::snodes::tags::{Root, SnodeTags};
 use crate::store::Store;
-use crate::tx::Edge;
-use crate::tx::write_set::EdgeKey;
 use std::ops::Range;
-
-/// The pages of an s-node in a committed state, and what is known of them.
-pub(crate) trait StatePages: Pages + Descriptors {
-    /// A number that is another as soon as anything of them has changed.
-    fn turns(&self) -> u64;
-}
 
 /// A committed state of a store.
 pub(crate) trait Committed {
@@ -151,6 +141,23 @@ pub(crate) trait Committed {
         seen.map(|edge| self.store().edge_from(edge.etype, edge.key, edge.to)).collect()
     }
 
+    /// Up to `max` edges of one type out of a node, from a place on.
+    fn edges_behind(
+        &self,
+        of: (NodeId, EdgeType),
+        from: EdgePlace,
+        direction: Direction,
+        max: usize,
+    ) -> Result<Vec<PlacedEdge>> {
+        let (secret, form) = (self.store().secret, self.store().form_of(of.1)?);
+        list((of.1, form, secret), from, direction, max, &Changed::default(), |from| {
+            self.step(of.0.home(), |pages, contents| {
+                find_node(pages, of.0, Which::Committed)?;
+                contents.edges.part(pages, of, form, from, direction)
+            })
+        })
+    }
+
     /// Refuses a node that is not there.
     fn look_for(&self, node: NodeId) -> Result<()> {
         let found = self.step(node.home(), |pages, _| Ok(find_node(pages, node, Which::Committed)?));
@@ -254,150 +261,3 @@ impl Committed for Store {
         self.snapshot().read_part(node, kind, part, out)
     }
 }
-
-/// What is read of a committed state, the same of the last one and of a snapshot's. All of it gives what reading the medium gives, and
-/// [`Error::SnapshotLost`] of a snapshot that is.
-macro_rules! reads {
-    ($state:ty) => {
-        impl $state {
-            /// The root of an s-node: a node that is always there, to hang others on.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchSnode`].
-            pub fn root(&self, snode: SnodeId) -> Result<NodeId> {
-                self.root_of(snode)
-            }
-
-            /// The s-nodes, in the order of their ids.
-            ///
-            /// # Errors
-            /// What reading the medium gives.
-            pub fn snodes(&self) -> Result<Vec<SnodeId>> {
-                self.list_snodes()
-            }
-
-            /// The s-node that a node belongs to.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchNode`].
-            pub fn snode_of(&self, node: NodeId) -> Result<SnodeId> {
-                self.owner_of(node)
-            }
-
-            /// The tags of an s-node.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchSnode`].
-            pub fn snode_tags(&self, snode: SnodeId) -> Result<SnodeTags> {
-                self.tags_of(snode)
-            }
-
-            /// The permissions on an s-node, those of its mode included.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchSnode`].
-            pub fn grants(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
-                self.grants_of(snode)
-            }
-
-            /// The type of a node and its data.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchNode`], [`Error::WrongType`].
-            pub fn read_node(&self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-                self.data_of(node, kind)
-            }
-
-            /// Fills `out` with a node's data from byte `at` on, and returns how many bytes it has there: fewer than `out` at the
-            /// end. Reads no pages but those that the bytes are in.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchNode`], [`Error::WrongType`].
-            pub fn read_at(&self, node: NodeId, kind: NodeType, at: u64, out: &mut [u8]) -> Result<usize> {
-                let mut part = Vec::with_capacity(out.len());
-                self.read_part(node, kind, at..at.saturating_add(out.len() as u64), &mut part)?;
-                out[..part.len()].copy_from_slice(&part);
-                Ok(part.len())
-            }
-
-            /// Bytes of a node's data.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchNode`], [`Error::WrongType`].
-            pub fn node_len(&self, node: NodeId, kind: NodeType) -> Result<u64> {
-                self.read_part(node, kind, 0..0, &mut Vec::new())
-            }
-
-            /// Where an edge leads.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchNode`] for the source; [`Error::WrongInfo`], [`Error::NoSuchEdgeType`].
-            pub fn edge(&self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
-                self.edge_of(source, etype, info)
-            }
-
-            /// All edges out of a node, in no order.
-            ///
-            /// # Errors
-            /// [`Error::NoSuchNode`].
-            pub fn edges(&self, source: NodeId) -> Result<Vec<Edge>> {
-                self.edges_of(source)
-            }
-
-            /// Up to `max` edges of one type out of a node, from a place on. They come in an order
-            /// that stays as it is (that of a hash), so each edge that is there all the time is seen once by whoever goes on
-            /// [behind](PlacedEdge::behind) the last one, or [before](PlacedEdge::place) it, downwards. Fewer than `max`: there are no more.
-            ///
-            /// ```
-            /// use weft_tags::{Direction, EdgePlace, Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store};
-            ///
-            /// let store = Store::create(Box::new(MemoryStore::new()), &Options::default())?;
-            /// let (root, item) = (store.root(SnodeId::FIRST)?, store.edge_type("item", InfoForm::Number)?);
-            /// let mut tx = store.begin();
-            /// for number in 0..100 {
-            ///     let node = tx.create_node(SnodeId::FIRST, NodeType(1), b"")?;
-            ///     tx.create_edge(root, item, Info::Number(number), node)?;
-            /// }
-            /// tx.commit()?;
-            /// let (mut place, mut seen) = (EdgePlace::FIRST, 0);
-            /// loop {
-            ///     let edges = store.edges_from(root, item, place, Direction::Up, 8)?;
-            ///     seen += edges.len();
-            ///     let Some(last) = edges.last() else { break };
-            ///     place = last.behind();
-            /// }
-            /// assert_eq!(seen, 100);
-            /// # Ok::<(), weft_tags::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), [`Error::NoSuchEdgeType`](crate::Error::NoSuchEdgeType).
-            pub fn edges_from(
-                &self,
-                source: NodeId,
-                etype: EdgeType,
-                from: EdgePlace,
-                direction: Direction,
-                max: usize,
-            ) -> Result<Vec<PlacedEdge>> {
-                list(
-                    Committed::store(self),
-                    etype,
-                    from,
-                    direction,
-                    max,
-                    &Changed::default(),
-                    |form, from| {
-                        self.step(source.home(), |pages, contents| {
-                            find_node(pages, source, Which::Committed)?;
-                            contents.edges.part(pages, (source, etype), form, from, direction)
-                        })
-                    },
-                )
-            }
-        }
-    };
-}
-
-reads!(Store);
-reads!(Snapshot<'_>);

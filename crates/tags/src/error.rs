@@ -1,7 +1,6 @@
 //! What can go wrong, in words for whoever has to act on it.
 
-use crate::ids::{EdgeType, NodeId, NodeType, SnodeId};
-use crate::snodes::access::Permission;
+use crate::ids::{EdgeType, NodeId, NodeType, Permission, SnodeId};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;

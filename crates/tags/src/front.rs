@@ -13,9 +13,9 @@
 //! becomes longer, and the checkpoint moves the pages that lie there to other blocks. What found no room in the front goes anywhere, until the checkpoint after. Where
 //! the front ends is not stored: no page lies before it.
 
-use crate::checkpoint::{LEAF_ENTRY_BYTES, Leaves};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::layout::leaves::{LEAF_ENTRY_BYTES, Leaves};
 use crate::layout::superblock::Superblock;
 use crate::pages::desc::PageKind;
 use crate::space::{Run, in_runs};

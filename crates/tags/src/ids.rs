@@ -45,6 +45,32 @@ impl SnodeId {
     }
 }
 
+/// What a caller may do with the nodes of an s-node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Permission {
+    /// Read nodes and follow edges.
+    Read = 0,
+    /// Make, change and delete nodes, and edges out of them; lead edges to them from other s-nodes.
+    Write = 1,
+    /// Change the s-node's tags and permissions, and delete it.
+    Control = 2,
+}
+
+impl Permission {
+    /// All permissions.
+    pub const ALL: [Permission; 3] = [Permission::Read, Permission::Write, Permission::Control];
+
+    /// The permission as a word of a message.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Permission::Read => "read",
+            Permission::Write => "write",
+            Permission::Control => "control",
+        }
+    }
+}
+
 /// A home: pages and edge tables of their own, under one lock. It is that of one s-node, or shared by many that hold little.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct HomeId(pub u16);

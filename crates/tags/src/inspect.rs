@@ -2,8 +2,8 @@
 //!
 //! Everything here reads the last committed state and takes bounded memory: what can be long is given in parts.
 
-use crate::Direction;
-use crate::edges::order::EdgePlace;
+use crate::edges::Edge;
+use crate::edges::order::{Direction, EdgePlace};
 use crate::error::{Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of, split_key};
@@ -11,7 +11,6 @@ use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::partition::{Contents, Which, data_in};
 use crate::store::Store;
-use crate::tx::Edge;
 
 /// What is known of a node without knowing its type.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -119,8 +118,7 @@ impl Store {
         &self,
         mut each: impl FnMut(NodeId) -> std::result::Result<bool, E>,
     ) -> std::result::Result<(), E> {
-        let end = self.data_numbers.lock().end();
-        for page in self.pool.table.known(end) {
+        for page in self.data_pages() {
             for node in nodes_in(page, &self.pool.table.describe(page)) {
                 if !each(node)? {
                     return Ok(());

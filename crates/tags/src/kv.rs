@@ -14,7 +14,7 @@ use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, SnodeId};
 use crate::options::Durability;
 use crate::store::Store;
 use crate::tx::Transaction;
-use crate::tx::bulk::Pairs;
+use crate::tx::bulk::{KvChange, Pairs};
 use crate::tx::edges::check_key;
 
 /// The edge type from a root to the anchors, by name.
@@ -25,23 +25,6 @@ const PAIRS: &str = "weft.kv";
 const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0001);
 /// The type of pairs.
 const PAIR: NodeType = NodeType(NodeType::KEYED | 0x6b76_0002);
-
-/// A change of a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KvChange<'a> {
-    /// The key has this value.
-    Put(&'a [u8], &'a [u8]),
-    /// The key is gone, if it was there.
-    Delete(&'a [u8]),
-}
-
-impl<'a> KvChange<'a> {
-    pub(crate) fn key(&self) -> &'a [u8] {
-        match self {
-            KvChange::Put(key, _) | KvChange::Delete(key) => key,
-        }
-    }
-}
 
 /// The edge type by which nodes of these types are joined in a key-value store, and the form of its infos.
 pub(crate) fn edge_type_between(kinds: (NodeType, NodeType)) -> Option<(&'static str, InfoForm)> {

@@ -2,14 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::layout::superblock::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN};
 use crate::pages::eviction::{EvictionPolicy, SecondChance};
+use crate::pages::pool::Pool;
+use crate::sys::mapping::Mapping;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Least bytes of a journal.
-pub(crate) const JOURNAL_BYTES_MIN: u64 = 256 << 10;
-/// Most bytes of a journal: it is read whole when a store is opened.
-pub(crate) const JOURNAL_BYTES_MAX: u64 = 4 << 30;
 
 /// Options of a store.
 #[derive(Clone, Debug)]
@@ -89,8 +87,10 @@ impl Options {
         Ok(())
     }
 
-    pub(crate) fn cache_pages(&self) -> usize {
-        (self.cache_bytes as usize / PAGE_BYTES).min(u32::MAX as usize - 1)
+    /// The cache of a medium.
+    pub(crate) fn pool(&self, mapped: Option<Arc<Mapping>>) -> Result<Pool> {
+        let pages = (self.cache_bytes as usize / PAGE_BYTES).min(u32::MAX as usize - 1);
+        Pool::new(pages, self.huge_pages, self.eviction.clone(), mapped)
     }
 }
 

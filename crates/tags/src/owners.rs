@@ -10,22 +10,9 @@ use crate::ids::{EdgeType, HomeId, NodeId, SnodeId};
 use crate::inspect::held_in;
 use crate::pages::desc::PageKind;
 use crate::pages::table::Descriptors;
+use crate::space::BlockUse;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
-
-/// What a block of the medium is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BlockUse {
-    /// Superblocks, journal, descriptors, lists, or what a transaction under way has written.
-    Store,
-    /// A page of this number: [`Owners::page`] says whose it is.
-    Page(u32),
-    /// Given up, and free after the next checkpoint; with what it held of an s-node, where that is [erased](crate::TagFlags::SECURE_DELETE)
-    /// before.
-    GivenUp(Option<SnodeId>),
-    /// Free. It has what was there before, or zeros where that was erased.
-    Free,
-}
 
 /// What a page holds.
 #[derive(Clone, PartialEq, Eq, Debug)]

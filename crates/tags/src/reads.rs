@@ -3,9 +3,9 @@
 //! What leads to pages lies twice. A copy whose checksum does not hold, or that the medium cannot read, is as good as none, and the other
 //! is used.
 
-use crate::checkpoint::{LEAF_ENTRY_BYTES, Leaf};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::layout::leaves::{LEAF_ENTRY_BYTES, Leaf};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::space::in_runs;

@@ -3,9 +3,7 @@
 //! Opening reads the superblock, the list of leaves, the leaves, the catalog; every block is claimed by whoever refers
 //! to it, and one that is claimed twice is damage. Then the journal is replayed by the same functions that commits use.
 
-use crate::checkpoint::{LEAF_PAGES, LEAVES_MAX, Leaf, Leaves};
 use crate::committed::Committed;
-use crate::edges::directory::Share;
 use crate::edges::table::Table;
 use crate::edges::{COUNTS, FIRST_BUNDLE, MAIN};
 use crate::error::{Error, Result};
@@ -16,13 +14,13 @@ use crate::journal::log::{
     EPOCHS_APART, FIRST_BLOCKS, Journal, find_records, may_begin_later_record, may_begin_record,
 };
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
-use crate::layout::node::{CLASSES, slot_bytes, slots_of};
-use crate::layout::superblock::{Blob, COPIES, ERASES, LEAVES_BYTES, Superblock};
-use crate::options::{JOURNAL_BYTES_MIN, Options};
+use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES, LEAVES_MAX, Leaf, Leaves};
+use crate::layout::node::{slot_bytes, slots_of};
+use crate::layout::superblock::{Blob, COPIES, ERASES, JOURNAL_BYTES_MIN, LEAVES_BYTES, Superblock};
+use crate::options::Options;
 use crate::page_store::PageStore;
-use crate::pages::desc::{DESC_BYTES, Desc, PageKind, count_slots};
+use crate::pages::desc::{Desc, PageKind, Share, count_slots};
 use crate::pages::numbers::PageNumbers;
-use crate::pages::pool::Pool;
 use crate::pages::table::{Descriptors, PageTable};
 use crate::partition::{Which, run_numbers};
 use crate::reads;
@@ -34,6 +32,7 @@ use crate::sync::Mutex;
 use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
 use rustc_hash::FxHashMap;
+use weft_core::DataClass;
 
 /// Blocks read by one call.
 const READ_BLOCKS: u64 = 1024;
@@ -83,22 +82,27 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
     Ok((space, superblock))
 }
 
-/// Makes an empty store.
-pub(crate) fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
-    let (space, superblock) = prepare(&*medium, options)?;
-    let entry = HomeEntry { id: HomeId::FIRST, root: first_root(), guests: Guests::default() };
-    let catalog = Catalog { types: Vec::new(), homes: vec![entry] };
-    let pool = Pool::new(options, medium.mapping())?;
-    let leaves = Leaves::default();
-    let store = Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves }, options);
-    let partition = store.partition(HomeId::FIRST)?;
-    // Nobody has a permission but those who may do everything: its tags are those of user 0, who has no control.
-    let root = Root { tags: SnodeTags::default(), number: 0, is_controlled: false };
-    let root = apply::make_root(&store, &mut partition.write(), &root, None)?;
-    partition.write().contents.nodes = 1;
-    debug_assert_eq!(root, first_root());
-    store.checkpoint()?;
-    Ok(store)
+impl Store {
+    /// Makes an empty store on a medium. What the medium held is gone.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`], [`Error::Io`], [`Error::Full`].
+    pub fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+        let (space, superblock) = prepare(&*medium, options)?;
+        let entry = HomeEntry { id: HomeId::FIRST, root: first_root(), guests: Guests::default() };
+        let catalog = Catalog { types: Vec::new(), homes: vec![entry] };
+        let pool = options.pool(medium.mapping())?;
+        let leaves = Leaves::default();
+        let store = Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves }, options);
+        let partition = store.partition(HomeId::FIRST)?;
+        // Nobody has a permission but those who may do everything: its tags are those of user 0, who has no control.
+        let root = Root { tags: SnodeTags::default(), number: 0, is_controlled: false };
+        let root = apply::make_root(&store, &mut partition.write(), &root, None)?;
+        partition.write().contents.nodes = 1;
+        debug_assert_eq!(root, first_root());
+        store.checkpoint()?;
+        Ok(store)
+    }
 }
 
 fn read_blocks(medium: &dyn PageStore, block: u64, blocks: u64, what: &'static str) -> Result<AlignedBuf> {
@@ -164,95 +168,110 @@ fn read_superblock(medium: &dyn PageStore) -> Result<Best> {
     }
 }
 
-/// Opens a store.
-pub(crate) fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
-    options.check()?;
-    let Best { superblock: sb, copy, other } = read_superblock(&*medium)?;
-    if sb.journal_block < COPIES || sb.journal_blocks < JOURNAL_BYTES_MIN / PAGE_BYTES as u64 {
-        return Err(Error::damaged(format!("superblock: a journal of {} blocks", sb.journal_blocks)));
-    }
-    let mut space = Space::new(medium.blocks(), options.store_bytes_max / PAGE_BYTES as u64);
-    space.claim(Run { block: 0, blocks: COPIES }, "superblocks")?;
-    space.claim(Run { block: sb.journal_block, blocks: sb.journal_blocks }, "journal")?;
-    for (blob, what) in [(sb.leaves, "list of leaves"), (sb.catalog, "catalog")] {
-        blob.copies().into_iter().try_for_each(|run| space.claim(run, what))?;
-    }
-    let read = |blob, what: &str| {
-        let lost = || Error::damaged(format!("{what}: no copy's checksum holds"));
-        reads::blob(&*medium, blob).ok_or_else(lost)
-    };
-    let catalog = Catalog::decode(&read(sb.catalog, "catalog")?)?;
-    let list = read(sb.leaves, "list of leaves")?;
-    let pool = Pool::new(options, medium.mapping())?;
-    let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
-    let parts = Parts { medium, pool, space, superblock: sb, catalog, leaves };
-    let mut store = Store::assemble(parts, options);
-    // The other may be torn: until it is written, this one has to stay.
-    store.first_copy = COPIES - 1 - copy;
-    store.settle_front(store.leaves.lock().at.len() as u64);
-    restore_numbers(&store, &pages);
-    restore_tables(&store, &pages)?;
-    store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
-    if other == Other::Damaged {
-        check_newest(&*store.medium, &sb)?;
-    }
-    let area = read_journal(&*store.medium, &sb)?;
-    let records = find_records(&area, sb.epoch, sb.lsn)?;
-    let durable = records.iter().map(|record| record.durable).max().unwrap_or(sb.lsn);
-    let mut replayed = 0;
-    for record in &records {
-        let entries = &area[record.entries.clone()];
-        if record.lsn > durable && !crate::replay::is_whole(&store, entries)? {
-            tracing::info!(
-                commit = record.lsn,
-                "the journal ends here: pages of this commit did not reach the medium"
-            );
-            break;
+impl Store {
+    /// Opens a store, and replays what the last checkpoint does not have. Where the medium has no room to end that, the store is open to be
+    /// read only: commits are refused until it was opened again with more room.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::Version`], [`Error::Damaged`], [`Error::Io`].
+    pub fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
+        options.check()?;
+        let Best { superblock: sb, copy, other } = read_superblock(&*medium)?;
+        if sb.journal_block < COPIES || sb.journal_blocks < JOURNAL_BYTES_MIN / PAGE_BYTES as u64 {
+            return Err(Error::damaged(format!("superblock: a journal of {} blocks", sb.journal_blocks)));
         }
-        crate::replay::claim_blocks(&store, entries)?;
-        replayed += 1;
-    }
-    // Only now, with every block known that the journal needs, may the replay write. The other copy comes first: from here on
-    // blocks of its checkpoint are given out, so if this copy were damaged it would lead to a state that is gone.
-    if other != Other::Same {
-        store.write_superblock(COPIES - 1 - copy, &sb)?;
-    }
-    if sb.has(LEAVES_BYTES) {
-        store.erase_free()?;
-    }
-    for record in &records[..replayed] {
-        crate::replay::apply(&store, &area[record.entries.clone()])?;
-    }
-    // Records of this epoch beyond the end, of commits that did not become durable, must not follow those to come.
-    let is_stale = records.len() > replayed || has_record_beyond(&area, sb.epoch, &records);
-    drop(area);
-    store.recovered = replayed as u64;
-    let lsn = sb.lsn + replayed as u64;
-    store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, lsn).into();
-    check_runs(&store)?;
-    list_rooms(&store);
-    check_roots(&store)?;
-    store.learn_data_classes();
-    if sb.has(ERASES | LEAVES_BYTES) {
-        store.learn_classes(!sb.has(LEAVES_BYTES))?;
-    }
-    if sb.has(LEAVES_BYTES) {
-        store.clear_free_slots()?;
-    }
-    if replayed > 0 || is_stale || sb.has(LEAVES_BYTES) {
-        match store.checkpoint() {
-            // What the journal has is needed until there is room for a checkpoint: all is read, nothing is changed.
-            Err(error @ Error::Full { .. }) => {
-                tracing::warn!(%error, "the store is open to be read only");
-                store.journal.stop(&error);
-                store.is_read_only = true;
-                return Ok(store);
+        let mut space = Space::new(medium.blocks(), options.store_bytes_max / PAGE_BYTES as u64);
+        space.claim(Run { block: 0, blocks: COPIES }, "superblocks")?;
+        space.claim(Run { block: sb.journal_block, blocks: sb.journal_blocks }, "journal")?;
+        for (blob, what) in [(sb.leaves, "list of leaves"), (sb.catalog, "catalog")] {
+            blob.copies().into_iter().try_for_each(|run| space.claim(run, what))?;
+        }
+        let read = |blob, what: &str| {
+            let lost = || Error::damaged(format!("{what}: no copy's checksum holds"));
+            reads::blob(&*medium, blob).ok_or_else(lost)
+        };
+        let catalog = Catalog::decode(&read(sb.catalog, "catalog")?)?;
+        let list = read(sb.leaves, "list of leaves")?;
+        let pool = options.pool(medium.mapping())?;
+        let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
+        let parts = Parts { medium, pool, space, superblock: sb, catalog, leaves };
+        let mut store = Store::assemble(parts, options);
+        // The other may be torn: until it is written, this one has to stay.
+        store.first_copy = COPIES - 1 - copy;
+        store.settle_front(store.leaves.lock().at.len() as u64);
+        restore_numbers(&store, &pages);
+        restore_tables(&store, &pages)?;
+        store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
+        if other == Other::Damaged {
+            check_newest(&*store.medium, &sb)?;
+        }
+        let area = read_journal(&*store.medium, &sb)?;
+        let records = find_records(&area, sb.epoch, sb.lsn)?;
+        let durable = records.iter().map(|record| record.durable).max().unwrap_or(sb.lsn);
+        let mut replayed = 0;
+        for record in &records {
+            let entries = &area[record.entries.clone()];
+            if record.lsn > durable && !crate::replay::is_whole(&store, entries)? {
+                tracing::info!(
+                    commit = record.lsn,
+                    "the journal ends here: pages of this commit did not reach the medium"
+                );
+                break;
             }
-            done => done?,
+            crate::replay::claim_blocks(&store, entries)?;
+            replayed += 1;
         }
+        // Only now, with every block known that the journal needs, may the replay write. The other copy comes first: from here on
+        // blocks of its checkpoint are given out, so if this copy were damaged it would lead to a state that is gone.
+        if other != Other::Same {
+            store.write_superblock(COPIES - 1 - copy, &sb)?;
+        }
+        if sb.has(LEAVES_BYTES) {
+            store.erase_free()?;
+        }
+        for record in &records[..replayed] {
+            crate::replay::apply(&store, &area[record.entries.clone()])?;
+        }
+        // Records of this epoch beyond the end, of commits that did not become durable, must not follow those to come.
+        let is_stale = records.len() > replayed || has_record_beyond(&area, sb.epoch, &records);
+        drop(area);
+        store.recovered = replayed as u64;
+        let lsn = sb.lsn + replayed as u64;
+        store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, lsn).into();
+        check_runs(&store)?;
+        list_rooms(&store);
+        check_roots(&store)?;
+        learn_data_classes(&store);
+        if sb.has(ERASES | LEAVES_BYTES) {
+            store.learn_classes(!sb.has(LEAVES_BYTES))?;
+        }
+        if sb.has(LEAVES_BYTES) {
+            store.clear_free_slots()?;
+        }
+        if replayed > 0 || is_stale || sb.has(LEAVES_BYTES) {
+            match store.checkpoint() {
+                // What the journal has is needed until there is room for a checkpoint: all is read, nothing is changed.
+                Err(error @ Error::Full { .. }) => {
+                    tracing::warn!(%error, "the store is open to be read only");
+                    store.journal.stop(&error);
+                    store.is_read_only = true;
+                    return Ok(store);
+                }
+                done => done?,
+            }
+        }
+        store.end_opening()?;
+        Ok(store)
     }
-    store.end_opening()?;
-    Ok(store)
+}
+
+/// Learns of what data class the homes are. Of one whose root cannot be read it is not known.
+fn learn_data_classes(store: &Store) {
+    for home in store.snodes.ids() {
+        let root = store.root_of_home(home).and_then(|root| store.read_root(root));
+        store.pool.classes.set(home, root.map_or(DataClass::Unknown, |root| root.tags.class));
+    }
+    store.pool.reclass();
 }
 
 fn has_record_beyond(area: &[u8], epoch: u64, found: &[crate::journal::log::Found]) -> bool {
@@ -323,7 +342,7 @@ fn read_leaves(
             let desc = Desc::decode(raw, page)?;
             match desc.kind {
                 PageKind::Free => {}
-                _ if is_left_over(&desc) => leaves.touch(page),
+                _ if desc.is_left_over() => leaves.touch(page),
                 PageKind::RunTail => tails.push((page, desc)),
                 _ => {
                     restore_page(page, desc, space, table)?;
@@ -347,21 +366,12 @@ fn read_leaves(
 }
 
 fn restore_page(page: u32, desc: Desc, space: &mut Space, table: &PageTable) -> Result<()> {
-    if !is_possible(page, &desc) || desc.block == 0 {
+    if !desc.is_possible(page) || desc.block == 0 {
         return Err(Error::damaged(format!("page {page}: its descriptor does not make sense")));
     }
     space.claim(Run { block: desc.block, blocks: 1 }, "page")?;
     table.set(page, desc);
     Ok(())
-}
-
-/// Whether a page holds only what transactions had made and not committed at the checkpoint.
-pub(crate) fn is_left_over(desc: &Desc) -> bool {
-    match desc.kind {
-        PageKind::Slab => count_slots(&desc.body) == 0,
-        PageKind::RunHead => desc.body[1] != 1,
-        _ => false,
-    }
 }
 
 pub(crate) fn restore_numbers(store: &Store, pages: &[u32]) {
@@ -379,8 +389,8 @@ pub(crate) fn restore_numbers(store: &Store, pages: &[u32]) {
         }
     };
     let (data, tables) = pages.split_at(pages.partition_point(|page| *page < DATA_PAGES_MAX));
-    restore(&store.data_numbers, 1, data);
-    restore(&store.table_numbers, DATA_PAGES_MAX, tables);
+    restore(&store.numbers.data, 1, data);
+    restore(&store.numbers.tables, DATA_PAGES_MAX, tables);
 }
 
 /// Pages of a table, what each answers for, and whether first words of cells are hashes.
@@ -428,26 +438,10 @@ fn check_roots(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Whether a page of this number can be what its descriptor says.
-pub(crate) fn is_possible(page: u32, desc: &Desc) -> bool {
-    let is_data = (1..DATA_PAGES_MAX).contains(&page);
-    match desc.kind {
-        PageKind::Free => false,
-        PageKind::Table => page >= DATA_PAGES_MAX,
-        PageKind::Slab => is_data && usize::from(desc.class) < CLASSES,
-        PageKind::RunHead => {
-            let numbers = desc.body[0].max(desc.body[3]);
-            is_data && desc.body[0] > 0 && numbers <= u64::from(DATA_PAGES_MAX - page)
-        }
-        PageKind::RunTail => is_data && (1..=u64::from(page)).contains(&desc.body[0]),
-    }
-}
-
 /// Looks whether each node with pages of its own has all of them: they are read, and given up, without another look.
 fn check_runs(store: &Store) -> Result<()> {
     let table = &store.pool.table;
-    let end = store.data_numbers.lock().end();
-    for head in table.known(end) {
+    for head in store.data_pages() {
         if table.look_up(head, |desc| desc.kind) != Some(PageKind::RunHead) {
             continue;
         }
@@ -469,7 +463,7 @@ pub(crate) fn list_rooms(store: &Store) {
     for partition in store.snodes.all() {
         partition.write().contents.slabs.iter_mut().for_each(Slab::forget_rooms);
     }
-    let (table, end) = (&store.pool.table, store.data_numbers.lock().end());
+    let (table, end) = (&store.pool.table, store.numbers.data.lock().end());
     let mut next = 1;
     while let Some(mut page) = table.next_known(next).filter(|page| *page < end) {
         let snode = HomeId(table.desc(page).map_or(0, |slot| slot.lock().snode));

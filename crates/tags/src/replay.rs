@@ -8,7 +8,6 @@ use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{is_data_page, run_numbers};
-use crate::recover::is_possible;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
@@ -86,9 +85,7 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
             None => break,
         }
     }
-    let mut freed = store.freed_numbers.lock();
-    let mut numbers = store.data_numbers.lock();
-    freed.drain(..).for_each(|(_, page, pages)| numbers.give_back(page, pages));
+    store.numbers.settle(|_| true);
     Ok(())
 }
 
@@ -136,7 +133,7 @@ pub(crate) fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
         Entry::Count { node, count } => {
             let partition = store.partition(node.home())?;
             store.write(&mut partition.write(), |pages, contents| {
-                contents.set_count(pages, &store.table_numbers, node, count)
+                contents.set_count(pages, &store.numbers.tables, node, count)
             })
         }
         Entry::Free { node } => {
@@ -180,7 +177,7 @@ fn make_snode(store: &Store, root: NodeId) -> Result<()> {
 
 /// Whether a page of this number can be one of nodes, as its descriptor says.
 pub(crate) fn is_of_nodes(page: u32, desc: &Desc) -> bool {
-    desc.kind != PageKind::Table && is_possible(page, desc)
+    desc.kind != PageKind::Table && desc.is_possible(page)
 }
 
 fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
@@ -189,7 +186,7 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
     }
     store.partition(HomeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
     let numbers = if desc.kind == PageKind::RunHead { run_numbers(&desc) } else { 1 };
-    store.data_numbers.lock().take_exactly(page, numbers);
+    store.numbers.data.lock().take_exactly(page, numbers);
     apply::put_page(store, page, desc);
     Ok(())
 }
@@ -209,7 +206,7 @@ fn put_slots(store: &Store, page: u32, snode: HomeId, class: u8, first: u8, byte
     }
     store.write(&mut partition.write(), |pages, _| {
         if is_new && store.pool.table.describe(page).kind == PageKind::Free {
-            store.data_numbers.lock().take_exactly(page, 1);
+            store.numbers.data.lock().take_exactly(page, 1);
             pages.place_new(page, Desc::slab(snode, class))?;
         }
         pages.bytes_mut(page)?[first * slot..first * slot + bytes.len()].copy_from_slice(bytes);

@@ -8,9 +8,9 @@
 //! free blocks:  | for new things ...... | reserve: deletions | the next checkpoint: pages, leaves, lists |
 //! ```
 
-use crate::checkpoint::{LEAF_ENTRY_BYTES, LEAF_PAGES};
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
+use crate::layout::leaves::{LEAF_ENTRY_BYTES, LEAF_PAGES};
 use crate::layout::superblock::Superblock;
 use crate::store::Store;
 
@@ -50,8 +50,8 @@ impl Store {
     pub(crate) fn promise_blocks(&self, blocks: u64, freed: u64, need: Need) -> Result<Option<Blocks<'_>>> {
         let changed = (self.pool.dirty() + self.pool.promised()) as u64 + blocks;
         let stale = self.leaves.lock().stale.len() as u64;
-        let tables = u64::from(self.table_numbers.lock().end() - DATA_PAGES_MAX);
-        let pages = u64::from(self.data_numbers.lock().end()) + tables + changed;
+        let tables = u64::from(self.numbers.tables.lock().end() - DATA_PAGES_MAX);
+        let pages = u64::from(self.numbers.data.lock().end()) + tables + changed;
         // No more than the pages could fill, and a few that they begin.
         let leaves = (stale + freed + changed).min(pages / u64::from(LEAF_PAGES) + 4);
         // All but pages is written twice.

@@ -395,13 +395,12 @@ impl Store {
     /// Bytes of slots that no node is in.
     fn slab_free_bytes(&self) -> u64 {
         let table = &self.pool.table;
-        let end = self.data_numbers.lock().end();
         let free = |page| {
             let desc = table.describe(page);
             let bytes = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab)?;
             Some((bytes * (slots_of(bytes) - count_slots(&desc.taken()))) as u64)
         };
-        table.known(end).filter_map(free).sum()
+        self.data_pages().filter_map(free).sum()
     }
 }
 

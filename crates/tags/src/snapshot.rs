@@ -4,15 +4,15 @@
 //! other reads outside of transactions do, and take what has changed since from the
 //! versions of pages and of directories; they wait for no transaction and no write, and keep none waiting.
 
-use crate::committed::{Committed, StatePages};
+use crate::committed::Committed;
 use crate::error::{Error, Halt, Result, Step};
 use crate::ids::{HomeId, NodeId, PAGE_BYTES};
-use crate::pages::access::{PageReader, Pages};
+use crate::pages::access::{PageReader, Pages, StatePages};
 use crate::pages::desc::Desc;
 use crate::pages::table::Descriptors;
 use crate::pages::versions::{Seen, View};
 use crate::partition::Contents;
-use crate::snodes::registry::Share;
+use crate::snodes::registry::SharedPartition;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 
@@ -42,7 +42,7 @@ pub struct Snapshot<'s> {
     pub(crate) store: &'s Store,
     stamp: u64,
     commit: u64,
-    shares: FxHashMap<HomeId, Share>,
+    shares: FxHashMap<HomeId, SharedPartition>,
 }
 
 /// The pages of an s-node as a snapshot sees them.

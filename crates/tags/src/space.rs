@@ -9,7 +9,6 @@
 
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, SnodeId};
-use crate::owners::BlockUse;
 use crate::page_store::PageStore;
 use rustc_hash::FxHashSet;
 
@@ -20,6 +19,20 @@ const GROW_BLOCKS_MIN: u64 = 16;
 const SEARCH_WORDS: usize = 16 * 1024;
 /// Pages of a commit that are written together, at least, while the store is made smaller.
 const RUN_BLOCKS_MIN: u64 = 16;
+
+/// What a block of the medium is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockUse {
+    /// Superblocks, journal, descriptors, lists, or what a transaction under way has written.
+    Store,
+    /// A page of this number: [`Owners::page`](crate::Owners::page) says whose it is.
+    Page(u32),
+    /// Given up, and free after the next checkpoint; with what it held of an s-node, where that is [erased](crate::TagFlags::SECURE_DELETE)
+    /// before.
+    GivenUp(Option<SnodeId>),
+    /// Free. It has what was there before, or zeros where that was erased.
+    Free,
+}
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,36 +5,32 @@
 //! of which no two are held at once, but for page numbers under the list of those that were given up. A write is begun and
 //! waited for under a lock of its own, in which nothing but hot words is touched.
 
-use crate::checkpoint::{LEAF_PAGES, LEAVES_MAX, Leaves};
-use crate::committed::Committed;
 use crate::error::{Error, Halt, Result, Step};
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId};
+use crate::ids::{EdgeType, HomeId, InfoForm, NodeId};
 use crate::journal::log::Journal;
 use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
 use crate::journal::writes::PageWrite;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
+use crate::layout::leaves::{LEAF_PAGES, LEAVES_MAX, Leaves};
 use crate::layout::superblock::Superblock;
 use crate::options::{EdgeRule, ErasePass, Options};
 use crate::page_store::{MemoryStore, PageStore};
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::classes::ClassReport;
-use crate::pages::numbers::PageNumbers;
+use crate::pages::numbers::Numbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, NodePlace, Partition, Which, find_node};
-use crate::session::ids::Sessions;
-use crate::snodes::access::Credentials;
-use crate::snodes::registry::{Registry, Share};
+use crate::snodes::locks::SnodeLocks;
+use crate::snodes::registry::{Registry, SharedPartition};
 use crate::space::Space;
 use crate::sync::{Mutex, RwLock};
-use crate::tx::Transaction;
-use crate::tx::locks::SnodeLocks;
+use crate::watchers::Watchers;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use weft_core::DataClass;
 
 /// What the names of edge types begin with that only the store makes.
 const OWN_NAMES: &str = "weft.";
@@ -59,15 +55,12 @@ pub struct Store {
     pub(crate) pool: Pool,
     pub(crate) secret: Secret,
     pub(crate) space: Mutex<Space>,
-    pub(crate) data_numbers: Mutex<PageNumbers>,
-    /// Numbers of pages that transactions still running have given up: s-node, first page, pages.
-    pub(crate) freed_numbers: Mutex<Vec<(HomeId, u32, u32)>>,
-    pub(crate) table_numbers: Mutex<PageNumbers>,
+    pub(crate) numbers: Numbers,
     pub(crate) journal: Arc<Journal>,
     pub(crate) periodic: Periodic,
     pub(crate) catalog: RwLock<Catalog>,
     pub(crate) snodes: Registry,
-    pub(crate) sessions: Sessions,
+    pub(crate) watchers: Watchers,
     pub(crate) locks: SnodeLocks,
     pub(crate) lock_wait: Duration,
     pub(crate) edge_rule: EdgeRule,
@@ -81,7 +74,7 @@ pub struct Store {
     pub(crate) leaves: Mutex<Leaves>,
     /// Held by whoever makes the store smaller, before all other locks.
     pub(crate) shrinking: Mutex<()>,
-    next_tx: AtomicU64,
+    pub(crate) next_tx: AtomicU64,
     pub(crate) recovered: u64,
     /// There was no room on the medium to end a recovery.
     pub(crate) is_read_only: bool,
@@ -139,15 +132,12 @@ impl Store {
             pool,
             secret: sb.secret,
             space: Mutex::new(space),
-            // Number 0 is not used: no id is 0.
-            data_numbers: Mutex::new(PageNumbers::new(1, DATA_PAGES_MAX)),
-            freed_numbers: Mutex::default(),
-            table_numbers: Mutex::new(PageNumbers::new(DATA_PAGES_MAX, LEAVES_MAX * LEAF_PAGES)),
+            numbers: Numbers::new(LEAVES_MAX * LEAF_PAGES),
             journal: Arc::new(Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn)),
             periodic: Periodic::default(),
             catalog: RwLock::new(catalog),
             snodes,
-            sessions: Sessions::default(),
+            watchers: Watchers::default(),
             locks: SnodeLocks::default(),
             lock_wait: options.lock_wait,
             edge_rule: options.edge_rule,
@@ -162,23 +152,6 @@ impl Store {
             recovered: 0,
             is_read_only: false,
         }
-    }
-
-    /// Makes an empty store on a medium. What the medium held is gone.
-    ///
-    /// # Errors
-    /// [`Error::BadOption`], [`Error::Io`], [`Error::Full`].
-    pub fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
-        crate::recover::create(medium, options)
-    }
-
-    /// Opens a store, and replays what the last checkpoint does not have. Where the medium has no room to end that, the store is open to be
-    /// read only: commits are refused until it was opened again with more room.
-    ///
-    /// # Errors
-    /// [`Error::NotAStore`], [`Error::Version`], [`Error::Damaged`], [`Error::Io`].
-    pub fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
-        crate::recover::open(medium, options)
     }
 
     /// Opens a store whose medium is only read, also one that was not closed: what recovery would write stays in memory. Commits are
@@ -206,17 +179,6 @@ impl Store {
             self.checkpoint()?;
         }
         self.end_erasing()
-    }
-
-    /// Begins a transaction that may do everything: that of the store's own process.
-    pub fn begin(&self) -> Transaction<'_> {
-        Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), None)
-    }
-
-    /// Begins a transaction for a caller, which may do what the permissions of the s-nodes say, and makes the edges that
-    /// [`Options::edge_rule`] allows.
-    pub fn begin_as(&self, credentials: &Credentials) -> Transaction<'_> {
-        Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), Some(credentials))
     }
 
     /// Makes all commits so far durable.
@@ -371,15 +333,11 @@ impl Store {
     /// What the store holds and where it stands.
     pub fn report(&self) -> StoreReport {
         let (blocks, free) = self.space.lock().totals();
-        let used = |numbers: &Mutex<PageNumbers>, first: u32| {
-            let numbers = numbers.lock();
-            u64::from(numbers.end() - first) - numbers.free_count()
-        };
         StoreReport {
             medium_bytes: blocks * crate::PAGE_BYTES as u64,
             free_bytes: free * crate::PAGE_BYTES as u64,
-            data_pages: used(&self.data_numbers, 1),
-            table_pages: used(&self.table_numbers, DATA_PAGES_MAX),
+            data_pages: self.numbers.data.lock().used(),
+            table_pages: self.numbers.tables.lock().used(),
             cache_pages: self.pool.capacity() as u64,
             dirty_pages: self.pool.dirty() as u64,
             page_reads: self.pool.faults(),
@@ -397,18 +355,9 @@ impl Store {
         self.pool.classes.report()
     }
 
-    /// Learns of what data class the homes are, of a store that is being opened. Of one whose root cannot be read it is not known.
-    pub(crate) fn learn_data_classes(&self) {
-        for home in self.snodes.ids() {
-            let root = self.root_of_home(home).and_then(|root| self.read_root(root));
-            self.pool.classes.set(home, root.map_or(DataClass::Unknown, |root| root.tags.class));
-        }
-        self.pool.reclass();
-    }
-
     /// The share of an s-node, visible or not: where only a transaction's own ids or committed nodes can lead.
     #[inline]
-    pub(crate) fn partition(&self, home: HomeId) -> Result<Share> {
+    pub(crate) fn partition(&self, home: HomeId) -> Result<SharedPartition> {
         self.snodes.find(home).ok_or(Error::NoSuchSnode(home.into()))
     }
 
@@ -492,22 +441,9 @@ impl Store {
         done.inspect_err(|error| self.journal.stop(error))
     }
 
-    /// Lets the numbers of pages be used again that were given up in these s-nodes. Called when that is in the journal, by who
-    /// holds their locks: whoever takes a number then has a later record, and a replay finds the page given up before it is
-    /// another's.
-    pub(crate) fn give_back_numbers(&self, snodes: &[HomeId]) {
-        let mut freed = self.freed_numbers.lock();
-        if freed.is_empty() {
-            return;
-        }
-        let mut numbers = self.data_numbers.lock();
-        freed.retain(|(snode, page, pages)| {
-            let is_over = snodes.contains(snode);
-            if is_over {
-                numbers.give_back(*page, *pages);
-            }
-            !is_over
-        });
+    /// The pages of nodes that there are, and some numbers between them.
+    pub(crate) fn data_pages(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pool.table.known(self.numbers.data.lock().end())
     }
 
     /// Gives up a block that a page of an s-node was in.

@@ -11,8 +11,7 @@ use super::node::{
 };
 use super::{ANCHOR, BTree};
 use crate::error::Result;
-use crate::ids::{EdgeType, Info, NodeId};
-use crate::snodes::access::Permission;
+use crate::ids::{EdgeType, Info, NodeId, Permission};
 use crate::tx::Transaction;
 use crate::tx::patch::Patch;
 use std::collections::BTreeSet;

@@ -2,10 +2,10 @@
 
 use super::Direction;
 use super::node::{BTreeForm, Key, LONG, NODE, Node, Nodes, ValuePart, whole_key};
-use crate::committed::StatePages;
 use crate::error::{Error, Step};
 use crate::ids::NodeId;
 use crate::layout::node::{NODE_HEADER, read_header};
+use crate::pages::access::StatePages;
 use crate::partition::{Which, data_in, find_node, node_header};
 use crate::tx::write_set::Update;
 use rustc_hash::FxHashMap;

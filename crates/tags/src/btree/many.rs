@@ -7,10 +7,10 @@
 use super::BTree;
 use super::look::Look;
 use super::node::{Node, Nodes};
-use crate::committed::{Committed, StatePages};
+use crate::committed::Committed;
 use crate::error::{Error, Halt, Result, Step};
-use crate::ids::NodeId;
-use crate::snodes::access::Permission;
+use crate::ids::{NodeId, Permission};
+use crate::pages::access::StatePages;
 use crate::tx::Transaction;
 
 /// Keys that are looked for together.

@@ -6,21 +6,13 @@
 use super::BTree;
 use super::look::Pair;
 use crate::committed::Committed;
+use crate::edges::order::Direction;
 use crate::error::Result;
+use crate::ids::Permission;
 use crate::snapshot::Snapshot;
-use crate::snodes::access::Permission;
 use crate::tx::Transaction;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
-
-/// Which way a range goes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Direction {
-    /// From the least key on.
-    Up,
-    /// From the greatest key on.
-    Down,
-}
 
 /// Pairs in their order: see [`BTree::range`] and [`BTreeSnapshot::range`](super::BTreeSnapshot::range).
 pub struct Range<'t, 's> {

@@ -1,7 +1,8 @@
 //! A tree as it was when a snapshot began.
 
 use super::BTree;
-use super::range::{Direction, Range};
+use super::Direction;
+use super::range::Range;
 use crate::committed::Committed;
 use crate::error::Result;
 use crate::snapshot::Snapshot;

@@ -15,6 +15,7 @@
 //! Cells of one position cannot be parted. When they fill a page that answers for nothing else, further pages are linked to it, its *links*.
 
 use crate::error::{Error, Result};
+use crate::pages::desc::Share;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,49 +24,6 @@ use std::ops::Range;
 const NAMED: usize = 8;
 /// In an entry: ask the map. No page has this number.
 const CROWDED: u32 = u32::MAX;
-
-/// What a page of a table answers for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Share {
-    /// The first position.
-    pub first: u32,
-    /// The last position.
-    pub last: u32,
-    /// 0, or, of the pages that are linked to the one of a single position, which it is.
-    pub link: u32,
-}
-
-impl Share {
-    /// All positions.
-    pub(crate) const ALL: Share = Share { first: 0, last: u32::MAX, link: 0 };
-
-    /// The share as descriptors and pages have it: first and last position, 4 bytes each; the link.
-    pub(crate) fn words(self) -> [u64; 2] {
-        [u64::from(self.first) | u64::from(self.last) << 32, u64::from(self.link)]
-    }
-
-    /// Reads a share.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] for one that cannot be.
-    pub(crate) fn from_words([positions, link]: [u64; 2]) -> Result<Share> {
-        let (first, last) = (positions as u32, (positions >> 32) as u32);
-        match u32::try_from(link) {
-            Ok(link) if first == last || first < last && link == 0 => Ok(Share { first, last, link }),
-            _ => Err(Error::damaged(format!("a page with share {positions:#x}, {link:#x}"))),
-        }
-    }
-
-    /// Whether it is that of one position.
-    pub(crate) fn is_single(self) -> bool {
-        self.first == self.last
-    }
-
-    /// Whether a position is one of these.
-    pub(crate) fn covers(self, position: u32) -> bool {
-        (self.first..=self.last).contains(&position)
-    }
-}
 
 /// A page, and the last of its positions.
 pub(super) type Until = (u32, u32);

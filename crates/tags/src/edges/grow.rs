@@ -8,13 +8,14 @@
 //! equal part of the cells.
 
 use super::FIRST_BUNDLE;
-use super::directory::{Share, Until};
+use super::directory::Until;
 use super::table::{HEADER_WORDS, PAGE_WORDS, Table, share_of, upper};
 use crate::error::{Error, Halt, Result, Step};
-use crate::pages::access::{PageWriter, Pages, Words};
-use crate::pages::desc::Desc;
+use crate::pages::access::{PageWriter, Pages};
+use crate::pages::desc::{Desc, Share};
 use crate::pages::numbers::{PageNumbers, take_number};
 use crate::sync::Mutex;
+use crate::sys::Words;
 
 /// Pages that share out their cells, at most, before one is added: the full one, and the one before or behind it.
 const NEIGHBOURS: usize = 2;
@@ -386,7 +387,7 @@ mod tests {
             let table = &mut self.table;
             let done = self
                 .store
-                .write(&mut partition.write(), |pages, _| step(table, pages, &self.store.table_numbers));
+                .write(&mut partition.write(), |pages, _| step(table, pages, &self.store.numbers.tables));
             done.unwrap()
         }
 

@@ -9,7 +9,8 @@ use super::table::Table;
 use super::{EdgeChange, EdgeTable};
 use crate::error::{Halt, Step};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
-use crate::pages::access::{PageWriter, Pages, Words, as_words};
+use crate::pages::access::{PageWriter, Pages};
+use crate::sys::{Words, as_words};
 
 /// Edges of a group. Whoever looks for one alone has a group of one, and does not pay for the room of more.
 pub(crate) const GROUP: usize = 64;

@@ -21,7 +21,7 @@ pub(crate) mod table;
 
 use crate::error::{Error, Step};
 use crate::hash::Secret;
-use crate::ids::{EdgeType, InfoForm, NodeId};
+use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::numbers::PageNumbers;
 use crate::sync::Mutex;
@@ -92,6 +92,37 @@ pub(crate) struct EdgeChange {
 impl AsRef<EdgeChange> for EdgeChange {
     fn as_ref(&self) -> &EdgeChange {
         self
+    }
+}
+
+/// An edge out of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Edge {
+    /// Its type.
+    pub etype: EdgeType,
+    /// Its number, for types of [`InfoForm::Number`]; for keys, which the destination's data begins with, `None`.
+    pub number: Option<u64>,
+    /// The destination.
+    pub to: NodeId,
+}
+
+/// What identifies an edge.
+#[derive(Clone, Copy)]
+pub(crate) struct EdgeKey<'a> {
+    pub source: NodeId,
+    pub etype: EdgeType,
+    pub key: u64,
+    pub info: Info<'a>,
+}
+
+impl EdgeKey<'_> {
+    /// A hash for a table of a transaction's own.
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        // Only the transaction's own table is at stake; keys come hashed with the secret already.
+        let mixed = self.key ^ self.source.0.rotate_left(32) ^ u64::from(self.etype.0).rotate_left(17);
+        let product = u128::from(mixed ^ 0x9e37_79b9_7f4a_7c15) * 0xbf58_476d_1ce4_e5b9;
+        (product >> 64) as u64 ^ product as u64
     }
 }
 
@@ -448,7 +479,7 @@ mod tests {
             let edge = RawEdge { etype: EdgeType((n / 2 % 20) as u32), key: n, to: NodeId(8 * (n + 1)) };
             store
                 .write(&mut partition.write(), |pages, _| {
-                    edges.insert(pages, &store.table_numbers, source, InfoForm::Number, edge)
+                    edges.insert(pages, &store.numbers.tables, source, InfoForm::Number, edge)
                 })
                 .unwrap();
         }

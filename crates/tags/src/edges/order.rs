@@ -4,19 +4,25 @@
 //! costs what the part does. An edge keeps its place as long as it is there, whatever comes and goes around it, also when the store
 //! is opened anew. So whoever goes through a list by parts sees each edge that was there all the time once.
 
-use super::{Bundle, EdgeTable, RawEdge};
-use crate::Direction;
+use super::{Bundle, Edge, EdgeTable, RawEdge};
 use crate::error::{Result, Step};
 use crate::hash::Secret;
-use crate::ids::{EdgeType, Info, InfoForm, NodeId};
+use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::pages::access::Pages;
-use crate::store::Store;
-use crate::tx::Edge;
 use rustc_hash::FxHashSet;
 
 /// A place in the order of a node's edges of one type: before an edge, or behind it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EdgePlace(u128);
+
+/// Which way what has an order is gone through.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// From the first on.
+    Up,
+    /// From the last on.
+    Down,
+}
 
 /// An edge and its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -145,19 +151,17 @@ pub(crate) struct Changed {
 
 /// Up to `max` edges from a place on, in a committed state with changes over it.
 pub(crate) fn list(
-    store: &Store,
-    etype: EdgeType,
+    (etype, form, secret): (EdgeType, InfoForm, Secret),
     mut from: EdgePlace,
     direction: Direction,
     max: usize,
     changed: &Changed,
-    mut part: impl FnMut(InfoForm, EdgePlace) -> Result<Part>,
+    mut part: impl FnMut(EdgePlace) -> Result<Part>,
 ) -> Result<Vec<PlacedEdge>> {
-    let form = store.form_of(etype)?;
-    let numbers = (form == InfoForm::Number).then_some(store.secret);
+    let numbers = (form == InfoForm::Number).then_some(secret);
     let mut found: Vec<PlacedEdge> = Vec::new();
     loop {
-        let Part { mut edges, rest } = part(form, from)?;
+        let Part { mut edges, rest } = part(from)?;
         edges.retain(|(_, edge)| !changed.gone.contains(&(edge.key, edge.to)));
         let new = changed.new.iter().map(|edge| (EdgePlace::of(edge, numbers), *edge));
         edges.extend(new.filter(|(place, _)| match direction {
@@ -174,19 +178,5 @@ pub(crate) fn list(
             Some(rest) if found.len() < max => from = rest,
             _ => return Ok(found),
         }
-    }
-}
-
-impl Store {
-    /// The place of an edge with this info, whether there is one or not: going up from there begins with it, or with the next.
-    ///
-    /// # Errors
-    /// [`Error::WrongInfo`](crate::Error::WrongInfo), [`Error::NoSuchEdgeType`](crate::Error::NoSuchEdgeType).
-    pub fn edge_place(&self, etype: EdgeType, info: Info<'_>) -> Result<EdgePlace> {
-        let key = self.edge_key(NodeId(0), etype, info)?.key;
-        Ok(match info {
-            Info::Number(number) => EdgePlace::from_words([self.secret.number(number), number]),
-            Info::Key(_) => EdgePlace::from_words([key, 0]),
-        })
     }
 }

@@ -12,14 +12,15 @@
 //!
 //! A cell is free while its last word is 0. The directory is not stored: each page's descriptor says which share it answers for.
 
-use super::directory::{Directory, Share};
+use super::directory::Directory;
 use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
-use crate::pages::access::{PageWriter, Pages, Words, as_words};
-use crate::pages::desc::{Desc, TABLE_HASHED};
+use crate::pages::access::{PageWriter, Pages};
+use crate::pages::desc::{Share, TABLE_HASHED};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::CellCount;
 use crate::sync::Mutex;
+use crate::sys::{Words, as_words};
 use std::convert::Infallible;
 
 /// Words of a page.
@@ -60,18 +61,6 @@ pub(crate) enum Full {
     NoPage,
     /// This page is to be split first.
     Page(u32),
-}
-
-/// Refuses a page of a table, just read, whose checksum holds and whose contents cannot be.
-///
-/// # Errors
-/// [`Error::Damaged`].
-pub(crate) fn check_page(words: &Words, desc: &Desc, page: u32) -> Result<()> {
-    if [words[1], words[2], words[3]] == [desc.body[0], desc.body[1], desc.body[2]] {
-        Ok(())
-    } else {
-        Err(Error::damaged(format!("page {page}: no edge table wrote this")))
-    }
 }
 
 /// What a page of a table answers for.

@@ -11,7 +11,7 @@
 use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
-use crate::options::JOURNAL_BYTES_MIN;
+use crate::layout::superblock::JOURNAL_BYTES_MIN;
 use crate::page_store::PageStore;
 use crate::space::{Run, reason};
 use crate::sync::{Condvar, Mutex, MutexGuard};

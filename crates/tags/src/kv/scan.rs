@@ -5,9 +5,8 @@
 //! be lost with its snapshot.
 
 use super::{ANCHOR, Kv, PAIR};
-use crate::Direction;
 use crate::committed::Committed;
-use crate::edges::order::EdgePlace;
+use crate::edges::order::{Direction, EdgePlace};
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, SnodeId};
 use crate::layout::node::split_key;

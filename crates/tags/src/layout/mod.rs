@@ -1,6 +1,7 @@
 //! What lies where on the medium: the map of `docs/formats/tags.md` in code.
 
 pub(crate) mod catalog;
+pub(crate) mod leaves;
 pub(crate) mod node;
 pub(crate) mod superblock;
 

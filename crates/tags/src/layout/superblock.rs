@@ -7,7 +7,6 @@ use super::FORMAT_VERSION;
 use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::PAGE_BYTES;
-use crate::options::JOURNAL_BYTES_MAX;
 use crate::space::Run;
 use weft_core::checksum::crc32c;
 use weft_core::codec::WriteFields;
@@ -18,6 +17,10 @@ const MAGIC: [u8; 8] = *b"WEFTTAGS";
 /// Copies of the superblock, which are the first blocks.
 pub(crate) const COPIES: u64 = 2;
 
+/// Least bytes of a journal.
+pub(crate) const JOURNAL_BYTES_MIN: u64 = 256 << 10;
+/// Most bytes of a journal: it is read whole when a store is opened.
+pub(crate) const JOURNAL_BYTES_MAX: u64 = 4 << 30;
 /// The highest epoch and number of a commit: at a thousand million a second they are reached after a century.
 const COUNT_MAX: u64 = 1 << 62;
 /// The most bytes of a list of leaves or of a catalog: as many as the list of all leaves that there can be.

@@ -9,10 +9,10 @@ use super::classes::Counted;
 use super::desc::Desc;
 use super::pool::Pool;
 use super::table::{CellCount, Descriptors, Hot};
-use crate::committed::StatePages;
 use crate::error::{Error, Halt, Step};
 use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
 use crate::sync::RwLockReadGuard;
+use crate::sys::{Words, as_words};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,9 +32,6 @@ impl Token {
         Token { snode, turns: TOKENS.fetch_add(1, Ordering::Relaxed) << 40 }
     }
 }
-
-/// A page as words.
-pub(crate) type Words = [u64; PAGE_BYTES / 8];
 
 /// Access to pages.
 pub(crate) trait Pages {
@@ -68,11 +65,10 @@ pub(crate) trait Pages {
     fn step_pages(&self) -> usize;
 }
 
-#[inline]
-pub(crate) fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
-    // SAFETY: frames are aligned to a page, copies of them for snapshots to 64 bytes, both types have the size of a
-    // page, and every bit pattern is a number.
-    unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() }
+/// The pages of an s-node in a committed state, and what is known of them.
+pub(crate) trait StatePages: Pages + Descriptors {
+    /// A number that is another as soon as anything of them has changed.
+    fn turns(&self) -> u64;
 }
 
 /// What every access to pages has: the pool, whose frames stay, and the s-node whose token is borrowed for as long.

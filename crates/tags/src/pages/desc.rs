@@ -1,15 +1,56 @@
 //! The descriptor of a page: what it holds, where it lies, what its checksum is.
 
-use crate::edges::directory::Share;
 use crate::error::{Error, Result};
-use crate::ids::HomeId;
+use crate::ids::{DATA_PAGES_MAX, HomeId};
+use crate::layout::node::CLASSES;
+use crate::sys::Words;
 use weft_core::codec::{Reader, Truncated, WriteFields};
-
-/// Bytes of a descriptor on the medium.
-pub(crate) const DESC_BYTES: usize = 64;
 
 /// In the third word of a table page's descriptor: first words of cells are hashes.
 pub(crate) const TABLE_HASHED: u64 = 1 << 32;
+
+/// What a page of a table answers for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Share {
+    /// The first position.
+    pub first: u32,
+    /// The last position.
+    pub last: u32,
+    /// 0, or, of the pages that are linked to the one of a single position, which it is.
+    pub link: u32,
+}
+
+impl Share {
+    /// All positions.
+    pub(crate) const ALL: Share = Share { first: 0, last: u32::MAX, link: 0 };
+
+    /// The share as descriptors and pages have it: first and last position, 4 bytes each; the link.
+    pub(crate) fn words(self) -> [u64; 2] {
+        [u64::from(self.first) | u64::from(self.last) << 32, u64::from(self.link)]
+    }
+
+    /// Reads a share.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for one that cannot be.
+    pub(crate) fn from_words([positions, link]: [u64; 2]) -> Result<Share> {
+        let (first, last) = (positions as u32, (positions >> 32) as u32);
+        match u32::try_from(link) {
+            Ok(link) if first == last || first < last && link == 0 => Ok(Share { first, last, link }),
+            _ => Err(Error::damaged(format!("a page with share {positions:#x}, {link:#x}"))),
+        }
+    }
+
+    /// Whether it is that of one position.
+    pub(crate) fn is_single(self) -> bool {
+        self.first == self.last
+    }
+
+    /// Whether a position is one of these.
+    pub(crate) fn covers(self, position: u32) -> bool {
+        (self.first..=self.last).contains(&position)
+    }
+}
 
 /// What a page holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,7 +92,7 @@ pub(crate) struct Desc {
     /// Where it is on the medium; 0 while it is in memory only.
     pub block: u64,
     /// Slab: the slots of committed nodes. Run head: pages of the run, 1 once committed, 1 for a body, and the numbers that
-    /// are kept for it, so that it can grow. Run tail: pages since the head. Table: the table; its [share](crate::edges::directory::Share::words), plus [`TABLE_HASHED`]; 0.
+    /// are kept for it, so that it can grow. Run tail: pages since the head. Table: the table; its [share](Share::words), plus [`TABLE_HASHED`]; 0.
     pub body: Slots,
     /// Slab, in memory only: slots that transactions have reserved, beside the committed ones. Few pages have any.
     pub reserved: Option<Box<Slots>>,
@@ -80,6 +121,18 @@ impl Desc {
         Share::from_words([self.body[1], self.body[2] & !TABLE_HASHED])
     }
 
+    /// Table: refuses a page, just read, whose checksum holds and whose contents cannot be.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub(crate) fn check_table(&self, words: &Words, page: u32) -> Result<()> {
+        if words[1..4] == self.body[..3] {
+            Ok(())
+        } else {
+            Err(Error::damaged(format!("page {page}: no edge table wrote this")))
+        }
+    }
+
     /// Table: whether first words of cells are hashes.
     pub(crate) fn is_hashed(&self) -> bool {
         self.body[2] & TABLE_HASHED != 0
@@ -89,6 +142,30 @@ impl Desc {
     pub(crate) fn set_share(&mut self, share: Share) {
         let [positions, link] = share.words();
         (self.body[1], self.body[2]) = (positions, link | self.body[2] & TABLE_HASHED);
+    }
+
+    /// Whether a page holds only what transactions had made and not committed at the checkpoint.
+    pub(crate) fn is_left_over(&self) -> bool {
+        match self.kind {
+            PageKind::Slab => count_slots(&self.body) == 0,
+            PageKind::RunHead => self.body[1] != 1,
+            _ => false,
+        }
+    }
+
+    /// Whether a page of this number can be what its descriptor says.
+    pub(crate) fn is_possible(&self, page: u32) -> bool {
+        let is_data = (1..DATA_PAGES_MAX).contains(&page);
+        match self.kind {
+            PageKind::Free => false,
+            PageKind::Table => page >= DATA_PAGES_MAX,
+            PageKind::Slab => is_data && usize::from(self.class) < CLASSES,
+            PageKind::RunHead => {
+                let numbers = self.body[0].max(self.body[3]);
+                is_data && self.body[0] > 0 && numbers <= u64::from(DATA_PAGES_MAX - page)
+            }
+            PageKind::RunTail => is_data && (1..=u64::from(page)).contains(&self.body[0]),
+        }
     }
 
     /// Appends the descriptor's 64 bytes.
@@ -204,6 +281,7 @@ pub(crate) fn first_clear(slots: &Slots, count: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::leaves::DESC_BYTES;
 
     #[test]
     fn a_descriptor_comes_back_and_an_unknown_kind_is_damage() {

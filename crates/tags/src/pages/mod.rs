@@ -7,6 +7,7 @@
 pub(crate) mod access;
 pub(crate) mod classes;
 pub(crate) mod desc;
+pub(crate) mod erasure;
 pub(crate) mod eviction;
 pub(crate) mod numbers;
 pub(crate) mod pool;

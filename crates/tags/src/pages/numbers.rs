@@ -5,6 +5,7 @@
 //! the descriptors.
 
 use crate::error::{Error, Result};
+use crate::ids::{DATA_PAGES_MAX, HomeId};
 use crate::sync::Mutex;
 use std::collections::BTreeSet;
 
@@ -14,6 +15,7 @@ const ORDERS: usize = 32;
 pub(crate) struct PageNumbers {
     /// By order: the first numbers of blocks, divided by their size.
     free: [BTreeSet<u32>; ORDERS],
+    first: u32,
     /// Numbers from here on were never given out.
     end: u32,
     limit: u32,
@@ -22,7 +24,7 @@ pub(crate) struct PageNumbers {
 impl PageNumbers {
     /// Numbers from `first`, below `limit`, all free.
     pub(crate) fn new(first: u32, limit: u32) -> PageNumbers {
-        PageNumbers { free: Default::default(), end: first, limit }
+        PageNumbers { free: Default::default(), first, end: first, limit }
     }
 
     /// Numbers below this may be in use.
@@ -89,9 +91,56 @@ impl PageNumbers {
         }
     }
 
-    /// Numbers below the end that are free.
-    pub(crate) fn free_count(&self) -> u64 {
-        self.free.iter().enumerate().map(|(order, set)| (set.len() as u64) << order).sum()
+    /// Numbers that are in use.
+    pub(crate) fn used(&self) -> u64 {
+        let free: u64 = self.free.iter().enumerate().map(|(order, set)| (set.len() as u64) << order).sum();
+        u64::from(self.end - self.first) - free
+    }
+}
+
+/// The numbers of a store's pages.
+pub(crate) struct Numbers {
+    /// Of pages of nodes.
+    pub(crate) data: Mutex<PageNumbers>,
+    /// Of pages of edge tables.
+    pub(crate) tables: Mutex<PageNumbers>,
+    /// Those of nodes that transactions still running have given up: s-node, first page, pages.
+    freed: Mutex<Vec<(HomeId, u32, u32)>>,
+}
+
+impl Numbers {
+    /// All numbers free, those of tables below a limit.
+    pub(crate) fn new(limit: u32) -> Numbers {
+        Numbers {
+            // Number 0 is not used: no id is 0.
+            data: Mutex::new(PageNumbers::new(1, DATA_PAGES_MAX)),
+            tables: Mutex::new(PageNumbers::new(DATA_PAGES_MAX, limit)),
+            freed: Mutex::default(),
+        }
+    }
+
+    /// Notes that pages of an s-node are given up; their numbers are free when the transaction is over.
+    pub(crate) fn give_up(&self, snode: HomeId, page: u32, pages: u32) {
+        self.freed.lock().push((snode, page, pages));
+    }
+
+    /// Lets the numbers be used again that were given up in these s-nodes. Called when that is in the journal, by who
+    /// holds their locks: whoever takes a number then has a later record, and a replay finds the page given up before it is
+    /// another's.
+    pub(crate) fn settle(&self, is_over: impl Fn(&HomeId) -> bool) {
+        let mut freed = self.freed.lock();
+        if freed.is_empty() {
+            return;
+        }
+        let mut numbers = self.data.lock();
+        freed
+            .extract_if(.., |(snode, ..)| is_over(snode))
+            .for_each(|(_, page, pages)| numbers.give_back(page, pages));
+    }
+
+    /// Forgets which numbers were given up.
+    pub(crate) fn forget_given_up(&self) {
+        self.freed.lock().clear();
     }
 }
 
@@ -127,13 +176,13 @@ mod tests {
                 numbers.give_back(start, count);
             }
             if held.len() % 1000 == 999 {
-                assert_eq!(numbers.free_count() + owner.len() as u64, u64::from(numbers.end() - 5));
+                assert_eq!(numbers.used(), owner.len() as u64);
             }
         }
         for (start, count) in held.drain(..) {
             numbers.give_back(start, count);
         }
-        assert_eq!(numbers.free_count(), u64::from(numbers.end() - 5));
+        assert_eq!(numbers.used(), 0);
         let blocks: usize = numbers.free.iter().map(BTreeSet::len).sum();
         assert!(blocks <= 40, "free space is in few blocks, not {blocks}");
     }
@@ -142,9 +191,9 @@ mod tests {
     fn a_particular_number_can_be_taken_from_the_middle_of_a_free_block() {
         let mut numbers = PageNumbers::new(0, 1 << 20);
         numbers.take_exactly(70, 3);
-        assert_eq!((numbers.end(), numbers.free_count()), (73, 70));
+        assert_eq!((numbers.end(), numbers.used()), (73, 3));
         numbers.take_exactly(33, 1);
-        assert_eq!(numbers.free_count(), 69);
+        assert_eq!(numbers.used(), 4);
         let taken: Vec<u32> = (0..69).map(|_| numbers.take(1).unwrap()).collect();
         assert!(taken.iter().all(|page| *page < 70 && *page != 33));
     }

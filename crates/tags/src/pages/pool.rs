@@ -9,19 +9,17 @@
 //! holds the page's s-node alone, so nobody has a reference into that frame, and readers of other s-nodes go on. `extent` is
 //! held shared by whoever looks at a mapped block that may be another page's by now, and alone by whoever cuts the medium.
 
-use super::access::Words;
 use super::classes::{Classes, Counted, PageClass, PerClass};
 use super::desc::{Desc, PageKind};
+use super::erasure::Erasure;
 use super::eviction::EvictionPolicy;
 use super::table::{DIRTY, Hot, PageTable, USE_MASK, USE_ONE};
 use super::versions::Versions;
-use crate::edges::table::check_page;
-use crate::erase::Erasure;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
-use crate::options::Options;
 use crate::page_store::PageStore;
 use crate::sync::{Apart, Condvar, Mutex, RwLock, RwLockWriteGuard};
+use crate::sys::as_words;
 use crate::sys::frames::Frames;
 use crate::sys::mapping::Mapping;
 use std::sync::Arc;
@@ -173,8 +171,12 @@ pub(crate) enum NoRoom {
 }
 
 impl Pool {
-    pub(crate) fn new(options: &Options, mapped: Option<Arc<Mapping>>) -> Result<Pool> {
-        let (cache_pages, huge_pages) = (options.cache_pages(), options.huge_pages);
+    pub(crate) fn new(
+        cache_pages: usize,
+        huge_pages: bool,
+        eviction: Arc<dyn EvictionPolicy>,
+        mapped: Option<Arc<Mapping>>,
+    ) -> Result<Pool> {
         let frames = Frames::reserve(cache_pages, huge_pages, mapped)
             .map_err(Error::io("reserve memory for the cache", 0))?;
         Ok(Pool {
@@ -189,7 +191,7 @@ impl Pool {
             versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
             erasure: Erasure::new(),
             classes: Classes::new(),
-            eviction: options.eviction.clone(),
+            eviction,
             frames,
         })
     }
@@ -732,10 +734,5 @@ fn prefetch_page(page: *const [u8; PAGE_BYTES]) {
 
 /// Checks what a page of an edge table says of itself, before anybody looks at it.
 fn check_table(bytes: &[u8; PAGE_BYTES], desc: &Desc, page: u32) -> Result<()> {
-    if desc.kind != PageKind::Table {
-        return Ok(());
-    }
-    // SAFETY: frames are aligned to a page, both types have its size, and every bit pattern is a number.
-    let words = unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() };
-    check_page(words, desc, page)
+    if desc.kind == PageKind::Table { desc.check_table(as_words(bytes), page) } else { Ok(()) }
 }

@@ -1,22 +1,20 @@
 //! The new store, and the pages of nodes that it takes over.
 
-use super::find::LostTable;
-use super::hold::whole_page;
+use super::known::{LostTable, whole_page};
 use super::report::SalvageReport;
 use super::source::Source;
 use super::survey::Survey;
-use crate::checkpoint::{LEAF_PAGES, Leaves};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::inspect::nodes_in;
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
+use crate::layout::leaves::{LEAF_PAGES, Leaves};
 use crate::layout::node::{NODE_HEADER, read_header, slot_bytes, slots_of};
 use crate::layout::superblock::{ERASES, LEAVES_BYTES, Superblock};
 use crate::options::Options;
 use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::numbers::PageNumbers;
-use crate::pages::pool::Pool;
 use crate::partition::run_of;
 use crate::snodes::tags::Root;
 use crate::store::{Parts, Store};
@@ -80,7 +78,7 @@ impl<'s> Copy<'s> {
                 }
             }
         }
-        let pool = Pool::new(options, target.mapping())?;
+        let pool = options.pool(target.mapping())?;
         let parts = Parts { medium: target, pool, space, superblock, catalog, leaves: Leaves::default() };
         let store = Store::assemble(parts, options);
         let may_erase = survey.superblock.has(ERASES | LEAVES_BYTES);
@@ -268,8 +266,8 @@ impl<'s> Copy<'s> {
         pages.extend(of_leaves.take(self.source.blocks() as usize));
         pages.sort_unstable();
         pages.dedup();
-        *self.store.data_numbers.lock() = PageNumbers::new(1, DATA_PAGES_MAX);
-        self.store.freed_numbers.lock().clear();
+        *self.store.numbers.data.lock() = PageNumbers::new(1, DATA_PAGES_MAX);
+        self.store.numbers.forget_given_up();
         crate::recover::restore_numbers(&self.store, &pages);
     }
 }

@@ -1,32 +1,17 @@
 //! Edges: from the cells of the damaged store's tables into new tables.
 
 use super::copy::Copy;
-use super::find::LostTable;
-use super::mend::{Nodes, count};
+use super::known::{Bundled, Bundles, LostTable, Nodes, Whole, count};
 use super::survey::Survey;
-use crate::edges::table::{check_page, is_hashed};
+use crate::edges::table::is_hashed;
 use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::pages::access::Words;
 use crate::pages::desc::Desc;
 use crate::partition::Partition;
 use crate::store::Store;
+use crate::sys::Words;
 use crate::tx::apply::drop_table_pages;
-use rustc_hash::FxHashMap;
-
-/// What the edges of a bundle go out from.
-#[derive(Clone, Copy)]
-pub(super) struct Bundled {
-    pub source: NodeId,
-    pub etype: EdgeType,
-    pub form: InfoForm,
-}
-
-/// What bundles' edges go out from, by s-node and table.
-pub(super) type Bundles = FxHashMap<(u16, u64), Bundled>;
-/// An edge with all that it is found by.
-pub(super) type Whole = (NodeId, InfoForm, RawEdge);
 
 impl Copy<'_> {
     /// Puts the edges of all table pages that can be read into new tables. Those of the main tables come first: they say what the
@@ -46,7 +31,7 @@ impl Copy<'_> {
                 .then(|| crate::reads::page(self.source.medium, desc.block, desc.crc))
                 .flatten();
             let words =
-                raw.as_deref().and_then(words_of).filter(|words| check_page(words, desc, *page).is_ok());
+                raw.as_deref().and_then(words_of).filter(|words| desc.check_table(words, *page).is_ok());
             let Some(words) = words else {
                 // Counts are made anew.
                 if desc.body[0] != COUNTS {
@@ -118,7 +103,7 @@ impl Copy<'_> {
                 if contents.edges.find(pages, source, edge.etype, edge.key, is_it)?.is_some() {
                     return Ok(false);
                 }
-                contents.edges.insert(pages, &store.table_numbers, source, form, edge)?;
+                contents.edges.insert(pages, &store.numbers.tables, source, form, edge)?;
                 Ok(true)
             })
         })

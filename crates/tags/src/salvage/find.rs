@@ -4,34 +4,15 @@
 //! tables of edges by key, each with one source and type, the hash of the node's key says which of them it was.
 
 use super::copy::Copy;
-use super::edges::Bundled;
-use super::mend::{Nodes, count};
+use super::known::{LostTable, Nodes, count};
 use crate::edges::RawEdge;
-use crate::edges::directory::Share;
 use crate::error::Result;
-use crate::ids::{HomeId, InfoForm, NodeId, NodeType};
+use crate::ids::{InfoForm, NodeId, NodeType};
 use crate::inspect::NodeView;
 use crate::layout::node::split_key;
 
 /// The length of a key, and the longest key.
 const KEY_READ_BYTES: usize = 2 + u16::MAX as usize;
-
-/// A page of an edge table that cannot be read.
-#[derive(Clone, Copy)]
-pub(super) struct LostTable {
-    pub snode: HomeId,
-    /// What its edges go out from; `None` where that is not one node and one type.
-    pub of: Option<Bundled>,
-    /// `None` where its descriptor makes no sense: it may be any.
-    pub share: Option<Share>,
-}
-
-impl LostTable {
-    /// Whether a hash belongs to this page.
-    fn covers(&self, hash: u64) -> bool {
-        self.share.is_none_or(|share| share.covers((hash >> 32) as u32))
-    }
-}
 
 impl Copy<'_> {
     /// Makes the edges again to nodes that have lost the only one they had.

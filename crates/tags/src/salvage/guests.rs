@@ -1,8 +1,7 @@
 //! S-nodes that share homes: their roots say who they are, edges to the roots say whose a node is.
 
 use super::copy::Copy;
-use super::edges::Bundles;
-use super::mend::{Nodes, Seen};
+use super::known::{Bundles, Nodes, Seen};
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
@@ -15,13 +14,6 @@ use weft_core::TagFlags;
 const UNKNOWN_NUMBERS: u32 = 1 << 31;
 /// Times that all edges are gone through to find out whose nodes are.
 const PASSES_MAX: usize = 16;
-
-impl Seen {
-    /// Whether a node is the root of an s-node that shares its home. Those of homes are held without an edge.
-    fn is_guest(&self, node: NodeId, home_root: NodeId) -> bool {
-        self.kind == NodeType::ROOT.0 && node != home_root
-    }
-}
 
 impl Copy<'_> {
     /// Sees to it that each s-node that shares a home can be found, and that each node there has its s-node.

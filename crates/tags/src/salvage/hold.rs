@@ -3,21 +3,16 @@
 
 use super::LOST;
 use super::copy::Copy;
-use super::mend::{Nodes, Seen};
-use crate::checkpoint::LEAF_PAGES;
+use super::known::{Nodes, Seen, whole_page};
 use crate::edges::RawEdge;
 use crate::error::Result;
-use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, PAGE_BYTES};
-use crate::layout::node::{class_of, slot_at};
+use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId};
+use crate::layout::leaves::LEAF_PAGES;
+use crate::layout::node::slot_at;
 use crate::pages::desc::{PageKind, slot_is_set};
 use crate::partition::Partition;
 use crate::store::Store;
 use crate::tx::apply::put_in_slot;
-
-/// The class of slots of a page each.
-pub(super) fn whole_page() -> u8 {
-    class_of(PAGE_BYTES - crate::layout::node::NODE_HEADER).unwrap_or(0)
-}
 
 impl Copy<'_> {
     /// Puts a node without data where each lost one was, and one in each page of which nothing is known; each under the root of its

@@ -2,8 +2,8 @@
 
 use super::FOUND;
 use super::copy::Copy;
-use super::edges::{Bundles, Whole, edges_in};
-use super::hold::whole_page;
+use super::edges::edges_in;
+use super::known::{Bundles, Nodes, Seen, Whole, count, whole_page};
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
@@ -24,23 +24,6 @@ use weft_core::TagFlags;
 const NAMELESS: &str = "weft.salvage.type.";
 /// The most edge types whose names are made up.
 const MADE_UP_MAX: u32 = 1 << 16;
-
-/// What is known of a node or body.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
-    pub kind: u32,
-    pub ins: u32,
-    pub outs: u32,
-    pub is_body: bool,
-    /// It has no data of its own and needs a body.
-    pub is_moved: bool,
-    /// It has a body, or is one, or is the root of an s-node that is led to from its home.
-    pub is_joined: bool,
-    /// The root of its s-node, in a home that is shared.
-    pub owner: Option<NodeId>,
-}
-
-pub(super) type Nodes = FxHashMap<NodeId, Seen>;
 
 impl Copy<'_> {
     /// Makes a sound store of what was copied.
@@ -347,25 +330,8 @@ impl Copy<'_> {
         }
         self.change(node.home(), |store, partition| {
             store.write(partition, |pages, contents| {
-                contents.set_count(pages, &store.table_numbers, node, ins)
+                contents.set_count(pages, &store.numbers.tables, node, ins)
             })
         })
-    }
-}
-
-/// Counts an edge at both its ends.
-pub(super) fn count(nodes: &mut Nodes, source: NodeId, edge: &RawEdge) {
-    let is_body = edge.etype == EdgeType::BODY;
-    if let Some(from) = nodes.get_mut(&source) {
-        from.is_joined |= is_body;
-        if edge.etype == EdgeType::OWNER {
-            from.owner = Some(edge.to);
-        } else {
-            from.outs += 1;
-        }
-    }
-    if let Some(to) = nodes.get_mut(&edge.to) {
-        to.ins += 1;
-        to.is_joined |= is_body || edge.etype == EdgeType::GUEST;
     }
 }

@@ -20,6 +20,7 @@ mod find;
 mod guests;
 mod hold;
 mod journal;
+mod known;
 mod mend;
 mod report;
 mod source;

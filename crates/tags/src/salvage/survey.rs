@@ -2,14 +2,13 @@
 
 use super::report::SalvageReport;
 use super::source::Source;
-use crate::checkpoint::{LEAF_PAGES, LEAVES_MAX};
 use crate::error::{Error, Result};
 use crate::ids::HomeId;
 use crate::layout::catalog::Catalog;
+use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES, LEAVES_MAX};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
-use crate::pages::desc::{DESC_BYTES, Desc, PageKind};
+use crate::pages::desc::{Desc, PageKind};
 use crate::reads;
-use crate::recover::{is_left_over, is_possible};
 use rustc_hash::FxHashSet;
 use std::convert::Infallible;
 
@@ -147,8 +146,8 @@ fn read_leaves(
             };
             for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
                 match Desc::decode(raw, page) {
-                    Ok(desc) if desc.kind == PageKind::Free || is_left_over(&desc) => {}
-                    Ok(desc) if desc.snode != 0 && is_possible(page, &desc) => pages.push((page, desc)),
+                    Ok(desc) if desc.kind == PageKind::Free || desc.is_left_over() => {}
+                    Ok(desc) if desc.snode != 0 && desc.is_possible(page) => pages.push((page, desc)),
                     _ => {
                         report.lost_pages += 1;
                         report.remark(format!("page {page}: its descriptor does not make sense"));

@@ -1,8 +1,8 @@
 //! A session in another process.
 
 use super::error::{Refusal, SessionError};
+use super::field::Field;
 use super::server::FRAME_BYTES_MAX;
-use super::wire::Field;
 use super::{Outcome, SessionNode};
 use crate::ids::{EdgeType, InfoForm};
 use std::os::unix::net::UnixStream;

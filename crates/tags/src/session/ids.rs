@@ -2,11 +2,10 @@
 
 use super::error::{LOST, Refusal, SessionError};
 use crate::ids::NodeId;
-use crate::sync::{Mutex, RwLock};
+use crate::sync::Mutex;
+use crate::watchers::Knows;
 use rustc_hash::FxHashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 /// Most ids that a session holds at once.
 pub const SESSION_IDS_MAX: usize = 1 << 20;
@@ -113,34 +112,8 @@ impl SessionIds {
     }
 }
 
-/// The sessions of a store. A node's place may be given to another node, and no session's id may lead there.
-#[derive(Default)]
-pub(crate) struct Sessions {
-    open: AtomicUsize,
-    all: RwLock<Vec<Weak<Mutex<SessionIds>>>>,
-}
-
-impl Sessions {
-    /// The ids of a new session.
-    pub(super) fn add(&self) -> Arc<Mutex<SessionIds>> {
-        let ids = Arc::new(Mutex::new(SessionIds::default()));
-        let mut all = self.all.write();
-        all.retain(|ids| ids.strong_count() > 0);
-        all.push(Arc::downgrade(&ids));
-        self.open.store(all.len(), Ordering::Release);
-        ids
-    }
-
-    /// Lets no session know a node any more. Called by who holds the lock of its s-node, before its place is free.
-    #[inline]
-    pub(crate) fn forget(&self, node: NodeId) {
-        if self.open.load(Ordering::Acquire) > 0 {
-            self.forget_in_all(node);
-        }
-    }
-
-    #[cold]
-    fn forget_in_all(&self, node: NodeId) {
-        self.all.read().iter().filter_map(Weak::upgrade).for_each(|ids| ids.lock().forget_node(node));
+impl Knows for Mutex<SessionIds> {
+    fn forget(&self, node: NodeId) {
+        self.lock().forget_node(node);
     }
 }

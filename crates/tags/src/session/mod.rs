@@ -8,7 +8,9 @@
 
 mod client;
 mod error;
-pub(crate) mod ids;
+mod field;
+mod ids;
+mod peer;
 mod server;
 mod sight;
 mod wire;
@@ -18,16 +20,18 @@ pub use error::{Refusal, SessionError};
 pub use ids::{SESSION_IDS_MAX, SessionNode};
 pub use server::{SessionServer, SessionSetup};
 
-use crate::committed::{Committed, StatePages};
+use crate::committed::Committed;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, Permission, SnodeId};
 use crate::options::Durability;
+use crate::pages::access::StatePages;
 use crate::snapshot::Snapshot;
-use crate::snodes::access::{Credentials, Permission, Principal};
+use crate::snodes::access::{Credentials, Principal};
 use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
 use crate::sync::Mutex;
 use crate::tx::{Savepoint, Transaction};
+use crate::watchers::Knows;
 use ids::SessionIds;
 use sight::{See, Sight};
 use std::sync::Arc;
@@ -179,7 +183,9 @@ impl Store {
         credentials: Credentials,
         limits: SessionLimits,
     ) -> Outcome<Session<'_>> {
-        let ids = self.sessions.add();
+        let ids = Arc::new(Mutex::new(SessionIds::default()));
+        let known: Arc<dyn Knows> = ids.clone();
+        self.watchers.add(Arc::downgrade(&known));
         let id = {
             let mut known = ids.lock();
             // What goes from here on is known to have gone.
@@ -570,7 +576,7 @@ impl<'s> Session<'s> {
     pub fn edges(&mut self, source: SessionNode) -> Outcome<Vec<SessionEdge>> {
         self.look(source, |sight, source, ids| {
             let edges = sight.edges(source)?;
-            let known = |edge: crate::tx::Edge| {
+            let known = |edge: crate::edges::Edge| {
                 let to = ids.lock().give(edge.to)?;
                 Ok(SessionEdge { etype: edge.etype, number: edge.number, to })
             };

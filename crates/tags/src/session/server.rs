@@ -8,13 +8,13 @@
 //! client that sends, or takes answers, too slowly is idle, and a transaction ends at its limit whatever the client does.
 
 use super::error::{Refusal, SessionError};
-use super::wire::Field;
+use super::field::Field;
+use super::peer;
 use super::{Outcome, Session, SessionLimits, SessionNode};
 use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::options::Durability;
 use crate::snodes::access::Credentials;
 use crate::store::Store;
-use crate::sys::peer;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

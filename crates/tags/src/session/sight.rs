@@ -1,11 +1,12 @@
 //! What a session's caller sees: of the last commit, of a snapshot, or of a transaction, which checks permissions itself.
 
 use crate::committed::Committed;
+use crate::edges::Edge;
 use crate::error::Result;
-use crate::ids::{EdgeType, Info, NodeId, NodeType, SnodeId};
-use crate::snodes::access::{Credentials, Permission, decide, edge_of};
+use crate::ids::{EdgeType, Info, NodeId, NodeType, Permission, SnodeId};
+use crate::snodes::access::{Credentials, decide, edge_of};
 use crate::snodes::tags::SnodeTags;
-use crate::tx::{Edge, Transaction};
+use crate::tx::Transaction;
 
 /// What can be looked at without a change.
 pub(super) trait See {

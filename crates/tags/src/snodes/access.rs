@@ -1,35 +1,9 @@
 //! Who may do what in an s-node: a permission is an edge from the root of the s-node to itself whose info is the principal
 //! and the permission, so it is looked up at one place in the s-node's edge table and nowhere else (ADAPT, section 3.5).
 
+use crate::edges::EdgeKey;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, Info, NodeId, SnodeId};
-use crate::tx::write_set::EdgeKey;
-
-/// What a caller may do with the nodes of an s-node.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum Permission {
-    /// Read nodes and follow edges.
-    Read = 0,
-    /// Make, change and delete nodes, and edges out of them; lead edges to them from other s-nodes.
-    Write = 1,
-    /// Change the s-node's tags and permissions, and delete it.
-    Control = 2,
-}
-
-impl Permission {
-    /// All permissions.
-    pub const ALL: [Permission; 3] = [Permission::Read, Permission::Write, Permission::Control];
-
-    /// The permission as a word of a message.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Permission::Read => "read",
-            Permission::Write => "write",
-            Permission::Control => "control",
-        }
-    }
-}
+use crate::ids::{EdgeType, Info, NodeId, Permission, SnodeId};
 
 /// Whom a permission is given to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

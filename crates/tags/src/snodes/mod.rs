@@ -3,5 +3,6 @@
 
 pub(crate) mod access;
 mod eras;
+pub(crate) mod locks;
 pub(crate) mod registry;
 pub(crate) mod tags;

@@ -30,7 +30,7 @@ pub(crate) const HOMES_TRIED: usize = 8;
 const TURN_GROWTH: u32 = 4;
 
 /// A home's share, as it is handed out.
-pub(crate) type Share = Arc<RwLock<Partition>>;
+pub(crate) type SharedPartition = Arc<RwLock<Partition>>;
 
 /// The homes of an open store.
 #[derive(Default)]
@@ -65,7 +65,7 @@ pub(crate) enum Room {
 }
 
 struct Entry {
-    share: Share,
+    share: SharedPartition,
     visible: bool,
 }
 
@@ -82,7 +82,7 @@ struct Retired {
     /// The commit that deleted it.
     lsn: u64,
     era: u64,
-    share: Share,
+    share: SharedPartition,
 }
 
 impl Registry {
@@ -182,12 +182,12 @@ impl Registry {
 
     /// The share of a home, visible or not.
     #[inline]
-    pub(crate) fn find(&self, id: HomeId) -> Option<Share> {
+    pub(crate) fn find(&self, id: HomeId) -> Option<SharedPartition> {
         self.map.read().get(&id).map(|entry| entry.share.clone())
     }
 
     /// The share of a home that is committed.
-    pub(crate) fn find_visible(&self, id: HomeId) -> Option<Share> {
+    pub(crate) fn find_visible(&self, id: HomeId) -> Option<SharedPartition> {
         self.map.read().get(&id).filter(|entry| entry.visible).map(|entry| entry.share.clone())
     }
 
@@ -198,12 +198,12 @@ impl Registry {
     }
 
     /// The shares of all homes, visible or not.
-    pub(crate) fn all(&self) -> Vec<Share> {
+    pub(crate) fn all(&self) -> Vec<SharedPartition> {
         self.map.read().values().map(|entry| entry.share.clone()).collect()
     }
 
     /// The shares of all homes that are committed.
-    pub(crate) fn visible(&self) -> FxHashMap<HomeId, Share> {
+    pub(crate) fn visible(&self) -> FxHashMap<HomeId, SharedPartition> {
         let map = self.map.read();
         map.iter().filter(|(_, entry)| entry.visible).map(|(id, entry)| (*id, entry.share.clone())).collect()
     }

@@ -1,8 +1,8 @@
 //! The tags of an s-node, which all its nodes share: they are the data of its root.
 
-use super::access::{Credentials, Permission, Principal};
+use super::access::{Credentials, Principal};
 use crate::error::{Error, Result};
-use crate::ids::NodeType;
+use crate::ids::{NodeType, Permission};
 use crate::layout::node::{NODE_HEADER, write_header};
 use weft_core::{DataClass, TagFlags};
 

@@ -1,13 +1,13 @@
-//! Memory from the kernel, who is at a socket's other end, and hints to the processor, with a safe face.
+//! Memory from the kernel and hints to the processor, with a safe face.
 
 mod ahead;
 pub(crate) mod frames;
 pub(crate) mod mapping;
-pub(crate) mod peer;
 pub(crate) mod uring;
 
 pub(crate) use weft_sys::aligned;
 
+use crate::ids::PAGE_BYTES;
 use std::sync::atomic::AtomicU64;
 
 /// Asks the processor for the line of an address. Any address will do.
@@ -21,6 +21,16 @@ pub(crate) fn prefetch(address: *const i8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// A page as words.
+pub(crate) type Words = [u64; PAGE_BYTES / 8];
+
+#[inline]
+pub(crate) fn as_words(bytes: &[u8; PAGE_BYTES]) -> &Words {
+    // SAFETY: frames are aligned to a page, copies of them for snapshots to 64 bytes, both types have the size of a
+    // page, and every bit pattern is a number.
+    unsafe { &*std::ptr::from_ref(bytes).cast::<Words>() }
 }
 
 /// So many words of zero. The kernel gives memory for them as they are used.

@@ -8,8 +8,8 @@ use super::Transaction;
 use super::write_set::NONE;
 use crate::committed::node_of_snode;
 use crate::error::{Error, Result};
-use crate::ids::{HomeId, NodeId, SnodeId};
-use crate::snodes::access::{Credentials, Permission, decide, edge_of};
+use crate::ids::{HomeId, NodeId, Permission, SnodeId};
+use crate::snodes::access::{Credentials, decide, edge_of};
 use rustc_hash::FxHashMap;
 
 /// A caller, and what is known of its permissions.
@@ -102,7 +102,7 @@ impl Transaction<'_> {
 
     /// Gives back the lock of a home of which nothing was read or changed for the caller.
     pub(super) fn let_go(&mut self, home: HomeId) {
-        self.store.give_back_numbers(&[home]);
+        self.store.numbers.settle(|snode| *snode == home);
         self.store.locks.release(&[home]);
         self.held.retain(|held| *held != home);
         self.forget_permissions();

@@ -77,7 +77,7 @@ fn change_edge(
     freed: &mut Vec<u32>,
 ) -> Step<()> {
     let EdgeChange { source, etype, form, key, old, new } = *change;
-    let (edge, numbers) = (RawEdge { etype, key, to: new }, &store.table_numbers);
+    let (edge, numbers) = (RawEdge { etype, key, to: new }, &store.numbers.tables);
     let spot = match bundle {
         Some(id) if old == NONE => return contents.edges.insert_in(pages, numbers, id, key, new),
         None if old == NONE => return contents.edges.insert(pages, numbers, source, form, edge),
@@ -101,7 +101,7 @@ fn change_edge(
 pub(crate) fn drop_table_pages(store: &Store, freed: Vec<u32>) {
     for page in freed {
         drop_page(store, page);
-        store.table_numbers.lock().give_back(page, 1);
+        store.numbers.tables.lock().give_back(page, 1);
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn drop_empty_slabs(store: &Store, partition: &mut Partition) {
     for slab in &mut partition.contents.slabs {
         if let Some(page) = slab.close_empty(&store.pool.table) {
             drop_page(store, page);
-            store.data_numbers.lock().give_back(page, 1);
+            store.numbers.data.lock().give_back(page, 1);
         }
     }
 }
@@ -188,7 +188,7 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
     }
     for page in contents.slabs.iter().filter_map(Slab::open_page) {
         drop_page(store, page);
-        store.freed_numbers.lock().push((partition.snode, page, 1));
+        store.numbers.give_up(partition.snode, page, 1);
     }
     drop_table_pages(store, contents.table_pages());
     Ok(())
@@ -207,7 +207,7 @@ fn release(
     page: u32,
     slot: Option<usize>,
 ) -> Result<()> {
-    store.sessions.forget(node);
+    store.watchers.forget(node);
     let Some(slot_cell) = store.pool.table.desc(page) else { return Err(Error::NoSuchNode(node)) };
     store.pool.versions.note_desc(page, slot_cell);
     let mut desc = slot_cell.lock();
@@ -217,7 +217,7 @@ fn release(
         for page in page..page + pages {
             drop_page(store, page);
         }
-        store.freed_numbers.lock().push((partition.snode, page, numbers));
+        store.numbers.give_up(partition.snode, page, numbers);
         return Ok(());
     }
     let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
@@ -228,7 +228,7 @@ fn release(
     drop(desc);
     if is_empty {
         drop_page(store, page);
-        store.freed_numbers.lock().push((partition.snode, page, 1));
+        store.numbers.give_up(partition.snode, page, 1);
     } else if store.pool.erasure.is_of(partition.snode.0) {
         let cleared = clear(store, partition, page, slot * bytes, bytes);
         return cleared.inspect_err(|_| store.pool.erasure.note_left_over());
@@ -299,7 +299,7 @@ pub(crate) fn make_root(
         Some(place) => place,
         None => {
             let (page, slots) = store.write(partition, |pages, contents| {
-                contents.slabs[usize::from(class)].reserve(pages, &store.data_numbers, class, 1)
+                contents.slabs[usize::from(class)].reserve(pages, &store.numbers.data, class, 1)
             })?;
             (page, slots.start)
         }

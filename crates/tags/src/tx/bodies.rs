@@ -6,13 +6,13 @@
 //! numbers for twice its pages, so that what is appended is written once and moved seldom.
 
 use super::runs::{Fill, copy_of};
-use super::write_set::{EdgeKey, NONE};
+use super::write_set::NONE;
 use super::{Transaction, Use};
+use crate::edges::EdgeKey;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES};
+use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES, Permission};
 use crate::layout::node::{MOVED, NODE_BYTES_MAX, NODE_HEADER, body_class_of, read_header, write_header};
 use crate::partition::{NodePlace, Which, find_body, find_node, header_at, node_header};
-use crate::snodes::access::Permission;
 
 /// A body with so many times the room that is needed is given up for a smaller one.
 const SPARE_MAX: usize = 4;

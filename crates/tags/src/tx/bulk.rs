@@ -1,12 +1,20 @@
 //! Many pairs at once: their nodes under one hold of the s-node's pages, their edges with one look at the write set each.
 
-use super::write_set::{EdgeKey, NONE};
+use super::write_set::NONE;
 use super::{Transaction, fill};
+use crate::edges::EdgeKey;
 use crate::error::Result;
-use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, SnodeId};
-use crate::kv::KvChange;
+use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, Permission, SnodeId};
 use crate::layout::node::{class_of, slot_bytes, slots_of};
-use crate::snodes::access::Permission;
+
+/// A change of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvChange<'a> {
+    /// The key has this value.
+    Put(&'a [u8], &'a [u8]),
+    /// The key is gone, if it was there.
+    Delete(&'a [u8]),
+}
 
 /// What is known of many pairs that are changed.
 #[derive(Default)]
@@ -20,6 +28,12 @@ pub(crate) struct Pairs {
 }
 
 impl<'c> KvChange<'c> {
+    pub(crate) fn key(&self) -> &'c [u8] {
+        match self {
+            KvChange::Put(key, _) | KvChange::Delete(key) => key,
+        }
+    }
+
     fn put(&self) -> Option<(&'c [u8], &'c [u8])> {
         match *self {
             KvChange::Put(key, value) => Some((key, value)),
@@ -82,7 +96,7 @@ impl Transaction<'_> {
                     let puts = changes[*next..].iter().filter(|change| change.put().is_some());
                     let alike = puts.take(slots_of(bytes)).take_while(|put| class_of_put(put) == Some(class));
                     let slab = &mut contents.slabs[usize::from(class)];
-                    let (page, slots) = slab.reserve(pages, &store.data_numbers, class, alike.count())?;
+                    let (page, slots) = slab.reserve(pages, &store.numbers.data, class, alike.count())?;
                     let raw = pages.bytes_mut(page)?;
                     for slot in slots {
                         let Some((key, value)) = changes.get(*next).and_then(KvChange::put) else { break };

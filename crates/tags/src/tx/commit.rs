@@ -258,12 +258,8 @@ impl Transaction<'_> {
     /// The most pages that the changes touch: applying them must not fail half-way for want of room in the cache.
     fn pages_touched(&self, new: &NewNodes) -> usize {
         let store = self.store;
-        let tables = {
-            let numbers = store.table_numbers.lock();
-            u64::from(numbers.end() - crate::ids::DATA_PAGES_MAX) - numbers.free_count()
-        };
         // A new s-node's first edges and counts make their tables.
-        let tables = tables + 2 * self.set.new_homes.len() as u64;
+        let tables = store.numbers.tables.lock().used() + 2 * self.set.new_homes.len() as u64;
         let changes = (self.set.changes.len() + self.set.nodes_touched()) as u64;
         // Each change may touch a page of its own, but no more pages than there are. Now and then one makes a group of pages grow, which
         // changes those beside its own and adds some; what is counted of nodes, which mostly have no page there, makes up for more.
@@ -285,10 +281,7 @@ impl Transaction<'_> {
     /// The most pages in which slots are cleared, or what an update leaves of longer data, for s-nodes whose bytes are erased.
     fn pages_cleared(&self, new: &NewNodes) -> usize {
         let erases = |node: &&NodeId| self.store.pool.erasure.is_of(node.home().0);
-        let pages = {
-            let numbers = self.store.data_numbers.lock();
-            u64::from(numbers.end()) - numbers.free_count()
-        };
+        let pages = self.store.numbers.data.lock().used();
         let freed = self.set.nodes().keys().chain(self.set.lost()).chain(&new.garbage);
         let freed = freed.filter(erases).count();
         freed.min(pages as usize) + self.set.updates.keys().filter(erases).count()
@@ -450,7 +443,7 @@ impl Transaction<'_> {
                 let kept = if ends { 1 } else { count };
                 let stored = if touched.created { 1 } else { before };
                 if kept != stored {
-                    contents.set_count(pages, &store.table_numbers, node, kept)?;
+                    contents.set_count(pages, &store.numbers.tables, node, kept)?;
                     record.count(node, kept);
                 }
                 if let Left::Body(body) = left {

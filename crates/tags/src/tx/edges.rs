@@ -1,19 +1,16 @@
 //! Edges in a transaction: what is committed, with the transaction's own changes over it.
 
-use super::bulk::Pairs;
-use super::write_set::{Change, EdgeKey, NONE};
-use super::{Edge, Transaction};
-use crate::Direction;
+use super::Transaction;
+use super::bulk::{KvChange, Pairs};
+use super::write_set::{Change, NONE};
 use crate::committed::{Committed, node_of_snode};
 use crate::edges::many::GROUP;
-use crate::edges::order::{Changed, EdgePlace, Part, PlacedEdge, list};
-use crate::edges::{RawEdge, TYPES_PER_NODE_MAX};
+use crate::edges::order::{Changed, Direction, EdgePlace, Part, PlacedEdge, list};
+use crate::edges::{Edge, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, Info, InfoForm, NodeId};
-use crate::kv::KvChange;
+use crate::ids::{EdgeType, Info, InfoForm, NodeId, Permission};
 use crate::options::EdgeRule;
 use crate::partition::{FAULT_ROUNDS, Which, begins_with_key, header_at};
-use crate::snodes::access::Permission;
 use crate::store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -35,6 +32,18 @@ impl Store {
             (InfoForm::Key, _) => return Err(Error::WrongInfo { etype, wanted: "a key" }),
         };
         Ok(EdgeKey { source, etype, key, info })
+    }
+
+    /// The place of an edge with this info, whether there is one or not: going up from there begins with it, or with the next.
+    ///
+    /// # Errors
+    /// [`Error::WrongInfo`], [`Error::NoSuchEdgeType`].
+    pub fn edge_place(&self, etype: EdgeType, info: Info<'_>) -> Result<EdgePlace> {
+        let key = self.edge_key(NodeId(0), etype, info)?.key;
+        Ok(EdgePlace::from_words(match info {
+            Info::Number(number) => [self.secret.number(number), number],
+            Info::Key(_) => [key, 0],
+        }))
     }
 
     pub(crate) fn edge_from(&self, etype: EdgeType, key: u64, to: NodeId) -> Result<Edge> {
@@ -204,7 +213,8 @@ impl Transaction<'_> {
             let edge = RawEdge { etype, key: change.key, to: change.new };
             changed.new.extend((change.new != NONE).then_some(edge));
         }
-        list(store, etype, from, direction, max, &changed, |form, from| {
+        let form = store.form_of(etype)?;
+        list((etype, form, store.secret), from, direction, max, &changed, |from| {
             if is_new {
                 return Ok(Part { edges: Vec::new(), rest: None });
             }

@@ -10,22 +10,21 @@ mod bodies;
 pub(crate) mod bulk;
 mod commit;
 pub(crate) mod edges;
-pub(crate) mod locks;
 pub(crate) mod patch;
 pub(crate) mod runs;
 mod snodes;
 pub(crate) mod write_set;
 
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, HomeId, NodeId, NodeType, SnodeId};
+use crate::ids::{HomeId, NodeId, NodeType, Permission, SnodeId};
 use crate::layout::node::{NODE_HEADER, class_of, slot_bytes, write_header};
 use crate::options::{Durability, EdgeRule};
 use crate::partition::{NodePlace, Which, find_node, header_at};
-use crate::snodes::access::{Credentials, Permission};
+use crate::snodes::access::Credentials;
 use crate::store::Store;
 use crate::sync::ThreadId;
 use access::Access;
-use locks::TxId;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use write_set::WriteSet;
 
@@ -35,7 +34,7 @@ const CHECKPOINTS_MAX: usize = 16;
 /// A transaction. Dropping it aborts it.
 pub struct Transaction<'s> {
     store: &'s Store,
-    id: TxId,
+    id: u64,
     /// The thread that has used it last.
     thread: ThreadId,
     /// When it waits no longer for others.
@@ -65,24 +64,26 @@ enum Use {
 /// A place in a transaction to come back to.
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
-    tx: TxId,
+    tx: u64,
     depth: usize,
     mark: usize,
 }
 
-/// An edge out of a node.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Edge {
-    /// Its type.
-    pub etype: EdgeType,
-    /// Its number, for types of [`InfoForm::Number`]; for keys, which the destination's data begins with, `None`.
-    pub number: Option<u64>,
-    /// The destination.
-    pub to: NodeId,
+impl Store {
+    /// Begins a transaction that may do everything: that of the store's own process.
+    pub fn begin(&self) -> Transaction<'_> {
+        Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), None)
+    }
+
+    /// Begins a transaction for a caller, which may do what the permissions of the s-nodes say, and makes the edges that
+    /// [`Options::edge_rule`] allows.
+    pub fn begin_as(&self, credentials: &Credentials) -> Transaction<'_> {
+        Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), Some(credentials))
+    }
 }
 
 impl<'s> Transaction<'s> {
-    pub(crate) fn new(store: &'s Store, id: TxId, credentials: Option<&Credentials>) -> Transaction<'s> {
+    fn new(store: &'s Store, id: u64, credentials: Option<&Credentials>) -> Transaction<'s> {
         let durability = Durability::default();
         let rule = credentials.map(|_| store.edge_rule);
         let limited = credentials.filter(|credentials| !credentials.superuser);
@@ -217,7 +218,7 @@ impl<'s> Transaction<'s> {
         self.with_room(|| {
             store.write(&mut partition.write(), |pages, contents| {
                 let slab = &mut contents.slabs[usize::from(class)];
-                let (page, slots) = slab.reserve(pages, &store.data_numbers, class, 1)?;
+                let (page, slots) = slab.reserve(pages, &store.numbers.data, class, 1)?;
                 let offset = slots.start * slot_bytes(class).unwrap_or(crate::PAGE_BYTES);
                 fill(&mut pages.bytes_mut(page)?[offset..], kind, len, pieces);
                 Ok(NodeId::at(snode, page, offset))
@@ -358,7 +359,7 @@ impl<'s> Transaction<'s> {
     pub fn abort(self) {}
 
     fn release(&mut self) {
-        self.store.give_back_numbers(&self.held);
+        self.store.numbers.settle(|snode| self.held.contains(snode));
         self.store.locks.release(&self.held);
         self.held.clear();
     }

@@ -7,11 +7,10 @@
 use super::write_set::Update;
 use super::{Transaction, apply};
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, NodeType};
+use crate::ids::{NodeId, NodeType, Permission};
 use crate::layout::node::{NODE_HEADER, read_header};
 use crate::pages::access::Pages;
 use crate::partition::{Which, find_node, header_at, node_header};
-use crate::snodes::access::Permission;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 

@@ -1,14 +1,14 @@
 //! S-nodes in a transaction: made, deleted, their tags and permissions.
 
 use super::apply;
-use super::write_set::{EdgeKey, NONE, Touched};
+use super::write_set::{NONE, Touched};
 use super::{Transaction, Which};
-use crate::edges::RawEdge;
+use crate::edges::{EdgeKey, RawEdge};
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, SnodeId};
+use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, Permission, SnodeId};
 use crate::journal::record::RecordWriter;
 use crate::layout::catalog::{Guests, HomeEntry};
-use crate::snodes::access::{Permission, Principal, edge_of, grant_of};
+use crate::snodes::access::{Principal, edge_of, grant_of};
 use crate::snodes::registry::{HOMES_TRIED, Room};
 use crate::snodes::tags::{Root, SnodeTags};
 use std::time::Duration;

@@ -4,8 +4,8 @@
 //! undo log, kept while there are savepoints, takes the set back to any of them.
 
 use super::runs::{Extent, NewPage, RunWrite};
-use crate::edges::EdgeChange;
-use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId};
+use crate::edges::{EdgeChange, EdgeKey};
+use crate::ids::{HomeId, Info, InfoForm, NodeId};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -131,25 +131,6 @@ pub(crate) struct WriteSet {
     pub(crate) deleted: FxHashSet<NodeId>,
     undo: Vec<Undo>,
     savepoints: usize,
-}
-
-/// What identifies an edge.
-#[derive(Clone, Copy)]
-pub(crate) struct EdgeKey<'a> {
-    pub source: NodeId,
-    pub etype: EdgeType,
-    pub key: u64,
-    pub info: Info<'a>,
-}
-
-impl EdgeKey<'_> {
-    #[inline]
-    fn hash(&self) -> u64 {
-        // Only the transaction's own table is at stake; keys come hashed with the secret already.
-        let mixed = self.key ^ self.source.0.rotate_left(32) ^ u64::from(self.etype.0).rotate_left(17);
-        let product = u128::from(mixed ^ 0x9e37_79b9_7f4a_7c15) * 0xbf58_476d_1ce4_e5b9;
-        (product >> 64) as u64 ^ product as u64
-    }
 }
 
 impl WriteSet {

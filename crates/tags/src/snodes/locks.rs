@@ -13,9 +13,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A running transaction.
-pub(crate) type TxId = u64;
-
 /// After so long nobody takes a lock before who waits for it. To hand it on each time would cost a change of threads each time.
 const PASSED_OVER_MAX: Duration = Duration::from_millis(10);
 

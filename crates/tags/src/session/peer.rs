@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use weft_sys::peer;
 
 /// The user and groups that the other end had when it connected.
-pub(crate) fn credentials(stream: &UnixStream, owner_is_superuser: bool) -> io::Result<Credentials> {
+pub(super) fn credentials(stream: &UnixStream, owner_is_superuser: bool) -> io::Result<Credentials> {
     let (who, mut groups) = (peer::credentials(stream)?, peer::groups(stream)?);
     groups.push(who.gid);
     let superuser = owner_is_superuser && (who.uid == 0 || who.uid == weft_sys::effective_user().0);
