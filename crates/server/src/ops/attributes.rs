@@ -47,14 +47,14 @@ impl Session<'_> {
 
     /// Attributes, with what clients have changed in shared memory.
     pub fn stat(&self, at: At<'_>, flags: i32) -> Result<Attr> {
-        self.by_path(|| Ok(self.volume.inodes.overlay(self.target(at, flags)?)))
+        self.retry_stale(|| Ok(self.volume.inodes.overlay(self.target(at, flags)?)))
     }
 
     /// Whether the real user, or with `AT_EACCESS` the effective one, may do what `mode` says.
     pub fn access(&self, at: At<'_>, mode: u32, flags: i32) -> Result<()> {
         let effective = flags & libc::AT_EACCESS != 0;
         let who = if effective { self.cred() } else { &self.credentials.real };
-        self.by_path(|| {
+        self.retry_stale(|| {
             let attr = self.target_of(at, flags, who)?;
             let wanted = mode & 7;
             // What is written to pipes, sockets and devices does not go to the volume.
@@ -69,7 +69,7 @@ impl Session<'_> {
 
     /// Changes attributes.
     pub fn set_attr(&self, at: At<'_>, flags: i32, change: &Change) -> Result<()> {
-        self.by_path(|| {
+        self.retry_stale(|| {
             let attr = self.target(at, flags)?;
             if let Some(size) = change.size {
                 self.check_set_size(at, &attr)?;
@@ -128,10 +128,10 @@ impl Session<'_> {
         }
         let perm = perm.map(|perm| cred.perm_for_chmod(perm, gid.unwrap_or(attr.gid)));
         volume.fs.setattr(ino, &SetAttr { perm, uid, gid, size: None, atime, mtime })?;
-        let to_rob = perm.and_then(|perm| volume.inodes.perm_changed(ino, perm));
+        let to_revoke = perm.and_then(|perm| volume.inodes.perm_changed(ino, perm));
         drop(alone);
-        if let Some(open) = to_rob {
-            volume.inodes.take_ring_back(&open);
+        if let Some(open) = to_revoke {
+            volume.inodes.revoke_ring(&open);
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Session<'_> {
 
     /// The value of an extended attribute.
     pub fn get_xattr(&self, at: At<'_>, flags: i32, name: &[u8]) -> Result<Vec<u8>> {
-        self.by_path(|| {
+        self.retry_stale(|| {
             let attr = self.target(at, flags)?;
             self.check_xattr(&attr, name, access::READ)?;
             Ok(self.volume.fs.getxattr(attr.ino, name)?)
@@ -188,7 +188,7 @@ impl Session<'_> {
 
     /// Sets an extended attribute; `how` is `XATTR_CREATE`, `XATTR_REPLACE` or 0.
     pub fn set_xattr(&self, at: At<'_>, flags: i32, name: &[u8], value: &[u8], how: i32) -> Result<()> {
-        self.by_path(|| {
+        self.retry_stale(|| {
             let attr = self.target(at, flags)?;
             let mode = match how {
                 0 => XattrMode::Any,
@@ -207,7 +207,7 @@ impl Session<'_> {
 
     /// The names of the extended attributes that the caller may see, each with a NUL at its end.
     pub fn list_xattr(&self, at: At<'_>, flags: i32) -> Result<Vec<u8>> {
-        self.by_path(|| {
+        self.retry_stale(|| {
             let attr = self.target(at, flags)?;
             let mut names = Vec::new();
             for name in self.volume.fs.listxattr(attr.ino)? {
@@ -222,7 +222,7 @@ impl Session<'_> {
 
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, at: At<'_>, flags: i32, name: &[u8]) -> Result<()> {
-        self.by_path(|| {
+        self.retry_stale(|| {
             let attr = self.target(at, flags)?;
             self.check_writable()?;
             self.check_xattr(&attr, name, access::WRITE)?;

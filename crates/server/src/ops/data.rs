@@ -160,7 +160,7 @@ impl Session<'_> {
         data: &[u8],
     ) -> Result<(u64, usize)> {
         let (volume, inode) = (self.volume, &open.inode);
-        let _aside = volume.inodes.set_aside(data.len() as u64);
+        let _reserved = volume.inodes.reserve(data.len() as u64);
         // What came before this write has its times first.
         let _guard = volume.inodes.exclude_and_drain(inode)?;
         let size = volume.inodes.size(inode);
@@ -237,7 +237,7 @@ impl Session<'_> {
             synced.inspect_err(|error| volume.inodes.failed(&open.inode, error.errno()))
         });
         // This failure or one before it: each open file hears of it.
-        match open.inode.failures.tell(&open.heard) {
+        match open.inode.errors.check_and_advance(&open.errors_seen) {
             Some(errno) => Err(Errno(errno)),
             None => Ok(synced?),
         }
@@ -252,7 +252,7 @@ impl Session<'_> {
         if let Err(error) = &synced {
             volume.inodes.all_failed(error.errno());
         }
-        match open.and_then(|open| volume.inodes.failures.tell(&open.heard_of_volume)) {
+        match open.and_then(|open| volume.inodes.errors.check_and_advance(&open.volume_errors_seen)) {
             Some(errno) => Err(Errno(errno)),
             None => Ok(synced?),
         }
@@ -267,10 +267,10 @@ impl Session<'_> {
         let alone = volume.permissions.write();
         let Some(perm) = self.cred().perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
         volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
-        let to_rob = volume.inodes.perm_changed(ino, perm);
+        let to_revoke = volume.inodes.perm_changed(ino, perm);
         drop(alone);
-        if let Some(open) = to_rob {
-            volume.inodes.take_ring_back(&open);
+        if let Some(open) = to_revoke {
+            volume.inodes.revoke_ring(&open);
         }
         Ok(())
     }
@@ -329,12 +329,8 @@ impl Session<'_> {
         self.drop_set_id(inode)?;
         let takes = !matches!(mode, FallocateMode::PunchHole | FallocateMode::CollapseRange);
         // More than there is would be refused; rings need not go for that.
-        let _aside = takes.then(|| {
-            volume.inodes.set_aside(if len <= volume.fs.statfs().map_or(0, |s| s.free_bytes) {
-                len
-            } else {
-                0
-            })
+        let _reserved = takes.then(|| {
+            volume.inodes.reserve(if len <= volume.fs.statfs().map_or(0, |s| s.free_bytes) { len } else { 0 })
         });
         let guard = volume.inodes.exclude_and_drain(inode)?;
         volume.fs.fallocate(inode.ino, mode, offset, len)?;

@@ -55,25 +55,15 @@ impl Session<'_> {
 
     /// After `exec`: of each file, as many references are kept as it stands among `files`, and all others given back.
     pub fn retain(&self, files: impl Iterator<Item = FileRef>) {
-        let mut kept: FxHashMap<u64, u32> = FxHashMap::default();
-        for file in files.filter(|file| self.process.holds(*file)) {
-            *kept.entry(file.0).or_insert(0) += 1;
-        }
-        let before = self.process.replace_held(kept.clone());
-        for (file, count) in before {
-            let still = kept.get(&file).copied().unwrap_or(0);
-            let file = FileRef(file);
-            for _ in count..still {
-                self.volume.files.reference(file);
+        let mut wanted = FxHashMap::default();
+        files.for_each(|file| *wanted.entry(file.0).or_insert(0) += 1);
+        for (file, count) in self.process.retain(&wanted, &self.volume.files) {
+            if let Some(open) = self.volume.files.get(file) {
+                // As closing does: exec closed a descriptor of it.
+                self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
             }
-            if count > still {
-                if let Some(open) = self.volume.files.get(file) {
-                    // As closing does: exec closed a descriptor of it.
-                    self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
-                }
-                if let Some(last) = self.volume.files.release(file, count - still) {
-                    self.volume.close(&last, false);
-                }
+            if let Some(last) = self.volume.files.release(file, count) {
+                self.volume.close(&last, false);
             }
         }
     }

@@ -33,7 +33,7 @@ impl Session<'_> {
         let waiter = self.process.waiter(thread);
         let (ino, owner) = (open.inode.ino, Owner::File(open.file.0));
         let set = || self.volume.locks.set_whole(ino, owner, operation, Some(&waiter));
-        self.while_open(open.file, || self.among_the_living(set))
+        self.while_open(open.file, || self.past_ended_processes(set))
     }
 
     /// The record lock in the way of `range`; one of the kind `F_UNLCK` when there is none.
@@ -43,7 +43,7 @@ impl Session<'_> {
             Some(_) if self.volume.processes.any_is_ending() => Err(libc::EAGAIN),
             found => Ok(found),
         };
-        let found = self.among_the_living(look)?;
+        let found = self.past_ended_processes(look)?;
         Ok(found.unwrap_or(LockRange { kind: libc::F_UNLCK, ..range }))
     }
 
@@ -65,9 +65,9 @@ impl Session<'_> {
         let (locks, ino) = (&self.volume.locks, open.inode.ino);
         let set = || locks.set_record(ino, owner, &range, waiter.as_ref());
         if let Owner::File(_) = owner {
-            return self.while_open(open.file, || self.among_the_living(set));
+            return self.while_open(open.file, || self.past_ended_processes(set));
         }
-        self.among_the_living(set)?;
+        self.past_ended_processes(set)?;
         if !self.process.holds(open.file) {
             // Another thread has closed the descriptor, and the process's locks were dropped before this one was set.
             let nothing = LockRange { kind: libc::F_UNLCK, ..range };
@@ -110,7 +110,7 @@ impl Session<'_> {
 
     /// Does something with locks in whose way no process is that has ended. The kernel gives back the locks of a process
     /// before anybody can see that it has ended; here the news take a moment, for which the caller waits.
-    fn among_the_living<T>(&self, act: impl Fn() -> Result<T, i32>) -> Result<T> {
+    fn past_ended_processes<T>(&self, act: impl Fn() -> Result<T, i32>) -> Result<T> {
         const TRIES: u32 = 3_000;
         const PAUSE: Duration = Duration::from_millis(1);
         for _ in 0..TRIES {

@@ -14,7 +14,7 @@ mod files;
 mod locks;
 mod names;
 mod open;
-mod whereabouts;
+mod paths;
 
 pub use attributes::Change;
 pub use data::{Position, Read, ReadDone};
@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
     /// between the walk and what is done at its end. As in Linux the path is walked again then: the operation is one before or
     /// after that change.
     #[inline]
-    fn by_path<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    fn retry_stale<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..WALKS_MAX {
             match act() {
                 Err(Errno(libc::ESTALE)) => {}

@@ -1,7 +1,7 @@
 //! Making, moving and removing names.
 
 use super::Error::{Errno, Outside};
-use super::whereabouts::{path_in, path_of_directory};
+use super::paths::{path_in, path_of_directory};
 use super::{At, Result, Session, found, last_of, missing};
 use crate::state::open_files::{Name, Opener};
 use weft_core::Ino;
@@ -54,7 +54,7 @@ impl Session<'_> {
 
     /// Makes a directory.
     pub fn mkdir(&self, at: At<'_>, mode: u32) -> Result<()> {
-        self.by_path(|| self.make(&self.new_name(at, true)?, NewNode::Directory, mode & 0o1777))
+        self.retry_stale(|| self.make(&self.new_name(at, true)?, NewNode::Directory, mode & 0o1777))
     }
 
     /// Makes an empty file, or a node of the kind in `mode`.
@@ -68,7 +68,7 @@ impl Session<'_> {
             libc::S_IFDIR => return Err(Errno(libc::EPERM)),
             _ => return Err(Errno(libc::EINVAL)),
         };
-        self.by_path(|| self.make(&self.new_name(at, false)?, node, mode & 0o7777))
+        self.retry_stale(|| self.make(&self.new_name(at, false)?, node, mode & 0o7777))
     }
 
     /// Makes a symlink to `target`.
@@ -76,12 +76,12 @@ impl Session<'_> {
         if target.is_empty() {
             return Err(Errno(libc::ENOENT));
         }
-        self.by_path(|| self.make(&self.new_name(at, false)?, NewNode::Symlink(target), 0o777))
+        self.retry_stale(|| self.make(&self.new_name(at, false)?, NewNode::Symlink(target), 0o777))
     }
 
     /// Removes a name; that of a directory with `AT_REMOVEDIR` only.
     pub fn unlink(&self, at: At<'_>, flags: i32) -> Result<()> {
-        self.by_path(|| self.remove(at, flags & libc::AT_REMOVEDIR != 0))
+        self.retry_stale(|| self.remove(at, flags & libc::AT_REMOVEDIR != 0))
     }
 
     fn remove(&self, at: At<'_>, rmdir: bool) -> Result<()> {
@@ -118,7 +118,7 @@ impl Session<'_> {
         if bits != 0 && flags != RenameFlags::NO_REPLACE && flags != RenameFlags::EXCHANGE {
             return Err(Errno(libc::EINVAL));
         }
-        self.by_path(|| self.rename_once(from, to, flags))
+        self.retry_stale(|| self.rename_once(from, to, flags))
     }
 
     fn rename_once(&self, from_at: At<'_>, to_at: At<'_>, flags: RenameFlags) -> Result<()> {
@@ -190,7 +190,7 @@ impl Session<'_> {
     /// Gives a file one more name; `flags` may hold `AT_SYMLINK_FOLLOW`.
     pub fn link(&self, from: At<'_>, to: At<'_>, flags: i32) -> Result<()> {
         let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::Stop };
-        self.by_path(|| {
+        self.retry_stale(|| {
             let attr = found(self.walk(from, last)?)?;
             let place = self.new_name(to, false)?;
             let (fs, cred) = (&self.volume.fs, self.cred());
@@ -209,7 +209,7 @@ impl Session<'_> {
 
     /// The target of a symlink; with an empty path, of the open one.
     pub fn readlink(&self, at: At<'_>) -> Result<Vec<u8>> {
-        self.by_path(|| {
+        self.retry_stale(|| {
             let open = at.path.is_empty();
             let ino = if open { self.base(at.dir)? } else { found(self.walk(at, Last::Stop)?)?.ino };
             if self.volume.fs.getattr(ino)?.kind != FileKind::Symlink {
@@ -221,7 +221,7 @@ impl Session<'_> {
 
     /// The canonical path of a name, or where outside it leads. With `dots_by_text`, `..` takes out the component before it.
     pub fn resolve(&self, at: At<'_>, flags: i32, dots_by_text: bool) -> Result<Canonical> {
-        self.by_path(|| {
+        self.retry_stale(|| {
             let options = Options { dots_by_text, ..self.walking(last_of(flags)) };
             let (place, attr) = match self.walk_with(self.cred(), at, options)? {
                 Resolved::Found(place, attr) => (place, attr),

@@ -39,7 +39,7 @@ impl Session<'_> {
         let mut opening = Opening { flags, mode: mode & 0o7777, opener };
         let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
         let open = if unnamed { Self::open_unnamed } else { Self::open_named };
-        self.by_path(|| open(self, at, &mut opening))
+        self.retry_stale(|| open(self, at, &mut opening))
     }
 
     fn open_named(&self, at: At<'_>, opening: &mut Opening) -> Result<Opened> {
@@ -190,7 +190,7 @@ impl Session<'_> {
             }
         }
         let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
-        let heard = volume.inodes.failures.heard_by_newcomers();
+        let heard = volume.inodes.errors.sample();
         // Nothing that comes now is tried again.
         let opener = std::mem::take(&mut opening.opener);
         let Some(open) = volume.files.add(inode.clone(), kept, path, name, opener, heard) else {

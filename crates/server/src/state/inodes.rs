@@ -5,9 +5,9 @@
 //!
 //! Lock order: an inode's shared write lock, its [`OpenInode::ring`], the core, the maps.
 
-use super::failures::{Failures, Heard};
 use super::maps::Maps;
 use super::shared::{ControlMemory, RingMemory};
+use super::writeback_errors::{ErrorCursor, WritebackErrors};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct OpenInode {
     /// Whether it may have set-id bits, which a write can clear: it gets no ring then. Changed under the table's lock.
     set_id: AtomicBool,
     /// Write-backs of it that failed.
-    pub failures: Failures,
+    pub errors: WritebackErrors,
     /// Open files that refer to it; guarded by the table's lock for the step to 0.
     users: AtomicU32,
     slots: Arc<SlotPool>,
@@ -64,7 +64,9 @@ impl SlotPool {
     }
 
     fn give_back(&self, slot: u32) {
-        self.0.lock().0.push(slot);
+        let (free, next) = &mut *self.0.lock();
+        debug_assert!(slot < *next && !free.contains(&slot), "a slot is given back twice");
+        free.push(slot);
     }
 }
 
@@ -89,20 +91,21 @@ pub struct Inodes {
     /// Rings in use, for keeping space free for what they may hold.
     rings_used: AtomicU32,
     /// Bytes that calls under way are about to take, which rings may not count on.
-    set_aside: AtomicU64,
+    reserved: AtomicU64,
     /// Write-backs that failed, of any inode.
-    pub failures: Failures,
+    pub errors: WritebackErrors,
 }
 
-/// Space that a call is about to take; see [`Inodes::set_aside`].
-pub struct SetAside<'a> {
+/// Space that a call is about to take; see [`Inodes::reserve`].
+pub struct Reservation<'a> {
     inodes: &'a Inodes,
     bytes: u64,
 }
 
-impl Drop for SetAside<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.inodes.set_aside.fetch_sub(self.bytes, Relaxed);
+        let before = self.inodes.reserved.fetch_sub(self.bytes, Relaxed);
+        debug_assert!(before >= self.bytes, "more space is given back than was reserved");
     }
 }
 
@@ -112,12 +115,12 @@ struct Table {
     by_slot: FxHashMap<u32, Arc<OpenInode>>,
     free_rings: Vec<u32>,
     next_ring: u32,
-    /// Failures of inodes that were closed before anybody heard of them.
-    unheard: FxHashMap<Ino, i32>,
+    /// WritebackErrors of inodes that were closed before anybody heard of them.
+    unseen: FxHashMap<Ino, i32>,
 }
 
-/// Failures that are kept for inodes that nobody has open, at most.
-const UNHEARD_MAX: usize = 4096;
+/// WritebackErrors that are kept for inodes that nobody has open, at most.
+const UNSEEN_MAX: usize = 4096;
 
 /// Excludes writers of an inode while it lives.
 pub struct WriteGuard<'a> {
@@ -150,8 +153,8 @@ impl Inodes {
             slots: Arc::default(),
             drained_bytes: AtomicU64::new(0),
             rings_used: AtomicU32::new(0),
-            set_aside: AtomicU64::new(0),
-            failures: Failures::default(),
+            reserved: AtomicU64::new(0),
+            errors: WritebackErrors::default(),
         })
     }
 
@@ -222,7 +225,7 @@ impl Inodes {
             slot,
             ring: Mutex::new(Ring { number: None, head: size }),
             set_id: AtomicBool::new(has_set_id(perm)),
-            failures: Failures::after(table.unheard.remove(&attr.ino)),
+            errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
             slots: self.slots.clone(),
         });
@@ -233,24 +236,25 @@ impl Inodes {
 
     /// Gives up one user; the last one hands what the ring holds to the core and closes the inode. Returns the failure
     /// that the open file of the user, if it was one's, has not heard of.
-    pub fn release(&self, open: &Arc<OpenInode>, heard: Option<&Heard>) -> Option<i32> {
+    pub fn release(&self, open: &Arc<OpenInode>, cursor: Option<&ErrorCursor>) -> Option<i32> {
         let failure = {
             let mut table = self.table.lock();
             if open.users.load(Relaxed) > 1 {
                 open.users.fetch_sub(1, Relaxed);
-                return heard.and_then(|heard| open.failures.tell(heard));
+                return cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
             }
             // Hand over while nobody can open the inode anew and miss what the ring holds.
             self.hand_over(open);
-            let failure = heard.and_then(|heard| open.failures.tell(heard));
-            if let Some(errno) = open.failures.unheard()
-                && table.unheard.len() < UNHEARD_MAX
+            debug_assert_eq!(open.users.load(Relaxed), 1, "the last user of an inode");
+            let failure = cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
+            if let Some(errno) = open.errors.unseen()
+                && table.unseen.len() < UNSEEN_MAX
             {
-                table.unheard.insert(open.ino, errno);
+                table.unseen.insert(open.ino, errno);
             }
             open.users.store(0, Relaxed);
-            table.by_ino.remove(&open.ino);
-            table.by_slot.remove(&open.slot);
+            let by_both = (table.by_ino.remove(&open.ino), table.by_slot.remove(&open.slot));
+            assert!(by_both.0.is_some() && by_both.1.is_some(), "an inode that is not open is closed");
             self.maps.remove(open.ino);
             if let Some(ring) = open.ring.lock().number.take() {
                 table.free_rings.push(ring);
@@ -269,16 +273,16 @@ impl Inodes {
 
     /// Bytes that were accepted for an inode could not be stored.
     pub fn failed(&self, open: &OpenInode, errno: i32) {
-        open.failures.note(errno);
-        self.failures.note(errno);
+        open.errors.record(errno);
+        self.errors.record(errno);
     }
 
     /// What the core has accepted may not be stored: everybody who may have written is told.
     pub fn all_failed(&self, errno: i32) {
         for open in self.all() {
-            open.failures.note(errno);
+            open.errors.record(errno);
         }
-        self.failures.note(errno);
+        self.errors.record(errno);
     }
 
     fn hand_over(&self, open: &OpenInode) {
@@ -328,7 +332,7 @@ impl Inodes {
     fn has_headroom(&self, more: u32) -> bool {
         let rings = u64::from(self.rings_used.load(Relaxed) + more);
         // An eighth for what maps and partial blocks take, and a little for names and attributes.
-        let held = rings * RING_BYTES as u64 * 9 / 8 + self.set_aside.load(Relaxed);
+        let held = rings * RING_BYTES as u64 * 9 / 8 + self.reserved.load(Relaxed);
         self.fs
             .statfs()
             .is_ok_and(|stats| stats.free_bytes > held + (stats.total_bytes / 64).min(MARGIN_BYTES_MAX))
@@ -337,9 +341,9 @@ impl Inodes {
     /// Before `bytes` of the volume's space are taken: what they would leave too little for is taken from the rings first, so
     /// that the core always has room for what rings have accepted. Holds until the guard goes, when they are taken.
     /// Called without any write lock.
-    pub fn set_aside(&self, bytes: u64) -> SetAside<'_> {
-        self.set_aside.fetch_add(bytes, Relaxed);
-        let guard = SetAside { inodes: self, bytes };
+    pub fn reserve(&self, bytes: u64) -> Reservation<'_> {
+        self.reserved.fetch_add(bytes, Relaxed);
+        let guard = Reservation { inodes: self, bytes };
         self.keep_headroom();
         guard
     }
@@ -351,12 +355,12 @@ impl Inodes {
             return;
         }
         for open in self.all() {
-            self.take_ring_back(&open);
+            self.revoke_ring(&open);
         }
     }
 
     /// Appends go through the server from now on. May wait for a client in the middle of one.
-    pub fn take_ring_back(&self, open: &OpenInode) {
+    pub fn revoke_ring(&self, open: &OpenInode) {
         if open.ring.lock().number.is_none() {
             return;
         }
@@ -381,7 +385,7 @@ impl Inodes {
     }
 
     /// An inode's permission bits have changed. With set-id bits all writes go through the server, which clears them: the
-    /// inode that is returned then is to be [`robbed`](Self::take_ring_back) of its ring.
+    /// inode that is returned then is to be [`robbed`](Self::revoke_ring) of its ring.
     #[must_use]
     pub fn perm_changed(&self, ino: Ino, perm: u32) -> Option<Arc<OpenInode>> {
         let table = self.table.lock();
@@ -445,6 +449,7 @@ impl Inodes {
             }
             self.drained_bytes.fetch_add(len as u64, Relaxed);
             ring.head += len as u64;
+            debug_assert!(ring.head <= end, "more has been taken from a ring than was in it");
             shared.head.store(ring.head, Release);
         }
         Ok(())

@@ -115,10 +115,11 @@ impl Locks {
         if range.kind != libc::F_UNLCK {
             held.push(wanted);
         }
+        debug_assert!(are_compatible(held), "a lock was granted beside one that excludes it");
         if held.is_empty() {
             table.records.remove(&ino);
         }
-        table.ring(ino);
+        table.notify(ino);
         Ok(())
     }
 
@@ -144,10 +145,11 @@ impl Locks {
         let held = table.whole.entry(ino).or_default();
         held.retain(|h| h.owner != owner);
         held.extend(wanted);
+        debug_assert!(are_compatible(held), "a lock was granted beside one that excludes it");
         if held.is_empty() {
             table.whole.remove(&ino);
         }
-        table.ring(ino);
+        table.notify(ino);
         Ok(())
     }
 
@@ -166,14 +168,14 @@ impl Locks {
             }
         }
         // Its own threads, too: one that waits with a descriptor that is closed now has to hear of it.
-        table.ring(ino);
+        table.notify(ino);
     }
 
     /// Drops everything that an owner holds.
     pub fn drop_owner(&self, owner: Owner) {
         let mut table = self.table.lock();
         for ino in table.drop_locks_of(owner) {
-            table.ring(ino);
+            table.notify(ino);
         }
     }
 
@@ -187,7 +189,7 @@ impl Locks {
             table.hand_over(process, heir);
         }
         for ino in table.drop_locks_of(Owner::Process(process)) {
-            table.ring(ino);
+            table.notify(ino);
         }
     }
 
@@ -251,7 +253,8 @@ impl Table {
         self.waiting.retain(|waiting| (waiting.waiter.process, waiting.waiter.thread) != (process, thread));
     }
 
-    fn ring(&self, ino: Ino) {
+    /// Those who wait for locks of the file try again.
+    fn notify(&self, ino: Ino) {
         for waiting in self.waiting.iter().filter(|waiting| waiting.ino == ino) {
             waiting.waiter.peer.locks_changed();
         }
@@ -290,6 +293,11 @@ fn conflicts(
     last: u64,
 ) -> impl Iterator<Item = &Held> {
     held.iter().filter(move |h| h.owner != owner && (h.exclusive || exclusive) && h.overlaps(start, last))
+}
+
+/// Whether nobody holds what another one's lock excludes.
+fn are_compatible(held: &[Held]) -> bool {
+    held.iter().all(|h| conflicts(held, h.owner, h.exclusive, h.start, h.last).next().is_none())
 }
 
 /// Takes `start ..= last` out of what an owner holds, splitting locks that reach beyond it.

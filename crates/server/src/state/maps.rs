@@ -145,6 +145,7 @@ impl Maps {
 
     /// Stores entries of one chunk under the inode's sequence lock.
     fn store(&self, slot: u32, page: u32, first: usize, entries: &[MapEntry]) {
+        debug_assert!(page != 0 && first + entries.len() <= CHUNK_ENTRIES, "entries of one chunk");
         let inode = self.shared_inode(slot);
         // Odd before the first store: a reader that sees a new entry sees the change. AcqRel keeps the stores after it.
         inode.seq.fetch_add(1, AcqRel);
@@ -158,6 +159,7 @@ impl Maps {
 impl State {
     fn allocate(&mut self) -> Option<u32> {
         if let Some(page) = self.free.pop() {
+            debug_assert!((1..self.next).contains(&page), "page 0 means none");
             return Some(page);
         }
         if self.next as usize >= MAP_PAGES_MAX {

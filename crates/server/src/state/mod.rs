@@ -5,7 +5,6 @@
 //! ([`leftovers`]). Clients share some of it in memory ([`weft_client::shared`]), so what they can write is validated here.
 //! Nothing here knows how a request arrives.
 
-pub mod failures;
 pub mod inodes;
 pub mod leftovers;
 pub mod locks;
@@ -14,3 +13,4 @@ pub mod open_files;
 pub mod processes;
 mod shared;
 pub mod volume;
+pub mod writeback_errors;

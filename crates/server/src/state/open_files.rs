@@ -1,9 +1,9 @@
 //! Open files: what `dup`ed and inherited descriptors share. References are counted per connection, so that those of a
 //! process that died can be given back.
 
-use super::failures::Heard;
 use super::inodes::OpenInode;
 use super::shared::ControlMemory;
+use super::writeback_errors::ErrorCursor;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct Opener {
 }
 
 /// What is known of where an open file is.
-struct Whereabouts {
+struct Location {
     /// The path by which it was last found.
     path: Vec<u8>,
     /// Its name; none for a file without one, and for one that was opened as a directory itself (`.`, `..`, the root).
@@ -54,11 +54,11 @@ pub struct OpenFile {
     pub flags: i32,
     /// Who opened it.
     pub opener: Opener,
-    whereabouts: Mutex<Whereabouts>,
+    location: Mutex<Location>,
     /// Failed write-backs of its inode that it has been told of.
-    pub heard: Heard,
+    pub errors_seen: ErrorCursor,
     /// Failed write-backs of the volume that it has been told of, by `syncfs`.
-    pub heard_of_volume: Heard,
+    pub volume_errors_seen: ErrorCursor,
     /// References of all connections.
     references: AtomicU32,
 }
@@ -66,17 +66,17 @@ pub struct OpenFile {
 impl OpenFile {
     /// The path by which it was last found.
     pub fn last_path(&self) -> Vec<u8> {
-        self.whereabouts.lock().path.clone()
+        self.location.lock().path.clone()
     }
 
     /// It was found by this path.
     pub fn set_last_path(&self, path: Vec<u8>) {
-        self.whereabouts.lock().path = path;
+        self.location.lock().path = path;
     }
 
     /// The name by which it was opened, after renames.
     pub fn name(&self) -> Option<Name> {
-        self.whereabouts.lock().name.clone()
+        self.location.lock().name.clone()
     }
 }
 
@@ -113,7 +113,7 @@ impl OpenFiles {
         path: Vec<u8>,
         name: Option<Name>,
         opener: Opener,
-        heard_of_volume: Heard,
+        volume_errors_seen: ErrorCursor,
     ) -> Option<Arc<OpenFile>> {
         let mut table = self.table.lock();
         let slot = match table.free.pop() {
@@ -131,12 +131,13 @@ impl OpenFiles {
         shared.offset.store(0, Relaxed);
         shared.lock.clear();
         shared.generation.store(generation, Release);
+        debug_assert!(table.slots[slot as usize].is_none(), "two open files in a slot");
         let open = Arc::new(OpenFile {
             file: FileRef::new(slot, generation),
-            heard: inode.failures.heard_by_newcomers(),
-            heard_of_volume,
+            errors_seen: inode.errors.sample(),
+            volume_errors_seen,
             inode,
-            whereabouts: Mutex::new(Whereabouts { path: path.clone(), name }),
+            location: Mutex::new(Location { path: path.clone(), name }),
             path,
             flags,
             opener,
@@ -169,9 +170,9 @@ impl OpenFiles {
     pub fn renamed(&self, ino: Ino, from: &Name, to: &Name) {
         let table = self.table.lock();
         for open in table.slots.iter().flatten().filter(|open| open.inode.ino == ino) {
-            let mut whereabouts = open.whereabouts.lock();
-            if whereabouts.name.as_ref() == Some(from) {
-                whereabouts.name = Some(to.clone());
+            let mut location = open.location.lock();
+            if location.name.as_ref() == Some(from) {
+                location.name = Some(to.clone());
             }
         }
     }
@@ -208,6 +209,7 @@ impl OpenFiles {
         let slot = table.slots.get_mut(file.slot() as usize)?;
         let open = slot.as_ref().filter(|open| open.file == file)?;
         let before = open.references.fetch_sub(count, Relaxed);
+        debug_assert!(before >= count, "an open file has lost more references than it had");
         if before > count {
             return None;
         }

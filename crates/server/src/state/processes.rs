@@ -7,6 +7,7 @@
 //! are summed. A process goes from the table to the sum under the table's lock, so that it counts once at any moment.
 
 use super::locks::Waiter;
+use super::open_files::OpenFiles;
 use super::volume::Volume;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -112,9 +113,22 @@ impl Process {
         self.files.lock().iter().map(|(file, count)| (FileRef(*file), *count)).collect()
     }
 
-    /// Keeps only these references; returns what the process held before.
-    pub(crate) fn replace_held(&self, files: FxHashMap<u64, u32>) -> FxHashMap<u64, u32> {
-        std::mem::replace(&mut *self.files.lock(), files)
+    /// Holds as many references to each file as `wanted` says, of those that it holds at all. Returns what is to be given
+    /// back. In one step: other threads may close files.
+    pub(crate) fn retain(&self, wanted: &FxHashMap<u64, u32>, files: &OpenFiles) -> Vec<(FileRef, u32)> {
+        let mut given_back = Vec::new();
+        self.files.lock().retain(|file, held| {
+            let (file, wanted) = (FileRef(*file), wanted.get(file).copied().unwrap_or(0));
+            if *held > wanted {
+                given_back.push((file, *held - wanted));
+                *held = wanted;
+            }
+            while *held < wanted && files.reference(file) {
+                *held += 1;
+            }
+            *held > 0
+        });
+        given_back
     }
 }
 
@@ -163,8 +177,7 @@ impl Volume {
         let heir_is_gone = || heir.is_none_or(Process::is_ending);
         self.locks.end_process(process.id, heir.map(|heir| heir.id), heir_is_gone);
         let holder = process.id + 1;
-        for (file, count) in process.replace_held(FxHashMap::default()) {
-            let file = FileRef(file);
+        for (file, count) in process.retain(&FxHashMap::default(), &self.files) {
             if let Some(open) = self.files.get(file) {
                 self.files.shared(file).lock.free_if_held_by(holder);
                 self.inodes.shared(open.inode.slot).write_lock.free_if_held_by(holder);
@@ -245,6 +258,7 @@ impl Processes {
     /// It has ended. `count_direct` is called with the reads that it made without the server.
     fn remove(&self, process: &Process, count_direct: &dyn Fn(u64, u64)) {
         let mut table = self.table.lock();
+        debug_assert!(process.files.lock().is_empty(), "a process ends with open files");
         let live = table.live.remove(&process.id);
         if let (Some(measured), Some(mut live)) = (process.peer.measured(), live) {
             live.counted.count(measured, count_direct);

@@ -150,7 +150,7 @@ impl Volume {
         self.locks.drop_owner(Owner::File(open.file.0));
         // Whoever only read did not lose anything.
         let hears = hears && is_writable(open.flags);
-        self.inodes.release(&open.inode, hears.then_some(&open.heard))
+        self.inodes.release(&open.inode, hears.then_some(&open.errors_seen))
     }
 }
 

@@ -4,9 +4,9 @@
 //! other thread of the program. The thread that reads the socket notices the process's end, by whatever cause, and
 //! gives back everything it held.
 
-use super::identity::{self, Standing};
+use super::identity::{self, ThreadStatus};
 use super::link::Link;
-use super::places::Places;
+use super::quota::Quota;
 use super::slot::{serve, tell_crowd};
 use crate::ops::Credentials;
 use crate::state::processes::Process;
@@ -47,7 +47,7 @@ pub struct Connection {
     /// Its process id, or that of the process that made the connection for it.
     pid: u32,
     /// The process before it became this program by `exec`.
-    forebear: Option<u32>,
+    predecessor: Option<u32>,
     /// The program that this process was last about to become.
     heir: Mutex<Weak<Process>>,
 }
@@ -89,14 +89,13 @@ impl Connection {
 
 /// All connections of a volume.
 pub struct Connections {
-    /// Who may have how many.
-    places: Arc<Places>,
+    quota: Arc<Quota>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Default for Connections {
     fn default() -> Connections {
-        Connections { places: Places::of_process(), threads: Mutex::default() }
+        Connections { quota: Quota::of_process(), threads: Mutex::default() }
     }
 }
 
@@ -114,14 +113,14 @@ impl Connections {
     pub fn serve(self: &Arc<Self>, volume: Arc<Volume>, socket: UnixStream) {
         let connections = self.clone();
         let Ok(peer) = credentials(&socket) else { return };
-        let Some(place) = self.places.take(peer.uid) else {
+        let Some(permit) = self.quota.take(peer.uid) else {
             tracing::warn!(uid = peer.uid, "a user has all the connections that one may have");
             // It has ended already, or hears why it is not served.
             let _ = refuse(&socket, libc::EAGAIN);
             return;
         };
         self.spawn(move || {
-            let _place = place;
+            let _permit = permit;
             run(connections, volume, socket)
         });
     }
@@ -174,13 +173,13 @@ fn run(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -> io::Re
     let peer = credentials(&socket)?;
     let identity = identity::of_newcomer(&socket, peer, sender, hello.thread);
     let mount_point = hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec();
-    let birth =
-        Birth { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
-    live(all, volume, socket, &hello, birth)
+    let origin =
+        Origin { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
+    live(all, volume, socket, &hello, origin)
 }
 
 /// What a connection begins with.
-struct Birth {
+struct Origin {
     identity: Arc<Credentials>,
     pid: u32,
     mount_point: Vec<u8>,
@@ -196,24 +195,24 @@ fn live(
     volume: Arc<Volume>,
     socket: UnixStream,
     hello: &Hello,
-    birth: Birth,
+    origin: Origin,
 ) -> io::Result<()> {
-    let Birth { identity, pid, mount_point, parent, is_heir } = birth;
+    let Origin { identity, pid, mount_point, parent, is_heir } = origin;
     // Before the process hears that it is served: what it sends from then on tells who it is.
     tell_senders(&socket)?;
     let link = Arc::new(Link::new(socket.try_clone()?)?);
-    let forebear = parent.as_deref();
+    let predecessor = parent.as_deref();
     let begun =
-        volume.begin_process(comm_of(hello), mount_point, forebear.map(|f| &*f.process), link.clone());
+        volume.begin_process(comm_of(hello), mount_point, predecessor.map(|f| &*f.process), link.clone());
     let Some(process) = begun else { return refuse(&socket, libc::ECONNREFUSED) };
-    let forebear = forebear.filter(|_| is_heir);
-    if let Some(forebear) = forebear {
-        *forebear.heir.lock() = Arc::downgrade(&process);
+    let predecessor = predecessor.filter(|_| is_heir);
+    if let Some(predecessor) = predecessor {
+        *predecessor.heir.lock() = Arc::downgrade(&process);
     }
     let connection = Arc::new(Connection {
         volume: volume.clone(),
         all,
-        forebear: forebear.map(|forebear| forebear.process.id),
+        predecessor: predecessor.map(|predecessor| predecessor.process.id),
         process,
         link,
         identities: RwLock::new(Identities::new(identity)),
@@ -341,10 +340,10 @@ impl Connection {
                 let Some(identity) = self.credentials(hello.thread) else {
                     return refuse(&child, IDENTITY_UNKNOWN);
                 };
-                let Some(place) = self.all.places.take(identity.cred.uid) else {
+                let Some(permit) = self.all.quota.take(identity.cred.uid) else {
                     return refuse(&child, libc::EAGAIN);
                 };
-                let birth = Birth {
+                let origin = Origin {
                     identity,
                     pid: self.pid,
                     mount_point: self.process.mount_point.clone(),
@@ -353,8 +352,8 @@ impl Connection {
                 };
                 let (all, volume) = (self.all.clone(), self.volume.clone());
                 self.all.spawn(move || {
-                    let _place = place;
-                    live(all, volume, child, &hello, birth)
+                    let _permit = permit;
+                    live(all, volume, child, &hello, origin)
                 });
                 Ok(())
             }
@@ -364,13 +363,13 @@ impl Connection {
 
     /// The process has become another program: it gets its shared memory anew, if who it is by now may have that.
     fn resume(&self, answer: &UnixStream, sender: Option<peer::Peer>, hello: &Hello) -> io::Result<()> {
-        let (_, standing) = self.identify(answer, sender, 0)?;
-        *self.identities.write() = Identities::new(Arc::new(standing.credentials));
+        let (_, status) = self.identify(answer, sender, 0)?;
+        *self.identities.write() = Identities::new(Arc::new(status.credentials));
         self.process.set_leased(false);
         self.process.set_name(comm_of(hello));
-        if let Some(forebear) = self.forebear {
+        if let Some(predecessor) = self.predecessor {
             // Perhaps before the end of the old socket is heard of.
-            self.volume.locks.hand_over(forebear, self.process.id);
+            self.volume.locks.hand_over(predecessor, self.process.id);
         }
         self.answer_hello(answer)
     }
@@ -381,9 +380,9 @@ impl Connection {
         answer: &UnixStream,
         sender: Option<peer::Peer>,
         thread: u32,
-    ) -> io::Result<(u32, Standing)> {
+    ) -> io::Result<(u32, ThreadStatus)> {
         let told = sender.ok_or_else(|| io::ErrorKind::InvalidData.into());
-        let told = told.and_then(|sender| Ok((sender.pid, Standing::of_sender(sender, thread)?)));
+        let told = told.and_then(|sender| Ok((sender.pid, ThreadStatus::of_sender(sender, thread)?)));
         told.inspect_err(|error| {
             tracing::warn!(pid = self.pid, %error, "a process with an identity that cannot be told");
             // Before it hears of it: what it asks for from then on is not answered by the rights that it had.
@@ -395,25 +394,25 @@ impl Connection {
 
     /// All threads of the process are who the `thread`th is by now.
     fn renew(&self, answer: &UnixStream, sender: Option<peer::Peer>, thread: u32) -> io::Result<()> {
-        let (pid, standing) = self.identify(answer, sender, thread)?;
-        let keeps = standing.can_lease() || identity::any_thread(pid, Standing::can_lease);
-        *self.identities.write() = Identities::new(Arc::new(standing.credentials));
+        let (pid, status) = self.identify(answer, sender, thread)?;
+        let keeps = status.can_lease() || identity::any_thread(pid, ThreadStatus::can_lease);
+        *self.identities.write() = Identities::new(Arc::new(status.credentials));
         self.confirm(answer, keeps)
     }
 
     /// One thread is somebody else than the others. What the process was stays the others' as long as one of them is or can become
     /// that again; then nobody in the process can ask by it any more.
     fn renew_thread(&self, answer: &UnixStream, sender: Option<peer::Peer>, thread: u32) -> io::Result<()> {
-        let (pid, standing) = self.identify(answer, sender, thread)?;
-        let identity = Arc::new(standing.credentials.clone());
+        let (pid, status) = self.identify(answer, sender, thread)?;
+        let identity = Arc::new(status.credentials.clone());
         let mut identities = self.identities.write();
         identities.threads.insert(thread, identity.clone());
-        let dropped = !standing.can_be(&identities.process);
+        let dropped = !status.can_be(&identities.process);
         if dropped || identities.threads.len() > identities.threads_max {
             identities.threads.retain(|thread, _| identity::has_thread(pid, *thread));
             identities.threads_max = 2 * identities.threads.len() + ENDED_THREADS;
         }
-        let (mut keeps, mut stays) = (standing.can_lease(), !dropped);
+        let (mut keeps, mut stays) = (status.can_lease(), !dropped);
         if dropped || !keeps {
             identity::any_thread(pid, |other| {
                 keeps |= other.can_lease();

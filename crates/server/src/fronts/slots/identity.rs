@@ -20,10 +20,10 @@ const CAP_SETUID: u32 = 7;
 pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread: u32) -> Credentials {
     let told = sender.filter(|sender| (sender.pid, sender.uid) == (peer.pid, peer.uid));
     // Of one that is served since before it said so, there is still its first thread.
-    let told =
-        told.map_or_else(|| Standing::of_sender(peer, 0), |sender| Standing::of_sender(sender, thread));
-    if let Ok(standing) = told {
-        return standing.credentials;
+    let told = told
+        .map_or_else(|| ThreadStatus::of_sender(peer, 0), |sender| ThreadStatus::of_sender(sender, thread));
+    if let Ok(status) = told {
+        return status.credentials;
     }
     tracing::debug!(pid = peer.pid, uid = peer.uid, "a process whose identity is known by its socket only");
     let groups = peer::groups(socket).unwrap_or_default();
@@ -37,7 +37,7 @@ pub fn may_lease(credentials: &Credentials) -> bool {
 
 /// Who a thread is, and who it can still become.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct ThreadStatus {
     /// Who it is.
     pub credentials: Credentials,
     /// Real, effective, saved and file-system user.
@@ -48,34 +48,34 @@ pub struct Standing {
     permitted: u64,
 }
 
-impl Standing {
+impl ThreadStatus {
     /// Who the sender of a message is by now, by the `thread`th of its threads (0: by its first). It named its effective user
     /// and group in the message, and the kernel has let it; the rest is what the kernel says of the thread. If that is of
     /// somebody else (the process has since become a program with more rights, or its number belongs to another) nothing is
     /// believed.
-    pub fn of_sender(sender: Peer, thread: u32) -> io::Result<Standing> {
-        let standing = Standing::read(&place_of(sender.pid, thread)?)?;
-        let [_, effective_uid, ..] = standing.uids;
-        let [_, effective_gid, ..] = standing.gids;
+    pub fn of_sender(sender: Peer, thread: u32) -> io::Result<ThreadStatus> {
+        let status = ThreadStatus::read(&place_of(sender.pid, thread)?)?;
+        let [_, effective_uid, ..] = status.uids;
+        let [_, effective_gid, ..] = status.gids;
         if (effective_uid, effective_gid) != (sender.uid, sender.gid) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(standing)
+        Ok(status)
     }
 
-    fn read(place: &Path) -> io::Result<Standing> {
+    fn read(place: &Path) -> io::Result<ThreadStatus> {
         let status = std::fs::read_to_string(place.join("status"))?;
         let world = std::fs::read_link(place.join("ns/user"));
         let trusts = match (world, std::fs::read_link("/proc/self/ns/user")) {
             (Ok(theirs), Ok(ours)) => Trust::of(theirs == ours),
             _ => Trust::Superuser,
         };
-        Standing::parse(&status, trusts).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        ThreadStatus::parse(&status, trusts).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Reads `/proc/PID/status`. What files are made and opened by is the file-system user, which is the effective one unless
     /// the process has said otherwise (`setfsuid`).
-    fn parse(status: &str, trust: Trust) -> Option<Standing> {
+    fn parse(status: &str, trust: Trust) -> Option<ThreadStatus> {
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let numbers = |name: &str| -> Option<Vec<u32>> {
             line(name)?.split_whitespace().map(|number| number.parse().ok()).collect()
@@ -95,7 +95,7 @@ impl Standing {
         let groups = numbers("Groups")?;
         let cred = Cred { uid, gid, groups: groups.clone(), powers: effective };
         let real = Cred { uid: real_uid, gid: real_gid, groups, powers: of_real };
-        Some(Standing { credentials: Credentials { cred, real }, uids, gids, permitted })
+        Some(ThreadStatus { credentials: Credentials { cred, real }, uids, gids, permitted })
     }
 
     fn has(&self, capability: u32) -> bool {
@@ -162,9 +162,9 @@ pub fn has_thread(pid: u32, thread: u32) -> bool {
 }
 
 /// Whether some thread of a process is as asked for. One that cannot be looked at has ended.
-pub fn any_thread(pid: u32, mut is: impl FnMut(&Standing) -> bool) -> bool {
+pub fn any_thread(pid: u32, mut is: impl FnMut(&ThreadStatus) -> bool) -> bool {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    tasks.flatten().any(|task| Standing::read(&task.path()).is_ok_and(|standing| is(&standing)))
+    tasks.flatten().any(|task| ThreadStatus::read(&task.path()).is_ok_and(|status| is(&status)))
 }
 
 #[cfg(test)]
@@ -176,23 +176,23 @@ mod tests {
 
     #[test]
     fn real_effective_and_file_system_users_are_told_apart() {
-        let standing = Standing::parse(STATUS, Trust::Superuser).unwrap();
-        assert_eq!(standing.credentials.cred, Cred::new(4, 8, vec![10, 11]));
-        assert_eq!(standing.credentials.real, Cred::new(1, 5, vec![10, 11]));
-        assert_eq!((standing.uids[1], standing.gids[1]), (2, 6));
+        let status = ThreadStatus::parse(STATUS, Trust::Superuser).unwrap();
+        assert_eq!(status.credentials.cred, Cred::new(4, 8, vec![10, 11]));
+        assert_eq!(status.credentials.real, Cred::new(1, 5, vec![10, 11]));
+        assert_eq!((status.uids[1], status.gids[1]), (2, 6));
         for line in STATUS.lines().skip(2).filter(|line| !line.starts_with("FDSize")) {
             let without = STATUS.replace(line, "");
-            assert!(Standing::parse(&without, Trust::All).is_none(), "{line}");
+            assert!(ThreadStatus::parse(&without, Trust::All).is_none(), "{line}");
         }
-        assert!(Standing::parse(&STATUS.replace("\t4\n", "\n"), Trust::All).is_none());
+        assert!(ThreadStatus::parse(&STATUS.replace("\t4\n", "\n"), Trust::All).is_none());
     }
 
     #[test]
     fn capabilities_count_of_whom_they_can_be_believed() {
-        let of = |status: &str, trust| Standing::parse(status, trust).unwrap();
-        let may = |standing: &Standing| standing.credentials.cred.may(Power::DacOverride);
+        let of = |status: &str, trust| ThreadStatus::parse(status, trust).unwrap();
+        let may = |status: &ThreadStatus| status.credentials.cred.may(Power::DacOverride);
         let root = STATUS.replace("\t1\t2\t3\t4", "\t0\t0\t0\t0");
-        for (status, trust, believed) in [
+        for (text, trust, believed) in [
             (STATUS, Trust::All, true),
             (STATUS, Trust::Superuser, false),
             (STATUS, Trust::Nothing, false),
@@ -200,12 +200,8 @@ mod tests {
             (&root, Trust::Superuser, true),
             (&root, Trust::Nothing, false),
         ] {
-            let standing = of(status, trust);
-            assert_eq!(
-                (may(&standing), standing.has(CAP_SETUID)),
-                (believed, believed),
-                "{status} {trust:?}"
-            );
+            let status = of(text, trust);
+            assert_eq!((may(&status), status.has(CAP_SETUID)), (believed, believed), "{text} {trust:?}");
         }
         assert!(!of(&root, Trust::All).credentials.cred.may(Power::Chown), "it was dropped");
         // For `access` counts what it could take back.
@@ -216,28 +212,28 @@ mod tests {
     #[test]
     fn who_can_still_become_somebody_is_known() {
         let plain = STATUS.replace("82\n", "00\n").replace("02\n", "00\n");
-        let standing = Standing::parse(&plain, Trust::All).unwrap();
+        let status = ThreadStatus::parse(&plain, Trust::All).unwrap();
         let be = |uid, gid, groups: &[u32]| {
             let cred = Cred { powers: Powers::NONE, ..Cred::new(uid, gid, groups.to_vec()) };
-            standing.can_be(&Credentials::from(cred))
+            status.can_be(&Credentials::from(cred))
         };
         assert!(be(1, 5, &[]) && be(2, 6, &[10]) && be(3, 7, &[10, 11]) && be(4, 10, &[8]));
         assert!(!be(5, 5, &[]) && !be(1, 9, &[]) && !be(1, 5, &[12]) && !be(0, 0, &[]));
         let root = Credentials { cred: Cred::default(), real: Cred::default() };
         let was_root = STATUS.replace("\t1\t2\t3\t4", "\t9\t9\t0\t9");
-        assert!(!Standing::parse(&was_root, Trust::All).unwrap().can_be(&root), "not with all powers");
+        assert!(!ThreadStatus::parse(&was_root, Trust::All).unwrap().can_be(&root), "not with all powers");
         let all = was_root.replace("0000000000000082", "ffffffffffffffff");
-        assert!(Standing::parse(&all, Trust::All).unwrap().can_be(&root));
+        assert!(ThreadStatus::parse(&all, Trust::All).unwrap().can_be(&root));
     }
 
     #[test]
     fn a_process_that_is_somebody_else_by_now_is_not_believed() {
         let (uid, gid) = effective_user();
         let me = Peer { pid: std::process::id(), uid, gid };
-        assert_eq!(Standing::of_sender(me, 0).unwrap().credentials.cred.uid, me.uid);
+        assert_eq!(ThreadStatus::of_sender(me, 0).unwrap().credentials.cred.uid, me.uid);
         for other in [Peer { uid: me.uid ^ 1, ..me }, Peer { gid: me.gid ^ 1, ..me }, Peer { pid: 0, ..me }] {
-            assert!(Standing::of_sender(other, 0).is_err(), "{other:?}");
+            assert!(ThreadStatus::of_sender(other, 0).is_err(), "{other:?}");
         }
-        assert!(Standing::of_sender(me, 1).is_err(), "a thread of another process");
+        assert!(ThreadStatus::of_sender(me, 1).is_err(), "a thread of another process");
     }
 }

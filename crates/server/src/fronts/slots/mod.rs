@@ -6,7 +6,7 @@ mod crowd;
 mod decode;
 pub(crate) mod identity;
 mod link;
-mod places;
+mod quota;
 mod slot;
 
 pub(crate) use connection::{Connection, Connections};

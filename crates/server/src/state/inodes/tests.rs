@@ -67,8 +67,8 @@ fn a_ring_that_cannot_be_stored_is_kept_with_what_it_holds_until_it_can() {
     rig.inodes.keep_headroom();
     let shared = rig.inodes.shared(file.slot);
     assert_eq!(shared.ring.load(Relaxed), 0, "no more is accepted");
-    let heard = Heard::default();
-    assert_eq!(file.failures.tell(&heard), Some(libc::ENOSPC), "the next fsync tells");
+    let heard = ErrorCursor::default();
+    assert_eq!(file.errors.check_and_advance(&heard), Some(libc::ENOSPC), "the next fsync tells");
     assert_eq!((shared.head.load(Relaxed), rig.inodes.size(&file)), (0, 100_000), "all of it is in the ring");
     // Nobody else gets the ring meanwhile, and its owner none in its place.
     let other = rig.open(b"other");
@@ -79,8 +79,8 @@ fn a_ring_that_cannot_be_stored_is_kept_with_what_it_holds_until_it_can() {
     assert!(rig.inodes.lease(&other) && rig.inodes.lease(&file));
     rig.append(&other, b"somebody else's");
     rig.append(&file, b", and on");
-    rig.inodes.take_ring_back(&file);
-    rig.inodes.take_ring_back(&other);
+    rig.inodes.revoke_ring(&file);
+    rig.inodes.revoke_ring(&other);
     assert!(rig.content(file.ino) == [&accepted[..], b", and on"].concat());
     assert_eq!(rig.content(other.ino), b"somebody else's");
 }
