@@ -1,18 +1,21 @@
 //! One process owns a volume and serves it to others.
 //!
-//! A [`Server`] listens on a Unix socket. Each process that connects gets a channel of call slots, and, when it runs as
-//! the server's user, the shared memory that lets it append and read without asking ([`weft_client::shared`]). The
-//! server knows a file core by its [`weft_vfs::Core`] trait only, and of a program nothing but its name.
+//! A [`Server`] listens on a Unix socket. Each process that connects gets a channel of call slots. A process of the
+//! server's user also gets the shared memory by which it appends and reads without a call ([`weft_client::shared`]).
+//! The server knows a file core only by the trait [`weft_vfs::Core`], and of a program only its name.
 //!
-//! Threads: one that accepts; per process one that notices its end, and one per call slot in use; one flusher that
-//! moves what rings hold to the core; one that ticks the core. The thread that runs [`Server::start`]'s keeper holds a
-//! robust mutex, so that clients see the server's death in one load.
+//! Three layers, each of which knows only those below it: fronts decode requests, [`ops`] performs them, the state
+//! holds what is open, locked and mapped. Call slots are the one front today; `tests/http.rs` has a second one.
+//!
+//! Threads: one accepts connections; one per process notices its end, and one per call slot in use answers it; a
+//! flusher moves the content of rings to the core; one ticks the core; one brings stores of killed programs to their
+//! files. One more holds a robust mutex while the server lives, so that clients see the server's death in one load.
 
-pub mod error;
+mod error;
 mod fronts;
 pub mod ops;
-pub mod server;
-pub mod state;
+mod server;
+mod state;
 
 pub use error::ServerError;
 pub use server::{Server, socket_path};

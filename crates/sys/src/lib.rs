@@ -2,7 +2,7 @@
 //!
 //! - [`map`]: mappings of files and anonymous memory; [`memory`]: memory that processes share; [`huge`]: memory on huge
 //!   pages; [`aligned`]: buffers for direct I/O;
-//! - [`file`]: locks, space, direct and memory files, random numbers; [`clock`];
+//! - [`mod@file`]: locks, space, direct and memory files, random numbers; [`clock`];
 //! - [`peer`]: the user at the other end of a socket; [`message`]: descriptors and credentials sent with bytes;
 //! - [`robust`]: the mutex by which a process's death shows; [`thread`]: the processor on which a thread runs.
 //!

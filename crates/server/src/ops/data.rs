@@ -1,4 +1,4 @@
-//! Reading, writing and sizing, for what leases do not cover.
+//! Reading, writing, syncing and sizing, as far as leases do not cover them.
 
 use super::Error::Errno;
 use super::{Error, Result, Session, is_file};

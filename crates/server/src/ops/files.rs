@@ -1,4 +1,4 @@
-//! References to open files: a process has one for each of its descriptors.
+//! References to open files. A process holds one reference for each of its descriptors.
 
 use super::Error::Errno;
 use super::{Result, Session};

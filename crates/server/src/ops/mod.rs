@@ -1,11 +1,12 @@
-//! What a process can do on a volume: a [`Session`] has one method for each file operation, and every front calls them.
+//! Operations: a [`Session`] has one method for each thing that a process does with a volume, and every front calls
+//! these methods.
 //!
-//! Paths, names and payloads are slices that the front owns and that nobody else changes; data of reads and writes may be
-//! slices of memory that the caller shares. Flags are those of the system calls, so that a front that passes system calls on
-//! translates nothing. Credentials come with the session: each operation checks them, and no front does.
+//! Paths, names and payloads are slices. A front passes paths and names that nobody changes during the call; data of
+//! reads and writes may be memory that the caller shares. Flags and modes are those of the system calls. The session
+//! carries the credentials, and each operation checks them.
 //!
-//! No operation knows how its request arrived. Of the client's crate it uses what state and clients share: open files
-//! ([`FileRef`]), ranges of locks, and the predicates on `open` flags.
+//! Nothing here knows how a request arrived. From the client's crate, operations use what state and clients share:
+//! references to open files ([`FileRef`]), ranges of locks, and the predicates on `open` flags.
 
 mod attributes;
 mod data;
@@ -45,7 +46,7 @@ pub enum Error {
     /// The path leaves the volume by a symlink; [`Session::resolve`] says where to.
     #[error("the path leaves the volume")]
     Outside,
-    /// Others hold the lock: the process's [`Peer`](crate::state::processes::Peer) hears when to try again.
+    /// Others hold the lock: the process's [`Peer`](crate::Peer) hears when to try again.
     #[error("others hold the lock")]
     Waits,
 }

@@ -1,8 +1,8 @@
-//! Where open files are: their paths now, after whatever was renamed since they were opened.
+//! Paths of open files, after renames.
 //!
-//! An open file knows the path by which it was last found, and in which directory under which name. The path is right as
-//! long as it leads to the file; if not, a directory is found anew by its parents, any other file by directory and name,
-//! which renames keep up to date.
+//! An open file remembers the path by which the server last found it, and the directory and name by which it was
+//! opened. The path is right while it leads to the file. When it does not, the server finds a directory by its
+//! parents, and any other file by its directory and name; renames keep these up to date.
 
 use super::Error::Errno;
 use super::{Result, Session};

@@ -1,9 +1,9 @@
 //! Open inodes and their append rings.
 //!
-//! `head` of a ring is the server's: it lives in [`Ring`], and the shared copy is only for clients to read. `size` is moved by
-//! the client that holds the inode's write lock, and by the server under the same lock.
+//! The server owns `head` of a ring: the true value is in `Ring`, and the shared copy is for clients to read. The
+//! holder of the inode's shared write lock moves `size`: a client, or the server.
 //!
-//! Lock order: an inode's shared write lock, its [`OpenInode::ring`], the core, the maps.
+//! Lock order: an inode's shared write lock, the table of open inodes, `OpenInode::ring`, the core, the maps.
 
 use super::maps::Maps;
 use super::shared::{ControlMemory, RingMemory};
@@ -86,8 +86,6 @@ pub struct Inodes {
     fs: Arc<dyn FileSystem>,
     table: Mutex<Table>,
     slots: Arc<SlotPool>,
-    /// Bytes that went from rings to the core.
-    pub drained_bytes: AtomicU64,
     /// Rings in use, for keeping space free for what they may hold.
     rings_used: AtomicU32,
     /// Bytes that calls under way are about to take, which rings may not count on.
@@ -115,7 +113,7 @@ struct Table {
     by_slot: FxHashMap<u32, Arc<OpenInode>>,
     free_rings: Vec<u32>,
     next_ring: u32,
-    /// WritebackErrors of inodes that were closed before anybody heard of them.
+    /// Errors of inodes that were closed before any open file reported them.
     unseen: FxHashMap<Ino, i32>,
 }
 
@@ -151,7 +149,6 @@ impl Inodes {
             fs,
             table: Mutex::default(),
             slots: Arc::default(),
-            drained_bytes: AtomicU64::new(0),
             rings_used: AtomicU32::new(0),
             reserved: AtomicU64::new(0),
             errors: WritebackErrors::default(),
@@ -235,7 +232,7 @@ impl Inodes {
     }
 
     /// Gives up one user; the last one hands what the ring holds to the core and closes the inode. Returns the failure
-    /// that the open file of the user, if it was one's, has not heard of.
+    /// behind the cursor of the user, if it was an open file.
     pub fn release(&self, open: &Arc<OpenInode>, cursor: Option<&ErrorCursor>) -> Option<i32> {
         let failure = {
             let mut table = self.table.lock();
@@ -277,7 +274,7 @@ impl Inodes {
         self.errors.record(errno);
     }
 
-    /// What the core has accepted may not be stored: everybody who may have written is told.
+    /// The core may not be able to store what it has accepted: every open file that may have written reports it.
     pub fn all_failed(&self, errno: i32) {
         for open in self.all() {
             open.errors.record(errno);
@@ -367,7 +364,7 @@ impl Inodes {
         let guard = self.exclude_writers(open);
         self.shared(open.slot).ring.store(0, Release);
         if let Err(error) = self.drain(open, true) {
-            // The bytes stay in the ring for a later try; readers and fsync are told.
+            // The bytes stay in the ring for a later try; readers and fsync get the error.
             tracing::error!(ino = open.ino.0, %error, "accepted data cannot be stored yet");
             return;
         }
@@ -447,7 +444,6 @@ impl Inodes {
                 self.failed(open, error.errno());
                 return Err(error);
             }
-            self.drained_bytes.fetch_add(len as u64, Relaxed);
             ring.head += len as u64;
             debug_assert!(ring.head <= end, "more has been taken from a ring than was in it");
             shared.head.store(ring.head, Release);

@@ -1,13 +1,14 @@
-//! What programs leave in `/dev/shm` when they are killed: pages of writable shared maps, names of pipes and sockets.
+//! What killed programs leave in `/dev/shm`: pages of writable shared maps, and names of pipes and sockets.
 //!
-//! A kernel keeps what a killed process stored to a shared map, and shows it to whoever reads the file next. So the server
-//! brings it to the volume: as soon as a connection has ended, and when it starts itself, it looks through the directories of
-//! the users ([`weft_client::shared::pages`]), and before it opens a file it looks for that one's. Pages that nobody holds any more (their `flock` is free) are merged into the
-//! file and removed. Whatever stands for an inode that is gone is removed.
+//! A kernel keeps what a killed process stored to a shared map, and shows it to the next reader of the file. So the
+//! server merges such pages into their file. It searches the users' directories ([`weft_client::shared::pages`]) when
+//! a process has ended and when the server starts, and for the pages of one file before it opens that file. It merges
+//! and removes pages that no process holds any more (their `flock` is free), and removes whatever stands for an inode
+//! that is gone.
 //!
-//! Another user's pages say nothing that the server may believe about files: they are only removed when their inode is
-//! gone, and otherwise left to that user's next map. Pages that a full volume has no room for stay, and are tried again
-//! when the next connection ends. What is cut off the file meanwhile, or written to it, is no longer there to come back
+//! The server does not believe another user's pages: it removes them when their inode is gone, and otherwise leaves
+//! them to that user's next map. Pages for which a full volume has no room stay until the next process ends. Bytes
+//! that are truncated or overwritten meanwhile are taken out of the pages, so that they do not come back
 //! ([`Leftovers::forget`]).
 
 use super::volume::Volume;

@@ -1,11 +1,12 @@
 //! `flock` and record locks, across processes.
 //!
-//! A record lock belongs to a process or, for the OFD kind, to an open file; `flock` locks belong to an open file. Locks
-//! of a dead process go with it; those of one that becomes another program go to the process of that program.
+//! A record lock belongs to a process or, for the OFD kind, to an open file; `flock` locks belong to an open file.
+//! Locks of a dead process go with it. When a process becomes another program, its record locks pass to that
+//! program's process.
 //!
-//! Nobody waits in here: who is refused and wants to wait is noted, its bell is rung at each change of the file's locks, and it
-//! asks again. So a wait occupies no thread of the server, and its client can give it up when a signal comes. The notes
-//! also tell when processes would wait for one another for ever (`EDEADLK`, record locks of processes only, as in Linux).
+//! No thread of the server waits for a lock. The table notes who is refused and wants to wait, notifies the waiter at
+//! each change of the file's locks, and the waiter asks again. So its client can give up when a signal comes. From
+//! these notes the table also detects deadlocks (`EDEADLK`; of record locks of processes only, as in Linux).
 
 use super::processes::Peer;
 use parking_lot::Mutex;

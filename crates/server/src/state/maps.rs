@@ -1,11 +1,11 @@
-//! The block maps of open inodes in shared memory, kept true as the core moves blocks.
+//! The block maps of open inodes in shared memory, updated as the core moves blocks.
 //!
-//! A map is a tree of two levels of 4 KiB pages (directory, chunk), filled chunk by chunk when a reader first misses. The
-//! core reports every change through [`MapObserver`]; a change to a chunk that is not there is ignored, because
-//! filling asks the core. Filling races with changes: a chunk is first published with every entry "ask the core", and
-//! what the core told is stored only if no change hit the chunk meanwhile.
+//! A map is a tree of two levels of 4 KiB pages (directory, chunk). The server fills a chunk when a reader first
+//! misses it. The core reports every change through [`MapObserver`]; a change to a missing chunk is ignored, because
+//! filling asks the core. Filling races with changes: the server first publishes the chunk with every entry "ask the
+//! core", and stores the core's answer only if no change hit the chunk meanwhile.
 //!
-//! Lock order: the core's lock, then [`Maps::state`]. Nothing here calls the core with `state` held.
+//! Lock order: the core's lock, then `Maps::state`. Nothing here calls the core while it holds `state`.
 
 use super::shared::{ControlMemory, MapMemory};
 use parking_lot::Mutex;
@@ -84,11 +84,6 @@ impl Maps {
         state.free.extend(map.chunks.values().map(|chunk| chunk.page));
         state.free.extend(map.directories.into_iter().filter(|&page| page != 0));
         inode.seq.fetch_add(1, Release);
-    }
-
-    /// Whether any chunk of the inode has been filled.
-    pub fn is_watched(&self, ino: Ino) -> bool {
-        self.state.lock().inodes.get(&ino).is_some_and(|map| !map.chunks.is_empty())
     }
 
     /// Fills the chunk that holds a block; false when it cannot be (no memory, a file too large, or endless change).

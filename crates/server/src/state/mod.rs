@@ -1,9 +1,9 @@
-//! What a served volume is at any moment, whichever front its processes use.
+//! State of a served volume, whichever fronts its processes use.
 //!
-//! [`volume`] puts it together: [`inodes`] that some process has open, with their append rings, block [`maps`] and
-//! [`failures`]; [`open_files`], which descriptors stand for; [`locks`]; the [`processes`]; and what killed ones left
-//! ([`leftovers`]). Clients share some of it in memory ([`weft_client::shared`]), so what they can write is validated here.
-//! Nothing here knows how a request arrives.
+//! [`volume`] holds it together: open [`inodes`] with their append rings, their block [`maps`] and
+//! [`writeback_errors`]; [`open_files`], for which descriptors stand; [`locks`]; [`processes`]; and what killed
+//! programs left ([`leftovers`]). Clients share parts of it in memory ([`weft_client::shared`]); the server validates
+//! what they can write. Nothing here knows how a request arrives.
 
 pub mod inodes;
 pub mod leftovers;

@@ -1,5 +1,5 @@
-//! Open files: what `dup`ed and inherited descriptors share. References are counted per connection, so that those of a
-//! process that died can be given back.
+//! Open files: what duplicated and inherited descriptors share. Each process counts its references, so that the
+//! server can release those of a process that died.
 
 use super::inodes::OpenInode;
 use super::shared::ControlMemory;
@@ -55,9 +55,9 @@ pub struct OpenFile {
     /// Who opened it.
     pub opener: Opener,
     location: Mutex<Location>,
-    /// Failed write-backs of its inode that it has been told of.
+    /// Write-back errors of its inode that it has reported.
     pub errors_seen: ErrorCursor,
-    /// Failed write-backs of the volume that it has been told of, by `syncfs`.
+    /// Write-back errors of the volume that it has reported, by `syncfs`.
     pub volume_errors_seen: ErrorCursor,
     /// References of all connections.
     references: AtomicU32,
@@ -219,11 +219,5 @@ impl OpenFiles {
         let shared = self.shared(file);
         shared.generation.store(file.generation().wrapping_add(1), Release);
         Some(open)
-    }
-
-    /// Files open now.
-    pub fn count(&self) -> usize {
-        let table = self.table.lock();
-        table.slots.len() - table.free.len()
     }
 }

@@ -1,10 +1,11 @@
-//! The processes that use a volume: what each holds, and what they measured of their own calls.
+//! The processes that use a volume: what each holds, and what they measure of their own calls.
 //!
-//! A front begins a process ([`Volume::begin_process`]) when a program connects and ends it when the program is gone,
-//! by whatever cause. What the front has to do for the state in between, it does as the process's [`Peer`].
+//! A front begins a process ([`Volume::begin_process`]) when a program connects, and ends it when the program is gone
+//! for whatever reason. In between, the state reaches the program by the process's [`Peer`], which the front
+//! provides.
 //!
-//! Figures of processes that run are read in memory that they share with the server; those of processes that have ended
-//! are summed. A process goes from the table to the sum under the table's lock, so that it counts once at any moment.
+//! A running process keeps its figures in memory that it shares with the server; the server adds those of a process
+//! that ends to a sum. This happens under the table's lock, so that each process counts once at any moment.
 
 use super::locks::Waiter;
 use super::open_files::OpenFiles;

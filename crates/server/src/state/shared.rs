@@ -1,5 +1,6 @@
-//! The memory that the server shares with clients of its own user, by its parts. The layout is
-//! [`weft_client::shared::volume`]'s; numbers of slots, pages and rings come from the tables of the state, never from a client.
+//! The memory that the server shares with clients of its own user, behind safe functions.
+//! [`weft_client::shared::volume`] defines the layout. Numbers of slots, pages and rings come from the server's
+//! tables, never from a client.
 
 use std::io;
 use std::ops::{Deref, Range};

@@ -1,4 +1,4 @@
-//! A served volume: a core, what is open on it, and who is connected.
+//! A served volume: its core and all state.
 
 use super::inodes::Inodes;
 use super::leftovers::Leftovers;
@@ -144,7 +144,7 @@ impl Volume {
         }
     }
 
-    /// The last reference to an open file is gone. Returns the failed write-back that it has not been told of, if it could
+    /// The last reference to an open file is gone. Returns the write-back error that it has not reported, if it could
     /// write and `hears`.
     pub(crate) fn close(&self, open: &OpenFile, hears: bool) -> Option<i32> {
         self.locks.drop_owner(Owner::File(open.file.0));

@@ -1,8 +1,8 @@
-//! One connected process: its channel, what it has open, and the threads that answer it.
+//! Connections: the socket of a process, from the first hello to its end.
 //!
-//! Each slot that the client uses has a thread of its own, made at the first use: a slow call (an fsync) holds up no
-//! other thread of the program. The thread that reads the socket notices the process's end, by whatever cause, and
-//! gives back everything it held.
+//! One thread reads the socket. It starts a thread for each call slot at the slot's first use, so that a slow call
+//! (an fsync) delays no other thread of the program; it answers further hellos (`fork`, `exec`, a change of user);
+//! and at the end of the socket it ends the process.
 
 use super::identity::{self, ThreadStatus};
 use super::link::Link;
@@ -368,7 +368,7 @@ impl Connection {
         self.process.set_leased(false);
         self.process.set_name(comm_of(hello));
         if let Some(predecessor) = self.predecessor {
-            // Perhaps before the end of the old socket is heard of.
+            // Perhaps before the server reads the end of the old socket.
             self.volume.locks.hand_over(predecessor, self.process.id);
         }
         self.answer_hello(answer)
@@ -427,7 +427,8 @@ impl Connection {
         self.confirm(answer, keeps)
     }
 
-    /// Tells the process that its identity is heard of, and whether it keeps the memory of leases; once given up, it is given no more.
+    /// Confirms the process's change of identity, and says whether it keeps the memory of leases; once given up, the memory does
+    /// not come back.
     fn confirm(&self, answer: &UnixStream, keeps: bool) -> io::Result<()> {
         let leases = self.volume.direct.is_some() && self.process.is_leased() && keeps;
         if !keeps {

@@ -1,8 +1,8 @@
 //! Checks periodically whether the machine is busy, so that no thread waits awake where others want to run
 //! ([`weft_client::patience`]).
 //!
-//! The kernel tells in `/proc/loadavg` how many threads run or could at this moment. A thread that answers a request looks
-//! when the last look is older than [`INTERVAL_NS`]; without requests nobody does.
+//! The kernel says in `/proc/loadavg` how many threads run or could run now. A thread that answers a request reads it
+//! when the last check is older than [`INTERVAL_NS`]; a server without requests does not check.
 
 use parking_lot::Mutex;
 use std::fs::File;

@@ -1,7 +1,8 @@
-//! Decodes requests and encodes responses.
+//! Decodes requests into calls of a session, and encodes the results.
 //!
-//! Arguments and payload come from a process that may be broken or hostile: lengths are checked against the slot here; open
-//! files are checked against what the process holds, and paths and names by the resolver and the core, by every operation.
+//! Arguments and payload come from a process that may be broken or hostile. Lengths are checked here, against the
+//! slot. The operations check the rest: open files against what the process holds, paths and names by the resolver
+//! and the core.
 
 use super::Connection;
 use super::link::Payload;

@@ -1,7 +1,8 @@
-//! Who a process is to the server: what the kernel says when it connects, and again when it says that it has changed.
+//! Credentials of connected processes, as the kernel reports them: when a process connects, and when it reports a
+//! change.
 //!
-//! Users, groups and capabilities belong to threads. Most processes have one identity, and so has their connection; where
-//! threads differ, each has its own.
+//! Users, groups and capabilities belong to threads. Most processes have one set of them, and so has their
+//! connection; where threads differ, each has its own.
 
 use crate::ops::Credentials;
 use std::io;

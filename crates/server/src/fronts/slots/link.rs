@@ -1,5 +1,5 @@
-//! What a connected process shares with the server: its socket, and the channel with its call slots. The process may change
-//! any byte of the channel at any time.
+//! What a connected process shares with the server: its socket, and the channel with its call slots. The process may
+//! change any byte of the channel at any time.
 
 use crate::state::processes::Peer;
 use std::io;

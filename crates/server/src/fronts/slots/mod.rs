@@ -1,5 +1,6 @@
-//! The front of programs under the shim and of the client library: a Unix socket on which a process connects, and call slots in
-//! memory that it shares with the server.
+//! The front of programs under the shim and of the client library. A process connects to a Unix socket
+//! ([`connection`]) and shares a channel of call slots with the server ([`link`]). Each slot in use has a thread
+//! ([`slot`]) that decodes its requests ([`decode`]).
 
 pub(crate) mod connection;
 mod crowd;
