@@ -42,9 +42,6 @@ pub(crate) struct Contents {
     pub(crate) nodes: u64,
 }
 
-/// Sources of edges that are looked for among the nodes that lose theirs, instead of each of these among the sources.
-const SOURCES_MAX: usize = 32;
-
 /// Times that the pages of a group are read together, those of cells and then those of nodes. In a cache that cannot hold
 /// all of them the rest comes one by one.
 pub(crate) const FAULT_ROUNDS: usize = 2;
@@ -167,24 +164,12 @@ impl Contents {
     /// body is never in one, since only the type with the most edges becomes one.
     pub(crate) fn left_of(&self, pages: &impl Pages, node: NodeId) -> Step<Left> {
         let mut left = Left::Nothing;
-        if self.edges.main.is_absent(pages, node.0) {
-            return Ok(left);
-        }
         self.edges.main.find(pages, node.0, |_, cell| {
             let is_body = cell[1] == u64::from(EdgeType::BODY.0);
             left = if is_body { Left::Body(NodeId(cell[3])) } else { Left::Edges };
             Ok((!is_body).then_some(()))
         })?;
         Ok(left)
-    }
-
-    /// Whether it is seen at once that each of `nodes`, which are in order, has one in-edge and no edges out of it. The s-node of a key-value
-    /// store has a handful of edges beside bundles, and none of them is a pair's.
-    pub(crate) fn are_leaves(&self, pages: &impl Pages, nodes: &[NodeId]) -> bool {
-        let Some(sources) = self.edges.main.few(pages, SOURCES_MAX).filter(|_| self.counts.is_empty()) else {
-            return false;
-        };
-        sources.iter().all(|source| nodes.binary_search(&NodeId(*source)).is_err())
     }
 
     /// Whether more than `few` of the edges that go out from a node keep it. Looks no further than it has to: there may be millions.

@@ -279,15 +279,21 @@ impl Store {
         })
     }
 
+    /// Refuses changes of a store that is only read.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], or why it has stopped.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only { self.journal.check().and(Err(Error::ReadOnly)) } else { Ok(()) }
+    }
+
     /// Changes the catalog, and writes it to the journal, up to `bytes` of names; durable afterwards.
     fn change_catalog<T>(
         &self,
         bytes: usize,
         change: impl FnOnce(&mut Catalog, &mut RecordWriter) -> Result<T>,
     ) -> Result<T> {
-        if self.is_read_only {
-            return Err(self.journal.check().err().unwrap_or(Error::ReadOnly));
-        }
+        self.check_writable()?;
         let bytes = bytes + 64;
         let (_gate, _room) = loop {
             self.make_room_for(bytes)?;

@@ -18,9 +18,8 @@ use crate::hash::Secret;
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Share, TABLE_HASHED};
 use crate::pages::numbers::PageNumbers;
-use crate::pages::table::CellCount;
 use crate::sync::Mutex;
-use crate::sys::{Words, as_words};
+use crate::sys::Words;
 use std::convert::Infallible;
 
 /// Words of a page.
@@ -208,29 +207,6 @@ impl<const W: usize> Table<W> {
         found
     }
 
-    /// Whether it is seen at once, without reading a page, that no cell's first word is `first`.
-    #[inline]
-    pub(crate) fn is_absent(&self, pages: &impl Pages, first: u64) -> bool {
-        let position = self.position_of(first);
-        let Some(page) = self.page_of(position) else { return true };
-        let words = pages.peek(page).map(as_words);
-        !self.directory.has_links()
-            && words.is_some_and(|words| Self::first_in(words, position, first).is_none())
-    }
-
-    /// The first words of the cells of a table that has no more than `most`, in one page that is in memory.
-    pub(crate) fn few(&self, pages: &impl Pages, most: usize) -> Option<Vec<u64>> {
-        let Some(page) = self.only_page() else { return self.is_empty().then(Vec::new) };
-        let words = pages.peek(page).map(as_words)?;
-        let firsts: Vec<_> = Self::cells(words).map(|cell| cell[0]).take(most + 1).collect();
-        (firsts.len() <= most).then_some(firsts)
-    }
-
-    /// Whether the table has no page.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.directory.walk().next().is_none()
-    }
-
     /// The table's page where it has one without links.
     pub(super) fn only_page(&self) -> Option<u32> {
         self.directory.only_page().filter(|_| !self.directory.has_links())
@@ -337,14 +313,6 @@ impl<const W: usize> Table<W> {
         }
     }
 
-    /// As [`Table::counted`], of a page at hand. The caller sets the count.
-    #[inline]
-    fn count_or(words: &Words, count: CellCount<'_>) -> usize {
-        let cells = count.get();
-        debug_assert!(cells.is_none_or(|cells| Self::count(words) == cells));
-        cells.unwrap_or_else(|| Self::count(words))
-    }
-
     /// Whether the cell at `place` is the only one. Other pages are looked at only when it is that of its page, the nearest first: up to one
     /// that has a cell. So who empties a table, in whatever order, looks at few.
     pub(crate) fn is_last(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<bool> {
@@ -398,13 +366,12 @@ impl<const W: usize> Table<W> {
         let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
         self.check_room(&cell)?;
-        let (words, count) = pages.words_counted(page)?;
-        let cells = Self::count_or(words, count);
+        let cells = Self::counted(pages, page)?;
         if cells >= Self::FULL {
             return Ok(Some(Full::Page(page)));
         }
-        Self::put(words, position, cell);
-        count.set(cells + 1);
+        Self::put(pages.words_mut(page)?, position, cell);
+        pages.note_cells(page, cells + 1);
         Ok(None)
     }
 
@@ -567,14 +534,14 @@ impl<const W: usize> Table<W> {
     pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {
         let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(false) };
-        let (words, count) = pages.words_counted(page)?;
-        let cells = Self::count_or(words, count);
+        let cells = Self::counted(pages, page)?;
         if cells <= 1 || self.directory.has_links() {
             return Ok(false);
         }
+        let words = pages.words_mut(page)?;
         let Some(place) = Self::place_in(words, position, cell) else { return Ok(false) };
         self.close_gap(words, place);
-        count.set(cells - 1);
+        pages.note_cells(page, cells - 1);
         Ok(true)
     }
 }

@@ -8,7 +8,7 @@
 use super::classes::Counted;
 use super::desc::Desc;
 use super::pool::Pool;
-use super::table::{CellCount, Descriptors, Hot};
+use super::table::{Descriptors, Hot};
 use crate::error::{Error, Halt, Step};
 use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
 use crate::sync::RwLockReadGuard;
@@ -171,25 +171,18 @@ impl<'g> PageWriter<'g> {
     /// The bytes of a page, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
-        let (frame, _) = self.frame_mut(page)?;
-        // SAFETY: the page belongs to this s-node, whose token is borrowed alone for 'g, and `self` is borrowed alone;
-        // the residency lock keeps the frame.
-        Ok(unsafe { &mut *frame })
-    }
-
-    /// The frame of a page that is about to be changed, and the page's hot word.
-    #[inline]
-    fn frame_mut(&mut self, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &'g AtomicU64)> {
         let (mut frame, hot) = self.hold.locate(page)?;
         if self.hold.pool.is_mapped(hot) {
             frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrames(1))?;
         }
         self.hold.pool.mark_dirty(hot);
         if self.hold.pool.versions.newest() > 0 {
-            // SAFETY: as in `bytes_mut`; the reference ends before another begins.
+            // SAFETY: as below; the reference ends before another begins.
             self.hold.pool.versions.note_bytes(page, unsafe { &*frame });
         }
-        Ok((frame, hot))
+        // SAFETY: the page belongs to this s-node, whose token is borrowed alone for 'g, and `self` is borrowed alone;
+        // the residency lock keeps the frame.
+        Ok(unsafe { &mut *frame })
     }
 
     /// The page as words, to be changed.
@@ -198,14 +191,6 @@ impl<'g> PageWriter<'g> {
         let bytes = self.bytes_mut(page)?;
         // SAFETY: as in `as_words`.
         Ok(unsafe { &mut *std::ptr::from_mut(bytes).cast::<Words>() })
-    }
-
-    /// As [`PageWriter::words_mut`], with what counts the cells of a page of an edge table.
-    #[inline]
-    pub(crate) fn words_counted(&mut self, page: u32) -> Step<(&mut Words, CellCount<'g>)> {
-        let (frame, hot) = self.frame_mut(page)?;
-        // SAFETY: as in `bytes_mut` and `as_words`.
-        Ok((unsafe { &mut *frame.cast::<Words>() }, CellCount(hot)))
     }
 
     /// How many cells of an edge table are in use in a page, where that was noted.

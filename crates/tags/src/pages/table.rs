@@ -58,27 +58,6 @@ impl Hot {
     }
 }
 
-/// How many cells of an edge table are in use in a page that somebody holds the partition of alone.
-#[derive(Clone, Copy)]
-pub(crate) struct CellCount<'t>(pub &'t AtomicU64);
-
-impl CellCount<'_> {
-    /// The count; `None` where nobody has counted.
-    #[inline]
-    pub(crate) fn get(self) -> Option<usize> {
-        Hot(self.0.load(Ordering::Relaxed)).cells()
-    }
-
-    /// Notes the count.
-    #[inline]
-    pub(crate) fn set(self, cells: usize) {
-        let now = self.0.load(Ordering::Relaxed) & CELLS_MASK;
-        // Others change other bits meanwhile.
-        let wanted = (cells as u64 + 1) << CELLS_SHIFT & CELLS_MASK;
-        self.0.fetch_add(wanted.wrapping_sub(now), Ordering::Relaxed);
-    }
-}
-
 /// The descriptors of pages that follow each other.
 type Chunk = Box<[Line<Mutex<Desc>>]>;
 
@@ -145,9 +124,11 @@ impl PageTable {
     /// Notes how many cells of an edge table are in use in a page. The caller holds the partition alone.
     #[inline]
     pub(crate) fn note_cells(&self, page: u32, cells: usize) {
-        if let Some(hot) = self.hot(page) {
-            CellCount(hot).set(cells);
-        }
+        let Some(hot) = self.hot(page) else { return };
+        let now = hot.load(Ordering::Relaxed) & CELLS_MASK;
+        // Others change other bits meanwhile.
+        let wanted = (cells as u64 + 1) << CELLS_SHIFT & CELLS_MASK;
+        hot.fetch_add(wanted.wrapping_sub(now), Ordering::Relaxed);
     }
 
     /// Asks the processor for the hot word.

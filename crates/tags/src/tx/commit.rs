@@ -11,22 +11,21 @@ use super::write_set::{Change, NONE, Touched};
 use crate::edges::EdgeChange;
 use crate::error::{Error, Halt, Result};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::journal::log::HEADER_BYTES;
+use crate::journal::log::{HEADER_BYTES, Room};
 use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
 use crate::journal::writes::PageWrite;
 use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
-use crate::pages::pool::NoRoom;
+use crate::pages::pool::{NoRoom, Promise};
 use crate::partition::{Left, Partition};
-use crate::room::Need;
+use crate::room::{Blocks, Need};
 use crate::space::Run;
 use crate::store::Store;
+use crate::sync::RwLockReadGuard;
 use crate::sys::frames::PageAddresses;
 use weft_core::checksum::crc32c;
 
-/// Nodes that lose their edge for which it is worth a look at all sources of edges.
-const LEAVES_MIN: usize = 16;
 /// Nodes that are asked for before the first of them is changed, and how many of these are asked for with their data.
 const PREFETCH_NODES: (usize, usize) = (16, 8);
 /// Pages written by one call.
@@ -46,6 +45,9 @@ struct NewNodes {
     garbage: Vec<NodeId>,
 }
 
+/// What is kept for a commit until its record is in the journal.
+type Kept<'s> = (Room<'s>, Promise<'s>, Blocks<'s>);
+
 /// Where a page was written.
 struct Written {
     page: u32,
@@ -56,12 +58,10 @@ struct Written {
     has_arrived: bool,
 }
 
-impl Transaction<'_> {
+impl<'s> Transaction<'s> {
     pub(super) fn commit_changes(&mut self) -> Result<u64> {
         let store = self.store;
-        if store.is_read_only {
-            return Err(store.journal.check().err().unwrap_or(Error::ReadOnly));
-        }
+        store.check_writable()?;
         if self.set.is_torn {
             return Err(Error::Torn);
         }
@@ -70,75 +70,19 @@ impl Transaction<'_> {
         self.spill()?;
         self.set.tell_apart();
         let nodes = self.sort_nodes();
-        let bytes = self.record_bound(&nodes);
-        if bytes > store.journal.capacity() {
-            return Err(Error::too_large("a transaction", bytes, store.journal.capacity()));
-        }
-        // With the pages that it writes itself, and those that lose nodes.
-        let own = (nodes.filled.len() + nodes.runs.len()) as u64;
-        let runs = self.set.runs.iter().map(|(node, run)| run.pages.len() + self.run_pages(*node));
-        let freed = (self.set.nodes_touched() + nodes.garbage.len() + runs.sum::<usize>()) as u64;
-        let mut need = Need::More;
-        let mut has_room = false;
-        let (_gate, room) = loop {
-            store.make_room_for(bytes)?;
-            let gate = store.gate.read();
-            // Other commits may have taken the room meanwhile, or have kept it for what they are about to append.
-            let Some(room) = store.journal.reserve(bytes, &*store.medium)? else {
-                drop(gate);
-                store.checkpoint()?;
-                continue;
-            };
-            // A store that has stopped applies nothing any more: it would be read, and never be durable.
-            store.journal.check()?;
-            match store.pool.promise(self.pages_touched(&nodes)) {
-                Ok(promise) => match store.promise_blocks(own, freed, need)? {
-                    Some(blocks) => break (gate, (room, promise, blocks)),
-                    None if need == Need::More && self.set.only_takes() => need = Need::Less,
-                    None if has_room => return Err(store.full()),
-                    None => {
-                        drop((room, promise, gate));
-                        store.checkpoint()?;
-                        has_room = true;
-                    }
-                },
-                Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
-                Err(NoRoom::Now) => {
-                    drop((room, gate));
-                    store.checkpoint()?;
-                }
-            }
-        };
-        // A type that is being deleted must not get an edge behind the look at all there are.
-        let ending = store.ending_types.read();
-        let is_late = |change: &&Change| change.new != NONE && ending.contains(&change.etype);
-        if let Some(late) = self.set.changes.iter().filter(|_| !ending.is_empty()).find(is_late) {
-            return Err(Error::NoSuchEdgeType(late.etype));
-        }
-        drop(ending);
+        let (_gate, room) = self.keep_room(&nodes)?;
+        self.check_ending_types()?;
         if self.held.iter().any(|snode| store.pool.erasure.is_of(snode.0)) {
             store.pool.erasure.note_record();
         }
-        let mut record = RecordWriter::default();
-        let (mut written, mut writes) = (Vec::with_capacity(self.held.len()), Vec::new());
-        if let Err(error) = self.write_filled(&nodes, &mut written, &mut writes) {
-            self.give_up_written(&written);
-            return Err(error);
-        }
+        let (written, writes) = self.write_filled(&nodes)?;
         // From here on a failure leaves memory between two states.
+        let mut record = RecordWriter::default();
         self.record_new_homes(&mut record);
         let applied = self.apply(&nodes, &written, &mut record);
         let lsn = applied.and_then(|()| {
             // Before the record is there: a sync that makes it durable waits for them.
-            for write in writes {
-                if write.pages().iter().all(|page| is_full(store, *page)) {
-                    store.journal.writes.gather(write, store.pool.capacity(), &*store.medium)?;
-                } else {
-                    // Slots that were freed may be given out as soon as this commit has ended.
-                    write.settle(&*store.medium, |page| store.pool.clean(page))?;
-                }
-            }
-            store.settle(&store.journal.writes.oldest(store.pool.capacity() / 8))?;
+            begin_writes(store, writes)?;
             store.journal.append(&record.bytes, &*store.medium)
         });
         drop(room);
@@ -156,29 +100,82 @@ impl Transaction<'_> {
         lsn
     }
 
-    /// Writes the pages that the new nodes have filled, or plans to.
-    fn write_filled(
-        &self,
-        nodes: &NewNodes,
-        written: &mut Vec<Vec<Written>>,
-        writes: &mut Vec<PageWrite>,
-    ) -> Result<()> {
+    /// Keeps room in the journal, in the cache and on the medium for all that the commit does, and checkpoints away.
+    fn keep_room(&self, nodes: &NewNodes) -> Result<(RwLockReadGuard<'s, ()>, Kept<'s>)> {
         let store = self.store;
+        let bytes = self.record_bound(nodes);
+        if bytes > store.journal.capacity() {
+            return Err(Error::too_large("a transaction", bytes, store.journal.capacity()));
+        }
+        // With the pages that it writes itself, and those that lose nodes.
+        let own = (nodes.filled.len() + nodes.runs.len()) as u64;
+        let runs = self.set.runs.iter().map(|(node, run)| run.pages.len() + self.run_pages(*node));
+        let freed = (self.set.nodes_touched() + nodes.garbage.len() + runs.sum::<usize>()) as u64;
+        let (mut need, mut has_room) = (Need::More, false);
+        loop {
+            store.make_room_for(bytes)?;
+            let gate = store.gate.read();
+            // Other commits may have taken the room meanwhile, or have kept it for what they are about to append.
+            let Some(room) = store.journal.reserve(bytes, &*store.medium)? else {
+                drop(gate);
+                store.checkpoint()?;
+                continue;
+            };
+            // A store that has stopped applies nothing any more: it would be read, and never be durable.
+            store.journal.check()?;
+            match store.pool.promise(self.pages_touched(nodes)) {
+                Ok(promise) => match store.promise_blocks(own, freed, need)? {
+                    Some(blocks) => return Ok((gate, (room, promise, blocks))),
+                    None if need == Need::More && self.set.only_takes() => {
+                        need = Need::Less;
+                        continue;
+                    }
+                    None if has_room => return Err(store.full()),
+                    None => has_room = true,
+                },
+                Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
+                Err(NoRoom::Now) => {}
+            }
+            drop((room, gate));
+            store.checkpoint()?;
+        }
+    }
+
+    /// A type that is being deleted must not get an edge behind the look at all there are.
+    fn check_ending_types(&self) -> Result<()> {
+        let ending = self.store.ending_types.read();
+        let is_late = |change: &&Change| change.new != NONE && ending.contains(&change.etype);
+        match self.set.changes.iter().filter(|_| !ending.is_empty()).find(is_late) {
+            Some(late) => Err(Error::NoSuchEdgeType(late.etype)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the pages that the new nodes have filled, or plans to.
+    fn write_filled(&self, nodes: &NewNodes) -> Result<(Vec<Vec<Written>>, Vec<PageWrite>)> {
+        let store = self.store;
+        let (mut written, mut writes) = (Vec::with_capacity(self.held.len()), Vec::new());
         // Of these pages, which are full, only updates of nodes that were there before can change something, and what clears the slots of
         // those that go.
         let is_now = self.changes_pages();
-        for snode in &self.held {
+        let mut done = self.held.iter().try_for_each(|snode| {
             let mut of_snode = Vec::new();
-            let done = write_pages(store, *snode, &nodes.filled, is_now, &mut of_snode, writes);
+            let done = write_pages(store, *snode, &nodes.filled, is_now, &mut of_snode, &mut writes);
             written.push(of_snode);
-            done?;
-        }
+            done
+        });
         // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
         // of these pages is free.
-        if !self.set.only_adds() {
-            store.settle(&store.journal.writes.of(&self.held))?;
+        if done.is_ok() && !self.set.only_adds() {
+            done = store.settle(&store.journal.writes.of(&self.held));
         }
-        Ok(())
+        match done {
+            Ok(()) => Ok((written, writes)),
+            Err(error) => {
+                self.give_up_written(&written);
+                Err(error)
+            }
+        }
     }
 
     /// Gives up blocks that were written, or were going to be, and that nothing will lead to.
@@ -420,14 +417,7 @@ impl Transaction<'_> {
         let mut gone = Vec::new();
         let mut bodies = Vec::new();
         let mut next = 0;
-        let is_mine = |node: Option<&NodeId>| node.is_some_and(|node| node.home() == snode);
         store.write(partition, |pages, contents| {
-            // They are in the order of their s-nodes.
-            let are_mine = next == 0 && is_mine(lost.first()) && is_mine(lost.last());
-            if are_mine && lost.len() >= LEAVES_MIN && contents.are_leaves(pages, lost) {
-                gone.extend_from_slice(lost);
-                next = lost.len();
-            }
             while let Some((node, touched)) = nth(next) {
                 if node.home() != snode {
                     next += 1;
@@ -467,6 +457,19 @@ impl Transaction<'_> {
         gone.iter().for_each(|node| record.free(*node));
         free_nodes(store, partition, &gone)
     }
+}
+
+/// Begins writes of pages that a commit has filled, or lets them be gathered.
+fn begin_writes(store: &Store, writes: Vec<PageWrite>) -> Result<()> {
+    for write in writes {
+        if write.pages().iter().all(|page| is_full(store, *page)) {
+            store.journal.writes.gather(write, store.pool.capacity(), &*store.medium)?;
+        } else {
+            // Slots that were freed may be given out as soon as this commit has ended.
+            write.settle(&*store.medium, |page| store.pool.clean(page))?;
+        }
+    }
+    store.settle(&store.journal.writes.oldest(store.pool.capacity() / 8))
 }
 
 /// Whether no slot of a page can be given out.
