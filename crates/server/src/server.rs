@@ -81,26 +81,24 @@ impl Server {
             threads: Vec::new(),
             keeper: Some(keeper),
         };
-        let (volume, connections, stop) =
-            (server.volume.clone(), server.connections.clone(), server.stop.clone());
-        server.spawn("weft-accept", move || accept(&listener, &volume, &connections, &stop))?;
-        let (volume, stop) = (server.volume.clone(), server.stop.clone());
-        server.spawn("weft-flush", move || flush(&volume, &stop))?;
-        let (volume, stop) = (server.volume.clone(), server.stop.clone());
-        server.spawn("weft-tick", move || tick(&volume, &stop))?;
-        let (volume, stop) = (server.volume.clone(), server.stop.clone());
-        server.spawn("weft-leftovers", move || volume.leftovers.attend(&volume, &stop))?;
+        let connections = server.connections.clone();
+        server.spawn("weft-accept", move |volume, stop| accept(&listener, volume, &connections, stop))?;
+        server.spawn("weft-flush", flush)?;
+        server.spawn("weft-tick", tick)?;
+        server.spawn("weft-leftovers", |volume, stop| volume.leftovers.attend(volume, stop))?;
         Ok(server)
     }
 
-    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
-        let volume = self.volume.clone();
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Arc<Volume>, &AtomicBool) + Send + 'static,
+    ) -> Result<(), ServerError> {
+        let (volume, stop) = (self.volume.clone(), self.stop.clone());
         // A defect that ends one thread must not leave programs waiting for it: they get EIO from then on.
         let guarded = move || {
-            if std::panic::catch_unwind(AssertUnwindSafe(run)).is_err() {
-                volume.control.volume.stopped.store(1, SeqCst);
-                volume.control.volume.kicks.fetch_add(1, SeqCst);
-                sys::futex_wake(&volume.control.volume.kicks, u32::MAX >> 1);
+            if std::panic::catch_unwind(AssertUnwindSafe(|| run(&volume, &stop))).is_err() {
+                volume.control.stop_clients();
                 tracing::error!("a thread of the server panicked; the volume is served no more");
             }
         };
@@ -144,13 +142,10 @@ impl Server {
         if self.stop.swap(true, SeqCst) {
             return;
         }
-        self.volume.control.volume.stopped.store(1, SeqCst);
+        self.volume.control.stop_clients();
         self.volume.drain_all();
         // Wakes the thread that accepts; connecting would not when somebody removed the socket's name.
         weft_sys::peer::stop_listening(&*self.listener);
-        let page = &self.volume.control.volume;
-        page.kicks.fetch_add(1, SeqCst);
-        sys::futex_wake(&page.kicks, u32::MAX >> 1);
         self.volume.leftovers.wake();
         for thread in self.threads.drain(..) {
             // A panic has been reported by the panic hook.

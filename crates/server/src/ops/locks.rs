@@ -1,8 +1,8 @@
 //! `flock` and record locks.
 
 use super::Error::Errno;
-use super::{Error, Result, Session};
-use crate::state::locks::Owner;
+use super::{Result, Session};
+use crate::state::locks::{Owner, Refused};
 use crate::state::open_files::OpenFile;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,22 @@ pub enum LockOwner {
 
 impl Session<'_> {
     /// Locks the whole file; `operation` is that of `flock`. Without `LOCK_NB`, `thread` waits when others hold the lock
-    /// ([`Error::Waits`]).
+    /// ([`Error::Waits`](super::Error::Waits)).
     pub fn flock(&self, file: FileRef, operation: i32, thread: u64) -> Result<()> {
-        if !matches!(operation & !libc::LOCK_NB, libc::LOCK_SH | libc::LOCK_EX | libc::LOCK_UN) {
-            return Err(Errno(libc::EINVAL));
-        }
+        let exclusive = match operation & !libc::LOCK_NB {
+            libc::LOCK_EX => Some(true),
+            libc::LOCK_SH => Some(false),
+            libc::LOCK_UN => None,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
         let open = self.open_data(file)?;
         let flags = self.open_flags(&open);
-        if operation & !libc::LOCK_NB != libc::LOCK_UN && !is_readable(flags) && !is_writable(flags) {
+        if exclusive.is_some() && !is_readable(flags) && !is_writable(flags) {
             return Err(Errno(libc::EBADF));
         }
-        let waiter = self.process.waiter(thread);
+        let waiter = (operation & libc::LOCK_NB == 0).then(|| self.process.waiter(thread));
         let (ino, owner) = (open.inode.ino, Owner::File(open.file.0));
-        let set = || self.volume.locks.set_whole(ino, owner, operation, Some(&waiter));
+        let set = || self.volume.locks.set_whole(ino, owner, exclusive, waiter.as_ref());
         self.while_open(open.file, || self.past_ended_processes(set))
     }
 
@@ -40,14 +43,14 @@ impl Session<'_> {
     pub fn get_lock(&self, file: FileRef, owner: LockOwner, range: LockRange) -> Result<LockRange> {
         let (open, owner) = self.lockable(file, owner, &range)?;
         let look = || match self.volume.locks.in_the_way(open.inode.ino, owner, &range) {
-            Some(_) if self.volume.processes.any_is_ending() => Err(libc::EAGAIN),
+            Some(_) if self.volume.processes.any_is_ending() => Err(Refused::Held),
             found => Ok(found),
         };
         let found = self.past_ended_processes(look)?;
         Ok(found.unwrap_or(LockRange { kind: libc::F_UNLCK, ..range }))
     }
 
-    /// Sets or clears a record lock. The thread `waits`, when there is one, if others hold the lock ([`Error::Waits`]).
+    /// Sets or clears a record lock. The thread `waits`, when there is one, if others hold the lock ([`Error::Waits`](super::Error::Waits)).
     pub fn set_lock(
         &self,
         file: FileRef,
@@ -71,7 +74,7 @@ impl Session<'_> {
         if !self.process.holds(open.file) {
             // Another thread has closed the descriptor, and the process's locks were dropped before this one was set.
             let nothing = LockRange { kind: libc::F_UNLCK, ..range };
-            locks.set_record(ino, owner, &nothing, None).map_err(Error::of_locks)?;
+            locks.set_record(ino, owner, &nothing, None)?;
             return Err(Errno(libc::EBADF));
         }
         Ok(())
@@ -110,17 +113,17 @@ impl Session<'_> {
 
     /// Does something with locks in whose way no process is that has ended. The kernel gives back the locks of a process
     /// before anybody can see that it has ended; here the news take a moment, for which the caller waits.
-    fn past_ended_processes<T>(&self, act: impl Fn() -> Result<T, i32>) -> Result<T> {
+    fn past_ended_processes<T>(&self, act: impl Fn() -> Result<T, Refused>) -> Result<T> {
         const TRIES: u32 = 3_000;
         const PAUSE: Duration = Duration::from_millis(1);
         for _ in 0..TRIES {
             match act() {
-                Err(libc::EAGAIN | libc::EDEADLK) if self.volume.processes.any_is_ending() => {
+                Err(Refused::Held | Refused::Deadlock) if self.volume.processes.any_is_ending() => {
                     std::thread::sleep(PAUSE)
                 }
-                result => return result.map_err(Error::of_locks),
+                result => return Ok(result?),
             }
         }
-        act().map_err(Error::of_locks)
+        Ok(act()?)
     }
 }

@@ -23,13 +23,14 @@ pub use locks::LockOwner;
 pub use names::Canonical;
 pub use open::Opened;
 
+use crate::state::locks::Refused;
 pub use crate::state::open_files::{OpenFile, Opener};
 use crate::state::processes::Process;
 use crate::state::volume::Volume;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_client::FileRef;
-use weft_client::proto::{ASK_AGAIN, ITSELF};
+use weft_client::proto::ITSELF;
 use weft_core::Ino;
 use weft_vfs::path::{Ending, Last, Options, Place, Resolved, resolve};
 use weft_vfs::{Attr, Cred, FileKind, FsError, FsStats, NAME_MAX};
@@ -65,10 +66,14 @@ impl From<FsError> for Error {
     }
 }
 
-impl Error {
-    /// Of the table of locks.
-    fn of_locks(errno: i32) -> Error {
-        if errno == ASK_AGAIN { Error::Waits } else { Errno(errno) }
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Error {
+        match refused {
+            Refused::Held => Errno(libc::EAGAIN),
+            Refused::Waits => Error::Waits,
+            Refused::Deadlock => Errno(libc::EDEADLK),
+            Refused::Full => Errno(libc::ENOLCK),
+        }
     }
 }
 

@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use weft_client::LockRange;
-use weft_client::proto::ASK_AGAIN;
 use weft_core::Ino;
 
 /// Threads that wait for locks of a volume at once.
@@ -37,6 +36,19 @@ pub struct Waiter {
     pub thread: u64,
     /// Learns when the locks of the file have changed.
     pub peer: Arc<dyn Peer>,
+}
+
+/// Why a lock is not granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// Others hold it.
+    Held,
+    /// Others hold it, and the waiter is noted.
+    Waits,
+    /// Processes would wait for one another for ever.
+    Deadlock,
+    /// Too many threads wait.
+    Full,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,15 +108,14 @@ impl Locks {
             })
     }
 
-    /// Sets or clears a record lock. Errors are errno values: `EAGAIN` when others are in the way; with a waiter
-    /// [`ASK_AGAIN`] instead, once its bell has rung, or `EDEADLK`.
+    /// Sets or clears a record lock.
     pub fn set_record(
         &self,
         ino: Ino,
         owner: Owner,
         range: &LockRange,
         waiter: Option<&Waiter>,
-    ) -> Result<(), i32> {
+    ) -> Result<(), Refused> {
         let exclusive = range.kind == libc::F_WRLCK;
         let wanted = Held { owner, exclusive, start: range.start, last: last_byte(range), pid: range.pid };
         let mut table = self.table.lock();
@@ -124,24 +135,18 @@ impl Locks {
         Ok(())
     }
 
-    /// `flock`: `operation` as in the system call. Errors as of [`set_record`](Self::set_record), but never `EDEADLK`.
+    /// Sets or clears the lock of the whole file, as `flock` does; `exclusive` is `None` to clear it. Never a deadlock.
     pub fn set_whole(
         &self,
         ino: Ino,
         owner: Owner,
-        operation: i32,
+        exclusive: Option<bool>,
         waiter: Option<&Waiter>,
-    ) -> Result<(), i32> {
-        let exclusive = match operation & !libc::LOCK_NB {
-            libc::LOCK_EX => Some(true),
-            libc::LOCK_SH => Some(false),
-            libc::LOCK_UN => None,
-            _ => return Err(libc::EINVAL),
-        };
+    ) -> Result<(), Refused> {
         let mut table = self.table.lock();
         let wanted = exclusive.map(|exclusive| Held { owner, exclusive, start: 0, last: u64::MAX, pid: 0 });
         if let Some(wanted) = wanted {
-            table.grant(ino, wanted, true, waiter.filter(|_| operation & libc::LOCK_NB == 0))?;
+            table.grant(ino, wanted, true, waiter)?;
         }
         let held = table.whole.entry(ino).or_default();
         held.retain(|h| h.owner != owner);
@@ -207,7 +212,7 @@ impl Table {
     }
 
     /// Says whether a lock can be had now, and notes who waits for it.
-    fn grant(&mut self, ino: Ino, wanted: Held, whole: bool, waiter: Option<&Waiter>) -> Result<(), i32> {
+    fn grant(&mut self, ino: Ino, wanted: Held, whole: bool, waiter: Option<&Waiter>) -> Result<(), Refused> {
         if let Some(waiter) = waiter {
             self.forget(waiter.process, waiter.thread);
         }
@@ -215,16 +220,16 @@ impl Table {
             conflicts(self.held(ino, whole), wanted.owner, wanted.exclusive, wanted.start, wanted.last)
                 .map(|held| held.owner);
         let Some(first) = in_the_way.next() else { return Ok(()) };
-        let Some(waiter) = waiter else { return Err(libc::EAGAIN) };
+        let Some(waiter) = waiter else { return Err(Refused::Held) };
         let blockers = std::iter::once(first).chain(in_the_way).collect();
         if !whole && self.is_deadlock(wanted.owner, blockers) {
-            return Err(libc::EDEADLK);
+            return Err(Refused::Deadlock);
         }
         if self.waiting.len() >= WAITING_MAX {
-            return Err(libc::ENOLCK);
+            return Err(Refused::Full);
         }
         self.waiting.push(Waiting { waiter: waiter.clone(), ino, wanted, whole });
-        Err(ASK_AGAIN)
+        Err(Refused::Waits)
     }
 
     /// Whether one of the processes that `owner` would wait for waits, by way of others perhaps, for `owner`.
@@ -330,7 +335,7 @@ mod tests {
         LockRange { kind, start, len, pid: 1 }
     }
 
-    fn set(locks: &Locks, owner: Owner, range: LockRange) -> Result<(), i32> {
+    fn set(locks: &Locks, owner: Owner, range: LockRange) -> Result<(), Refused> {
         locks.set_record(INO, owner, &range, None)
     }
 
@@ -340,7 +345,7 @@ mod tests {
         let (a, b) = (Owner::Process(1), Owner::Process(2));
         assert_eq!(set(&locks, a, range(libc::F_RDLCK, 0, 10)), Ok(()));
         assert_eq!(set(&locks, b, range(libc::F_RDLCK, 5, 10)), Ok(()));
-        assert_eq!(set(&locks, b, range(libc::F_WRLCK, 9, 1)), Err(libc::EAGAIN));
+        assert_eq!(set(&locks, b, range(libc::F_WRLCK, 9, 1)), Err(Refused::Held));
         assert_eq!(set(&locks, b, range(libc::F_WRLCK, 10, 1)), Ok(()));
         assert_eq!(locks.in_the_way(INO, a, &range(libc::F_WRLCK, 10, 0)).map(|l| l.start), Some(10));
     }
@@ -352,8 +357,8 @@ mod tests {
         assert_eq!(set(&locks, a, range(libc::F_WRLCK, 0, 0)), Ok(()));
         assert_eq!(set(&locks, a, range(libc::F_UNLCK, 10, 10)), Ok(()));
         assert_eq!(set(&locks, b, range(libc::F_WRLCK, 10, 10)), Ok(()));
-        assert_eq!(set(&locks, b, range(libc::F_WRLCK, 9, 1)), Err(libc::EAGAIN));
-        assert_eq!(set(&locks, b, range(libc::F_WRLCK, 20, 1)), Err(libc::EAGAIN));
+        assert_eq!(set(&locks, b, range(libc::F_WRLCK, 9, 1)), Err(Refused::Held));
+        assert_eq!(set(&locks, b, range(libc::F_WRLCK, 20, 1)), Err(Refused::Held));
     }
 
     #[test]
@@ -368,10 +373,13 @@ mod tests {
     fn flock_upgrades_in_place() {
         let locks = Locks::default();
         let (a, b) = (Owner::File(1), Owner::File(2));
-        let set = |owner, op| locks.set_whole(INO, owner, op, None);
+        let set = |owner, op| {
+            let exclusive = (op != libc::LOCK_UN).then_some(op == libc::LOCK_EX);
+            locks.set_whole(INO, owner, exclusive, None)
+        };
         assert_eq!(set(a, libc::LOCK_SH), Ok(()));
         assert_eq!(set(a, libc::LOCK_EX), Ok(()));
-        assert_eq!(set(b, libc::LOCK_SH), Err(libc::EWOULDBLOCK));
+        assert_eq!(set(b, libc::LOCK_SH), Err(Refused::Held));
         assert_eq!(set(a, libc::LOCK_UN), Ok(()));
         assert_eq!(set(b, libc::LOCK_SH), Ok(()));
     }
@@ -392,7 +400,7 @@ mod tests {
         (Waiter { process, thread, peer: bell.clone() }, bell)
     }
 
-    fn wait(locks: &Locks, waiter: &Waiter, start: u64) -> Result<(), i32> {
+    fn wait(locks: &Locks, waiter: &Waiter, start: u64) -> Result<(), Refused> {
         let owner = Owner::Process(waiter.process);
         locks.set_record(INO, owner, &range(libc::F_WRLCK, start, 1), Some(waiter))
     }
@@ -402,9 +410,9 @@ mod tests {
         let locks = Locks::default();
         let (waiter, rung) = waiter(2, 7);
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 2)), Ok(()));
-        assert_eq!(wait(&locks, &waiter, 0), Err(ASK_AGAIN));
+        assert_eq!(wait(&locks, &waiter, 0), Err(Refused::Waits));
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_UNLCK, 1, 1)), Ok(()));
-        assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (1, Err(ASK_AGAIN)));
+        assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (1, Err(Refused::Waits)));
         locks.drop_process_locks(INO, 1);
         assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (2, Ok(())));
         locks.drop_owner(Owner::Process(2));
@@ -416,7 +424,7 @@ mod tests {
         let locks = Locks::default();
         let (waiter, rung) = waiter(2, 7);
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 0)), Ok(()));
-        assert_eq!(wait(&locks, &waiter, 0), Err(ASK_AGAIN));
+        assert_eq!(wait(&locks, &waiter, 0), Err(Refused::Waits));
         locks.withdraw(2, 7);
         locks.drop_owner(Owner::Process(1));
         assert_eq!(rung.0.load(Relaxed), 0);
@@ -429,13 +437,13 @@ mod tests {
         for process in 1..=3 {
             assert_eq!(set(&locks, Owner::Process(process), range(libc::F_WRLCK, process.into(), 1)), Ok(()));
         }
-        assert_eq!(wait(&locks, &one, 2), Err(ASK_AGAIN));
-        assert_eq!(wait(&locks, &two, 3), Err(ASK_AGAIN));
-        assert_eq!(wait(&locks, &three, 1), Err(libc::EDEADLK));
+        assert_eq!(wait(&locks, &one, 2), Err(Refused::Waits));
+        assert_eq!(wait(&locks, &two, 3), Err(Refused::Waits));
+        assert_eq!(wait(&locks, &three, 1), Err(Refused::Deadlock));
         // Whoever has given up its wait closes no ring.
         locks.withdraw(2, 1);
-        assert_eq!(wait(&locks, &three, 1), Err(ASK_AGAIN));
-        assert_eq!(wait(&locks, &two, 3), Err(libc::EDEADLK));
+        assert_eq!(wait(&locks, &three, 1), Err(Refused::Waits));
+        assert_eq!(wait(&locks, &two, 3), Err(Refused::Deadlock));
     }
 
     #[test]
@@ -445,8 +453,8 @@ mod tests {
         let (a, b) = (Owner::File(1), Owner::File(2));
         assert_eq!(set(&locks, a, range(libc::F_WRLCK, 0, 1)), Ok(()));
         assert_eq!(set(&locks, b, range(libc::F_WRLCK, 1, 1)), Ok(()));
-        assert_eq!(locks.set_record(INO, a, &range(libc::F_WRLCK, 1, 1), Some(&one)), Err(ASK_AGAIN));
-        assert_eq!(locks.set_record(INO, b, &range(libc::F_WRLCK, 0, 1), Some(&two)), Err(ASK_AGAIN));
+        assert_eq!(locks.set_record(INO, a, &range(libc::F_WRLCK, 1, 1), Some(&one)), Err(Refused::Waits));
+        assert_eq!(locks.set_record(INO, b, &range(libc::F_WRLCK, 0, 1), Some(&two)), Err(Refused::Waits));
     }
 
     #[test]
@@ -454,7 +462,7 @@ mod tests {
         let locks = Locks::default();
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 0)), Ok(()));
         locks.end_process(1, Some(2), || false);
-        assert_eq!(set(&locks, Owner::Process(3), range(libc::F_WRLCK, 0, 0)), Err(libc::EAGAIN));
+        assert_eq!(set(&locks, Owner::Process(3), range(libc::F_WRLCK, 0, 0)), Err(Refused::Held));
         assert_eq!(set(&locks, Owner::Process(2), range(libc::F_RDLCK, 0, 0)), Ok(()));
         // The exec failed, and the process ended as it was.
         locks.end_process(2, Some(4), || true);

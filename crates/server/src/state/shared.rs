@@ -4,10 +4,11 @@
 
 use std::io;
 use std::ops::{Deref, Range};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use weft_client::shared::volume::{
     CHUNK_ENTRIES, Control, DIRECTORY_ENTRIES, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX,
 };
+use weft_client::sys::futex_wake;
 use weft_sys::SharedMemory;
 use weft_sys::robust::lock_robust;
 
@@ -23,6 +24,13 @@ impl ControlMemory {
     /// The memory file.
     pub fn memory(&self) -> &SharedMemory {
         &self.0
+    }
+
+    /// Clients get EIO from now on; the flusher wakes.
+    pub fn stop_clients(&self) {
+        self.volume.stopped.store(1, SeqCst);
+        self.volume.kicks.fetch_add(1, SeqCst);
+        futex_wake(&self.volume.kicks, u32::MAX >> 1);
     }
 
     /// Clients see the death of the calling thread from now on. Called once.
