@@ -76,6 +76,7 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         | LevelError::NotMapped(_) => WEFT_ERULE,
         LevelError::NoFreeLuns { .. }
         | LevelError::NoFreeBlock { .. }
+        | LevelError::NoFreeRow { .. }
         | LevelError::TooManyMapped { .. }
         | LevelError::BlockFull(_)
         | LevelError::NoSpare { .. }

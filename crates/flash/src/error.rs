@@ -154,6 +154,12 @@ pub enum LevelError {
         /// The channel of the grant.
         channel: u32,
     },
+    /// Function level: no row of blocks is free.
+    #[error("no {luns} neighbouring LUNs have a free block in each plane; trim rows, or take a narrower one")]
+    NoFreeRow {
+        /// LUNs of the row.
+        luns: u32,
+    },
     /// Function level: a block has no page left to be written.
     #[error("{0} is full; take another block, and trim this one when its data has moved")]
     BlockFull(GrantBlock),

@@ -287,3 +287,82 @@ fn a_vector_over_a_socket_does_what_it_does_in_the_process() {
     assert!(level.flash_read_vector(Nanos(0), &mut reads).iter().all(Result::is_ok));
     assert!(got.iter().all(|got| *got == [7; 100]));
 }
+
+#[test]
+fn a_row_has_a_block_in_each_plane_of_neighbouring_luns_and_rows_go_round() {
+    let mut geometry = support::geometry(2, 2, 16, 8);
+    geometry.planes = 2;
+    let setup = FlashSetup::new(geometry.with_size(4 * 16 * 8 * 4096));
+    let (device, grant) = granted(&setup);
+    let level = FunctionLevel::open(grant).unwrap();
+    level.set_ops(0).unwrap();
+    let luns = level.geometry().lun_list();
+    let take = |label| level.address_mapper_row(Nanos(0), 2, Mapping::Block, label);
+    let pairs = level.geometry().blocks_per_lun / 2;
+    let mut rows = Vec::new();
+    for number in 0..2 * pairs {
+        let row = take(u64::from(number)).unwrap();
+        // LUN by LUN, each with both planes.
+        let on: Vec<_> = row.iter().map(|block| (block.channel, block.lun)).collect();
+        let first = number as usize % 2 * 2;
+        assert_eq!(on, [luns[first], luns[first], luns[first + 1], luns[first + 1]]);
+        assert!(row.chunks(2).all(|lun| lun[0].block % 2 == 0 && lun[1].block % 2 == 1), "{row:?}");
+        let before = device.counters().multi_plane;
+        let writes: Vec<_> =
+            row.iter().map(|block| BlockWrite { block: *block, page: 0, data: &[5; 4096] }).collect();
+        assert!(level.flash_write_vector(Nanos(0), &writes).iter().all(Result::is_ok));
+        assert_eq!(device.counters().multi_plane - before, 2);
+        rows.push(row);
+    }
+    let mut all: Vec<_> = rows.concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len() as u32, level.geometry().blocks());
+    assert!(matches!(take(0), Err(LevelError::TooManyMapped { .. })));
+    for luns in [0, 5] {
+        let refused = level.address_mapper_row(Nanos(0), luns, Mapping::Block, 0);
+        assert!(matches!(refused, Err(LevelError::BadRequest(what)) if what.contains("1 to 4")));
+    }
+
+    // As many blocks are free as a row takes, and not side by side; then as they should be, trimmed and not yet erased.
+    [&rows[0][..2], &rows[1][..2]].concat().iter().for_each(|block| level.flash_trim(*block).unwrap());
+    assert!(matches!(take(0), Err(LevelError::NoFreeRow { luns: 2 })));
+    rows[0][2..].iter().for_each(|block| level.flash_trim(*block).unwrap());
+    let mut again = take(77).unwrap();
+    again.sort_unstable();
+    let mut first = rows[0].clone();
+    first.sort_unstable();
+    assert_eq!(again, first);
+
+    // After a restart the written blocks are found with their label.
+    let writes: Vec<_> =
+        again.iter().map(|block| BlockWrite { block: *block, page: 0, data: &[6; 4096] }).collect();
+    assert!(level.flash_write_vector(Nanos(0), &writes).iter().all(Result::is_ok));
+    let level = FunctionLevel::open(level.into_grant()).unwrap();
+    let found = level.mapped_blocks().into_iter().filter(|found| found.label == 77);
+    assert_eq!(
+        found.map(|found| found.block).collect::<std::collections::BTreeSet<_>>(),
+        again.into_iter().collect()
+    );
+    device.verify_identity().unwrap();
+}
+
+#[test]
+fn a_row_lies_on_the_luns_with_the_least_worn_blocks() {
+    let (_, grant) = granted(&FlashSetup::new(support::geometry(2, 1, 8, 4)));
+    let level = FunctionLevel::open(grant).unwrap();
+    level.set_ops(0).unwrap();
+    let take = || level.address_mapper_row(Nanos(0), 1, Mapping::Block, 0).unwrap()[0];
+    // All blocks of channel 0 are worn, those of channel 1 are not.
+    let blocks = level.geometry().blocks_per_lun;
+    for _ in 0..8 {
+        let taken: Vec<_> = (0..blocks)
+            .map(|_| level.address_mapper(Nanos(0), 0, Mapping::Block, 0).unwrap().block)
+            .collect();
+        taken.iter().for_each(|block| level.flash_trim(*block).unwrap());
+        level.flush(Nanos(0)).unwrap();
+    }
+    let channels: Vec<_> = (0..2 * blocks).map(|_| take().channel).collect();
+    assert_eq!(channels[..blocks as usize], vec![1; blocks as usize]);
+    assert_eq!(channels[blocks as usize..], vec![0; blocks as usize]);
+}

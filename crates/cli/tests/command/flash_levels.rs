@@ -38,7 +38,11 @@ fn wear_is_shown_lun_by_lun_and_as_a_picture() {
 
 /// A simulation of a level on a small device, as JSON.
 fn simulate(bench: &Bench, more: &[&str]) -> serde_json::Value {
-    let device = ["--preset", "bbssd", "--size", "1G", "--settle", "2", "--measure", "1"];
+    simulate_on(bench, "bbssd", more)
+}
+
+fn simulate_on(bench: &Bench, preset: &str, more: &[&str]) -> serde_json::Value {
+    let device = ["--preset", preset, "--size", "1G", "--settle", "2", "--measure", "1"];
     let args: Vec<&str> =
         ["flash", "simulate", "--json"].iter().chain(&device).chain(more).copied().collect();
     bench.json(&args)
@@ -64,16 +68,22 @@ fn under_uniform_writes_each_level_has_the_write_amplification_of_theory_and_cou
 }
 
 #[test]
-fn raw_and_function_clean_on_as_many_luns_as_a_drive_does() {
+fn raw_and_function_clean_on_as_many_luns_and_planes_as_a_drive_does() {
     let bench = Bench::empty();
-    let rate = |more: &[&str]| {
-        let uniform = ["--op", "25", "--workload", "uniform"];
-        simulate(&bench, &[&uniform[..], more].concat())["host_bytes_per_s"].as_f64().unwrap()
-    };
-    let drive = rate(&["--presentation", "conventional"]);
-    for level in [&["--level", "raw"], &["--level", "function"], &["--presentation", "open-channel"]] {
-        let found = rate(level);
-        assert!(found >= drive, "{level:?}: {found} bytes/s beside {drive} of the drive");
+    // The LUNs of a unit of the levels.
+    for (preset, width) in [("slc", "8"), ("mlc", "2"), ("tlc", "2")] {
+        let rate = |more: &[&str]| {
+            let uniform =
+                ["--preset", preset, "--op", "25", "--workload", "uniform", "--request-size", "16K"];
+            simulate(&bench, &[&uniform[..], more].concat())["host_bytes_per_s"].as_f64().unwrap()
+        };
+        let drive = rate(&["--presentation", "conventional"]);
+        let wide = rate(&["--presentation", "conventional", "--luns-per-unit", width]);
+        let drive = drive.max(wide);
+        for level in [&["--level", "raw"], &["--level", "function"], &["--presentation", "open-channel"]] {
+            let found = rate(level);
+            assert!(found >= drive, "{preset} {level:?}: {found} bytes/s beside {drive} of the drive");
+        }
     }
 }
 

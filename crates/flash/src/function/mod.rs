@@ -17,6 +17,8 @@
 //! is held over the command of the flash. What blocks are used for is under one lock, that is held for look-ups only: an erase
 //! keeps nobody waiting but who wants that block. Order: turns, by block number; then the lock of uses.
 //!
+//! An application that writes over many LUNs takes [rows](FunctionLevel::address_mapper_row) of blocks.
+//!
 //! [`address_mapper`]: FunctionLevel::address_mapper
 //! [`flash_read`]: FunctionLevel::flash_read
 //! [`flash_write`]: FunctionLevel::flash_write
@@ -143,6 +145,8 @@ struct State {
     luns: Vec<LunBlocks>,
     /// By channel: the LUN whose turn it is, among blocks of equal wear.
     turn: Vec<u32>,
+    /// The first LUN of the row that is taken next, among rows of equal wear.
+    row: u32,
     /// Trims so far.
     trims: u64,
     mapped: u32,
@@ -152,10 +156,10 @@ struct State {
 }
 
 /// The blocks of a LUN that nobody has.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 struct LunBlocks {
-    /// Free, with their erases.
-    free: BTreeSet<(u32, u32)>,
+    /// By plane: free, with their erases.
+    free: Vec<BTreeSet<(u32, u32)>>,
     /// To be erased, the one that has waited longest first, with the number of its trim.
     trimmed: VecDeque<(u64, u32)>,
     /// Being erased.
@@ -163,8 +167,29 @@ struct LunBlocks {
 }
 
 impl LunBlocks {
+    fn new(planes: u32) -> LunBlocks {
+        LunBlocks { free: vec![BTreeSet::new(); planes as usize], trimmed: VecDeque::new(), busy: 0 }
+    }
+
     fn unmapped(&self) -> u32 {
-        (self.free.len() + self.trimmed.len()) as u32 + self.busy
+        let free: usize = self.free.iter().map(BTreeSet::len).sum();
+        (free + self.trimmed.len()) as u32 + self.busy
+    }
+
+    /// The free block with the fewest erases, and the erases.
+    fn first(&self) -> Option<(u32, u32)> {
+        self.free.iter().filter_map(BTreeSet::first).min().copied()
+    }
+
+    /// The free block with the most erases, and the erases.
+    fn last(&self) -> Option<(u32, u32)> {
+        self.free.iter().filter_map(BTreeSet::last).max().copied()
+    }
+
+    /// The free blocks of the plane of a block. Every LUN has as many blocks of each plane.
+    fn plane_of(&mut self, number: u32) -> &mut BTreeSet<(u32, u32)> {
+        let planes = self.free.len() as u32;
+        &mut self.free[(number % planes) as usize]
     }
 
     /// Takes blocks to be erased in one operation: the one that has waited longest, and others that lie in other planes.
@@ -182,6 +207,15 @@ impl LunBlocks {
         }
         self.busy += taken.len() as u32;
         taken
+    }
+}
+
+impl State {
+    /// A free block that was taken gets its holder.
+    fn map(&mut self, number: u32, mapping: Mapping, label: u64) {
+        self.blocks[number as usize] = Use::Mapped(Holder::new(self.next_id, label, mapping, 0));
+        self.next_id += 1;
+        self.mapped += 1;
     }
 }
 
@@ -226,10 +260,7 @@ impl FunctionLevel {
                 return Err(LevelError::TooManyMapped { mapped: state.mapped, limit });
             }
             if let Some(number) = self.take_free(&mut state, channel) {
-                let id = state.next_id;
-                state.next_id += 1;
-                state.blocks[number as usize] = Use::Mapped(Holder::new(id, label, mapping, 0));
-                state.mapped += 1;
+                state.map(number, mapping, label);
                 let on_channel = self.lun_numbers[channel as usize].iter();
                 let free = on_channel.map(|lun| state.luns[*lun as usize].unmapped()).sum();
                 return Ok(Mapped { block: self.block(number), free });
@@ -248,18 +279,83 @@ impl FunctionLevel {
         }
     }
 
+    /// Takes a row of blocks: one in each plane of so many neighbouring LUNs, as the [geometry lists
+    /// them](GrantGeometry::lun_list); all of them or none. Pages of one number of a row, written together, keep all these LUNs
+    /// at work, each with one operation. Rows go round the LUNs. All blocks of the row get the label.
+    ///
+    /// [`LevelError::BadRequest`] with no LUNs or more than there are; [`LevelError::TooManyMapped`] when over-provisioning
+    /// would not be kept; [`LevelError::NoFreeRow`] when no such LUNs have a block in each plane, trimmed ones included.
+    pub fn address_mapper_row(
+        &self,
+        issued: Nanos,
+        luns: u32,
+        mapping: Mapping,
+        label: u64,
+    ) -> Result<Vec<GrantBlock>, LevelError> {
+        if luns == 0 || luns > self.geometry().luns() {
+            let has = self.geometry().luns();
+            return Err(LevelError::BadRequest(format!(
+                "a row of {luns} LUNs of a grant with {has}; give 1 to {has}"
+            )));
+        }
+        let wanted = luns * self.geometry().planes;
+        let mut state = self.state.lock();
+        loop {
+            let limit = self.mapped_max(&state, state.over_provisioning_permille);
+            if state.mapped + wanted > limit {
+                return Err(LevelError::TooManyMapped { mapped: state.mapped, limit });
+            }
+            if let Some(row) = self.take_row(&mut state, luns) {
+                row.iter().for_each(|number| state.map(*number, mapping, label));
+                return Ok(row.into_iter().map(|number| self.block(number)).collect());
+            }
+            let taken: Vec<u32> =
+                (0..state.luns.len()).flat_map(|lun| self.take_trimmed(&mut state, lun)).collect();
+            if !taken.is_empty() {
+                MutexGuard::unlocked(&mut state, || self.erase_taken(issued, &taken))?;
+            } else if state.luns.iter().any(|lun| lun.busy > 0) {
+                self.erased.wait(&mut state);
+            } else {
+                return Err(LevelError::NoFreeRow { luns });
+            }
+        }
+    }
+
+    /// Takes the free row whose turn it is.
+    fn take_row(&self, state: &mut State, luns: u32) -> Option<Vec<u32>> {
+        let all = state.luns.len() as u32;
+        // The last row begins earlier when their number does not divide that of the LUNs.
+        let starts = (0..all.div_ceil(luns)).map(|row| (row * luns).min(all - luns));
+        let worn = |start: u32| {
+            let row = &state.luns[start as usize..(start + luns) as usize];
+            let firsts = row.iter().flat_map(|lun| lun.free.iter().map(BTreeSet::first));
+            firsts.map(|first| first.map(|(erases, _)| *erases)).try_fold(0, |most, one| Some(one?.max(most)))
+        };
+        let ready: Vec<(u32, u32)> = starts.filter_map(|start| Some((worn(start)?, start))).collect();
+        let fresh = ready.iter().map(|(erases, _)| *erases).min()?;
+        let turn = state.row;
+        let next = ready
+            .into_iter()
+            .min_by_key(|(erases, start)| (*erases > fresh + ALIKE, (start + all - turn) % all, *erases));
+        let (_, start) = next?;
+        state.row = (start + luns) % all;
+        let row = &mut state.luns[start as usize..(start + luns) as usize];
+        let firsts = row.iter_mut().flat_map(|lun| lun.free.iter_mut().filter_map(BTreeSet::pop_first));
+        Some(firsts.map(|(_, number)| number).collect())
+    }
+
     /// Takes the free block of a channel whose turn it is.
     fn take_free(&self, state: &mut State, channel: u32) -> Option<u32> {
         let luns = &self.lun_numbers[channel as usize];
         let count = luns.len() as u32;
         let turn = state.turn[channel as usize];
-        let first = |at: u32| state.luns[luns[at as usize] as usize].free.first().copied();
+        let first = |at: u32| state.luns[luns[at as usize] as usize].first();
         let fresh = (0..count).filter_map(first).map(|(erases, _)| erases).min()?;
         let next = (0..count).filter_map(|at| Some((at, first(at)?))).min_by_key(|(at, (erases, number))| {
             (*erases > fresh + ALIKE, (at + count - turn) % count, *erases, *number)
         });
         let (at, block) = next?;
-        state.luns[luns[at as usize] as usize].free.remove(&block);
+        state.luns[luns[at as usize] as usize].plane_of(block.1).remove(&block);
         state.turn[channel as usize] = (at + 1) % count;
         Some(block.1)
     }
@@ -579,7 +675,7 @@ impl FunctionLevel {
                     end = end.map(|end| done.done.max(end));
                     state.erases[at] += 1;
                     state.blocks[at] = Use::Free;
-                    state.luns[lun].free.insert((state.erases[at], *number));
+                    state.luns[lun].plane_of(*number).insert((state.erases[at], *number));
                 }
                 Err(LevelError::BlockRetired { .. }) => {
                     state.blocks[at] = Use::Retired;

@@ -27,7 +27,8 @@ impl FunctionLevel {
         let state = State {
             blocks: vec![Use::Free; geometry.blocks() as usize],
             erases: vec![0; geometry.blocks() as usize],
-            luns: vec![LunBlocks::default(); luns.len()],
+            luns: vec![LunBlocks::new(geometry.planes); luns.len()],
+            row: 0,
             turn: vec![0; geometry.channels() as usize],
             trims: 0,
             mapped: 0,
@@ -79,7 +80,7 @@ impl FunctionLevel {
                 }
                 None => {
                     let lun = (number / self.geometry().blocks_per_lun) as usize;
-                    state.luns[lun].free.insert((look.erases, number));
+                    state.luns[lun].plane_of(number).insert((look.erases, number));
                 }
             }
         }

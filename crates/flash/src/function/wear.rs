@@ -96,7 +96,7 @@ impl FunctionLevel {
         let mut best: Option<(u32, u32, (u32, u32))> = None;
         for (channel, young) in mapped.iter().enumerate() {
             let luns = self.lun_numbers[channel].iter();
-            let worn = luns.filter_map(|lun| state.luns[*lun as usize].free.last().copied()).max();
+            let worn = luns.filter_map(|lun| state.luns[*lun as usize].last()).max();
             let (Some((erases, _)), Some(worn)) = (young.last(), worn) else { continue };
             let gap = worn.0.saturating_sub(*erases);
             if gap > threshold && best.is_none_or(|(most, ..)| gap > most) {
@@ -106,7 +106,7 @@ impl FunctionLevel {
         let (_, channel, worn) = best?;
         let (_, from) = mapped[channel as usize].pop()?;
         let lun = &mut state.luns[(worn.1 / self.geometry().blocks_per_lun) as usize];
-        lun.free.remove(&worn);
+        lun.plane_of(worn.1).remove(&worn);
         lun.busy += 1;
         state.blocks[worn.1 as usize] = Use::Busy;
         Some((from, worn.1))
@@ -118,7 +118,7 @@ impl FunctionLevel {
         let erases = state.erases[number as usize];
         let lun = &mut state.luns[(number / self.geometry().blocks_per_lun) as usize];
         lun.busy -= 1;
-        lun.free.insert((erases, number));
+        lun.plane_of(number).insert((erases, number));
         state.blocks[number as usize] = Use::Free;
         self.erased.notify_all();
     }

@@ -47,10 +47,21 @@ impl From<GcError<Below>> for CliError {
     }
 }
 
+/// Pages that are programmed together when there is one for each plane.
+#[derive(Default)]
+struct Waiting {
+    slots: Vec<u32>,
+    /// When the last of them was in the host.
+    ready: Nanos,
+}
+
 struct Host {
     flash: Box<dyn HostFlash>,
     pages_per_block: u32,
-    blocks_per_unit: u32,
+    luns_per_unit: u32,
+    planes: u32,
+    /// By write front: the pages that wait for those in the other planes.
+    waiting: [Waiting; 2],
     /// Pages that were read to be copied, and when they were there.
     ahead: VecDeque<(u32, Nanos)>,
     /// When the request under way was issued, and when it is complete.
@@ -71,7 +82,7 @@ impl HostMap {
     /// A map on this flash, all of which is erased.
     pub fn new(flash: Box<dyn HostFlash>, choice: &MapChoice) -> Result<HostMap, CliError> {
         let room = flash.room();
-        let (pages_per_block, blocks_per_unit) = (room.pages_per_block, room.blocks_per_unit);
+        let (pages_per_block, blocks_per_unit) = (room.pages_per_block, room.blocks_per_unit());
         let (blocks, slots_per_block) = (room.blocks / blocks_per_unit, pages_per_block * blocks_per_unit);
         let slots = u64::from(blocks) * u64::from(slots_per_block);
         let setup = MapperSetup {
@@ -85,7 +96,9 @@ impl HostMap {
         };
         let map = PageMapper::new::<Below>(setup)?;
         let (now, done) = (Nanos(0), Nanos(0));
-        let host = Host { flash, pages_per_block, blocks_per_unit, ahead: VecDeque::new(), now, done };
+        let (luns_per_unit, planes) = (room.luns_per_unit, room.planes);
+        let (waiting, ahead) = Default::default();
+        let host = Host { flash, pages_per_block, luns_per_unit, planes, waiting, ahead, now, done };
         let page_blocks = room.page_bytes / BLOCK_BYTES as u64;
         Ok(HostMap { map, host, page_blocks, host_bytes: 0 })
     }
@@ -112,8 +125,7 @@ impl HostMap {
             match request.action {
                 Action::Read => {
                     if let Some(slot) = self.map.slot_of(page) {
-                        let slot = self.host.slot(slot);
-                        let read = self.host.flash.read(issued, slot).map_err(GcError::Media)?;
+                        let read = self.host.read(slot).map_err(GcError::Media)?;
                         self.host.done = self.host.done.max(read);
                     }
                 }
@@ -151,30 +163,44 @@ impl HostMap {
 
 impl Host {
     fn slot(&self, slot: u32) -> Slot {
-        let width = self.blocks_per_unit;
+        let width = self.luns_per_unit * self.planes;
         let (row, part) = (slot / width, slot % width);
         Slot { block: row / self.pages_per_block * width + part, page: row % self.pages_per_block }
+    }
+
+    /// Reads what is in a slot; returns when it is in the host.
+    fn read(&mut self, slot: u32) -> Result<Nanos, Below> {
+        if self.waiting.iter().any(|waiting| waiting.slots.contains(&slot)) {
+            return Ok(self.now);
+        }
+        self.flash.read(self.now, self.slot(slot))
     }
 }
 
 impl Media for Host {
     type Error = Below;
 
-    fn program(&mut self, to: u32, _page: u32, from: Option<u32>, _front: usize) -> Result<Outcome, Below> {
-        let to = self.slot(to);
-        match from {
-            Some(from) => {
-                let read = match self.ahead.front() {
-                    Some((slot, read)) if *slot == from => {
-                        let read = *read;
-                        self.ahead.pop_front();
-                        read
-                    }
-                    _ => self.flash.read(self.now, self.slot(from))?,
-                };
-                self.flash.program(read, to, true)?;
+    fn program(&mut self, to: u32, _page: u32, from: Option<u32>, front: usize) -> Result<Outcome, Below> {
+        let ready = match (from, self.ahead.front()) {
+            (None, _) => self.now,
+            (Some(from), Some((slot, read))) if *slot == from => {
+                let read = *read;
+                self.ahead.pop_front();
+                read
             }
-            None => self.done = self.done.max(self.flash.program(self.now, to, false)?),
+            (Some(from), _) => self.read(from)?,
+        };
+        let waiting = &mut self.waiting[front];
+        waiting.slots.push(to);
+        waiting.ready = waiting.ready.max(ready);
+        if waiting.slots.len() < self.planes as usize {
+            return Ok(Outcome::Done);
+        }
+        let Waiting { slots, ready } = std::mem::take(waiting);
+        let slots: Vec<Slot> = slots.into_iter().map(|slot| self.slot(slot)).collect();
+        let done = self.flash.program(ready, &slots, from.is_some())?;
+        if from.is_none() {
+            self.done = self.done.max(done);
         }
         Ok(Outcome::Done)
     }
@@ -183,7 +209,7 @@ impl Media for Host {
         self.ahead.clear();
         if self.flash.reads_ahead() {
             for slot in slots {
-                let read = self.flash.read(self.now, self.slot(*slot))?;
+                let read = self.read(*slot)?;
                 self.ahead.push_back((*slot, read));
             }
         }
@@ -191,8 +217,8 @@ impl Media for Host {
     }
 
     fn erase(&mut self, unit: u32) -> Result<Outcome, Below> {
-        let first = unit * self.blocks_per_unit;
-        (first..first + self.blocks_per_unit).try_for_each(|block| self.flash.erase(self.now, block))?;
+        let width = self.luns_per_unit * self.planes;
+        self.flash.erase(self.now, unit * width..(unit + 1) * width)?;
         Ok(Outcome::Done)
     }
 }

@@ -12,12 +12,13 @@ pub use zoned::ZonedFlash;
 
 use super::heat::{self, HeatRow};
 use crate::error::CliError;
+use std::ops::Range;
 use std::sync::Arc;
 use weft_core::Nanos;
 use weft_core::hist::Summary;
 use weft_device::Geometry;
-use weft_device::nand::{FlashError, FlashSetup, Keep, OpenChannel};
-use weft_flash::{Grant, GrantRequest, LevelError, Monitor, MonitorSetup};
+use weft_device::nand::{Done, FlashError, FlashSetup, Keep, OpenChannel};
+use weft_flash::{Grant, GrantGeometry, GrantRequest, LevelError, Monitor, MonitorSetup};
 
 /// Units that a map has at least, as long as there are blocks: wider units keep more LUNs at work, and fewer leave less room
 /// beside those that are open or in reserve.
@@ -47,22 +48,33 @@ pub struct Room {
     pub blocks: u32,
     pub pages_per_block: u32,
     pub page_bytes: u64,
-    /// Blocks that are filled and cleaned as one, page by page in turns: new data and copies alike go round their LUNs.
-    pub blocks_per_unit: u32,
+    /// LUNs of a unit.
+    pub luns_per_unit: u32,
+    /// Blocks of a unit on each of its LUNs: their pages of one number are programmed together.
+    pub planes: u32,
 }
 
 impl Room {
     /// Blocks of flash on so many LUNs.
-    fn on_luns(blocks: u64, luns: u32, pages_per_block: u32, page_bytes: u32) -> Room {
+    fn on_luns(blocks: u64, luns: u32, planes: u32, pages_per_block: u32, page_bytes: u32) -> Room {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         // As many LUNs for each unit: units of neighbouring numbers lie side by side.
-        let fits = |width: &u32| luns.is_multiple_of(*width) && blocks / width >= UNITS_WANTED;
-        Room {
-            blocks,
-            pages_per_block,
-            page_bytes: u64::from(page_bytes),
-            blocks_per_unit: (1..=luns).rev().find(fits).unwrap_or(1),
-        }
+        let fits = |width: &u32| luns.is_multiple_of(*width) && blocks / (width * planes) >= UNITS_WANTED;
+        let luns_per_unit = (1..=luns).rev().find(fits).unwrap_or(1);
+        Room { blocks, pages_per_block, page_bytes: u64::from(page_bytes), luns_per_unit, planes }
+    }
+
+    /// Blocks that are filled and cleaned as one, page by page in turns: new data and copies alike go round their LUNs.
+    pub fn blocks_per_unit(&self) -> u32 {
+        self.luns_per_unit * self.planes
+    }
+
+    /// Where a block lies when units go round so many LUNs: the number of its LUN, and its number there, across the planes.
+    fn place(&self, block: u32, luns: u32) -> (u32, u32) {
+        let (unit, part) = (block / self.blocks_per_unit(), block % self.blocks_per_unit());
+        let rows = luns / self.luns_per_unit;
+        let lun = unit % rows * self.luns_per_unit + part / self.planes;
+        (lun, unit / rows * self.planes + part % self.planes)
     }
 }
 
@@ -99,11 +111,12 @@ pub trait HostFlash {
         true
     }
 
-    /// Programs a page, with new data or, of flash that does not read ahead, with what was read last; returns when that is over.
-    fn program(&mut self, issued: Nanos, slot: Slot, copy: bool) -> Result<Nanos, Below>;
+    /// Programs pages of one number in neighbouring blocks, one of each plane of a LUN, with new data or, of flash that does
+    /// not read ahead, with what was read last; returns when that is over.
+    fn program(&mut self, issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, Below>;
 
-    /// Erases a block.
-    fn erase(&mut self, issued: Nanos, block: u32) -> Result<(), Below>;
+    /// Erases the blocks of a unit.
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), Below>;
 
     /// What it has done so far.
     fn work(&self) -> Work;
@@ -129,6 +142,18 @@ pub fn granted(geometry: &Geometry) -> Result<(Arc<OpenChannel>, Grant), CliErro
     let request = GrantRequest { name: "simulated".into(), bytes, over_provisioning_permille: 0 };
     let grant = monitor.allocate(&request)?;
     Ok((device, grant))
+}
+
+/// What a map gets of a grant.
+fn granted_room(geometry: &GrantGeometry) -> Room {
+    let (blocks, luns) = (u64::from(geometry.blocks()), geometry.luns());
+    Room::on_luns(blocks, luns, geometry.planes, geometry.pages_per_block, geometry.page_bytes)
+}
+
+/// When all of a vectored command is over.
+fn ended(results: Vec<Result<Done, LevelError>>) -> Result<Nanos, Below> {
+    let mut ends = results.into_iter().map(|result| Ok(result?.done));
+    ends.try_fold(Nanos(0), |latest, end: Result<Nanos, LevelError>| Ok(latest.max(end?)))
 }
 
 /// The rows of open-channel flash under a monitor.

@@ -1,48 +1,58 @@
-//! Open-channel flash by its physical addresses. Blocks of neighbouring numbers are on different LUNs.
+//! Open-channel flash by its physical addresses. A unit has a block in each plane of
+//! neighbouring LUNs.
 
 use super::{Below, HostFlash, Room, Slot, Work, device_heat};
 use crate::command::flash::heat::HeatRow;
 use crate::error::CliError;
+use std::ops::Range;
 use weft_core::Nanos;
 use weft_device::Geometry;
-use weft_device::nand::{FlashSetup, FlashShape, Keep, OpenChannel, PageAddr};
+use weft_device::nand::{BlockAddr, FlashSetup, FlashShape, Keep, OpenChannel, PageProgram};
 
 /// Open-channel flash in memory.
 pub struct OpenFlash {
     device: OpenChannel,
     shape: FlashShape,
+    room: Room,
 }
 
 impl OpenFlash {
     pub fn new(geometry: &Geometry) -> Result<OpenFlash, CliError> {
         let device = OpenChannel::memory(&FlashSetup::new(geometry.clone()).keeping(Keep::Nothing))?;
         let shape = device.shape();
-        Ok(OpenFlash { device, shape })
+        let FlashShape { planes, pages_per_block, page_bytes, .. } = shape;
+        let room = Room::on_luns(shape.blocks(), shape.luns(), planes, pages_per_block, page_bytes);
+        Ok(OpenFlash { device, shape, room })
     }
 
-    fn page(&self, slot: Slot) -> PageAddr {
-        let shape = self.shape;
-        let (lun, within) = (slot.block % shape.luns(), slot.block / shape.luns());
-        shape.lun_at(lun).block(within % shape.planes, within / shape.planes).page(slot.page)
+    fn block(&self, number: u32) -> BlockAddr {
+        let (lun, block) = self.room.place(number, self.shape.luns());
+        self.shape.lun_at(lun).block(block % self.shape.planes, block / self.shape.planes)
     }
 }
 
 impl HostFlash for OpenFlash {
     fn room(&self) -> Room {
-        let shape = self.shape;
-        Room::on_luns(shape.blocks(), shape.luns(), shape.pages_per_block, shape.page_bytes)
+        self.room
     }
 
     fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, Below> {
-        Ok(self.device.touch(issued, self.page(slot), self.shape.page_bytes)?.done)
+        let page = self.block(slot.block).page(slot.page);
+        Ok(self.device.touch(issued, page, self.shape.page_bytes)?.done)
     }
 
-    fn program(&mut self, issued: Nanos, slot: Slot, _copy: bool) -> Result<Nanos, Below> {
-        Ok(self.device.program(issued, self.page(slot), &[], &[])?.done)
+    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, Below> {
+        let program =
+            |slot: &Slot| PageProgram { page: self.block(slot.block).page(slot.page), data: &[], oob: &[] };
+        let programs: Vec<PageProgram> = slots.iter().map(program).collect();
+        Ok(self.device.program_planes(issued, &programs)?.done)
     }
 
-    fn erase(&mut self, issued: Nanos, block: u32) -> Result<(), Below> {
-        self.device.erase(issued, self.page(Slot { block, page: 0 }).block)?;
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), Below> {
+        let blocks: Vec<BlockAddr> = blocks.map(|block| self.block(block)).collect();
+        for on_lun in blocks.chunks(self.shape.planes as usize) {
+            self.device.erase_planes(issued, on_lun)?;
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use super::{Below, HostFlash, Room, Slot, Work};
 use crate::command::flash::heat::{self, HeatRow};
 use crate::error::CliError;
+use std::ops::Range;
 use weft_core::hist::Summary;
 use weft_core::{BLOCK_BYTES, Nanos, Tag, ZoneId};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
@@ -26,7 +27,8 @@ impl HostFlash for ZonedFlash {
             blocks: info.zones,
             pages_per_block: info.zone_capacity,
             page_bytes: BLOCK_BYTES as u64,
-            blocks_per_unit: 1,
+            luns_per_unit: 1,
+            planes: 1,
         }
     }
 
@@ -40,14 +42,16 @@ impl HostFlash for ZonedFlash {
         false
     }
 
-    fn program(&mut self, _issued: Nanos, slot: Slot, copy: bool) -> Result<Nanos, Below> {
+    fn program(&mut self, _issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, Below> {
         let tag = if copy { Tag::default().relocated() } else { Tag::default() };
-        self.device.write(ZoneId(slot.block), slot.page, &self.buffer, &tag)?;
+        for slot in slots {
+            self.device.write(ZoneId(slot.block), slot.page, &self.buffer, &tag)?;
+        }
         Ok(self.device.now())
     }
 
-    fn erase(&mut self, _issued: Nanos, block: u32) -> Result<(), Below> {
-        Ok(self.device.reset(ZoneId(block))?)
+    fn erase(&mut self, _issued: Nanos, blocks: Range<u32>) -> Result<(), Below> {
+        Ok(blocks.map(ZoneId).try_for_each(|zone| self.device.reset(zone))?)
     }
 
     fn work(&self) -> Work {
