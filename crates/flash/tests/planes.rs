@@ -5,15 +5,17 @@
 mod support;
 
 use std::sync::Arc;
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_device::Geometry;
+use weft_device::gc::VictimPolicy;
 use weft_device::nand::{Fault, FlashSetup, Keep, OpenChannel};
 use weft_device::ssd::{Ssd, SsdSetup};
 use weft_device::workload::HostQueue;
 use weft_flash::function::{BlockRead, BlockWrite, Mapping};
 use weft_flash::raw::{RawRead, RawWrite};
 use weft_flash::{
-    FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, RawLevel, share,
+    FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel,
+    PolicySetup, RangeMapping, RangePolicy, RawLevel, share,
 };
 
 const REQUESTS_AT_ONCE: usize = 64;
@@ -74,7 +76,7 @@ fn places(
 }
 
 #[test]
-fn raw_and_function_write_sequentially_as_fast_as_a_drive() {
+fn every_level_writes_sequentially_as_fast_as_a_drive() {
     for (name, preset) in [("slc", Geometry::slc()), ("mlc", Geometry::mlc()), ("tlc", Geometry::tlc())] {
         let count = 64;
         let request_bytes = count * u64::from(preset.page_bytes);
@@ -130,6 +132,27 @@ fn raw_and_function_write_sequentially_as_fast_as_a_drive() {
         };
         let found = sequential(request_bytes, write, || device.now());
         assert!(found <= drive, "{name}: function takes {found} ns, the drive {drive}");
+        device.verify_identity().unwrap();
+
+        let (device, grant) = granted(&flash(&preset).keeping(Keep::Oob));
+        let setup = PolicySetup { stripe: grant.geometry().luns(), streams: 1, checkpoint_pages: 1 << 40 };
+        let level = PolicyLevel::create(grant, setup).unwrap();
+        let mut policy = RangePolicy {
+            start: 0,
+            pages: 0,
+            mapping: RangeMapping::Page,
+            gc: VictimPolicy::Greedy,
+            over_provisioning_permille: 0,
+        };
+        policy.pages = level.pages_max(&policy);
+        level.ftl_ioctl(&policy).unwrap();
+        let data = vec![0; request_bytes as usize];
+        let write = |issued, request: u64| {
+            level.ftl_write(issued, request * count, &data, Tag::default()).unwrap().done
+        };
+        let found = sequential(request_bytes, write, || device.now());
+        assert!(found <= drive, "{name}: policy takes {found} ns, the drive {drive}");
+        level.verify().unwrap();
         device.verify_identity().unwrap();
     }
 }

@@ -244,7 +244,7 @@ fn run(seed: u64) -> Met {
     }
     let spares = if random.below(3) == 0 { 2 } else { 5 };
     let few = random.below(6) as u32;
-    let device = random_shape(&mut random, |_, luns| 12u32.div_ceil(luns) + 1 + spares + 2 + few);
+    let device = random_shape(&mut random, |_, luns, _| 12u32.div_ceil(luns) + 1 + spares + 2 + few);
     let transient = [0, 5, 50, 300][random.below(4) as usize];
     let flaky = Flaky::new(device, transient, random.next());
     drop(Monitor::format(flaky.clone(), MonitorSetup { spares_per_lun: spares }).unwrap());

@@ -263,10 +263,11 @@ fn run(seed: u64, mappings: &[RangeMapping]) -> Met {
     }
     let few_spares = random.below(3) == 0;
     let spares = if few_spares { 2 } else { 6 };
-    let device = random_shape(&mut random, |pages, luns| {
+    let device = random_shape(&mut random, |pages, luns, planes| {
         let monitor_log = 12u32.div_ceil(luns) + 4;
         let level_log = (24u32.div_ceil(pages.min(12)) * 2 + 5).div_ceil(luns);
-        monitor_log + spares + level_log + 36u32.div_ceil(luns) + 4
+        // A unit has a block in each plane.
+        monitor_log + spares + planes * (level_log + 36u32.div_ceil(luns) + 4)
     });
     let transient = [0, 5, 50, 300][random.below(4) as usize];
     let flaky = Flaky::new(device, transient, random.next());

@@ -243,16 +243,43 @@ impl PageMapper {
         front: usize,
     ) -> Result<u32, GcError<M::Error>> {
         self.check_page(page)?;
-        if front >= self.open.len() {
-            return Err(GcError::NoSuchFront { front, fronts: self.open.len() });
-        }
+        self.check_front(front)?;
         loop {
             self.make_room(media, front)?;
-            if let Some(slot) = self.fill(media, page, None, front)? {
+            if let Some(slot) = self.fill(media, &[(page, None)], front)? {
                 self.counts.written += 1;
                 return Ok(slot);
             }
         }
+    }
+
+    /// Writes the first of so many logical pages through a front: those that are programmed [together](Media::together) from
+    /// where the front stands. Returns how many. May clean first.
+    pub fn write_some<M: Media>(
+        &mut self,
+        media: &mut M,
+        first: u32,
+        pages: u32,
+        front: usize,
+    ) -> Result<u32, GcError<M::Error>> {
+        self.check_page(first.saturating_add(pages.saturating_sub(1)))?;
+        self.check_front(front)?;
+        loop {
+            self.make_room(media, front)?;
+            let count = pages.min(self.together(media, front));
+            let together: Vec<(u32, Option<u32>)> = (first..first + count).map(|page| (page, None)).collect();
+            if self.fill(media, &together, front)?.is_some() {
+                self.counts.written += u64::from(count);
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Slots that are programmed together from where a front stands, which has an open block.
+    fn together<M: Media>(&self, media: &M, front: usize) -> u32 {
+        let together = media.together();
+        debug_assert!(self.setup.slots_per_block.is_multiple_of(together));
+        together - self.blocks[self.open[front] as usize].filled % together
     }
 
     /// Unmaps a logical page; whether it was mapped.
@@ -383,13 +410,15 @@ impl PageMapper {
                 slot += 1;
             }
             media.copying(&batch).map_err(GcError::Media)?;
-            for slot in &batch {
-                loop {
-                    self.room_for_copies(front)?;
-                    if self.fill(media, self.owner[*slot as usize], Some(*slot), front)?.is_some() {
-                        self.counts.relocated += 1;
-                        break;
-                    }
+            let mut left = &batch[..];
+            while !left.is_empty() {
+                self.room_for_copies(front)?;
+                let count = left.len().min(self.together(media, front) as usize);
+                let copy = |slot: &u32| (self.owner[*slot as usize], Some(*slot));
+                let together: Vec<(u32, Option<u32>)> = left[..count].iter().map(copy).collect();
+                if self.fill(media, &together, front)?.is_some() {
+                    self.counts.relocated += count as u64;
+                    left = &left[count..];
                 }
             }
         }
@@ -428,39 +457,44 @@ impl PageMapper {
         Ok(())
     }
 
-    /// Puts a page into the next slot of the front's open block, which has one. `None` when the program failed: the
-    /// block is given up.
+    /// Puts pages into the next slots of the front's open block, which has as many; returns the first. `None` when the program
+    /// failed: the block is given up.
     fn fill<M: Media>(
         &mut self,
         media: &mut M,
-        page: u32,
-        from: Option<u32>,
+        pages: &[(u32, Option<u32>)],
         front: usize,
     ) -> Result<Option<u32>, GcError<M::Error>> {
         let number = self.open[front];
-        let slot = number * self.setup.slots_per_block + self.blocks[number as usize].filled;
-        let outcome = media.program(slot, page, from, front).map_err(GcError::Media)?;
+        let first = number * self.setup.slots_per_block + self.blocks[number as usize].filled;
+        let outcome = match pages {
+            [(page, from)] => media.program(first, *page, *from, front),
+            pages => media.program_together(first, pages, front),
+        };
+        let outcome = outcome.map_err(GcError::Media)?;
         let block = &mut self.blocks[number as usize];
-        block.filled += 1;
+        block.filled += pages.len() as u32;
         if outcome == Outcome::Bad {
             block.state = State::Failing;
-            self.counts.failed += 1;
+            self.counts.failed += pages.len() as u64;
             self.bad += 1;
             self.failing.push(number);
             self.open[front] = NONE;
             return Ok(None);
         }
-        block.valid += 1;
+        block.valid += pages.len() as u32;
         let full = block.filled == self.setup.slots_per_block;
-        self.owner[slot as usize] = page;
-        let before = std::mem::replace(&mut self.map[page as usize], slot);
-        if before != NONE {
-            self.invalidate(before);
+        for (slot, (page, _)) in (first..).zip(pages) {
+            self.owner[slot as usize] = *page;
+            let before = std::mem::replace(&mut self.map[*page as usize], slot);
+            if before != NONE {
+                self.invalidate(before);
+            }
         }
         if full {
             self.close(front);
         }
-        Ok(Some(slot))
+        Ok(Some(first))
     }
 
     /// Makes sure that a front for new data has an open block, cleaning first if free blocks are short.
@@ -504,6 +538,13 @@ impl PageMapper {
             return Ok(());
         }
         Err(GcError::NoSuchPage { page, pages: self.setup.pages })
+    }
+
+    fn check_front<E>(&self, front: usize) -> Result<(), GcError<E>> {
+        if front < self.open.len() {
+            return Ok(());
+        }
+        Err(GcError::NoSuchFront { front, fronts: self.open.len() })
     }
 
     fn full<E>(&self) -> GcError<E> {

@@ -30,6 +30,29 @@ pub trait Media {
         front: usize,
     ) -> Result<Outcome, Self::Error>;
 
+    /// Slots of one block that are programmed as one, beginning at multiples of this: it divides the slots of a block.
+    fn together(&self) -> u32 {
+        1
+    }
+
+    /// [`program`](Media::program) of several slots, as many as are left of those that are programmed
+    /// [together](Media::together) or fewer: the pages, and where they are copied from. [`Outcome::Bad`] when the flash failed for
+    /// any: none of them counts then.
+    fn program_together(
+        &mut self,
+        to: u32,
+        pages: &[(u32, Option<u32>)],
+        front: usize,
+    ) -> Result<Outcome, Self::Error> {
+        let mut outcome = Outcome::Done;
+        for (slot, (page, from)) in (to..).zip(pages) {
+            if self.program(slot, *page, *from, front)? == Outcome::Bad {
+                outcome = Outcome::Bad;
+            }
+        }
+        Ok(outcome)
+    }
+
     /// What is in these slots is about to be copied, in this order: at most [`COPY_BATCH`] of them. For flash that reads them
     /// all before it programs the first, so that LUNs work side by side; [`program`](Media::program) asks for the copies.
     fn copying(&mut self, _slots: &[u32]) -> Result<(), Self::Error> {

@@ -7,7 +7,7 @@
 //! ```text
 //!  logical pages   [ range 0: page-mapped, greedy ][ range 1: block-mapped, fifo ]   nothing   [ range 2 ... ]
 //!  units           [log][ of range 0 .......... ][ of range 1 ...... ][ free ....................... ]
-//!  unit            one erase block on each of `stripe` LUNs; its slots go round them
+//!  unit            one erase block in each plane of `stripe` LUNs; its slots go round them
 //! ```
 //!
 //! - A **page-mapped** range writes anywhere and cleans ([`weft_device::gc::PageMapper`]). Writes of different tags go
@@ -61,6 +61,10 @@ use weft_device::nand::Done;
 
 /// Most ranges of a grant.
 pub const RANGES_MAX: usize = 1024;
+/// LUNs that a unit lies on whatever number of units is left.
+const STRIPE_NARROW: u32 = 8;
+/// Units that wider ones leave. Wider ones write faster, and more of the flash is open or kept free.
+const UNITS_WANTED: u32 = 64;
 /// Trims that wait for a flush before they are recorded anyway.
 const TRIMS_PENDING_MAX: usize = 1024;
 
@@ -92,7 +96,8 @@ pub struct RangePolicy {
 /// How a grant is used at the policy level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PolicySetup {
-    /// LUNs that a unit lies on; a divisor of the grant's LUNs. 0 = the largest one up to 8.
+    /// LUNs that a unit lies on, with a block in each plane; a divisor of the grant's LUNs. 0 = the largest one up to 8, or a
+    /// larger one that leaves 64 units.
     pub stripe: u32,
     /// Open units for new data of page-mapped ranges: so many kinds of tags are kept apart. 1 to 32.
     pub streams: u32,
@@ -490,9 +495,9 @@ impl PolicyLevel {
             let cell = self.find(page, pages)?;
             if let Some(mut range) = RangeCell::write(&cell, page, pages) {
                 while at < pages {
-                    let data = &data[at as usize * page_bytes..][..page_bytes];
-                    match range.write_page(&self.flash, cell.number, page + at, data, tag, issued)? {
-                        Some(done) => (at, end) = (at + 1, end.max(done)),
+                    let data = &data[at as usize * page_bytes..];
+                    match range.write_some(&self.flash, cell.number, page + at, data, tag, issued)? {
+                        Some((count, done)) => (at, end) = (at + u64::from(count), end.max(done)),
                         None => break,
                     }
                 }
@@ -774,8 +779,9 @@ impl Range {
         !self.removed && self.policy.start <= page && page < self.end() && pages <= self.end() - page
     }
 
-    /// Writes one page; returns when it is programmed, `None` when trims have to be recorded first.
-    fn write_page(
+    /// Writes the first of these pages, those that are programmed together; returns how many and when that is over, `None`
+    /// when trims have to be recorded first.
+    fn write_some(
         &mut self,
         flash: &Flash,
         number: u16,
@@ -783,18 +789,19 @@ impl Range {
         data: &[u8],
         tag: Tag,
         issued: Nanos,
-    ) -> Result<Option<Nanos>, LevelError> {
+    ) -> Result<Option<(u32, Nanos)>, LevelError> {
         let Range { policy, units, kind, trims, .. } = self;
         let local = page - policy.start;
         let mut turn = units::Turn::new(flash, units, number, issued);
         let written = match kind {
             Kind::Page(range) => range.write(&mut turn, local as u32, data, tag, !trims.is_empty()),
             Kind::Block(range) => {
-                range.write(&mut turn, local, data).map_err(|error| error.map_media(Halt::Level))
+                let page = &data[..flash.geometry.page_bytes as usize];
+                range.write(&mut turn, local, page).map(|()| 1).map_err(|error| error.map_media(Halt::Level))
             }
         };
         match written {
-            Ok(()) => Ok(Some(turn.written)),
+            Ok(count) => Ok(Some((count, turn.written))),
             Err(GcError::Media(Halt::TrimsFirst)) => Ok(None),
             Err(GcError::Media(Halt::Level(error))) => Err(error),
             Err(other) => Err(page::refused(&other, policy.start)),
@@ -826,7 +833,13 @@ fn prepare(grant: Grant, setup: PolicySetup) -> Result<(PolicySetup, Flash), Lev
     }
     let luns = geometry.luns();
     let stripe = match setup.stripe {
-        0 => (1..=luns.min(8)).rev().find(|stripe| luns.is_multiple_of(*stripe)).unwrap_or(1),
+        0 => {
+            let fits = |stripe: &u32| {
+                let units = geometry.blocks() / (stripe * geometry.planes);
+                luns.is_multiple_of(*stripe) && (*stripe <= STRIPE_NARROW || units >= UNITS_WANTED)
+            };
+            (1..=luns).rev().find(fits).unwrap_or(1)
+        }
         given => given,
     };
     if stripe > luns || !luns.is_multiple_of(stripe) {

@@ -101,7 +101,8 @@ impl PageRange {
         })
     }
 
-    /// Writes a page. `trims`: trims of the range have not been recorded.
+    /// Writes the first of these pages, those that the flash programs together; returns how many. `trims`: trims of the range
+    /// have not been recorded.
     pub fn write(
         &mut self,
         turn: &mut Turn,
@@ -109,12 +110,13 @@ impl PageRange {
         data: &[u8],
         tag: Tag,
         trims: bool,
-    ) -> Result<(), GcError<Halt>> {
+    ) -> Result<u32, GcError<Halt>> {
         let front = self.streams.front_of(tag, self.mapper.counts().written * self.page_bytes);
         let slots_per_unit = turn.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
-        let mut media = RangeMedia { turn, data, unit_sequences, slots_per_unit, copy: Vec::new(), trims };
-        self.mapper.write(&mut media, page, front)?;
+        let pages = (data.len() as u64 / self.page_bytes) as u32;
+        let mut media = RangeMedia { turn, first: page, data, unit_sequences, slots_per_unit, trims };
+        let written = self.mapper.write_some(&mut media, page, pages, front)?;
         // Once in as many erases as there are units: data that stays keeps its unit young.
         let erases = self.mapper.counts().erases;
         if !trims && erases - self.looked_at >= u64::from(self.mapper.setup().blocks) {
@@ -125,7 +127,7 @@ impl PageRange {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(written)
     }
 
     /// The range with other pages, another victim policy, and other units: of those it had, these, in this order, and new
@@ -161,8 +163,8 @@ impl PageRange {
     pub fn free_up(&mut self, turn: &mut Turn, units: u64) -> Result<(), GcError<LevelError>> {
         let slots_per_unit = turn.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
-        let (data, copy, trims): (&[u8], _, _) = (&[], Vec::new(), false);
-        let mut media = RangeMedia { turn, data, unit_sequences, slots_per_unit, copy, trims };
+        let mut media =
+            RangeMedia { turn, first: 0, data: &[], unit_sequences, slots_per_unit, trims: false };
         let wanted = units + u64::from(RESERVE_UNITS) + 1;
         while u64::from(self.mapper.free_blocks()) < wanted {
             let cleaned = self.mapper.collect_emptiest(&mut media);
@@ -246,10 +248,11 @@ impl Halt {
 /// The units of the range as the page map wants them.
 struct RangeMedia<'a, 'b> {
     turn: &'a mut Turn<'b>,
+    /// The page that the data begins with.
+    first: u32,
     data: &'a [u8],
     unit_sequences: &'a mut [u64],
     slots_per_unit: u32,
-    copy: Vec<u8>,
     /// Trims of the range are not recorded.
     trims: bool,
 }
@@ -258,25 +261,51 @@ impl Media for RangeMedia<'_, '_> {
     type Error = Halt;
 
     fn program(&mut self, to: u32, page: u32, from: Option<u32>, front: usize) -> Result<Outcome, Halt> {
-        let flags = match from {
-            Some(slot) => self.turn.read_for_copy(slot, u64::from(page), &mut self.copy)?.flags & LOST,
-            None => 0,
-        };
-        let sequence = self.turn.flash.next_sequence();
-        let unit = &mut self.unit_sequences[(to / self.slots_per_unit) as usize];
-        if to.is_multiple_of(self.slots_per_unit) {
-            *unit = sequence;
+        self.program_together(to, &[(page, from)], front)
+    }
+
+    fn together(&self) -> u32 {
+        self.turn.flash.together()
+    }
+
+    fn program_together(
+        &mut self,
+        to: u32,
+        pages: &[(u32, Option<u32>)],
+        front: usize,
+    ) -> Result<Outcome, Halt> {
+        let page_bytes = self.turn.flash.geometry.page_bytes as usize;
+        let unit = (to / self.slots_per_unit) as usize;
+        let mut copies = Vec::new();
+        let mut notes = Vec::with_capacity(pages.len());
+        for (slot, (page, from)) in (to..).zip(pages) {
+            let mut flags = 0;
+            if let Some(from) = from {
+                let mut copy = Vec::new();
+                flags = self.turn.read_for_copy(*from, u64::from(*page), &mut copy)?.flags & LOST;
+                copies.push(copy);
+            }
+            let sequence = self.turn.flash.next_sequence();
+            if slot.is_multiple_of(self.slots_per_unit) {
+                self.unit_sequences[unit] = sequence;
+            }
+            notes.push(Note {
+                range: self.turn.range,
+                front: front as u8,
+                flags,
+                page: u64::from(*page),
+                sequence,
+                unit: self.unit_sequences[unit],
+            });
         }
-        let note = Note {
-            range: self.turn.range,
-            front: front as u8,
-            flags,
-            page: u64::from(page),
-            sequence,
-            unit: *unit,
+        let given = |page: &u32| &self.data[(page - self.first) as usize * page_bytes..][..page_bytes];
+        let data: Vec<&[u8]> = if copies.is_empty() {
+            pages.iter().map(|(page, _)| given(page)).collect()
+        } else {
+            copies.iter().map(Vec::as_slice).collect()
         };
-        let data = if from.is_some() { &self.copy } else { self.data };
-        Ok(self.turn.program(to, data, note, from.is_some())?)
+        let written: Vec<(&[u8], Note)> = data.into_iter().zip(notes).collect();
+        Ok(self.turn.program(to, &written, !copies.is_empty())?)
     }
 
     fn copying(&mut self, slots: &[u32]) -> Result<(), Halt> {

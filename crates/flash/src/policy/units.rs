@@ -1,9 +1,10 @@
-//! Units of flash: an erase block on each of several LUNs, slots going round them; and what is written beside each page.
+//! Units of flash: an erase block in each plane of several LUNs, slots going round them; and what is written beside each
+//! page.
 //!
 //! ```text
-//!  unit 7, stripe 3:   LUN 3 block 2   LUN 4 block 2   LUN 5 block 2
-//!                      slot 0          slot 1          slot 2
-//!                      slot 3          slot 4          ...
+//!  unit 7, stripe 2, planes 2:   LUN 2 block 4   LUN 2 block 5   LUN 3 block 4   LUN 3 block 5
+//!                                slot 0          slot 1          slot 2          slot 3
+//!                                slot 4          slot 5          ...
 //!
 //!  out-of-band:  magic 4 | range 2 | front 1 | flags 1 | page 8 | sequence 8 | unit 8 | crc 4
 //! ```
@@ -11,8 +12,9 @@
 use super::RangeMapping;
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
-use crate::grant::Grant;
+use crate::grant::{Grant, RawWrite};
 use crate::log::{LogBlock, LogMedia, LogRead, LogShape};
+use crate::monitor::BlockLook;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -97,7 +99,8 @@ pub(super) struct Flash {
     pub grant: Grant,
     pub geometry: GrantGeometry,
     luns: Vec<(u32, u32)>,
-    pub stripe: u32,
+    /// Blocks of a unit.
+    parts: u32,
     pub units: u32,
     pub slots_per_unit: u32,
     /// The first units belong to the log.
@@ -113,15 +116,16 @@ impl Flash {
     pub fn new(grant: Grant, stripe: u32) -> Result<Flash, LevelError> {
         let geometry = grant.geometry().clone();
         let (units, log_units) = Flash::layout(&geometry, stripe);
+        let parts = stripe * geometry.planes;
         if log_units >= units {
             return Err(LevelError::BadRequest(format!(
-                "the grant has {units} units of {stripe} blocks, and checkpoints alone take {log_units}; ask for more flash"
+                "the grant has {units} units of {parts} blocks, and checkpoints alone take {log_units}; ask for more flash"
             )));
         }
-        let slots_per_unit = geometry.pages_per_block * stripe;
+        let slots_per_unit = geometry.pages_per_block * parts;
         let luns = geometry.lun_list();
         let (sequence, programmed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Flash { grant, geometry, luns, stripe, units, slots_per_unit, log_units, sequence, programmed })
+        Ok(Flash { grant, geometry, luns, parts, units, slots_per_unit, log_units, sequence, programmed })
     }
 
     /// A number for the next page.
@@ -146,10 +150,11 @@ impl Flash {
 
     /// Units of a grant with this stripe, and how many of them the log takes.
     pub fn layout(geometry: &GrantGeometry, stripe: u32) -> (u32, u32) {
-        let units = geometry.blocks() / stripe;
+        let parts = stripe * geometry.planes;
+        let units = geometry.blocks() / parts;
         let snapshot = snapshot_bytes_max(geometry, units);
         let blocks = LogShape::blocks_for(geometry.pages_per_block, geometry.page_bytes as usize, snapshot);
-        (units, blocks.div_ceil(stripe))
+        (units, blocks.div_ceil(parts))
     }
 
     /// The largest a checkpoint can be.
@@ -159,7 +164,7 @@ impl Flash {
 
     pub fn log_shape(&self) -> LogShape {
         LogShape {
-            blocks: self.log_units * self.stripe,
+            blocks: self.log_units * self.parts,
             pages_per_block: self.geometry.pages_per_block,
             page_bytes: self.geometry.page_bytes as usize,
             of: "the checkpoints of the policy level",
@@ -168,31 +173,45 @@ impl Flash {
 
     /// A block of a unit.
     pub fn block(&self, unit: u32, part: u32) -> GrantBlock {
-        let per_lun = self.geometry.blocks_per_lun;
+        let planes = self.geometry.planes;
+        let per_lun = self.geometry.blocks_per_lun / planes;
         let (group, block) = (unit / per_lun, unit % per_lun);
-        let (channel, lun) = self.luns[(group * self.stripe + part) as usize];
-        GrantBlock { channel, lun, block }
+        let (channel, lun) = self.luns[((group * self.parts + part) / planes) as usize];
+        GrantBlock { channel, lun, block: block * planes + part % planes }
+    }
+
+    /// Slots that are programmed together: one in each plane of a LUN.
+    pub fn together(&self) -> u32 {
+        self.geometry.planes
     }
 
     pub fn slot_page(&self, unit: u32, slot: u32) -> GrantPage {
-        self.block(unit, slot % self.stripe).page(slot / self.stripe)
+        self.block(unit, slot % self.parts).page(slot / self.parts)
     }
 
     /// Slots of a unit that are programmed; `None` when its blocks do not agree, which only an interrupted erase leaves.
-    /// Also whether it is bad.
+    /// Also whether it is bad. A block that failed where those in other planes did not is one slot short.
     pub fn look(&self, unit: u32) -> Result<(Option<u32>, bool, u32), LevelError> {
-        let (mut counts, mut bad, mut half, mut erases) = (Vec::new(), false, false, 0);
-        for part in 0..self.stripe {
-            let look = self.grant.look(self.block(unit, part))?;
-            counts.push(look.programmed);
-            bad |= look.retired;
-            half |= look.erase_incomplete;
-            erases = erases.max(look.erases);
-        }
-        let filled: u32 = counts.iter().sum();
-        let agrees =
-            |(part, count): (usize, &u32)| *count == (filled + self.stripe - 1 - part as u32) / self.stripe;
-        let whole = !half && counts.iter().enumerate().all(agrees);
+        let looks: Vec<BlockLook> =
+            (0..self.parts).map(|part| self.grant.look(self.block(unit, part))).collect::<Result<_, _>>()?;
+        let last = |(part, look): (usize, &BlockLook)| match look.programmed {
+            0 => 0,
+            count => (count - 1) * self.parts + part as u32 + 1,
+        };
+        let filled = looks.iter().enumerate().map(last).max().unwrap_or(0);
+        // The slots that were programmed with the last one, as far as it.
+        let last_part = filled.saturating_sub(1) % self.parts;
+        let last_together = last_part - last_part % self.together()..=last_part;
+        let agrees = |(part, look): (usize, &BlockLook)| {
+            let part = part as u32;
+            let wanted = (filled + self.parts - 1 - part) / self.parts;
+            let failed = look.retired && last_together.contains(&part);
+            look.programmed == wanted || failed && look.programmed + 1 == wanted
+        };
+        let half = looks.iter().any(|look| look.erase_incomplete);
+        let whole = !half && looks.iter().enumerate().all(agrees);
+        let bad = looks.iter().any(|look| look.retired);
+        let erases = looks.iter().map(|look| look.erases).max().unwrap_or(0);
         Ok((whole.then_some(filled), bad, erases))
     }
 
@@ -203,6 +222,8 @@ impl Flash {
             Ok(_) => Ok(Note::decode(&raw).map_or(Beside::Nothing, Beside::Note)),
             Err(LevelError::Unreadable { why, .. }) if why.is_interrupted() => Ok(Beside::Nothing),
             Err(LevelError::Unreadable { .. }) => Ok(Beside::Unread),
+            // The slot that the flash failed at.
+            Err(LevelError::NotProgrammed { .. } | LevelError::BlockRetired { .. }) => Ok(Beside::Nothing),
             Err(other) => Err(other),
         }
     }
@@ -236,14 +257,16 @@ impl Flash {
     /// Erases a unit, its first block first.
     pub fn erase(&self, unit: u32, now: &mut Nanos) -> Result<Outcome, LevelError> {
         let mut outcome = Outcome::Done;
-        let issued = *now;
-        for part in 0..self.stripe {
-            match self.grant.erase(issued, self.block(unit, part)) {
-                Ok(done) => *now = (*now).max(done.done),
+        let blocks: Vec<GrantBlock> = (0..self.parts).map(|part| self.block(unit, part)).collect();
+        let mut end = *now;
+        for result in self.grant.erase_many(*now, &blocks) {
+            match result {
+                Ok(done) => end = end.max(done.done),
                 Err(LevelError::BlockRetired { .. }) => outcome = Outcome::Bad,
                 Err(other) => return Err(other),
             }
         }
+        *now = end;
         Ok(outcome)
     }
 }
@@ -290,21 +313,29 @@ impl<'a> Turn<'a> {
         self.flash.slot_page(self.units[(slot / per_unit) as usize], slot % per_unit)
     }
 
-    /// Programs a slot of the range, with the caller's data or with a copy of what was read last.
-    pub fn program(&mut self, slot: u32, data: &[u8], note: Note, copy: bool) -> Result<Outcome, LevelError> {
-        self.flash.programmed.fetch_add(1, Relaxed);
+    /// Programs slots of the range that are programmed together, with the caller's data or with copies of what was read last.
+    pub fn program(&mut self, slot: u32, pages: &[(&[u8], Note)], copy: bool) -> Result<Outcome, LevelError> {
+        self.flash.programmed.fetch_add(pages.len() as u64, Relaxed);
         let issued = if copy { self.copy_read } else { self.issued };
-        match self.flash.grant.program(issued, self.page(slot), data, &note.encode()) {
-            Ok(done) => {
-                self.settled = self.settled.max(done.done);
-                if !copy {
-                    self.written = self.written.max(done.done);
+        self.copy_read = self.issued;
+        let notes: Vec<[u8; Note::BYTES]> = pages.iter().map(|(_, note)| note.encode()).collect();
+        let parts = (slot..).zip(pages).zip(&notes);
+        let writes: Vec<RawWrite> =
+            parts.map(|((slot, (data, _)), oob)| RawWrite { page: self.page(slot), data, oob }).collect();
+        let mut outcome = Outcome::Done;
+        for result in self.flash.grant.program_many(issued, &writes) {
+            match result {
+                Ok(done) => {
+                    self.settled = self.settled.max(done.done);
+                    if !copy {
+                        self.written = self.written.max(done.done);
+                    }
                 }
+                Err(LevelError::BlockRetired { .. }) => outcome = Outcome::Bad,
+                Err(other) => return Err(other),
             }
-            Err(LevelError::BlockRetired { .. }) => return Ok(Outcome::Bad),
-            Err(other) => return Err(other),
         }
-        Ok(Outcome::Done)
+        Ok(outcome)
     }
 
     /// Reads a slot to be copied.
@@ -344,7 +375,7 @@ impl<'a> Turn<'a> {
             Some(read) => read,
             None => self.read_copy(slot, std::mem::take(data))?,
         };
-        self.copy_read = read.done;
+        self.copy_read = self.copy_read.max(read.done);
         *data = read.data;
         let instead = |flags| Note { range: self.range, page, flags, ..Note::default() };
         Ok(match read.beside {
@@ -413,7 +444,7 @@ impl<'a> UnitLog<'a> {
     }
 
     fn block(&self, number: u32) -> GrantBlock {
-        self.flash.block(number / self.flash.stripe, number % self.flash.stripe)
+        self.flash.block(number / self.flash.parts, number % self.flash.parts)
     }
 }
 

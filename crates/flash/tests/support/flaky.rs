@@ -9,7 +9,7 @@ use weft_core::Nanos;
 use weft_device::Geometry;
 use weft_device::nand::{
     BlockAddr, BlockInfo, Done, Fault, FlashError, FlashSetup, FlashShape, LunAddr, OpenChannel, PageAddr,
-    Unreadable,
+    PageProgram, Unreadable,
 };
 use weft_flash::{Backend, LevelError};
 
@@ -78,7 +78,8 @@ impl Flaky {
         let block = loop {
             let blocks = if random.below(4) > 0 { u64::from(shape.blocks_per_lun()) } else { shape.blocks() };
             let block = shape.block_at(random.below(blocks));
-            if shape.block_in_lun(block) >= spared {
+            // As the monitor numbers them: across the planes.
+            if block.block * shape.planes + block.plane >= spared {
                 break block;
             }
         };
@@ -132,6 +133,14 @@ impl Backend for Flaky {
         self.device.erase(issued, block)
     }
 
+    fn program_many(&self, issued: Nanos, pages: &[PageProgram]) -> Vec<Result<Done, FlashError>> {
+        Backend::program_many(&self.device, issued, pages)
+    }
+
+    fn erase_many(&self, issued: Nanos, blocks: &[BlockAddr]) -> Vec<Result<Done, FlashError>> {
+        Backend::erase_many(&self.device, issued, blocks)
+    }
+
     fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
         self.device.block_info(block)
     }
@@ -149,8 +158,9 @@ impl Backend for Flaky {
     }
 }
 
-/// A device of a random shape; `blocks` says how many blocks a LUN has to have, given its pages a block and the LUNs.
-pub fn random_shape(random: &mut Random, blocks: impl FnOnce(u32, u32) -> u32) -> OpenChannel {
+/// A device of a random shape; `blocks` says how many blocks a LUN has to have, given its pages a block, the LUNs and
+/// their planes.
+pub fn random_shape(random: &mut Random, blocks: impl FnOnce(u32, u32, u32) -> u32) -> OpenChannel {
     let mut geometry = Geometry::bbssd();
     geometry.channels = 1 + random.below(3) as u32;
     geometry.luns_per_channel = 1 + random.below(3) as u32;
@@ -163,7 +173,7 @@ pub fn random_shape(random: &mut Random, blocks: impl FnOnce(u32, u32) -> u32) -
     };
     geometry.page_bytes = 4096;
     let luns = geometry.channels * geometry.luns_per_channel;
-    let wanted = blocks(geometry.pages_per_block, luns);
+    let wanted = blocks(geometry.pages_per_block, luns, geometry.planes);
     let per_lun = wanted.div_ceil(geometry.planes) * geometry.planes;
     let bytes = u64::from(luns) * u64::from(per_lun) * u64::from(geometry.pages_per_block) * 4096;
     OpenChannel::memory(&FlashSetup::new(geometry.with_size(bytes))).unwrap()

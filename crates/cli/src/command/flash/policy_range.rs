@@ -29,7 +29,9 @@ pub struct PolicyRange {
     device: Arc<OpenChannel>,
     level: PolicyLevel,
     pages: u64,
-    page: Vec<u8>,
+    page_bytes: usize,
+    /// What a request reads or writes.
+    data: Vec<u8>,
     host_bytes: u64,
 }
 
@@ -54,12 +56,12 @@ impl PolicyRange {
             ));
         }
         level.ftl_ioctl(&policy)?;
-        let page = vec![0; level.geometry().page_bytes as usize];
-        Ok(PolicyRange { device, level, pages: policy.pages, page, host_bytes: 0 })
+        let page_bytes = level.geometry().page_bytes as usize;
+        Ok(PolicyRange { device, level, pages: policy.pages, page_bytes, data: Vec::new(), host_bytes: 0 })
     }
 
     pub fn blocks_per_page(&self) -> u64 {
-        (self.page.len() / BLOCK_BYTES) as u64
+        (self.page_bytes / BLOCK_BYTES) as u64
     }
 
     pub fn capacity_blocks(&self) -> u64 {
@@ -76,16 +78,16 @@ impl PolicyRange {
         let mut done = issued;
         match request.action {
             Action::Read => {
-                for page in pages {
-                    done = done.max(self.level.ftl_read(issued, page, &mut self.page)?.done);
-                }
+                let bytes = (pages.end - pages.start) as usize * self.page_bytes;
+                self.data.resize(bytes.max(self.data.len()), 0);
+                done = self.level.ftl_read(issued, pages.start, &mut self.data[..bytes])?.done;
             }
             Action::Write => {
                 self.host_bytes += u64::from(request.blocks) * BLOCK_BYTES as u64;
                 let tag = Tag { stream: StreamId(request.stream), ..Tag::default() };
-                for page in pages {
-                    done = done.max(self.level.ftl_write(issued, page, &self.page, tag)?.done);
-                }
+                let bytes = (pages.end - pages.start) as usize * self.page_bytes;
+                self.data.resize(bytes.max(self.data.len()), 0);
+                done = self.level.ftl_write(issued, pages.start, &self.data[..bytes], tag)?.done;
             }
             Action::Deallocate if pages.is_empty() => {}
             Action::Deallocate => done = self.level.trim(issued, pages.start, pages.end - pages.start)?,
@@ -99,7 +101,7 @@ impl PolicyRange {
         Totals {
             host_bytes: self.host_bytes,
             media_bytes: work.media_bytes,
-            moved_bytes: copied * self.page.len() as u64,
+            moved_bytes: copied * self.page_bytes as u64,
             erases: work.erases,
             flash_operations: work.operations,
         }

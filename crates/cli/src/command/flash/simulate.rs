@@ -113,7 +113,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     pub reserve: u32,
     /// LUNs in a reclaim unit of a conventional or FDP drive [default: the number that gives 256 units], or in a unit of
-    /// the policy level [default: up to 8]
+    /// the policy level [default: up to 8, or more that leave 64 units]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub luns_per_unit: Option<u32>,
     /// Number of placement handles of an FDP drive; the streams of the workload take them in turn. At the policy level:
