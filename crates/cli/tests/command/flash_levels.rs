@@ -71,11 +71,11 @@ fn under_uniform_writes_each_level_has_the_write_amplification_of_theory_and_cou
 fn raw_and_function_clean_on_as_many_luns_and_planes_as_a_drive_does() {
     let bench = Bench::empty();
     // The LUNs of a unit of the levels.
-    for (preset, width) in [("slc", "8"), ("mlc", "2"), ("tlc", "2")] {
+    for (preset, width) in [("slc", "4"), ("mlc", "2"), ("tlc", "2")] {
         let rate = |more: &[&str]| {
-            let uniform =
-                ["--preset", preset, "--op", "25", "--workload", "uniform", "--request-size", "16K"];
-            simulate(&bench, &[&uniform[..], more].concat())["host_bytes_per_s"].as_f64().unwrap()
+            let uniform = ["--op", "25", "--workload", "uniform", "--request-size", "16K"];
+            let found = simulate_on(&bench, preset, &[&uniform[..], more].concat());
+            found["host_bytes_per_s"].as_f64().unwrap()
         };
         let drive = rate(&["--presentation", "conventional"]);
         let wide = rate(&["--presentation", "conventional", "--luns-per-unit", width]);
