@@ -98,3 +98,28 @@ fn no_request_kills_the_server_or_goes_unanswered() {
     let other = Client::connect(&options).unwrap();
     other.statfs().unwrap();
 }
+
+/// Threads of one process close a file while another one says what it still holds: the references of others stay.
+#[test]
+fn whoever_retains_and_closes_at_once_takes_no_references_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = weft_volume::mount_memfs(Arc::default(), &MountChoice::default()).unwrap();
+    let path = dir.path().join("s");
+    let server = Server::start(Volume::new(Arc::new(mounted)).unwrap(), &path).unwrap();
+    let path = path.to_str().unwrap().as_bytes();
+    let options = ConnectOptions { socket_path: path, mount_point: b"/weft", inherited_socket: None };
+    let honest = Client::connect(&options).unwrap();
+    let file = honest.open(FileRef::ROOT, b"/x", libc::O_CREAT | libc::O_RDWR, 0o644).unwrap().file;
+    let hostile = Client::connect(&options).unwrap();
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 20_000 } else { 500 };
+    for _ in 0..rounds {
+        hostile.take(file, honest.pass(file).unwrap(), false).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| hostile.retain(&[file]));
+            let _ = hostile.close(file);
+        });
+        while hostile.close(file).is_ok() {}
+        assert!(honest.fstat(file).is_ok(), "a reference of another process is gone");
+    }
+    drop(server);
+}

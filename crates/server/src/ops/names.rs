@@ -32,6 +32,15 @@ impl Session<'_> {
         }
     }
 
+    /// A name, and what has it.
+    fn last_name(&self, at: At<'_>) -> Result<(Place, Option<Attr>)> {
+        match self.walk(at, Last::Name)? {
+            Resolved::Found(place, attr) => Ok((place, Some(attr))),
+            Resolved::Missing(place) => Ok((place, None)),
+            Resolved::Outside(_) => Err(Outside),
+        }
+    }
+
     fn make(&self, place: &Place, node: NewNode<'_>, perm: u32) -> Result<()> {
         let _names = self.volume.permissions.read();
         let dir = self.volume.fs.getattr(place.dir)?;
@@ -85,11 +94,7 @@ impl Session<'_> {
     }
 
     fn remove(&self, at: At<'_>, rmdir: bool) -> Result<()> {
-        let (place, found) = match self.walk(at, Last::Name)? {
-            Resolved::Found(place, attr) => (place, Some(attr)),
-            Resolved::Missing(place) => (place, None),
-            Resolved::Outside(_) => return Err(Outside),
-        };
+        let (place, found) = self.last_name(at)?;
         match (rmdir, place.ending) {
             (_, Ending::Name) => self.check_writable()?,
             (false, _) => return Err(Errno(libc::EISDIR)),
@@ -123,25 +128,16 @@ impl Session<'_> {
 
     fn rename_once(&self, from_at: At<'_>, to_at: At<'_>, flags: RenameFlags) -> Result<()> {
         let (no_replace, exchange) = (flags == RenameFlags::NO_REPLACE, flags == RenameFlags::EXCHANGE);
-        let from = match self.walk(from_at, Last::Name)? {
-            Resolved::Outside(_) => return Err(Outside),
-            from => from,
-        };
-        let (to, there) = match self.walk(to_at, Last::Name)? {
-            Resolved::Found(place, attr) => (place, Some(attr)),
-            Resolved::Missing(place) => (place, None),
-            Resolved::Outside(_) => return Err(Outside),
-        };
-        let (from, attr) = match from {
-            Resolved::Found(place, _) if place.ending != Ending::Name => return Err(Errno(libc::EBUSY)),
-            _ if to.ending != Ending::Name => {
-                return Err(Errno(if no_replace { libc::EEXIST } else { libc::EBUSY }));
-            }
-            _ if self.volume.fs.is_read_only() => return Err(Errno(libc::EROFS)),
-            Resolved::Found(place, attr) => (place, attr),
-            Resolved::Missing(place) => return Err(missing(&place)),
-            Resolved::Outside(_) => return Err(Outside),
-        };
+        let (from, attr) = self.last_name(from_at)?;
+        let (to, there) = self.last_name(to_at)?;
+        if from.ending != Ending::Name {
+            return Err(Errno(libc::EBUSY));
+        }
+        if to.ending != Ending::Name {
+            return Err(Errno(if no_replace { libc::EEXIST } else { libc::EBUSY }));
+        }
+        self.check_writable()?;
+        let attr = attr.ok_or_else(|| missing(&from))?;
         if to.name.len() > NAME_MAX {
             return Err(missing(&to));
         }
