@@ -16,7 +16,6 @@ use crate::space::{Run, in_runs};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use weft_core::checksum::crc32c;
 
 /// Blocks copied by one read and one write.
@@ -83,9 +82,7 @@ impl Store {
         let cleared = if is_used { journal_end } else { COPIES };
         for block in (0..cleared).step_by(COPY_BLOCKS as usize) {
             let bytes = COPY_BLOCKS.min(cleared - block) as usize * PAGE_BYTES;
-            target
-                .write(block, &[IoSlice::new(&zeros[..bytes])])
-                .map_err(Error::io("clear a backup's medium", block))?;
+            target.put("clear a backup's medium", block, &zeros[..bytes])?;
         }
         let total = blocks.len() as u64 * PAGE_BYTES as u64;
         let mut copied = 0;
@@ -99,19 +96,14 @@ impl Store {
                     return Err(Error::damaged(format!("block {block}: its checksum does not hold")));
                 }
             }
-            target.write(first, &[IoSlice::new(bytes)]).map_err(Error::io("write a backup", first))?;
+            target.put("write a backup", first, bytes)?;
             copied += bytes.len() as u64;
             progress(copied, total);
         }
-        target.sync().map_err(Error::io("sync a backup", 0))?;
-        let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
-        let superblock = checkpoint.superblock.encode();
-        raw[..superblock.len()].copy_from_slice(&superblock);
+        target.flush("sync a backup")?;
         for block in 0..COPIES {
-            target
-                .write(block, &[IoSlice::new(&raw)])
-                .map_err(Error::io("write a backup's superblock", block))?;
-            target.sync().map_err(Error::io("sync a backup", block))?;
+            target.put("write a backup's superblock", block, &checkpoint.superblock.encode())?;
+            target.flush("sync a backup")?;
         }
         Ok(BackupReport { bytes: total, last_commit: checkpoint.superblock.lsn })
     }
@@ -168,6 +160,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::{Kv, MemoryStore, Options, SnodeId};
+    use std::io::IoSlice;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

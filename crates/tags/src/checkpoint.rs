@@ -112,7 +112,7 @@ impl Store {
         drop(guards);
         let list = self.write_leaves(&mut leaves, lists[0])?;
         let catalog = self.write_blob(&self.catalog.read().encode(), lists[1])?;
-        self.sync_medium()?;
+        self.medium.flush("sync a checkpoint")?;
         let mut superblock = self.superblock.lock();
         let erases = self.pool.erasure.has_snodes();
         let next = Superblock {
@@ -175,10 +175,6 @@ impl Store {
         Ok(())
     }
 
-    fn sync_medium(&self) -> Result<()> {
-        self.medium.sync().map_err(Error::io("sync a checkpoint", 0))
-    }
-
     pub(crate) fn write_superblocks(&self, superblock: &Superblock) -> Result<()> {
         for copy in [self.first_copy, COPIES - 1 - self.first_copy] {
             self.write_superblock(copy, superblock)?;
@@ -188,11 +184,8 @@ impl Store {
 
     /// Writes one copy, which is durable afterwards.
     pub(crate) fn write_superblock(&self, copy: u64, superblock: &Superblock) -> Result<()> {
-        let raw = superblock.encode();
-        let mut out = AlignedBuf::zeroed(PAGE_BYTES);
-        out[..raw.len()].copy_from_slice(&raw);
-        self.medium.write(copy, &[IoSlice::new(&out)]).map_err(Error::io("write the superblock", copy))?;
-        self.sync_medium()
+        self.medium.put("write the superblock", copy, &superblock.encode())?;
+        self.medium.flush("sync a checkpoint")
     }
 
     /// Writes dirty pages of one s-node to new blocks.
@@ -302,7 +295,6 @@ impl Store {
     fn write_raw(&self, block: u64, raw: &[u8]) -> Result<()> {
         let mut out = AlignedBuf::zeroed(raw.len());
         out[..raw.len()].copy_from_slice(raw);
-        let parts = [IoSlice::new(&out)];
-        self.medium.write(block, &parts).map_err(Error::io("write a checkpoint", block))
+        self.medium.put("write a checkpoint", block, &out)
     }
 }

@@ -24,7 +24,6 @@ use crate::space::Run;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use rand::RngCore;
-use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 
 /// Blocks that are overwritten by one call.
@@ -105,12 +104,10 @@ impl Store {
                     ErasePass::Byte(byte) => bytes.fill(*byte),
                     ErasePass::Random => rand::rng().fill_bytes(bytes),
                 }
-                self.medium
-                    .write(part.block, &[IoSlice::new(bytes)])
-                    .map_err(Error::io("erase", part.block))?;
+                self.medium.put("erase", part.block, bytes)?;
             }
             // Else a cache on the way may keep all passes but the last to itself.
-            self.medium.sync().map_err(Error::io("sync what is erased", 0))?;
+            self.medium.flush("sync what is erased")?;
         }
         runs.iter().try_for_each(|run| {
             self.medium.erase(run.block, run.blocks).map_err(Error::io("have the medium erase", run.block))

@@ -21,7 +21,6 @@ use crate::pages::desc::PageKind;
 use crate::space::{Run, in_runs};
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
-use std::io::IoSlice;
 use weft_core::checksum::crc32c;
 
 /// Blocks of lists that the front has room for, for each block of the list of leaves and the catalog: two versions, and what lies
@@ -58,7 +57,7 @@ impl Store {
     /// The front of a store with so many leaves: it ends before the first page, and is not longer than it has to be.
     pub(crate) fn settle_front(&self, leaves: u64) {
         let superblock = *self.superblock.lock();
-        let (blocks, lists) = front_blocks(leaves, superblock.leaves.blocks() + superblock.catalog.blocks());
+        let (blocks, lists) = front_blocks(leaves, superblock.list_blocks());
         let first = behind_journal(&superblock);
         let end = self.pages_in(first, first + blocks).into_iter().map(|(block, _)| block).min();
         self.space.lock().set_front(first, first + lists, end.unwrap_or(first + blocks));
@@ -95,8 +94,7 @@ impl Store {
     pub(crate) fn shorten_front(&self) {
         let mut leaves = self.leaves.lock();
         let superblock = *self.superblock.lock();
-        let blobs = superblock.leaves.blocks() + superblock.catalog.blocks();
-        let (blocks, lists) = front_blocks(leaves.at.len() as u64, blobs);
+        let (blocks, lists) = front_blocks(leaves.at.len() as u64, superblock.list_blocks());
         let mut space = self.space.lock();
         let front = space.front();
         let end = front.end.min(front.first + blocks);
@@ -155,8 +153,7 @@ impl Store {
             // The parts lie in one buffer, but those of damaged pages between them are left out.
             let mut out = AlignedBuf::zeroed(now.len() * PAGE_BYTES);
             out.chunks_exact_mut(PAGE_BYTES).zip(now).for_each(|(out, moved)| out.copy_from_slice(moved.3));
-            let written = self.medium.write(run.block, &[IoSlice::new(&out)]);
-            written.map_err(Error::io("move pages", run.block))?;
+            self.medium.put("move pages", run.block, &out)?;
             for ((before, page, desc, _), block) in now.iter().zip(run.block..) {
                 self.space.lock().release(*before, 1, self.pool.erasure.owner(desc.snode));
                 self.pool.place(*page, block, desc.crc);

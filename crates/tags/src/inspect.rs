@@ -59,15 +59,14 @@ impl Store {
 
     /// The keys of the nodes of a type to which edges of this name lead from an s-node's root, sorted.
     pub(crate) fn anchor_names(&self, snode: SnodeId, name: &str, kind: NodeType) -> Result<Vec<String>> {
-        let types = self.edge_types();
-        let Some(names) = types.iter().find(|known| known.name == name) else { return Ok(Vec::new()) };
+        let Some(names) = self.find_edge_type(name, InfoForm::Key)? else { return Ok(Vec::new()) };
         let edges = self.edges(self.root(snode)?)?;
         let name = |node| {
             let data = self.read_node(node, kind)?;
             Ok(split_key(&data)
                 .map_or_else(String::new, |(key, _)| String::from_utf8_lossy(key).into_owned()))
         };
-        let anchors = edges.iter().filter(|edge| edge.etype == names.etype);
+        let anchors = edges.iter().filter(|edge| edge.etype == names);
         let mut names = anchors.map(|edge| name(edge.to)).collect::<Result<Vec<_>>>()?;
         names.sort_unstable();
         Ok(names)

@@ -109,11 +109,7 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// [`Error::TooLarge`](crate::Error::TooLarge) for a key, a value or the batch, and those of a commit.
     pub fn change(&self, changes: &[KvChange<'_>]) -> Result<u64> {
-        let mut tx = self.store.begin();
-        tx.durability(self.durability);
-        let found = self.change_in(&mut tx, changes)?;
-        tx.commit()?;
-        Ok(found)
+        self.store.change(self.durability, |tx| self.change_in(tx, changes))
     }
 
     /// Makes changes as part of a transaction. How many keys had a value before.
@@ -159,15 +155,14 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// Those of [`Kv::change`].
     pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
-        let mut tx = self.store.begin();
-        tx.durability(self.durability);
-        if self.get_in(&mut tx, key)?.as_deref() != expected {
-            return Ok(false);
-        }
-        let change = new.map_or(KvChange::Delete(key), |value| KvChange::Put(key, value));
-        self.change_in(&mut tx, &[change])?;
-        tx.commit()?;
-        Ok(true)
+        self.store.change(self.durability, |tx| {
+            let is_expected = self.get_in(tx, key)?.as_deref() == expected;
+            if is_expected {
+                let change = new.map_or(KvChange::Delete(key), |value| KvChange::Put(key, value));
+                self.change_in(tx, &[change])?;
+            }
+            Ok(is_expected)
+        })
     }
 
     fn hash(&self, key: &[u8]) -> Result<u64> {

@@ -34,8 +34,6 @@ use crate::tx::apply;
 use rustc_hash::FxHashMap;
 use weft_core::DataClass;
 
-/// Blocks read by one call.
-const READ_BLOCKS: u64 = 1024;
 /// Blocks read by one call where many are only looked through: they stay in the processor's cache.
 const LOOK_BLOCKS: u64 = 64;
 
@@ -62,9 +60,8 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
     room.map_err(Error::io("make room for the journal", 0))?;
     // What the medium held before must not pass for this store's if power fails now.
     let zeros = AlignedBuf::zeroed(COPIES as usize * PAGE_BYTES);
-    let parts = [std::io::IoSlice::new(&zeros)];
-    medium.write(0, &parts).map_err(Error::io("clear the superblocks", 0))?;
-    medium.sync().map_err(Error::io("clear the superblocks", 0))?;
+    medium.put("clear the superblocks", 0, &zeros)?;
+    medium.flush("clear the superblocks")?;
     let mut space = Space::new(medium.blocks(), limit);
     space.claim(Run { block: 0, blocks: head }, "superblocks and journal")?;
     space.set_front(head, head, front);
@@ -105,23 +102,6 @@ impl Store {
     }
 }
 
-fn read_blocks(medium: &dyn PageStore, block: u64, blocks: u64, what: &'static str) -> Result<AlignedBuf> {
-    check_range(medium, block, blocks, what)?;
-    let mut out = AlignedBuf::zeroed(blocks as usize * PAGE_BYTES);
-    for at in (0..blocks).step_by(READ_BLOCKS as usize) {
-        let range = at as usize * PAGE_BYTES..(at + READ_BLOCKS).min(blocks) as usize * PAGE_BYTES;
-        read_into(medium, block + at, &mut out[range])?;
-    }
-    Ok(out)
-}
-
-fn check_range(medium: &dyn PageStore, block: u64, blocks: u64, what: &'static str) -> Result<()> {
-    match block.checked_add(blocks) {
-        Some(end) if end <= medium.blocks() => Ok(()),
-        _ => Err(Error::damaged(format!("{what} at block {block} lies beyond the end"))),
-    }
-}
-
 fn read_into(medium: &dyn PageStore, block: u64, out: &mut [u8]) -> Result<()> {
     medium.read(block, out).map_err(Error::io("read the store", block))
 }
@@ -158,7 +138,7 @@ fn read_superblock(medium: &dyn PageStore) -> Result<Best> {
     let first_error = reads::worst(errors);
     let other = match &first_error {
         Some(Error::Damaged { .. }) => Other::Damaged,
-        None if raws[0] == raws[1] => Other::Same,
+        None if raws[0][..] == raws[1][..] => Other::Same,
         _ => Other::Older,
     };
     match (best, first_error) {
@@ -292,14 +272,15 @@ fn check_newest(medium: &dyn PageStore, sb: &Superblock) -> Result<()> {
 /// The journal's area; nothing of it where no record of the last checkpoint's epoch can be, as after an orderly close.
 fn read_journal(medium: &dyn PageStore, sb: &Superblock) -> Result<AlignedBuf> {
     if journal_has(medium, sb, |block| may_begin_record(block, sb.epoch))? {
-        return read_blocks(medium, sb.journal_block, sb.journal_blocks, "journal");
+        let mut area = AlignedBuf::zeroed(sb.journal_blocks as usize * PAGE_BYTES);
+        read_into(medium, sb.journal_block, &mut area)?;
+        return Ok(area);
     }
     Ok(AlignedBuf::zeroed(0))
 }
 
 /// Whether any block of the journal's area is such a one. The area is read in pieces, up to the first.
 fn journal_has(medium: &dyn PageStore, sb: &Superblock, is_such: impl Fn(&[u8]) -> bool) -> Result<bool> {
-    check_range(medium, sb.journal_block, sb.journal_blocks, "journal")?;
     let mut piece = AlignedBuf::zeroed(LOOK_BLOCKS as usize * PAGE_BYTES);
     for at in (0..sb.journal_blocks).step_by(LOOK_BLOCKS as usize) {
         let blocks = LOOK_BLOCKS.min(sb.journal_blocks - at);
@@ -445,12 +426,7 @@ fn check_runs(store: &Store) -> Result<()> {
         if table.look_up(head, |desc| desc.kind) != Some(PageKind::RunHead) {
             continue;
         }
-        let desc = table.describe(head);
-        let is_tail = |at: u64| {
-            let tail = table.describe(head + at as u32);
-            tail.kind == PageKind::RunTail && tail.snode == desc.snode && tail.body[0] == at
-        };
-        if !(1..desc.body[0]).all(is_tail) {
+        if !table.has_run(head, &table.describe(head)) {
             return Err(Error::damaged(format!("page {head}: a node begins there that lacks pages")));
         }
     }

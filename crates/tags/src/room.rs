@@ -80,5 +80,5 @@ impl Store {
 pub(crate) fn lists_blocks(superblock: &Superblock, more: u64) -> u64 {
     let more = (more * LEAF_ENTRY_BYTES as u64).div_ceil(PAGE_BYTES as u64);
     // Of the catalog, what a few edge types and s-nodes add.
-    superblock.leaves.blocks() + more + superblock.catalog.blocks() + 2
+    superblock.list_blocks() + more + 2
 }

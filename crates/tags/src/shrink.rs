@@ -165,8 +165,7 @@ impl Store {
 
     /// Blocks of the list of leaves and the catalog, which each checkpoint writes anew.
     fn lists_blocks(&self) -> u64 {
-        let superblock = self.superblock.lock();
-        2 * (superblock.leaves.blocks() + superblock.catalog.blocks())
+        2 * self.superblock.lock().list_blocks()
     }
 
     /// Moves what lies at block `bound` or behind it, a checkpoint after the other, the last blocks first; how many checkpoints there were.
@@ -336,7 +335,8 @@ impl Store {
                 }
                 if !is_begun {
                     is_begun = true;
-                    tables.extend(self.bundles(snode)?);
+                    let share = self.partition(snode)?;
+                    tables.extend(share.read().contents.edges.bundles.keys().copied().map(Which::Bundle));
                 }
                 let Some((count, next)) = self.merge_step(&tx, snode, which, from)? else { return Ok(false) };
                 *merged += count;
@@ -344,13 +344,6 @@ impl Store {
             }
         }
         Ok(true)
-    }
-
-    fn bundles(&self, snode: HomeId) -> Result<Vec<Which>> {
-        let share = self.partition(snode)?;
-        let ids: Vec<Which> =
-            share.read().contents.edges.bundles.keys().map(|id| Which::Bundle(*id)).collect();
-        Ok(ids)
     }
 
     /// Goes through some groups of a table, from a position on: how many were merged, and where to go on. The transaction holds
@@ -370,20 +363,19 @@ impl Store {
         }
         let share = self.partition(snode)?;
         let mut partition = share.write();
-        let (mut freed, mut looked, mut position) = (Vec::new(), 0, Some(from));
+        let mut at = Merge { most, looked: 0, position: Some(from), freed: Vec::new() };
         let done = self.write(&mut partition, |pages, contents: &mut Contents| match which {
-            Which::Main => {
-                merge(&mut contents.edges.main, pages, most, &mut looked, &mut position, &mut freed)
-            }
-            Which::Counts => merge(&mut contents.counts, pages, most, &mut looked, &mut position, &mut freed),
+            Which::Main => at.go_on(&mut contents.edges.main, pages),
+            Which::Counts => at.go_on(&mut contents.counts, pages),
             Which::Bundle(id) => match contents.edges.bundles.get_mut(&id) {
-                Some(bundle) => merge(bundle, pages, most, &mut looked, &mut position, &mut freed),
+                Some(bundle) => at.go_on(bundle, pages),
                 None => {
-                    position = None;
+                    at.position = None;
                     Ok(())
                 }
             },
         });
+        let Merge { position, freed, .. } = at;
         let count = freed.len() as u64;
         // Also after a failure: nothing leads to them any more.
         drop_table_pages(self, freed);
@@ -404,24 +396,25 @@ impl Store {
     }
 }
 
-/// Merges up to `most` groups of a table from a position on.
-fn merge<const W: usize>(
-    table: &mut Table<W>,
-    pages: &mut PageWriter<'_>,
+/// How far a table has been gone through.
+struct Merge {
+    /// Groups that are looked at, and that were.
     most: usize,
-    looked: &mut usize,
-    position: &mut Option<u32>,
-    freed: &mut Vec<u32>,
-) -> Step<()> {
-    while let Some(at) = position.filter(|_| *looked < most) {
-        Halt::unless_empty(table.uncounted(pages, at, (most - *looked) * MERGED_PAGES))?;
-        *position = table.merge_at(pages, at, freed)?;
-        *looked += 1;
+    looked: usize,
+    position: Option<u32>,
+    freed: Vec<u32>,
+}
+
+impl Merge {
+    /// Merges groups of a table from the position on.
+    fn go_on<const W: usize>(&mut self, table: &mut Table<W>, pages: &mut PageWriter<'_>) -> Step<()> {
+        while let Some(at) = self.position.filter(|_| self.looked < self.most) {
+            Halt::unless_empty(table.uncounted(pages, at, (self.most - self.looked) * MERGED_PAGES))?;
+            self.position = table.merge_at(pages, at, &mut self.freed)?;
+            self.looked += 1;
+        }
+        if self.position.is_none() { table.end_merge(pages, &mut self.freed) } else { Ok(()) }
     }
-    if position.is_none() {
-        table.end_merge(pages, freed)?;
-    }
-    Ok(())
 }
 
 #[cfg(all(test, not(weft_shuttle)))]

@@ -319,7 +319,11 @@ impl Store {
         Ok(changed)
     }
 
-    fn find_edge_type(&self, name: &str, form: InfoForm) -> Result<Option<EdgeType>> {
+    /// The number of an edge type, if there is one of this name.
+    ///
+    /// # Errors
+    /// [`Error::TypeTaken`].
+    pub(crate) fn find_edge_type(&self, name: &str, form: InfoForm) -> Result<Option<EdgeType>> {
         find_type(&self.catalog.read(), name, form)
     }
 

@@ -37,11 +37,7 @@ impl BTree<'_> {
     /// # Errors
     /// Those of [`BTree::get`] for the key, [`Error::WrongSize`] and [`Error::TooLarge`] for the value, and those of a commit.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        let mut tx = self.store.begin();
-        tx.durability(self.durability);
-        let found = self.insert_in(&mut tx, key, value)?;
-        tx.commit()?;
-        Ok(found)
+        self.store.change(self.durability, |tx| self.insert_in(tx, key, value))
     }
 
     /// Takes a key away; whether it was there.
@@ -49,11 +45,7 @@ impl BTree<'_> {
     /// # Errors
     /// Those of [`BTree::get`], and those of a commit.
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        let mut tx = self.store.begin();
-        tx.durability(self.durability);
-        let found = self.delete_in(&mut tx, key)?;
-        tx.commit()?;
-        Ok(found)
+        self.store.change(self.durability, |tx| self.delete_in(tx, key))
     }
 
     /// Gives a key a value as part of a transaction; whether it had one. After an error the transaction may have a part of the

@@ -122,9 +122,9 @@ impl<'s> BTree<'s> {
     /// # Errors
     /// [`Error::NoSuchSnode`], and what reading the medium gives.
     pub fn find(store: &'s Store, snode: SnodeId, name: &str) -> Result<Option<BTree<'s>>> {
-        let types = store.edge_types();
-        let known = |name| types.iter().find(|known| known.name == name).map(|known| known.etype);
-        let (Some(names), Some(children), Some(longs)) = (known(NAMES), known(CHILDREN), known(LONGS)) else {
+        let names = store.find_edge_type(NAMES, InfoForm::Key)?;
+        let known = |name| store.find_edge_type(name, InfoForm::Number);
+        let (Some(names), Some(children), Some(longs)) = (names, known(CHILDREN)?, known(LONGS)?) else {
             return Ok(None);
         };
         let Some(anchor) = store.edge(store.root(snode)?, names, Info::Key(name.as_bytes()))? else {

@@ -18,13 +18,6 @@ use std::ops::{Bound, RangeBounds};
 pub struct Range<'t, 's> {
     tree: &'t BTree<'s>,
     snapshot: Option<&'t Snapshot<'s>>,
-    cursor: Cursor,
-    /// The last commit when pairs were read.
-    commit: u64,
-}
-
-/// How far a range has come.
-struct Cursor {
     direction: Direction,
     /// Where the next pair is looked for.
     from: Bound<Vec<u8>>,
@@ -32,6 +25,8 @@ struct Cursor {
     to: Bound<Vec<u8>>,
     ready: VecDeque<Pair>,
     ended: bool,
+    /// The last commit when pairs were read.
+    commit: u64,
 }
 
 impl<'s> BTree<'s> {
@@ -62,8 +57,8 @@ impl<'s> BTree<'s> {
         };
         let (low, high) = (bound(range.start_bound())?, bound(range.end_bound())?);
         let (from, to) = if direction == Direction::Up { (low, high) } else { (high, low) };
-        let cursor = Cursor { direction, from, to, ready: VecDeque::new(), ended: false };
-        Ok(Range { tree: self, snapshot, cursor, commit: 0 })
+        let ready = VecDeque::new();
+        Ok(Range { tree: self, snapshot, direction, from, to, ready, ended: false, commit: 0 })
     }
 }
 
@@ -73,40 +68,29 @@ impl Range<'_, '_> {
     /// # Errors
     /// As [`BTree::get_in`].
     pub fn next_in(&mut self, tx: &mut Transaction<'_>) -> Result<Option<Pair>> {
-        let (tree, cursor) = (self.tree, &mut self.cursor);
-        cursor.ready.clear();
-        if cursor.ended {
+        self.ready.clear();
+        if self.ended {
             return Ok(None);
         }
-        tx.enter(tree.snode, Permission::Read)?;
-        let found = tree.look_in(tx, |look| look.near(tree.root, &cursor.from, cursor.direction, 1))?;
-        Ok(cursor.accept(found.into_iter().next()))
-    }
-}
-
-impl Cursor {
-    fn fill(&mut self, tree: &BTree<'_>, state: &impl Committed) -> Result<()> {
-        let found =
-            tree.look_on(state, |look| look.near(tree.root, &self.from, self.direction, usize::MAX))?;
-        self.ready = found.into();
-        Ok(())
+        tx.enter(self.tree.snode, Permission::Read)?;
+        let found = self.tree.look_in(tx, |look| look.near(self.tree.root, &self.from, self.direction, 1))?;
+        Ok(self.accept(found.into_iter().next()))
     }
 
     /// The next pair of a state. `is_stale`: it is another than the last time.
-    fn next_pair(
-        &mut self,
-        tree: &BTree<'_>,
-        state: &impl Committed,
-        is_stale: bool,
-    ) -> Option<Result<Pair>> {
+    fn next_on(&mut self, state: &impl Committed, is_stale: bool) -> Option<Result<Pair>> {
         if self.ended {
             return None;
         }
-        if (self.ready.is_empty() || is_stale)
-            && let Err(error) = self.fill(tree, state)
-        {
-            self.ended = true;
-            return Some(Err(error));
+        if self.ready.is_empty() || is_stale {
+            let (root, from, direction) = (self.tree.root, &self.from, self.direction);
+            match self.tree.look_on(state, |look| look.near(root, from, direction, usize::MAX)) {
+                Ok(found) => self.ready = found.into(),
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+            }
         }
         let next = self.ready.pop_front();
         self.accept(next).map(Ok)
@@ -139,11 +123,11 @@ impl Iterator for Range<'_, '_> {
 
     fn next(&mut self) -> Option<Result<Pair>> {
         if let Some(snapshot) = self.snapshot {
-            return self.cursor.next_pair(self.tree, snapshot, false);
+            return self.next_on(snapshot, false);
         }
         // Looked at before pairs are read: a commit that comes between makes them be read again.
         let commit = self.tree.store.last_commit();
         let is_stale = std::mem::replace(&mut self.commit, commit) != commit;
-        self.cursor.next_pair(self.tree, self.tree.store, is_stale)
+        self.next_on(self.tree.store, is_stale)
     }
 }

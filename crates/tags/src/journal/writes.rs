@@ -26,35 +26,10 @@ const GATHERED_MAX: usize = 128;
 /// Writes that are gathered and lie apart.
 const APART_MAX: usize = 4;
 
-/// The s-nodes whose pages are written.
-#[derive(Clone)]
-struct Owners {
-    first: HomeId,
-    /// Whose writes were joined to those of the first.
-    others: Vec<HomeId>,
-}
-
-impl Owners {
-    fn one(first: HomeId) -> Owners {
-        Owners { first, others: Vec::new() }
-    }
-
-    fn any_of(&self, snodes: &[HomeId]) -> bool {
-        snodes.contains(&self.first) || self.others.iter().any(|other| snodes.contains(other))
-    }
-
-    fn join(&mut self, next: Owners) {
-        for snode in std::iter::once(next.first).chain(next.others) {
-            if !self.any_of(&[snode]) {
-                self.others.push(snode);
-            }
-        }
-    }
-}
-
 /// A write of pages.
 pub(crate) struct PageWrite {
-    owners: Owners,
+    /// The s-nodes whose pages are written.
+    owners: Vec<HomeId>,
     block: u64,
     pages: Vec<u32>,
     state: Mutex<State>,
@@ -79,12 +54,16 @@ impl PageWrite {
     /// # Safety
     /// The pages' bytes, `from`, can be read until the write was dropped, and, where it begins, has been waited for.
     pub(crate) unsafe fn new(snode: HomeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> PageWrite {
-        PageWrite { owners: Owners::one(snode), block, pages, state: Mutex::new(State::Due(from)) }
+        PageWrite { owners: vec![snode], block, pages, state: Mutex::new(State::Due(from)) }
     }
 
     /// The pages that are written.
     pub(crate) fn pages(&self) -> &[u32] {
         &self.pages
+    }
+
+    fn is_of(&self, snodes: &[HomeId]) -> bool {
+        self.owners.iter().any(|owner| snodes.contains(owner))
     }
 
     /// Where they are written.
@@ -109,7 +88,11 @@ impl PageWrite {
     /// Takes `next` on, which follows at once; neither has begun.
     fn join(&mut self, next: PageWrite) {
         debug_assert_eq!(self.blocks().end, next.block);
-        self.owners.join(next.owners);
+        for snode in next.owners {
+            if !self.owners.contains(&snode) {
+                self.owners.push(snode);
+            }
+        }
         self.pages.extend(next.pages);
         if let State::Due(from) = &mut *self.state.lock()
             && let State::Due(more) = std::mem::replace(&mut *next.state.lock(), State::Over)
@@ -215,11 +198,11 @@ impl Writes {
     /// The writes of pages of these s-nodes, whose locks the caller holds.
     pub(crate) fn of(&self, snodes: &[HomeId]) -> Vec<Arc<PageWrite>> {
         let mut gathered = self.gathered.lock();
-        while let Some(mine) = gathered.iter().position(|write| write.owners.any_of(snodes)) {
+        while let Some(mine) = gathered.iter().position(|write| write.is_of(snodes)) {
             self.due(gathered.remove(mine));
         }
         drop(gathered);
-        let mine = |write: &&Arc<PageWrite>| write.owners.any_of(snodes);
+        let mine = |write: &&Arc<PageWrite>| write.is_of(snodes);
         self.list.lock().iter().filter(mine).cloned().collect()
     }
 

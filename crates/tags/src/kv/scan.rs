@@ -48,12 +48,12 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// [`Error::NoSuchSnode`](crate::Error::NoSuchSnode), and what reading the medium gives.
     pub fn find(store: &'s Store, snode: SnodeId, name: &str) -> Result<Option<Kv<'s>>> {
-        let types = store.edge_types();
-        let etype = |name| types.iter().find(|known| known.name == name && known.form == InfoForm::Key);
-        let (Some(names), Some(pairs)) = (etype(super::NAMES), etype(super::PAIRS)) else { return Ok(None) };
-        let found = store.edge(store.root(snode)?, names.etype, Info::Key(name.as_bytes()))?;
-        let Some(anchor) = found else { return Ok(None) };
-        Ok(Some(Kv { store, snode, anchor, etype: pairs.etype, durability: Durability::Sync }))
+        let known = |name| store.find_edge_type(name, InfoForm::Key);
+        let (Some(names), Some(etype)) = (known(super::NAMES)?, known(super::PAIRS)?) else {
+            return Ok(None);
+        };
+        let anchor = store.edge(store.root(snode)?, names, Info::Key(name.as_bytes()))?;
+        Ok(anchor.map(|anchor| Kv { store, snode, anchor, etype, durability: Durability::Sync }))
     }
 
     /// The names of an s-node's key-value stores, sorted.

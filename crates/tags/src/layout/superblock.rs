@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::PAGE_BYTES;
 use crate::space::Run;
+use crate::sys::aligned::AlignedBuf;
 use weft_core::checksum::crc32c;
 use weft_core::codec::WriteFields;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -80,15 +81,16 @@ pub(crate) struct Superblock {
 
 impl Superblock {
     /// The block's bytes.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(PAGE_BYTES);
-        out.extend_from_slice(&MAGIC);
-        out.put_u32(FORMAT_VERSION);
-        out.put_u32(PAGE_BYTES as u32);
-        out.extend_from_slice(self.as_bytes());
-        out.resize(PAGE_BYTES - 4, 0);
-        let crc = crc32c(&out);
-        out.put_u32(crc);
+    pub(crate) fn encode(&self) -> AlignedBuf {
+        let mut raw = Vec::with_capacity(PAGE_BYTES);
+        raw.extend_from_slice(&MAGIC);
+        raw.put_u32(FORMAT_VERSION);
+        raw.put_u32(PAGE_BYTES as u32);
+        raw.extend_from_slice(self.as_bytes());
+        raw.resize(PAGE_BYTES - 4, 0);
+        raw.put_u32(crc32c(&raw));
+        let mut out = AlignedBuf::zeroed(PAGE_BYTES);
+        out.copy_from_slice(&raw);
         out
     }
 
@@ -113,6 +115,11 @@ impl Superblock {
         };
         superblock.check()?;
         Ok(superblock)
+    }
+
+    /// Blocks of one copy of the list of leaves and of the catalog.
+    pub(crate) fn list_blocks(&self) -> u64 {
+        self.leaves.blocks() + self.catalog.blocks()
     }
 
     /// Whether these flags are set.
@@ -170,7 +177,7 @@ mod tests {
             assert!(Superblock::decode(&made_up.encode()).is_err());
         }
         for at in 0..PAGE_BYTES {
-            let mut bad = raw.clone();
+            let mut bad = raw.to_vec();
             bad[at] ^= 4;
             assert!(Superblock::decode(&bad).is_err(), "byte {at}");
         }

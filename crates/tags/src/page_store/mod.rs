@@ -12,6 +12,7 @@ pub use memory::MemoryStore;
 
 pub use crate::sys::mapping::Mapping;
 
+use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -123,6 +124,24 @@ pub trait PageStore: Send + Sync {
             self.discard(blocks, now - blocks);
         }
         Ok(now)
+    }
+}
+
+impl dyn PageStore + '_ {
+    /// Writes pages that lie one after the other, from `block` on.
+    ///
+    /// # Errors
+    /// [`Error::Io`], which says `what` was to be done.
+    pub(crate) fn put(&self, what: &'static str, block: u64, pages: &[u8]) -> Result<()> {
+        self.write(block, &[IoSlice::new(pages)]).map_err(Error::io(what, block))
+    }
+
+    /// Makes all that was written durable.
+    ///
+    /// # Errors
+    /// As [`PageStore::put`].
+    pub(crate) fn flush(&self, what: &'static str) -> Result<()> {
+        self.sync().map_err(Error::io(what, 0))
     }
 }
 

@@ -438,6 +438,12 @@ impl Pool {
         true
     }
 
+    /// Where a page is read from that is not in memory; `None` for one that is, or is nowhere else.
+    fn wanted(&self, page: u32) -> Option<Wanted> {
+        let wanted = Wanted::by(&self.table.desc(page)?.lock());
+        (self.table.load(page).frame().is_none() && wanted.block != 0).then_some(wanted)
+    }
+
     /// Makes pages readable where the medium is mapped; those that have to be read are returned.
     fn map_group(&self, pages: &[u32]) -> Result<Vec<u32>> {
         if !self.frames.maps() {
@@ -449,11 +455,7 @@ impl Pool {
         // A page may move meanwhile. Its block must not go before it was looked at: that would be the end of the process.
         let _stays = self.extent.read();
         for page in pages {
-            let Some(slot) = self.table.desc(*page) else { continue };
-            let wanted = Wanted::by(&slot.lock());
-            if self.table.load(*page).frame().is_some() || wanted.block == 0 {
-                continue;
-            }
+            let Some(wanted) = self.wanted(*page) else { continue };
             match self.frames.frame_of(wanted.block) {
                 Some((frame, mapped)) => faults.push((Fault { page: *page, frame, wanted }, mapped)),
                 None => unmapped.push(*page),
@@ -530,11 +532,7 @@ impl Pool {
         let mut reading = Reading { pool: self, frames: 0 };
         let mut again = Vec::new();
         for (at, page) in pages.iter().enumerate() {
-            let Some(slot) = self.table.desc(*page) else { continue };
-            let wanted = Wanted::by(&slot.lock());
-            if self.table.load(*page).frame().is_some() || wanted.block == 0 {
-                continue;
-            }
+            let Some(wanted) = self.wanted(*page) else { continue };
             let frame = loop {
                 match (reading.take(), faults.is_empty()) {
                     (Some(frame), _) => break Some(frame),
@@ -591,29 +589,27 @@ impl Pool {
         let now = slot.lock();
         let hot = self.table.load(page);
         let (is_there, has_moved) = (hot.frame().is_some(), Wanted::by(&now) != wanted);
-        if is_there || has_moved {
-            drop(now);
-            self.give_back(std::iter::once(frame));
-            return Ok(if has_moved { Ended::Moved { is_there } } else { Ended::There });
-        }
-        if crc != wanted.crc {
-            self.give_back(std::iter::once(frame));
-            if read.is_err() {
-                // One of the reads failed; it may have been this one.
-                return Ok(Ended::Unread);
+        let ended = match (is_there, has_moved) {
+            (_, true) => Ok(Ended::Moved { is_there }),
+            (true, false) => Ok(Ended::There),
+            // One of the reads failed; it may have been this one.
+            _ if crc != wanted.crc && read.is_err() => Ok(Ended::Unread),
+            _ if crc != wanted.crc => {
+                let block = wanted.block;
+                Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")))
             }
-            return Err(Error::damaged(format!(
-                "page {page} at block {}: its checksum does not hold",
-                wanted.block
-            )));
-        }
-        if let Err(error) = check_table(bytes, &now, page) {
-            self.give_back(std::iter::once(frame));
-            return Err(error);
-        }
-        self.note_fault(page);
-        self.publish(page, frame);
-        Ok(Ended::There)
+            _ => match check_table(bytes, &now, page) {
+                Ok(()) => {
+                    self.note_fault(page);
+                    self.publish(page, frame);
+                    return Ok(Ended::There);
+                }
+                Err(error) => Err(error),
+            },
+        };
+        drop(now);
+        self.give_back(std::iter::once(frame));
+        ended
     }
 
     fn give_back(&self, frames: impl Iterator<Item = u32>) {

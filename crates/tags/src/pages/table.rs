@@ -3,7 +3,7 @@
 //! The hot word holds the frame and the owner. It alone is on the way of a read that hits, 8 bytes for 4 KiB, so that the table of a
 //! store of some gigabytes stays in the processor's cache.
 
-use super::desc::Desc;
+use super::desc::{Desc, PageKind};
 use crate::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,6 +198,14 @@ impl PageTable {
     /// A copy of the descriptor; that of a free page for one that never was.
     pub(crate) fn describe(&self, page: u32) -> Desc {
         self.desc(page).map_or_else(Desc::default, |desc| desc.lock().clone())
+    }
+
+    /// Whether the pages of a run, which `head` begins, are all there.
+    pub(crate) fn has_run(&self, page: u32, head: &Desc) -> bool {
+        (1..head.body[0]).all(|at| {
+            let tail = self.describe(page + at as u32);
+            (tail.kind, tail.snode, tail.body[0]) == (PageKind::RunTail, head.snode, at)
+        })
     }
 
     /// Makes the page one of `desc`, not in memory. The caller has made sure that it is in no frame.

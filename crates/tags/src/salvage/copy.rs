@@ -233,13 +233,7 @@ impl<'s> Copy<'s> {
                 PageKind::RunTail if page >= next && page < end && desc.snode == of => {}
                 PageKind::RunTail => torn.push(page),
                 PageKind::RunHead => {
-                    let is_tail = |at: u32| {
-                        let tail = table.describe(page + at);
-                        tail.kind == PageKind::RunTail
-                            && tail.snode == desc.snode
-                            && tail.body[0] == u64::from(at)
-                    };
-                    if (1..run_of(&desc)).all(is_tail) {
+                    if table.has_run(page, &desc) {
                         (next, end, of) = (page + 1, page + run_of(&desc), desc.snode);
                     } else {
                         torn.push(page);

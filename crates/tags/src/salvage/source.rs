@@ -3,6 +3,7 @@
 use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;
 use crate::reads;
+use crate::space::{Run, Space};
 use crate::sys::aligned::AlignedBuf;
 use weft_core::checksum::crc32c;
 
@@ -13,12 +14,12 @@ const READ_BLOCKS: usize = 64;
 pub(super) struct Source<'m> {
     pub medium: &'m dyn PageStore,
     /// Blocks that something refers to.
-    claimed: Vec<u64>,
+    claimed: Space,
 }
 
 impl<'m> Source<'m> {
     pub(super) fn new(medium: &'m dyn PageStore) -> Source<'m> {
-        Source { medium, claimed: vec![0; medium.blocks().div_ceil(64) as usize] }
+        Source { medium, claimed: Space::new(medium.blocks(), 0) }
     }
 
     pub(super) fn blocks(&self) -> u64 {
@@ -27,13 +28,7 @@ impl<'m> Source<'m> {
 
     /// Takes a block for the one who refers to it; `false` where it is beyond the end or another's.
     pub(super) fn claim(&mut self, block: u64) -> bool {
-        if block == 0 || block >= self.medium.blocks() {
-            return false;
-        }
-        let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
-        let is_free = self.claimed[word] & bit == 0;
-        self.claimed[word] |= bit;
-        is_free
+        block != 0 && self.claimed.claim(Run { block, blocks: 1 }, "block").is_ok()
     }
 
     /// The first place on the medium that may begin it where `bytes` bytes with this checksum lie.

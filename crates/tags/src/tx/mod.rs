@@ -82,24 +82,35 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Commits what `change` does in a transaction.
+    pub(crate) fn change<T>(
+        &self,
+        durability: Durability,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut tx = self.begin();
+        let changed = change(tx.durability(durability))?;
+        tx.commit().map(|_| changed)
+    }
+}
+
 impl<'s> Transaction<'s> {
     fn new(store: &'s Store, id: u64, credentials: Option<&Credentials>) -> Transaction<'s> {
         let durability = Durability::default();
         let rule = credentials.map(|_| store.edge_rule);
         let limited = credentials.filter(|credentials| !credentials.superuser);
         let access = limited.map(|credentials| Box::new(Access::new(credentials)));
-        let (held, savepoints) = (Vec::new(), Vec::new());
-        let known_types = edges::KnownTypes::default();
         Transaction {
             store,
             id,
             thread: ThreadId::here(),
             until: None,
-            held,
+            held: Vec::new(),
             set: WriteSet::default(),
             durability,
-            savepoints,
-            known_types,
+            savepoints: Vec::new(),
+            known_types: edges::KnownTypes::default(),
             access,
             rule,
             era: store.snodes.enter(),

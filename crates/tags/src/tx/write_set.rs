@@ -360,8 +360,8 @@ impl WriteSet {
 
     /// Notes that this transaction sees a node no more, which has no edges.
     pub(crate) fn delete(&mut self, node: NodeId) {
-        if self.deleted.insert(node) && self.savepoints > 0 {
-            self.undo.push(Undo::Deleted(node));
+        if self.deleted.insert(node) {
+            self.note(|| Undo::Deleted(node));
         }
     }
 
@@ -426,10 +426,9 @@ impl WriteSet {
 
     /// Notes that a write has failed half-way, so that only what was before can be committed.
     pub(crate) fn note_torn(&mut self) {
-        if self.savepoints > 0 && !self.is_torn {
-            self.undo.push(Undo::Torn);
+        if !std::mem::replace(&mut self.is_torn, true) {
+            self.note(|| Undo::Torn);
         }
-        self.is_torn = true;
     }
 
     fn swap_page(&mut self, node: NodeId, at: u32, page: Option<NewPage>) -> Option<NewPage> {
@@ -489,18 +488,8 @@ impl WriteSet {
                 Some(Undo::Touched(node, before)) => {
                     self.nodes.insert(node, before);
                 }
-                Some(Undo::Updated(node, before)) => {
-                    match before {
-                        Some(update) => self.updates.insert(node, update),
-                        None => self.updates.remove(&node),
-                    };
-                }
-                Some(Undo::Moved(node, before)) => {
-                    match before {
-                        Some(body) => self.moved.insert(node, body),
-                        None => self.moved.remove(&node),
-                    };
-                }
+                Some(Undo::Updated(node, before)) => restore(&mut self.updates, node, before),
+                Some(Undo::Moved(node, before)) => restore(&mut self.moved, node, before),
                 Some(Undo::Page(node, at, before)) => drop(self.swap_page(node, at, before)),
                 Some(Undo::Extent(node, before)) => {
                     self.runs.entry(node).or_default().extent = before;
@@ -525,6 +514,14 @@ impl WriteSet {
         if self.savepoints == 0 {
             self.undo.clear();
         }
+    }
+}
+
+/// What is known of a node becomes what it was before.
+fn restore<T>(known: &mut FxHashMap<NodeId, T>, node: NodeId, before: Option<T>) {
+    match before {
+        Some(before) => _ = known.insert(node, before),
+        None => _ = known.remove(&node),
     }
 }
 
