@@ -236,14 +236,14 @@ impl Session<'_> {
             let synced = volume.fs.fsync(open.inode.ino);
             synced.inspect_err(|error| volume.inodes.failed(&open.inode, error.errno()))
         });
-        // This failure or one before it: each open file hears of it.
+        // This error or one before it: each open file reports it.
         match open.inode.errors.check_and_advance(&open.errors_seen) {
             Some(errno) => Err(Errno(errno)),
             None => Ok(synced?),
         }
     }
 
-    /// Makes everything durable: `sync`; and `syncfs`, which names a file and hears of what failed on the volume.
+    /// Makes everything durable: `sync`; and `syncfs`, which names a file and reports write-back errors of the volume.
     pub fn sync(&self, file: Option<FileRef>) -> Result<()> {
         let volume = self.volume;
         let open = file.map(|file| self.open_data(file)).transpose()?;

@@ -47,7 +47,7 @@ pub enum Error {
     /// The path leaves the volume by a symlink; [`Session::resolve`] says where to.
     #[error("the path leaves the volume")]
     Outside,
-    /// Others hold the lock: the process's [`Peer`](crate::Peer) hears when to try again.
+    /// Others hold the lock: the process's [`Peer`](crate::Peer) learns when to try again.
     #[error("others hold the lock")]
     Waits,
 }

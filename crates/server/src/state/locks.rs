@@ -173,7 +173,7 @@ impl Locks {
                 table.records.remove(&ino);
             }
         }
-        // Its own threads, too: one that waits with a descriptor that is closed now has to hear of it.
+        // Its own threads, too: one that waits with a descriptor that is closed now has to return.
         table.notify(ino);
     }
 

@@ -145,12 +145,12 @@ impl Volume {
     }
 
     /// The last reference to an open file is gone. Returns the write-back error that it has not reported, if it could
-    /// write and `hears`.
-    pub(crate) fn close(&self, open: &OpenFile, hears: bool) -> Option<i32> {
+    /// write and `reports`.
+    pub(crate) fn close(&self, open: &OpenFile, reports: bool) -> Option<i32> {
         self.locks.drop_owner(Owner::File(open.file.0));
         // Whoever only read did not lose anything.
-        let hears = hears && is_writable(open.flags);
-        self.inodes.release(&open.inode, hears.then_some(&open.errors_seen))
+        let reports = reports && is_writable(open.flags);
+        self.inodes.release(&open.inode, reports.then_some(&open.errors_seen))
     }
 }
 

@@ -58,11 +58,11 @@ struct Identities {
     process: Arc<Credentials>,
     /// Those that have. The number is the process's own.
     threads: FxHashMap<u32, Arc<Credentials>>,
-    /// With so many it is looked which have ended.
+    /// At this size, entries of threads that have ended are removed.
     threads_max: usize,
 }
 
-/// So many threads may end at least before it is looked which have.
+/// Entries of ended threads that may stay at least.
 const ENDED_THREADS: usize = 64;
 
 impl Identities {
@@ -115,13 +115,13 @@ impl Connections {
         let Ok(peer) = credentials(&socket) else { return };
         let Some(permit) = self.quota.take(peer.uid) else {
             tracing::warn!(uid = peer.uid, "a user has all the connections that one may have");
-            // It has ended already, or hears why it is not served.
+            // It has ended already, or reads why it is not served.
             let _ = refuse(&socket, libc::EAGAIN);
             return;
         };
         self.spawn(move || {
             let _permit = permit;
-            run(connections, volume, socket)
+            first_hello(connections, volume, socket)
         });
     }
 
@@ -161,7 +161,7 @@ fn comm_of(hello: &Hello) -> String {
 }
 
 /// A connection that somebody has made from outside.
-fn run(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -> io::Result<()> {
+fn first_hello(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -> io::Result<()> {
     // Whoever connects and says nothing must not keep the server from stopping.
     socket.set_read_timeout(Some(HELLO_PATIENCE))?;
     tell_senders(&socket)?;
@@ -175,7 +175,7 @@ fn run(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -> io::Re
     let mount_point = hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec();
     let origin =
         Origin { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
-    live(all, volume, socket, &hello, origin)
+    serve_connection(all, volume, socket, &hello, origin)
 }
 
 /// What a connection begins with.
@@ -190,7 +190,7 @@ struct Origin {
 }
 
 /// The life of a connection.
-fn live(
+fn serve_connection(
     all: Arc<Connections>,
     volume: Arc<Volume>,
     socket: UnixStream,
@@ -198,7 +198,7 @@ fn live(
     origin: Origin,
 ) -> io::Result<()> {
     let Origin { identity, pid, mount_point, parent, is_heir } = origin;
-    // Before the process hears that it is served: what it sends from then on tells who it is.
+    // Before the process reads the answer: the kernel adds the sender's credentials to all that it sends from then on.
     tell_senders(&socket)?;
     let link = Arc::new(Link::new(socket.try_clone()?)?);
     let predecessor = parent.as_deref();
@@ -224,7 +224,7 @@ fn live(
     volume.leftovers.meet(user);
     tracing::info!(connection = id, user, "a process uses the volume");
     tell_crowd(&connection, 1);
-    let served = connection.answer_hello(&socket).and_then(|()| connection.attend(&socket));
+    let served = connection.answer_hello(&socket).and_then(|()| connection.read_socket(&socket));
     connection.process.set_ending();
     let heir = connection.heir.lock().upgrade();
     volume.leftovers.meet(connection.process_credentials().cred.uid);
@@ -266,7 +266,7 @@ impl Connection {
     }
 
     /// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
-    fn attend(self: &Arc<Self>, socket: &UnixStream) -> io::Result<()> {
+    fn read_socket(self: &Arc<Self>, socket: &UnixStream) -> io::Result<()> {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         // The slot says so too, but that is the client's to write: one that takes it back must not get a second thread.
         let mut served = [false; SLOTS];
@@ -290,7 +290,7 @@ impl Connection {
                 }
                 // The first byte of a hello's magic is no slot number.
                 Ok(Received { fd, sender, .. }) if first[0] == HELLO_MAGIC.to_le_bytes()[0] => {
-                    if let Err(error) = self.heed(socket, fd, sender) {
+                    if let Err(error) = self.further_hello(socket, fd, sender) {
                         break Err(error);
                     }
                 }
@@ -312,7 +312,7 @@ impl Connection {
     }
 
     /// A further hello, whose first byte has come, and what came with that.
-    fn heed(
+    fn further_hello(
         self: &Arc<Self>,
         socket: &UnixStream,
         fd: Option<OwnedFd>,
@@ -353,7 +353,7 @@ impl Connection {
                 let (all, volume) = (self.all.clone(), self.volume.clone());
                 self.all.spawn(move || {
                     let _permit = permit;
-                    live(all, volume, child, &hello, origin)
+                    serve_connection(all, volume, child, &hello, origin)
                 });
                 Ok(())
             }
@@ -385,9 +385,9 @@ impl Connection {
         let told = told.and_then(|sender| Ok((sender.pid, ThreadStatus::of_sender(sender, thread)?)));
         told.inspect_err(|error| {
             tracing::warn!(pid = self.pid, %error, "a process with an identity that cannot be told");
-            // Before it hears of it: what it asks for from then on is not answered by the rights that it had.
+            // Before the answer: the server performs nothing more by the rights that it had.
             self.process.set_ending();
-            // It has ended, or hears why it is not served.
+            // It has ended, or reads why it is not served.
             let _ = refuse(answer, libc::EACCES);
         })
     }

@@ -13,7 +13,7 @@ use weft_sys::thread::run_on;
 
 /// A thread looks at its slot this often between two yields, or before it sleeps.
 const LOOKS: u32 = 4;
-/// After this long asleep, look whether the connection still stands.
+/// A sleeping thread checks this often that the connection still stands.
 const WAIT_NS: u64 = 500_000_000;
 
 /// Answers the requests of one slot.
