@@ -138,7 +138,7 @@ pub(crate) fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
         }
         Entry::Free { node } => {
             let partition = store.partition(node.home())?;
-            apply::free_node(store, &mut partition.write(), node)
+            apply::free_nodes(store, &mut partition.write(), &[node])
         }
         Entry::Type { form, name } => {
             let (Some(form), Ok(name)) = (InfoForm::from_u8(form), std::str::from_utf8(name)) else {

@@ -35,7 +35,7 @@ impl BTree<'_> {
     /// Gives a key a value; whether it had one.
     ///
     /// # Errors
-    /// Those of [`BTree::get`] for the key, [`Error::WrongSize`] and [`Error::TooLarge`] for the value, and those of a commit.
+    /// Those of [`BTree::get`] for the key, [`Error::WrongSize`](crate::Error::WrongSize) and [`Error::TooLarge`](crate::Error::TooLarge) for the value, and those of a commit.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.store.change(self.durability, |tx| self.insert_in(tx, key, value))
     }
@@ -52,7 +52,7 @@ impl BTree<'_> {
     /// change: undo it to a savepoint or abort it.
     ///
     /// # Errors
-    /// As [`BTree::insert`]; [`Error::Deadlock`].
+    /// As [`BTree::insert`]; [`Error::Deadlock`](crate::Error::Deadlock).
     pub fn insert_in(&self, tx: &mut Transaction<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         let wanted = self.key(key)?;
         self.check_value(value)?;
@@ -86,7 +86,7 @@ impl BTree<'_> {
     /// Takes a key away as part of a transaction; whether it was there. After an error see [`BTree::insert_in`].
     ///
     /// # Errors
-    /// As [`BTree::delete`]; [`Error::Deadlock`].
+    /// As [`BTree::delete`]; [`Error::Deadlock`](crate::Error::Deadlock).
     pub fn delete_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<bool> {
         let wanted = self.key(key)?;
         tx.enter(self.snode, Permission::Write)?;
@@ -200,31 +200,25 @@ impl BTree<'_> {
             .collect()
     }
 
-    fn join(
+    /// Makes edges out of a node, or deletes them.
+    fn lead(
         &self,
         tx: &mut Transaction<'_>,
         from: NodeId,
         edges: impl IntoIterator<Item = (EdgeType, NodeId)>,
+        are_new: bool,
     ) -> Result<()> {
-        edges.into_iter().try_for_each(|(etype, to)| tx.create_edge(from, etype, Info::Number(to.0), to))
-    }
-
-    fn part(
-        &self,
-        tx: &mut Transaction<'_>,
-        from: NodeId,
-        edges: impl IntoIterator<Item = (EdgeType, NodeId)>,
-    ) -> Result<()> {
-        edges
-            .into_iter()
-            .try_for_each(|(etype, to)| tx.delete_edge(from, etype, Info::Number(to.0)).map(drop))
+        edges.into_iter().try_for_each(|(etype, to)| match are_new {
+            true => tx.create_edge(from, etype, Info::Number(to.0), to),
+            false => tx.delete_edge(from, etype, Info::Number(to.0)).map(drop),
+        })
     }
 
     /// Makes a node with these parts, which fit.
     fn make(&self, tx: &mut Transaction<'_>, parts: &Parts) -> Result<NodeId> {
         let id =
             tx.create_node(self.snode, NODE, &build(self.form, parts.level, parts.first, &parts.cells))?;
-        self.join(tx, id, self.edges_of_parts(parts))?;
+        self.lead(tx, id, self.edges_of_parts(parts), true)?;
         Ok(id)
     }
 
@@ -233,14 +227,14 @@ impl BTree<'_> {
         let before = self.edges_of_parts(&self.parts(tx, id)?);
         let now = self.edges_of_parts(parts);
         tx.update_node(id, NODE, &build(self.form, parts.level, parts.first, &parts.cells))?;
-        self.join(tx, id, now.difference(&before).copied())?;
-        self.part(tx, id, before.difference(&now).copied())
+        self.lead(tx, id, now.difference(&before).copied(), true)?;
+        self.lead(tx, id, before.difference(&now).copied(), false)
     }
 
     /// Takes a node out of the tree: no edge leads from it any more, and its parent's is the caller's to delete.
     fn empty(&self, tx: &mut Transaction<'_>, id: NodeId) -> Result<()> {
         let edges = self.edges_of_parts(&self.parts(tx, id)?);
-        self.part(tx, id, edges)
+        self.lead(tx, id, edges, false)
     }
 
     /// Puts a cell in a node, in place or by parting it.
@@ -258,7 +252,7 @@ impl BTree<'_> {
         })?;
         if let Some(changes) = changes {
             tx.patch_node(id, NODE, &changes)?;
-            return self.join(tx, id, self.edges_of(level, &cell));
+            return self.lead(tx, id, self.edges_of(level, &cell), true);
         }
         let mut parts = self.parts(tx, id)?;
         parts.cells.insert(at, cell);
@@ -297,7 +291,7 @@ impl BTree<'_> {
         let erase = self.erases();
         let changes = self.look_in(tx, |look| Ok(look.node(id)?.removal(at, erase)))?;
         tx.patch_node(id, NODE, &changes)?;
-        self.part(tx, id, self.edges_of(level, &cell))
+        self.lead(tx, id, self.edges_of(level, &cell), false)
     }
 
     fn fits(&self, parts: &Parts) -> bool {

@@ -152,15 +152,6 @@ impl PageTable {
         self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| &chunk[at % CHUNK_PAGES].0)
     }
 
-    /// Asks the processor for the hot word and the descriptor.
-    #[inline]
-    pub(crate) fn prefetch(&self, page: u32) {
-        if let Some(hot) = self.hot(page) {
-            crate::sys::prefetch(std::ptr::from_ref(hot).cast());
-            self.prefetch_desc(page);
-        }
-    }
-
     /// The first page from `page` on whose descriptor was ever made, with others near it. Numbers may be far apart.
     pub(crate) fn next_known(&self, page: u32) -> Option<u32> {
         let (first, at) = (page as usize / GROUP_PAGES, page as usize % GROUP_PAGES);

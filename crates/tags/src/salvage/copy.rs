@@ -1,6 +1,6 @@
 //! The new store, and the pages of nodes that it takes over.
 
-use super::known::{LostTable, whole_page};
+use super::known::{LostTable, class_in, whole_page};
 use super::report::SalvageReport;
 use super::source::Source;
 use super::survey::Survey;
@@ -214,10 +214,7 @@ impl<'s> Copy<'s> {
                     self.lost.insert(NodeId::at(HomeId(desc.snode), head as u32, 0), whole_page());
                 }
             }
-            PageKind::RunHead => {
-                self.lost.extend(nodes_in(page, desc).into_iter().map(|node| (node, whole_page())))
-            }
-            _ => self.lost.extend(nodes_in(page, desc).into_iter().map(|node| (node, desc.class))),
+            _ => self.lost.extend(nodes_in(page, desc).into_iter().map(|node| (node, class_in(desc)))),
         }
     }
 

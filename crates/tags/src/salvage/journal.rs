@@ -237,7 +237,7 @@ impl Copy<'_> {
         self.change(snode, |store, partition| {
             let root = partition.root;
             if root != NOWHERE && find_any(&store.pool.table, root, Which::Committed).is_ok() {
-                apply::free_node(store, partition, root)?;
+                apply::free_nodes(store, partition, &[root])?;
             }
             partition.contents.nodes = 0;
             apply::clear_snode(store, partition)

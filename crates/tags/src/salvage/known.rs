@@ -3,7 +3,7 @@
 use crate::edges::RawEdge;
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{NODE_HEADER, class_of};
-use crate::pages::desc::Share;
+use crate::pages::desc::{Desc, PageKind, Share};
 use rustc_hash::FxHashMap;
 
 /// What is known of a node or body.
@@ -75,6 +75,11 @@ impl LostTable {
     pub(super) fn covers(&self, hash: u64) -> bool {
         self.share.is_none_or(|share| share.covers((hash >> 32) as u32))
     }
+}
+
+/// The class of slots of the size that the nodes of a page have.
+pub(super) fn class_in(desc: &Desc) -> u8 {
+    if desc.kind == PageKind::Slab { desc.class } else { whole_page() }
 }
 
 /// The class of slots of a page each.

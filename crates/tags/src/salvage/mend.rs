@@ -3,7 +3,7 @@
 use super::FOUND;
 use super::copy::Copy;
 use super::edges::edges_in;
-use super::known::{Bundles, Nodes, Seen, Whole, count, whole_page};
+use super::known::{Bundles, Nodes, Seen, Whole, class_in, count};
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::pages::desc::PageKind;
 use crate::partition::{Which, find_any, header_at};
 use crate::snodes::access::grant_of;
 use crate::snodes::tags::{ROOT_BYTES, Root, SnodeTags};
-use crate::tx::apply::{free_node, make_root};
+use crate::tx::apply::{free_nodes, make_root};
 use rustc_hash::FxHashMap;
 use weft_core::TagFlags;
 
@@ -151,12 +151,11 @@ impl Copy<'_> {
         let page = node.page().unwrap_or(0);
         let desc = self.store.pool.table.describe(page);
         if nodes_in(page, &desc).contains(&node) {
-            let class = if desc.kind == PageKind::Slab { desc.class } else { whole_page() };
-            self.lost.insert(node, class);
+            self.lost.insert(node, class_in(&desc));
         } else {
             self.report.complete = false;
         }
-        self.change(node.home(), |store, partition| free_node(store, partition, node))
+        self.change(node.home(), |store, partition| free_nodes(store, partition, &[node]))
     }
 
     /// Counts the edges of all nodes, and takes those out that lack an end; whether there were some.

@@ -399,7 +399,7 @@ impl<'s> Session<'s> {
     /// A savepoint of the transaction: its number, from 0.
     ///
     /// # Errors
-    /// [`Refusal::NoTransaction`]; [`Refusal::BadRequest`] after [`SAVEPOINTS_MAX`].
+    /// [`Refusal::NoTransaction`]; [`Refusal::BadRequest`] after `SAVEPOINTS_MAX`.
     pub fn savepoint(&mut self) -> Outcome<u32> {
         let known = self.savepoints.len();
         let tx = self.tx()?;
@@ -451,7 +451,7 @@ impl<'s> Session<'s> {
         Ok(data)
     }
 
-    /// A part of a node's data, from byte `at` on: up to `bytes`, which are no more than [`PIECE_BYTES_MAX`], and fewer at the end.
+    /// A part of a node's data, from byte `at` on: up to `bytes`, which are no more than `PIECE_BYTES_MAX`, and fewer at the end.
     ///
     /// # Errors
     /// As [`Session::read_node`].
@@ -587,7 +587,7 @@ impl<'s> Session<'s> {
     /// The edge type of a name, which is registered if it is new and the caller may write in the root's s-node.
     ///
     /// # Errors
-    /// [`Refusal::BadRequest`] for a type with another form, or after [`TYPES_PER_SESSION_MAX`] of them;
+    /// [`Refusal::BadRequest`] for a type with another form, or after `TYPES_PER_SESSION_MAX` of them;
     /// [`Refusal::Forbidden`].
     pub fn edge_type(&mut self, name: &str, form: InfoForm) -> Outcome<EdgeType> {
         self.enter()?;

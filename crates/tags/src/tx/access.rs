@@ -40,11 +40,7 @@ impl Transaction<'_> {
             return Ok(home);
         }
         let checked = self.check(snode, needed);
-        if checked.is_err() && is_new {
-            // Who may do nothing here keeps nobody waiting.
-            self.let_go(home);
-        }
-        checked.map(|()| home)
+        self.keep_if(checked, is_new, home).map(|()| home)
     }
 
     /// As [`Transaction::enter_any`], for the s-node that a node belongs to.
@@ -58,13 +54,19 @@ impl Transaction<'_> {
         } else {
             self.hold(home).and_then(|is_new| {
                 let checked = self.snode_of(node).and_then(|snode| self.check(snode, needed));
-                if checked.is_err() && is_new {
-                    self.let_go(home);
-                }
-                checked
+                self.keep_if(checked, is_new, home)
             })
         };
         entered.map_err(|error| node_of_snode(error, node))
+    }
+
+    /// Who may do nothing in a home that is held anew keeps nobody waiting.
+    fn keep_if(&mut self, checked: Result<()>, is_new: bool, home: HomeId) -> Result<()> {
+        checked.inspect_err(|_| {
+            if is_new {
+                self.let_go(home);
+            }
+        })
     }
 
     fn check(&mut self, snode: SnodeId, needed: &[Permission]) -> Result<()> {

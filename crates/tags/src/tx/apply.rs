@@ -145,7 +145,8 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
     for (at, node) in nodes.iter().enumerate() {
         // One at a time: many at once are waited for before anything else is done.
         nodes.get(at + DESCS_AHEAD).into_iter().for_each(ask_for);
-        let place = committed_place(store, *node)?;
+        let (place, _) = find_any(&store.pool.table, *node, Which::Committed)
+            .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
         release(store, partition, *node, place.page, place.slot)?;
     }
     partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
@@ -157,23 +158,9 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
     Ok(())
 }
 
-fn committed_place(store: &Store, node: NodeId) -> Result<NodePlace> {
-    let (place, _) = find_any(&store.pool.table, node, Which::Committed)
-        .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
-    Ok(place)
-}
-
-/// Takes a committed node or body out of its page. The caller holds the partition and no access to pages.
-pub(crate) fn free_node(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
-    let place = committed_place(store, node)?;
-    store.leaves.lock().touch(place.page);
-    partition.contents.nodes = partition.contents.nodes.saturating_sub(1);
-    release(store, partition, node, place.page, place.slot)
-}
-
 /// Takes an s-node that is empty but for its root and the edges of it out of the store's pages.
 pub(crate) fn drop_snode(store: &Store, partition: &mut Partition) -> Result<()> {
-    free_node(store, partition, partition.root)?;
+    free_nodes(store, partition, &[partition.root])?;
     clear_snode(store, partition)
 }
 

@@ -26,8 +26,6 @@ use crate::sync::RwLockReadGuard;
 use crate::sys::frames::PageAddresses;
 use weft_core::checksum::crc32c;
 
-/// Nodes that are asked for before the first of them is changed, and how many of these are asked for with their data.
-const PREFETCH_NODES: (usize, usize) = (16, 8);
 /// Pages written by one call.
 const WRITE_PAGES: usize = 512;
 /// The most bytes that an edge takes in a record, with the count and the end of its destination.
@@ -372,11 +370,7 @@ impl<'s> Transaction<'s> {
         drop(leaves);
         let mut updates: Vec<_> = self.set.updates.iter().filter(|(node, _)| is_kept(node)).collect();
         updates.sort_unstable_by_key(|(node, _)| **node);
-        let page_of = |at: usize| updates.get(at).and_then(|(node, _)| node.page());
-        for (at, (node, update)) in updates.iter().copied().enumerate() {
-            let (known, looked_at) = PREFETCH_NODES;
-            page_of(at + known).inspect(|page| store.pool.table.prefetch(*page));
-            page_of(at + looked_at).inspect(|page| _ = store.pool.prefetch(*page, 0));
+        for (node, update) in updates {
             super::patch::apply_update(store, partition, *node, update)?;
             match &update.patches {
                 Some(patches) => record.patches(*node, patches),

@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// Begins a transaction for a caller, which may do what the permissions of the s-nodes say, and makes the edges that
-    /// [`Options::edge_rule`] allows.
+    /// [`Options::edge_rule`](crate::Options::edge_rule) allows.
     pub fn begin_as(&self, credentials: &Credentials) -> Transaction<'_> {
         Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), Some(credentials))
     }
