@@ -10,7 +10,7 @@ install -m 755 "$from/libweft_c.so" "$to/lib/"
 install -m 644 "$from/libweft_c.a" "$to/lib/"
 install -m 644 "$here/crates/capi/include/weft.h" "$to/include/"
 cat > "$to/lib/pkgconfig/weft.pc" <<PC
-prefix=$prefix
+prefix=\${pcfiledir}/../..
 libdir=\${prefix}/lib
 includedir=\${prefix}/include
 

@@ -401,11 +401,11 @@ int weft_delete_edge_type(const weft_tags *tags, uint32_t etype);
    Caller: The handle is open; out can be written. */
 int weft_begin_tx(const weft_tags *tags, weft_tx **out);
 
-/* Whether the commit waits until it is durable: 1, as it does unless said, or 0: a power cut may take the last commits.
+/* Whether the commit waits until it is durable: 1, as it does unless said, or 0: a power cut, or the end of the process by a signal, may take the last commits.
    Caller: The transaction is open. */
 int weft_tx_sync(weft_tx *tx, uint32_t sync);
 
-/* Lets the commit return at once and be durable soon: at most so many milliseconds later the store begins a sync, one for all that wait. When that fails, the next commit or the close says so. A power cut may take the commits since the last sync.
+/* Lets the commit return at once and be durable soon: at most so many milliseconds later the store begins a sync, one for all that wait. When that fails, the next commit or the close says so. A power cut, or the end of the process by a signal, may take the commits since the last sync.
    Caller: The transaction is open. */
 int weft_tx_sync_within(weft_tx *tx, uint32_t milliseconds);
 

@@ -42,6 +42,7 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
         Error::Forbidden { .. } | Error::ReadOnly => WEFT_EACCES,
         Error::Open { .. }
         | Error::Io { .. }
+        | Error::Target { .. }
         | Error::Stopped { .. }
         | Error::Version { .. }
         | Error::Damaged { .. } => WEFT_EIO,

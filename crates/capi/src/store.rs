@@ -225,7 +225,7 @@ pub(crate) unsafe fn tx_of<'a>(tx: *mut WeftTx) -> Result<&'a mut Transaction<'s
     Ok(&mut unsafe { tx.as_mut() }.ok_or_else(|| crate::error::null("tx"))?.tx)
 }
 
-/// Whether the commit waits until it is durable: 1, as it does unless said, or 0: a power cut may take the last commits.
+/// Whether the commit waits until it is durable: 1, as it does unless said, or 0: a power cut, or the end of the process by a signal, may take the last commits.
 ///
 /// # Safety
 /// The transaction is open.
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn weft_tx_sync(tx: *mut WeftTx, sync: u32) -> i32 {
 }
 
 /// Lets the commit return at once and be durable soon: at most so many milliseconds later the store begins a sync, one for all
-/// that wait. When that fails, the next commit or the close says so. A power cut may take the commits since the last sync.
+/// that wait. When that fails, the next commit or the close says so. A power cut, or the end of the process by a signal, may take the commits since the last sync.
 ///
 /// # Safety
 /// The transaction is open.

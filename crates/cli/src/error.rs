@@ -114,6 +114,16 @@ pub enum CliError {
         /// Why not.
         why: String,
     },
+    /// A file system or device that has no room for a copy of a tag store.
+    #[error("{target}: no room for the copy: {why}")]
+    NoRoomForCopy {
+        /// The file that was to be made.
+        target: PathBuf,
+        /// What the system or the store said.
+        why: String,
+        /// Exit status.
+        status: u8,
+    },
     /// A tag store of which nothing can be read.
     #[error("{store}: nothing can be salvaged: {why}")]
     Unsalvageable {
@@ -208,6 +218,9 @@ impl CliError {
             CliError::Drive(SsdError::BadSetup(_)) => {
                 "give a larger --size, a larger --op or a smaller --reserve"
             }
+            CliError::NoRoomForCopy { .. } => {
+                "no copy was made; free space there, or name a file in a place with more room"
+            }
             CliError::WouldOverwrite { .. } => "give --force to overwrite it: all data in it will be lost",
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::ENOSPC) => {
                 "the volume is full: remove files ('weft rm'), or format a larger volume; 'weft df' shows the space"
@@ -250,7 +263,7 @@ impl CliError {
     /// Exit status of a command other than `run`.
     pub fn status(&self) -> u8 {
         match self {
-            CliError::Program { status, .. } => *status,
+            CliError::Program { status, .. } | CliError::NoRoomForCopy { status, .. } => *status,
             CliError::Uncheckable { .. } | CliError::Unsalvageable { .. } => 2,
             _ => 1,
         }

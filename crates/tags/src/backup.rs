@@ -54,7 +54,7 @@ impl Store {
     /// is told the bytes that are copied and those there are, every megabyte.
     ///
     /// # Errors
-    /// [`Error::Io`] of either medium; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::Stopped`].
+    /// [`Error::Io`]; [`Error::Target`] of the other medium; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::Stopped`].
     pub fn backup(&self, target: &dyn PageStore, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         self.space.lock().begin_copy();
         let _hold = Hold(self);
@@ -76,13 +76,13 @@ impl Store {
             target.reserve(0, COPIES + FIRST_BLOCKS)?;
             target.reserve(journal_end, end.saturating_sub(journal_end))
         });
-        room.map_err(Error::io("make room for a backup", 0))?;
+        room.map_err(Error::io("make room for a backup", 0)).map_err(Error::of_target)?;
         let zeros = AlignedBuf::zeroed(COPY_BLOCKS as usize * PAGE_BYTES);
         // What was there must not pass for a store of its own, nor its records for this one's.
         let cleared = if is_used { journal_end } else { COPIES };
         for block in (0..cleared).step_by(COPY_BLOCKS as usize) {
             let bytes = COPY_BLOCKS.min(cleared - block) as usize * PAGE_BYTES;
-            target.put("clear a backup's medium", block, &zeros[..bytes])?;
+            target.put("clear a backup's medium", block, &zeros[..bytes]).map_err(Error::of_target)?;
         }
         let total = blocks.len() as u64 * PAGE_BYTES as u64;
         let mut copied = 0;
@@ -96,14 +96,16 @@ impl Store {
                     return Err(Error::damaged(format!("block {block}: its checksum does not hold")));
                 }
             }
-            target.put("write a backup", first, bytes)?;
+            target.put("write a backup", first, bytes).map_err(Error::of_target)?;
             copied += bytes.len() as u64;
             progress(copied, total);
         }
-        target.flush("sync a backup")?;
+        target.flush("sync a backup").map_err(Error::of_target)?;
         for block in 0..COPIES {
-            target.put("write a backup's superblock", block, &checkpoint.superblock.encode())?;
-            target.flush("sync a backup")?;
+            target
+                .put("write a backup's superblock", block, &checkpoint.superblock.encode())
+                .map_err(Error::of_target)?;
+            target.flush("sync a backup").map_err(Error::of_target)?;
         }
         Ok(BackupReport { bytes: total, last_commit: checkpoint.superblock.lsn })
     }

@@ -36,6 +36,16 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// A write of the medium that a backup goes to failed.
+    #[error("{what} at block {block}: {source}")]
+    Target {
+        /// What was done.
+        what: &'static str,
+        /// The first block concerned.
+        block: u64,
+        /// The reason.
+        source: io::Error,
+    },
     /// A write failed earlier; what is in memory may not be on the medium.
     #[error(
         "the store stopped after a failed write ({reason}); close it and open it again to return to what is durable"
@@ -260,6 +270,14 @@ impl Error {
     /// What a failed call on the medium is told as.
     pub(crate) fn io(what: &'static str, block: u64) -> impl FnOnce(std::io::Error) -> Error {
         move |source| Error::Io { what, block, source }
+    }
+
+    /// As an error of the medium that a backup goes to.
+    pub(crate) fn of_target(self) -> Error {
+        match self {
+            Error::Io { what, block, source } => Error::Target { what, block, source },
+            error => error,
+        }
     }
 
     /// An error of a structure that does not hold.

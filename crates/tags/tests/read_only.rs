@@ -77,6 +77,7 @@ fn look(store: &Store) {
     assert_eq!(pairs.count().unwrap(), 2_500);
     assert!(matches!(kv.put(b"new", b""), Err(Error::ReadOnly)));
     assert!(matches!(kv.delete(&key(2_999)), Err(Error::ReadOnly)));
+    assert!(matches!(store.shrink(|_, _| ()), Err(Error::ReadOnly)));
     assert!(matches!(store.edge_type("new", InfoForm::Number), Err(Error::ReadOnly)));
     assert_eq!(kv.get(&key(2_999)).unwrap(), Some(vec![8; 100]));
 }

@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use weft_tags::{Kv, MemoryStore, Options, Result, SnodeId, Store};
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weft_tags::{Kv, KvChange, MemoryStore, Options, PageStore, Result, SnodeId, Store};
 
 fn pairs(kv: &Kv<'_>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let pairs = kv.scan().unwrap().collect::<Result<Vec<_>>>().unwrap();
@@ -66,4 +69,58 @@ fn a_store_of_pairs_is_found_by_its_name_and_looking_makes_none() {
     let found = Kv::find(&store, SnodeId::FIRST, "b").unwrap().unwrap();
     assert_eq!(found.get(b"k").unwrap().unwrap(), b"v");
     assert_eq!(Kv::names(&store, SnodeId::FIRST).unwrap(), ["a", "b"]);
+}
+
+/// A medium that counts the reads, of one page or of many.
+struct Counting(Arc<MemoryStore>, Arc<AtomicU64>);
+
+impl PageStore for Counting {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.1.fetch_add(1, Relaxed);
+        self.0.read(block, out)
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
+        self.1.fetch_add(1, Relaxed);
+        self.0.read_many(reads)
+    }
+
+    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.write(block, parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.0.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        self.0.grow(blocks)
+    }
+}
+
+#[test]
+fn a_count_reads_the_pages_of_a_table_together_so_that_it_looks_at_each_once() {
+    let medium = Arc::new(MemoryStore::new());
+    let options = Options { huge_pages: false, ..Options::default() };
+    let store = Store::create(Box::new(medium.clone()), &options).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    for batch in 0..60u32 {
+        let keys: Vec<_> = (0..1000).map(|key| (1000 * batch + key).to_le_bytes()).collect();
+        let changes: Vec<_> = keys.iter().map(|key| KvChange::Put(key, b"")).collect();
+        kv.change(&changes).unwrap();
+    }
+    store.close().unwrap();
+    let reads = Arc::new(AtomicU64::new(0));
+    let store = Store::open(Box::new(Counting(medium, reads.clone())), &options).unwrap();
+    let kv = Kv::find(&store, SnodeId::FIRST, "pairs").unwrap().unwrap();
+    let tables = store.report().table_pages;
+    reads.store(0, Relaxed);
+    assert_eq!(kv.count().unwrap(), 60_000);
+    // A step begins anew after each read.
+    let reads = reads.load(Relaxed);
+    assert!(tables > 200 && reads < tables / 8, "{reads} reads of {tables} pages");
 }

@@ -17,6 +17,8 @@ use weft_tags::{Durability, Kv, KvChange, SnodeId, Store};
 const BATCH: usize = 1000;
 /// Bytes after which a batch is full whatever its pairs.
 const BATCH_BYTES: usize = 8 << 20;
+/// Bytes of the longest key.
+const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// Size of the pieces in which a value is streamed.
 const PIECE_BYTES: usize = 1 << 20;
 /// The name of the key-value store unless the user gives one.
@@ -346,7 +348,11 @@ fn source(file: &Path) -> Result<(Box<dyn BufRead>, String, u64), CliError> {
 fn parse_line(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     let at = line.iter().position(|byte| *byte == b'\t');
     let at = at.ok_or("no tab in the line; expected a key, a tab and a value")?;
-    Ok((unescape(&line[..at])?, unescape(&line[at + 1..])?))
+    let key = unescape(&line[..at])?;
+    if key.len() > KEY_BYTES_MAX {
+        return Err(format!("a key of {} bytes; the most is {KEY_BYTES_MAX}", key.len()));
+    }
+    Ok((key, unescape(&line[at + 1..])?))
 }
 
 fn load(args: &LoadArgs) -> Result<(), CliError> {

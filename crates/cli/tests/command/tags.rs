@@ -263,6 +263,79 @@ fn a_backup_is_a_store_of_its_own() {
 }
 
 #[test]
+fn a_backup_takes_the_place_of_another_when_it_is_whole() {
+    let bench = with_pairs();
+    let pairs: String = (0..3000).map(|n| format!("key {n}\tvalue {n}\n")).collect();
+    bench.file("pairs.txt", &pairs);
+    bench.weft(&["kv", "load", "--quiet", "a.tags", "pairs.txt"]).success();
+    bench.weft(&["tags", "backup", "a.tags", "b.tags"]).success();
+    std::os::unix::fs::symlink("b.tags", bench.path("link.tags")).unwrap();
+    for same in ["a.tags", "./a.tags"] {
+        bench
+            .weft(&["tags", "backup", "--force", "a.tags", same])
+            .code(1)
+            .stderr(contains(format!("a.tags and {same} are the same file")));
+    }
+    let whole = std::fs::read(bench.path("a.tags")).unwrap();
+    let mut damaged = whole.clone();
+    let at = damaged.windows(10).rposition(|window| window == b"value 1234").unwrap();
+    damaged[at] ^= 1;
+    bench.file("a.tags", damaged);
+    bench
+        .weft(&["tags", "backup", "--force", "a.tags", "b.tags"])
+        .code(1)
+        .stderr(contains("its checksum does not hold"));
+    assert_eq!(bench.stdout(&["kv", "count", "b.tags"]), "3002\n", "the backup before is lost");
+    bench.weft(&["tags", "backup", "a.tags", "c.tags"]).code(1);
+    assert!(!bench.path("c.tags").exists(), "what is no store is left");
+    bench.file("a.tags", whole);
+    bench.weft(&["kv", "put", "a.tags", "apple", "brown"]).success();
+    // One that was killed leaves this.
+    bench.file("b.tags.weft-part", "half a backup");
+    bench.weft(&["tags", "backup", "--force", "a.tags", "link.tags"]).success();
+    assert_eq!(bench.stdout(&["kv", "get", "b.tags", "apple"]), "brown");
+    assert!(bench.path("link.tags").is_symlink());
+    let left = std::fs::read_dir(bench.dir()).unwrap();
+    assert!(left.into_iter().all(|file| !file.unwrap().file_name().to_string_lossy().contains("weft-part")));
+}
+
+#[test]
+fn a_copy_without_room_names_its_place_and_leaves_nothing() {
+    let bench = with_pairs();
+    std::fs::create_dir(bench.path("small")).unwrap();
+    // SAFETY: a system call without arguments.
+    let spaces = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-Urm" };
+    let script =
+        "mount -t tmpfs -o size=64k none small || exit 77; \"$@\"; status=$?; ls small; exit $status";
+    for (command, status) in [("backup", 1), ("salvage", 2)] {
+        let mut within = std::process::Command::new("unshare");
+        within.args([spaces, "sh", "-c", script, "sh"]).arg(bench.command().get_program());
+        let done = within
+            .args(["tags", command, "--quiet", "a.tags", "small/b.tags"])
+            .current_dir(bench.dir())
+            .output()
+            .unwrap();
+        let told = String::from_utf8(done.stderr).unwrap();
+        if done.status.code() == Some(77) || told.contains("unshare failed") {
+            return;
+        }
+        assert_eq!(done.status.code(), Some(status), "{command}: {told}");
+        assert!(told.contains("small/b.tags: no room for the copy"), "{told}");
+        assert!(told.contains("free space there, or name a file in a place with more room"), "{told}");
+        assert_eq!(String::from_utf8(done.stdout).unwrap(), "", "what is no store is left");
+    }
+}
+
+#[test]
+fn a_cache_that_the_machine_has_no_memory_for_is_refused() {
+    let bench = with_pairs();
+    bench
+        .weft(&["kv", "get", "--cache", "99999G", "a.tags", "apple"])
+        .code(2)
+        .stderr(contains("--cache").and(contains("of memory; give a smaller size")));
+}
+
+#[test]
 fn a_store_that_has_lost_most_of_its_pairs_gives_back_what_they_took() {
     let bench = with_pairs();
     let pairs: String = (0..3000).map(|n| format!("key {n}\t{}\n", "v".repeat(3900))).collect();

@@ -19,7 +19,7 @@ pub(crate) mod many;
 pub(crate) mod order;
 pub(crate) mod table;
 
-use crate::error::{Error, Step};
+use crate::error::{Error, Halt, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages};
@@ -180,9 +180,16 @@ impl EdgeTable {
     pub(crate) fn count_of(&self, pages: &impl Pages, source: NodeId, etype: EdgeType) -> Step<u64> {
         let mut count = 0;
         if let Some(bundle) = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id)) {
+            let mut missing = Vec::new();
             for page in bundle.walk() {
-                count += Bundle::count(pages.words(page)?) as u64;
+                match pages.words(page) {
+                    Ok(words) => count += Bundle::count(words) as u64,
+                    // Read together: a step that began anew after each page would look at all before it again.
+                    Err(Halt::Miss(page)) if missing.len() < pages.step_pages() => missing.push(page),
+                    Err(halt) => return Err(halt),
+                }
             }
+            Halt::unless_empty(missing)?;
             return Ok(count);
         }
         self.main.find(pages, source.0, |_, cell| {

@@ -22,6 +22,7 @@ use crate::sync::{Apart, Condvar, Mutex, RwLock, RwLockWriteGuard};
 use crate::sys::as_words;
 use crate::sys::frames::Frames;
 use crate::sys::mapping::Mapping;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_core::checksum::crc32c;
@@ -177,11 +178,14 @@ impl Pool {
         eviction: Arc<dyn EvictionPolicy>,
         mapped: Option<Arc<Mapping>>,
     ) -> Result<Pool> {
-        let frames = Frames::reserve(cache_pages, huge_pages, mapped)
-            .map_err(Error::io("reserve memory for the cache", 0))?;
+        let no_memory = || Error::io("reserve memory for the cache", 0);
+        let mut holds = Vec::new();
+        holds.try_reserve_exact(cache_pages).map_err(|_| no_memory()(io::ErrorKind::OutOfMemory.into()))?;
+        holds.resize_with(cache_pages, || AtomicU64::new(NOBODY));
+        let frames = Frames::reserve(cache_pages, huge_pages, mapped).map_err(no_memory())?;
         Ok(Pool {
             table: PageTable::new(),
-            holds: (0..cache_pages).map(|_| AtomicU64::new(NOBODY)).collect(),
+            holds: holds.into_boxed_slice(),
             free: Apart(Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0, reading: 0 })),
             reads_ended: Condvar::new(),
             residency: Apart(RwLock::new(())),

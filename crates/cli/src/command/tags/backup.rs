@@ -6,15 +6,19 @@ use crate::error::CliError;
 use crate::progress;
 use clap::Args;
 use serde_json::json;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use weft_core::units::format_size;
-use weft_tags::{FileStore, ReadPath};
+use weft_tags::{BackupReport, Error, FileStore, ReadPath, Store};
 
 /// `weft tags backup`
 #[derive(Args, Debug)]
 #[command(
     after_help = "The command verifies the checksum of every page, and copies only blocks in use. The copy is a complete \
-    store. A program that has the store open copies it online with weft_tags::Store::backup."
+    store. The command writes it to TARGET.weft-part and gives it its name when it is whole and durable: until then, TARGET \
+    keeps what it had. A program that has the store open copies it online with weft_tags::Store::backup."
 )]
 pub struct BackupArgs {
     #[command(flatten)]
@@ -35,7 +39,7 @@ pub struct BackupArgs {
 /// The error for a store that another process has open: this process cannot see data that is not on the medium yet.
 fn in_use(error: CliError) -> CliError {
     match error {
-        CliError::Tags { source: weft_tags::Error::InUse { path }, .. } => CliError::said(
+        CliError::Tags { source: Error::InUse { path }, .. } => CliError::said(
             format!(
                 "{}: another process has the store open, and only that process can copy it",
                 path.display()
@@ -47,25 +51,89 @@ fn in_use(error: CliError) -> CliError {
     }
 }
 
-/// Copies a store.
-pub fn run(args: &BackupArgs) -> Result<(), CliError> {
-    if args.target.exists() && !args.force {
-        return Err(CliError::WouldOverwrite { path: args.target.clone() });
-    }
-    let store = open(&args.store).map_err(in_use)?;
-    let target = if args.target.exists() {
-        FileStore::open(&args.target, ReadPath::Kernel)
-    } else {
-        FileStore::create(&args.target, ReadPath::Kernel)
-    };
-    let target = target.map_err(|e| failed(&args.target, e))?;
+/// Copies a store to a medium of this name.
+fn copy(
+    args: &BackupArgs,
+    store: &Store,
+    path: &Path,
+    medium: impl FnOnce(&Path, ReadPath) -> weft_tags::Result<FileStore>,
+) -> Result<BackupReport, CliError> {
+    let medium = medium(path, ReadPath::Kernel).map_err(|e| failed(path, e))?;
     let bar = progress::bytes("backup", 0, args.quiet || args.json);
-    let done = store.backup(&target, |copied, total| {
+    let done = store.backup(&medium, |copied, total| {
         bar.set_length(total);
         bar.set_position(copied);
     });
     bar.finish_and_clear();
-    let report = done.map_err(|e| failed(&args.store.path, e))?;
+    done.map_err(|error| match error {
+        Error::Target { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+            CliError::NoRoomForCopy { target: args.target.clone(), why: source.to_string(), status: 1 }
+        }
+        error @ Error::Target { .. } => failed(&args.target, error),
+        error => failed(&args.store.path, error),
+    })
+}
+
+/// Copies a store to a file beside the target, which takes the target's name when it is whole.
+fn replace(
+    args: &BackupArgs,
+    store: &Store,
+    permissions: Option<fs::Permissions>,
+) -> Result<BackupReport, CliError> {
+    // What a link leads to is replaced, not the link; nobody has it open meanwhile.
+    let (target, _old) = if permissions.is_some() {
+        let target = fs::canonicalize(&args.target).map_err(|e| CliError::io("find", &args.target, e))?;
+        let old = FileStore::open(&target, ReadPath::Kernel).map_err(|e| failed(&args.target, e))?;
+        (target, Some(old))
+    } else {
+        (args.target.clone(), None)
+    };
+    let mut name = target.clone().into_os_string();
+    name.push(".weft-part");
+    let part = PathBuf::from(name);
+    if part.exists() {
+        // One that was killed has left it; of one that is under way, the lock is held.
+        FileStore::open(&part, ReadPath::Kernel).map_err(|e| failed(&part, e))?;
+        fs::remove_file(&part).map_err(|e| CliError::io("remove", &part, e))?;
+    }
+    let done = copy(args, store, &part, FileStore::create).and_then(|report| {
+        if let Some(permissions) = permissions {
+            fs::set_permissions(&part, permissions).map_err(|e| CliError::io("set the mode of", &part, e))?;
+        }
+        fs::rename(&part, &target).map_err(|e| CliError::io("replace", &target, e))?;
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| CliError::io("sync", folder, e))?;
+        Ok(report)
+    });
+    if done.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    done
+}
+
+/// Copies a store.
+pub fn run(args: &BackupArgs) -> Result<(), CliError> {
+    let there = fs::metadata(&args.target).ok();
+    if there.is_some() && !args.force {
+        return Err(CliError::WouldOverwrite { path: args.target.clone() });
+    }
+    let file_of = |meta: &fs::Metadata| (meta.dev(), meta.ino());
+    if there.is_some()
+        && there.as_ref().map(file_of) == fs::metadata(&args.store.path).ok().as_ref().map(file_of)
+    {
+        return Err(CliError::said(
+            format!("{} and {} are the same file", args.store.path.display(), args.target.display()),
+            "name another file for the copy",
+        ));
+    }
+    let store = open(&args.store).map_err(in_use)?;
+    let report = match there {
+        // A device cannot be replaced.
+        Some(meta) if !meta.is_file() => copy(args, &store, &args.target, FileStore::open)?,
+        there => replace(args, &store, there.map(|meta| meta.permissions()))?,
+    };
     if args.json {
         return write_out(&json_line(&json!({ "bytes": report.bytes, "last_commit": report.last_commit }))?);
     }

@@ -8,6 +8,7 @@ use crate::table::{Align, Table};
 use clap::Args;
 use serde_json::json;
 use std::fmt::Write;
+use std::io;
 use std::path::PathBuf;
 use weft_core::units::format_size;
 use weft_tags::{FileStore, ReadPath, SalvageReport, salvage};
@@ -17,7 +18,7 @@ use weft_tags::{FileStore, ReadPath, SalvageReport, salvage};
 #[command(
     after_help = "The command only reads the damaged store. Nodes keep their ids. The command copies only data that a checksum \
     covers. A node that no edge leads to any more gets an edge 'weft.salvage.found' from the root of its s-node.\n\n\
-    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged"
+    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged, or NEW has no room for it"
 )]
 pub struct SalvageArgs {
     #[command(flatten)]
@@ -54,6 +55,11 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         bar.set_position(done);
     });
     bar.finish_and_clear();
+    let no_room = |why: &dyn std::fmt::Display| CliError::NoRoomForCopy {
+        target: args.target.clone(),
+        why: why.to_string(),
+        status: 2,
+    };
     let report = done.map_err(|error| {
         // What is no store would be refused by the next try.
         let _ = std::fs::remove_file(&args.target);
@@ -61,7 +67,14 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
             weft_tags::Error::Damaged { .. }
             | weft_tags::Error::NotAStore { .. }
             | weft_tags::Error::Version { .. } => unsalvageable(error),
-            error => failed(&args.target, error),
+            // What cannot be read of the damaged store is no error.
+            weft_tags::Error::Full { what } => no_room(&what),
+            weft_tags::Error::Io { ref source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                no_room(source)
+            }
+            error => {
+                CliError::Unsalvageable { store: name.clone(), why: failed(&args.target, error).to_string() }
+            }
         }
     })?;
     let text = match (args.json, args.quiet) {

@@ -2,11 +2,12 @@
 
 use crate::error::CliError;
 use crate::say::Out;
+use crate::sys::memory;
 use clap::Args;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weft_core::units::parse_size;
+use weft_core::units::{format_size, parse_size};
 use weft_tags::{
     ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, ReadPath, Store,
 };
@@ -15,7 +16,7 @@ use weft_tags::{
 #[derive(Args, Debug)]
 pub struct StoreArgs {
     /// Memory for the cache of pages.
-    #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "256M")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_cache, default_value = "256M")]
     pub cache: u64,
     /// Share of the cache for the pages of a class; repeat the option for several classes. The cache evicts pages of
     /// classes with a lower PRIORITY (0 to 255, default 0) first. LEAST and MOST are percentages of the cache: the share
@@ -45,6 +46,17 @@ impl StoreArgs {
             options.eviction = Arc::new(classes);
         }
         options
+    }
+}
+
+/// A size of a cache, which the machine's memory has room for.
+fn parse_cache(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|e| e.to_string())?;
+    match memory::total_bytes() {
+        Some(total) if bytes > total => {
+            Err(format!("the machine has {} of memory; give a smaller size", format_size(total)))
+        }
+        _ => Ok(bytes),
     }
 }
 
