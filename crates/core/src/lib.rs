@@ -4,6 +4,7 @@
 //! - [`tag`]: the [`Tag`] that travels with every write, through every layer.
 //! - [`checksum`]: CRC32C, the one checksum of every on-disk format.
 //! - [`codec`]: bounded little-endian reading and writing of records.
+//! - [`random`]: numbers that are a function of their seed.
 //! - [`hist`]: a latency histogram that also works in shared memory.
 //! - [`units`]: the one place where a number changes its unit.
 
@@ -13,6 +14,7 @@ pub mod codec;
 pub mod frame;
 pub mod hist;
 pub mod ids;
+pub mod random;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod tag;

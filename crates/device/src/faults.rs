@@ -10,8 +10,8 @@
 //! - An **uncorrectable read** fails every read of its page until the zone is reset. Reads that others make directly
 //!   do not meet it.
 
-use crate::random::SplitMix;
 use serde::{Deserialize, Serialize};
+use weft_core::random::SplitMix;
 
 /// How often what fails, in failures per million. All zero, the default, is flash without faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

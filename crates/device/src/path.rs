@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_timeline_is_a_path_that_was_cut_into_spans() {
-        let mut random = crate::random::SplitMix::new(7, &[]);
+        let mut random = weft_core::random::SplitMix::new(7, &[]);
         let (mut whole, mut cut) = (Path::default(), Timeline::new(1));
         for _ in 0..3000 {
             // Three clients, whose clocks lie seconds apart.

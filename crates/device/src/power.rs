@@ -24,11 +24,11 @@
 
 use crate::image::record::ZoneRecord;
 use crate::model::{ZoneSnapshot, ZonedModel};
-use crate::random::SplitMix;
 use crate::store::ZoneBlocks;
 use crate::zoned::{DeviceCounters, ZoneReport, ZoneState, ZonedDevice, ZonedInfo};
 use crate::{DeviceError, Geometry};
 use parking_lot::Mutex;
+use weft_core::random::SplitMix;
 use weft_core::{BLOCK_BYTES, Origin, Tag, ZoneId};
 
 /// A command on a zone that no flush has followed yet.

@@ -6,7 +6,6 @@ use weft_core::Nanos;
 use weft_device::gc::{VictimPolicy, waf};
 use weft_device::nand::{BitErrors, FlashSetup, Keep};
 use weft_device::ssd::{FdpEvent, Isolation, Ssd, SsdError, SsdSetup};
-use weft_device::workload::HostQueue;
 use weft_device::{FaultPlan, Geometry, Timing};
 
 const BLOCK: usize = 4096;
@@ -426,37 +425,4 @@ fn commands_that_cannot_be_are_refused_and_counted() {
     says(SsdSetup { luns_per_unit: Some(3), ..good() }, "luns_per_unit is 3");
     says(SsdSetup { spare_blocks_per_plane: 64, ..good() }, "keep fewer");
     says(SsdSetup { handles: vec![Isolation::Initially; 200], ..good() }, "200 placement handles");
-}
-
-/// What is to be copied is read before any of it is programmed: read and programmed one by one, each read would wait for a
-/// program before it, and LUNs would be at work for a third of the time.
-#[test]
-fn a_drive_that_cleans_under_a_queue_of_writes_keeps_its_luns_at_work() {
-    let geometry = Geometry {
-        channels: 8,
-        luns_per_channel: 4,
-        planes: 1,
-        pages_per_block: 64,
-        page_bytes: BLOCK as u32,
-        total_bytes: 8 * 4 * 40 * 64 * BLOCK as u64,
-        ..Geometry::bbssd()
-    };
-    let setup = SsdSetup::conventional(FlashSetup::new(geometry).keeping(Keep::Nothing), 0.25);
-    let drive = Ssd::new(&SsdSetup { luns_per_unit: Some(32), ..setup }).unwrap();
-    let mut queue = HostQueue::new(64, Nanos(0));
-    let mut random = Random(5);
-    let mut write = |block: u64| {
-        let issued = queue.admit();
-        queue.issued(drive.write(issued, block, 1, &[], None).unwrap());
-    };
-    let capacity = drive.capacity_blocks();
-    (0..capacity).for_each(&mut write);
-    (0..capacity).for_each(|_| write(random.below(capacity)));
-    let (busy, began) = (drive.flash_counters().lun_busy_ns, drive.now());
-    (0..2 * capacity).for_each(|_| write(random.below(capacity)));
-    let (busy, took) = (drive.flash_counters().lun_busy_ns - busy, drive.now().0 - began.0);
-    let at_work = busy as f64 / (32.0 * took as f64);
-    println!("LUNs are at work for {:.0} % of the time, WAF {:.2}", at_work * 100.0, drive.counters().waf());
-    assert!(at_work > 0.8, "{at_work}");
-    drive.verify_identity().unwrap();
 }

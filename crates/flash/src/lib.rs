@@ -22,7 +22,6 @@ pub mod monitor;
 pub mod policy;
 pub mod raw;
 pub mod share;
-pub mod study;
 
 pub use address::{GrantBlock, GrantGeometry, GrantPage};
 pub use backend::Backend;

@@ -1,4 +1,4 @@
-//! What calls cost as devices grow: work is counted, not timed; and Table I at several sizes.
+//! What calls cost as devices grow: work is counted, not timed.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,6 @@ use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr};
 use weft_flash::function::Mapping;
-use weft_flash::study::table1;
 use weft_flash::{
     Backend, FunctionLevel, GrantRequest, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
     RangePolicy,
@@ -195,22 +194,4 @@ fn a_grant_of_many_luns_looks_at_each_block_a_few_times() {
     let (_grant, work) = device.work_of(|| monitor.allocate(&request).unwrap());
     println!("192 LUNs of 1024 blocks are allocated in {:?}", begun.elapsed());
     assert!(work <= 4 * blocks, "{work} for {blocks} blocks");
-}
-
-#[test]
-fn table_one_has_the_same_ratios_at_each_size() {
-    let sizes: &[u32] = if support::campaign() { &[64, 256, 1024] } else { &[64, 256] };
-    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); 4];
-    for blocks in sizes {
-        let table = table1(*blocks, 1).unwrap();
-        for (of, row) in ratios.iter_mut().zip(&table.rows) {
-            of.push(row.ratio);
-        }
-    }
-    for of in ratios {
-        println!("{of:.3?}");
-        let (least, most) =
-            of.iter().fold((f64::MAX, 0.0f64), |(a, b), ratio| (a.min(*ratio), b.max(*ratio)));
-        assert!(most - least <= 0.02, "{of:?}");
-    }
 }

@@ -11,7 +11,6 @@
 //! - [`alloc`]: zones, open slots, space accounts, the reserve;
 //! - [`gc`]: the cleaner;
 //! - [`fsck`]: the offline check; [`salvage`]: what can be read of a damaged volume, on a new one;
-//! - [`replay`]: a recording of a program, played through the core on a modelled device.
 //!
 //! What is promised is the contract of [`weft_vfs::FileSystem`]. After a power cut a file is a prefix of what was
 //! written, with later overwrites of it done or not, block by block: its size in the journal never runs ahead of its
@@ -36,7 +35,6 @@ mod ops;
 pub mod options;
 mod place;
 mod recount;
-pub mod replay;
 pub mod salvage;
 pub mod state;
 pub mod stats;

@@ -16,7 +16,7 @@ use crate::context::{FileContext, OpenIntent};
 use crate::estimate::{LifetimeEstimate, LifetimeSummary};
 use crate::explain::{self, Considered, Explanation};
 use crate::group::Grouper;
-use crate::hash::{spread, stable_hash};
+use crate::hash::stable_hash;
 use crate::mode::{Mode, RANDOM_STREAMS};
 use crate::name;
 use crate::policy::{GroupSpec, Match, Policy, PolicyError, Problem, Split, SplitBy, StreamSpec};
@@ -24,6 +24,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use weft_core::random::spread;
 use weft_core::{DataClass, LifetimeGroup, Origin, StreamId, Tag, TagFlags};
 
 /// First number of the streams that others split into.

@@ -12,16 +12,10 @@ pub fn stable_hash(parts: &[&[u8]]) -> u64 {
     hash
 }
 
-/// Spreads a hash over all bits (the finaliser of splitmix64): FNV's low bits alone are not even.
-pub fn spread(hash: u64) -> u64 {
-    let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_core::random::spread;
 
     #[test]
     fn the_hash_never_changes() {

@@ -33,9 +33,9 @@ mod hash;
 pub mod mode;
 pub mod name;
 pub mod policy;
+pub mod recording;
 pub mod resolver;
 pub mod share;
-pub mod sim;
 pub mod temperature;
 
 pub use budget::budget;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use weft_client::{Client, ConnectOptions, FileRef};
 use weft_core::Ino;
-use weft_placement::sim::{Event, Workload};
+use weft_placement::recording::{Event, Workload};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_server::{Server, Volume};
 use weft_vfs::memfs::MemFs;

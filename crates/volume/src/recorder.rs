@@ -1,4 +1,4 @@
-//! Writing down what programs do to their files, in the form that `weft_placement::sim` plays
+//! Writing down what programs do to their files, in the form that `weft_sim` plays
 //! (`docs/formats/recording.md`).
 //!
 //! Two places see what happens. [`RecordedCore`] stands before the core and sees data, sizes, fsyncs, and which files
@@ -18,8 +18,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::{Ino, Tag};
-use weft_placement::sim::recording::{LAST_LINE, first_line};
-use weft_placement::sim::{Event, Opener};
+use weft_placement::recording::{Event, Opener};
+use weft_placement::recording::{LAST_LINE, first_line};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::{
     Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,

@@ -1,10 +1,10 @@
 //! Recordings: any text is a recording or an error that names the line; a recording is written and read the same.
 
 use super::Target;
-use weft_placement::sim::recording::{LAST_LINE, first_line};
-use weft_placement::sim::replay::{Volume, replay};
-use weft_placement::sim::workload::{Event, Workload};
+use weft_placement::recording::{Event, Workload};
+use weft_placement::recording::{LAST_LINE, first_line};
 use weft_placement::{Engine, Mode, ZoneResolver};
+use weft_sim::files::model::{Volume, replay};
 
 /// Bytes of the largest workload that is played.
 const PLAYED_MAX: u64 = 64 << 20;

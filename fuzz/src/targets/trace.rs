@@ -1,7 +1,7 @@
 //! Block traces: any text is a trace or an error that names the line, and the requests of a trace lie within what it touches.
 
 use super::Target;
-use weft_device::workload::{Trace, TraceFormat};
+use weft_sim::block::{Trace, TraceFormat};
 
 /// See the module.
 pub struct TraceText;

@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weft_core::units::{format_size, parse_size};
 use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
-use weft_lfs::replay::{Played, ReplayError, device_for, replay};
 use weft_placement::Mode;
-use weft_placement::sim::Workload;
+use weft_placement::recording::Workload;
+use weft_sim::files::core::{Played, ReplayError, device_for, replay};
 use weft_volume::MountChoice;
 
 /// Version of the JSON.

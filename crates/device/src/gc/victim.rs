@@ -13,9 +13,9 @@
 //! a step for each empty list passed for greedy (each was passed down before, so it is constant on average), and one
 //! step for each list for cost-benefit.
 
-use crate::random::SplitMix;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use weft_core::random::SplitMix;
 
 /// How a victim is chosen among closed blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Bits that come back wrong: from wear, from reads of the same block, and from age.
 
-use crate::random::SplitMix;
 use serde::{Deserialize, Serialize};
+use weft_core::random::SplitMix;
 
 /// Expected wrong bits of a page read; the default is none. The expectation is
 ///

@@ -1,9 +1,9 @@
 //! The power switch: when power goes, and what the command of that moment leaves.
 
 use super::error::FlashError;
-use crate::random::SplitMix;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use weft_core::random::SplitMix;
 
 use parking_lot::Mutex;
 

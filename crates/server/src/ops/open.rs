@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
 use weft_core::{Ino, Tag};
-use weft_placement::sim::Opener as RecordedOpener;
+use weft_placement::recording::Opener as RecordedOpener;
 use weft_placement::{FileContext, OpenIntent, WriteHint};
 use weft_vfs::path::{Last, Options, Place, Resolved};
 use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NewNode, access};

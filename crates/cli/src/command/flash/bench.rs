@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::table::{Align, Table};
 use clap::Args;
 use weft_core::units::format_size;
-use weft_flash::study::{Table1, table1};
+use weft_sim::levels::{Table1, table1};
 
 /// `weft flash bench`
 #[derive(Args, Debug)]

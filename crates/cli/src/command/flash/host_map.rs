@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use weft_core::hist::Summary;
 use weft_core::{BLOCK_BYTES, Nanos};
 use weft_device::gc::{GcError, MapperSetup, Media, Outcome, PageMapper, VictimPolicy};
-use weft_device::workload::{Action, Request};
+use weft_sim::block::{Action, Request};
 
 /// The write front of new data.
 const NEW_DATA: usize = 0;

@@ -9,8 +9,8 @@ use weft_core::{BLOCK_BYTES, Nanos, StreamId, Tag};
 use weft_device::Geometry;
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::OpenChannel;
-use weft_device::workload::{Action, Request};
 use weft_flash::{PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
+use weft_sim::block::{Action, Request};
 
 /// How the range is kept.
 pub struct RangeChoice {

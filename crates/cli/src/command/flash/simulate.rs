@@ -23,8 +23,8 @@ use weft_device::Geometry;
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{FlashSetup, Keep};
 use weft_device::ssd::{Isolation, Ssd, SsdSetup};
-use weft_device::workload::{Action, HostQueue, Request};
 use weft_flash::RangeMapping;
+use weft_sim::block::{Action, HostQueue, Request};
 
 /// Requests after which the progress bar moves.
 const REQUESTS_BETWEEN_REPORTS: u64 = 4096;
@@ -337,7 +337,7 @@ impl Run<'_> {
         let stream_of = |block: u64| match workload {
             // Cold data is filled as cold data.
             Workload::Synthetic(_, setup) => match setup.pattern {
-                weft_device::workload::Pattern::HotCold { hot_space, .. } => {
+                weft_sim::block::Pattern::HotCold { hot_space, .. } => {
                     u16::from(block as f64 >= setup.blocks as f64 * hot_space)
                 }
                 _ => 0,

@@ -7,7 +7,7 @@ use crate::error::CliError;
 use weft_core::Nanos;
 use weft_core::hist::Summary;
 use weft_device::ssd::{FdpStatistics, HandleUsage, Ssd};
-use weft_device::workload::{Action, Request};
+use weft_sim::block::{Action, Request};
 
 /// What a device has counted.
 #[derive(Clone, Copy, Default)]

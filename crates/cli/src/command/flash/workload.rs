@@ -9,7 +9,7 @@ use std::io::BufReader;
 use std::path::Path;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::format_size;
-use weft_device::workload::{Pattern, Synthetic, SyntheticSetup, Trace, TraceFormat};
+use weft_sim::block::{Pattern, Synthetic, SyntheticSetup, Trace, TraceFormat};
 
 /// Where synthetic requests go.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,9 +4,10 @@
 // The lint spares test functions but not the functions that they share.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use weft_placement::sim::lsm::{LsmShape, leveled};
-use weft_placement::sim::{Event, Outcome, Volume, Workload, replay};
+use weft_placement::recording::{Event, Workload};
 use weft_placement::{Engine, Mode, ZoneResolver};
+use weft_sim::files::lsm::{LsmShape, leveled};
+use weft_sim::files::model::{Outcome, Volume, replay};
 
 fn run(workload: &Workload, volume: Volume, mode: Mode) -> Outcome {
     let engine = Engine::new(mode, None, 1).unwrap();

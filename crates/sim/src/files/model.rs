@@ -3,14 +3,14 @@
 //! The model knows how many blocks of a file lie in each zone, but not which: what is overwritten, punched or cut off
 //! is taken to be the file's oldest data or, for a cut, its newest.
 
-use super::workload::{Event, Opener, Workload};
-use crate::budget::budget;
-use crate::context::{FileContext, OpenIntent, WriteHint};
-use crate::engine::Engine;
-use crate::resolver::Resolver;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 use weft_core::{BLOCK_BYTES, Tag};
+use weft_placement::Engine;
+use weft_placement::Resolver;
+use weft_placement::budget;
+use weft_placement::recording::{Event, Opener, Workload};
+use weft_placement::{FileContext, OpenIntent, WriteHint};
 
 /// The volume on which a workload is played.
 #[derive(Clone, Copy, Debug)]

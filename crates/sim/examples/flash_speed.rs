@@ -13,7 +13,7 @@ use weft_core::Nanos;
 use weft_device::Geometry;
 use weft_device::nand::{FlashSetup, Keep, OpenChannel};
 use weft_device::ssd::{Ssd, SsdSetup};
-use weft_device::workload::HostQueue;
+use weft_sim::block::HostQueue;
 
 /// Seconds of the processor that this process has had, to a hundredth.
 fn cpu_seconds() -> f64 {

@@ -6,10 +6,10 @@
 //! overlaps least with the next level. Work advances in turns: each running job writes one piece, so that files of
 //! concurrent jobs are interleaved as they are in the real program.
 
-use super::workload::{Event, Opener, Workload};
-use crate::context::{OpenIntent, WriteHint};
-use crate::hash::spread;
 use std::collections::{BTreeSet, VecDeque};
+use weft_core::random::spread;
+use weft_placement::recording::{Event, Opener, Workload};
+use weft_placement::{OpenIntent, WriteHint};
 
 /// What to generate.
 #[derive(Clone, Copy, Debug)]

@@ -5,14 +5,14 @@
 //! stands above the core. In its place, appended bytes are gathered as an append ring gathers them, and the core's
 //! background work is done once per so many bytes.
 
-use crate::{FormatOptions, Lfs, LfsError, MountOptions};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_device::zoned::DeviceCounters;
 use weft_device::{DeviceError, Geometry, ZonedDevice, ZonedModel};
-use weft_placement::sim::{Event, Opener, Workload};
+use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
+use weft_placement::recording::{Event, Opener, Workload};
 use weft_placement::{Engine, FileContext, OpenIntent, WriteHint};
 use weft_vfs::{Core, CreateArgs, Death, FallocateMode, FileSystem, FsError, NewNode, SetAttr};
 

@@ -13,9 +13,10 @@
 
 use std::error::Error;
 use weft_core::units::format_size;
-use weft_placement::sim::lsm::{LsmShape, leveled};
-use weft_placement::sim::{Volume, Workload, replay};
+use weft_placement::recording::Workload;
 use weft_placement::{Engine, Mode, Policy, ZoneResolver};
+use weft_sim::files::lsm::{LsmShape, leveled};
+use weft_sim::files::model::{Volume, replay};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut policy_file = None;

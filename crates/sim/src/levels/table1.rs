@@ -16,13 +16,6 @@
 
 use super::reserve::Reserve;
 use super::slabs::{SlabCache, SlabCounts, SlabStore};
-use crate::address::GrantBlock;
-use crate::error::LevelError;
-use crate::function::{FunctionLevel, Mapping};
-use crate::grant::Grant;
-use crate::monitor::{GrantRequest, Monitor, MonitorSetup};
-use crate::policy::{PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
-use crate::raw::RawLevel;
 use serde::Serialize;
 use std::sync::Arc;
 use weft_core::{Nanos, Tag};
@@ -30,6 +23,11 @@ use weft_device::Geometry;
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{FlashCounters, FlashSetup, Keep, OpenChannel};
 use weft_device::ssd::{Ssd, SsdError, SsdSetup};
+use weft_flash::function::Mapping;
+use weft_flash::{
+    FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel,
+    PolicySetup, RangeMapping, RangePolicy, RawLevel,
+};
 
 /// Bytes of an item: 50 GB over 140 million.
 const ITEM_BYTES: u32 = 357;

@@ -3,7 +3,7 @@
 //! A recording that weft makes names files by their numbers. One that another tool makes of system calls knows paths
 //! only; it may name the end of a file, and its move, by path. The first line tells them apart.
 
-use super::workload::{Event, Opener, Workload};
+use super::events::{Event, Opener, Workload};
 use crate::context::{OpenIntent, WriteHint};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Requests by a pattern, the same for the same seed.
 
 use super::{Action, Request};
-use crate::random::SplitMix;
 use serde::Serialize;
+use weft_core::random::SplitMix;
 
 /// Where requests go.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]

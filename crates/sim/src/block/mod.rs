@@ -43,7 +43,7 @@ impl Request {
     /// The pages of so many blocks that it is about: those that it touches; of a deallocation those that it covers.
     ///
     /// ```
-    /// # use weft_device::workload::{Action, Request};
+    /// # use weft_sim::block::{Action, Request};
     /// let request = Request { action: Action::Write, block: 3, blocks: 6, stream: 0, at_ns: 0 };
     /// assert_eq!(request.pages(4), 0..3);
     /// assert_eq!(Request { action: Action::Deallocate, ..request }.pages(4), 1..2);

@@ -9,11 +9,11 @@
 //! cleaning waits for it.
 
 use super::reserve::{Reserve, Watch};
-use crate::error::LevelError;
 use std::collections::VecDeque;
 use weft_core::Nanos;
 use weft_device::gc::{VictimPolicy, Victims};
 use weft_device::nand::FlashCounters;
+use weft_flash::LevelError;
 
 const NONE: u32 = u32::MAX;
 

@@ -5,6 +5,13 @@
 #[derive(Clone, Debug)]
 pub struct SplitMix(u64);
 
+/// Spreads the bits of a number over all of them: the finaliser of SplitMix64.
+pub fn spread(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
 impl SplitMix {
     /// The stream of this seed and these further distinctions.
     pub fn new(seed: u64, of: &[u64]) -> SplitMix {
@@ -17,12 +24,10 @@ impl SplitMix {
     }
 
     /// The next 64 bits.
+    #[allow(clippy::should_implement_trait, reason = "it never ends, and an Option would say that it may")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        spread(self.0)
     }
 
     /// A number below `bound`; 0 when the bound is 0.

@@ -8,7 +8,7 @@ use weft_core::Nanos;
 ///
 /// ```
 /// # use weft_core::Nanos;
-/// # use weft_device::workload::HostQueue;
+/// # use weft_sim::block::HostQueue;
 /// let mut queue = HostQueue::new(2, Nanos(0));
 /// for completes in [100, 50] {
 ///     assert_eq!(queue.admit(), Nanos(0));

@@ -1,0 +1,11 @@
+//! What a policy would do, tried on a model before it is tried on a device.
+//!
+//! A [`Workload`](weft_placement::recording::Workload) is a list of file events: a [recording](weft_placement::recording),
+//! or what [`lsm`] makes, which behaves like leveled RocksDB. [`model`] plays it against an engine, a resolver and a model of
+//! zones with a greedy cleaner, and tells the write amplification; extents, journals and timing are left out: what is compared
+//! is where data goes. [`core`] plays it through the file core on a device in memory. Deterministic: the same events, engine
+//! and volume give the same numbers on every machine.
+
+pub mod core;
+pub mod lsm;
+pub mod model;

@@ -1,0 +1,9 @@
+//! Models of what stands on weft, and replays of what programs did: nothing here is part of a path that keeps data.
+//!
+//! - [`block`]: requests for a device, synthetic or from a trace, and the closed loop that issues them.
+//! - [`files`]: recordings of programs, played on a model of zones or through the file core.
+//! - [`levels`]: one application on each level of flash.
+
+pub mod block;
+pub mod files;
+pub mod levels;
