@@ -3,7 +3,7 @@
 //! device in memory and of one in an image (by the clock on the wall).
 //!
 //! ```text
-//! cargo run --release -p weft-device --example flash_speed
+//! cargo run --release -p weft-sim --example flash_speed
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "an example for people to run")]

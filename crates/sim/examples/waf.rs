@@ -1,7 +1,7 @@
 //! Write amplification of each mode on the zone model, as a table.
 //!
 //! ```text
-//! cargo run --release -p weft-placement --example waf -- [--policy FILE] [--process NAME] [RECORDING...]
+//! cargo run --release -p weft-sim --example waf -- [--policy FILE] [--process NAME] [RECORDING...]
 //! ```
 //!
 //! Without recordings it generates leveled-RocksDB workloads. A recording is what `Workload::parse` reads; `--process`

@@ -7,7 +7,7 @@
 use super::block::{self, BlockRange, EMPTY, Pair};
 use super::checkpoint::{self, SavedRange};
 use super::page::PageRange;
-use super::units::{Beside, END, Flash, Note, SEQUENCE_MAX, Turn, UnitLog};
+use super::units::{Beside, END, Flash, Note, SEQUENCE_MAX, Turn, UnitLog, UnitLook};
 use super::{Control, Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, Trim};
 use crate::error::LevelError;
 use crate::grant::Grant;
@@ -136,7 +136,7 @@ fn page_range(
     let mut unit_sequences = Vec::new();
     let mut open: Vec<Option<(u64, usize)>> = vec![None; relocation + 1];
     for (at, unit) in saved.units.iter().enumerate() {
-        let (filled, bad, erases) = flash.look(*unit)?;
+        let UnitLook { filled, ragged, bad, erases } = flash.look(*unit)?;
         let mut block = RestoredBlock {
             filled: filled.unwrap_or(0),
             erases,
@@ -188,7 +188,7 @@ fn page_range(
                 keep_newer(&mut newest, page, slot, known);
             }
         }
-        if !block.bad && block.filled > 0 && block.filled < slots {
+        if !block.bad && !ragged && block.filled > 0 && block.filled < slots {
             let last = &mut open[block.front];
             if last.is_none_or(|(other, _)| other < sequence) {
                 *last = Some((sequence, at));
@@ -251,9 +251,10 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
     // Units that hold nothing that counts.
     let mut dead = Vec::new();
     for (at, unit) in saved.units.iter().enumerate() {
-        let (filled, bad, _) = flash.look(*unit)?;
+        let UnitLook { filled, ragged, bad, .. } = flash.look(*unit)?;
         let at = at as u32;
-        let Some(filled) = filled else {
+        // Its slots are programmed one by one: only an erase leaves it ragged.
+        let Some(filled) = filled.filter(|_| !ragged) else {
             range.withhold(at, false);
             dead.push(at);
             continue;

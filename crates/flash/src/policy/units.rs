@@ -93,6 +93,20 @@ impl Note {
     }
 }
 
+/// What the flash says of a unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnitLook {
+    /// Slots that are programmed; `None` when its blocks do not agree, which only an interrupted erase leaves.
+    pub filled: Option<u32>,
+    /// Of the slots that were programmed together last some are not programmed: power went, or the flash failed there. Nothing
+    /// can be written behind them.
+    pub ragged: bool,
+    /// A block of it is bad.
+    pub bad: bool,
+    /// Erases of its most worn block.
+    pub erases: u32,
+}
+
 /// The grant, seen as units.
 #[derive(Debug)]
 pub(super) struct Flash {
@@ -189,30 +203,28 @@ impl Flash {
         self.block(unit, slot % self.parts).page(slot / self.parts)
     }
 
-    /// Slots of a unit that are programmed; `None` when its blocks do not agree, which only an interrupted erase leaves.
-    /// Also whether it is bad. A block that failed where those in other planes did not is one slot short.
-    pub fn look(&self, unit: u32) -> Result<(Option<u32>, bool, u32), LevelError> {
+    /// How far a unit is programmed.
+    pub fn look(&self, unit: u32) -> Result<UnitLook, LevelError> {
         let looks: Vec<BlockLook> =
             (0..self.parts).map(|part| self.grant.look(self.block(unit, part))).collect::<Result<_, _>>()?;
-        let last = |(part, look): (usize, &BlockLook)| match look.programmed {
+        let end = |(part, look): (usize, &BlockLook)| match look.programmed {
             0 => 0,
             count => (count - 1) * self.parts + part as u32 + 1,
         };
-        let filled = looks.iter().enumerate().map(last).max().unwrap_or(0);
-        // The slots that were programmed with the last one, as far as it.
+        let filled = looks.iter().enumerate().map(end).max().unwrap_or(0);
+        // The slots that were programmed together with the last one.
         let last_part = filled.saturating_sub(1) % self.parts;
         let last_together = last_part - last_part % self.together()..=last_part;
-        let agrees = |(part, look): (usize, &BlockLook)| {
-            let part = part as u32;
+        let (mut whole, mut ragged) = (!looks.iter().any(|look| look.erase_incomplete), false);
+        for (part, look) in (0..).zip(&looks) {
             let wanted = (filled + self.parts - 1 - part) / self.parts;
-            let failed = look.retired && last_together.contains(&part);
-            look.programmed == wanted || failed && look.programmed + 1 == wanted
-        };
-        let half = looks.iter().any(|look| look.erase_incomplete);
-        let whole = !half && looks.iter().enumerate().all(agrees);
+            let short = last_together.contains(&part) && look.programmed + 1 == wanted;
+            whole &= look.programmed == wanted || short;
+            ragged |= short;
+        }
         let bad = looks.iter().any(|look| look.retired);
         let erases = looks.iter().map(|look| look.erases).max().unwrap_or(0);
-        Ok((whole.then_some(filled), bad, erases))
+        Ok(UnitLook { filled: whole.then_some(filled), ragged, bad, erases })
     }
 
     /// What is beside a page that is programmed.
@@ -222,7 +234,7 @@ impl Flash {
             Ok(_) => Ok(Note::decode(&raw).map_or(Beside::Nothing, Beside::Note)),
             Err(LevelError::Unreadable { why, .. }) if why.is_interrupted() => Ok(Beside::Nothing),
             Err(LevelError::Unreadable { .. }) => Ok(Beside::Unread),
-            // The slot that the flash failed at.
+            // A slot that was programmed together with others, and was not when power went or the flash failed.
             Err(LevelError::NotProgrammed { .. } | LevelError::BlockRetired { .. }) => Ok(Beside::Nothing),
             Err(other) => Err(other),
         }
@@ -249,7 +261,7 @@ impl Flash {
     /// Erases a unit that belongs to nobody, if it is not clean.
     pub fn clean(&self, unit: u32) -> Result<Outcome, LevelError> {
         match self.look(unit)? {
-            (Some(0), bad, _) => Ok(if bad { Outcome::Bad } else { Outcome::Done }),
+            UnitLook { filled: Some(0), bad, .. } => Ok(if bad { Outcome::Bad } else { Outcome::Done }),
             _ => self.erase(unit, &mut Nanos(0)),
         }
     }
