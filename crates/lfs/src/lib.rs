@@ -22,9 +22,7 @@
 //! that their checkpoint takes.
 
 pub mod alloc;
-mod commit;
 mod core;
-mod dirty;
 pub mod error;
 pub mod fsck;
 pub mod gc;
@@ -33,15 +31,14 @@ pub mod layout;
 mod mount;
 mod ops;
 pub mod options;
-mod place;
 mod recount;
 pub mod salvage;
 pub mod state;
 pub mod stats;
-mod write_back;
 
 pub use error::LfsError;
 pub use journal::salvage::Lost;
+pub use layout::FILE_BYTES_MAX;
 pub use options::{Clock, FormatOptions, MountOptions};
 pub use stats::{LfsStats, ZoneCondition, ZoneContent, ZoneView};
 
@@ -61,8 +58,6 @@ use weft_vfs::{
     FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode, forward,
 };
 
-/// Largest file, in bytes.
-pub const FILE_BYTES_MAX: u64 = (1 << 62) - 4096;
 /// Most bytes that the extended attributes of one inode take, names included.
 pub const XATTRS_BYTES_MAX: usize = 70 * 1024;
 /// Space that new names may not take, so that a full volume's files can still be removed and replaced.
@@ -74,7 +69,7 @@ pub struct Lfs {
     read_only: bool,
     ground: Arc<Ground>,
     state: Mutex<State>,
-    group_commit: commit::GroupCommit,
+    group_commit: core::group_commit::GroupCommit,
     stalls: Histogram,
     commit_interval: Duration,
 }

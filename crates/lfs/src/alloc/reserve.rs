@@ -6,10 +6,9 @@
 //! Each part is the least that its promise needs, whenever the power may be cut; `docs/formats/lfs.md` ("Space") has
 //! the reasoning.
 
-use crate::journal::writer::TRANSACTION_MAX;
 use crate::layout::checkpoint::CRCS_MAX;
 use crate::layout::footer::data_end;
-use crate::layout::frame::{HEADER_BYTES, frame_blocks};
+use crate::layout::frame::{HEADER_BYTES, TRANSACTION_MAX, frame_blocks};
 use crate::layout::record::RUN_BYTES;
 use crate::layout::zone_header::HEADER_BLOCKS;
 use weft_core::BLOCK_BYTES;

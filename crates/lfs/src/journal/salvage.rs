@@ -161,7 +161,7 @@ pub(super) fn adopt(items: Vec<Item<'_>>, loader: &mut Loader<'_>, lost: &mut Lo
                 lost.made_up.insert(ino.0);
             }
             if let Some(inode) = loader.tree.get_mut(ino).filter(|_| lost.made_up.contains(&ino.0)) {
-                inode.disk_size = inode.disk_size.max(size.min(crate::FILE_BYTES_MAX));
+                inode.disk_size = inode.disk_size.max(size.min(crate::layout::FILE_BYTES_MAX));
             }
         }
         let name = match &item {

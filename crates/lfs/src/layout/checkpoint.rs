@@ -238,7 +238,7 @@ impl<'a> Item<'a> {
             ENTRY => Item::Entry { dir: Ino(r.u64()?), cookie: r.u64()?, ino: Ino(r.u64()?), name: name(r)? },
             BLOCK => {
                 let (ino, block) = (Ino(r.u64()?), r.u64()?);
-                if block > crate::FILE_BYTES_MAX / BLOCK_BYTES as u64 {
+                if block > crate::layout::FILE_BYTES_MAX / BLOCK_BYTES as u64 {
                     return bad("block");
                 }
                 Item::Block { ino, block, bytes: bounded(r, BLOCK_BYTES, "block length")? }

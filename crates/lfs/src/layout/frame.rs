@@ -11,6 +11,8 @@ use weft_core::{BLOCK_BYTES, checksum::crc32c};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WFRM");
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 64;
+/// Largest transaction, in bytes of records: an attribute of the largest size, and then some.
+pub const TRANSACTION_MAX: usize = 72 * 1024;
 
 /// What a frame holds.
 #[repr(u8)]

@@ -287,7 +287,7 @@ pub fn take_run(r: &mut Reader<'_>) -> Result<FileRun, RecordError> {
     }
     if block
         .checked_add(u64::from(count))
-        .is_none_or(|end| end > crate::FILE_BYTES_MAX / u64::from(block_bytes))
+        .is_none_or(|end| end > crate::layout::FILE_BYTES_MAX / u64::from(block_bytes))
     {
         return bad("run position");
     }
@@ -505,7 +505,8 @@ impl<'a> Record<'a> {
             INLINE => {
                 let (ino, offset, size, mtime) = (Ino(r.u64()?), r.u64()?, size(r)?, r.i64()?);
                 let bytes = bounded(r, BLOCK_BYTES, "inline length")?;
-                if offset > crate::FILE_BYTES_MAX || offset as usize % BLOCK_BYTES + bytes.len() > BLOCK_BYTES
+                if offset > crate::layout::FILE_BYTES_MAX
+                    || offset as usize % BLOCK_BYTES + bytes.len() > BLOCK_BYTES
                 {
                     return bad("inline offset");
                 }
@@ -551,14 +552,18 @@ pub fn name<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], RecordError> {
 pub fn size(r: &mut Reader<'_>) -> Result<u64, RecordError> {
     let at = r.position();
     let size = r.u64()?;
-    if size > crate::FILE_BYTES_MAX { Err(RecordError::Bad { at, what: "file size" }) } else { Ok(size) }
+    if size > crate::layout::FILE_BYTES_MAX {
+        Err(RecordError::Bad { at, what: "file size" })
+    } else {
+        Ok(size)
+    }
 }
 
 /// Reads a first block and a number of blocks.
 pub fn block_range(r: &mut Reader<'_>) -> Result<(u64, u64), RecordError> {
     let at = r.position();
     let (block, count) = (r.u64()?, r.u64()?);
-    let end_max = crate::FILE_BYTES_MAX / BLOCK_BYTES as u64 + 1;
+    let end_max = crate::layout::FILE_BYTES_MAX / BLOCK_BYTES as u64 + 1;
     if block.checked_add(count).is_none_or(|end| end > end_max) {
         return Err(RecordError::Bad { at, what: "block range" });
     }

@@ -2,9 +2,9 @@
 
 use crate::Lfs;
 use crate::core::{Ground, State, WRITE_BLOCKS_MAX};
-use crate::dirty::DirtyBlock;
 use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Run};
+use crate::state::dirty::DirtyBlock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_vfs::{FsError, FsResult, SeekTarget, TimeSpec};

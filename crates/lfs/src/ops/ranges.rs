@@ -2,9 +2,9 @@
 
 use crate::Lfs;
 use crate::core::State;
+use crate::core::place::Spot;
 use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Record};
-use crate::place::Spot;
 use weft_core::Ino;
 use weft_vfs::{FallocateMode, FsError, FsResult, SeekTarget};
 

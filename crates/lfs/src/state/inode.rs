@@ -4,7 +4,7 @@ use super::block_set::BlockSet;
 use super::directory::Directory;
 use super::extent_map::ExtentMap;
 use crate::alloc::space::charge;
-use crate::dirty::DirtyMap;
+use crate::state::dirty::DirtyMap;
 use std::collections::BTreeMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_vfs::{Attr, FileKind, TimeSpec};

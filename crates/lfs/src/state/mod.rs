@@ -2,6 +2,7 @@
 
 pub mod block_set;
 pub mod directory;
+pub mod dirty;
 pub mod extent_map;
 pub mod inode;
 pub mod names;

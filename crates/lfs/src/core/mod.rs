@@ -3,25 +3,34 @@
 //! # Locks
 //! One mutex guards [`State`]: everything but what [`Ground`] holds. It is held during device writes of data and
 //! journal frames, never during reads for programs and never during the flush of an `fsync`. The group-commit mutex
-//! ([`crate::commit`]) is taken only without it. Observers are called with it held.
+//! ([`group_commit`]) is taken only without it. Observers are called with it held.
 //!
 //! # Reading without the lock
 //! A reader takes places from the map with the lock held, and with it a pin on each zone; it reads without the lock and
 //! gives the pins back. A zone is reset only with the lock held and only while nobody has it pinned, so what the map
 //! meant is there until it has been read.
 
+mod checkpoint;
+mod clean;
+pub(crate) mod group_commit;
+mod journal;
+pub(crate) mod place;
+mod relocate;
+mod write_back;
+
+use self::clean::Room;
 use crate::alloc::reserve::{CLEANER_ZONES, Reserve, Saved};
 use crate::alloc::slot::Slots;
 use crate::alloc::space::{Space, charge_run};
 use crate::alloc::zone::{ZoneTable, ZoneUse};
-use crate::dirty::BlockPool;
 use crate::error::device_failed;
-use crate::gc::{Cleaner, Room};
+use crate::gc::Cleaner;
 use crate::journal::writer::Journal;
 use crate::layout::footer;
 use crate::layout::record::{FileRun, Record};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneHeader, ZoneKind};
 use crate::options::Clock;
+use crate::state::dirty::BlockPool;
 use crate::state::tree::{PlaceSink, Tree};
 use crate::stats::Counts;
 use rustc_hash::FxHashSet;

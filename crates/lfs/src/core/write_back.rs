@@ -1,7 +1,7 @@
 //! Sends buffered blocks to their data zones.
 
+use crate::core::place::{Packer, Spot};
 use crate::core::{State, WRITE_BLOCKS_MAX};
-use crate::place::{Packer, Spot};
 use rustc_hash::FxHashMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_vfs::FsResult;

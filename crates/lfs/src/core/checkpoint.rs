@@ -8,9 +8,8 @@
 //! volume is in use the journal goes on behind the second.
 
 use crate::core::State;
-use crate::journal::writer::TRANSACTION_MAX;
 use crate::layout::checkpoint::{CRCS_MAX, Item, RUNS_MAX, SavedInode};
-use crate::layout::frame::{FrameKind, HEADER_BYTES};
+use crate::layout::frame::{FrameKind, HEADER_BYTES, TRANSACTION_MAX};
 use crate::layout::record::NewInode;
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::state::inode::{Body, Inode};

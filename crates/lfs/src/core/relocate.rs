@@ -3,9 +3,9 @@
 use crate::alloc::space::charge_run;
 use crate::alloc::zone::Zone;
 use crate::core::State;
+use crate::core::place::{Packer, Spot};
 use crate::layout::BLOCK;
 use crate::layout::record::FileRun;
-use crate::place::{Packer, Spot};
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
 use weft_vfs::FsResult;
 
