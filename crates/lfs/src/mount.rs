@@ -15,6 +15,7 @@ use crate::layout::checkpoint::LABEL_MAX;
 use crate::layout::record::COUNT_MOUNTED_MAX;
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::options::{FormatOptions, MountOptions};
+use crate::state::dirty::WriteBuffer;
 use crate::state::tree::Tree;
 use crate::{Lfs, stats};
 use parking_lot::Mutex;
@@ -75,28 +76,22 @@ fn state(ground: Arc<Ground>, volume: Volume, tree: Tree, zones: ZoneTable, opti
     // What is buffered has to fit the journal's records many times over, on a small device too.
     let dirty_bytes_max = options.dirty_bytes_max.min(info.capacity_bytes() / 16).max(DIRTY_BYTES_MIN);
     let parked = zones.iter().filter(|(_, z)| z.state == ZoneUse::Parked).map(|(zone, _)| zone).collect();
-    let last_commit = (ground.clock)().0;
+    let now = (ground.clock)().0;
     State {
         volume,
         tree,
         slots: Slots::new(options.resolver, open_max as usize, parked),
-        journal: Journal::new(1, 1, volume_id, reserve.frame_max),
+        journal: Journal::new(1, 1, volume_id, reserve.frame_max, now),
         zones,
         reserve,
         space: Space::default(),
         volume_bytes: 0,
-        pool: Default::default(),
-        write_back_queue: Default::default(),
-        dirty_bytes: 0,
-        dirty_bytes_max,
-        journaled: Default::default(),
+        buffer: WriteBuffer::new(dirty_bytes_max),
         cleaner: Cleaner::default(),
         stats: stats::Counts::default(),
         death_observer: None,
         bounce: Vec::new(),
-        last_commit,
         settling: false,
-        inlined_blocks: 0,
         failed: None,
         ground,
     }
@@ -225,7 +220,7 @@ impl Lfs {
         let mut state = self.state.lock();
         state.alive()?;
         state.write_back_old(i64::MAX, u64::MAX)?;
-        if !state.journal.closed || state.journal.changed || !state.journaled.is_empty() {
+        if !state.journal.closed || state.journal.changed || !state.buffer.journaled.is_empty() {
             state.checkpoint(true)?;
         }
         state.commit_durably()
@@ -272,10 +267,9 @@ fn put_patches(state: &mut State, patches: Patches, lenient: bool) -> Result<(),
             for (from, bytes) in patches {
                 dirty.data[from as usize..from as usize + bytes.len()].copy_from_slice(&bytes);
             }
-            dirty.journaled = true;
-            state.inlined_blocks += 1;
+            state.buffer.journal_block(dirty);
         }
-        state.journaled.insert(ino.0);
+        state.buffer.journaled.insert(ino.0);
     }
     Ok(())
 }

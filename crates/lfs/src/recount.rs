@@ -55,7 +55,7 @@ impl Lfs {
                 buffered += u64::from(held.extra);
                 dirty += BLOCK_BYTES as u64;
                 inlined += u64::from(held.journaled);
-                let noted = state.journaled.contains(ino) || !held.journaled;
+                let noted = state.buffer.journaled.contains(ino) || !held.journaled;
                 compare(&format!("journaled files without inode {ino}"), 0, u64::from(!noted));
             }
             let settled = if fresh == 0 { inode.size } else { inode.disk_size.min(inode.size) };
@@ -64,8 +64,8 @@ impl Lfs {
         compare("mapped space", state.space.mapped, mapped);
         compare("reserved space", state.space.reserved, reserved);
         compare("buffered space", state.space.buffered, buffered);
-        compare("journaled blocks", state.inlined_blocks, inlined);
-        compare("dirty bytes", state.dirty_bytes, dirty);
+        compare("journaled blocks", state.buffer.journaled_blocks(), inlined);
+        compare("dirty bytes", state.buffer.bytes(), dirty);
         compare("runs", state.tree.runs, runs);
         compare("bytes of a checkpoint", state.tree.saved_bytes, saved);
         for (zone, z) in state.zones.iter() {

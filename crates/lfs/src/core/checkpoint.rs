@@ -39,7 +39,7 @@ impl State {
 
     /// Writes the checkpoint that was just written once more, from a fresh zone on; what there is becomes the spare.
     fn write_second(&mut self) -> FsResult<()> {
-        let blocks = self.reserve.checkpoint_blocks_now(self.saved(), self.inlined_blocks);
+        let blocks = self.reserve.checkpoint_blocks_now(self.saved(), self.buffer.journaled_blocks());
         if self.reserve.zones_of_blocks(blocks) > self.zones.free_count() {
             // The zones that are kept for a checkpoint are not free, because readers hold what is to be reset.
             tracing::warn!("no zones are free for a second copy of the checkpoint");
@@ -103,7 +103,7 @@ impl State {
     /// and still some journal.
     fn leave_zone_unless_it_fits(&mut self) -> FsResult<()> {
         let Some(zone) = self.journal.zone else { return Ok(()) };
-        let needed = self.reserve.checkpoint_blocks_now(self.saved(), self.inlined_blocks);
+        let needed = self.reserve.checkpoint_blocks_now(self.saved(), self.buffer.journaled_blocks());
         let after = 2 * self.reserve.checkpoint_mark();
         if u64::from(self.journal_zone_rest()) < needed + after { self.finish_meta(zone) } else { Ok(()) }
     }
@@ -158,7 +158,7 @@ impl State {
                 self.part_if_full(&mut out)?;
             }
         }
-        let journaled: Vec<u64> = self.journaled.iter().copied().collect();
+        let journaled: Vec<u64> = self.buffer.journaled.iter().copied().collect();
         for ino in journaled {
             let mut first = 0;
             while let Some((block, len)) = self.journaled_block(ino, first) {

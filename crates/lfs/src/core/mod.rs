@@ -30,11 +30,9 @@ use crate::layout::footer;
 use crate::layout::record::{FileRun, Record};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneHeader, ZoneKind};
 use crate::options::Clock;
-use crate::state::dirty::BlockPool;
+use crate::state::dirty::WriteBuffer;
 use crate::state::tree::{PlaceSink, Tree};
 use crate::stats::Counts;
-use rustc_hash::FxHashSet;
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -83,23 +81,13 @@ pub(crate) struct State {
     pub space: Space,
     /// Bytes that programs wrote since the format.
     pub volume_bytes: u64,
-    pub pool: BlockPool,
-    /// Files with buffered blocks, oldest first; may name files that have none any more.
-    pub write_back_queue: VecDeque<Ino>,
-    pub dirty_bytes: u64,
-    pub dirty_bytes_max: u64,
-    /// Files with blocks that only memory and the journal have.
-    pub journaled: FxHashSet<u64>,
+    pub buffer: WriteBuffer,
     pub cleaner: Cleaner,
     pub stats: Counts,
     pub death_observer: Option<DeathObserver>,
     /// Where blocks are gathered for one device write.
     pub bounce: Vec<u8>,
-    /// When the journal was last committed for its age, in nanoseconds of the volume's clock.
-    pub last_commit: i64,
-    /// Blocks of those files that the journal has bytes of: what a checkpoint would have to hold.
-    pub inlined_blocks: u64,
-    /// Whether those are being written back, which must not begin anew meanwhile.
+    /// Whether what only the journal has is being written back, which must not begin anew meanwhile.
     pub settling: bool,
     /// Why nothing may be changed any more.
     pub failed: Option<String>,

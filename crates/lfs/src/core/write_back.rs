@@ -15,9 +15,7 @@ impl State {
         let Some(inode) = self.tree.get_mut(ino) else { return };
         if let Some(dirty) = inode.dirty.remove(block) {
             self.space.buffered = self.space.buffered.saturating_sub(u64::from(dirty.extra));
-            self.dirty_bytes -= BLOCK_BYTES as u64;
-            self.inlined_blocks -= u64::from(dirty.journaled);
-            self.pool.give(dirty.data);
+            self.buffer.removed(dirty);
         }
     }
 
@@ -39,7 +37,7 @@ impl State {
         if !inode.dirty.queued && !inode.dirty.is_empty() {
             inode.dirty.queued = true;
             inode.dirty.since = (self.ground.clock)().0;
-            self.write_back_queue.push_back(ino);
+            self.buffer.queue.push_back(ino);
         }
     }
 
@@ -130,24 +128,25 @@ impl State {
     /// Writes back what only the journal and memory have, so that a checkpoint need not hold it. The files stay noted
     /// until it is done: a checkpoint in between still has to hold the rest.
     pub(crate) fn settle_journaled(&mut self) -> FsResult<()> {
-        let inos: Vec<Ino> = self.journaled.iter().copied().map(Ino).collect();
+        let inos: Vec<Ino> = self.buffer.journaled.iter().copied().map(Ino).collect();
         self.write_back_all(&inos)?;
-        self.journaled.clear();
+        debug_assert_eq!(self.buffer.journaled_blocks(), 0);
+        self.buffer.journaled.clear();
         Ok(())
     }
 
     /// Keeps the dirty buffer within its bound, before `bytes` more come: writes back the oldest, as much as comes but
     /// no less than a share.
     pub(crate) fn relieve(&mut self, bytes: u64) -> FsResult<()> {
-        if self.dirty_bytes + bytes <= self.dirty_bytes_max {
+        if self.buffer.bytes() + bytes <= self.buffer.bytes_max {
             return Ok(());
         }
         let share = bytes.max(SHARE_BYTES);
-        let goal = self.dirty_bytes.saturating_sub(share);
+        let goal = self.buffer.bytes().saturating_sub(share);
         let mut small = Vec::new();
         let mut small_bytes = 0;
-        while self.dirty_bytes.saturating_sub(small_bytes) > goal {
-            let Some(ino) = self.write_back_queue.pop_front() else { break };
+        while self.buffer.bytes().saturating_sub(small_bytes) > goal {
+            let Some(ino) = self.buffer.queue.pop_front() else { break };
             let Some(inode) = self.tree.get_mut(ino) else { continue };
             inode.dirty.queued = false;
             if inode.dirty.is_empty() {
@@ -157,7 +156,7 @@ impl State {
             let Some(inode) = self.tree.get(ino) else { continue };
             let left = inode.dirty.blocks.len();
             if left > 1 {
-                self.write_back_queue.push_front(ino);
+                self.buffer.queue.push_front(ino);
                 if let Some(inode) = self.tree.get_mut(ino) {
                     inode.dirty.queued = true;
                 }
@@ -174,7 +173,7 @@ impl State {
     pub(crate) fn write_back_old(&mut self, until: i64, bytes_max: u64) -> FsResult<bool> {
         let mut old = Vec::new();
         let mut bytes = 0;
-        while let Some(ino) = self.write_back_queue.front().copied() {
+        while let Some(ino) = self.buffer.queue.front().copied() {
             if bytes >= bytes_max {
                 break;
             }
@@ -187,7 +186,7 @@ impl State {
                 }
                 None => {}
             }
-            self.write_back_queue.pop_front();
+            self.buffer.queue.pop_front();
         }
         self.write_back_all(&old)?;
         Ok(bytes >= bytes_max)
@@ -201,7 +200,7 @@ impl State {
         if self.checkpoint_due() {
             return self.checkpoint(false);
         }
-        if self.inlined_blocks * 4 > self.reserve.inlined_max * 3 {
+        if self.buffer.journaled_blocks() * 4 > self.reserve.inlined_max * 3 {
             self.settling = true;
             let settled = self.settle_journaled();
             self.settling = false;

@@ -26,11 +26,13 @@ pub struct Journal {
     pub frame_max: usize,
     /// First 8 bytes of the volume's UUID.
     pub volume: u64,
+    /// When it was last committed for its age, in nanoseconds of the volume's clock.
+    pub last_commit: i64,
 }
 
 impl Journal {
     /// A journal that begins with frame `next_seq`, in a zone yet to be opened.
-    pub fn new(epoch: u64, next_seq: u64, volume: u64, frame_max: usize) -> Journal {
+    pub fn new(epoch: u64, next_seq: u64, volume: u64, frame_max: usize, now: i64) -> Journal {
         Journal {
             zone: None,
             epoch,
@@ -42,6 +44,7 @@ impl Journal {
             spare: Vec::new(),
             frame_max,
             volume,
+            last_commit: now,
         }
     }
 

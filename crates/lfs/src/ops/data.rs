@@ -93,13 +93,13 @@ impl State {
                 .read_blocks(run.device_block(), out)
                 .inspect_err(|e| self.ground.note_checksum(e));
         }
-        let mut raw = self.pool.any();
+        let mut raw = self.buffer.pool.any();
         let read = self.ground.read_blocks(run.device_block(), &mut raw[..]);
         let from = (run.address % BLOCK) as usize;
         let len = run.len as usize;
         out[..len].copy_from_slice(&raw[from..from + len]);
         out[len..].fill(0);
-        self.pool.give(raw);
+        self.buffer.pool.give(raw);
         read.inspect_err(|e| self.ground.note_checksum(e))
     }
 
@@ -111,12 +111,12 @@ impl State {
             return Ok(false);
         }
         let (below, mapped) = (inode.charge_of(block), inode.is_mapped(block));
-        let mut data = if replaced || mapped { self.pool.any() } else { self.pool.zeroed() };
+        let mut data = if replaced || mapped { self.buffer.pool.any() } else { self.buffer.pool.zeroed() };
         if mapped
             && !replaced
             && let Err(error) = self.read_mapped(ino, block, &mut data)
         {
-            self.pool.give(data);
+            self.buffer.pool.give(data);
             return Err(error);
         }
         let extra = BLOCK as u32 - below;
@@ -124,7 +124,7 @@ impl State {
             inode.dirty.insert(block, DirtyBlock { data, fresh: (0, 0), journaled: false, extra });
         }
         self.space.buffered += u64::from(extra);
-        self.dirty_bytes += BLOCK;
+        self.buffer.added();
         self.enqueue(ino);
         Ok(true)
     }
@@ -330,7 +330,8 @@ impl Lfs {
 
     /// Device time before a write that has to clean or write back first.
     fn stall_begins(&self, state: &State) -> Option<u64> {
-        let busy = state.dirty_bytes >= state.dirty_bytes_max || state.free_for_data() < state.start_mark();
+        let busy =
+            state.buffer.bytes() >= state.buffer.bytes_max || state.free_for_data() < state.start_mark();
         busy.then(|| self.ground.dev.counters().now.0)
     }
 

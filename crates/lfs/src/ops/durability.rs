@@ -21,7 +21,7 @@ impl State {
     /// Whether what only memory has of a file fits the journal entry of its `fsync`, and the next checkpoint.
     fn fits_inline(&self, ino: Ino) -> bool {
         let Some(inode) = self.tree.get(ino) else { return true };
-        if self.inlined_blocks + inode.dirty.fresh as u64 > self.reserve.inlined_max {
+        if self.buffer.journaled_blocks() + inode.dirty.fresh as u64 > self.reserve.inlined_max {
             return inode.dirty.fresh == 0;
         }
         let mut left = INLINE_BYTES_MAX;
@@ -59,7 +59,7 @@ impl State {
             let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
             let Some(dirty) = inode.dirty.blocks.get_mut(&block) else { continue };
             let (start, end) = std::mem::take(&mut dirty.fresh);
-            self.inlined_blocks += u64::from(!std::mem::replace(&mut dirty.journaled, true));
+            self.buffer.journal_block(dirty);
             inode.dirty.fresh -= 1;
             let (size, mtime) = (inode.settled_size(), inode.mtime);
             let offset = block * BLOCK + u64::from(start);
@@ -69,7 +69,7 @@ impl State {
             // The tree takes nothing of the bytes, and they are its own.
             self.apply(&Record::Inline { ino, offset, size, mtime, bytes: &[] })?;
         }
-        self.journaled.insert(ino.0);
+        self.buffer.journaled.insert(ino.0);
         Ok(())
     }
 }
@@ -138,9 +138,9 @@ impl Lfs {
             let mut state = self.locked()?;
             let now = state.now();
             let mut commit = state.journal.pending() > 0 || !state.zones.dying().is_empty();
-            commit &= now.saturating_sub(state.last_commit) >= interval;
+            commit &= now.saturating_sub(state.journal.last_commit) >= interval;
             if commit {
-                state.last_commit = now;
+                state.journal.last_commit = now;
                 state.commit()?;
             }
             state.restore_cleaners_zones(CLEANER_ZONES)?;

@@ -60,7 +60,7 @@ impl State {
         let changed = inode.filled_ranges(0, u64::MAX);
         self.drop_dirty(ino, 0, u64::MAX);
         self.log(&Record::Free { ino })?;
-        self.journaled.remove(&ino.0);
+        self.buffer.journaled.remove(&ino.0);
         let Some(observer) = self.ground.observer.get() else { return Ok(()) };
         let holes = [MapEntry::HOLE; 512];
         for (first, end) in changed {

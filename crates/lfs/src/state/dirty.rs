@@ -4,8 +4,9 @@
 //! without one is durable in the journal (as inline bytes) and waits only to be written to its data zone, full or
 //! packed with others.
 
-use std::collections::BTreeMap;
-use weft_core::BLOCK_BYTES;
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, VecDeque};
+use weft_core::{BLOCK_BYTES, Ino};
 
 /// The content of a block.
 pub type Block = Box<[u8; BLOCK_BYTES]>;
@@ -142,6 +143,67 @@ impl BlockPool {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(block);
         }
+    }
+}
+
+/// The buffered blocks of all files together: their sums, the order in which they are written back, and which of them
+/// the journal holds too. The blocks themselves are in the [`DirtyMap`] of each inode.
+#[derive(Debug)]
+pub struct WriteBuffer {
+    /// Memory for blocks.
+    pub pool: BlockPool,
+    /// Bytes above which writers write back.
+    pub bytes_max: u64,
+    bytes: u64,
+    /// Files with buffered blocks, oldest first; may name files that have none any more.
+    pub queue: VecDeque<Ino>,
+    /// Files with blocks that only memory and the journal have.
+    pub journaled: FxHashSet<u64>,
+    /// Blocks of those files that the journal has bytes of: what a checkpoint would have to hold.
+    journaled_blocks: u64,
+}
+
+impl WriteBuffer {
+    /// An empty buffer.
+    pub fn new(bytes_max: u64) -> WriteBuffer {
+        WriteBuffer {
+            pool: BlockPool::default(),
+            bytes_max,
+            bytes: 0,
+            queue: VecDeque::new(),
+            journaled: FxHashSet::default(),
+            journaled_blocks: 0,
+        }
+    }
+
+    /// Bytes of all buffered blocks.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Blocks that the journal has bytes of and no data zone has.
+    pub fn journaled_blocks(&self) -> u64 {
+        self.journaled_blocks
+    }
+
+    /// Counts a block that a file's map has got.
+    pub fn added(&mut self) {
+        self.bytes += BLOCK_BYTES as u64;
+    }
+
+    /// Takes the memory of a block that a file's map no longer has.
+    pub fn removed(&mut self, dirty: DirtyBlock) {
+        debug_assert!(
+            self.bytes >= BLOCK_BYTES as u64 && self.journaled_blocks >= u64::from(dirty.journaled)
+        );
+        self.bytes -= BLOCK_BYTES as u64;
+        self.journaled_blocks -= u64::from(dirty.journaled);
+        self.pool.give(dirty.data);
+    }
+
+    /// Notes that the journal has bytes of a block.
+    pub fn journal_block(&mut self, dirty: &mut DirtyBlock) {
+        self.journaled_blocks += u64::from(!std::mem::replace(&mut dirty.journaled, true));
     }
 }
 
