@@ -43,7 +43,7 @@ pub use options::{Clock, FormatOptions, MountOptions};
 pub use stats::{LfsStats, ZoneCondition, ZoneContent, ZoneView};
 
 use crate::alloc::zone::ZoneUse;
-use crate::core::{Ground, State};
+use crate::core::{Shared, State};
 use crate::layout::zone_header::ZoneKind;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) const NAMES_RESERVE_BYTES: u64 = 64 * 1024;
 pub struct Lfs {
     lost: journal::salvage::Lost,
     read_only: bool,
-    ground: Arc<Ground>,
+    shared: Arc<Shared>,
     state: Mutex<State>,
     group_commit: core::group_commit::GroupCommit,
     stalls: Histogram,
@@ -78,7 +78,7 @@ impl Lfs {
     /// The state, for an operation that changes it; a checkpoint that is due is written first.
     fn locked(&self) -> FsResult<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
-        state.alive()?;
+        state.check_writable()?;
         state.maintain()?;
         Ok(state)
     }
@@ -100,7 +100,7 @@ impl Lfs {
             volume_bytes: state.volume_bytes,
             cleaned_segments: counts.gc_zones,
             whole_segment_deaths: counts.whole_zone_deaths,
-            checksum_errors: self.ground.checksum_errors.load(Relaxed),
+            checksum_errors: self.shared.checksum_errors.load(Relaxed),
             stalls: self.stalls.summary(),
         };
         LfsStats {
@@ -150,12 +150,12 @@ impl Lfs {
 
     /// CRC32C of each device block that is written (zone x blocks from zone to zone + block).
     pub fn crc_table(&self) -> &[AtomicU32] {
-        self.ground.crcs()
+        self.shared.crcs()
     }
 
     /// The memory of [`Lfs::crc_table`], for readers in other processes.
     pub fn crc_memory(&self) -> &Arc<SharedMemory> {
-        &self.ground.crc
+        &self.shared.crc
     }
 }
 

@@ -1,10 +1,10 @@
 //! Format, mount and unmount.
 
-use crate::alloc::reserve::{OPEN_ZONES_MIN, Reserve, Saved, ZONE_BLOCKS_MIN, ZONES_MIN};
+use crate::alloc::reserve::{CheckpointSize, OPEN_ZONES_MIN, Reserve, ZONE_BLOCKS_MIN, ZONES_MIN};
 use crate::alloc::slot::Slots;
 use crate::alloc::space::Space;
 use crate::alloc::zone::{ZoneTable, ZoneUse};
-use crate::core::{Ground, State, Volume};
+use crate::core::{Shared, State, Volume};
 use crate::error::LfsError;
 use crate::gc::Cleaner;
 use crate::journal::replay::{Patches, Restored, read_footer, restore};
@@ -49,12 +49,12 @@ fn system(source: std::io::Error) -> LfsError {
     LfsError::Device(DeviceError::Io { path: PathBuf::from("(memory)"), source })
 }
 
-fn ground(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Ground>, LfsError> {
+fn shared(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Shared>, LfsError> {
     let info = dev.info();
     check_shape(&info)?;
     let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
     let crc = SharedMemory::create("weft-crc", blocks as usize * size_of::<u32>()).map_err(system)?;
-    Ok(Arc::new(Ground {
+    Ok(Arc::new(Shared {
         dev,
         info,
         crc: Arc::new(crc),
@@ -67,8 +67,8 @@ fn ground(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Groun
     }))
 }
 
-fn state(ground: Arc<Ground>, volume: Volume, tree: Tree, zones: ZoneTable, options: MountOptions) -> State {
-    let info = ground.info;
+fn state(shared: Arc<Shared>, volume: Volume, tree: Tree, zones: ZoneTable, options: MountOptions) -> State {
+    let info = shared.info;
     let reserve = Reserve::new(&info, zones.bad);
     let volume_id = volume_number(&volume.uuid);
     // One open zone is the journal's.
@@ -76,7 +76,7 @@ fn state(ground: Arc<Ground>, volume: Volume, tree: Tree, zones: ZoneTable, opti
     // What is buffered has to fit the journal's records many times over, on a small device too.
     let dirty_bytes_max = options.dirty_bytes_max.min(info.capacity_bytes() / 16).max(DIRTY_BYTES_MIN);
     let parked = zones.iter().filter(|(_, z)| z.state == ZoneUse::Parked).map(|(zone, _)| zone).collect();
-    let now = (ground.clock)().0;
+    let now = (shared.clock)().0;
     State {
         volume,
         tree,
@@ -93,7 +93,7 @@ fn state(ground: Arc<Ground>, volume: Volume, tree: Tree, zones: ZoneTable, opti
         bounce: Vec::new(),
         settling: false,
         failed: None,
-        ground,
+        shared,
     }
 }
 
@@ -104,12 +104,12 @@ impl Lfs {
     /// A device that is too small, a label that is too long, or what the device says.
     pub fn format(dev: Arc<dyn ZonedDevice>, options: &FormatOptions) -> Result<(), LfsError> {
         let mount = MountOptions::default();
-        let ground = ground(dev, &mount)?;
-        let info = ground.info;
+        let shared = shared(dev, &mount)?;
+        let info = shared.info;
         let mut zones = ZoneTable::new(info.zones, info.zone_blocks);
         let mut full = Vec::new();
         for zone in (0..info.zones).map(ZoneId) {
-            match ground.dev.report(zone)?.state {
+            match shared.dev.report(zone)?.state {
                 ZoneState::ReadOnly | ZoneState::Offline => zones.set_bad(zone),
                 state => {
                     zones.set_free(zone);
@@ -119,17 +119,17 @@ impl Lfs {
         }
         Lfs::check_format(&info, zones.bad, options)?;
         for zone in full {
-            ground.dev.reset(zone)?;
+            shared.dev.reset(zone)?;
         }
         let uuid = match options.uuid {
             uuid if uuid == [0; 16] => weft_sys::file::random().map_err(system)?,
             uuid => uuid,
         };
-        let formatted_at = (ground.clock)();
+        let formatted_at = (shared.clock)();
         let volume = Volume { uuid, label: options.label.clone(), formatted_at };
         let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
         let tree = Tree::new(blocks, options.owner, formatted_at.0);
-        state(ground, volume, tree, zones, mount).checkpoint(true)?;
+        state(shared, volume, tree, zones, mount).checkpoint(true)?;
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl Lfs {
         }
         check_shape(info)?;
         let tree = Tree::new(u64::from(info.zones) * u64::from(info.zone_blocks), options.owner, 0);
-        let saved = Saved { bytes: tree.saved_bytes, runs: tree.runs };
+        let saved = CheckpointSize { bytes: tree.saved_bytes, runs: tree.runs };
         if Reserve::new(info, bad).usable_bytes(saved) < u64::from(info.zone_capacity) * crate::layout::BLOCK
         {
             return Err(LfsError::Unfit(format!(
@@ -167,9 +167,9 @@ impl Lfs {
             let what = format!("{}; at least {OPEN_ZONES_MIN} are needed", options.open_zones_max);
             return Err(LfsError::BadOption { name: "open_zones_max", what });
         }
-        let ground = ground(dev, &options)?;
-        let found = scan(&*ground.dev)?;
-        let mut restored = restore(&*ground.dev, &found, ground.crcs(), options.salvage)?;
+        let shared = shared(dev, &options)?;
+        let found = scan(&*shared.dev)?;
+        let mut restored = restore(&*shared.dev, &found, shared.crcs(), options.salvage)?;
         restored.fit(options.salvage)?;
         let commit_interval = options.commit_interval;
         let lost = std::mem::take(&mut restored.lost);
@@ -180,18 +180,18 @@ impl Lfs {
         }
         let read_only = options.read_only || options.salvage;
         let state = if read_only {
-            show(ground.clone(), &found, restored, options)?
+            mount_read_only(shared.clone(), &found, restored, options)?
         } else {
             // What was read may be in the device's buffer only, if a process and not the power had failed.
-            ground.dev.flush()?;
-            let mut state = bring_up(ground.clone(), &found, restored, options)?;
+            shared.dev.flush()?;
+            let mut state = mount_writable(shared.clone(), &found, restored, options)?;
             state.reset_dead()?;
             state
         };
         Ok(Lfs {
             lost,
             read_only,
-            ground,
+            shared,
             state: Mutex::new(state),
             group_commit: Default::default(),
             stalls: Histogram::default(),
@@ -218,7 +218,7 @@ impl Lfs {
             return Ok(());
         }
         let mut state = self.state.lock();
-        state.alive()?;
+        state.check_writable()?;
         state.write_back_old(i64::MAX, u64::MAX)?;
         if !state.journal.closed || state.journal.changed || !state.buffer.journaled.is_empty() {
             state.checkpoint(true)?;
@@ -227,17 +227,17 @@ impl Lfs {
     }
 }
 
-/// The state of a volume that is only read: nothing is written, not even what a power cut left to be done.
-fn show(
-    ground: Arc<Ground>,
+/// The state of a volume that is mounted read-only. Nothing is written, not even to recover from a power cut.
+fn mount_read_only(
+    shared: Arc<Shared>,
     found: &Scan,
     restored: Restored,
     options: MountOptions,
 ) -> Result<State, LfsError> {
-    let (zones, _) = zone_table(&ground, found, &restored, Access::Look)?;
+    let (zones, _) = zone_table(&shared, found, &restored, Access::ReadOnly)?;
     let salvaged = options.salvage;
     let volume = volume_of(found, &restored);
-    let mut state = state(ground, volume, restored.tree, zones, options);
+    let mut state = state(shared, volume, restored.tree, zones, options);
     state.volume_bytes = restored.volume_bytes;
     state.stats.entries_replayed = restored.entries as u64;
     state.stats.entries_dropped = restored.dropped as u64;
@@ -274,15 +274,15 @@ fn put_patches(state: &mut State, patches: Patches, lenient: bool) -> Result<(),
     Ok(())
 }
 
-fn bring_up(
-    ground: Arc<Ground>,
+fn mount_writable(
+    shared: Arc<Shared>,
     found: &Scan,
     restored: Restored,
     options: MountOptions,
 ) -> Result<State, LfsError> {
-    let (zones, torn) = zone_table(&ground, found, &restored, Access::Change)?;
+    let (zones, torn) = zone_table(&shared, found, &restored, Access::ReadWrite)?;
     let volume = volume_of(found, &restored);
-    let mut state = state(ground.clone(), volume, restored.tree, zones, options);
+    let mut state = state(shared.clone(), volume, restored.tree, zones, options);
     state.volume_bytes = restored.volume_bytes;
     state.stats.entries_replayed = restored.entries as u64;
     state.stats.entries_dropped = restored.dropped as u64;
@@ -292,10 +292,10 @@ fn bring_up(
     let charged = state.tree.inodes.values().map(|inode| inode.charged).fold(0, u64::saturating_add);
     state.space.mapped = charged.saturating_sub(state.space.reserved);
     state.journal.next_seq = restored.last_seq + 1;
-    ground.written_seq.store(restored.last_seq, Release);
-    ground.durable_seq.store(restored.last_seq, Release);
+    shared.written_seq.store(restored.last_seq, Release);
+    shared.durable_seq.store(restored.last_seq, Release);
     for zone in torn {
-        ground.dev.finish(zone)?;
+        shared.dev.finish(zone)?;
     }
     park_at_most(&mut state)?;
     let mut chain = restored.chain;
@@ -324,7 +324,7 @@ fn bring_up(
     chain.extend(restored.spare);
     for zone in &chain {
         if found.zones[zone.index()].report.state.is_active() {
-            ground.dev.finish(*zone)?;
+            shared.dev.finish(*zone)?;
         }
     }
     state.journal.zones = chain;
@@ -335,21 +335,21 @@ fn bring_up(
     Ok(state)
 }
 
-/// What a volume is brought up for.
+/// How a volume is mounted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
-    Change,
-    Look,
+    ReadWrite,
+    ReadOnly,
 }
 
 /// The zones as the device and the restored maps have them; also zones that a power cut left within their footer.
 fn zone_table(
-    ground: &Ground,
+    shared: &Shared,
     found: &Scan,
     restored: &Restored,
     access: Access,
 ) -> Result<(ZoneTable, Vec<ZoneId>), LfsError> {
-    let info = ground.info;
+    let info = shared.info;
     let reserve = Reserve::new(&info, 0);
     let mut table = ZoneTable::new(info.zones, info.zone_blocks);
     let mut torn = Vec::new();
@@ -377,10 +377,10 @@ fn zone_table(
     let mut runs: Vec<(u64, Ino, crate::layout::record::FileRun)> = Vec::new();
     for (ino, inode) in &restored.tree.inodes {
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
-            if access == Access::Look && run.run.address == NOWHERE {
+            if access == Access::ReadOnly && run.run.address == NOWHERE {
                 continue;
             }
-            let (zone, block) = ground.place_of(run.run.device_block());
+            let (zone, block) = shared.zone_block(run.run.device_block());
             let written = found.zones[zone.index()].report.write_pointer;
             if block < HEADER_BLOCKS || u64::from(block) + u64::from(run.run.count) > u64::from(written) {
                 let what = format!("inode {ino} maps blocks that are not written ({written} are)");
@@ -396,8 +396,8 @@ fn zone_table(
     // In the order in which they lie, so that the cleaner reads them in order.
     runs.sort_unstable_by_key(|(address, ino, _)| (*address, *ino));
     for (_, ino, run) in &runs {
-        table.gain(run);
-        table.note(*ino, run);
+        table.add_live(run);
+        table.add_to_summary(*ino, run);
     }
     for (zone, f) in found.zones.iter().enumerate() {
         let zone = ZoneId(zone as u32);
@@ -407,15 +407,15 @@ fn zone_table(
         match f.report.state {
             ZoneState::Offline | ZoneState::ReadOnly => table.set_bad(zone),
             _ if f.report.write_pointer == 0 => {
-                if f.report.state.is_active() && access == Access::Change {
-                    ground.dev.reset(zone)?;
+                if f.report.state.is_active() && access == Access::ReadWrite {
+                    shared.dev.reset(zone)?;
                 }
                 table.set_free(zone);
             }
             // A partly written zone, too: a power cut made void what was written to it, and it is better empty.
             _ if !live => table.set_dying(zone, 0),
             ZoneState::Full => {
-                let footer = read_footer(&*ground.dev, zone, f).is_some();
+                let footer = read_footer(&*shared.dev, zone, f).is_some();
                 table.get_mut(zone).footer = footer;
             }
             _ if kind == Some(ZoneKind::Meta) => {}
@@ -434,7 +434,7 @@ fn park_at_most(state: &mut State) -> Result<(), LfsError> {
     let open: Vec<ZoneId> = state.slots.open_zones().collect();
     for zone in open.into_iter().skip(state.slots.open_max) {
         state.slots.forget(zone);
-        state.ground.dev.finish(zone)?;
+        state.shared.dev.finish(zone)?;
         state.zones.get_mut(zone).state = ZoneUse::Full;
         if state.zones.get(zone).live == 0 {
             state.zones.set_dying(zone, 0);

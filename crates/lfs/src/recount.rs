@@ -1,5 +1,5 @@
-//! Counts anew what is kept as running counts, and tells where the two differ. For tests, and for whoever suspects a
-//! defect: it looks at every inode with the lock held.
+//! Recomputes all running sums and reports those that differ. For tests and for debugging: it visits every inode with
+//! the lock held.
 
 use crate::Lfs;
 use crate::alloc::space::charge_run;
@@ -21,7 +21,7 @@ impl Lfs {
         };
         let (mut mapped, mut reserved, mut buffered, mut dirty) = (0, 0, 0, 0);
         let (mut runs, mut saved, mut inlined) = (0, 0, 0);
-        let mut live = vec![0u64; self.ground.info.zones as usize];
+        let mut live = vec![0u64; self.shared.info.zones as usize];
         for (ino, inode) in &state.tree.inodes {
             saved += inode.saved_bytes();
             if let Body::Directory(directory) = &inode.body {

@@ -38,7 +38,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What a checkpoint has to hold, as far as it depends on what is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Saved {
+pub struct CheckpointSize {
     /// Bytes of inodes, names and attributes.
     pub bytes: u64,
     /// Runs of all maps.
@@ -113,13 +113,13 @@ impl Reserve {
     }
 
     /// Blocks of a checkpoint of what there is now.
-    pub fn checkpoint_blocks_now(&self, saved: Saved, inlined: u64) -> u64 {
+    pub fn checkpoint_blocks_now(&self, saved: CheckpointSize, inlined: u64) -> u64 {
         self.frame_bytes(saved.bytes + saved.runs * RUN_BYTES_SAVED, inlined).div_ceil(BLOCK)
     }
 
     /// Bytes of the largest checkpoint that these inodes may come to need: the data of a full volume in as many runs
     /// as it has blocks, because overwriting in place may cut maps to pieces and is never refused.
-    fn checkpoint_bytes_max(&self, saved: Saved) -> u64 {
+    fn checkpoint_bytes_max(&self, saved: CheckpointSize) -> u64 {
         let blocks = u64::from(self.zones) * u64::from(self.data_blocks());
         self.frame_bytes(saved.bytes + saved.runs.max(blocks) * RUN_BYTES_SAVED, self.inlined_max)
     }
@@ -154,12 +154,12 @@ impl Reserve {
     }
 
     /// Zones that a checkpoint and the journal after it may fill before the next checkpoint is due.
-    pub fn chain_zones(&self, saved: Saved) -> u32 {
+    pub fn chain_zones(&self, saved: CheckpointSize) -> u32 {
         u32::try_from(self.chain_zones_of(self.checkpoint_bytes_max(saved))).unwrap_or(u32::MAX)
     }
 
     /// Zones that metadata may need at once: the chain, and the checkpoint that is to replace it.
-    pub fn meta_zones(&self, saved: Saved) -> u32 {
+    pub fn meta_zones(&self, saved: CheckpointSize) -> u32 {
         u32::try_from(self.meta_zones_of(self.checkpoint_bytes_max(saved))).unwrap_or(u32::MAX)
     }
 
@@ -170,7 +170,7 @@ impl Reserve {
 
     /// Bytes that programs can fill, by what they are charged. Never more than the zones that metadata leaves; and as
     /// metadata grows towards needing another zone it falls little by little, not by a zone at once.
-    pub fn usable_bytes(&self, saved: Saved) -> u64 {
+    pub fn usable_bytes(&self, saved: CheckpointSize) -> u64 {
         let checkpoint = self.checkpoint_bytes_max(saved);
         let meta = self.meta_zones_of(checkpoint);
         let kept = meta.saturating_add(u64::from(CLEANER_ZONES + self.slack_zones));
@@ -188,7 +188,7 @@ impl Reserve {
             _ => (zones * room).max(self.frame_room()),
         };
         let next = chain_end(chain).min(own_end(own));
-        let none = self.checkpoint_bytes_max(Saved { bytes: 0, ..saved });
+        let none = self.checkpoint_bytes_max(CheckpointSize { bytes: 0, ..saved });
         let last = chain_end(chain - 1).max(own_end(own - 1)).max(none);
         let more = self.meta_zones_of(next + 1).saturating_sub(meta) * zone_bytes;
         let way = next.saturating_sub(last).max(1);
@@ -207,7 +207,7 @@ mod tests {
 
     fn usable_part(zones: u32, zone_capacity: u32) -> f64 {
         let device = info(zones, zone_capacity);
-        let usable = Reserve::new(&device, 0).usable_bytes(Saved { bytes: 1 << 16, runs: 100 });
+        let usable = Reserve::new(&device, 0).usable_bytes(CheckpointSize { bytes: 1 << 16, runs: 100 });
         usable as f64 / device.capacity_bytes() as f64
     }
 
@@ -226,12 +226,12 @@ mod tests {
         let r = Reserve::new(&info(64, 64), 0);
         let mut last = u64::MAX;
         for bytes in [0, 1 << 16, 1 << 20, 1 << 24, 1 << 40, u64::MAX / 64] {
-            let usable = r.usable_bytes(Saved { bytes, runs: 0 });
+            let usable = r.usable_bytes(CheckpointSize { bytes, runs: 0 });
             assert!(usable <= last);
             last = usable;
         }
         assert_eq!(last, 0);
-        assert_eq!(r.usable_bytes(Saved { bytes: 0, runs: 1 << 40 }), 0);
+        assert_eq!(r.usable_bytes(CheckpointSize { bytes: 0, runs: 1 << 40 }), 0);
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         for (zones, capacity) in [(16, 1024), (128, 1024), (32, 16384), (64, 128), (42, 48)] {
             let r = Reserve::new(&info(zones, capacity), 0);
             let zone_bytes = u64::from(r.data_blocks()) * BLOCK;
-            let at = |bytes| r.usable_bytes(Saved { bytes, runs: 0 });
+            let at = |bytes| r.usable_bytes(CheckpointSize { bytes, runs: 0 });
             let mut last = at(0);
             for bytes in (0..u64::from(zones / 4) * zone_bytes).step_by(256) {
                 let now = at(bytes);
@@ -247,7 +247,9 @@ mod tests {
                     now <= last && last - now < zone_bytes / 16,
                     "{zones} of {capacity}: {last}, then {now}"
                 );
-                let exact = u64::from(r.meta_zones(Saved { bytes, runs: 0 }) + CLEANER_ZONES + r.slack_zones);
+                let exact = u64::from(
+                    r.meta_zones(CheckpointSize { bytes, runs: 0 }) + CLEANER_ZONES + r.slack_zones,
+                );
                 assert!(now <= u64::from(zones).saturating_sub(exact) * zone_bytes);
                 last = now;
             }
@@ -260,7 +262,7 @@ mod tests {
             for zones in [16, 17, 40, 64, 128, 500, 1024, 5000] {
                 let r = Reserve::new(&info(zones, capacity), 0);
                 for bytes in [0, 1 << 16, 1 << 20, 1 << 24] {
-                    let saved = Saved { bytes, runs: 0 };
+                    let saved = CheckpointSize { bytes, runs: 0 };
                     let chain = u64::from(r.chain_zones(saved)) * r.frame_room_used();
                     let room = chain.checked_sub(r.checkpoint_bytes_max(saved));
                     assert!(

@@ -209,7 +209,7 @@ impl ZoneTable {
     }
 
     /// Notes that blocks of a file were written.
-    pub fn note(&mut self, ino: Ino, run: &FileRun) {
+    pub fn add_to_summary(&mut self, ino: Ino, run: &FileRun) {
         let zone = self.zone_of(run.run.address);
         let summary = &mut self.zones[zone.index()].summary;
         if let Some(last) = summary.last_mut()
@@ -224,7 +224,7 @@ impl ZoneTable {
     }
 
     /// Adds live bytes.
-    pub fn gain(&mut self, run: &FileRun) {
+    pub fn add_live(&mut self, run: &FileRun) {
         let zone = self.zone_of(run.run.address);
         debug_assert!(
             !matches!(self.zones[zone.index()].state, ZoneUse::Dying(_) | ZoneUse::Free),
@@ -236,7 +236,7 @@ impl ZoneTable {
     }
 
     /// Removes live bytes. `Some` when the zone holds nothing any more.
-    pub fn lose(&mut self, run: &FileRun) -> Option<ZoneId> {
+    pub fn remove_live(&mut self, run: &FileRun) -> Option<ZoneId> {
         let zone = self.zone_of(run.run.address);
         let z = &mut self.zones[zone.index()];
         let lost = charge_run(&run.run);

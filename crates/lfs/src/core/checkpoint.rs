@@ -56,7 +56,7 @@ impl State {
 
     /// Gives up the spare: the checkpoint that the journal goes on behind says what it says.
     fn drop_spare(&mut self) -> FsResult<()> {
-        let durable = self.ground.durable_seq.load(Acquire);
+        let durable = self.shared.durable_seq.load(Acquire);
         for zone in std::mem::take(&mut self.journal.spare) {
             self.zones.set_dying(zone, durable);
         }
@@ -181,8 +181,8 @@ impl State {
             let mut block = HEADER_BLOCKS;
             while block < written {
                 let count = (written - block).min(CRCS_MAX as u32);
-                let first = self.ground.device_block(zone, block) as usize;
-                let table = &self.ground.crcs()[first..first + count as usize];
+                let first = self.shared.device_block(zone, block) as usize;
+                let table = &self.shared.crcs()[first..first + count as usize];
                 let crcs = table.iter().map(|crc| crc.load(Relaxed)).collect();
                 Item::Crcs { zone, block, crcs }.encode(&mut out);
                 block += count;

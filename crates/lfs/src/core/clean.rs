@@ -9,7 +9,7 @@
 //! ends with at least one free zone and more room in the zone that it copies to. Programs leave it
 //! [`CLEANER_ZONES`]: one for that, and one for the copy that a power cut makes void. The space accounts keep what
 //! lives below what the zones hold, so there is always a victim that gains. And when no more zones can be freed in
-//! short time, programs write to what is open, whichever slot it is in: no room is out of reach.
+//! short time, programs write to any open zone, whichever slot it is in, so they can use all space.
 
 use super::relocate::needed_bytes;
 use crate::alloc::reserve::CLEANER_ZONES;
@@ -29,12 +29,12 @@ const WORK_ZONES_MAX: u64 = 16;
 /// Blocks copied between two looks at the clock.
 const STEP_BLOCKS: u32 = 1024;
 
-/// Where data can go whose slot's zone is full.
-pub(crate) enum Room {
+/// Where to write data whose slot has no zone with space.
+pub(crate) enum Destination {
     /// To a free zone.
-    Free,
+    FreeZone,
     /// To an open zone, maybe of another slot.
-    Open(ZoneId),
+    OpenZone(ZoneId),
 }
 
 impl State {
@@ -48,42 +48,42 @@ impl State {
         CLEANER_ZONES + 1
     }
 
-    /// Makes room for data with this tag: its slot has none, and there is no zone to adopt.
-    pub(crate) fn free_a_zone(&mut self, tag: &Tag, slot: usize) -> FsResult<Room> {
+    /// Finds a zone for data with this tag, and cleans for it: its slot has no space, and no parked zone is left.
+    pub(crate) fn find_destination(&mut self, tag: &Tag, slot: usize) -> FsResult<Destination> {
         let gc = tag.origin == Origin::Gc;
         let keep = if gc { 0 } else { CLEANER_ZONES };
-        let began = self.ground.dev.counters().now.0;
+        let began = self.shared.dev.counters().now.0;
         loop {
             self.reset_dying(keep)?;
             let free = self.free_for_data();
             if free > keep {
-                return Ok(Room::Free);
+                return Ok(Destination::FreeZone);
             }
             // The cleaner's zones come first: only when it has them may its own open zone be filled with other data.
             if free == keep {
                 // The cleaner may share the slot and have opened a zone for it.
-                if let Some((zone, _)) = self.slots.zone(slot).and_then(|zone| self.with_room(zone, tag)) {
-                    return Ok(Room::Open(zone));
+                if let Some((zone, _)) = self.slots.zone(slot).and_then(|zone| self.with_space(zone, tag)) {
+                    return Ok(Destination::OpenZone(zone));
                 }
-                let waited = self.ground.dev.counters().now.0.saturating_sub(began);
+                let waited = self.shared.dev.counters().now.0.saturating_sub(began);
                 let most = WORK_ZONES_MAX * u64::from(self.reserve.data_end);
                 if (gc || waited > WAIT_NS || self.work_for_a_zone() > most)
                     && let Some(zone) = self.slots.share(tag, &self.zones, |zone| self.room(zone))
                 {
-                    return Ok(Room::Open(zone));
+                    return Ok(Destination::OpenZone(zone));
                 }
             }
             if gc || !self.clean(STEP_BLOCKS)? {
                 // Nothing can be gained. The zones that are kept are better used than the write refused.
                 let shared = self.slots.share(tag, &self.zones, |zone| self.room(zone));
-                return Ok(shared.map_or(Room::Free, Room::Open));
+                return Ok(shared.map_or(Destination::FreeZone, Destination::OpenZone));
             }
         }
     }
 
     /// Blocks of the room in its open zone that the cleaner needs for the rest of its victim, because it has not all its
     /// free zones.
-    pub(crate) fn cleaner_lacks(&self) -> u32 {
+    pub(crate) fn blocks_for_cleaner(&self) -> u32 {
         match self.cleaner.victim {
             Some((zone, ..)) if self.free_for_data() < CLEANER_ZONES => {
                 needed_bytes(self.zones.get(zone), self.reserve.data_blocks()).div_ceil(BLOCK_BYTES as u64)
@@ -111,7 +111,7 @@ impl State {
         self.commit_durably()?;
         self.reset_dead()?;
         // Reads end without the lock that is held here.
-        while self.free_for_data() <= keep && !self.zones.dying().is_empty() && !self.ground.is_unread() {
+        while self.free_for_data() <= keep && !self.zones.dying().is_empty() && !self.shared.is_unread() {
             std::thread::yield_now();
             self.reset_dead()?;
         }
@@ -119,13 +119,13 @@ impl State {
     }
 
     /// The cleaner's share of a program's write of `blocks` blocks with this tag.
-    pub(crate) fn clean_along(&mut self, tag: &Tag, blocks: u32) -> FsResult<()> {
+    pub(crate) fn clean_for_write(&mut self, tag: &Tag, blocks: u32) -> FsResult<()> {
         let mark = self.start_mark();
         if self.free_for_data() >= mark {
             return Ok(());
         }
         // A zone that has died costs a flush, a victim many copies.
-        if self.zones.waits_for_journal(self.ground.durable_seq.load(Acquire)) {
+        if self.zones.waits_for_journal(self.shared.durable_seq.load(Acquire)) {
             self.commit_durably()?;
         }
         self.reset_dead()?;
@@ -146,7 +146,7 @@ impl State {
 
     /// Gets free zones back that are kept for the cleaner, until it has `zones` of them: power cuts may have left fewer.
     /// Until it has one, what room there is in open zones is its own.
-    pub(crate) fn restore_cleaners_zones(&mut self, zones: u32) -> FsResult<()> {
+    pub(crate) fn refill_cleaner_zones(&mut self, zones: u32) -> FsResult<()> {
         while self.free_for_data() < zones {
             self.reset_dying(zones - 1)?;
             if self.free_for_data() >= zones || !self.clean(1)? {

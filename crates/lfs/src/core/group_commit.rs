@@ -1,9 +1,10 @@
-//! Group commit: those who wait for durability share the device's flushes.
+//! Group commit: threads that wait for durability share the device's flushes.
 //!
-//! Whoever comes first flushes, without the state's lock; who comes while it runs waits, and is done when its frame
-//! was written before that flush began, else the next flush is for it and all who came meanwhile.
+//! The first thread flushes, without the state's lock. A thread that arrives during the flush waits. It returns after
+//! that flush when its frame was written before the flush began; otherwise it flushes next, for itself and for all that
+//! arrived meanwhile.
 
-use crate::core::Ground;
+use crate::core::Shared;
 use crate::error::device_failed;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -18,10 +19,10 @@ pub(crate) struct GroupCommit {
 
 impl GroupCommit {
     /// Returns when frame `seq` is durable.
-    pub fn wait_durable(&self, ground: &Ground, seq: u64) -> FsResult<()> {
+    pub fn wait_durable(&self, shared: &Shared, seq: u64) -> FsResult<()> {
         let mut running = self.running.lock();
         loop {
-            if ground.durable_seq.load(Acquire) >= seq {
+            if shared.durable_seq.load(Acquire) >= seq {
                 return Ok(());
             }
             if !*running {
@@ -32,10 +33,10 @@ impl GroupCommit {
         *running = true;
         drop(running);
         // Frames up to here are with the device, so the flush covers them.
-        let covered = ground.written_seq.load(Acquire);
-        let flushed = ground.dev.flush();
+        let covered = shared.written_seq.load(Acquire);
+        let flushed = shared.dev.flush();
         if flushed.is_ok() {
-            ground.durable_seq.fetch_max(covered, Release);
+            shared.durable_seq.fetch_max(covered, Release);
         }
         *self.running.lock() = false;
         self.done.notify_all();

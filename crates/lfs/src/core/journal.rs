@@ -15,8 +15,8 @@ const TRANSACTION_BLOCKS: u32 = frame_blocks(TRANSACTION_MAX);
 impl State {
     /// Makes room for one more transaction; called before its first record, and before anything that the journal has
     /// is dropped from memory: when the chain has no room left, a checkpoint of what memory has is written here.
-    pub(crate) fn begin(&mut self) -> FsResult<()> {
-        self.alive()?;
+    pub(crate) fn begin_transaction(&mut self) -> FsResult<()> {
+        self.check_writable()?;
         if self.journal.pending() + TRANSACTION_MAX > self.payload_limit() {
             self.commit()?;
         }
@@ -68,7 +68,7 @@ impl State {
         parts: u32,
         clean: bool,
     ) -> FsResult<()> {
-        self.alive()?;
+        self.check_writable()?;
         let payload_len = buffer.len() - HEADER_BYTES;
         let blocks = frame_blocks(payload_len);
         let header = FrameHeader {
@@ -76,7 +76,7 @@ impl State {
             clean,
             epoch: self.journal.epoch,
             seq: self.journal.next_seq,
-            flushed_upto: self.ground.durable_seq.load(Acquire),
+            flushed_upto: self.shared.durable_seq.load(Acquire),
             volume_bytes: self.volume_bytes,
             payload_len: payload_len as u32,
             payload_crc: crc32c(&buffer[HEADER_BYTES..]),
@@ -90,14 +90,14 @@ impl State {
         loop {
             let zone = self.journal_zone(blocks)?;
             let at = self.zones.get(zone).write_pointer;
-            match self.ground.dev.write(zone, at, buffer, &Tag::METADATA) {
+            match self.shared.dev.write(zone, at, buffer, &Tag::METADATA) {
                 Ok(()) => {
                     self.zones.get_mut(zone).write_pointer += blocks;
                     break;
                 }
                 Err(error) => {
                     attempts += 1;
-                    if attempts > 3 || !self.give_up(zone, &error) {
+                    if attempts > 3 || !self.abandon_zone(zone, &error) {
                         return Err(self.fail(device_failed(error)));
                     }
                     self.journal.zone = None;
@@ -105,7 +105,7 @@ impl State {
                 }
             }
         }
-        self.ground.written_seq.store(self.journal.next_seq, Release);
+        self.shared.written_seq.store(self.journal.next_seq, Release);
         self.journal.next_seq += 1;
         self.journal.closed = clean;
         Ok(())
@@ -130,7 +130,7 @@ impl State {
         self.journal.zones.push(zone);
         self.zones.get_mut(zone).state = ZoneUse::Full;
         if self.zones.get(zone).write_pointer < self.reserve.capacity {
-            self.ground.dev.finish(zone).map_err(|e| self.fail(device_failed(e)))?;
+            self.shared.dev.finish(zone).map_err(|e| self.fail(device_failed(e)))?;
         }
         Ok(())
     }
@@ -138,16 +138,16 @@ impl State {
     /// Writes what is buffered and makes it durable, with the lock held: only before resets and checkpoints.
     pub(crate) fn commit_durably(&mut self) -> FsResult<()> {
         self.commit()?;
-        let written = self.ground.written_seq.load(Acquire);
-        if self.ground.durable_seq.load(Acquire) < written {
-            self.ground.dev.flush().map_err(|e| self.fail(device_failed(e)))?;
-            self.ground.durable_seq.fetch_max(written, Release);
+        let written = self.shared.written_seq.load(Acquire);
+        if self.shared.durable_seq.load(Acquire) < written {
+            self.shared.dev.flush().map_err(|e| self.fail(device_failed(e)))?;
+            self.shared.durable_seq.fetch_max(written, Release);
         }
         Ok(())
     }
 
     /// Fails when the volume has failed before.
-    pub(crate) fn alive(&self) -> FsResult<()> {
+    pub(crate) fn check_writable(&self) -> FsResult<()> {
         match &self.failed {
             Some(why) => Err(FsError::ReadOnly(why.clone())),
             None => Ok(()),
@@ -198,7 +198,7 @@ mod tests {
         let mut state = fs.state.lock();
         let first = state.journal.zone.unwrap();
         while state.journal.zone == Some(first) {
-            state.begin().unwrap();
+            state.begin_transaction().unwrap();
             state.log(&Record::SetTag { ino: file, tag: Tag::default() }).unwrap();
             state.commit().unwrap();
         }
@@ -219,7 +219,7 @@ mod tests {
             let before = state.stats.checkpoints;
             let record = Record::Xattr { ino: file, name: b"user.x", value: Some(&[1; 60_000]), time: 5 };
             while state.stats.checkpoints < before + 3 {
-                state.begin().unwrap();
+                state.begin_transaction().unwrap();
                 state.log(&record).unwrap();
                 let meta = state.reserve.meta_zones(state.saved());
                 assert!(state.zones.meta_count() <= meta, "{} of {meta}", state.zones.meta_count());

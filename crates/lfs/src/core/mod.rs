@@ -1,25 +1,27 @@
-//! The state of a mounted volume, and how it reaches the device.
+//! The state of a mounted volume, and the code that writes it to the device: the journal, checkpoints, data zones,
+//! write-back and the cleaner. These call each other in a circle (a write may clean, cleaning writes, both journal), so
+//! they are methods of one [`State`]; what they work on is in `alloc`, `state`, `journal` and `gc`.
 //!
 //! # Locks
-//! One mutex guards [`State`]: everything but what [`Ground`] holds. It is held during device writes of data and
+//! One mutex guards [`State`]: everything but what [`Shared`] holds. It is held during device writes of data and
 //! journal frames, never during reads for programs and never during the flush of an `fsync`. The group-commit mutex
 //! ([`group_commit`]) is taken only without it. Observers are called with it held.
 //!
 //! # Reading without the lock
-//! A reader takes places from the map with the lock held, and with it a pin on each zone; it reads without the lock and
-//! gives the pins back. A zone is reset only with the lock held and only while nobody has it pinned, so what the map
-//! meant is there until it has been read.
+//! With the lock held, a reader looks up device addresses in the map and pins their zones. It reads without the lock,
+//! then unpins the zones. A zone is reset only with the lock held and only while no reader pins it, so the blocks stay
+//! readable until the reader is done.
 
 mod checkpoint;
 mod clean;
 pub(crate) mod group_commit;
 mod journal;
-pub(crate) mod place;
+pub(crate) mod pack;
 mod relocate;
 mod write_back;
 
-use self::clean::Room;
-use crate::alloc::reserve::{CLEANER_ZONES, Reserve, Saved};
+use self::clean::Destination;
+use crate::alloc::reserve::{CLEANER_ZONES, CheckpointSize, Reserve};
 use crate::alloc::slot::Slots;
 use crate::alloc::space::{Space, charge_run};
 use crate::alloc::zone::{ZoneTable, ZoneUse};
@@ -31,7 +33,7 @@ use crate::layout::record::{FileRun, Record};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneHeader, ZoneKind};
 use crate::options::Clock;
 use crate::state::dirty::WriteBuffer;
-use crate::state::tree::{PlaceSink, Tree};
+use crate::state::tree::{SpaceAccounts, Tree};
 use crate::stats::Counts;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -42,15 +44,15 @@ use weft_device::{DeviceError, ZonedDevice, ZonedInfo};
 use weft_sys::SharedMemory;
 use weft_vfs::{Death, DeathObserver, FsError, FsResult, MapEntry, MapObserver, TimeSpec};
 
-/// What needs no lock.
-pub(crate) struct Ground {
+/// What readers and group commit use without the lock.
+pub(crate) struct Shared {
     pub dev: Arc<dyn ZonedDevice>,
     pub info: ZonedInfo,
     /// CRC32C of each device block. Written before the map that leads to the block, read after it; the lock or the
     /// observer's own synchronisation orders the two, so relaxed accesses do.
     pub crc: Arc<SharedMemory>,
-    /// Reads under way in each zone. Taken with the lock held, given back without it (release), looked at before a
-    /// reset with the lock held (acquire).
+    /// Number of reads in progress in each zone. A reader increments it with the lock held and decrements it without
+    /// (release); a reset checks it with the lock held (acquire).
     pub pins: Box<[AtomicU32]>,
     pub observer: OnceLock<Arc<dyn MapObserver>>,
     /// The last frame that was written. Stored (release) after the write returned, with the lock held.
@@ -61,7 +63,7 @@ pub(crate) struct Ground {
     pub clock: Clock,
 }
 
-/// A volume's name.
+/// The identity of a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
     pub uuid: [u8; 16],
@@ -71,7 +73,7 @@ pub(crate) struct Volume {
 
 /// Everything that the lock guards.
 pub(crate) struct State {
-    pub ground: Arc<Ground>,
+    pub shared: Arc<Shared>,
     pub volume: Volume,
     pub tree: Tree,
     pub zones: ZoneTable,
@@ -89,24 +91,24 @@ pub(crate) struct State {
     pub bounce: Vec<u8>,
     /// Whether what only the journal has is being written back, which must not begin anew meanwhile.
     pub settling: bool,
-    /// Why nothing may be changed any more.
+    /// Why the volume is read-only, if it is.
     pub failed: Option<String>,
 }
 
 /// Largest device write, in blocks.
 pub(crate) const WRITE_BLOCKS_MAX: u32 = 256;
 
-impl Ground {
+impl Shared {
     pub(crate) fn device_block(&self, zone: ZoneId, block: u32) -> u64 {
         u64::from(zone.0) * u64::from(self.info.zone_blocks) + u64::from(block)
     }
 
-    pub(crate) fn place_of(&self, device_block: u64) -> (ZoneId, u32) {
+    pub(crate) fn zone_block(&self, device_block: u64) -> (ZoneId, u32) {
         let zone_blocks = u64::from(self.info.zone_blocks);
         (ZoneId((device_block / zone_blocks) as u32), (device_block % zone_blocks) as u32)
     }
 
-    /// Whether no read is under way.
+    /// Whether no read is in progress.
     pub(crate) fn is_unread(&self) -> bool {
         self.pins.iter().all(|pin| pin.load(Acquire) == 0)
     }
@@ -119,7 +121,7 @@ impl Ground {
 
     /// Reads device blocks and checks each against its CRC.
     pub(crate) fn read_blocks(&self, device_block: u64, out: &mut [u8]) -> FsResult<()> {
-        let (zone, block) = self.place_of(device_block);
+        let (zone, block) = self.zone_block(device_block);
         self.dev.read(zone, block, out).map_err(device_failed)?;
         let table = &self.crcs()[device_block as usize..];
         for (i, (data, crc)) in out.chunks_exact(BLOCK_BYTES).zip(table).enumerate() {
@@ -130,8 +132,8 @@ impl Ground {
         Ok(())
     }
 
-    /// Counts and reports a checksum error; called once it is sure.
-    pub(crate) fn note_checksum(&self, error: &FsError) {
+    /// Counts and logs a checksum error.
+    pub(crate) fn report_checksum(&self, error: &FsError) {
         if let FsError::Checksum(place) = error {
             self.checksum_errors.fetch_add(1, Relaxed);
             tracing::error!(place, "checksum mismatch");
@@ -140,28 +142,28 @@ impl Ground {
 }
 
 /// Keeps the zones' live bytes and the space accounts while a record is applied.
-struct Places<'a> {
+struct ZoneAccounts<'a> {
     zones: &'a mut ZoneTable,
     space: &'a mut Space,
     /// The frame that the record will stand in.
     seq: u64,
 }
 
-impl PlaceSink for Places<'_> {
-    fn placed(&mut self, _: Ino, run: &FileRun) {
-        self.zones.gain(run);
+impl SpaceAccounts for ZoneAccounts<'_> {
+    fn mapped(&mut self, _: Ino, run: &FileRun) {
+        self.zones.add_live(run);
         self.space.mapped += charge_run(&run.run);
     }
 
-    fn freed(&mut self, _: Ino, run: &FileRun) {
+    fn unmapped(&mut self, _: Ino, run: &FileRun) {
         let charged = charge_run(&run.run);
         self.space.mapped = self.space.mapped.saturating_sub(charged);
-        if let Some(zone) = self.zones.lose(run) {
+        if let Some(zone) = self.zones.remove_live(run) {
             self.zones.set_dying(zone, self.seq);
         }
     }
 
-    fn promised(&mut self, blocks: u64) {
+    fn reserved(&mut self, blocks: u64) {
         self.space.reserved += blocks * BLOCK_BYTES as u64;
     }
 
@@ -181,7 +183,7 @@ impl State {
     /// Applies a record that the caller adds to the transaction.
     pub(crate) fn apply(&mut self, record: &Record<'_>) -> FsResult<()> {
         let mut places =
-            Places { zones: &mut self.zones, space: &mut self.space, seq: self.journal.next_seq };
+            ZoneAccounts { zones: &mut self.zones, space: &mut self.space, seq: self.journal.next_seq };
         self.tree.apply(record, &mut places).map_err(|error| {
             // Operations check before they log, so this is a defect; nothing may be built on it.
             self.fail(FsError::Device(format!("metadata is inconsistent: {error}")))
@@ -189,12 +191,12 @@ impl State {
     }
 
     pub(crate) fn now(&self) -> i64 {
-        (self.ground.clock)().0
+        (self.shared.clock)().0
     }
 
     /// What a checkpoint has to hold now.
-    pub(crate) fn saved(&self) -> Saved {
-        Saved { bytes: self.tree.saved_bytes, runs: self.tree.runs }
+    pub(crate) fn saved(&self) -> CheckpointSize {
+        CheckpointSize { bytes: self.tree.saved_bytes, runs: self.tree.runs }
     }
 
     /// Bytes that programs can fill.
@@ -228,7 +230,7 @@ impl State {
             };
             let sequence = self.zones.next_sequence;
             self.zones.next_sequence += 1;
-            let info = self.ground.info;
+            let info = self.shared.info;
             let header = ZoneHeader {
                 uuid: self.volume.uuid,
                 kind,
@@ -240,8 +242,8 @@ impl State {
                 zone_blocks: info.zone_blocks,
                 zone_capacity: info.zone_capacity,
             };
-            if let Err(error) = self.ground.dev.write(zone, 0, &header.encode(), &Tag::METADATA) {
-                if !self.give_up(zone, &error) {
+            if let Err(error) = self.shared.dev.write(zone, 0, &header.encode(), &Tag::METADATA) {
+                if !self.abandon_zone(zone, &error) {
                     return Err(self.fail(device_failed(error)));
                 }
                 continue;
@@ -254,8 +256,8 @@ impl State {
         }
     }
 
-    /// After a failed write: whether the zone alone is to blame. It is then not written again.
-    pub(crate) fn give_up(&mut self, zone: ZoneId, error: &DeviceError) -> bool {
+    /// After a failed write: when the error concerns this zone alone, ends the zone and returns true.
+    pub(crate) fn abandon_zone(&mut self, zone: ZoneId, error: &DeviceError) -> bool {
         let blame = matches!(
             error,
             DeviceError::Media { .. } | DeviceError::ZoneReadOnly(_) | DeviceError::ZoneOffline(_)
@@ -264,7 +266,7 @@ impl State {
             return false;
         }
         tracing::warn!(%zone, %error, "zone given up");
-        let written = self.ground.dev.report(zone).map_or(0, |report| report.write_pointer);
+        let written = self.shared.dev.report(zone).map_or(0, |report| report.write_pointer);
         let z = self.zones.get_mut(zone);
         z.write_pointer = written;
         z.footer = false;
@@ -279,21 +281,21 @@ impl State {
     /// A data zone for this tag, and the blocks that it can still take.
     pub(crate) fn data_zone(&mut self, tag: &Tag) -> FsResult<(ZoneId, u32)> {
         if tag.origin == Origin::Host {
-            self.restore_cleaners_zones(1)?;
+            self.refill_cleaner_zones(1)?;
         }
         let total = self.reserve.zones as usize;
         let slots_now = weft_placement::budget(self.dead_zones() as usize, total, self.slots.open_max);
         self.slots.resize(slots_now, &mut self.zones);
         let slot = self.slots.slot_for(tag);
-        if let Some(found) = self.room_in_slot(slot, tag) {
+        if let Some(found) = self.space_in_slot(slot, tag) {
             return Ok(found);
         }
-        let zone = match self.free_a_zone(tag, slot)? {
-            Room::Open(zone) => zone,
-            Room::Free => {
+        let zone = match self.find_destination(tag, slot)? {
+            Destination::OpenZone(zone) => zone,
+            Destination::FreeZone => {
                 // Cleaning may have changed the number of slots, and opened a zone for this one.
                 let slot = self.slots.slot_for(tag);
-                if let Some(found) = self.room_in_slot(slot, tag) {
+                if let Some(found) = self.space_in_slot(slot, tag) {
                     return Ok(found);
                 }
                 let zone = self.open_zone(ZoneKind::Data, *tag)?;
@@ -307,13 +309,13 @@ impl State {
     }
 
     /// The zone of a slot and the blocks of it that data of this tag may take. A slot without a zone takes a partly written one.
-    pub(crate) fn room_in_slot(&mut self, slot: usize, tag: &Tag) -> Option<(ZoneId, u32)> {
+    pub(crate) fn space_in_slot(&mut self, slot: usize, tag: &Tag) -> Option<(ZoneId, u32)> {
         // A zone without room is about to be closed by whoever filled it.
         let zone = match self.slots.zone(slot).filter(|zone| self.room(*zone) > 0) {
             Some(zone) => zone,
             None => self.slots.adopt(slot, tag, &mut self.zones)?,
         };
-        self.with_room(zone, tag)
+        self.with_space(zone, tag)
     }
 
     /// Blocks that a data zone can still take.
@@ -323,11 +325,11 @@ impl State {
 
     /// A zone and the blocks of it that data of this tag may take, if any. What the cleaner needs to get through with
     /// its victim is not for programs.
-    pub(crate) fn with_room(&self, zone: ZoneId, tag: &Tag) -> Option<(ZoneId, u32)> {
+    pub(crate) fn with_space(&self, zone: ZoneId, tag: &Tag) -> Option<(ZoneId, u32)> {
         let mut room = self.room(zone);
         if tag.origin == Origin::Host && self.slots.count() == 1 {
             let open: u32 = self.slots.open_zones().map(|zone| self.room(zone)).sum();
-            room = room.min(open.saturating_sub(self.cleaner_lacks()));
+            room = room.min(open.saturating_sub(self.blocks_for_cleaner()));
         }
         (room > 0).then_some((zone, room))
     }
@@ -341,15 +343,15 @@ impl State {
             let count = room.min((data.len() / BLOCK_BYTES) as u32).min(WRITE_BLOCKS_MAX);
             let bytes = &data[..count as usize * BLOCK_BYTES];
             let at = self.zones.get(zone).write_pointer;
-            if let Err(error) = self.ground.dev.write(zone, at, bytes, tag) {
+            if let Err(error) = self.shared.dev.write(zone, at, bytes, tag) {
                 attempts += 1;
-                if attempts > 3 || !self.give_up(zone, &error) {
+                if attempts > 3 || !self.abandon_zone(zone, &error) {
                     return Err(self.fail(device_failed(error)));
                 }
                 continue;
             }
-            let first = self.ground.device_block(zone, at);
-            let table = &self.ground.crcs()[first as usize..];
+            let first = self.shared.device_block(zone, at);
+            let table = &self.shared.crcs()[first as usize..];
             for (block, crc) in bytes.chunks_exact(BLOCK_BYTES).zip(table) {
                 crc.store(crc32c(block), Relaxed);
             }
@@ -370,7 +372,7 @@ impl State {
     #[inline]
     pub(crate) fn crcs(&self, device_block: u64, count: u32) -> impl Iterator<Item = u32> {
         let first = device_block as usize;
-        self.ground.crcs()[first..first + count as usize].iter().map(|crc| crc.load(Relaxed))
+        self.shared.crcs()[first..first + count as usize].iter().map(|crc| crc.load(Relaxed))
     }
 
     /// Ends a data zone that is written up to its footer. Called only after the records of what was written last are
@@ -383,10 +385,10 @@ impl State {
         }
         let end = self.zones.get(zone).write_pointer;
         let blocks = self.reserve.capacity - end;
-        let crcs: Vec<u32> = self.crcs(self.ground.device_block(zone, 0), end).collect();
+        let crcs: Vec<u32> = self.crcs(self.shared.device_block(zone, 0), end).collect();
         let raw = footer::encode(crcs.into_iter(), blocks);
         self.slots.forget(zone);
-        match self.ground.dev.write(zone, end, &raw, &Tag::METADATA) {
+        match self.shared.dev.write(zone, end, &raw, &Tag::METADATA) {
             Ok(()) => {
                 let z = self.zones.get_mut(zone);
                 (z.write_pointer, z.footer, z.state) = (end + blocks, true, ZoneUse::Full);
@@ -395,15 +397,15 @@ impl State {
                 }
                 Ok(())
             }
-            Err(error) if self.give_up(zone, &error) => Ok(()),
+            Err(error) if self.abandon_zone(zone, &error) => Ok(()),
             Err(error) => Err(self.fail(device_failed(error))),
         }
     }
 
     /// Resets the zones whose death is durable and that nobody reads.
     pub(crate) fn reset_dead(&mut self) -> FsResult<()> {
-        let durable = self.ground.durable_seq.load(Acquire);
-        let pins = &self.ground.pins;
+        let durable = self.shared.durable_seq.load(Acquire);
+        let pins = &self.shared.pins;
         while let Some(zone) = self.zones.take_dead(durable, |zone| pins[zone.index()].load(Acquire) == 0) {
             if self.zones.get(zone).live != 0 {
                 // A defect; the data is there as long as the zone is left alone.
@@ -411,7 +413,7 @@ impl State {
                     self.fail(FsError::Device(format!("zone {zone} was to be reset with live data in it")))
                 );
             }
-            match self.ground.dev.reset(zone) {
+            match self.shared.dev.reset(zone) {
                 Ok(()) => {
                     tracing::debug!(%zone, "zone reset");
                     self.stats.resets += 1;
@@ -429,21 +431,21 @@ impl State {
                 Err(error) => {
                     tracing::warn!(%zone, %error, "zone cannot be reset and is given up");
                     self.zones.set_bad(zone);
-                    self.reserve = Reserve::new(&self.ground.info, self.zones.bad);
+                    self.reserve = Reserve::new(&self.shared.info, self.zones.bad);
                 }
             }
         }
         Ok(())
     }
 
-    /// Tells the observer where blocks of a watched file lie now.
-    pub(crate) fn tell(&self, ino: Ino, first: u64, end: u64) {
+    /// Reports the new addresses of blocks of a watched file to the map observer.
+    pub(crate) fn notify_remapped(&self, ino: Ino, first: u64, end: u64) {
         let Some(inode) = self.tree.get(ino) else { return };
         if !inode.watched {
             return;
         }
-        let Some(observer) = self.ground.observer.get() else { return };
-        // Told in pieces, so that a large file's truncation needs no large buffer.
+        let Some(observer) = self.shared.observer.get() else { return };
+        // In parts, so that a large file's truncation needs no large buffer.
         let mut entries = [MapEntry::HOLE; 512];
         let mut at = first;
         while at < end {
@@ -454,15 +456,15 @@ impl State {
         }
     }
 
-    /// Tells the observer of ranges of blocks.
-    pub(crate) fn tell_ranges(&self, ino: Ino, ranges: &[(u64, u64)]) {
+    /// As [`State::notify_remapped`], for ranges of blocks.
+    pub(crate) fn notify_ranges(&self, ino: Ino, ranges: &[(u64, u64)]) {
         for (first, end) in ranges {
-            self.tell(ino, *first, *end);
+            self.notify_remapped(ino, *first, *end);
         }
     }
 
-    /// Tells the death observer.
-    pub(crate) fn tell_death(&self, ino: Ino) {
+    /// Reports the end of a file's content to the death observer.
+    pub(crate) fn notify_death(&self, ino: Ino) {
         let (Some(observer), Some(inode)) = (&self.death_observer, self.tree.get(ino)) else { return };
         if inode.size == 0 || inode.map().is_none() {
             return;

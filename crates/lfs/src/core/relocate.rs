@@ -3,7 +3,7 @@
 use crate::alloc::space::charge_run;
 use crate::alloc::zone::Zone;
 use crate::core::State;
-use crate::core::place::{Packer, Spot};
+use crate::core::pack::{PackedPiece, Packer};
 use crate::layout::BLOCK;
 use crate::layout::record::FileRun;
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
@@ -94,9 +94,9 @@ impl State {
         let mut data = std::mem::take(&mut self.bounce);
         data.clear();
         let copied = match self.gather(live, &mut data) {
-            Ok(spots) => self.place(tag, &spots, &data, true).map(|()| true),
+            Ok(packed) => self.write_packed(tag, &packed, &data, true).map(|()| true),
             Err(error) => {
-                self.ground.note_checksum(&error);
+                self.shared.report_checksum(&error);
                 tracing::warn!(%error, "live data cannot be read and stays where it is");
                 Ok(false)
             }
@@ -105,15 +105,15 @@ impl State {
         copied
     }
 
-    fn gather(&self, live: &[(Ino, FileRun)], data: &mut Vec<u8>) -> FsResult<Vec<Spot>> {
-        let mut spots = Vec::new();
+    fn gather(&self, live: &[(Ino, FileRun)], data: &mut Vec<u8>) -> FsResult<Vec<PackedPiece>> {
+        let mut packed = Vec::new();
         for (ino, run) in live.iter().filter(|(_, run)| run.run.is_whole()) {
             let start = data.len();
             data.resize(start + run.run.count as usize * BLOCK_BYTES, 0);
-            self.ground.read_blocks(run.run.device_block(), &mut data[start..])?;
+            self.shared.read_blocks(run.run.device_block(), &mut data[start..])?;
             for i in 0..run.run.count {
                 let index = (start / BLOCK_BYTES) as u32 + i;
-                spots.push(Spot {
+                packed.push(PackedPiece {
                     ino: *ino,
                     block: run.block + u64::from(i),
                     len: BLOCK as u32,
@@ -125,18 +125,18 @@ impl State {
         let mut packer = Packer::new((data.len() / BLOCK_BYTES) as u32);
         let mut block = vec![0; BLOCK_BYTES];
         let mut read = u64::MAX;
-        let mut pieces: Vec<Spot> = Vec::new();
+        let mut pieces: Vec<PackedPiece> = Vec::new();
         for (ino, run) in live.iter().filter(|(_, run)| !run.run.is_whole()) {
             if read != run.run.device_block() {
                 read = run.run.device_block();
-                self.ground.read_blocks(read, &mut block)?;
+                self.shared.read_blocks(read, &mut block)?;
             }
             let from = (run.run.address % BLOCK) as usize;
             let bytes = &block[from..from + run.run.len as usize];
             pieces.push(packer.add(*ino, run.block, bytes, data));
         }
-        pieces.sort_by_key(|spot| spot.index);
-        spots.extend(pieces);
-        Ok(spots)
+        pieces.sort_by_key(|piece| piece.index);
+        packed.extend(pieces);
+        Ok(packed)
     }
 }

@@ -1,6 +1,6 @@
 //! Sends buffered blocks to their data zones.
 
-use crate::core::place::{Packer, Spot};
+use crate::core::pack::{PackedPiece, Packer};
 use crate::core::{State, WRITE_BLOCKS_MAX};
 use rustc_hash::FxHashMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
@@ -36,7 +36,7 @@ impl State {
         let Some(inode) = self.tree.get_mut(ino) else { return };
         if !inode.dirty.queued && !inode.dirty.is_empty() {
             inode.dirty.queued = true;
-            inode.dirty.since = (self.ground.clock)().0;
+            inode.dirty.since = (self.shared.clock)().0;
             self.buffer.queue.push_back(ino);
         }
     }
@@ -58,16 +58,16 @@ impl State {
                 return Ok(());
             }
             left -= u64::from(waiting);
-            self.clean_along(&tag, waiting)?;
+            self.clean_for_write(&tag, waiting)?;
             let mut data = std::mem::take(&mut self.bounce);
             data.clear();
-            let mut spots = Vec::with_capacity(waiting as usize);
+            let mut packed = Vec::with_capacity(waiting as usize);
             if let Some(inode) = self.tree.get(ino) {
                 for (index, (block, dirty)) in
                     inode.dirty.blocks.range(..full_end).take(waiting as usize).enumerate()
                 {
                     data.extend_from_slice(&dirty.data[..]);
-                    spots.push(Spot {
+                    packed.push(PackedPiece {
                         ino,
                         block: *block,
                         len: BLOCK_BYTES as u32,
@@ -76,7 +76,7 @@ impl State {
                     });
                 }
             }
-            let placed = self.place(&tag, &spots, &data, false);
+            let placed = self.write_packed(&tag, &packed, &data, false);
             self.bounce = data;
             placed?;
         }
@@ -104,21 +104,21 @@ impl State {
         }
         for (tag, inos) in groups.into_values() {
             for some in inos.chunks(WRITE_BLOCKS_MAX as usize) {
-                self.clean_along(&tag, some.len() as u32)?;
+                self.clean_for_write(&tag, some.len() as u32)?;
                 let mut data = Vec::new();
                 let mut packer = Packer::new(0);
-                let mut spots = Vec::with_capacity(some.len());
+                let mut packed = Vec::with_capacity(some.len());
                 for ino in some {
                     let Some(inode) = self.tree.get(*ino) else { continue };
                     for (block, dirty) in &inode.dirty.blocks {
                         let len = inode.len_to_store(*block);
                         if len > 0 {
-                            spots.push(packer.add(*ino, *block, &dirty.data[..len], &mut data));
+                            packed.push(packer.add(*ino, *block, &dirty.data[..len], &mut data));
                         }
                     }
                 }
-                spots.sort_by_key(|spot| spot.index);
-                self.place(&tag, &spots, &data, false)?;
+                packed.sort_by_key(|piece| piece.index);
+                self.write_packed(&tag, &packed, &data, false)?;
                 self.maintain()?;
             }
         }
@@ -137,7 +137,7 @@ impl State {
 
     /// Keeps the dirty buffer within its bound, before `bytes` more come: writes back the oldest, as much as comes but
     /// no less than a share.
-    pub(crate) fn relieve(&mut self, bytes: u64) -> FsResult<()> {
+    pub(crate) fn limit_dirty(&mut self, bytes: u64) -> FsResult<()> {
         if self.buffer.bytes() + bytes <= self.buffer.bytes_max {
             return Ok(());
         }

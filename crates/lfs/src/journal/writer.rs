@@ -1,10 +1,10 @@
-//! Where the chain ends, and the records that the next frame will hold.
+//! The end of the journal, and the buffer of records for the next frame.
 
 use crate::layout::frame::HEADER_BYTES;
 use crate::layout::record::Record;
 use weft_core::ZoneId;
 
-/// The journal's end and what is to be written there.
+/// The end of the journal and the records to write there.
 pub struct Journal {
     /// The zone being written, if any.
     pub zone: Option<ZoneId>,

@@ -27,13 +27,13 @@ impl State {
         let changed = self.file(ino)?.filled_ranges(size / BLOCK, u64::MAX);
         let time = self.now();
         if size == 0 {
-            self.tell_death(ino);
+            self.notify_death(ino);
         }
         // The journal's size may not run ahead of the data before it: what stays must be stored before.
         if size > old || self.file(ino)?.settled_within(size) < size {
-            self.secure(ino)?;
+            self.journal_or_write_back(ino)?;
         }
-        self.begin()?;
+        self.begin_transaction()?;
         if size < old {
             self.drop_dirty(ino, size.div_ceil(BLOCK), u64::MAX);
             if let Some(inode) = self.tree.get_mut(ino) {
@@ -54,7 +54,7 @@ impl State {
         }
         self.settle_size(ino)?;
         if size < old {
-            self.tell_ranges(ino, &changed);
+            self.notify_ranges(ino, &changed);
         }
         Ok(())
     }
@@ -67,7 +67,7 @@ impl State {
         if size == inode.disk_size {
             return Ok(());
         }
-        self.begin()?;
+        self.begin_transaction()?;
         self.log(&Record::Truncate { ino, size, extend: true, time })
     }
 
@@ -107,7 +107,7 @@ impl Lfs {
                 gid: set.gid.unwrap_or(inode.gid),
                 times: [set.atime.map_or(inode.atime, |t| t.0), set.mtime.map_or(inode.mtime, |t| t.0), time],
             };
-            state.begin()?;
+            state.begin_transaction()?;
             state.log(&record)?;
         }
         Ok(state.inode(ino)?.attr(ino))
@@ -119,7 +119,7 @@ impl Lfs {
         if state.inode(ino)?.tag == tag {
             return Ok(());
         }
-        state.begin()?;
+        state.begin_transaction()?;
         state.log(&Record::SetTag { ino, tag })?;
         state.stats.group(&tag).files += 1;
         Ok(())

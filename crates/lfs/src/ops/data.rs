@@ -1,7 +1,7 @@
 //! Reading and writing bytes.
 
 use crate::Lfs;
-use crate::core::{Ground, State, WRITE_BLOCKS_MAX};
+use crate::core::{Shared, State, WRITE_BLOCKS_MAX};
 use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Run};
 use crate::state::dirty::DirtyBlock;
@@ -24,24 +24,24 @@ struct Fetch {
 
 /// Parts of a read, their zones pinned.
 struct Pinned<'a> {
-    ground: &'a Ground,
+    shared: &'a Shared,
     fetches: Vec<Fetch>,
 }
 
 impl<'a> Pinned<'a> {
     /// Pins; with the lock held under which the places were found.
-    fn new(ground: &'a Ground, fetches: Vec<Fetch>) -> Pinned<'a> {
+    fn new(shared: &'a Shared, fetches: Vec<Fetch>) -> Pinned<'a> {
         for f in &fetches {
-            ground.pins[f.zone.index()].fetch_add(1, Relaxed);
+            shared.pins[f.zone.index()].fetch_add(1, Relaxed);
         }
-        Pinned { ground, fetches }
+        Pinned { shared, fetches }
     }
 }
 
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
         for f in &self.fetches {
-            self.ground.pins[f.zone.index()].fetch_sub(1, Release);
+            self.shared.pins[f.zone.index()].fetch_sub(1, Release);
         }
     }
 }
@@ -65,13 +65,15 @@ impl State {
         let more = self.charge_to_write(ino, offset / BLOCK, end.div_ceil(BLOCK));
         let usable = self.usable();
         match self.space.check(more, usable) {
-            Err(_) => self.space.check(more.saturating_sub(self.charge_in_place(ino, offset, end)), usable),
+            Err(_) => {
+                self.space.check(more.saturating_sub(self.charge_of_overwrite(ino, offset, end)), usable)
+            }
             Ok(()) => Ok(()),
         }
     }
 
     /// What of [`charge_to_write`](Self::charge_to_write) is for pieces that only change their bytes.
-    pub(crate) fn charge_in_place(&self, ino: Ino, offset: u64, end: u64) -> u64 {
+    pub(crate) fn charge_of_overwrite(&self, ino: Ino, offset: u64, end: u64) -> u64 {
         let Some(inode) = self.tree.get(ino).filter(|inode| end <= inode.size) else { return 0 };
         let Some(map) = inode.map() else { return 0 };
         let pieces = map.range(offset / BLOCK, end.div_ceil(BLOCK)).filter(|run| !run.run.is_whole());
@@ -89,18 +91,18 @@ impl State {
         };
         if run.is_whole() {
             return self
-                .ground
+                .shared
                 .read_blocks(run.device_block(), out)
-                .inspect_err(|e| self.ground.note_checksum(e));
+                .inspect_err(|e| self.shared.report_checksum(e));
         }
         let mut raw = self.buffer.pool.any();
-        let read = self.ground.read_blocks(run.device_block(), &mut raw[..]);
+        let read = self.shared.read_blocks(run.device_block(), &mut raw[..]);
         let from = (run.address % BLOCK) as usize;
         let len = run.len as usize;
         out[..len].copy_from_slice(&raw[from..from + len]);
         out[len..].fill(0);
         self.buffer.pool.give(raw);
-        read.inspect_err(|e| self.ground.note_checksum(e))
+        read.inspect_err(|e| self.shared.report_checksum(e))
     }
 
     /// Puts a block in the dirty buffer with its present content (zeros when it is to be `replaced` whole), if it is
@@ -159,7 +161,7 @@ impl State {
         inode.dirty.fresh += fresh;
         inode.size = inode.size.max(end);
         if news {
-            self.tell(ino, first, last + 1);
+            self.notify_remapped(ino, first, last + 1);
         }
         Ok(())
     }
@@ -182,9 +184,9 @@ impl State {
         while !data.is_empty() {
             let most = WRITE_BLOCKS_MAX.min((data.len() / BLOCK_BYTES) as u32);
             let tag = self.file(ino)?.tag;
-            self.clean_along(&tag, most)?;
+            self.clean_for_write(&tag, most)?;
             let (first, count) = self.write_data(&tag, &data[..most as usize * BLOCK_BYTES])?;
-            self.begin()?;
+            self.begin_transaction()?;
             self.drop_dirty(ino, block, block + u64::from(count));
             if let Some(inode) = self.tree.get_mut(ino) {
                 inode.size = inode.size.max((block + u64::from(count)) * BLOCK);
@@ -192,7 +194,7 @@ impl State {
             let run = FileRun { block, run: Run { address: first * BLOCK, count, len: BLOCK as u32 } };
             let crcs: Vec<u32> = self.crcs(first, count).collect();
             self.map_runs(ino, &[run], &crcs, false)?;
-            self.close_if_full(self.ground.place_of(first).0)?;
+            self.close_if_full(self.shared.zone_block(first).0)?;
             block += u64::from(count);
             data = &data[count as usize * BLOCK_BYTES..];
         }
@@ -212,7 +214,7 @@ impl Lfs {
         let end = end.ok_or(FsError::TooLarge)?;
         state.check_to_write(ino, offset, end)?;
         let began = self.stall_begins(state);
-        state.relieve(if through { 0 } else { data.len() as u64 })?;
+        state.limit_dirty(if through { 0 } else { data.len() as u64 })?;
         state.note_write(ino, data.len());
         let whole_first = offset.div_ceil(BLOCK);
         let whole_end = end / BLOCK;
@@ -247,7 +249,7 @@ impl Lfs {
     /// As [`Lfs::op_read`], whatever is known of what is not mapped.
     pub(crate) fn read_known(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
         let (len, pinned) = self.plan_read(ino, offset, out)?;
-        self.fetch(&pinned.fetches, out).inspect_err(|error| self.ground.note_checksum(error))?;
+        self.fetch(&pinned.fetches, out).inspect_err(|error| self.shared.report_checksum(error))?;
         Ok(len)
     }
 
@@ -271,7 +273,7 @@ impl Lfs {
         let inode = guard.file(ino)?;
         let len = inode.size.saturating_sub(offset).min(out.len() as u64) as usize;
         if len == 0 {
-            return Ok((0, Pinned::new(&self.ground, fetches)));
+            return Ok((0, Pinned::new(&self.shared, fetches)));
         }
         let out = &mut out[..len];
         let end = offset + len as u64;
@@ -307,7 +309,7 @@ impl Lfs {
         if !inode.dirty.is_empty() && inode.dirty.blocks.range(first..end_block).next().is_some() {
             overlay(inode, offset, end, out, &mut fetches);
         }
-        Ok((len, Pinned::new(&self.ground, fetches)))
+        Ok((len, Pinned::new(&self.shared, fetches)))
     }
 
     /// Without the lock: reads off the device and verifies.
@@ -317,11 +319,11 @@ impl Lfs {
             let target = &mut out[f.at..f.at + f.len];
             let direct = f.offset == 0 && f.len % BLOCK_BYTES == 0;
             if direct {
-                self.ground.read_blocks(f.device_block, target)?;
+                self.shared.read_blocks(f.device_block, target)?;
             } else {
                 let blocks = (f.offset + f.len).div_ceil(BLOCK_BYTES);
                 bounce.resize(blocks * BLOCK_BYTES, 0);
-                self.ground.read_blocks(f.device_block, &mut bounce)?;
+                self.shared.read_blocks(f.device_block, &mut bounce)?;
                 target.copy_from_slice(&bounce[f.offset..f.offset + f.len]);
             }
         }
@@ -332,12 +334,12 @@ impl Lfs {
     fn stall_begins(&self, state: &State) -> Option<u64> {
         let busy =
             state.buffer.bytes() >= state.buffer.bytes_max || state.free_for_data() < state.start_mark();
-        busy.then(|| self.ground.dev.counters().now.0)
+        busy.then(|| self.shared.dev.counters().now.0)
     }
 
     fn stall_ends(&self, began: Option<u64>) {
         if let Some(began) = began {
-            self.stalls.record(self.ground.dev.counters().now.0.saturating_sub(began));
+            self.stalls.record(self.shared.dev.counters().now.0.saturating_sub(began));
         }
     }
 }

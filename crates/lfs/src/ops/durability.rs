@@ -32,7 +32,7 @@ impl State {
     }
 
     /// Puts what only memory has of a file into the journal or its data zone.
-    pub(crate) fn secure(&mut self, ino: Ino) -> FsResult<()> {
+    pub(crate) fn journal_or_write_back(&mut self, ino: Ino) -> FsResult<()> {
         let Some(inode) = self.tree.get(ino) else { return Ok(()) };
         if inode.dirty.is_empty() {
             return Ok(());
@@ -48,7 +48,7 @@ impl State {
     }
 
     fn inline(&mut self, ino: Ino) -> FsResult<()> {
-        self.begin()?;
+        self.begin_transaction()?;
         // In the order of the file, so that its size in the journal grows with its bytes.
         let mut blocks: Vec<u64> = match self.tree.get(ino) {
             Some(inode) => inode.dirty.fresh_blocks().map(|(block, _)| block).collect(),
@@ -82,9 +82,9 @@ impl Lfs {
             }
             let mut state = self.locked()?;
             state.inode(ino)?;
-            state.secure(ino)?;
+            state.journal_or_write_back(ino)?;
             state.commit()?;
-            self.ground.written_seq.load(Acquire)
+            self.shared.written_seq.load(Acquire)
         };
         self.wait_durable(seq)
     }
@@ -94,14 +94,14 @@ impl Lfs {
             return Ok(());
         }
         // Most of it in steps, so that others get in between; what they buffer meanwhile is not waited for.
-        let began = (self.ground.clock)().0;
+        let began = (self.shared.clock)().0;
         while self.locked()?.write_back_old(began, WRITE_BACK_BYTES)? {}
         let seq = {
             let mut state = self.locked()?;
             state.write_back_old(i64::MAX, u64::MAX)?;
             state.settle_journaled()?;
             state.commit()?;
-            self.ground.written_seq.load(Acquire)
+            self.shared.written_seq.load(Acquire)
         };
         self.wait_durable(seq)
     }
@@ -117,10 +117,10 @@ impl Lfs {
 
     /// Waits for a frame to be durable; then zones whose death it made durable can be reset.
     fn wait_durable(&self, seq: u64) -> FsResult<()> {
-        if self.ground.durable_seq.load(Acquire) >= seq {
+        if self.shared.durable_seq.load(Acquire) >= seq {
             return Ok(());
         }
-        self.group_commit.wait_durable(&self.ground, seq).map_err(|error| self.state.lock().fail(error))?;
+        self.group_commit.wait_durable(&self.shared, seq).map_err(|error| self.state.lock().fail(error))?;
         let mut state = self.state.lock();
         if state.zones.dying().is_empty() { Ok(()) } else { state.reset_dead() }
     }
@@ -132,7 +132,7 @@ impl Lfs {
             return Ok(());
         }
         let interval = self.commit_interval.as_nanos() as i64;
-        let old = (self.ground.clock)().0.saturating_sub(interval);
+        let old = (self.shared.clock)().0.saturating_sub(interval);
         while self.locked()?.write_back_old(old, WRITE_BACK_BYTES)? {}
         let seq = {
             let mut state = self.locked()?;
@@ -143,8 +143,8 @@ impl Lfs {
                 state.journal.last_commit = now;
                 state.commit()?;
             }
-            state.restore_cleaners_zones(CLEANER_ZONES)?;
-            if commit { self.ground.written_seq.load(Acquire) } else { 0 }
+            state.refill_cleaner_zones(CLEANER_ZONES)?;
+            if commit { self.shared.written_seq.load(Acquire) } else { 0 }
         };
         self.wait_durable(seq)
     }

@@ -48,7 +48,7 @@ impl BlockMap for Lfs {
     }
 
     fn set_observer(&self, observer: Arc<dyn MapObserver>) {
-        if self.ground.observer.set(observer).is_err() {
+        if self.shared.observer.set(observer).is_err() {
             tracing::warn!("a second map observer is ignored");
         }
     }

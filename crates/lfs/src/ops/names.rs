@@ -1,6 +1,6 @@
 //! Names: lookup, create, link, unlink, rename, listing.
 
-use crate::alloc::reserve::Saved;
+use crate::alloc::reserve::CheckpointSize;
 use crate::core::State;
 use crate::layout::record::{NewInode, Record};
 use crate::state::inode::{ENTRY_BYTES, INODE_BYTES};
@@ -46,7 +46,7 @@ impl State {
     /// Fails unless metadata may grow by `bytes`.
     pub(crate) fn check_metadata(&self, bytes: usize) -> FsResult<()> {
         let saved = self.saved();
-        let usable = self.reserve.usable_bytes(Saved { bytes: saved.bytes + bytes as u64, ..saved });
+        let usable = self.reserve.usable_bytes(CheckpointSize { bytes: saved.bytes + bytes as u64, ..saved });
         if self.space.used() + NAMES_RESERVE_BYTES > usable { Err(FsError::NoSpace) } else { Ok(()) }
     }
 
@@ -56,12 +56,12 @@ impl State {
         if inode.links > 0 || inode.opens > 0 {
             return Ok(());
         }
-        self.tell_death(ino);
+        self.notify_death(ino);
         let changed = inode.filled_ranges(0, u64::MAX);
         self.drop_dirty(ino, 0, u64::MAX);
         self.log(&Record::Free { ino })?;
         self.buffer.journaled.remove(&ino.0);
-        let Some(observer) = self.ground.observer.get() else { return Ok(()) };
+        let Some(observer) = self.shared.observer.get() else { return Ok(()) };
         let holes = [MapEntry::HOLE; 512];
         for (first, end) in changed {
             let mut at = first;
@@ -147,7 +147,7 @@ impl Lfs {
             time,
             born_at,
         };
-        state.begin()?;
+        state.begin_transaction()?;
         state.log(&Record::Create { dir, name, node })?;
         state.stats.group(&args.tag).files += 1;
         let inode = state.tree.get_mut(ino).ok_or(FsError::Stale)?;
@@ -179,7 +179,7 @@ impl Lfs {
         }
         state.check_metadata(name.len() + ENTRY_BYTES)?;
         let time = state.now();
-        state.begin()?;
+        state.begin_transaction()?;
         state.log(&Record::Link { ino, dir, name, time })?;
         let inode = state.tree.get_mut(ino).ok_or(FsError::Stale)?;
         inode.linkable = false;
@@ -200,7 +200,7 @@ impl Lfs {
             _ => {}
         }
         let time = state.now();
-        state.begin()?;
+        state.begin_transaction()?;
         state.log(&Record::Unlink { dir, name, time })?;
         state.free_if_dead(ino)
     }
@@ -266,10 +266,10 @@ impl Lfs {
         // A program that replaces a file by renaming a new one over it, without fsync, must not find it empty after a
         // crash.
         if other.is_some() && !exchange {
-            state.secure(ino)?;
+            state.journal_or_write_back(ino)?;
         }
         let time = state.now();
-        state.begin()?;
+        state.begin_transaction()?;
         state.log(&Record::Rename { from, to, name, new_name, exchange, time })?;
         match other {
             Some(other) if !exchange => state.free_if_dead(other),
@@ -333,7 +333,7 @@ impl Lfs {
             return;
         }
         // A failure here has failed the volume as a whole; the next operation reports it.
-        if let Err(error) = state.begin().and_then(|()| state.free_if_dead(ino)) {
+        if let Err(error) = state.begin_transaction().and_then(|()| state.free_if_dead(ino)) {
             tracing::warn!(%ino, %error, "released file not freed");
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::Lfs;
 use crate::core::State;
-use crate::core::place::Spot;
+use crate::core::pack::PackedPiece;
 use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Record};
 use weft_core::Ino;
@@ -32,11 +32,11 @@ impl State {
         if first < past {
             let time = self.now();
             let changed = self.file(ino)?.filled_ranges(first, past);
-            self.begin()?;
+            self.begin_transaction()?;
             self.drop_dirty(ino, first, past);
             self.log(&Record::Punch { ino, block: first, count: past - first, time })?;
             self.settle_size(ino)?;
-            self.tell_ranges(ino, &changed);
+            self.notify_ranges(ino, &changed);
         }
         Ok(())
     }
@@ -49,7 +49,7 @@ impl State {
             return Ok(());
         }
         let time = self.now();
-        self.begin()?;
+        self.begin_transaction()?;
         self.log(&Record::Punch { ino, block: first, count: past - first, time })
     }
 
@@ -65,7 +65,7 @@ impl State {
         if mapped + inode.reserved.count(first, past) == past - first {
             return Ok(());
         }
-        self.begin()?;
+        self.begin_transaction()?;
         self.log(&Record::Reserve { ino, block: first, count: past - first })?;
         let buffered: Vec<u64> =
             self.file(ino)?.dirty.blocks.range(first..past).map(|(block, _)| *block).collect();
@@ -85,11 +85,11 @@ impl State {
         for block in pieces {
             self.make_dirty(ino, block, false)?;
             let tag = self.file(ino)?.tag;
-            self.clean_along(&tag, 1)?;
+            self.clean_for_write(&tag, 1)?;
             let Some(dirty) = self.file(ino)?.dirty.blocks.get(&block) else { continue };
             let data = dirty.data.to_vec();
-            let spot = Spot { ino, block, len: BLOCK as u32, index: 0, offset: 0 };
-            self.place(&tag, &[spot], &data, false)?;
+            let piece = PackedPiece { ino, block, len: BLOCK as u32, index: 0, offset: 0 };
+            self.write_packed(&tag, &[piece], &data, false)?;
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl State {
             return 0;
         }
         let more = self.charge_to_write(ino, block, block + 1);
-        more.saturating_sub(self.charge_in_place(ino, offset, end))
+        more.saturating_sub(self.charge_of_overwrite(ino, offset, end))
     }
 
     /// Zeros bytes within one block, if anything is there. Space is checked by the caller.
@@ -153,7 +153,7 @@ impl Lfs {
                 let new_size = if insert { size.checked_add(len) } else { Some(size - len) };
                 let new_size = new_size.filter(|s| *s <= crate::FILE_BYTES_MAX).ok_or(FsError::TooLarge)?;
                 state.write_back_all(&[ino])?;
-                state.begin()?;
+                state.begin_transaction()?;
                 let (block, count) = (offset / BLOCK, len / BLOCK);
                 let mut changed = state.file(ino)?.filled_ranges(block, u64::MAX);
                 state.log(&Record::Shift { ino, block, count, insert, size: new_size, time: now })?;
@@ -162,12 +162,12 @@ impl Lfs {
                     inode.size = new_size;
                 }
                 changed.extend(state.file(ino)?.filled_ranges(block, u64::MAX));
-                state.tell_ranges(ino, &changed);
+                state.notify_ranges(ino, &changed);
             }
         }
         let inode = state.inode(ino)?;
         let (perm, uid, gid, atime) = (inode.perm, inode.uid, inode.gid, inode.atime);
-        state.begin()?;
+        state.begin_transaction()?;
         state.log(&Record::Attributes { ino, perm, uid, gid, times: [atime, now, now] })
     }
 
@@ -214,7 +214,7 @@ impl State {
             None => Vec::new(),
         };
         for run in runs {
-            self.zones.note(ino, &run);
+            self.zones.add_to_summary(ino, &run);
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ impl Lfs {
         }
         state.check_metadata(name.len() + value.len())?;
         let time = state.now();
-        state.begin()?;
+        state.begin_transaction()?;
         state.log(&Record::Xattr { ino, name, value: Some(value), time })
     }
 
@@ -48,7 +48,7 @@ impl Lfs {
             return Err(FsError::NoAttribute);
         }
         let time = state.now();
-        state.begin()?;
+        state.begin_transaction()?;
         state.log(&Record::Xattr { ino, name, value: None, time })
     }
 }

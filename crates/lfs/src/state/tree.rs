@@ -12,23 +12,23 @@ use rustc_hash::FxHashMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_vfs::FileKind;
 
-/// Told of every device place that a record fills or frees.
-pub trait PlaceSink {
-    /// A file's blocks now lie here.
-    fn placed(&mut self, ino: Ino, run: &FileRun);
-    /// A file's blocks no longer lie here.
-    fn freed(&mut self, ino: Ino, run: &FileRun);
-    /// Room was promised for so many blocks.
-    fn promised(&mut self, blocks: u64);
-    /// The promise for so many blocks was kept or taken back.
+/// Keeps the sums of what is mapped and reserved while records are applied.
+pub trait SpaceAccounts {
+    /// The file maps this run now.
+    fn mapped(&mut self, ino: Ino, run: &FileRun);
+    /// The file no longer maps this run.
+    fn unmapped(&mut self, ino: Ino, run: &FileRun);
+    /// `fallocate` reserved space for so many blocks.
+    fn reserved(&mut self, blocks: u64);
+    /// So many reserved blocks were mapped or released.
     fn released(&mut self, blocks: u64);
 }
 
-/// Nobody needs to know: replay counts afterwards.
-impl PlaceSink for () {
-    fn placed(&mut self, _: Ino, _: &FileRun) {}
-    fn freed(&mut self, _: Ino, _: &FileRun) {}
-    fn promised(&mut self, _: u64) {}
+/// Replay keeps no sums: the mount computes them when the last record is applied.
+impl SpaceAccounts for () {
+    fn mapped(&mut self, _: Ino, _: &FileRun) {}
+    fn unmapped(&mut self, _: Ino, _: &FileRun) {}
+    fn reserved(&mut self, _: u64) {}
     fn released(&mut self, _: u64) {}
 }
 
@@ -120,7 +120,7 @@ impl Tree {
     }
 
     /// Applies a record.
-    pub fn apply(&mut self, record: &Record<'_>, sink: &mut impl PlaceSink) -> Result<(), ApplyError> {
+    pub fn apply(&mut self, record: &Record<'_>, sink: &mut impl SpaceAccounts) -> Result<(), ApplyError> {
         match record {
             Record::Create { dir, name, node } => self.create(*dir, name, node),
             Record::Link { ino, dir, name, time } => {
@@ -149,7 +149,7 @@ impl Tree {
                 self.saved_bytes = self.saved_bytes.saturating_sub(inode.saved_bytes());
                 if let Body::File(map) = &inode.body {
                     self.runs = self.runs.saturating_sub((map.len() + inode.reserved.len()) as u64);
-                    map.iter().for_each(|run| sink.freed(*ino, &run));
+                    map.iter().for_each(|run| sink.unmapped(*ino, &run));
                     sink.released(inode.reserved.blocks());
                 }
                 Ok(())
@@ -162,7 +162,7 @@ impl Tree {
             }
             Record::Truncate { ino, size, extend, time } => {
                 self.change_map(*ino, sink, |map, reserved, change| {
-                    map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.freed(run));
+                    map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.unmapped(run));
                     // What a file that grows has of its last block may be all of the block, and zeros behind its end.
                     if !*extend {
                         change.released(reserved.remove(size.div_ceil(BLOCK), u64::MAX));
@@ -170,8 +170,8 @@ impl Tree {
                     if !*extend && !size.is_multiple_of(BLOCK) {
                         map.trim(size / BLOCK, (size % BLOCK) as u32, &mut |old, new| {
                             // In this order: a zone that nothing but the old piece kept would die at once.
-                            change.placed(new);
-                            change.freed(old);
+                            change.mapped(new);
+                            change.unmapped(old);
                         });
                     }
                 })?;
@@ -189,8 +189,8 @@ impl Tree {
                 self.change_map(*ino, sink, |map, reserved, change| {
                     for run in runs.iter() {
                         change.released(reserved.remove(run.block, run.block + u64::from(run.run.count)));
-                        map.insert(*run, &mut |old| change.freed(old));
-                        change.placed(*run);
+                        map.insert(*run, &mut |old| change.unmapped(old));
+                        change.mapped(*run);
                     }
                 })?;
                 if !*relocated {
@@ -213,7 +213,7 @@ impl Tree {
             }
             Record::Punch { ino, block, count, time } => {
                 self.change_map(*ino, sink, |map, reserved, change| {
-                    map.remove(*block, block + count, &mut |run| change.freed(run));
+                    map.remove(*block, block + count, &mut |run| change.unmapped(run));
                     change.released(reserved.remove(*block, block + count));
                 })?;
                 let inode = self.inode(*ino)?;
@@ -226,7 +226,7 @@ impl Tree {
                         map.shift(*block, *count, true);
                         reserved.shift(*block, *count, true);
                     } else {
-                        map.remove(*block, block + count, &mut |run| change.freed(run));
+                        map.remove(*block, block + count, &mut |run| change.unmapped(run));
                         map.shift(block + count, *count, false);
                         change.released(reserved.remove(*block, block + count));
                         reserved.shift(block + count, *count, false);
@@ -240,10 +240,10 @@ impl Tree {
             Record::Reserve { ino, block, count } => self.change_map(*ino, sink, |map, reserved, change| {
                 let mut from = *block;
                 for run in map.range(*block, block + count) {
-                    change.promised(reserved.insert(from, run.block));
+                    change.reserved(reserved.insert(from, run.block));
                     from = run.block + u64::from(run.run.count);
                 }
-                change.promised(reserved.insert(from, block + count));
+                change.reserved(reserved.insert(from, block + count));
             }),
             Record::Xattr { ino, name, value, time } => {
                 let inode = self.inode(*ino)?;
@@ -285,12 +285,12 @@ impl Tree {
         zeros_behind: impl FnOnce(Run) -> bool,
     ) -> Result<(), ApplyError> {
         self.change_map(ino, &mut (), |map, _, change| {
-            map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.freed(run));
+            map.remove(size.div_ceil(BLOCK), u64::MAX, &mut |run| change.unmapped(run));
             let len = (size % BLOCK) as u32;
             if len > 0 && !map.get(size / BLOCK).is_some_and(|run| run.is_whole() && zeros_behind(run)) {
                 map.trim(size / BLOCK, len, &mut |old, new| {
-                    change.placed(new);
-                    change.freed(old);
+                    change.mapped(new);
+                    change.unmapped(old);
                 });
             }
         })
@@ -425,7 +425,7 @@ impl Tree {
     fn change_map(
         &mut self,
         ino: Ino,
-        sink: &mut impl PlaceSink,
+        sink: &mut impl SpaceAccounts,
         change: impl FnOnce(&mut ExtentMap, &mut BlockSet, &mut MapChange<'_>),
     ) -> Result<(), ApplyError> {
         let inode = self.inodes.get_mut(&ino.0).ok_or(ApplyError::NoInode(ino.0))?;
@@ -440,27 +440,27 @@ impl Tree {
     }
 }
 
-/// Collects what a change of one map places and frees.
+/// Collects what a change of one file's map adds and removes.
 struct MapChange<'a> {
     ino: Ino,
     charged: u64,
-    sink: &'a mut dyn PlaceSink,
+    sink: &'a mut dyn SpaceAccounts,
 }
 
 impl MapChange<'_> {
-    fn placed(&mut self, run: FileRun) {
+    fn mapped(&mut self, run: FileRun) {
         self.charged += charge_run(&run.run);
-        self.sink.placed(self.ino, &run);
+        self.sink.mapped(self.ino, &run);
     }
 
-    fn freed(&mut self, run: FileRun) {
+    fn unmapped(&mut self, run: FileRun) {
         self.charged = self.charged.saturating_sub(charge_run(&run.run));
-        self.sink.freed(self.ino, &run);
+        self.sink.unmapped(self.ino, &run);
     }
 
-    fn promised(&mut self, blocks: u64) {
+    fn reserved(&mut self, blocks: u64) {
         self.charged = self.charged.saturating_add(blocks.saturating_mul(BLOCK));
-        self.sink.promised(blocks);
+        self.sink.reserved(blocks);
     }
 
     fn released(&mut self, blocks: u64) {

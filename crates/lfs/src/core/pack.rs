@@ -1,4 +1,4 @@
-//! Puts blocks and pieces of files into data zones: packs them, writes them, maps them.
+//! Packs blocks and pieces of files into device blocks, writes these to data zones, and maps the files to them.
 
 use crate::core::State;
 use crate::layout::BLOCK;
@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_vfs::FsResult;
 
-/// A piece of a file's block and where it stands in a buffer of device blocks.
+/// A piece of a file's block, and its position in a buffer of device blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct PackedPiece {
     pub ino: Ino,
     /// Block of the file.
     pub block: u64,
@@ -39,7 +39,7 @@ impl Packer {
     }
 
     /// Copies a piece into the buffer.
-    pub fn add(&mut self, ino: Ino, block: u64, bytes: &[u8], data: &mut Vec<u8>) -> Spot {
+    pub fn add(&mut self, ino: Ino, block: u64, bytes: &[u8], data: &mut Vec<u8>) -> PackedPiece {
         let len = bytes.len() as u32;
         let space = piece_space(len);
         let fits = |used: u32| used + space <= BLOCK as u32;
@@ -65,64 +65,70 @@ impl Packer {
             }
         };
         let (index, used) = &mut self.open[at];
-        let spot = Spot { ino, block, len, index: *index, offset: *used };
+        let piece = PackedPiece { ino, block, len, index: *index, offset: *used };
         let start = *index as usize * BLOCK_BYTES + *used as usize;
         data[start..start + bytes.len()].copy_from_slice(bytes);
         *used += space;
-        spot
+        piece
     }
 }
 
 impl State {
-    /// Writes a buffer of device blocks to the zone for `tag` and maps its spots, which are in the order of their
-    /// blocks. Unless they are `relocated`, the spots' blocks leave the dirty buffer.
-    pub(crate) fn place(&mut self, tag: &Tag, spots: &[Spot], data: &[u8], relocated: bool) -> FsResult<()> {
-        let mut spots = spots;
+    /// Writes a buffer of device blocks to the zone for `tag` and maps its pieces, which are in the order of their
+    /// blocks. Unless they are `relocated`, the pieces' blocks leave the dirty buffer.
+    pub(crate) fn write_packed(
+        &mut self,
+        tag: &Tag,
+        packed: &[PackedPiece],
+        data: &[u8],
+        relocated: bool,
+    ) -> FsResult<()> {
+        let mut packed = packed;
         let mut written = 0u32;
         let blocks = (data.len() / BLOCK_BYTES) as u32;
         while written < blocks {
             let (first, count) = self.write_data(tag, &data[written as usize * BLOCK_BYTES..])?;
-            let end = spots.partition_point(|spot| spot.index < written + count);
-            let (now, later) = spots.split_at(end);
+            let end = packed.partition_point(|piece| piece.index < written + count);
+            let (now, later) = packed.split_at(end);
             let mut rest = now;
-            while let Some(spot) = rest.first() {
-                let same = rest.iter().take_while(|s| s.ino == spot.ino).count();
+            while let Some(piece) = rest.first() {
+                let same = rest.iter().take_while(|s| s.ino == piece.ino).count();
                 let (group, others) = rest.split_at(same);
                 self.map_group(group, first, written, relocated)?;
                 rest = others;
             }
-            spots = later;
+            packed = later;
             written += count;
-            let (zone, _) = self.ground.place_of(first);
+            let (zone, _) = self.shared.zone_block(first);
             self.close_if_full(zone)?;
         }
         Ok(())
     }
 
-    /// Logs where the spots of one file lie; block `base` of the buffer is the device's block `first`.
-    fn map_group(&mut self, group: &[Spot], first: u64, base: u32, relocated: bool) -> FsResult<()> {
+    /// Logs where the pieces of one file lie; block `base` of the buffer is the device's block `first`.
+    fn map_group(&mut self, group: &[PackedPiece], first: u64, base: u32, relocated: bool) -> FsResult<()> {
         let ino = group[0].ino;
-        self.begin()?;
+        self.begin_transaction()?;
         if !relocated {
-            for spot in group {
-                self.forget_dirty(ino, spot.block);
+            for piece in group {
+                self.forget_dirty(ino, piece.block);
             }
         }
         let mut runs: Vec<FileRun> = Vec::new();
         let mut crcs: Vec<u32> = Vec::with_capacity(group.len());
-        for spot in group {
-            let device_block = first + u64::from(spot.index - base);
-            let address = device_block * BLOCK + u64::from(spot.offset);
+        for piece in group {
+            let device_block = first + u64::from(piece.index - base);
+            let address = device_block * BLOCK + u64::from(piece.offset);
             crcs.extend(self.crcs(device_block, 1));
             if let Some(last) = runs.last_mut()
-                && u64::from(spot.len) == BLOCK
+                && u64::from(piece.len) == BLOCK
                 && last.run.is_whole()
-                && last.block + u64::from(last.run.count) == spot.block
+                && last.block + u64::from(last.run.count) == piece.block
                 && last.run.address + u64::from(last.run.count) * BLOCK == address
             {
                 last.run.count += 1;
             } else {
-                runs.push(FileRun { block: spot.block, run: Run { address, count: 1, len: spot.len } });
+                runs.push(FileRun { block: piece.block, run: Run { address, count: 1, len: piece.len } });
             }
         }
         self.map_runs(ino, &runs, &crcs, relocated)
@@ -141,7 +147,7 @@ impl State {
             None => (0, 0),
         };
         for run in runs {
-            self.zones.note(ino, run);
+            self.zones.add_to_summary(ino, run);
         }
         let record = Record::Extents {
             ino,
@@ -153,7 +159,7 @@ impl State {
         };
         self.log(&record)?;
         for run in runs {
-            self.tell(ino, run.block, run.block + u64::from(run.run.count));
+            self.notify_remapped(ino, run.block, run.block + u64::from(run.run.count));
         }
         Ok(())
     }
@@ -169,16 +175,16 @@ mod tests {
         fn packed_pieces_keep_their_bytes_and_never_overlap_or_straddle(lens in proptest::collection::vec(1usize..4096, 1..80)) {
             let mut packer = Packer::new(0);
             let mut data = Vec::new();
-            let mut spots = Vec::new();
+            let mut packed = Vec::new();
             for (i, len) in lens.iter().enumerate() {
                 let bytes: Vec<u8> = (0..*len).map(|j| (i * 31 + j) as u8).collect();
-                spots.push((packer.add(Ino(1), i as u64, &bytes, &mut data), bytes));
+                packed.push((packer.add(Ino(1), i as u64, &bytes, &mut data), bytes));
             }
             let mut used = vec![false; data.len()];
-            for (spot, bytes) in spots {
-                prop_assert_eq!(spot.offset % 8, 0);
-                prop_assert!(spot.offset + spot.len <= 4096);
-                let at = spot.index as usize * BLOCK_BYTES + spot.offset as usize;
+            for (piece, bytes) in packed {
+                prop_assert_eq!(piece.offset % 8, 0);
+                prop_assert!(piece.offset + piece.len <= 4096);
+                let at = piece.index as usize * BLOCK_BYTES + piece.offset as usize;
                 prop_assert_eq!(&data[at..at + bytes.len()], &bytes[..]);
                 for byte in &mut used[at..at + bytes.len()] {
                     prop_assert!(!std::mem::replace(byte, true));
