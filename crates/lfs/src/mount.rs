@@ -316,6 +316,7 @@ fn mount_writable(
         }
         state.journal.zones = chain;
         state.journal.spare = restored.spare;
+        state.check_sums()?;
         return Ok(state);
     }
     tracing::info!(entries = restored.entries, dropped = restored.dropped, "journal replayed");

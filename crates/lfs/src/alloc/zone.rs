@@ -158,6 +158,7 @@ impl ZoneTable {
 
     /// Notes that a zone is empty.
     pub fn set_free(&mut self, zone: ZoneId) {
+        debug_assert_eq!(self.zones[zone.index()].live, 0, "zone {zone}");
         self.set_kind(zone, None);
         self.zones[zone.index()] = Zone::empty();
         self.free.push_back(zone);
@@ -166,6 +167,7 @@ impl ZoneTable {
     /// Notes that nothing lives in a zone any more as soon as frame `seq` is durable.
     pub fn set_dying(&mut self, zone: ZoneId, seq: u64) {
         let z = &mut self.zones[zone.index()];
+        debug_assert_eq!(z.live, 0, "zone {zone}");
         if !matches!(z.state, ZoneUse::Dying(_)) {
             z.state = ZoneUse::Dying(seq);
             z.summary = Vec::new();

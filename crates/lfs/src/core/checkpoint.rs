@@ -15,7 +15,7 @@ use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::state::inode::{Body, Inode};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_core::{Ino, ZoneId};
-use weft_vfs::{FsResult, TimeSpec};
+use weft_vfs::{FsError, FsResult, TimeSpec};
 
 impl State {
     /// Whether the room that is left for the journal is only what writing back before a checkpoint may need.
@@ -67,6 +67,7 @@ impl State {
     /// be written whenever a transaction may begin, and by a mount, which may not journal anything before.
     pub(crate) fn write_checkpoint(&mut self, clean: bool) -> FsResult<()> {
         self.commit()?;
+        self.check_sums()?;
         // The next checkpoint needs its zones.
         self.drop_spare()?;
         self.leave_zone_unless_it_fits()?;
@@ -90,10 +91,12 @@ impl State {
     }
 
     fn write_parts_and_end(&mut self, clean: bool) -> FsResult<()> {
+        assert_eq!(self.journal.pending(), 0, "a transaction is within a checkpoint");
         let first_seq = self.journal.next_seq;
         self.write_parts()?;
         let parts = (self.journal.next_seq - first_seq) as u32;
         self.commit_durably()?;
+        assert_eq!(self.journal.next_seq, first_seq + u64::from(parts), "the end follows its parts");
         let mut end = vec![0; HEADER_BYTES];
         self.write_frame(&mut end, FrameKind::End, parts, clean)?;
         self.commit_durably()
@@ -121,6 +124,7 @@ impl State {
         // Numbers are gathered first: writing a frame needs the whole state.
         let mut inos: Vec<u64> = self.tree.inodes.keys().copied().collect();
         inos.sort_unstable();
+        let (mut runs_saved, mut blocks_saved) = (0, 0);
         for &ino in &inos {
             if let Some(inode) = self.tree.inodes.get(&ino) {
                 put_inode(Ino(ino), inode, &mut out);
@@ -131,6 +135,7 @@ impl State {
                 let runs: Vec<_> = map.range(first, u64::MAX).take(RUNS_MAX).collect();
                 let Some(last) = runs.last() else { break };
                 first = last.block + u64::from(last.run.count);
+                runs_saved += runs.len() as u64;
                 Item::Runs { ino: Ino(ino), runs }.encode(&mut out);
                 self.part_if_full(&mut out)?;
             }
@@ -139,6 +144,7 @@ impl State {
                 let ranges: Vec<_> = inode.reserved.range(first, u64::MAX).take(RUNS_MAX).collect();
                 let Some((_, end)) = ranges.last() else { break };
                 first = *end;
+                runs_saved += ranges.len() as u64;
                 let ranges = ranges.into_iter().map(|(from, to)| (from, to - from)).collect();
                 Item::Reserved { ino: Ino(ino), ranges }.encode(&mut out);
                 self.part_if_full(&mut out)?;
@@ -165,6 +171,7 @@ impl State {
                 if let Some(dirty) =
                     self.tree.inodes.get(&ino).and_then(|inode| inode.dirty.blocks.get(&block))
                 {
+                    blocks_saved += 1;
                     Item::Block { ino: Ino(ino), block, bytes: &dirty.data[..len] }.encode(&mut out);
                 }
                 first = block + 1;
@@ -189,7 +196,15 @@ impl State {
                 self.part_if_full(&mut out)?;
             }
         }
-        self.part(&mut out)
+        self.part(&mut out)?;
+        if (runs_saved, blocks_saved) == (self.tree.runs, self.buffer.journaled_blocks()) {
+            return Ok(());
+        }
+        Err(self.fail(FsError::Device(format!(
+            "a checkpoint has {runs_saved} runs and {blocks_saved} blocks; {} and {} are counted",
+            self.tree.runs,
+            self.buffer.journaled_blocks()
+        ))))
     }
 
     /// The next block of a file that the journal has and its data zone has not, and its length.

@@ -4,7 +4,7 @@ use crate::alloc::zone::ZoneUse;
 use crate::core::State;
 use crate::error::device_failed;
 use crate::layout::frame::{FrameHeader, FrameKind, HEADER_BYTES, TRANSACTION_MAX, frame_blocks};
-use crate::layout::zone_header::ZoneKind;
+use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use weft_core::{BLOCK_BYTES, Tag, ZoneId, checksum::crc32c};
 use weft_vfs::{FsError, FsResult};
@@ -83,7 +83,10 @@ impl State {
             volume: self.journal.volume,
             parts,
         };
+        assert!(blocks <= self.reserve.capacity - HEADER_BLOCKS, "no zone takes a frame of {blocks} blocks");
+        assert_eq!(self.shared.written_seq.load(Acquire) + 1, header.seq, "frames are numbered in order");
         buffer[..HEADER_BYTES].copy_from_slice(&header.encode());
+        debug_assert_eq!(FrameHeader::decode(&buffer[..HEADER_BYTES]), Some(header));
         buffer.resize(blocks as usize * BLOCK_BYTES, 0);
         // A zone that fails under the write is given up; the frame goes to the next.
         let mut attempts = 0;
@@ -139,6 +142,7 @@ impl State {
     pub(crate) fn commit_durably(&mut self) -> FsResult<()> {
         self.commit()?;
         let written = self.shared.written_seq.load(Acquire);
+        assert!(self.shared.durable_seq.load(Acquire) <= written, "a frame is durable before it is written");
         if self.shared.durable_seq.load(Acquire) < written {
             self.shared.dev.flush().map_err(|e| self.fail(device_failed(e)))?;
             self.shared.durable_seq.fetch_max(written, Release);

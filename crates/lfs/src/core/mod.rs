@@ -30,7 +30,7 @@ use crate::gc::Cleaner;
 use crate::journal::writer::Journal;
 use crate::layout::footer;
 use crate::layout::record::{FileRun, Record};
-use crate::layout::zone_header::{HEADER_BLOCKS, ZoneHeader, ZoneKind};
+use crate::layout::zone_header::{Decoded, HEADER_BLOCKS, ZoneHeader, ZoneKind};
 use crate::options::Clock;
 use crate::state::dirty::WriteBuffer;
 use crate::state::tree::{SpaceAccounts, Tree};
@@ -230,6 +230,8 @@ impl State {
             };
             let sequence = self.zones.next_sequence;
             self.zones.next_sequence += 1;
+            let z = self.zones.get(zone);
+            assert_eq!((z.state, z.kind, z.live), (ZoneUse::Free, None, 0), "zone {zone} is not free");
             let info = self.shared.info;
             let header = ZoneHeader {
                 uuid: self.volume.uuid,
@@ -242,7 +244,9 @@ impl State {
                 zone_blocks: info.zone_blocks,
                 zone_capacity: info.zone_capacity,
             };
-            if let Err(error) = self.shared.dev.write(zone, 0, &header.encode(), &Tag::METADATA) {
+            let raw = header.encode();
+            debug_assert_eq!(ZoneHeader::decode(&raw[..BLOCK_BYTES]), Decoded::Header(header));
+            if let Err(error) = self.shared.dev.write(zone, 0, &raw, &Tag::METADATA) {
                 if !self.abandon_zone(zone, &error) {
                     return Err(self.fail(device_failed(error)));
                 }
@@ -342,7 +346,14 @@ impl State {
             let (zone, room) = self.data_zone(tag)?;
             let count = room.min((data.len() / BLOCK_BYTES) as u32).min(WRITE_BLOCKS_MAX);
             let bytes = &data[..count as usize * BLOCK_BYTES];
-            let at = self.zones.get(zone).write_pointer;
+            let z = self.zones.get(zone);
+            let at = z.write_pointer;
+            assert!(
+                at >= HEADER_BLOCKS && count > 0 && at + count <= self.reserve.data_end,
+                "{count} blocks at block {at} are not within the data of zone {zone}"
+            );
+            assert_eq!(z.kind, Some(ZoneKind::Data), "zone {zone}");
+            debug_assert!(matches!(z.state, ZoneUse::Open | ZoneUse::Parked), "zone {zone} is {:?}", z.state);
             if let Err(error) = self.shared.dev.write(zone, at, bytes, tag) {
                 attempts += 1;
                 if attempts > 3 || !self.abandon_zone(zone, &error) {
@@ -387,6 +398,8 @@ impl State {
         let blocks = self.reserve.capacity - end;
         let crcs: Vec<u32> = self.crcs(self.shared.device_block(zone, 0), end).collect();
         let raw = footer::encode(crcs.into_iter(), blocks);
+        assert_eq!(end, self.reserve.data_end, "zone {zone} is written into its footer");
+        assert_eq!(raw.len(), blocks as usize * BLOCK_BYTES, "the footer of zone {zone}");
         self.slots.forget(zone);
         match self.shared.dev.write(zone, end, &raw, &Tag::METADATA) {
             Ok(()) => {
@@ -400,6 +413,20 @@ impl State {
             Err(error) if self.abandon_zone(zone, &error) => Ok(()),
             Err(error) => Err(self.fail(device_failed(error))),
         }
+    }
+
+    /// Fails when the zones and the files differ about what is live: a defect, which no checkpoint may make durable.
+    pub(crate) fn check_sums(&mut self) -> FsResult<()> {
+        let live: u64 = self.zones.iter().map(|(_, z)| z.live).sum();
+        let meta = self.zones.iter().filter(|(_, z)| z.kind == Some(ZoneKind::Meta)).count();
+        if live == self.space.mapped && meta == self.zones.meta_count() as usize {
+            return Ok(());
+        }
+        Err(self.fail(FsError::Device(format!(
+            "the zones hold {live} live bytes, files map {}; {meta} zones hold metadata, {} are counted",
+            self.space.mapped,
+            self.zones.meta_count()
+        ))))
     }
 
     /// Resets the zones whose death is durable and that nobody reads.

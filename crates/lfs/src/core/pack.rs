@@ -4,6 +4,7 @@ use crate::core::State;
 use crate::layout::BLOCK;
 use crate::layout::piece_space;
 use crate::layout::record::{FileRun, Record, Run};
+use crate::layout::zone_header::HEADER_BLOCKS;
 use std::borrow::Cow;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_vfs::FsResult;
@@ -146,7 +147,14 @@ impl State {
             Some(inode) => (inode.settled_size(), inode.mtime),
             None => (0, 0),
         };
+        debug_assert_eq!(crcs.len() as u64, runs.iter().map(|run| u64::from(run.run.count)).sum::<u64>());
         for run in runs {
+            let (zone, block) = self.shared.zone_block(run.run.device_block());
+            let written = self.zones.get(zone).write_pointer;
+            debug_assert!(
+                block >= HEADER_BLOCKS && block + run.run.count <= written,
+                "inode {ino} would map {run:?}, of which zone {zone} has {written} blocks"
+            );
             self.zones.add_to_summary(ino, run);
         }
         let record = Record::Extents {

@@ -3,6 +3,7 @@
 use crate::layout::frame::HEADER_BYTES;
 use crate::layout::record::Record;
 use weft_core::ZoneId;
+use weft_core::codec::Reader;
 
 /// The end of the journal and the records to write there.
 pub struct Journal {
@@ -50,7 +51,10 @@ impl Journal {
 
     /// Adds a record to the transaction at hand.
     pub fn push(&mut self, record: &Record<'_>) {
+        let at = self.buffer.len();
         record.encode(&mut self.buffer);
+        debug_assert_eq!(Record::decode(&mut Reader::new(&self.buffer[at..])).as_ref(), Ok(record));
+        debug_assert!(self.pending() <= self.frame_max, "{} bytes of records", self.pending());
         self.changed = true;
     }
 

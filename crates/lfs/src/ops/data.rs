@@ -41,7 +41,8 @@ impl<'a> Pinned<'a> {
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
         for f in &self.fetches {
-            self.shared.pins[f.zone.index()].fetch_sub(1, Release);
+            let pins = self.shared.pins[f.zone.index()].fetch_sub(1, Release);
+            debug_assert!(pins > 0, "zone {} is not pinned", f.zone);
         }
     }
 }
