@@ -267,8 +267,14 @@ impl PageMapper {
         loop {
             self.make_room(media, front)?;
             let count = pages.min(self.together(media, front));
-            let together: Vec<(u32, Option<u32>)> = (first..first + count).map(|page| (page, None)).collect();
-            if self.fill(media, &together, front)?.is_some() {
+            let filled = match count {
+                1 => self.fill(media, &[(first, None)], front)?,
+                _ => {
+                    let together: Vec<_> = (first..first + count).map(|page| (page, None)).collect();
+                    self.fill(media, &together, front)?
+                }
+            };
+            if filled.is_some() {
                 self.counts.written += u64::from(count);
                 return Ok(count);
             }
@@ -400,6 +406,7 @@ impl PageMapper {
         let first = victim * self.setup.slots_per_block;
         let end = first + self.blocks[victim as usize].filled;
         let mut batch = Vec::with_capacity(COPY_BATCH);
+        let mut together = Vec::new();
         let mut slot = first;
         while self.blocks[victim as usize].valid > 0 && slot < end {
             batch.clear();
@@ -414,8 +421,8 @@ impl PageMapper {
             while !left.is_empty() {
                 self.room_for_copies(front)?;
                 let count = left.len().min(self.together(media, front) as usize);
-                let copy = |slot: &u32| (self.owner[*slot as usize], Some(*slot));
-                let together: Vec<(u32, Option<u32>)> = left[..count].iter().map(copy).collect();
+                together.clear();
+                together.extend(left[..count].iter().map(|slot| (self.owner[*slot as usize], Some(*slot))));
                 if self.fill(media, &together, front)?.is_some() {
                     self.counts.relocated += count as u64;
                     left = &left[count..];

@@ -450,6 +450,6 @@ impl BlockRange {
         }
         note.flags |= end;
         let data = if let Source::New(data) = source { data } else { copy.as_slice() };
-        turn.program(unit * self.slots + offset, &[(data, note)], matches!(source, Source::Copy(_)))
+        turn.program(unit * self.slots + offset, data, note, matches!(source, Source::Copy(_)))
     }
 }

@@ -115,7 +115,8 @@ impl PageRange {
         let slots_per_unit = turn.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
         let pages = (data.len() as u64 / self.page_bytes) as u32;
-        let mut media = RangeMedia { turn, first: page, data, unit_sequences, slots_per_unit, trims };
+        let mut media =
+            RangeMedia { turn, first: page, data, unit_sequences, slots_per_unit, copy: Vec::new(), trims };
         let written = self.mapper.write_some(&mut media, page, pages, front)?;
         // Once in as many erases as there are units: data that stays keeps its unit young.
         let erases = self.mapper.counts().erases;
@@ -163,8 +164,15 @@ impl PageRange {
     pub fn free_up(&mut self, turn: &mut Turn, units: u64) -> Result<(), GcError<LevelError>> {
         let slots_per_unit = turn.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
-        let mut media =
-            RangeMedia { turn, first: 0, data: &[], unit_sequences, slots_per_unit, trims: false };
+        let mut media = RangeMedia {
+            turn,
+            first: 0,
+            data: &[],
+            unit_sequences,
+            slots_per_unit,
+            copy: Vec::new(),
+            trims: false,
+        };
         let wanted = units + u64::from(RESERVE_UNITS) + 1;
         while u64::from(self.mapper.free_blocks()) < wanted {
             let cleaned = self.mapper.collect_emptiest(&mut media);
@@ -253,15 +261,52 @@ struct RangeMedia<'a, 'b> {
     data: &'a [u8],
     unit_sequences: &'a mut [u64],
     slots_per_unit: u32,
+    /// What is copied.
+    copy: Vec<u8>,
     /// Trims of the range are not recorded.
     trims: bool,
+}
+
+impl<'a> RangeMedia<'a, '_> {
+    /// What the caller gave for a page.
+    fn given(&self, page: u32) -> &'a [u8] {
+        let page_bytes = self.turn.flash.geometry.page_bytes as usize;
+        &self.data[(page - self.first) as usize * page_bytes..][..page_bytes]
+    }
+
+    /// Reads a page that is to be copied; what its copy's flags say of it.
+    fn read(&mut self, page: u32, from: u32, copy: &mut Vec<u8>) -> Result<u8, Halt> {
+        Ok(self.turn.read_for_copy(from, u64::from(page), copy)?.flags & LOST)
+    }
+
+    /// What is written beside a page in a slot.
+    fn note(&mut self, slot: u32, page: u32, front: usize, flags: u8) -> Note {
+        let sequence = self.turn.flash.next_sequence();
+        let unit = &mut self.unit_sequences[(slot / self.slots_per_unit) as usize];
+        if slot.is_multiple_of(self.slots_per_unit) {
+            *unit = sequence;
+        }
+        let (range, page) = (self.turn.range, u64::from(page));
+        Note { range, front: front as u8, flags, page, sequence, unit: *unit }
+    }
 }
 
 impl Media for RangeMedia<'_, '_> {
     type Error = Halt;
 
     fn program(&mut self, to: u32, page: u32, from: Option<u32>, front: usize) -> Result<Outcome, Halt> {
-        self.program_together(to, &[(page, from)], front)
+        let mut copy = std::mem::take(&mut self.copy);
+        let flags = from.map_or(Ok(0), |from| self.read(page, from, &mut copy))?;
+        let note = self.note(to, page, front, flags);
+        let outcome = match from {
+            Some(_) => self.turn.program(to, &copy, note, true),
+            None => {
+                let data = self.given(page);
+                self.turn.program(to, data, note, false)
+            }
+        };
+        self.copy = copy;
+        Ok(outcome?)
     }
 
     fn together(&self) -> u32 {
@@ -274,38 +319,24 @@ impl Media for RangeMedia<'_, '_> {
         pages: &[(u32, Option<u32>)],
         front: usize,
     ) -> Result<Outcome, Halt> {
-        let page_bytes = self.turn.flash.geometry.page_bytes as usize;
-        let unit = (to / self.slots_per_unit) as usize;
         let mut copies = Vec::new();
         let mut notes = Vec::with_capacity(pages.len());
         for (slot, (page, from)) in (to..).zip(pages) {
             let mut flags = 0;
             if let Some(from) = from {
                 let mut copy = Vec::new();
-                flags = self.turn.read_for_copy(*from, u64::from(*page), &mut copy)?.flags & LOST;
+                flags = self.read(*page, *from, &mut copy)?;
                 copies.push(copy);
             }
-            let sequence = self.turn.flash.next_sequence();
-            if slot.is_multiple_of(self.slots_per_unit) {
-                self.unit_sequences[unit] = sequence;
-            }
-            notes.push(Note {
-                range: self.turn.range,
-                front: front as u8,
-                flags,
-                page: u64::from(*page),
-                sequence,
-                unit: self.unit_sequences[unit],
-            });
+            notes.push(self.note(slot, *page, front, flags));
         }
-        let given = |page: &u32| &self.data[(page - self.first) as usize * page_bytes..][..page_bytes];
         let data: Vec<&[u8]> = if copies.is_empty() {
-            pages.iter().map(|(page, _)| given(page)).collect()
+            pages.iter().map(|(page, _)| self.given(*page)).collect()
         } else {
             copies.iter().map(Vec::as_slice).collect()
         };
         let written: Vec<(&[u8], Note)> = data.into_iter().zip(notes).collect();
-        Ok(self.turn.program(to, &written, !copies.is_empty())?)
+        Ok(self.turn.program_together(to, &written, !copies.is_empty())?)
     }
 
     fn copying(&mut self, slots: &[u32]) -> Result<(), Halt> {

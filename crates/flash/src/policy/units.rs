@@ -22,7 +22,7 @@ use weft_core::Nanos;
 use weft_core::checksum::crc32c;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::gc::Outcome;
-use weft_device::nand::Unreadable;
+use weft_device::nand::{Done, Unreadable};
 
 /// Beside a page: whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -325,29 +325,53 @@ impl<'a> Turn<'a> {
         self.flash.slot_page(self.units[(slot / per_unit) as usize], slot % per_unit)
     }
 
-    /// Programs slots of the range that are programmed together, with the caller's data or with copies of what was read last.
-    pub fn program(&mut self, slot: u32, pages: &[(&[u8], Note)], copy: bool) -> Result<Outcome, LevelError> {
-        self.flash.programmed.fetch_add(pages.len() as u64, Relaxed);
-        let issued = if copy { self.copy_read } else { self.issued };
-        self.copy_read = self.issued;
+    /// Programs a slot of the range, with the caller's data or with a copy of what was read last.
+    pub fn program(&mut self, slot: u32, data: &[u8], note: Note, copy: bool) -> Result<Outcome, LevelError> {
+        let issued = self.issue(1, copy);
+        let result = self.flash.grant.program(issued, self.page(slot), data, &note.encode());
+        self.programmed(result, copy)
+    }
+
+    /// Programs slots of the range as one: the data of each and what is written beside it.
+    pub fn program_together(
+        &mut self,
+        slot: u32,
+        pages: &[(&[u8], Note)],
+        copy: bool,
+    ) -> Result<Outcome, LevelError> {
+        let issued = self.issue(pages.len() as u64, copy);
         let notes: Vec<[u8; Note::BYTES]> = pages.iter().map(|(_, note)| note.encode()).collect();
         let parts = (slot..).zip(pages).zip(&notes);
         let writes: Vec<RawWrite> =
             parts.map(|((slot, (data, _)), oob)| RawWrite { page: self.page(slot), data, oob }).collect();
         let mut outcome = Outcome::Done;
         for result in self.flash.grant.program_many(issued, &writes) {
-            match result {
-                Ok(done) => {
-                    self.settled = self.settled.max(done.done);
-                    if !copy {
-                        self.written = self.written.max(done.done);
-                    }
-                }
-                Err(LevelError::BlockRetired { .. }) => outcome = Outcome::Bad,
-                Err(other) => return Err(other),
+            if self.programmed(result, copy)? == Outcome::Bad {
+                outcome = Outcome::Bad;
             }
         }
         Ok(outcome)
+    }
+
+    /// When so many pages are programmed that are given now: when those that are copied have been read.
+    fn issue(&mut self, pages: u64, copy: bool) -> Nanos {
+        self.flash.programmed.fetch_add(pages, Relaxed);
+        let read = std::mem::replace(&mut self.copy_read, self.issued);
+        if copy { read } else { self.issued }
+    }
+
+    fn programmed(&mut self, result: Result<Done, LevelError>, copy: bool) -> Result<Outcome, LevelError> {
+        match result {
+            Ok(done) => {
+                self.settled = self.settled.max(done.done);
+                if !copy {
+                    self.written = self.written.max(done.done);
+                }
+                Ok(Outcome::Done)
+            }
+            Err(LevelError::BlockRetired { .. }) => Ok(Outcome::Bad),
+            Err(other) => Err(other),
+        }
     }
 
     /// Reads a slot to be copied.

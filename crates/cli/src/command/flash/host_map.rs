@@ -190,6 +190,11 @@ impl Media for Host {
             }
             (Some(from), _) => self.read(from)?,
         };
+        if self.planes == 1 {
+            let done = self.flash.program(ready, &[self.slot(to)], from.is_some())?;
+            self.done = if from.is_none() { self.done.max(done) } else { self.done };
+            return Ok(Outcome::Done);
+        }
         let waiting = &mut self.waiting[front];
         waiting.slots.push(to);
         waiting.ready = waiting.ready.max(ready);

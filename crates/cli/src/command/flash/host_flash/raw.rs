@@ -67,6 +67,10 @@ impl HostFlash for RawFlash {
     }
 
     fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, Below> {
+        if let [slot] = slots {
+            let page = self.block(slot.block).page(slot.page);
+            return Ok(self.raw.page_write(issued, page, &[], &[])?.done);
+        }
         let pages: Vec<GrantPage> = slots.iter().map(|slot| self.block(slot.block).page(slot.page)).collect();
         let writes: Vec<RawWrite> =
             pages.into_iter().map(|page| RawWrite { page, data: &[], oob: &[] }).collect();
