@@ -7,9 +7,11 @@
 //!
 //! - [`layout`]: every durable byte (`docs/formats/lfs.md` draws them);
 //! - [`state`]: the metadata in memory, changed only by applying journal records;
-//! - [`journal`]: frames, checkpoints, replay;
+//! - [`journal`]: finding frames on a device, replay, salvage;
 //! - [`alloc`]: zones, open slots, space accounts, the reserve;
-//! - [`gc`]: the cleaner;
+//! - [`gc`]: which zone the cleaner empties, and how fast;
+//! - `core`: everything that writes: journal, checkpoints, data zones, write-back, the cleaner;
+//! - `ops`: the operations of [`weft_vfs::FileSystem`], on `core`;
 //! - [`fsck`]: the offline check; [`salvage`]: what can be read of a damaged volume, on a new one;
 //!
 //! What is promised is the contract of [`weft_vfs::FileSystem`]. After a power cut a file is a prefix of what was

@@ -150,14 +150,14 @@ impl Lfs {
         if Reserve::new(info, bad).usable_bytes(saved) < u64::from(info.zone_capacity) * crate::layout::BLOCK
         {
             return Err(LfsError::Unfit(format!(
-                "of {} zones nothing would be left for files",
+                "its {} zones leave no space for files",
                 info.zones.saturating_sub(bad)
             )));
         }
         Ok(())
     }
 
-    /// Brings a volume up: finds the newest checkpoint, replays the journal, and after an unclean end writes a fresh
+    /// Mounts a volume: finds the newest checkpoint, replays the journal, and after an unclean end writes a fresh
     /// checkpoint.
     ///
     /// # Errors
@@ -363,8 +363,10 @@ fn zone_table(
             (z.tag, z.sequence) = (header.tag, header.sequence);
             sequence = sequence.max(header.sequence + 1);
             if sequence > COUNT_MOUNTED_MAX {
-                let what =
-                    format!("the zone was opened as number {}, to which no volume gets", header.sequence);
+                let what = format!(
+                    "the zone's sequence number, {}, is higher than any volume reaches",
+                    header.sequence
+                );
                 return Err(LfsError::Corrupt { zone, block: 0, what });
             }
         } else if f.is_written() {

@@ -1,4 +1,4 @@
-//! Zones and space: who may write where, and how much fits.
+//! Zones and space: which zone takes which data, and how much data the volume accepts.
 
 pub mod reserve;
 pub mod slot;

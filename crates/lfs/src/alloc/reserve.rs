@@ -1,9 +1,9 @@
-//! How a device is divided: what programs may fill, what the journal, checkpoints and the cleaner keep for themselves.
+//! How a device is divided: the space for programs, and the reserves of the journal, of checkpoints and of the cleaner.
 //!
 //! ```text
 //!  | journal and checkpoint in use (chain) | next checkpoint | cleaner | dead space | what programs can fill |
 //! ```
-//! Each part is the least that its promise needs, whenever the power may be cut; `docs/formats/lfs.md` ("Space") has
+//! Each reserve is as small as its guarantee allows, with a power cut at any time; `docs/formats/lfs.md` ("Space") has
 //! the reasoning.
 
 use crate::layout::checkpoint::CRCS_MAX;

@@ -1,9 +1,11 @@
-//! Space accounting: what decides whether a write is accepted.
+//! Space accounting: it decides whether the volume accepts a write.
 //!
-//! A write is refused when the volume could not hold its data in the worst case; what was accepted can therefore
-//! always be flushed. A block that `fallocate` promised is charged whole from then on, in place of what comes there. A piece is charged what packing needs for it at worst: a piece longer than half a block may get
-//! a block of its own; shorter ones fill at least two thirds of the blocks that they are packed in. A buffered block
-//! is charged a whole block in place of what its mapped piece is charged.
+//! The volume refuses a write when it could not hold the data in the worst case, so it can always flush accepted data.
+//!
+//! - A mapped piece is charged the space that packing needs in the worst case. A piece longer than half a block may get
+//!   a block of its own; shorter pieces fill at least two thirds of the blocks in which they are packed.
+//! - A buffered block is charged a whole block, instead of the charge of its mapped piece.
+//! - A block that `fallocate` reserved is charged a whole block until something is mapped to it.
 
 use crate::layout::piece_space;
 use crate::layout::record::Run;

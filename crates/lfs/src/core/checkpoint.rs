@@ -1,7 +1,7 @@
-//! Writes the whole state.
+//! Writes checkpoints.
 //!
-//! Parts first; then everything on the device is made durable; only then the end frame, so that a checkpoint that is
-//! complete refers to nothing that a power cut could have taken.
+//! The parts are written first, then the device is flushed, then the end frame is written. So a complete checkpoint
+//! refers only to durable data.
 //!
 //! A volume is closed with two checkpoints that say the same, in different zones: one damaged block of either costs
 //! nothing. The first of them is the *spare*: its zones are kept as long as no other checkpoint is written. While a

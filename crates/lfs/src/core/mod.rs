@@ -210,7 +210,7 @@ impl State {
         self.zones.free_count().saturating_sub(wanted.saturating_sub(self.zones.meta_count()))
     }
 
-    /// Zones' worth of space, beside what the journal and the cleaner keep, that holds nothing live.
+    /// Dead space outside the reserves of the journal and the cleaner, in zones.
     fn dead_zones(&self) -> u32 {
         let kept = self.reserve.meta_zones(self.saved()).saturating_add(CLEANER_ZONES);
         let zones = u64::from(self.reserve.zones.saturating_sub(kept));
@@ -314,7 +314,7 @@ impl State {
 
     /// The zone of a slot and the blocks of it that data of this tag may take. A slot without a zone takes a partly written one.
     pub(crate) fn space_in_slot(&mut self, slot: usize, tag: &Tag) -> Option<(ZoneId, u32)> {
-        // A zone without room is about to be closed by whoever filled it.
+        // The writer that filled a zone closes it.
         let zone = match self.slots.zone(slot).filter(|zone| self.room(*zone) > 0) {
             Some(zone) => zone,
             None => self.slots.adopt(slot, tag, &mut self.zones)?,
@@ -429,16 +429,16 @@ impl State {
         ))))
     }
 
-    /// Resets the zones whose death is durable and that nobody reads.
+    /// Resets the zones whose death is durable and that no reader pins.
     pub(crate) fn reset_dead(&mut self) -> FsResult<()> {
         let durable = self.shared.durable_seq.load(Acquire);
         let pins = &self.shared.pins;
         while let Some(zone) = self.zones.take_dead(durable, |zone| pins[zone.index()].load(Acquire) == 0) {
             if self.zones.get(zone).live != 0 {
                 // A defect; the data is there as long as the zone is left alone.
-                return Err(
-                    self.fail(FsError::Device(format!("zone {zone} was to be reset with live data in it")))
-                );
+                return Err(self.fail(FsError::Device(format!(
+                    "zone {zone} is marked dead but has live data; it is not reset"
+                ))));
             }
             match self.shared.dev.reset(zone) {
                 Ok(()) => {

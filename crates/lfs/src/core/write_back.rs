@@ -192,7 +192,7 @@ impl State {
         Ok(bytes >= bytes_max)
     }
 
-    /// Writes a checkpoint when one is due, and back what the journal holds for files when that gets much.
+    /// Writes a checkpoint when one is due. Writes journaled blocks to data zones when the journal holds many of them.
     pub(crate) fn maintain(&mut self) -> FsResult<()> {
         if self.settling {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which zone to clean.
+//! The victim policy: which zone the cleaner empties next.
 
 use weft_core::ZoneId;
 

@@ -529,7 +529,9 @@ impl<'a> Chain<'a> {
         if let Some(number) = numbers.into_iter().find(|number| *number > COUNT_MOUNTED_MAX)
             && !self.lenient
         {
-            let what = format!("the chain that ends here counts to {number}, to which no volume gets");
+            let what = format!(
+                "the chain that ends here has the number {number}, which is higher than any volume reaches"
+            );
             return Err(at_end(what));
         }
         let zones = self.parts.iter().map(|f| f.zone).chain([self.end_at.0]);

@@ -1,4 +1,4 @@
-//! `fsync`, `sync`, write-back, and what a server's thread does from time to time.
+//! `fsync`, `sync`, write-back, and the periodic work of [`Lfs::tick`].
 
 use crate::Lfs;
 use crate::alloc::reserve::CLEANER_ZONES;

@@ -1,7 +1,7 @@
-//! Blocks of a file that are newer than the device.
+//! The write buffer: blocks of files that are newer than the device.
 //!
-//! A block in here is what readers see. Its `fresh` range is what neither the device nor the journal has; a block
-//! without one is durable in the journal (as inline bytes) and waits only to be written to its data zone, full or
+//! Readers see a buffered block instead of the mapped one. Only memory has the bytes in its `fresh` range. A block
+//! without such a range is durable in the journal (as inline bytes), and waits to be written to its data zone, whole or
 //! packed with others.
 
 use rustc_hash::FxHashSet;

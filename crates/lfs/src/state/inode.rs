@@ -167,7 +167,7 @@ impl Inode {
     }
 
     /// The ranges of blocks within `first..end` that are mapped or buffered, for telling the observer of their change:
-    /// a hole that stays one is not told of, however large. Empty when nobody watches.
+    /// holes that stay holes are left out. Empty when the file is not watched.
     pub fn filled_ranges(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
         if !self.watched || first >= end {
             return Vec::new();
