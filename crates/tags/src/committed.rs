@@ -1,6 +1,6 @@
 //! Committed states that can be read: the last one, or that of a snapshot. What reads is written once for both.
 
-use crate::edges::order::{Changed, Direction, EdgePlace, PlacedEdge, list};
+use crate::edges::order::{Direction, EdgePlace, PlacedEdge, list};
 use crate::edges::{Edge, EdgeKey};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, Permission, SnodeId};
@@ -150,12 +150,19 @@ pub(crate) trait Committed {
         max: usize,
     ) -> Result<Vec<PlacedEdge>> {
         let (secret, form) = (self.store().secret, self.store().form_of(of.1)?);
-        list((of.1, form, secret), from, direction, max, &Changed::default(), |from| {
-            self.step(of.0.home(), |pages, contents| {
-                find_node(pages, of.0, Which::Committed)?;
-                contents.edges.part(pages, of, form, from, direction)
-            })
-        })
+        list(
+            (of.1, form, secret),
+            from,
+            direction,
+            max,
+            |_| std::iter::empty(),
+            |from| {
+                self.step(of.0.home(), |pages, contents| {
+                    find_node(pages, of.0, Which::Committed)?;
+                    contents.edges.part(pages, of, form, from, direction)
+                })
+            },
+        )
     }
 
     /// Refuses a node that is not there.

@@ -4,12 +4,12 @@
 //! costs what the part does. An edge keeps its place as long as it is there, whatever comes and goes around it, also when the store
 //! is opened anew. So whoever goes through a list by parts sees each edge that was there all the time once.
 
-use super::{Bundle, Edge, EdgeTable, RawEdge};
+use super::{Bundle, Edge, EdgeChange, EdgeTable, RawEdge};
 use crate::error::{Result, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::pages::access::Pages;
-use rustc_hash::FxHashSet;
+use std::ops::RangeInclusive;
 
 /// A place in the order of a node's edges of one type: before an edge, or behind it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -53,6 +53,19 @@ impl EdgePlace {
     /// The place of two words.
     pub fn from_words([upper, lower]: [u64; 2]) -> EdgePlace {
         EdgePlace(u128::from(upper) << 64 | u128::from(lower))
+    }
+
+    /// The word that the places of an edge by this key begin with, wherever it leads.
+    pub(crate) fn word_of(form: InfoForm, key: u64, secret: Secret) -> u64 {
+        match form {
+            InfoForm::Number => secret.number(key),
+            InfoForm::Key => key,
+        }
+    }
+
+    /// The upper half, by which changes are kept in order.
+    fn word(self) -> u64 {
+        (self.0 >> 64) as u64
     }
 
     /// The place of an edge, by the hash of its info; of edges with one hash, by what else tells them apart.
@@ -140,36 +153,56 @@ fn sort(edges: &mut [(EdgePlace, RawEdge)], direction: Direction) {
     }
 }
 
-/// Changes of edges of one type out of a node that are not committed.
-#[derive(Default)]
-pub(crate) struct Changed {
-    /// Committed edges that are gone, or lead elsewhere: key and destination.
-    pub gone: FxHashSet<(u64, NodeId)>,
-    /// Edges that are new, or lead elsewhere.
-    pub new: Vec<RawEdge>,
-}
-
-/// Up to `max` edges from a place on, in a committed state with changes over it.
-pub(crate) fn list(
+/// Up to `max` edges from a place on, in a committed state with changes over it. `changes` gives those of this type and source whose
+/// places begin with one of a range of words, in the order of these.
+pub(crate) fn list<'c, I: DoubleEndedIterator<Item = (u64, &'c EdgeChange)>>(
     (etype, form, secret): (EdgeType, InfoForm, Secret),
     mut from: EdgePlace,
     direction: Direction,
     max: usize,
-    changed: &Changed,
+    changes: impl Fn(RangeInclusive<u64>) -> I,
     mut part: impl FnMut(EdgePlace) -> Result<Part>,
 ) -> Result<Vec<PlacedEdge>> {
     let numbers = (form == InfoForm::Number).then_some(secret);
+    // A changed edge is known by its committed destination: two edges with one hash differ in that.
+    let is_gone = |(place, edge): &(EdgePlace, RawEdge)| {
+        let word = place.word();
+        changes(word..=word).any(|(_, change)| (change.key, change.old) == (edge.key, edge.to))
+    };
     let mut found: Vec<PlacedEdge> = Vec::new();
     loop {
-        let Part { mut edges, rest } = part(from)?;
-        edges.retain(|(_, edge)| !changed.gone.contains(&(edge.key, edge.to)));
-        let new = changed.new.iter().map(|edge| (EdgePlace::of(edge, numbers), *edge));
-        edges.extend(new.filter(|(place, _)| match direction {
-            Direction::Up => *place >= from && rest.is_none_or(|rest| *place < rest),
-            Direction::Down => *place < from && rest.is_none_or(|rest| *place >= rest),
-        }));
-        sort(&mut edges, direction);
+        let Part { edges, rest } = part(from)?;
         let more = max - found.len();
+        let mut edges: Vec<_> = edges.into_iter().filter(|edge| !is_gone(edge)).take(more).collect();
+        // Nothing is wanted behind the last of as many as there is room for.
+        let last = edges.last().filter(|_| edges.len() == more).map(|(place, _)| *place);
+        let end = last.or(rest).map(EdgePlace::word);
+        let changed = match direction {
+            Direction::Up => changes(from.word()..=end.unwrap_or(u64::MAX)),
+            Direction::Down => changes(end.unwrap_or(0)..=from.word()),
+        };
+        let is_in_part = |place: EdgePlace| match direction {
+            Direction::Up => place >= from && rest.is_none_or(|rest| place < rest),
+            Direction::Down => place < from && rest.is_none_or(|rest| place >= rest),
+        };
+        let mut new = 0;
+        let mut of = None;
+        for (word, change) in in_direction(changed, direction) {
+            // Those whose places begin alike are in no order here.
+            if new >= more && of != Some(word) {
+                break;
+            }
+            if change.new == NodeId(0) {
+                continue;
+            }
+            let edge = RawEdge { etype, key: change.key, to: change.new };
+            let place = EdgePlace::of(&edge, numbers);
+            if is_in_part(place) {
+                edges.push((place, edge));
+                (new, of) = (new + 1, Some(word));
+            }
+        }
+        sort(&mut edges, direction);
         found.extend(edges.into_iter().take(more).map(|(place, RawEdge { key, to, .. })| {
             let number = numbers.map(|_| key);
             PlacedEdge { place, edge: Edge { etype, number, to } }
@@ -179,4 +212,12 @@ pub(crate) fn list(
             _ => return Ok(found),
         }
     }
+}
+
+/// What goes up, in a direction.
+fn in_direction<I: DoubleEndedIterator>(mut up: I, direction: Direction) -> impl Iterator<Item = I::Item> {
+    std::iter::from_fn(move || match direction {
+        Direction::Up => up.next(),
+        Direction::Down => up.next_back(),
+    })
 }

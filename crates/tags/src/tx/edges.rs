@@ -2,10 +2,10 @@
 
 use super::Transaction;
 use super::bulk::{KvChange, Pairs};
-use super::write_set::{Change, NONE};
+use super::write_set::NONE;
 use crate::committed::{Committed, node_of_snode};
 use crate::edges::many::GROUP;
-use crate::edges::order::{Changed, Direction, EdgePlace, Part, PlacedEdge, list};
+use crate::edges::order::{Direction, EdgePlace, Part, PlacedEdge, list};
 use crate::edges::{Edge, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, Permission};
@@ -183,7 +183,8 @@ impl Transaction<'_> {
             return Ok(raw);
         }
         // A changed edge is known by its committed destination: two edges with one hash differ in that.
-        let changes: Vec<_> = self.set.changes.iter().filter(|change| change.source == source).collect();
+        self.set.put_in_order(store.secret);
+        let changes: Vec<_> = self.set.changes_of(source).collect();
         let gone: FxHashSet<_> =
             changes.iter().map(|change| (change.etype, change.key, change.old)).collect();
         let kept = raw.into_iter().filter(|edge| !gone.contains(&(edge.etype, edge.key, edge.to)));
@@ -206,22 +207,24 @@ impl Transaction<'_> {
     ) -> Result<Vec<PlacedEdge>> {
         self.place(source, Permission::Read)?;
         let (store, is_new) = (self.store, self.set.touched(source).created);
-        let mut changed = Changed::default();
-        let is_of = |change: &&Change| (change.source, change.etype) == (source, etype);
-        for change in self.set.changes.iter().filter(is_of) {
-            changed.gone.insert((change.key, change.old));
-            let edge = RawEdge { etype, key: change.key, to: change.new };
-            changed.new.extend((change.new != NONE).then_some(edge));
-        }
+        self.set.put_in_order(store.secret);
+        let set = &self.set;
         let form = store.form_of(etype)?;
-        list((etype, form, store.secret), from, direction, max, &changed, |from| {
-            if is_new {
-                return Ok(Part { edges: Vec::new(), rest: None });
-            }
-            store.read(source.home(), |pages, contents| {
-                contents.edges.part(pages, (source, etype), form, from, direction)
-            })
-        })
+        list(
+            (etype, form, store.secret),
+            from,
+            direction,
+            max,
+            |words| set.changes_at(source, etype, words),
+            |from| {
+                if is_new {
+                    return Ok(Part { edges: Vec::new(), rest: None });
+                }
+                store.read(source.home(), |pages, contents| {
+                    contents.edges.part(pages, (source, etype), form, from, direction)
+                })
+            },
+        )
     }
 
     /// Refuses an edge that leads where none of this caller may.

@@ -4,12 +4,15 @@
 //! undo log, kept while there are savepoints, takes the set back to any of them.
 
 use super::runs::{Extent, NewPage, RunWrite};
+use crate::edges::order::EdgePlace;
 use crate::edges::{EdgeChange, EdgeKey};
-use crate::ids::{HomeId, Info, InfoForm, NodeId};
+use crate::hash::Secret;
+use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// Nodes that may be known to have other changes where those of many pairs are kept as lists.
 const KNOWN_MAX: usize = 4;
@@ -75,6 +78,15 @@ impl Update {
     }
 }
 
+/// The changes that were there when one asked for those of a node, in order.
+#[derive(Default)]
+struct Ordered {
+    /// Source, type and the word of the place, with where the change is.
+    by_place: BTreeSet<(NodeId, EdgeType, u64, u32)>,
+    /// The words of the first changes.
+    words: Vec<u64>,
+}
+
 enum Undo {
     Added,
     Redirected(u32, NodeId),
@@ -104,6 +116,7 @@ pub(crate) struct Undone {
 pub(crate) struct WriteSet {
     pub(crate) changes: Vec<Change>,
     index: HashTable<u32>,
+    ordered: Ordered,
     infos: Vec<u8>,
     nodes: FxHashMap<NodeId, Touched>,
     pub(crate) created: Vec<NodeId>,
@@ -164,6 +177,35 @@ impl WriteSet {
         let found =
             self.index.find(edge.hash(), |at| is_change_of(&self.changes[*at as usize], &self.infos, edge));
         found.map(|at| *at as usize)
+    }
+
+    /// Enters the changes since the last call in their order, before [`WriteSet::changes_of`] and [`WriteSet::changes_at`]: who does
+    /// not ask for those of a node needs none.
+    pub(crate) fn put_in_order(&mut self, secret: Secret) {
+        let Ordered { by_place, words } = &mut self.ordered;
+        for (at, change) in self.changes.iter().enumerate().skip(words.len()) {
+            let word = EdgePlace::word_of(change.form, change.key, secret);
+            by_place.insert((change.source, change.etype, word, at as u32));
+            words.push(word);
+        }
+    }
+
+    /// The changes of edges out of a node.
+    pub(crate) fn changes_of(&self, source: NodeId) -> impl Iterator<Item = &EdgeChange> {
+        let of = (source, EdgeType(0), 0, 0)..=(source, EdgeType(u32::MAX), u64::MAX, u32::MAX);
+        self.ordered.by_place.range(of).map(|(.., at)| &self.changes[*at as usize].edge)
+    }
+
+    /// The changes of edges of one type out of a node whose places begin with one of the words, in the order of these.
+    pub(crate) fn changes_at(
+        &self,
+        source: NodeId,
+        etype: EdgeType,
+        words: RangeInclusive<u64>,
+    ) -> impl DoubleEndedIterator<Item = (u64, &EdgeChange)> {
+        let of = (source, etype, *words.start(), 0)..=(source, etype, *words.end(), u32::MAX);
+        let places = self.ordered.by_place.range(of);
+        places.map(|(.., word, at)| (*word, &self.changes[*at as usize].edge))
     }
 
     /// Leads an edge to `new`, from `old` in the committed state when it was not touched before.
@@ -477,6 +519,11 @@ impl WriteSet {
                         entry.remove();
                     }
                     self.infos.truncate(change.info_at as usize);
+                    if self.changes.len() < self.ordered.words.len()
+                        && let Some(word) = self.ordered.words.pop()
+                    {
+                        self.ordered.by_place.remove(&(change.source, change.etype, word, at));
+                    }
                 }
                 Some(Undo::Redirected(at, before)) => self.changes[at as usize].edge.new = before,
                 Some(Undo::Created(node)) => {

@@ -1,0 +1,73 @@
+//! What a call in a transaction costs does not grow with the rest of the transaction: measured by the memory it asks for, which
+//! is that of all it looks at together.
+
+#![allow(clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use weft_tags::{
+    Direction, EdgePlace, Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store, Transaction,
+};
+
+const TEXT: NodeType = NodeType(3);
+
+thread_local! {
+    static ASKED: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: All is left to the system's allocator; the count is a plain cell, which asks for no memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ASKED.with(|asked| asked.set(asked.get() + layout.size() as u64));
+        // SAFETY: As this function's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: As this function's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// The bytes that this thread asks for in `work`.
+fn asked<T>(work: impl FnOnce() -> T) -> u64 {
+    let before = ASKED.get();
+    work();
+    ASKED.get() - before
+}
+
+fn store() -> Store {
+    Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap()
+}
+
+/// Asserts that ten times as much in the transaction costs a call no more than half as much again.
+fn assert_does_not_grow(name: &str, cost: impl Fn(u64) -> u64) {
+    let (little, much) = (cost(1000), cost(10_000));
+    assert!(much <= little + little / 2, "{name}: {little} bytes with 1000, {much} with 10000");
+}
+
+#[test]
+fn a_part_of_a_list_costs_what_it_returns() {
+    for direction in [Direction::Up, Direction::Down] {
+        assert_does_not_grow("a list by parts", |n| {
+            let store = store();
+            let etype = store.edge_type("of", InfoForm::Number).unwrap();
+            let root = store.root(SnodeId::FIRST).unwrap();
+            let mut tx = store.begin();
+            for number in 0..n {
+                let node = tx.create_node(SnodeId::FIRST, TEXT, b"some").unwrap();
+                tx.create_edge(root, etype, Info::Number(number), node).unwrap();
+            }
+            let place = if direction == Direction::Up { EdgePlace::FIRST } else { EdgePlace::LAST };
+            let part = |tx: &mut Transaction<'_>| tx.edges_from(root, etype, place, direction, 10).unwrap();
+            // The first call puts in order what the transaction has done.
+            assert_eq!(part(&mut tx).len(), 10);
+            asked(|| part(&mut tx))
+        });
+    }
+}
