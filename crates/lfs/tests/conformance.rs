@@ -15,4 +15,4 @@ fn make() -> Box<dyn FileSystem> {
     Box::new(Lfs::mount(device, MountOptions::default()).unwrap())
 }
 
-weft_vfs::conformance_tests!(make);
+weft_conformance::conformance_tests!(make);

@@ -11,8 +11,8 @@ mod rig;
 use rig::{CutRig, small};
 use rig::{check, fresh, options};
 use std::sync::Arc;
+use weft_conformance::crash::{CrashCase, Recorder, run_until_error, survive_cuts, takes_new_writes};
 use weft_lfs::Lfs;
-use weft_vfs::conformance::crash::{CrashCase, Recorder, run_until_error, survive_cuts, takes_new_writes};
 
 fn campaign() -> bool {
     std::env::var_os("WEFT_CAMPAIGN").is_some_and(|v| v != "0")

@@ -8,10 +8,10 @@ mod rig;
 use rig::{assert_sound, options, small};
 use std::cell::RefCell;
 use std::sync::Arc;
+use weft_conformance::model::{Effort, a_core_does_what_the_oracle_does};
 use weft_device::PowerCut;
 use weft_lfs::{FormatOptions, Lfs};
 use weft_vfs::FileSystem;
-use weft_vfs::conformance::model::{Effort, a_core_does_what_the_oracle_does};
 
 #[test]
 fn the_core_does_what_the_oracle_does_across_remounts() {

@@ -8,8 +8,6 @@
 //! Permission checks are the front's (it knows the caller); [`access`] holds the one implementation they share.
 
 pub mod access;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod core;
 pub mod error;
 mod forward;

@@ -9,11 +9,11 @@ pub mod failing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use weft_conformance::crash::Rig;
 use weft_core::{Ino, Tag};
 use weft_device::{Geometry, PowerCut, ZonedDevice};
 use weft_lfs::fsck::{self, FsckReport};
 use weft_lfs::{FormatOptions, Lfs, MountOptions};
-use weft_vfs::conformance::crash::Rig;
 use weft_vfs::{CreateArgs, FileSystem, FsError, FsResult, NewNode, TimeSpec};
 
 /// Small zones, so that little data fills many of them.
@@ -58,7 +58,7 @@ pub fn assert_sound(device: &Arc<PowerCut>) {
     device.device().verify_identity().unwrap();
 }
 
-/// Volumes for [`weft_vfs::conformance::crash::survive_cuts`].
+/// Volumes for [`weft_conformance::crash::survive_cuts`].
 pub struct CutRig {
     geometry: Geometry,
     device: Option<Arc<PowerCut>>,
