@@ -6,7 +6,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use weft_tags::{
-    Direction, EdgePlace, Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store, Transaction,
+    Direction, EdgePlace, Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, SnodeTags, Store,
+    Transaction,
 };
 
 const TEXT: NodeType = NodeType(3);
@@ -70,4 +71,33 @@ fn a_part_of_a_list_costs_what_it_returns() {
             asked(|| part(&mut tx))
         });
     }
+}
+
+#[test]
+fn to_delete_an_snode_costs_what_is_in_it() {
+    assert_does_not_grow("a deletion of an s-node", |n| {
+        let store = store();
+        let etype = store.edge_type("of", InfoForm::Number).unwrap();
+        let mut tx = store.begin();
+        let made: Vec<_> = (0..n)
+            .map(|_| {
+                let snode = tx.create_snode(&SnodeTags::default()).unwrap();
+                let node = tx.create_node(snode, TEXT, b"some").unwrap();
+                let root = tx.root(snode).unwrap();
+                tx.create_edge(root, etype, Info::Number(1), node).unwrap();
+                (snode, root)
+            })
+            .collect();
+        tx.commit().unwrap();
+        let mut tx = store.begin();
+        let costs = made.iter().map(|(snode, root)| {
+            tx.delete_edge(*root, etype, Info::Number(1)).unwrap();
+            asked(|| tx.delete_snode(*snode).unwrap())
+        });
+        // Now and then what the transaction keeps outgrows its room.
+        let least = costs.collect::<Vec<_>>().into_iter().rev().take(20).min().unwrap();
+        tx.commit().unwrap();
+        assert_eq!(store.check().unwrap().problems.len(), 0);
+        least
+    });
 }

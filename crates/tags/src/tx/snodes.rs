@@ -191,6 +191,29 @@ impl Transaction<'_> {
         Ok(found)
     }
 
+    /// The nodes of the s-node with this root, in a shared home, that have lost their last edge, or have none yet.
+    fn garbage_of(&mut self, root: NodeId) -> Result<Vec<NodeId>> {
+        let mut owned = self.set.take_owned();
+        owned.fresh.retain(|node| node.home().is_shared());
+        owned.fresh.sort_unstable();
+        owned.fresh.dedup();
+        for node in owned.fresh.drain(..) {
+            let owner = self.look_up(&edge_to_owner(node))?.2;
+            if owner != NONE {
+                owned.of.entry(owner).or_default().insert(node);
+            }
+        }
+        let mut garbage = Vec::new();
+        for node in owned.of.get(&root).into_iter().flatten() {
+            let is_owned = self.look_up(&edge_to_owner(*node))?.2 == root;
+            if is_owned && !self.has_edges(*node)? {
+                garbage.push(*node);
+            }
+        }
+        self.set.keep_owned(owned);
+        Ok(garbage)
+    }
+
     /// Takes nodes that go with the commit from their s-nodes.
     pub(super) fn disown_garbage(&mut self) -> Result<()> {
         for (node, _) in self.owned_garbage()? {
@@ -226,15 +249,14 @@ impl Transaction<'_> {
         let raw = self.raw_edges(root)?;
         let ins = self.in_edges(root)?;
         // Nodes that go with the commit still have the s-node.
-        let mut garbage = if ins == 1 + raw.len() as u64 { Vec::new() } else { self.owned_garbage()? };
-        garbage.retain(|(_, owner)| *owner == root);
+        let garbage = if ins == 1 + raw.len() as u64 { Vec::new() } else { self.garbage_of(root)? };
         let is_permission = |edge: &RawEdge| edge.etype == EdgeType::PERMISSION;
         if !raw.iter().all(is_permission) || ins != 1 + (raw.len() + garbage.len()) as u64 {
             return Err(Error::SnodeNotEmpty(snode));
         }
         let permissions = raw.iter().filter_map(|edge| grant_of(edge.key));
         let permissions = permissions.map(|(principal, permission)| edge_of(root, principal, permission));
-        let owned = garbage.into_iter().map(|(node, _)| edge_to_owner(node));
+        let owned = garbage.into_iter().map(edge_to_owner);
         let guest = self.edge_to_guest(snode, home)?;
         for edge in permissions.chain(owned).chain([guest]) {
             self.lead(&edge, NONE)?;

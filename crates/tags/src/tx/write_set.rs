@@ -87,6 +87,15 @@ struct Ordered {
     words: Vec<u64>,
 }
 
+/// Nodes in shared homes with changed edges, by their owners: whoever deletes s-nodes looks at those of each only.
+#[derive(Default)]
+pub(crate) struct Owned {
+    /// Those since the last call, which nobody has asked for the owner of.
+    pub fresh: Vec<NodeId>,
+    /// A node may have been taken back, or have edges again.
+    pub of: FxHashMap<NodeId, BTreeSet<NodeId>>,
+}
+
 enum Undo {
     Added,
     Redirected(u32, NodeId),
@@ -117,6 +126,8 @@ pub(crate) struct WriteSet {
     pub(crate) changes: Vec<Change>,
     index: HashTable<u32>,
     ordered: Ordered,
+    /// Kept from the first deletion of an s-node with nodes on.
+    owned: Option<Box<Owned>>,
     infos: Vec<u8>,
     nodes: FxHashMap<NodeId, Touched>,
     pub(crate) created: Vec<NodeId>,
@@ -297,7 +308,10 @@ impl WriteSet {
 
     /// Tells `nodes` of what it does not know yet.
     fn settle(&mut self) {
-        let WriteSet { nodes, led, lost, .. } = self;
+        let WriteSet { nodes, led, lost, owned, .. } = self;
+        if let Some(owned) = owned {
+            owned.fresh.extend(led.iter().chain(lost.iter()));
+        }
         for node in led.drain(..) {
             let touched = nodes.entry(node).or_default();
             (touched.created, touched.ins) = (true, touched.ins + 1);
@@ -361,12 +375,29 @@ impl WriteSet {
         }
     }
 
+    /// The nodes with changed edges by their owners, as far as they are known; to be [kept](WriteSet::keep_owned).
+    pub(crate) fn take_owned(&mut self) -> Box<Owned> {
+        self.settle();
+        self.owned.take().unwrap_or_else(|| {
+            let nodes = self.created.iter().chain(self.nodes.keys()).copied();
+            Box::new(Owned { fresh: nodes.collect(), ..Owned::default() })
+        })
+    }
+
+    /// Goes on with noting nodes with changed edges.
+    pub(crate) fn keep_owned(&mut self, owned: Box<Owned>) {
+        self.owned = Some(owned);
+    }
+
     fn touch(&mut self, node: NodeId, ins: i64, outs: i64) {
         debug_assert!(self.savepoints == 0 || self.led.is_empty() && self.lost.is_empty());
         let touched = self.nodes.entry(node).or_default();
         let before = *touched;
         touched.ins += ins;
         touched.outs += outs;
+        if let Some(owned) = &mut self.owned {
+            owned.fresh.push(node);
+        }
         self.note(|| Undo::Touched(node, before));
     }
 
@@ -374,6 +405,9 @@ impl WriteSet {
     pub(crate) fn create(&mut self, node: NodeId) {
         self.created.push(node);
         self.nodes.insert(node, Touched { created: true, ins: 0, outs: 0 });
+        if let Some(owned) = &mut self.owned {
+            owned.fresh.push(node);
+        }
         self.note(|| Undo::Created(node));
     }
 
@@ -509,6 +543,8 @@ impl WriteSet {
     /// Goes back to a place, and returns what was made since.
     pub(crate) fn undo_to(&mut self, mark: usize) -> Undone {
         let mut gone = Undone::default();
+        // It would know nodes that are taken back.
+        self.owned = None;
         while self.undo.len() > mark {
             match self.undo.pop() {
                 Some(Undo::Added) => {
