@@ -216,7 +216,8 @@ impl CliError {
                 "'weft flash create IMAGE' makes a device"
             }
             CliError::Drive(SsdError::BadSetup(_)) => {
-                "give a larger --size, a larger --op or a smaller --reserve"
+                "--size, --op, --reserve and --luns-per-unit decide this: a larger device, a larger --op, a smaller --reserve, \
+                 or units of fewer LUNs"
             }
             CliError::NoRoomForCopy { .. } => {
                 "no copy was made; free space there, or name a file in a place with more room"

@@ -170,7 +170,9 @@ pub enum LevelError {
         page: u64,
     },
     /// Policy level: no room for what is to be written.
-    #[error("no room in the range at logical page {start}: {why}; trim data")]
+    #[error(
+        "no room in the range at logical page {start}: {why}; trim data, make the range smaller, or take a larger grant"
+    )]
     NoRoom {
         /// First logical page of the range.
         start: u64,
