@@ -13,7 +13,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use support::Random;
-use support::flaky::{Flaky, Met, open_in_storm, random_shape, seeds};
+use support::flaky::{Flaky, Met, open_in_storm, random_shape, seeds, until_power_goes};
 use weft_core::{Nanos, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_flash::{
@@ -245,14 +245,7 @@ impl Run {
     /// Works until power goes; true when it went.
     fn session(&mut self, level: &PolicyLevel, steps: u64) -> bool {
         let mut cursor = self.random.below(self.pages.len() as u64) as usize;
-        for _ in 0..steps {
-            match self.step(level, &mut cursor) {
-                Ok(()) => {}
-                Err(LevelError::PowerLost) => return true,
-                Err(other) => panic!("refused: {other}"),
-            }
-        }
-        false
+        until_power_goes(steps, || self.step(level, &mut cursor))
     }
 }
 

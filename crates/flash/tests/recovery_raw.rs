@@ -13,7 +13,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use support::Random;
-use support::flaky::{Flaky, Met, open_in_storm, random_shape, seeds};
+use support::flaky::{Flaky, Met, open_in_storm, random_shape, seeds, until_power_goes};
 use weft_core::Nanos;
 use weft_flash::raw::{RawRead, RawWrite};
 use weft_flash::{GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, RawLevel};
@@ -321,16 +321,7 @@ fn run(seed: u64) -> Met {
         let most = if short { 8 } else { 4 << run.random.below(7) };
         let after = run.random.below(most);
         flaky.device.cut_after(after, run.random.next());
-        for _ in 0..400 {
-            match run.step(&level) {
-                Ok(()) => {}
-                Err(LevelError::PowerLost) => {
-                    run.met.cuts += 1;
-                    break;
-                }
-                Err(other) => panic!("refused: {other}"),
-            }
-        }
+        run.met.cuts += u64::from(until_power_goes(400, || run.step(&level)));
         drop(level);
         flaky.device.power_on();
     }

@@ -232,6 +232,18 @@ pub fn open_in_storm<T>(
     }
 }
 
+/// Takes so many steps, or until power goes; whether it went.
+pub fn until_power_goes(steps: u64, mut step: impl FnMut() -> Result<(), LevelError>) -> bool {
+    for _ in 0..steps {
+        match step() {
+            Ok(()) => {}
+            Err(LevelError::PowerLost) => return true,
+            Err(other) => panic!("refused: {other}"),
+        }
+    }
+    false
+}
+
 /// Runs a campaign: so many seeds, on as many threads as there are processors. `WEFT_SEED` runs one alone, `WEFT_SEEDS` that
 /// many.
 #[allow(clippy::print_stdout, reason = "a campaign says what it met")]
