@@ -30,14 +30,14 @@ pub fn receive(stream: &mut impl Read, max: usize) -> io::Result<Option<Vec<u8>>
 }
 
 /// A stream whose reads all have to be over at a time, however slowly the other side sends.
-pub struct Until<'s> {
+pub struct DeadlineStream<'s> {
     /// The stream.
     pub stream: &'s UnixStream,
     /// The time.
     pub deadline: Instant,
 }
 
-impl Read for Until<'_> {
+impl Read for DeadlineStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -74,7 +74,7 @@ mod tests {
         let (mut slow, ours) = UnixStream::pair().unwrap();
         slow.write_all(&[9, 0, 0, 0, 1]).unwrap();
         let deadline = Instant::now() + Duration::from_millis(20);
-        let error = receive(&mut Until { stream: &ours, deadline }, 100).unwrap_err();
+        let error = receive(&mut DeadlineStream { stream: &ours, deadline }, 100).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -137,9 +137,9 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Tells the client that nobody answers any more, however its thread ends.
-struct Ending(UnixStream);
+struct ShutdownOnDrop(UnixStream);
 
-impl Drop for Ending {
+impl Drop for ShutdownOnDrop {
     fn drop(&mut self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }
@@ -175,8 +175,8 @@ impl Shared {
             if self.ending.load(Acquire) {
                 return;
             }
-            let accepted =
-                stream.and_then(|stream| Ok((stream.try_clone()?, Ending(stream.try_clone()?), stream)));
+            let accepted = stream
+                .and_then(|stream| Ok((stream.try_clone()?, ShutdownOnDrop(stream.try_clone()?), stream)));
             let (ours, ending, mut stream) = match accepted {
                 Ok(all) => all,
                 Err(error) => {

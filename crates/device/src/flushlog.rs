@@ -1,6 +1,6 @@
 //! Writes the flush log of an image; its format is in [`crate::image::log`].
 
-use crate::image::log::{DATA_BLOCKS_MAX, ITEMS_MAX, Item, Place, seal};
+use crate::image::log::{DATA_BLOCKS_MAX, ITEMS_MAX, Item, LogPosition, seal};
 use std::io;
 use weft_core::BLOCK_BYTES;
 use weft_sys::AlignedBuf;
@@ -10,7 +10,7 @@ use weft_sys::file::DirectFile;
 pub struct FlushLog {
     file: DirectFile,
     /// Image and session; `at` is where the next entry begins.
-    place: Place,
+    place: LogPosition,
     /// Where the log begins in the file, and how long it is.
     offset: u64,
     bytes: u64,
@@ -32,7 +32,7 @@ impl FlushLog {
     pub fn new(file: DirectFile, image: [u8; 16], session: u64, offset: u64, bytes: u64) -> FlushLog {
         FlushLog {
             file,
-            place: Place { image, session, at: 0 },
+            place: LogPosition { image, session, at: 0 },
             offset,
             bytes,
             seq: 0,

@@ -4,7 +4,7 @@ use crate::DeviceError;
 use crate::flushlog::FlushLog;
 use crate::image::header::{self, Header, SESSION_OFFSET, Session};
 use crate::image::log::{self, Entry};
-use crate::image::slot::{Content, Trust};
+use crate::image::slot::{Content, TornSlots};
 use crate::image::spare::{self, Spare};
 use crate::image::table::Table;
 use parking_lot::{Mutex, RwLock};
@@ -274,8 +274,8 @@ impl Image {
     }
 
     /// How a zone's record may be read.
-    pub fn trust(host_crashed: bool) -> Trust {
-        if host_crashed { Trust::AfterHostCrash } else { Trust::Strict }
+    pub fn torn_slots(host_crashed: bool) -> TornSlots {
+        if host_crashed { TornSlots::TakeOther } else { TornSlots::Refuse }
     }
 
     /// The error of a damaged record.

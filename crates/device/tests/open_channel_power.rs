@@ -24,22 +24,22 @@ fn record(device: &OpenChannel, page: PageAddr) -> Result<u64, FlashError> {
     Ok(u64::from_le_bytes(oob))
 }
 
-/// What power met.
-enum Met {
+/// The command that the power cut interrupts.
+enum CutCommand {
     Program(PageAddr, u64),
     Erase(BlockAddr),
 }
 
-fn check(after: &OpenChannel, reported: &BTreeMap<PageAddr, u64>, met: &Met) {
+fn check(after: &OpenChannel, reported: &BTreeMap<PageAddr, u64>, command: &CutCommand) {
     for (page, value) in reported {
-        let may_be_gone = match met {
+        let may_be_gone = match command {
             // A torn page of a cell's upper bit takes that of the lower bit along.
-            Met::Program(torn, _) => {
+            CutCommand::Program(torn, _) => {
                 page.block == torn.block
                     && torn.page % (2 * STRIDE) >= STRIDE
                     && page.page + STRIDE == torn.page
             }
-            Met::Erase(block) => page.block == *block,
+            CutCommand::Erase(block) => page.block == *block,
         };
         match record(after, *page) {
             Ok(found) => assert_eq!(found, *value, "{page}"),
@@ -49,13 +49,13 @@ fn check(after: &OpenChannel, reported: &BTreeMap<PageAddr, u64>, met: &Met) {
             Err(error) => panic!("{page}: {error}"),
         }
     }
-    match met {
-        Met::Program(page, value) => match record(after, *page) {
+    match command {
+        CutCommand::Program(page, value) => match record(after, *page) {
             Ok(found) => assert_eq!(found, *value),
             Err(FlashError::Uncorrectable { .. } | FlashError::NotProgrammed { .. }) => {}
             Err(error) => panic!("{error}"),
         },
-        Met::Erase(block) => {
+        CutCommand::Erase(block) => {
             // Erased, half erased or as before: never a part of its pages.
             let readable = (0..PAGES).filter(|page| record(after, block.page(*page)).is_ok()).count();
             let before = reported.keys().filter(|page| page.block == *block).count();
@@ -98,26 +98,28 @@ fn a_cut_in_any_of_20_000_operations_loses_nothing_that_was_reported() {
         for block in &blocks {
             for step in 0..=PAGES {
                 // Each block is erased first, from the second time round on.
-                let met = match step {
+                let command = match step {
                     0 if lap == 0 => continue,
-                    0 => Met::Erase(*block),
-                    page => Met::Program(block.page(page - 1), operations),
+                    0 => CutCommand::Erase(*block),
+                    page => CutCommand::Program(block.page(page - 1), operations),
                 };
                 let fork = device.fork().unwrap();
                 fork.cut_after(0, operations);
-                let cut = match &met {
-                    Met::Erase(block) => fork.erase(Nanos(0), *block),
-                    Met::Program(page, value) => fork.program(Nanos(0), *page, &[], &value.to_le_bytes()),
+                let cut = match &command {
+                    CutCommand::Erase(block) => fork.erase(Nanos(0), *block),
+                    CutCommand::Program(page, value) => {
+                        fork.program(Nanos(0), *page, &[], &value.to_le_bytes())
+                    }
                 };
                 assert!(matches!(cut, Err(FlashError::PowerLost)));
                 fork.power_on();
-                check(&fork, &reported, &met);
-                match met {
-                    Met::Erase(block) => {
+                check(&fork, &reported, &command);
+                match command {
+                    CutCommand::Erase(block) => {
                         device.erase(Nanos(0), block).unwrap();
                         reported.retain(|page: &PageAddr, _| page.block != block);
                     }
-                    Met::Program(page, value) => {
+                    CutCommand::Program(page, value) => {
                         device.program(Nanos(0), page, &[], &value.to_le_bytes()).unwrap();
                         reported.insert(page, value);
                     }

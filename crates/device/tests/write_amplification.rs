@@ -11,9 +11,9 @@ const BLOCKS: u32 = 1024;
 const SLOTS: u32 = 64;
 
 /// Flash that stores nothing and never fails.
-struct Nowhere;
+struct NullMedia;
 
-impl Media for Nowhere {
+impl Media for NullMedia {
     type Error = Infallible;
 
     fn program(&mut self, _: u32, _: u32, _: Option<u32>, _: usize) -> Result<Outcome, Infallible> {
@@ -55,12 +55,12 @@ fn settled(setup: MapperSetup, next: impl Fn(&mut Random, u32) -> u32) -> f64 {
     let mut mapper = PageMapper::new::<Infallible>(setup).unwrap();
     let mut random = Random(0x9e37_79b9);
     (0..pages).for_each(|page| {
-        mapper.write(&mut Nowhere, page, 0).unwrap();
+        mapper.write(&mut NullMedia, page, 0).unwrap();
     });
     let mut run = |mapper: &mut PageMapper, rounds: u32| {
         for _ in 0..rounds {
             for _ in 0..pages {
-                mapper.write(&mut Nowhere, next(&mut random, pages), 0).unwrap();
+                mapper.write(&mut NullMedia, next(&mut random, pages), 0).unwrap();
             }
         }
     };
@@ -418,6 +418,6 @@ fn a_setup_without_room_to_clean_is_refused_with_the_numbers() {
     assert!(error(lost).contains("relocation names a front"));
     let mut mapper =
         PageMapper::new::<Infallible>(MapperSetup::single(16, 64, 100, VictimPolicy::Fifo, false)).unwrap();
-    assert!(matches!(mapper.write(&mut Nowhere, 100, 0), Err(GcError::NoSuchPage { .. })));
-    assert!(matches!(mapper.write(&mut Nowhere, 0, 1), Err(GcError::NoSuchFront { .. })));
+    assert!(matches!(mapper.write(&mut NullMedia, 100, 0), Err(GcError::NoSuchPage { .. })));
+    assert!(matches!(mapper.write(&mut NullMedia, 0, 1), Err(GcError::NoSuchFront { .. })));
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use weft_client::FileRef;
 use weft_server::ops::{At, Credentials, Error, Opener, Read, Session};
 use weft_server::{Peer, Volume};
-use weft_vfs::{Cred, Powers};
+use weft_vfs::{Capabilities, Cred};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -116,7 +116,7 @@ fn get(address: SocketAddr, path: &str) -> (u16, Vec<u8>) {
 }
 
 fn nobody() -> Credentials {
-    Cred { powers: Powers::NONE, ..Cred::new(65_534, 65_534, Vec::new()) }.into()
+    Cred { capabilities: Capabilities::NONE, ..Cred::new(65_534, 65_534, Vec::new()) }.into()
 }
 
 #[test]

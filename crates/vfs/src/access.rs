@@ -5,7 +5,7 @@ use crate::{Attr, FileKind, FsError, FsResult};
 /// What a caller may do whoever owns a file: the superuser's rights one by one, numbered as Linux numbers its capabilities.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Power {
+pub enum Capability {
     /// To give files to others.
     Chown = 0,
     /// To read, write and search whatever the permission bits say.
@@ -22,19 +22,19 @@ pub enum Power {
     Mknod = 27,
 }
 
-/// A set of [`Power`]s.
+/// A set of [`Capability`]s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Powers(u64);
+pub struct Capabilities(u64);
 
-impl Powers {
+impl Capabilities {
     /// What users have.
-    pub const NONE: Powers = Powers(0);
+    pub const NONE: Capabilities = Capabilities(0);
     /// What the superuser has who has dropped nothing.
-    pub const ALL: Powers = Powers(u64::MAX);
+    pub const ALL: Capabilities = Capabilities(u64::MAX);
 
     /// From capabilities as `/proc/PID/status` writes them.
-    pub fn of_capabilities(bits: u64) -> Powers {
-        Powers(bits)
+    pub fn from_bits(bits: u64) -> Capabilities {
+        Capabilities(bits)
     }
 
     /// As capabilities.
@@ -43,8 +43,8 @@ impl Powers {
     }
 
     /// Whether one is among them.
-    pub fn have(self, power: Power) -> bool {
-        self.0 >> power as u32 & 1 != 0
+    pub fn contains(self, capability: Capability) -> bool {
+        self.0 >> capability as u32 & 1 != 0
     }
 }
 
@@ -58,7 +58,7 @@ pub struct Cred {
     /// Further groups.
     pub groups: Vec<u32>,
     /// What it may do whoever owns a file.
-    pub powers: Powers,
+    pub capabilities: Capabilities,
 }
 
 impl Default for Cred {
@@ -78,12 +78,12 @@ pub const EXECUTE: u32 = 1;
 impl Cred {
     /// A user with what users have; user 0 is the superuser.
     pub fn new(uid: u32, gid: u32, groups: Vec<u32>) -> Cred {
-        Cred { uid, gid, groups, powers: if uid == 0 { Powers::ALL } else { Powers::NONE } }
+        Cred { uid, gid, groups, capabilities: if uid == 0 { Capabilities::ALL } else { Capabilities::NONE } }
     }
 
     /// Whether the caller may do this whoever owns a file.
-    pub fn may(&self, power: Power) -> bool {
-        self.powers.have(power)
+    pub fn may(&self, capability: Capability) -> bool {
+        self.capabilities.contains(capability)
     }
 
     /// Whether the caller is in a group.
@@ -103,14 +103,14 @@ impl Cred {
         let is_dir = attr.kind == FileKind::Directory;
         let reads = if is_dir { wanted & WRITE == 0 } else { wanted == READ };
         let executable = is_dir || attr.perm & 0o111 != 0;
-        let overrides = self.may(Power::DacOverride) && (wanted & EXECUTE == 0 || executable)
-            || self.may(Power::DacReadSearch) && reads;
+        let overrides = self.may(Capability::DacOverride) && (wanted & EXECUTE == 0 || executable)
+            || self.may(Capability::DacReadSearch) && reads;
         if granted & wanted == wanted || overrides { Ok(()) } else { Err(FsError::Access) }
     }
 
     /// Whether the caller owns an inode, or may all that its owner may.
     pub fn owns(&self, attr: &Attr) -> bool {
-        self.may(Power::Fowner) || self.uid == attr.uid
+        self.may(Capability::Fowner) || self.uid == attr.uid
     }
 
     /// Fails unless the caller may make a name in `dir`: write and search, on one that has not been removed.
@@ -126,7 +126,7 @@ impl Cred {
     pub fn check_remove(&self, dir: &Attr, victim: &Attr) -> FsResult<()> {
         self.check(dir, WRITE | EXECUTE)?;
         let sticky = dir.perm & libc::S_ISVTX != 0;
-        if sticky && !self.may(Power::Fowner) && self.uid != victim.uid && self.uid != dir.uid {
+        if sticky && !self.may(Capability::Fowner) && self.uid != victim.uid && self.uid != dir.uid {
             return Err(FsError::NotPermitted);
         }
         Ok(())
@@ -146,13 +146,17 @@ impl Cred {
         let owner = self.uid == attr.uid;
         let uid_is_good = uid.is_none_or(|uid| owner && uid == attr.uid);
         let gid_is_good = gid.is_none_or(|gid| owner && (gid == attr.gid || self.in_group(gid)));
-        if self.may(Power::Chown) || uid_is_good && gid_is_good { Ok(()) } else { Err(FsError::NotPermitted) }
+        if self.may(Capability::Chown) || uid_is_good && gid_is_good {
+            Ok(())
+        } else {
+            Err(FsError::NotPermitted)
+        }
     }
 
     /// The permission bits that an inode of group `gid` gets when the caller asks for `perm`: the set-group-id bit is not
     /// for those outside of the group.
     pub fn perm_for_chmod(&self, perm: u32, gid: u32) -> u32 {
-        if self.may(Power::Fsetid) || self.in_group(gid) { perm } else { perm & !libc::S_ISGID }
+        if self.may(Capability::Fsetid) || self.in_group(gid) { perm } else { perm & !libc::S_ISGID }
     }
 
     /// The permission bits that an inode of `kind` gets that the caller makes in `dir`, and its group: a directory with the
@@ -173,7 +177,7 @@ impl Cred {
     /// as its owner does not when somebody else can have changed it.
     pub fn perm_after_write(&self, attr: &Attr) -> Option<u32> {
         let left = self.without_set_id(attr);
-        (attr.kind == FileKind::File && !self.may(Power::Fsetid) && left != attr.perm).then_some(left)
+        (attr.kind == FileKind::File && !self.may(Capability::Fsetid) && left != attr.perm).then_some(left)
     }
 
     /// The permission bits left when an inode gets another owner or group, if others than before.
@@ -308,29 +312,39 @@ mod tests {
 
     #[test]
     fn whoever_has_dropped_a_power_has_only_the_others() {
-        let with = |powers: &[Power]| {
-            let bits = powers.iter().fold(0, |bits, power| bits | 1 << *power as u32);
-            Cred { powers: Powers::of_capabilities(bits), ..Cred::default() }
+        let with = |capabilities: &[Capability]| {
+            let bits = capabilities.iter().fold(0, |bits, capability| bits | 1 << *capability as u32);
+            Cred { capabilities: Capabilities::from_bits(bits), ..Cred::default() }
         };
         let file = attr(FileKind::File, 0o001, 1, 2);
         let dir = attr(FileKind::Directory, 0o000, 1, 2);
-        for (powers, of_file, of_dir) in [
+        for (capabilities, of_file, of_dir) in [
             (&[][..], EXECUTE, 0),
-            (&[Power::DacReadSearch], READ | EXECUTE, READ | EXECUTE),
-            (&[Power::DacOverride], READ | WRITE | EXECUTE, READ | WRITE | EXECUTE),
-            (&[Power::Chown, Power::Fowner, Power::Fsetid, Power::SysAdmin, Power::Mknod], EXECUTE, 0),
+            (&[Capability::DacReadSearch], READ | EXECUTE, READ | EXECUTE),
+            (&[Capability::DacOverride], READ | WRITE | EXECUTE, READ | WRITE | EXECUTE),
+            (
+                &[
+                    Capability::Chown,
+                    Capability::Fowner,
+                    Capability::Fsetid,
+                    Capability::SysAdmin,
+                    Capability::Mknod,
+                ],
+                EXECUTE,
+                0,
+            ),
         ] {
-            assert_eq!(granted(&with(powers), &file), of_file, "{powers:?}");
-            assert_eq!(granted(&with(powers), &dir), of_dir, "{powers:?}");
+            assert_eq!(granted(&with(capabilities), &file), of_file, "{capabilities:?}");
+            assert_eq!(granted(&with(capabilities), &dir), of_dir, "{capabilities:?}");
         }
         // To read does not help who wants to read and execute.
-        assert!(with(&[Power::DacReadSearch]).check(&file, READ | EXECUTE).is_err());
-        assert!(!with(&[]).owns(&file) && with(&[Power::Fowner]).owns(&file));
-        assert!(with(&[Power::Fowner]).check_chown(&file, Some(3), None).is_err());
-        assert!(with(&[Power::Chown]).check_chown(&file, Some(3), None).is_ok());
+        assert!(with(&[Capability::DacReadSearch]).check(&file, READ | EXECUTE).is_err());
+        assert!(!with(&[]).owns(&file) && with(&[Capability::Fowner]).owns(&file));
+        assert!(with(&[Capability::Fowner]).check_chown(&file, Some(3), None).is_err());
+        assert!(with(&[Capability::Chown]).check_chown(&file, Some(3), None).is_ok());
         let program = attr(FileKind::File, 0o6777, 1, 2);
         assert_eq!(with(&[]).perm_after_write(&program), Some(0o777));
-        assert_eq!(with(&[Power::Fsetid]).perm_after_write(&program), None);
+        assert_eq!(with(&[Capability::Fsetid]).perm_after_write(&program), None);
     }
 
     #[test]

@@ -11,16 +11,16 @@ pub const SYMLINKS_MAX: usize = 40;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Resolved {
     /// To an inode.
-    Found(Place, Attr),
+    Found(ParentAndName, Attr),
     /// To a name that does not exist in a directory that does.
-    Missing(Place),
+    Missing(ParentAndName),
     /// Through a symlink with an absolute target outside the volume: the whole path that the caller has to resolve.
     Outside(Vec<u8>),
 }
 
 /// The directory and name at the end of a path; the name is empty when the path ends in the root, `.` or `..`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ParentAndName {
     /// The directory that holds the name.
     pub dir: Ino,
     /// The last component.
@@ -28,12 +28,12 @@ pub struct Place {
     /// Whether the path ended in a slash, so that it must be a directory.
     pub must_be_dir: bool,
     /// What kind of component the last one is.
-    pub ending: Ending,
+    pub ending: LastComponent,
 }
 
 /// What a path ends in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ending {
+pub enum LastComponent {
     /// A name.
     Name,
     /// Nothing but the root.
@@ -52,7 +52,7 @@ pub enum Last {
     /// It is where the path leads, unless a slash follows it.
     Stop,
     /// It is where the path leads: the name itself is meant, as by calls that make, move and remove names. What the name
-    /// belongs to need not be a directory even if a slash follows it; the caller looks at [`Place::must_be_dir`]. A name that
+    /// belongs to need not be a directory even if a slash follows it; the caller looks at [`ParentAndName::must_be_dir`]. A name that
     /// is too long is missing; the caller looks at its length.
     Name,
 }
@@ -104,7 +104,10 @@ pub fn resolve(
             return Err(FsError::NotDirectory);
         }
         if name.is_empty() {
-            return Ok(Resolved::Found(Place { dir, name, must_be_dir: true, ending: Ending::Root }, here));
+            return Ok(Resolved::Found(
+                ParentAndName { dir, name, must_be_dir: true, ending: LastComponent::Root },
+                here,
+            ));
         }
         let is_dots = name == b"." || name == b"..";
         if !(is_dots && options.dots_by_text) {
@@ -126,13 +129,16 @@ pub fn resolve(
             }
             if last {
                 let attr = fs.getattr(dir)?;
-                let ending = if name == b".." { Ending::DotDot } else { Ending::Dot };
-                return Ok(Resolved::Found(Place { dir, name: Vec::new(), must_be_dir: true, ending }, attr));
+                let ending = if name == b".." { LastComponent::DotDot } else { LastComponent::Dot };
+                return Ok(Resolved::Found(
+                    ParentAndName { dir, name: Vec::new(), must_be_dir: true, ending },
+                    attr,
+                ));
             }
             rest = tail;
             continue;
         }
-        let place = |name| Place { dir, name, must_be_dir, ending: Ending::Name };
+        let place = |name| ParentAndName { dir, name, must_be_dir, ending: LastComponent::Name };
         let attr = match fs.lookup(dir, &name) {
             // The caller tells, who may have to look at another path before.
             _ if name.len() > NAME_MAX => return Ok(Resolved::Missing(place(name))),
@@ -295,16 +301,20 @@ mod tests {
             Ok(Resolved::Found(place, _) | Resolved::Missing(place)) => place,
             other => panic!("{path}: {other:?}"),
         };
-        let ends =
-            |dir, name: &[u8], must_be_dir, ending| Place { dir, name: name.to_vec(), must_be_dir, ending };
-        let named = |dir, name, must_be_dir| ends(dir, name, must_be_dir, Ending::Name);
+        let ends = |dir, name: &[u8], must_be_dir, ending| ParentAndName {
+            dir,
+            name: name.to_vec(),
+            must_be_dir,
+            ending,
+        };
+        let named = |dir, name, must_be_dir| ends(dir, name, must_be_dir, LastComponent::Name);
         assert_eq!(place("b/c"), named(v.b, b"c", false));
         assert_eq!(place("b/c//"), named(v.b, b"c", true));
         assert_eq!(place("b/new"), named(v.b, b"new", false));
         assert_eq!(place("b/new/"), named(v.b, b"new", true));
-        assert_eq!(place("b/.."), ends(v.a, b"", true, Ending::DotDot));
-        assert_eq!(place("b/./"), ends(v.b, b"", true, Ending::Dot));
-        assert_eq!(place("/"), ends(Ino::ROOT, b"", true, Ending::Root));
+        assert_eq!(place("b/.."), ends(v.a, b"", true, LastComponent::DotDot));
+        assert_eq!(place("b/./"), ends(v.b, b"", true, LastComponent::Dot));
+        assert_eq!(place("/"), ends(Ino::ROOT, b"", true, LastComponent::Root));
     }
 
     #[test]

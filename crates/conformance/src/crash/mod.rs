@@ -27,11 +27,11 @@
 
 mod check;
 mod content;
-mod drive;
+mod cuts;
 mod recorder;
 mod tree;
 mod workload;
 
 pub use check::Violation;
-pub use drive::{Casualty, CrashCase, CutReport, End, Rig, run_until_error, survive_cuts, takes_new_writes};
+pub use cuts::{Casualty, CrashCase, CutReport, End, Rig, run_until_error, survive_cuts, takes_new_writes};
 pub use recorder::Recorder;

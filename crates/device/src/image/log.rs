@@ -40,9 +40,9 @@ pub struct Item {
     pub record: Content,
 }
 
-/// Where and when an entry was written; what tells it from remains of others.
+/// Image, session and offset of an entry: a reader recognises by them an entry that an earlier session has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct LogPosition {
     /// The image's id.
     pub image: [u8; 16],
     /// Number of the session: how often the image had been opened.
@@ -63,7 +63,7 @@ pub struct Entry {
 }
 
 /// Fills the head block of an entry whose data stands behind it.
-pub fn seal(head: &mut [u8], data: &[u8], items: &[Item], place: Place, seq: u64) {
+pub fn seal(head: &mut [u8], data: &[u8], items: &[Item], place: LogPosition, seq: u64) {
     let mut page = Vec::with_capacity(BLOCK_BYTES);
     page.extend_from_slice(&MAGIC);
     page.put_u64(place.session);
@@ -88,7 +88,7 @@ pub fn seal(head: &mut [u8], data: &[u8], items: &[Item], place: Place, seq: u64
 }
 
 /// Reads the entry at the start of `log`, which is the log from `place.at` on; `None` when there is no whole one.
-pub fn read(log: &[u8], place: Place) -> Option<Entry> {
+pub fn read(log: &[u8], place: LogPosition) -> Option<Entry> {
     let (head, rest) = log.split_at_checked(BLOCK_BYTES)?;
     if head[..8] != MAGIC {
         return None;
@@ -106,7 +106,7 @@ pub fn read(log: &[u8], place: Place) -> Option<Entry> {
 }
 
 /// The fields of a head block whose checksum is right; `None` when it belongs elsewhere.
-fn fields(content: &[u8], place: Place) -> Result<Option<(Entry, u32, u32)>, Truncated> {
+fn fields(content: &[u8], place: LogPosition) -> Result<Option<(Entry, u32, u32)>, Truncated> {
     let mut r = Reader::new(&content[8..]);
     if r.u64()? != place.session || r.u64()? != place.at {
         return Ok(None);
@@ -132,7 +132,7 @@ pub fn entries(log: &[u8], image: [u8; 16], session: u64) -> Vec<Entry> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < log.len() {
-        let place = Place { image, session, at: at as u64 };
+        let place = LogPosition { image, session, at: at as u64 };
         let blocks = match read(&log[at..], place) {
             Some(entry) => {
                 let blocks = 1 + entry.data.len() / BLOCK_BYTES;
@@ -152,13 +152,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PLACE: Place = Place { image: [3; 16], session: 9, at: 8192 };
+    const PLACE: LogPosition = LogPosition { image: [3; 16], session: 9, at: 8192 };
 
     fn item(zone: u32, from: u32, to: u32) -> Item {
         Item { zone, from, to, record: std::array::from_fn(|at| u64::from(zone) << 32 | at as u64) }
     }
 
-    fn sealed(items: &[Item], seq: u64, place: Place) -> Vec<u8> {
+    fn sealed(items: &[Item], seq: u64, place: LogPosition) -> Vec<u8> {
         let blocks: u32 = items.iter().map(|i| i.to - i.from).sum();
         let mut log = vec![seq as u8; (1 + blocks as usize) * BLOCK_BYTES];
         let (head, data) = log.split_at_mut(BLOCK_BYTES);
@@ -172,9 +172,9 @@ mod tests {
         let log = sealed(&items, 4, PLACE);
         let entry = read(&log, PLACE).unwrap();
         assert_eq!((entry.seq, entry.items, entry.data), (4, items.to_vec(), vec![4; 3 * BLOCK_BYTES]));
-        assert_eq!(read(&log, Place { session: 8, ..PLACE }), None);
-        assert_eq!(read(&log, Place { at: 4096, ..PLACE }), None);
-        assert_eq!(read(&log, Place { image: [4; 16], ..PLACE }), None);
+        assert_eq!(read(&log, LogPosition { session: 8, ..PLACE }), None);
+        assert_eq!(read(&log, LogPosition { at: 4096, ..PLACE }), None);
+        assert_eq!(read(&log, LogPosition { image: [4; 16], ..PLACE }), None);
         assert_eq!(read(&log[..log.len() - 1], PLACE), None, "cut short");
         assert_eq!(
             sealed(&vec![item(1, 0, 0); ITEMS_MAX], 1, PLACE).len(),
@@ -195,12 +195,12 @@ mod tests {
 
     #[test]
     fn entries_are_found_in_the_order_of_their_numbers_between_remains_of_others() {
-        let at = |at: u64| Place { at, ..PLACE };
+        let at = |at: u64| LogPosition { at, ..PLACE };
         let mut log = sealed(&[item(1, 0, 2)], 7, at(0));
         log.extend(sealed(&[item(2, 0, 1)], 8, at(12288)));
         let old = sealed(&[item(4, 0, 0)], 3, at(log.len() as u64));
         log.extend(old);
-        let other = sealed(&[item(4, 0, 1)], 9, Place { session: 1, ..at(log.len() as u64) });
+        let other = sealed(&[item(4, 0, 1)], 9, LogPosition { session: 1, ..at(log.len() as u64) });
         log.extend(other);
         let found: Vec<u64> = entries(&log, PLACE.image, PLACE.session).iter().map(|e| e.seq).collect();
         assert_eq!(found, [3, 7, 8]);

@@ -33,13 +33,13 @@ pub struct Salt {
     pub place: u64,
 }
 
-/// How much a reader may forgive.
+/// What a reader does when the slot that counts is torn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trust {
-    /// The slot that counts must be whole: nothing but damage can have broken it.
-    Strict,
-    /// The host went down in the middle of things: the other slot will do when the one that counts is torn.
-    AfterHostCrash,
+pub enum TornSlots {
+    /// Refuses the record: only damage can have torn the slot.
+    Refuse,
+    /// Takes the other slot: the host crashed, perhaps during the write.
+    TakeOther,
 }
 
 fn checksum(content: &Content, salt: Salt) -> u32 {
@@ -57,7 +57,7 @@ fn selector(slot: u32) -> u64 {
 }
 
 /// Reads the slot that counts; `None` when there is none that is whole. Also says which slot it was.
-pub fn read(words: &[AtomicU64], salt: Salt, trust: Trust) -> Option<(Content, u32)> {
+pub fn read(words: &[AtomicU64], salt: Salt, torn: TornSlots) -> Option<(Content, u32)> {
     let slot_at = |slot: u32| {
         let start = 1 + slot as usize * (CONTENT_WORDS + 1);
         let mut content = [0; CONTENT_WORDS];
@@ -69,9 +69,9 @@ pub fn read(words: &[AtomicU64], salt: Salt, trust: Trust) -> Option<(Content, u
     };
     let chosen = u64::from_le(words[0].load(Ordering::Acquire));
     let counts = [0, 1].into_iter().find(|slot| selector(*slot) == chosen);
-    match (counts, trust) {
-        (Some(slot), Trust::Strict) => slot_at(slot),
-        (Some(slot), Trust::AfterHostCrash) => slot_at(slot).or_else(|| slot_at(slot ^ 1)),
+    match (counts, torn) {
+        (Some(slot), TornSlots::Refuse) => slot_at(slot),
+        (Some(slot), TornSlots::TakeOther) => slot_at(slot).or_else(|| slot_at(slot ^ 1)),
         (None, _) => None,
     }
 }
@@ -119,7 +119,7 @@ mod tests {
             for at in &order[..stop] {
                 torn[*at].store(full[*at].load(Ordering::Relaxed), Ordering::Relaxed);
             }
-            let (content, _) = read(&torn, salt(0), Trust::Strict).expect("the record is whole");
+            let (content, _) = read(&torn, salt(0), TornSlots::Refuse).expect("the record is whole");
             assert_eq!(content, if stop == order.len() { new } else { old }, "after {stop} stores");
         }
     }
@@ -130,18 +130,18 @@ mod tests {
         let slot = update(&words, salt(3), 1, &[1; CONTENT_WORDS]);
         update(&words, salt(3), slot, &[2; CONTENT_WORDS]);
         words[20].fetch_xor(1 << 17, Ordering::Relaxed);
-        assert_eq!(read(&words, salt(3), Trust::Strict), None);
-        assert_eq!(read(&words, salt(3), Trust::AfterHostCrash), Some(([1; CONTENT_WORDS], 0)));
+        assert_eq!(read(&words, salt(3), TornSlots::Refuse), None);
+        assert_eq!(read(&words, salt(3), TornSlots::TakeOther), Some(([1; CONTENT_WORDS], 0)));
         words[0].store(5, Ordering::Relaxed);
-        assert_eq!(read(&words, salt(3), Trust::AfterHostCrash), None);
+        assert_eq!(read(&words, salt(3), TornSlots::TakeOther), None);
     }
 
     #[test]
     fn a_record_of_another_place_or_image_is_refused() {
         let words = record();
         update(&words, salt(3), 1, &[1; CONTENT_WORDS]);
-        assert!(read(&words, salt(3), Trust::Strict).is_some());
-        assert!(read(&words, salt(4), Trust::Strict).is_none());
-        assert!(read(&words, Salt { image: [8; 16], place: 3 }, Trust::Strict).is_none());
+        assert!(read(&words, salt(3), TornSlots::Refuse).is_some());
+        assert!(read(&words, salt(4), TornSlots::Refuse).is_none());
+        assert!(read(&words, Salt { image: [8; 16], place: 3 }, TornSlots::Refuse).is_none());
     }
 }

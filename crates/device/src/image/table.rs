@@ -1,7 +1,7 @@
 //! The zone table and the counters record, in a shared mapping of the image's start.
 
 use super::header::{COUNTERS_OFFSET, TABLE_OFFSET, data_offset};
-use super::slot::{self, Content, RECORD_WORDS, Salt, Trust};
+use super::slot::{self, Content, RECORD_WORDS, Salt, TornSlots};
 use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -57,9 +57,9 @@ impl Table {
     }
 
     /// Reads the record of a zone and the slot that counts; `None` when it is damaged.
-    pub fn zone(&self, zone: u32, trust: Trust) -> Option<(Content, u32)> {
+    pub fn zone(&self, zone: u32, torn: TornSlots) -> Option<(Content, u32)> {
         let (words, salt) = self.record(u64::from(zone));
-        slot::read(words, salt, trust)
+        slot::read(words, salt, torn)
     }
 
     /// Whether the record of a zone was never written.
@@ -75,9 +75,9 @@ impl Table {
     }
 
     /// Reads the counters record.
-    pub fn counters(&self, trust: Trust) -> Option<(Content, u32)> {
+    pub fn counters(&self, torn: TornSlots) -> Option<(Content, u32)> {
         let (words, salt) = self.record(COUNTERS_PLACE);
-        slot::read(words, salt, trust)
+        slot::read(words, salt, torn)
     }
 
     /// Replaces the counters record; returns the slot that counts now.
@@ -93,12 +93,12 @@ impl Table {
 
     /// Reads the record of a zone from a copy of it.
     pub fn zone_in(&self, words: &[AtomicU64], zone: u32) -> Option<(Content, u32)> {
-        slot::read(words, Salt { image: self.image, place: u64::from(zone) }, Trust::Strict)
+        slot::read(words, Salt { image: self.image, place: u64::from(zone) }, TornSlots::Refuse)
     }
 
     /// Reads the counters record from a copy of it.
     pub fn counters_in(&self, words: &[AtomicU64]) -> Option<(Content, u32)> {
-        slot::read(words, Salt { image: self.image, place: COUNTERS_PLACE }, Trust::Strict)
+        slot::read(words, Salt { image: self.image, place: COUNTERS_PLACE }, TornSlots::Refuse)
     }
 
     /// Makes the table durable, without the data.

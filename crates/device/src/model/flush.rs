@@ -11,16 +11,18 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// Flushes between two updates of the counters record in the image.
 const COUNTERS_EVERY: u64 = 64;
 
-/// Whether a flush has to bring everything to where it belongs, or may use the log.
+/// Where a flush writes dirty blocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Thorough {
-    Yes,
-    No,
+pub(super) enum FlushMode {
+    /// To their zones.
+    InPlace,
+    /// To the log, where that costs less.
+    Log,
 }
 
 impl ZonedModel {
     /// Makes everything written before the call durable. Calls that come while a flush is under way share the next.
-    pub(super) fn flush_all(&self, thorough: Thorough) -> Result<(), DeviceError> {
+    pub(super) fn flush_all(&self, mode: FlushMode) -> Result<(), DeviceError> {
         self.totals.flushes.fetch_add(1, Relaxed);
         self.clock.flush().wait();
         let Some(image) = self.store.image().filter(|image| image.lasting) else {
@@ -42,16 +44,16 @@ impl ZonedModel {
         }
         let number = self.flushes_begun.fetch_add(1, AcqRel) + 1;
         if self.changed.swap(false, AcqRel) {
-            self.flush_image(image, number, thorough)?;
+            self.flush_image(image, number, mode)?;
         }
         gate.completed = number;
         Ok(())
     }
 
-    fn flush_image(&self, image: &Image, number: u64, thorough: Thorough) -> Result<(), DeviceError> {
+    fn flush_image(&self, image: &Image, number: u64, mode: FlushMode) -> Result<(), DeviceError> {
         let resets = self.resets.load(Acquire);
         let mut log = image.log.lock();
-        let (dirty, gathered) = self.begin_flush(log.as_deref_mut().filter(|_| thorough == Thorough::No));
+        let (dirty, gathered) = self.begin_flush(log.as_deref_mut().filter(|_| mode == FlushMode::Log));
         if number.is_multiple_of(COUNTERS_EVERY) {
             self.store_counters(image);
         }

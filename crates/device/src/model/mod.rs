@@ -16,7 +16,7 @@ use crate::faults::{FaultPlan, Operation};
 use crate::geometry::Geometry;
 use crate::image::record::{ZoneRecord, ZoneShape};
 use crate::in_use::{InUse, Limits};
-use crate::model::flush::Thorough;
+use crate::model::flush::FlushMode;
 use crate::store::{Store, ZoneBlocks};
 use crate::totals::Totals;
 use crate::wear::FlashReport;
@@ -246,7 +246,7 @@ impl ZonedDevice for ZonedModel {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        self.flush_all(Thorough::No)
+        self.flush_all(FlushMode::Log)
     }
 
     fn counters(&self) -> DeviceCounters {
@@ -276,7 +276,7 @@ impl Drop for ZonedModel {
         let Some(image) = self.store.image() else { return };
         self.store_counters(image);
         self.changed.store(true, Release);
-        if let Err(error) = self.flush_all(Thorough::Yes).and_then(|()| image.end_session()) {
+        if let Err(error) = self.flush_all(FlushMode::InPlace).and_then(|()| image.end_session()) {
             tracing::error!(%error, "the image was not closed cleanly");
         }
     }
@@ -285,7 +285,7 @@ impl Drop for ZonedModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::slot::Trust;
+    use crate::image::slot::TornSlots;
     use weft_core::BLOCK_BYTES;
 
     fn used_device() -> ZonedModel {
@@ -375,7 +375,7 @@ mod tests {
         let image = device.store.image().unwrap();
         // What a crash of the host would find in the table, without and with the loss of a block.
         let proven = |lost: Option<u32>| {
-            let (content, _) = image.table.zone(zone.0, Trust::Strict).unwrap();
+            let (content, _) = image.table.zone(zone.0, TornSlots::Refuse).unwrap();
             let record = ZoneRecord::decode(&content, device.shape).unwrap();
             if let Some(at) = lost {
                 device.store.write(zone.0, at, &[0; BLOCK_BYTES]).unwrap();

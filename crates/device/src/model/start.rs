@@ -71,11 +71,11 @@ impl ZonedModel {
         let opened = Image::open(path, purpose)?;
         let geometry = opened.header.geometry.clone();
         let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
-        let trust = Image::trust(opened.host_crashed);
+        let torn = Image::torn_slots(opened.host_crashed);
         let mut records = Vec::with_capacity(geometry.zones() as usize);
         let mut repaired = vec![false; geometry.zones() as usize];
         for zone in 0..geometry.zones() as u32 {
-            let stored = opened.image.table.zone(zone, trust);
+            let stored = opened.image.table.zone(zone, torn);
             let slot = stored.map_or(0, |(_, slot)| slot);
             let stored = stored.and_then(|(content, _)| ZoneRecord::decode(&content, shape));
             let record = match newest(stored, zone, &opened.flushed, shape) {
@@ -91,7 +91,7 @@ impl ZonedModel {
             return Err(opened.image.damaged("some zone (their counts are beyond what any device gets to)"));
         }
         play_back(&opened, &records)?;
-        let counters = opened.image.table.counters(trust);
+        let counters = opened.image.table.counters(torn);
         // They are as old as the last time that they were stored in any case.
         let (totals, slot) = counters
             .and_then(|(content, slot)| Some((Totals::decode(&content)?, slot)))

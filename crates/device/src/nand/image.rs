@@ -9,7 +9,7 @@ use super::lun::ISSUED_MAX_NS;
 use super::setup::{FlashSetup, Keep, PageTimes, Pairing};
 use crate::geometry::Geometry;
 use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset, seal, sealed};
-use crate::image::slot::{CONTENT_WORDS, Content, Trust};
+use crate::image::slot::{CONTENT_WORDS, Content, TornSlots};
 use crate::image::table::Table;
 use crate::store::{last_session, lock, read_up_to};
 use crate::timing::Timing;
@@ -191,7 +191,7 @@ impl FlashImage {
         setup.validate()?;
         let layout = Layout::new(&setup.shape())?;
         let (last, host_crashed) = last_session(&file, path, layout.image_bytes())?;
-        let trust = if host_crashed { Trust::AfterHostCrash } else { Trust::Strict };
+        let torn = if host_crashed { TornSlots::TakeOther } else { TornSlots::Refuse };
         let table = Table::map(&file, id, layout.blocks).map_err(io)?;
         let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
         let mut blocks = Vec::with_capacity(layout.blocks as usize);
@@ -200,7 +200,7 @@ impl FlashImage {
                 blocks.push((Block::default(), 1));
                 continue;
             }
-            let stored = table.zone(number, trust);
+            let stored = table.zone(number, torn);
             let block = stored.and_then(|(content, slot)| {
                 Some((decode_block(&content, setup.geometry.pages_per_block)?, slot))
             });
@@ -214,7 +214,7 @@ impl FlashImage {
         if counted.is_none_or(|sum| sum > COUNT_MAX) {
             return Err(damaged("some erase block".into()));
         }
-        let (counters, slot) = table.counters(trust).ok_or_else(|| damaged("the counters".into()))?;
+        let (counters, slot) = table.counters(torn).ok_or_else(|| damaged("the counters".into()))?;
         let session =
             Session { clean: false, boot: boot_id().unwrap_or_default(), opens: last.opens.wrapping_add(1) };
         file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;

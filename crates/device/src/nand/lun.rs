@@ -40,12 +40,12 @@ pub(crate) struct Lun {
     pub pages_erased_unwritten: u64,
     pub faults: Vec<Fault>,
     /// Where the pages are kept if not in memory.
-    image: Option<Kept>,
+    image: Option<ImageRange>,
 }
 
 /// The image of a LUN's blocks.
 #[derive(Clone, Debug)]
-struct Kept {
+struct ImageRange {
     image: Arc<FlashImage>,
     /// The number of the LUN's first block in the device.
     first: u64,
@@ -85,7 +85,7 @@ impl Lun {
         self.blocks = blocks.iter().map(|(block, _)| block.clone()).collect();
         self.contents = Contents::nothing();
         let slots = blocks.iter().map(|(_, slot)| *slot).collect();
-        self.image = Some(Kept { image, first: u64::from(self.index) * blocks.len() as u64, slots });
+        self.image = Some(ImageRange { image, first: u64::from(self.index) * blocks.len() as u64, slots });
         self.busy = now;
         let sum = |of: fn(&Block) -> u64| self.blocks.iter().map(of).sum::<u64>();
         self.counters.blocks_erased = sum(|block| u64::from(block.erases));
@@ -102,7 +102,7 @@ impl Lun {
 
     /// Stores what is known of a block.
     pub fn publish(&mut self, at: u32) {
-        if let Some(Kept { image, first, slots }) = &mut self.image {
+        if let Some(ImageRange { image, first, slots }) = &mut self.image {
             let slot = &mut slots[at as usize];
             *slot = image.publish(*first + u64::from(at), *slot, &self.blocks[at as usize]);
         }
@@ -112,7 +112,7 @@ impl Lun {
     pub fn store(&mut self, at: u32, page: u32, data: &[u8], oob: &[u8]) -> Result<(), DeviceError> {
         let erases = self.blocks[at as usize].erases;
         match &self.image {
-            Some(kept) => kept.image.program(kept.first + u64::from(at), page, erases, data, oob),
+            Some(range) => range.image.program(range.first + u64::from(at), page, erases, data, oob),
             None => {
                 self.contents.program(at, page, data, oob);
                 Ok(())
@@ -123,8 +123,8 @@ impl Lun {
     /// Makes a page one that cannot be read.
     pub fn tear(&mut self, at: u32, page: u32) -> Result<(), DeviceError> {
         let block = &mut self.blocks[at as usize];
-        if let Some(kept) = &self.image {
-            kept.image.tear(kept.first + u64::from(at), page, block.erases)?;
+        if let Some(range) = &self.image {
+            range.image.tear(range.first + u64::from(at), page, block.erases)?;
         }
         block.tear(page);
         Ok(())
@@ -141,7 +141,7 @@ impl Lun {
     ) -> Result<Option<Unreadable>, DeviceError> {
         let erases = self.blocks[at as usize].erases;
         match &self.image {
-            Some(kept) => kept.image.read(kept.first + u64::from(at), page, erases, offset, data, oob),
+            Some(range) => range.image.read(range.first + u64::from(at), page, erases, offset, data, oob),
             None => {
                 self.contents.read(at, page, offset, data, oob);
                 Ok(None)
@@ -152,7 +152,7 @@ impl Lun {
     /// Lets go of the content of an erased block.
     pub fn discard(&mut self, at: u32) -> Result<(), DeviceError> {
         match &self.image {
-            Some(kept) => kept.image.discard(kept.first + u64::from(at)),
+            Some(range) => range.image.discard(range.first + u64::from(at)),
             None => {
                 self.contents.erase(at);
                 Ok(())

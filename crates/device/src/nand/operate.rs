@@ -8,7 +8,7 @@ use super::command::{Done, PageProgram, PageRead};
 use super::device::OpenChannel;
 use super::error::{FlashError, Unreadable};
 use super::lun::{Fault, Lun};
-use super::power::{Fate, Power};
+use super::power::{Execution, Power};
 use crate::faults::Operation;
 use weft_core::Nanos;
 
@@ -90,7 +90,7 @@ impl OpenChannel {
         &self,
         issued: Nanos,
         pages: &[PageProgram],
-        fate: impl FnOnce(&Power) -> Result<Fate, FlashError>,
+        execution: impl FnOnce(&Power) -> Result<Execution, FlashError>,
     ) -> Result<Done, FlashError> {
         let first = self.check_planes(pages.iter().map(|program| program.page))?;
         let mut lun = self.lun(first.block.lun_addr()).lock();
@@ -102,8 +102,8 @@ impl OpenChannel {
             check_most(*page, "out-of-band bytes", oob.len(), self.shape.oob_bytes as usize)?;
             lun.check_program(*page, self.shape.block_in_lun(page.block))?;
         }
-        let fate = fate(&self.power)?;
-        if fate == Fate::Nothing {
+        let execution = execution(&self.power)?;
+        if execution == Execution::Nothing {
             return Err(FlashError::PowerLost);
         }
         let began = lun.begins(issued);
@@ -118,18 +118,18 @@ impl OpenChannel {
         lun.counters.multi_plane += u64::from(pages.len() > 1);
         let mut result = Ok(Done { began: Nanos(began), moved: Nanos(moved), done: Nanos(done) });
         for program in pages {
-            if let Err(error) = self.program_page(&mut lun, program, fate, done) {
+            if let Err(error) = self.program_page(&mut lun, program, execution, done) {
                 result = result.and(Err(error));
             }
         }
-        if fate == Fate::Reported { result } else { Err(FlashError::PowerLost) }
+        if execution == Execution::Reported { result } else { Err(FlashError::PowerLost) }
     }
 
     fn program_page(
         &self,
         lun: &mut Lun,
         program: &PageProgram,
-        fate: Fate,
+        execution: Execution,
         done: u64,
     ) -> Result<(), FlashError> {
         let page = program.page;
@@ -139,7 +139,7 @@ impl OpenChannel {
             self.plan.fails(Operation::Program, lun.index, lun.blocks[at as usize].erases, place)
         };
         // What the page holds comes first: should this process die, a page that counts as programmed is there.
-        if fate == Fate::Torn {
+        if execution == Execution::Torn {
             lun.tear(at, page.page)?;
             if let Some(lsb) = self.setup.pairing.and_then(|pairing| pairing.lsb_of(page.page)) {
                 lun.tear(at, lsb)?;
@@ -156,7 +156,7 @@ impl OpenChannel {
         block.next += 1;
         block.programmed += 1;
         lun.counters.pages_programmed += 1;
-        let failed = fails && fate != Fate::Torn;
+        let failed = fails && execution != Execution::Torn;
         if failed {
             block.health = Health::ProgramFailed;
             lun.counters.program_failures += 1;
@@ -169,7 +169,7 @@ impl OpenChannel {
         &self,
         issued: Nanos,
         blocks: &[BlockAddr],
-        fate: impl FnOnce(&Power) -> Result<Fate, FlashError>,
+        execution: impl FnOnce(&Power) -> Result<Execution, FlashError>,
     ) -> Result<Done, FlashError> {
         let first = self.check_planes(blocks.iter().map(|block| block.page(0)))?.block;
         // Before the lock: other commands on the LUN do not wait for the disk.
@@ -178,8 +178,8 @@ impl OpenChannel {
         for block in blocks {
             lun.check_good(*block, self.shape.block_in_lun(*block), "erase")?;
         }
-        let fate = fate(&self.power)?;
-        if fate == Fate::Nothing {
+        let execution = execution(&self.power)?;
+        if execution == Execution::Nothing {
             return Err(FlashError::PowerLost);
         }
         let began = lun.begins(issued);
@@ -188,18 +188,18 @@ impl OpenChannel {
         lun.counters.multi_plane += u64::from(blocks.len() > 1);
         let mut result = Ok(Done { began: Nanos(began), moved: Nanos(began), done: Nanos(done) });
         for block in blocks {
-            if let Err(error) = self.erase_block(&mut lun, *block, fate, done) {
+            if let Err(error) = self.erase_block(&mut lun, *block, execution, done) {
                 result = result.and(Err(error));
             }
         }
-        if fate == Fate::Reported { result } else { Err(FlashError::PowerLost) }
+        if execution == Execution::Reported { result } else { Err(FlashError::PowerLost) }
     }
 
     fn erase_block(
         &self,
         lun: &mut Lun,
         address: BlockAddr,
-        fate: Fate,
+        execution: Execution,
         done: u64,
     ) -> Result<(), FlashError> {
         let at = self.shape.block_in_lun(address);
@@ -207,7 +207,7 @@ impl OpenChannel {
         let block = &mut lun.blocks[at as usize];
         let endurance = self.setup.geometry.endurance;
         let worn_out = endurance > 0 && block.erases >= endurance;
-        if fate != Fate::Torn
+        if execution != Execution::Torn
             && (worn_out
                 || asked_for
                 || self.plan.fails(Operation::Erase, lun.index, block.erases, u64::from(at)))
@@ -220,7 +220,7 @@ impl OpenChannel {
         }
         let programmed = u64::from(block.next);
         block.clear();
-        block.half_erased = fate == Fate::Torn;
+        block.half_erased = execution == Execution::Torn;
         block.erases += 1;
         lun.counters.blocks_erased += 1;
         lun.counters.pages_erased += programmed;

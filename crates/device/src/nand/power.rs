@@ -7,9 +7,9 @@ use weft_core::random::SplitMix;
 
 use parking_lot::Mutex;
 
-/// What becomes of an operation.
+/// How far an operation is executed: all of it, unless the power is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Execution {
     /// It is carried out and reported.
     Reported,
     /// Power goes after it was carried out, before that was reported.
@@ -59,36 +59,36 @@ impl Power {
     }
 
     /// For an operation that changes the flash and was found to be legal: what becomes of it.
-    pub fn begin(&self) -> Result<Fate, FlashError> {
+    pub fn begin(&self) -> Result<Execution, FlashError> {
         if self.state.load(Acquire) == ON {
-            return Ok(Fate::Reported);
+            return Ok(Execution::Reported);
         }
         let mut plan = self.plan.lock();
         // Under the lock nobody else takes power away.
         match self.state.load(Relaxed) {
-            ON => Ok(Fate::Reported),
+            ON => Ok(Execution::Reported),
             LOST => Err(FlashError::PowerLost),
             _ if plan.left > 0 => {
                 plan.left -= 1;
-                Ok(Fate::Reported)
+                Ok(Execution::Reported)
             }
             _ => {
                 self.state.store(LOST, Release);
-                Ok(fate(plan.seed, 0))
+                Ok(execution(plan.seed, 0))
             }
         }
     }
 
     /// For an operation that was under way on another LUN when power went: what becomes of it.
-    pub fn sibling(&self, number: u64) -> Fate {
-        fate(self.plan.lock().seed, number + 1)
+    pub fn sibling(&self, number: u64) -> Execution {
+        execution(self.plan.lock().seed, number + 1)
     }
 }
 
-fn fate(seed: u64, number: u64) -> Fate {
+fn execution(seed: u64, number: u64) -> Execution {
     match SplitMix::new(seed, &[number]).below(4) {
-        0 => Fate::Nothing,
-        1 => Fate::Whole,
-        _ => Fate::Torn,
+        0 => Execution::Nothing,
+        1 => Execution::Whole,
+        _ => Execution::Torn,
     }
 }

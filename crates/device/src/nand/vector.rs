@@ -5,7 +5,7 @@ use super::address::{BlockAddr, LunAddr};
 use super::command::{Done, PageProgram, PageRead};
 use super::device::OpenChannel;
 use super::error::FlashError;
-use super::power::{Fate, Power};
+use super::power::{Execution, Power};
 use weft_core::Nanos;
 
 /// Most addresses of a command.
@@ -31,8 +31,8 @@ impl OpenChannel {
         let mut cut = CutVector::default();
         let one = |(number, program): (usize, &PageProgram)| {
             let lun = program.page.block.lun_addr();
-            let fate = |power: &Power| cut.fate(power, lun, number);
-            self.counted(self.program_on_lun(issued, std::slice::from_ref(program), fate))
+            let execution = |power: &Power| cut.execution(power, lun, number);
+            self.counted(self.program_on_lun(issued, std::slice::from_ref(program), execution))
         };
         Ok(pages.iter().enumerate().map(one).collect())
     }
@@ -44,8 +44,8 @@ impl OpenChannel {
         self.check_length(blocks.len())?;
         let mut cut = CutVector::default();
         let one = |(number, block): (usize, &BlockAddr)| {
-            let fate = |power: &Power| cut.fate(power, block.lun_addr(), number);
-            self.counted(self.erase_on_lun(issued, std::slice::from_ref(block), fate))
+            let execution = |power: &Power| cut.execution(power, block.lun_addr(), number);
+            self.counted(self.erase_on_lun(issued, std::slice::from_ref(block), execution))
         };
         Ok(blocks.iter().enumerate().map(one).collect())
     }
@@ -69,15 +69,15 @@ struct CutVector {
 }
 
 impl CutVector {
-    fn fate(&mut self, power: &Power, lun: LunAddr, number: usize) -> Result<Fate, FlashError> {
+    fn execution(&mut self, power: &Power, lun: LunAddr, number: usize) -> Result<Execution, FlashError> {
         if self.stopped.contains(&lun) {
             return Err(FlashError::PowerLost);
         }
-        let fate = if self.cut { power.sibling(number as u64) } else { power.begin()? };
-        self.cut |= fate != Fate::Reported;
-        if matches!(fate, Fate::Torn | Fate::Nothing) {
+        let execution = if self.cut { power.sibling(number as u64) } else { power.begin()? };
+        self.cut |= execution != Execution::Reported;
+        if matches!(execution, Execution::Torn | Execution::Nothing) {
             self.stopped.push(lun);
         }
-        Ok(fate)
+        Ok(execution)
     }
 }

@@ -29,7 +29,7 @@ struct Sensed {
 }
 
 /// Where a slot lies.
-pub(super) struct Place {
+pub(super) struct SlotAddr {
     pub page: PageAddr,
     /// The 4 KiB block of the page.
     pub block_in_page: u32,
@@ -194,13 +194,13 @@ impl FlashMedia {
         if self.rescued.is_empty() { None } else { self.rescued.get(&slot).map(Vec::as_slice) }
     }
 
-    pub fn place(&self, slot: u32) -> Place {
+    pub fn place(&self, slot: u32) -> SlotAddr {
         let unit = slot / self.slots_per_unit;
         let within = slot % self.slots_per_unit;
         let (program, in_program) = (within / self.slots_per_program, within % self.slots_per_program);
         let (lun, page) = (program % self.width, program / self.width);
         let (plane, block_in_page) = (in_program / self.slots_per_page, in_program % self.slots_per_page);
-        Place { page: self.block(unit, lun, plane).page(page), block_in_page }
+        SlotAddr { page: self.block(unit, lun, plane).page(page), block_in_page }
     }
 
     fn entry(&self, unit: u32, lun: u32, plane: u32) -> usize {
@@ -249,7 +249,7 @@ impl FlashMedia {
     /// Reads a block that is to be moved, unless it was read ahead; returns when it is in the drive. One that cannot be
     /// read is lost.
     fn sense(&mut self, slot: u32, logical: u32, data: &mut Vec<u8>) -> Result<u64, FlashError> {
-        let Place { page, block_in_page } = self.place(slot);
+        let SlotAddr { page, block_in_page } = self.place(slot);
         if self.sensed.as_ref().is_none_or(|sensed| sensed.page != page) {
             let spent = self.sensed.take().map(|sensed| sensed.data).unwrap_or_default();
             let known = self.ahead.front().is_some_and(|ahead| ahead.page == page);

@@ -23,13 +23,13 @@
 //!
 //! One lock guards the drive. With one thread the result is the same on every machine.
 
-mod drive;
+mod commands;
 mod error;
 mod fdp;
 mod media;
 mod setup;
 
-pub use drive::Ssd;
+pub use commands::Ssd;
 pub use error::SsdError;
 pub use fdp::{EVENTS_MAX, FdpEvent, FdpStatistics, HandleUsage};
 pub use setup::{Isolation, SsdSetup};

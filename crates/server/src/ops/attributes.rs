@@ -4,7 +4,7 @@ use super::Error::Errno;
 use super::{At, Result, Session, found, last_of};
 use weft_client::proto::is_writable;
 use weft_core::Ino;
-use weft_vfs::{Attr, Cred, FileKind, Power, SetAttr, TimeSpec, XattrMode, access};
+use weft_vfs::{Attr, Capability, Cred, FileKind, SetAttr, TimeSpec, XattrMode, access};
 
 /// What is to be changed of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -169,7 +169,7 @@ impl Session<'_> {
             }
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        match (cred.may(Power::SysAdmin), writes) {
+        match (cred.may(Capability::SysAdmin), writes) {
             (true, _) => Ok(()),
             (false, true) => Err(Errno(libc::EPERM)),
             (false, false) if trusted => Err(Errno(libc::ENODATA)),
@@ -211,7 +211,7 @@ impl Session<'_> {
             let attr = self.target(at, flags)?;
             let mut names = Vec::new();
             for name in self.volume.fs.listxattr(attr.ino)? {
-                if !name.starts_with(b"trusted.") || self.cred().may(Power::SysAdmin) {
+                if !name.starts_with(b"trusted.") || self.cred().may(Capability::SysAdmin) {
                     names.extend_from_slice(&name);
                     names.push(0);
                 }

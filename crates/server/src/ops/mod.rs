@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
 use weft_core::Ino;
-use weft_vfs::path::{Ending, Last, Options, Place, Resolved, resolve};
+use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved, resolve};
 use weft_vfs::{Attr, Cred, FileKind, FsError, FsStats, NAME_MAX};
 
 /// Walks of one path before a file that loses its name each time counts as not there.
@@ -190,7 +190,8 @@ impl<'a> Session<'a> {
     fn walk_with(&self, who: &Cred, at: At<'_>, options: Options<'_>) -> Result<Resolved> {
         if at.path == ITSELF {
             let ino = self.open_file(at.dir)?.inode.ino;
-            let place = Place { dir: ino, name: Vec::new(), must_be_dir: false, ending: Ending::Dot };
+            let place =
+                ParentAndName { dir: ino, name: Vec::new(), must_be_dir: false, ending: LastComponent::Dot };
             return Ok(Resolved::Found(place, self.volume.fs.getattr(ino)?));
         }
         // As in Linux, a path that starts at the root does not need what it could have started from.
@@ -223,7 +224,7 @@ fn found(resolved: Resolved) -> Result<Attr> {
 }
 
 /// Why a name is not there.
-fn missing(place: &Place) -> Error {
+fn missing(place: &ParentAndName) -> Error {
     Errno(if place.name.len() > NAME_MAX { libc::ENAMETOOLONG } else { libc::ENOENT })
 }
 

@@ -6,9 +6,9 @@ use super::{At, Result, Session, found, last_of, missing};
 use crate::state::open_files::{Name, Opener};
 use weft_core::Ino;
 use weft_placement::{OpenIntent, WriteHint};
-use weft_vfs::path::{Ending, Last, Options, Place, Resolved};
+use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved};
 use weft_vfs::{
-    Attr, CreateArgs, FileKind, FileSystem, FsError, NAME_MAX, NewNode, Power, RenameFlags, access,
+    Attr, Capability, CreateArgs, FileKind, FileSystem, FsError, NAME_MAX, NewNode, RenameFlags, access,
 };
 
 /// Where a path leads.
@@ -22,7 +22,7 @@ pub enum Canonical {
 
 impl Session<'_> {
     /// A name that must not exist yet. Only a directory's may be followed by a slash.
-    fn new_name(&self, at: At<'_>, for_dir: bool) -> Result<Place> {
+    fn new_name(&self, at: At<'_>, for_dir: bool) -> Result<ParentAndName> {
         match self.walk(at, Last::Name)? {
             Resolved::Missing(place) if place.name.len() > NAME_MAX => Err(Errno(libc::ENAMETOOLONG)),
             Resolved::Missing(place) if place.must_be_dir && !for_dir => Err(Errno(libc::ENOENT)),
@@ -33,7 +33,7 @@ impl Session<'_> {
     }
 
     /// A name, and what has it.
-    fn last_name(&self, at: At<'_>) -> Result<(Place, Option<Attr>)> {
+    fn last_name(&self, at: At<'_>) -> Result<(ParentAndName, Option<Attr>)> {
         match self.walk(at, Last::Name)? {
             Resolved::Found(place, attr) => Ok((place, Some(attr))),
             Resolved::Missing(place) => Ok((place, None)),
@@ -41,7 +41,7 @@ impl Session<'_> {
         }
     }
 
-    fn make(&self, place: &Place, node: NewNode<'_>, perm: u32) -> Result<()> {
+    fn make(&self, place: &ParentAndName, node: NewNode<'_>, perm: u32) -> Result<()> {
         let _names = self.volume.permissions.read();
         let dir = self.volume.fs.getattr(place.dir)?;
         let cred = self.cred();
@@ -52,7 +52,7 @@ impl Session<'_> {
             NewNode::Symlink(_) => FileKind::Symlink,
             NewNode::Special(kind, _) => kind,
         };
-        if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) && !cred.may(Power::Mknod) {
+        if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) && !cred.may(Capability::Mknod) {
             return Err(Errno(libc::EPERM));
         }
         let (perm, gid) = cred.perm_for_new(&dir, kind, perm);
@@ -96,11 +96,11 @@ impl Session<'_> {
     fn remove(&self, at: At<'_>, rmdir: bool) -> Result<()> {
         let (place, found) = self.last_name(at)?;
         match (rmdir, place.ending) {
-            (_, Ending::Name) => self.check_writable()?,
+            (_, LastComponent::Name) => self.check_writable()?,
             (false, _) => return Err(Errno(libc::EISDIR)),
-            (true, Ending::Root) => return Err(Errno(libc::EBUSY)),
-            (true, Ending::Dot) => return Err(Errno(libc::EINVAL)),
-            (true, Ending::DotDot) => return Err(Errno(libc::ENOTEMPTY)),
+            (true, LastComponent::Root) => return Err(Errno(libc::EBUSY)),
+            (true, LastComponent::Dot) => return Err(Errno(libc::EINVAL)),
+            (true, LastComponent::DotDot) => return Err(Errno(libc::ENOTEMPTY)),
         }
         let attr = found.ok_or_else(|| missing(&place))?;
         let is_dir = attr.kind == FileKind::Directory;
@@ -130,10 +130,10 @@ impl Session<'_> {
         let (no_replace, exchange) = (flags == RenameFlags::NO_REPLACE, flags == RenameFlags::EXCHANGE);
         let (from, attr) = self.last_name(from_at)?;
         let (to, there) = self.last_name(to_at)?;
-        if from.ending != Ending::Name {
+        if from.ending != LastComponent::Name {
             return Err(Errno(libc::EBUSY));
         }
-        if to.ending != Ending::Name {
+        if to.ending != LastComponent::Name {
             return Err(Errno(if no_replace { libc::EEXIST } else { libc::EBUSY }));
         }
         self.check_writable()?;
@@ -235,9 +235,9 @@ impl Session<'_> {
 
 /// What a rename moves, and where to.
 struct Move {
-    from: Place,
+    from: ParentAndName,
     attr: Attr,
-    to: Place,
+    to: ParentAndName,
     /// What has the new name now.
     there: Option<Attr>,
     exchange: bool,

@@ -11,7 +11,7 @@ use weft_client::proto::ITSELF;
 use weft_core::{Ino, Tag};
 use weft_placement::recording::Opener as RecordedOpener;
 use weft_placement::{FileContext, OpenIntent, WriteHint};
-use weft_vfs::path::{Last, Options, Place, Resolved};
+use weft_vfs::path::{Last, Options, ParentAndName, Resolved};
 use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NewNode, access};
 
 /// Flags that `fcntl(F_SETFL)` may change.
@@ -109,7 +109,7 @@ impl Session<'_> {
     }
 
     /// `O_CREAT` on what exists: a directory is refused whoever asks, and some files in directories for all.
-    fn check_found_for_creation(&self, place: &Place, attr: &Attr) -> Result<()> {
+    fn check_found_for_creation(&self, place: &ParentAndName, attr: &Attr) -> Result<()> {
         if attr.kind == FileKind::Directory {
             return Err(Errno(libc::EISDIR));
         }
@@ -155,7 +155,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn create(&self, place: &Place, at: At<'_>, opening: &Opening) -> Result<Attr, FsError> {
+    fn create(&self, place: &ParentAndName, at: At<'_>, opening: &Opening) -> Result<Attr, FsError> {
         let Opening { flags, mode, ref opener } = *opening;
         let _names = self.volume.permissions.read();
         let dir = self.volume.fs.getattr(place.dir)?;

@@ -10,14 +10,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use weft_sys::effective_user;
 use weft_sys::peer::{self, Peer};
-use weft_vfs::{Cred, Power, Powers};
+use weft_vfs::{Capabilities, Capability, Cred};
 
 /// Capabilities to take on any user and any group.
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
 
 /// Who has connected, and says who it is in its first message. When the message does not say so, or what it says cannot be
-/// verified, the kernel's word of who has connected counts, and nobody has the superuser's powers.
+/// verified, the kernel's word of who has connected counts, and nobody has the superuser's capabilities.
 pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread: u32) -> Credentials {
     let told = sender.filter(|sender| (sender.pid, sender.uid) == (peer.pid, peer.uid));
     // Of one that is served since before it said so, there is still its first thread.
@@ -28,12 +28,12 @@ pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread
     }
     tracing::debug!(pid = peer.pid, uid = peer.uid, "a process whose identity is known by its socket only");
     let groups = peer::groups(socket).unwrap_or_default();
-    Cred { powers: Powers::NONE, ..Cred::new(peer.uid, peer.gid, groups) }.into()
+    Cred { capabilities: Capabilities::NONE, ..Cred::new(peer.uid, peer.gid, groups) }.into()
 }
 
 /// Whether a process with these credentials may have the memory of leases: it shows all files of the volume.
 pub fn may_lease(credentials: &Credentials) -> bool {
-    credentials.cred.uid == effective_user().0 || credentials.cred.may(Power::DacOverride)
+    credentials.cred.uid == effective_user().0 || credentials.cred.may(Capability::DacOverride)
 }
 
 /// Who a thread is, and who it can still become.
@@ -90,12 +90,12 @@ impl ThreadStatus {
             Trust::Superuser | Trust::Nothing => 0,
         };
         let permitted = believed(uids[0].min(uids[1]).min(uids[2]), capabilities("CapPrm")?);
-        let effective = Powers::of_capabilities(believed(uid, capabilities("CapEff")?));
+        let effective = Capabilities::from_bits(believed(uid, capabilities("CapEff")?));
         // As the kernel has it for `access`: who started as the superuser asks with all that it may have.
-        let of_real = if real_uid == 0 { Powers::of_capabilities(permitted) } else { Powers::NONE };
+        let of_real = if real_uid == 0 { Capabilities::from_bits(permitted) } else { Capabilities::NONE };
         let groups = numbers("Groups")?;
-        let cred = Cred { uid, gid, groups: groups.clone(), powers: effective };
-        let real = Cred { uid: real_uid, gid: real_gid, groups, powers: of_real };
+        let cred = Cred { uid, gid, groups: groups.clone(), capabilities: effective };
+        let real = Cred { uid: real_uid, gid: real_gid, groups, capabilities: of_real };
         Some(ThreadStatus { credentials: Credentials { cred, real }, uids, gids, permitted })
     }
 
@@ -105,7 +105,9 @@ impl ThreadStatus {
 
     /// Whether it is or can become a user who may have the memory of leases.
     pub fn can_lease(&self) -> bool {
-        self.uids.contains(&effective_user().0) || self.has(CAP_SETUID) || self.has(Power::DacOverride as u32)
+        self.uids.contains(&effective_user().0)
+            || self.has(CAP_SETUID)
+            || self.has(Capability::DacOverride as u32)
     }
 
     /// Whether it is or can become this user, with these groups.
@@ -114,8 +116,9 @@ impl ThreadStatus {
         let user = self.has(CAP_SETUID) || self.uids.contains(&wanted.uid);
         let own = &self.credentials.cred.groups;
         let group = |gid| self.gids.contains(gid) || own.contains(gid);
-        let powers = (0..64).all(|bit| wanted.powers.bits() >> bit & 1 == 0 || self.has(bit));
-        user && powers && (self.has(CAP_SETGID) || group(&wanted.gid) && wanted.groups.iter().all(group))
+        let capabilities = (0..64).all(|bit| wanted.capabilities.bits() >> bit & 1 == 0 || self.has(bit));
+        user && capabilities
+            && (self.has(CAP_SETGID) || group(&wanted.gid) && wanted.groups.iter().all(group))
     }
 }
 
@@ -191,7 +194,7 @@ mod tests {
     #[test]
     fn capabilities_count_of_whom_they_can_be_believed() {
         let of = |status: &str, trust| ThreadStatus::parse(status, trust).unwrap();
-        let may = |status: &ThreadStatus| status.credentials.cred.may(Power::DacOverride);
+        let may = |status: &ThreadStatus| status.credentials.cred.may(Capability::DacOverride);
         let root = STATUS.replace("\t1\t2\t3\t4", "\t0\t0\t0\t0");
         for (text, trust, believed) in [
             (STATUS, Trust::All, true),
@@ -204,10 +207,10 @@ mod tests {
             let status = of(text, trust);
             assert_eq!((may(&status), status.has(CAP_SETUID)), (believed, believed), "{text} {trust:?}");
         }
-        assert!(!of(&root, Trust::All).credentials.cred.may(Power::Chown), "it was dropped");
+        assert!(!of(&root, Trust::All).credentials.cred.may(Capability::Chown), "it was dropped");
         // For `access` counts what it could take back.
-        assert!(!of(STATUS, Trust::All).credentials.real.may(Power::DacOverride));
-        assert!(of(&root, Trust::All).credentials.real.may(Power::DacOverride));
+        assert!(!of(STATUS, Trust::All).credentials.real.may(Capability::DacOverride));
+        assert!(of(&root, Trust::All).credentials.real.may(Capability::DacOverride));
     }
 
     #[test]
@@ -215,14 +218,17 @@ mod tests {
         let plain = STATUS.replace("82\n", "00\n").replace("02\n", "00\n");
         let status = ThreadStatus::parse(&plain, Trust::All).unwrap();
         let be = |uid, gid, groups: &[u32]| {
-            let cred = Cred { powers: Powers::NONE, ..Cred::new(uid, gid, groups.to_vec()) };
+            let cred = Cred { capabilities: Capabilities::NONE, ..Cred::new(uid, gid, groups.to_vec()) };
             status.can_be(&Credentials::from(cred))
         };
         assert!(be(1, 5, &[]) && be(2, 6, &[10]) && be(3, 7, &[10, 11]) && be(4, 10, &[8]));
         assert!(!be(5, 5, &[]) && !be(1, 9, &[]) && !be(1, 5, &[12]) && !be(0, 0, &[]));
         let root = Credentials { cred: Cred::default(), real: Cred::default() };
         let was_root = STATUS.replace("\t1\t2\t3\t4", "\t9\t9\t0\t9");
-        assert!(!ThreadStatus::parse(&was_root, Trust::All).unwrap().can_be(&root), "not with all powers");
+        assert!(
+            !ThreadStatus::parse(&was_root, Trust::All).unwrap().can_be(&root),
+            "not with all capabilities"
+        );
         let all = was_root.replace("0000000000000082", "ffffffffffffffff");
         assert!(ThreadStatus::parse(&all, Trust::All).unwrap().can_be(&root));
     }

@@ -1,8 +1,8 @@
-//! The drive: commands on logical blocks.
+//! Commands of the drive on logical blocks: read, write, deallocate, flush.
 
 use super::error::SsdError;
 use super::fdp::{FdpEvent, FdpStatistics, HandleUsage};
-use super::media::{FlashMedia, Place};
+use super::media::{FlashMedia, SlotAddr};
 use super::setup::SsdSetup;
 use crate::clock::Latencies;
 use crate::faults::FaultPlan;
@@ -413,7 +413,7 @@ impl State {
             }
             return Ok(issued.0);
         }
-        let Place { page, block_in_page } = self.media.place(slot);
+        let SlotAddr { page, block_in_page } = self.media.place(slot);
         let bytes = run as u32 * BLOCK_BYTES as u32;
         let done = if out.is_empty() {
             self.media.flash.touch(issued, page, bytes)?
