@@ -6,15 +6,15 @@
 use crate::sys::{self, Errno};
 use bytemuck::{Pod, Zeroable};
 
-/// First word of a question.
+/// First word of a request.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WHNT");
 /// Longest path, in bytes.
 pub const PATH_MAX: usize = 4096;
 
-/// The fixed part of a question; the path follows.
+/// The fixed part of a request for a write hint; the path follows.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
-pub struct Question {
+pub struct AdviceRequest {
     /// [`MAGIC`].
     pub magic: u32,
     /// Flags of `open(2)`.
@@ -34,10 +34,10 @@ pub struct Question {
 }
 
 /// Asks at `socket`; the hint as `F_SET_RW_HINT` takes it, 0 for none.
-pub fn ask(socket: &[u8], question: &Question, path: &[u8]) -> Result<u64, Errno> {
+pub fn ask(socket: &[u8], request: &AdviceRequest, path: &[u8]) -> Result<u64, Errno> {
     let fd = sys::connect_unix(socket)?;
     let mut answer = [0; 8];
-    let asked = sys::send_all(fd, bytemuck::bytes_of(question))
+    let asked = sys::send_all(fd, bytemuck::bytes_of(request))
         .and_then(|()| sys::send_all(fd, path))
         .and_then(|()| sys::recv_with_fds(fd, &mut answer, &mut []));
     let _ = sys::close(fd);

@@ -123,8 +123,8 @@ impl<'a> Call<'a> {
             sys::send_all(self.client.socket(), &number).map_err(|_| libc::EIO)?;
         }
         turn::pass(&slot.state, SUBMITTED, &slot.server_sleeps);
-        let crowded = self.client.channel().events.crowded.load(Relaxed) != 0;
-        if !answered_soon(slot, crowded) {
+        let oversubscribed = self.client.channel().events.oversubscribed.load(Relaxed) != 0;
+        if !answered_soon(slot, oversubscribed) {
             let client = self.client;
             let mut slept = false;
             let give_up =
@@ -149,7 +149,7 @@ impl<'a> Call<'a> {
 }
 
 /// Waits awake for the answer as long as that pays; whether it is there.
-fn answered_soon(slot: &Slot, crowded: bool) -> bool {
+fn answered_soon(slot: &Slot, oversubscribed: bool) -> bool {
     let is_there = || {
         (0..LOOKS).any(|look| {
             if look > 0 {
@@ -161,7 +161,7 @@ fn answered_soon(slot: &Slot, crowded: bool) -> bool {
     let mut patience = PATIENCE.with(Cell::get);
     let mut before = sys::monotonic_ns();
     let mut answered = is_there();
-    if !answered && patience.submitted(before, crowded) {
+    if !answered && patience.submitted(before, oversubscribed) {
         loop {
             sys::yield_now();
             answered = is_there();

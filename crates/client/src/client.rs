@@ -1,7 +1,7 @@
 //! The connection of one process, and the memory it shares with the server.
 
 use crate::proto::FileRef;
-use crate::shared::channel::{Channel, Measured, Slot};
+use crate::shared::channel::{Channel, ClientCounters, Slot};
 use crate::shared::volume::{
     self, Control, DIRECTORIES, Inode, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX,
 };
@@ -68,7 +68,7 @@ pub(crate) enum Image {
 
 /// Where a device block is read from.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum BlockSource {
     /// The image, at the block's address.
     Image,
     /// A chunk in the cache, as this word says.
@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// What this process measured so far.
-    pub fn measured(&self) -> &Measured {
+    pub fn measured(&self) -> &ClientCounters {
         &self.channel().measured
     }
 
@@ -178,7 +178,7 @@ impl Client {
         self.connection.store(ticket.connection, Relaxed);
         // The ticket is of who the forking thread was, which is all that there is now.
         self.identities.store(0, Relaxed);
-        crate::lease_use::forget_place();
+        crate::lease_use::forget_slot();
     }
 
     /// In the parent, or when the fork or exec failed: the ticket is the child's alone.
@@ -278,15 +278,15 @@ impl Leases {
     }
 
     /// Where the device block with this number can be read; `None` when only the server can.
-    pub fn place(&self, device_block: u64) -> Option<Place> {
-        let Image::Cache { .. } = self.image else { return Some(Place::Image) };
+    pub fn place(&self, device_block: u64) -> Option<BlockSource> {
+        let Image::Cache { .. } = self.image else { return Some(BlockSource::Image) };
         let word = self.cache_word(device_block)?;
-        ((device_block % CHUNK_BLOCKS as u64) < u64::from(word.held())).then_some(Place::Cache(word))
+        ((device_block % CHUNK_BLOCKS as u64) < u64::from(word.held())).then_some(BlockSource::Cache(word))
     }
 
     /// Whether what was copied from a place since it was asked for is what it held then.
-    pub fn is_still(&self, place: Place, device_block: u64) -> bool {
-        let Place::Cache(before) = place else { return true };
+    pub fn is_still(&self, place: BlockSource, device_block: u64) -> bool {
+        let BlockSource::Cache(before) = place else { return true };
         fence(Acquire);
         self.cache_word(device_block).is_some_and(|now| now.is_same_place(before))
     }
@@ -303,11 +303,11 @@ impl Leases {
 
     /// The address in memory of a byte of the device and the bytes that follow within its block; `None` of an image that
     /// is not in memory, and of a word that makes no sense.
-    fn in_memory(&self, place: Place, address: u64) -> Option<*const u8> {
+    fn in_memory(&self, place: BlockSource, address: u64) -> Option<*const u8> {
         match (self.image, place) {
             // SAFETY: the caller has checked that the address is within the device, which is mapped.
             (Image::Mapped { data }, _) => Some(unsafe { data.add(address as usize) }),
-            (Image::Cache { slots, slot_count, .. }, Place::Cache(word)) => {
+            (Image::Cache { slots, slot_count, .. }, BlockSource::Cache(word)) => {
                 let slot = u64::from(word.slot());
                 let at = slot * CHUNK_BYTES as u64 + address % CHUNK_BYTES as u64;
                 // SAFETY: that many slots are mapped.
@@ -318,7 +318,7 @@ impl Leases {
     }
 
     /// CRC32C of a device block as it is in memory; `None` when it is not there.
-    pub fn sum_in_memory(&self, place: Place, device_block: u64) -> Option<u32> {
+    pub fn sum_in_memory(&self, place: BlockSource, device_block: u64) -> Option<u32> {
         let at = self.in_memory(place, device_block * BLOCK_BYTES as u64)?;
         // SAFETY: the block is mapped. A concurrent change of the bytes gives a checksum of no meaning, which the
         // caller's sequence lock or look at the place discards.
@@ -326,7 +326,7 @@ impl Leases {
     }
 
     /// Copies written bytes of one block of the device, at a byte address.
-    pub fn read_image(&self, place: Place, address: u64, out: &mut [u8]) -> Result<(), Errno> {
+    pub fn read_image(&self, place: BlockSource, address: u64, out: &mut [u8]) -> Result<(), Errno> {
         let within = (address % BLOCK_BYTES as u64) as usize + out.len() <= BLOCK_BYTES;
         if !within || address + out.len() as u64 > self.device_blocks * BLOCK_BYTES as u64 {
             return Err(libc::EIO);

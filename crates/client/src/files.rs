@@ -2,7 +2,7 @@
 
 use crate::busy::{self, Busy};
 use crate::client::{Client, OpenFile};
-use crate::lease::{Appended, ReadHere};
+use crate::lease::{Appended, LeaseRead};
 use crate::names::{self, LockRange};
 use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr, is_readable, is_writable};
 use crate::shared::channel::PAYLOAD_BYTES;
@@ -140,25 +140,25 @@ impl Client {
             let part = &mut out[done..];
             let at = offset + done as u64;
             let here = match &self.leases() {
-                None => ReadHere::NotHere { want_map: false },
+                None => LeaseRead::NotHere { want_map: false },
                 Some(leases) => {
                     let (open, inode, _) = leases.open_file(file)?;
                     if !is_readable(open.flags.load(Relaxed) as i32) {
                         return Err(libc::EBADF);
                     }
                     let here = self.read_here(leases, inode, at, part)?;
-                    if noted && matches!(here, ReadHere::Done(_)) {
+                    if noted && matches!(here, LeaseRead::Done(_)) {
                         self.note_read(open, inode);
                     }
                     here
                 }
             };
             match here {
-                ReadHere::Done(n) => {
+                LeaseRead::Done(n) => {
                     self.measured().direct_reads.fetch_add(1, Relaxed);
                     return Ok(done + n);
                 }
-                ReadHere::NotHere { want_map } => {
+                LeaseRead::NotHere { want_map } => {
                     let wanted = part.len().min(PAYLOAD_BYTES);
                     let n = self.read_by_server(file, &mut part[..wanted], at, want_map, noted)?;
                     done += n;

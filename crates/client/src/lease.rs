@@ -1,8 +1,8 @@
 //! What a lease allows without the server: appending into the shared ring and reading along the shared map.
 
-use crate::client::{Client, Leases, Place};
+use crate::client::{BlockSource, Client, Leases};
 use crate::proto::{FileRef, is_writable};
-use crate::scratch::Room;
+use crate::scratch::Scratch;
 use crate::shared::volume::{self, Inode, RING_BYTES};
 use crate::sys::{self, Errno};
 use std::ptr;
@@ -67,7 +67,7 @@ pub(crate) enum Appended {
 }
 
 /// How a read went.
-pub(crate) enum ReadHere {
+pub(crate) enum LeaseRead {
     /// So many bytes were read.
     Done(usize),
     /// The server has to do it; it may fill the map on the way.
@@ -78,7 +78,7 @@ pub(crate) enum ReadHere {
 }
 
 /// What one block-wise copy met.
-enum Copied {
+enum BlockCopy {
     Done,
     Ask { want_map: bool },
     Retry,
@@ -176,9 +176,9 @@ impl Client {
         inode: &Inode,
         offset: u64,
         out: &mut [u8],
-    ) -> Result<ReadHere, Errno> {
+    ) -> Result<LeaseRead, Errno> {
         if inode.kind.load(Relaxed) != libc::S_IFREG {
-            return Ok(ReadHere::NotHere { want_map: false });
+            return Ok(LeaseRead::NotHere { want_map: false });
         }
         if !leases.control().volume.is_alive() {
             return Err(libc::EIO);
@@ -192,16 +192,16 @@ impl Client {
             let head = inode.head.load(Acquire);
             let size = inode.size.load(Acquire);
             if offset >= size {
-                return Ok(ReadHere::Done(0));
+                return Ok(LeaseRead::Done(0));
             }
             let end = size.min(offset.saturating_add(out.len() as u64));
             let len = (end - offset) as usize;
             let (below, above) = out[..len].split_at_mut(head.clamp(offset, end) as usize - offset as usize);
             if !below.is_empty() {
                 match self.copy_mapped(leases, inode, offset, below) {
-                    Ok(Copied::Done) => {}
-                    Ok(Copied::Ask { want_map }) => return Ok(ReadHere::NotHere { want_map }),
-                    Ok(Copied::Retry) => continue,
+                    Ok(BlockCopy::Done) => {}
+                    Ok(BlockCopy::Ask { want_map }) => return Ok(LeaseRead::NotHere { want_map }),
+                    Ok(BlockCopy::Retry) => continue,
                     Err(error) => {
                         // A checksum that fails because the place was recycled is no error.
                         fence(Acquire);
@@ -228,10 +228,10 @@ impl Client {
             if inode.seq.load(Relaxed) == seq {
                 // When the server died meanwhile the next one may already write where this one's map led.
                 let alive = leases.control().volume.is_alive();
-                return if alive { Ok(ReadHere::Done(len)) } else { Err(libc::EIO) };
+                return if alive { Ok(LeaseRead::Done(len)) } else { Err(libc::EIO) };
             }
         }
-        Ok(ReadHere::NotHere { want_map: false })
+        Ok(LeaseRead::NotHere { want_map: false })
     }
 
     /// Notes the time of a read, once until the server asks: the core's access time follows from that.
@@ -248,7 +248,7 @@ impl Client {
         inode: &Inode,
         offset: u64,
         out: &mut [u8],
-    ) -> Result<Copied, Errno> {
+    ) -> Result<BlockCopy, Errno> {
         let mut done = 0;
         let mut blocks_read = 0;
         while done < out.len() {
@@ -258,22 +258,22 @@ impl Client {
             let take = (BLOCK_BYTES - within).min(out.len() - done);
             let piece_out = &mut out[done..done + take];
             let entry = match leases.entry(inode, block) {
-                None => return Ok(Copied::Ask { want_map: true }),
+                None => return Ok(BlockCopy::Ask { want_map: true }),
                 Some(raw) => MapEntry(raw),
             };
             match entry.location() {
                 Some((address, piece_len)) => {
                     let device_block = address / BLOCK_BYTES as u64;
                     let Some(place) = leases.place(device_block) else {
-                        return Ok(Copied::Ask { want_map: false });
+                        return Ok(BlockCopy::Ask { want_map: false });
                     };
                     let verified = match place {
                         // Nothing of it comes from a device that could have spoilt it.
-                        Place::Cache(word) if word.is_as_written() => Ok(true),
+                        BlockSource::Cache(word) if word.is_as_written() => Ok(true),
                         _ => self.verify_block(leases, place, device_block),
                     };
                     if verified == Ok(false) {
-                        return Ok(Copied::Retry);
+                        return Ok(BlockCopy::Retry);
                     }
                     #[cfg(test)]
                     tests::meanwhile();
@@ -283,25 +283,25 @@ impl Client {
                     });
                     // Whatever went wrong with a place that was given to another block is no error.
                     if !leases.is_still(place, device_block) {
-                        return Ok(Copied::Ask { want_map: false });
+                        return Ok(BlockCopy::Ask { want_map: false });
                     }
                     copied?;
                     piece_out[stored..].fill(0);
                     blocks_read += 1;
                 }
                 None if entry == MapEntry::HOLE => piece_out.fill(0),
-                None => return Ok(Copied::Ask { want_map: false }),
+                None => return Ok(BlockCopy::Ask { want_map: false }),
             }
             done += take;
         }
         self.measured().direct_blocks.fetch_add(blocks_read, Relaxed);
-        Ok(Copied::Done)
+        Ok(BlockCopy::Done)
     }
 
     /// Checks a device block against its CRC32C.
     ///
     /// A block that this process found good lately is not summed again ([`Verified`]).
-    fn verify_block(&self, leases: &Leases, place: Place, device_block: u64) -> Result<bool, Errno> {
+    fn verify_block(&self, leases: &Leases, place: BlockSource, device_block: u64) -> Result<bool, Errno> {
         if device_block >= leases.device_blocks {
             return Ok(false);
         }
@@ -314,7 +314,7 @@ impl Client {
         let got = match leases.sum_in_memory(place, device_block) {
             Some(sum) => sum,
             None => {
-                let mut block = Room::<[u8; BLOCK_BYTES]>::any()?;
+                let mut block = Scratch::<[u8; BLOCK_BYTES]>::any()?;
                 leases.read_image(place, device_block * BLOCK_BYTES as u64, block.as_mut_slice())?;
                 checksum::crc32c(block.as_slice())
             }
@@ -467,7 +467,7 @@ mod tests {
 
         fn is_left_to_the_server(&self, offset: u64) -> bool {
             let outcome = self.client.read_here(self.leases, self.inode(), offset, &mut [0; 10]);
-            matches!(outcome, Ok(ReadHere::NotHere { want_map: false }))
+            matches!(outcome, Ok(LeaseRead::NotHere { want_map: false }))
         }
 
         fn inode(&self) -> &'static Inode {
@@ -501,11 +501,11 @@ mod tests {
         fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
             let mut out = vec![0; len];
             match self.client.read_here(self.leases, self.inode(), offset, &mut out)? {
-                ReadHere::Done(n) => {
+                LeaseRead::Done(n) => {
                     out.truncate(n);
                     Ok(out)
                 }
-                ReadHere::NotHere { .. } => panic!("not readable here"),
+                LeaseRead::NotHere { .. } => panic!("not readable here"),
             }
         }
     }
@@ -597,7 +597,7 @@ mod tests {
         });
         let mut out = [0; 100];
         let outcome = rig.client.read_here(rig.leases, rig.inode(), at, &mut out).unwrap();
-        assert!(matches!(outcome, ReadHere::NotHere { want_map: true }));
+        assert!(matches!(outcome, LeaseRead::NotHere { want_map: true }));
     }
 
     #[test]

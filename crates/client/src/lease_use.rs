@@ -12,23 +12,23 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
 
 /// Threads that have a word of their own; all others share one.
-const PLACES: usize = 1024;
+const THREAD_SLOTS: usize = 1024;
 
-/// A thread's word, in a cache line of its own.
+/// A thread that uses leases, in a cache line of its own.
 #[repr(align(64))]
-struct Place {
-    /// The thread; 0 for none. A thread that has ended leaves its place to the next that comes by.
+struct ThreadSlot {
+    /// The thread; 0 for none. A thread that has ended leaves its slot to the next thread that needs one.
     thread: AtomicU32,
     /// How often it is in.
     depth: AtomicU32,
 }
 
-static PLACE: [Place; PLACES] =
-    [const { Place { thread: AtomicU32::new(0), depth: AtomicU32::new(0) } }; PLACES];
-/// How often threads without a place are in.
+static THREADS: [ThreadSlot; THREAD_SLOTS] =
+    [const { ThreadSlot { thread: AtomicU32::new(0), depth: AtomicU32::new(0) } }; THREAD_SLOTS];
+/// How often threads without a slot hold leases.
 static OTHERS: AtomicU32 = AtomicU32::new(0);
 
-/// What a thread has not looked for a place yet knows.
+/// What a thread has not looked for a slot yet knows.
 const UNKNOWN: u32 = u32::MAX;
 /// It found none.
 const NONE: u32 = u32::MAX - 1;
@@ -43,7 +43,7 @@ pub(crate) struct Using<'a> {
     client: &'a Client,
     leases: &'a Leases,
     /// `None`: counted among the others.
-    place: Option<&'static Place>,
+    slot: Option<&'static ThreadSlot>,
     _busy: Busy,
 }
 
@@ -59,8 +59,8 @@ impl Deref for Using<'_> {
 impl Drop for Using<'_> {
     #[inline]
     fn drop(&mut self) {
-        match self.place {
-            Some(place) => place.depth.store(place.depth.load(Relaxed).wrapping_sub(1), Release),
+        match self.slot {
+            Some(slot) => slot.depth.store(slot.depth.load(Relaxed).wrapping_sub(1), Release),
             None => drop(OTHERS.fetch_sub(1, SeqCst)),
         }
         compiler_fence(SeqCst);
@@ -70,33 +70,33 @@ impl Drop for Using<'_> {
     }
 }
 
-/// This thread's place.
+/// This thread's slot.
 #[inline]
-fn place() -> Option<&'static Place> {
+fn slot() -> Option<&'static ThreadSlot> {
     match MINE.get() {
-        UNKNOWN => find_place(),
-        mine => PLACE.get(mine as usize),
+        UNKNOWN => find_slot(),
+        mine => THREADS.get(mine as usize),
     }
 }
 
 #[cold]
-fn find_place() -> Option<&'static Place> {
+fn find_slot() -> Option<&'static ThreadSlot> {
     let thread = sys::gettid();
-    let found = (0..PLACES).map(|step| (thread as usize + step) % PLACES).find(|at| {
-        let place = &PLACE[*at];
-        let owner = place.thread.load(Relaxed);
+    let found = (0..THREAD_SLOTS).map(|step| (thread as usize + step) % THREAD_SLOTS).find(|at| {
+        let slot = &THREADS[*at];
+        let owner = slot.thread.load(Relaxed);
         let free = owner == 0 || owner == thread || !sys::is_thread(owner);
-        free && place.thread.compare_exchange(owner, thread, AcqRel, Relaxed).is_ok()
+        free && slot.thread.compare_exchange(owner, thread, AcqRel, Relaxed).is_ok()
     });
     MINE.set(found.map_or(NONE, |at| at as u32));
-    let place = &PLACE[found?];
+    let slot = &THREADS[found?];
     // Its last owner may have ended in the middle of something.
-    place.depth.store(0, Relaxed);
-    Some(place)
+    slot.depth.store(0, Relaxed);
+    Some(slot)
 }
 
 /// In a forked child: the thread has another number, and the others are gone.
-pub(crate) fn forget_place() {
+pub(crate) fn forget_slot() {
     MINE.set(UNKNOWN);
     OTHERS.store(0, Relaxed);
 }
@@ -107,13 +107,13 @@ impl Client {
     pub(crate) fn leases(&self) -> Option<Using<'_>> {
         let leases = self.leases.as_ref()?;
         let busy = Busy::new();
-        let place = place();
-        match place {
+        let slot = slot();
+        match slot {
             // A handler that nobody puts off leaves the word as it was.
-            Some(place) => place.depth.store(place.depth.load(Relaxed).wrapping_add(1), Relaxed),
+            Some(slot) => slot.depth.store(slot.depth.load(Relaxed).wrapping_add(1), Relaxed),
             None => drop(OTHERS.fetch_add(1, SeqCst)),
         }
-        let using = Using { client: self, leases, place, _busy: busy };
+        let using = Using { client: self, leases, slot, _busy: busy };
         compiler_fence(SeqCst);
         // Given up: the last one out may be this one.
         (!self.leases_given_up.load(Relaxed)).then_some(using)
@@ -137,8 +137,8 @@ impl Client {
             return;
         }
         let in_use =
-            |place: &Place| place.depth.load(Acquire) != 0 && sys::is_thread(place.thread.load(Relaxed));
-        if OTHERS.load(SeqCst) != 0 || PLACE.iter().any(in_use) || self.leases_unmapped.swap(true, SeqCst) {
+            |slot: &ThreadSlot| slot.depth.load(Acquire) != 0 && sys::is_thread(slot.thread.load(Relaxed));
+        if OTHERS.load(SeqCst) != 0 || THREADS.iter().any(in_use) || self.leases_unmapped.swap(true, SeqCst) {
             return;
         }
         // SAFETY: nobody is in the leases, and nobody gets in who sees that they are given up, as all do since the barrier. Only
@@ -152,12 +152,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_has_ended_leaves_its_place() {
-        let mine = place().unwrap() as *const Place as usize;
-        assert_eq!(mine, place().unwrap() as *const Place as usize);
-        for _ in 0..2 * PLACES {
+    fn a_thread_that_has_ended_leaves_its_slot() {
+        let mine = slot().unwrap() as *const ThreadSlot as usize;
+        assert_eq!(mine, slot().unwrap() as *const ThreadSlot as usize);
+        for _ in 0..2 * THREAD_SLOTS {
             let theirs =
-                std::thread::spawn(|| place().map(|place| place as *const Place as usize)).join().unwrap();
+                std::thread::spawn(|| slot().map(|slot| slot as *const ThreadSlot as usize)).join().unwrap();
             assert!(theirs.is_some() && theirs != Some(mine));
         }
     }

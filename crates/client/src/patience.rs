@@ -9,7 +9,7 @@
 //! **Why not for ever.** A yield gives the processor to whoever wants it. One that takes long says that somebody else does;
 //! then that side sleeps for a while as if there were nothing else: a sleeper that is woken gets the processor before a
 //! thread that computes, one that has just yielded does not. The while doubles as often as that happens in a row. To try is
-//! dear, so nobody tries on a machine that is [crowded](Crowd) anyway. And nobody waits awake for what does not come soon:
+//! dear, so nobody tries on a machine that is [oversubscribed](CpuLoad) anyway. And nobody waits awake for what does not come soon:
 //! a caller not for a request that takes long, the server not for a program that seldom asks.
 
 /// How long a caller waits awake for its answer.
@@ -76,10 +76,10 @@ impl CallerPatience {
         CallerPatience { penalty: Penalty::NONE, vain: 0, begun: 0 }
     }
 
-    /// A request has been submitted, on a machine that is `crowded` or not. Whether to wait awake for its answer.
-    pub fn submitted(&mut self, now: u64, crowded: bool) -> bool {
+    /// A request has been submitted, on a machine that is oversubscribed or not. Whether to wait awake for its answer.
+    pub fn submitted(&mut self, now: u64, oversubscribed: bool) -> bool {
         self.begun = now;
-        !crowded && now >= self.penalty.until
+        !oversubscribed && now >= self.penalty.until
     }
 
     /// The thread has yielded since `before`, and has its answer or not. Whether to go on waiting awake for it.
@@ -128,11 +128,11 @@ impl ServerPatience {
         ServerPatience { penalty: Penalty::NONE, soon: 0, answered: 0, handed: 0 }
     }
 
-    /// An answer has been given, on a machine that is `crowded` or not. Whether to wait awake for the next request.
-    pub fn answered(&mut self, now: u64, crowded: bool) -> bool {
+    /// An answer has been given, on a machine that is oversubscribed or not. Whether to wait awake for the next request.
+    pub fn answered(&mut self, now: u64, oversubscribed: bool) -> bool {
         self.answered = now;
         self.handed = 0;
-        !crowded && self.soon >= SOON_MIN && now >= self.penalty.until
+        !oversubscribed && self.soon >= SOON_MIN && now >= self.penalty.until
     }
 
     /// The thread has yielded since `before`, and has a request or not. Whether to go on waiting awake for one.
@@ -166,29 +166,29 @@ impl Default for ServerPatience {
 /// Whether more threads want the processors than there are, the two sides of a call not counted. Then a yield goes to one of
 /// them, and who sleeps is woken where it slept, for no processor idles: sleeping is better.
 #[derive(Clone, Copy, Debug)]
-pub struct Crowd {
-    crowded: bool,
-    /// Looks in a row that found room.
-    room: u32,
+pub struct CpuLoad {
+    oversubscribed: bool,
+    /// Checks in a row that found an idle processor.
+    idle_looks: u32,
 }
 
-/// So many looks in a row have to find room: threads that compute sleep for moments, too.
-const ROOM_MIN: u32 = 3;
+/// Checks in a row that must find an idle processor: threads that compute also sleep for moments.
+const IDLE_LOOKS_MIN: u32 = 3;
 
-impl Crowd {
+impl CpuLoad {
     /// Nothing known.
-    pub const NONE: Crowd = Crowd { crowded: false, room: 0 };
+    pub const NONE: CpuLoad = CpuLoad { oversubscribed: false, idle_looks: 0 };
 
     /// A look found so many threads that run or could, `own` of them sides of the call that is being answered. Whether the
-    /// machine is crowded.
-    pub fn seen(&mut self, runnable: u32, own: u32, processors: u32) -> bool {
+    /// machine is oversubscribed.
+    pub fn update(&mut self, runnable: u32, own: u32, processors: u32) -> bool {
         if runnable.saturating_sub(own) >= processors {
-            *self = Crowd { crowded: true, room: 0 };
+            *self = CpuLoad { oversubscribed: true, idle_looks: 0 };
         } else {
-            self.room = (self.room + 1).min(ROOM_MIN);
-            self.crowded &= self.room < ROOM_MIN;
+            self.idle_looks = (self.idle_looks + 1).min(IDLE_LOOKS_MIN);
+            self.oversubscribed &= self.idle_looks < IDLE_LOOKS_MIN;
         }
-        self.crowded
+        self.oversubscribed
     }
 }
 
@@ -198,7 +198,7 @@ impl Crowd {
 /// caller's processor the two take turns, on another one they meet without. To move costs more than many calls, so a thread
 /// moves when it has been woken from afar twice in a row, not at each step of a caller that the scheduler moves about.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct CpuChoice {
     cpu: u32,
     away: u32,
 }
@@ -206,13 +206,13 @@ pub struct Place {
 /// Requests from another processor to a thread that slept, in a row, before the thread moves there.
 const AWAY_MAX: u32 = 2;
 
-impl Place {
+impl CpuChoice {
     /// Wherever the scheduler has put it.
-    pub const ANYWHERE: Place = Place { cpu: u32::MAX, away: 0 };
+    pub const ANYWHERE: CpuChoice = CpuChoice { cpu: u32::MAX, away: 0 };
 
     /// A request has come from a thread on `cpu` (`u32::MAX`: it did not say) to one that `slept` or waited awake.
     /// Returns the processor to move to, if any.
-    pub fn asked_from(&mut self, cpu: u32, slept: bool) -> Option<u32> {
+    pub fn requested_from(&mut self, cpu: u32, slept: bool) -> Option<u32> {
         if cpu == u32::MAX {
             return None;
         }
@@ -224,7 +224,7 @@ impl Place {
         if self.cpu != u32::MAX && self.away < AWAY_MAX {
             return None;
         }
-        *self = Place { cpu, away: 0 };
+        *self = CpuChoice { cpu, away: 0 };
         Some(cpu)
     }
 }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_crowded_machine_nobody_waits_awake() {
+    fn on_an_oversubscribed_machine_nobody_waits_awake() {
         assert!(CallerPatience::new().submitted(MS, false) && !CallerPatience::new().submitted(MS, true));
         let (mut server, mut now) = (ServerPatience::new(), MS);
         for _ in 0..10 {
@@ -390,33 +390,33 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_crowded_when_others_want_all_processors_and_until_they_stay_away() {
-        let mut crowd = Crowd::NONE;
+    fn a_machine_is_oversubscribed_when_others_want_all_processors_and_until_they_stay_away() {
+        let mut load = CpuLoad::NONE;
         // Both sides, and one that computes, on two processors.
-        assert!(!crowd.seen(3, 2, 2));
-        assert!(crowd.seen(4, 2, 2));
-        assert!(crowd.seen(2, 2, 2) && crowd.seen(2, 2, 2));
-        assert!(crowd.seen(3, 1, 2), "again before there was room for long");
-        assert!(crowd.seen(2, 2, 2) && crowd.seen(2, 2, 2) && !crowd.seen(2, 2, 2));
+        assert!(!load.update(3, 2, 2));
+        assert!(load.update(4, 2, 2));
+        assert!(load.update(2, 2, 2) && load.update(2, 2, 2));
+        assert!(load.update(3, 1, 2), "again before the others stayed away for long");
+        assert!(load.update(2, 2, 2) && load.update(2, 2, 2) && !load.update(2, 2, 2));
     }
 
     #[test]
     fn a_thread_moves_to_a_caller_that_wakes_it_from_afar_twice() {
-        let mut place = Place::ANYWHERE;
-        assert_eq!(place.asked_from(u32::MAX, true), None);
-        assert_eq!(place.asked_from(1, true), Some(1));
-        assert_eq!(place.asked_from(0, true), None);
-        assert_eq!(place.asked_from(1, true), None, "the caller came back");
-        assert_eq!(place.asked_from(0, true), None);
-        assert_eq!(place.asked_from(0, true), Some(0));
+        let mut cpu = CpuChoice::ANYWHERE;
+        assert_eq!(cpu.requested_from(u32::MAX, true), None);
+        assert_eq!(cpu.requested_from(1, true), Some(1));
+        assert_eq!(cpu.requested_from(0, true), None);
+        assert_eq!(cpu.requested_from(1, true), None, "the caller came back");
+        assert_eq!(cpu.requested_from(0, true), None);
+        assert_eq!(cpu.requested_from(0, true), Some(0));
     }
 
     #[test]
     fn a_thread_that_is_awake_stays_where_it_is() {
-        let mut place = Place::ANYWHERE;
-        assert_eq!(place.asked_from(1, true), Some(1));
+        let mut cpu = CpuChoice::ANYWHERE;
+        assert_eq!(cpu.requested_from(1, true), Some(1));
         for _ in 0..100 {
-            assert_eq!(place.asked_from(0, false), None);
+            assert_eq!(cpu.requested_from(0, false), None);
         }
     }
 }

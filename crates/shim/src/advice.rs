@@ -7,8 +7,8 @@ use crate::{process, report, sys};
 use libc::c_int;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use weft_client::advice::{self, MAGIC, Question};
-use weft_client::scratch::Room;
+use weft_client::advice::{self, AdviceRequest, MAGIC};
+use weft_client::scratch::Scratch;
 use weft_client::sys::{gettid, thread_name};
 
 /// The adviser's socket.
@@ -61,13 +61,13 @@ pub fn opened(fd: c_int, flags: c_int) -> c_int {
 fn advise(fd: c_int, flags: c_int) {
     let before = sys::errno();
     let Ok(stat) = sys::fstat(fd) else { return sys::set_errno(before) };
-    let Ok(mut path) = Room::<[u8; advice::PATH_MAX]>::any() else { return sys::set_errno(before) };
+    let Ok(mut path) = Scratch::<[u8; advice::PATH_MAX]>::any() else { return sys::set_errno(before) };
     if stat.st_mode & libc::S_IFMT == libc::S_IFREG
         && let Some(path) = process::descriptor_name(fd, path.as_mut_slice())
     {
         let mut thread = [0; 16];
         thread_name(&mut thread);
-        let question = Question {
+        let question = AdviceRequest {
             magic: MAGIC,
             flags: flags as u32,
             size: stat.st_size as u64,

@@ -18,10 +18,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weft_client::advice::{MAGIC, PATH_MAX, Question};
+use weft_client::advice::{AdviceRequest, MAGIC, PATH_MAX};
 use weft_placement::{Engine, FileContext, HintResolver, Lifetimes, OpenIntent, WriteHint};
 
-/// How long the adviser waits for the rest of a question.
+/// How long the adviser waits for the rest of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was answered, by stream.
@@ -76,36 +76,36 @@ impl Adviser {
         for stream in listener.incoming() {
             if let Err(error) = stream.and_then(|stream| self.answer(stream)) {
                 self.given.lock().refused += 1;
-                tracing::warn!(%error, "a question for a hint was not answered");
+                tracing::warn!(%error, "a request for a hint was not answered");
             }
         }
     }
 
-    /// Answers the one question of a connection.
+    /// Answers the one request of a connection.
     fn answer(&self, mut stream: UnixStream) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut question = <Question as bytemuck::Zeroable>::zeroed();
-        stream.read_exact(bytemuck::bytes_of_mut(&mut question))?;
-        if question.magic != MAGIC || question.path_len as usize > PATH_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a question"));
+        let mut request = <AdviceRequest as bytemuck::Zeroable>::zeroed();
+        stream.read_exact(bytemuck::bytes_of_mut(&mut request))?;
+        if request.magic != MAGIC || request.path_len as usize > PATH_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a request"));
         }
-        let mut path = vec![0; question.path_len as usize];
+        let mut path = vec![0; request.path_len as usize];
         stream.read_exact(&mut path)?;
         let process = process_name(&stream);
-        let hint = self.advise(&question, &path, &process);
+        let hint = self.advise(&request, &path, &process);
         stream.write_all(&(hint as u64).to_le_bytes())
     }
 
-    fn advise(&self, question: &Question, path: &[u8], process: &str) -> WriteHint {
-        let thread = question.thread.split(|&byte| byte == 0).next().unwrap_or_default();
+    fn advise(&self, request: &AdviceRequest, path: &[u8], process: &str) -> WriteHint {
+        let thread = request.thread.split(|&byte| byte == 0).next().unwrap_or_default();
         let thread = String::from_utf8_lossy(thread);
         let tag = self.engine.place(&FileContext {
             process,
             thread: &thread,
-            thread_id: question.thread_id,
-            flags: intent(question.flags as i32, question.size),
-            size: question.size,
-            uid: question.uid,
+            thread_id: request.thread_id,
+            flags: intent(request.flags as i32, request.size),
+            size: request.size,
+            uid: request.uid,
             now: self.begun.elapsed(),
             ..FileContext::new(path)
         });

@@ -69,10 +69,10 @@ pub struct Slot {
     pub response: std::cell::UnsafeCell<Response>,
 }
 
-/// What a process measured of its own calls and did without the server.
+/// Latencies and counts of a process: its calls, and the reads and writes that it does without the server.
 #[repr(C, align(4096))]
 #[derive(Default)]
-pub struct Measured {
+pub struct ClientCounters {
     /// Latency of reads.
     pub reads: Histogram,
     /// Latency of writes.
@@ -96,14 +96,14 @@ pub struct Events {
     /// Counts changes of locks that some thread of the process waits for; those threads sleep on it.
     pub locks: AtomicU32,
     /// Non-zero while more threads want the processors than there are ([`crate::patience::Crowd`]).
-    pub crowded: AtomicU32,
+    pub oversubscribed: AtomicU32,
 }
 
 /// A whole channel.
 #[repr(C)]
 pub struct Channel {
     /// Measurements.
-    pub measured: Measured,
+    pub measured: ClientCounters,
     /// Events.
     pub events: Events,
     /// Slots.

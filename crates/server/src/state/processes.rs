@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use weft_client::FileRef;
-use weft_client::shared::channel::Measured;
+use weft_client::shared::channel::ClientCounters;
 use weft_core::BLOCK_BYTES;
 use weft_volume::ProgramView;
 
@@ -33,7 +33,7 @@ pub trait Peer: Send + Sync {
     fn disconnect(&self) {}
 
     /// What the process measures of its own calls.
-    fn measured(&self) -> Option<&Measured> {
+    fn measured(&self) -> Option<&ClientCounters> {
         None
     }
 }
@@ -196,7 +196,7 @@ pub(crate) struct Processes {
     made: AtomicU32,
     table: Mutex<Table>,
     /// Summed over those that have ended.
-    ended: Measured,
+    ended: ClientCounters,
 }
 
 #[derive(Default)]
@@ -220,7 +220,7 @@ struct DirectReads {
 
 impl DirectReads {
     /// Passes on to `count` what came since the last time.
-    fn count(&mut self, measured: &Measured, count: &dyn Fn(u64, u64)) {
+    fn count(&mut self, measured: &ClientCounters, count: &dyn Fn(u64, u64)) {
         let (reads, blocks) = (measured.direct_reads.load(Relaxed), measured.direct_blocks.load(Relaxed));
         // The figures are the program's own word, which may go backwards.
         let (new_reads, new_blocks) = (reads.saturating_sub(self.reads), blocks.saturating_sub(self.blocks));
@@ -232,7 +232,7 @@ impl DirectReads {
 }
 
 /// Adds what a process measured to a sum.
-fn add(sum: &Measured, more: &Measured) {
+fn add(sum: &ClientCounters, more: &ClientCounters) {
     sum.reads.add(&more.reads);
     sum.writes.add(&more.writes);
     sum.syncs.add(&more.syncs);
@@ -288,7 +288,7 @@ impl Processes {
     /// What all programs saw so far. `count_direct` is called with reads without the server that it has not counted yet.
     pub fn view(&self, notes: Vec<(String, u64)>, count_direct: &dyn Fn(u64, u64)) -> ProgramView {
         let mut table = self.table.lock();
-        let sum = Measured::default();
+        let sum = ClientCounters::default();
         add(&sum, &self.ended);
         let mut running = Vec::with_capacity(table.live.len());
         for live in table.live.values_mut() {

@@ -54,32 +54,32 @@ fn raised<T>(mut make: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 }
 
 /// The program's limit before a fork.
-pub struct Noted {
+pub struct SavedLimit {
     limit: Result<[u64; 2], Errno>,
     raises: u32,
 }
 
 /// Before a fork.
-pub fn note() -> Noted {
+pub fn note() -> SavedLimit {
     loop {
         let raises = RAISES.load(Acquire);
         let raiser = RAISER.load(Acquire);
         if raiser == 0 {
             let limit = sys::descriptor_limit();
             if RAISER.load(Acquire) == 0 && RAISES.load(Acquire) == raises {
-                return Noted { limit, raises };
+                return SavedLimit { limit, raises };
             }
         } else if raiser == weft_client::sys::gettid() {
             // In a signal handler. The child has to look in any case.
             let limit = [BEFORE[0].load(Acquire), BEFORE[1].load(Acquire)];
-            return Noted { limit: Ok(limit), raises: raises.wrapping_sub(1) };
+            return SavedLimit { limit: Ok(limit), raises: raises.wrapping_sub(1) };
         }
         sys::yield_now();
     }
 }
 
 /// In the child.
-pub fn restore(noted: &Noted) {
+pub fn restore(noted: &SavedLimit) {
     RAISER.store(0, Release);
     if noted.raises == RAISES.load(Acquire) {
         return;

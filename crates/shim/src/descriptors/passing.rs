@@ -20,7 +20,7 @@ use crate::{process, report, sys};
 use libc::c_int;
 use std::ffi::CStr;
 use std::ptr;
-use weft_client::scratch::{AnyBytes, Room};
+use weft_client::scratch::{AnyBytes, Scratch};
 use weft_client::{Client, Errno, FileRef};
 
 /// Bytes of control data that can hold weft descriptors; Linux takes 253 descriptors in a message.
@@ -71,7 +71,7 @@ struct Control([u8; CONTROL_BYTES]);
 /// A descriptor that is sent for a weft file, the file, and the secret.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Passed {
+struct PassedFile {
     secret: u64,
     file: FileRef,
     fd: c_int,
@@ -80,7 +80,7 @@ struct Passed {
 /// What is too large for the stack.
 struct Parts {
     control: Control,
-    passed: [Passed; PASSED_MAX],
+    passed: [PassedFile; PASSED_MAX],
 }
 // SAFETY: bytes and numbers.
 unsafe impl AnyBytes for Parts {}
@@ -88,7 +88,7 @@ unsafe impl AnyBytes for Parts {}
 /// A message whose weft descriptors have been replaced by what is sent for them.
 pub struct Outgoing {
     message: libc::msghdr,
-    parts: Room<Parts>,
+    parts: Scratch<Parts>,
     client: &'static Client,
     count: usize,
 }
@@ -113,7 +113,8 @@ impl Outgoing {
         if message.msg_controllen > CONTROL_BYTES {
             return Err(libc::ETOOMANYREFS);
         }
-        let mut outgoing = Outgoing { message, parts: Room::zeroed()?, client: process::client()?, count: 0 };
+        let mut outgoing =
+            Outgoing { message, parts: Scratch::zeroed()?, client: process::client()?, count: 0 };
         // SAFETY: the program's control data, which fits.
         unsafe {
             let from = message.msg_control.cast::<u8>();
@@ -147,7 +148,7 @@ impl Outgoing {
         let secret = self.client.pass(file)?;
         match placeholder::create_to_pass(self.client.session(), file, secret) {
             Ok(fd) => {
-                *place = Passed { secret, file, fd };
+                *place = PassedFile { secret, file, fd };
                 self.count += 1;
                 Ok(fd)
             }
@@ -167,7 +168,7 @@ impl Outgoing {
     /// After sending: the message holds what it needs, or nothing was sent.
     pub fn finish(self, sent: bool) {
         let error = sys::errno();
-        for Passed { secret, file, fd } in self.parts.passed.iter().take(self.count).copied() {
+        for PassedFile { secret, file, fd } in self.parts.passed.iter().take(self.count).copied() {
             let _ = weft_client::sys::close(fd);
             if !sent {
                 take_back(self.client, file, secret);
@@ -258,7 +259,7 @@ fn maps_this_library(pid: u32) -> Option<bool> {
         *to = *from;
     }
     let fd = sys::open(CStr::from_bytes_until_nul(&path).ok()?, libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
-    let mut buffer = match Room::<[u8; 4096]>::any() {
+    let mut buffer = match Scratch::<[u8; 4096]>::any() {
         Ok(buffer) => buffer,
         Err(_) => {
             let _ = weft_client::sys::close(fd);

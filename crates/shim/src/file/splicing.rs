@@ -5,7 +5,7 @@ use crate::descriptors::table;
 use crate::{file as weft_file, process, sys};
 use libc::{c_int, c_uint};
 use weft_client::proto::{is_readable, is_writable};
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::{Errno, FileRef};
 
 /// Bytes that a pipe which is ready for writing takes without blocking.
@@ -52,7 +52,7 @@ fn to_pipe(
         return Err(libc::EBADF);
     }
     let start = place(file, at.as_deref())?;
-    let mut buffer = Room::<[u8; PIPE_STEP_BYTES]>::any()?;
+    let mut buffer = Scratch::<[u8; PIPE_STEP_BYTES]>::any()?;
     let (mut done, mut result) = (0, Ok(()));
     while done < len {
         if !sys::is_ready(pipe, libc::POLLOUT, done == 0 && !impatient)? {
@@ -98,7 +98,7 @@ fn from_pipe(
     if impatient && !sys::is_ready(pipe, libc::POLLIN, false)? {
         return Err(libc::EAGAIN);
     }
-    let mut buffer = Room::<[u8; CHUNK_BYTES]>::any()?;
+    let mut buffer = Scratch::<[u8; CHUNK_BYTES]>::any()?;
     let got = sys::read(pipe, buffer.get_mut(..len.min(CHUNK_BYTES)).unwrap_or(&mut []))?;
     let mut done = 0;
     while done < got {

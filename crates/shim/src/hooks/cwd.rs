@@ -7,13 +7,13 @@ use crate::descriptors::{self, table};
 use crate::routing::{Last, fail, finish, on_path};
 use crate::{process, sys};
 use libc::{c_char, c_int, size_t};
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 /// Makes an open directory (whose reference is taken over) the working directory.
 fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_int, Errno> {
     let result = client.access(at, path, libc::X_OK, libc::AT_EACCESS).and_then(|()| {
-        let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
+        let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
         match client.resolve(at, path, 0, room.as_mut_slice())? {
             Resolution::Inside(len) if len < process::PATH_BYTES => Ok((room, len)),
             Resolution::Inside(_) => Err(libc::ENAMETOOLONG),
@@ -37,7 +37,7 @@ fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_i
 /// The same of an open directory, which may have been removed: it has the path then that it had.
 fn enter_open(client: &Client, dir: FileRef) -> Result<c_int, Errno> {
     let file = client.open(dir, b".", libc::O_PATH | libc::O_DIRECTORY, 0)?.file;
-    let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
+    let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
     match client.path_of(dir, room.as_mut_slice()) {
         Ok(now) if now.deleted && now.len < process::PATH_BYTES => {
             let _ = sys::chdir(c"/");
@@ -81,7 +81,7 @@ unsafe fn put_cwd(path: &[u8], out: *mut c_char, room: size_t) -> Result<*mut c_
 }
 
 /// Path of the working directory on the volume.
-struct Cwd(Result<(Room<[u8; RESOLVED_MAX]>, usize), Errno>);
+struct Cwd(Result<(Scratch<[u8; RESOLVED_MAX]>, usize), Errno>);
 
 impl Cwd {
     fn path(&self) -> Result<&[u8], Errno> {
@@ -93,8 +93,8 @@ impl Cwd {
 }
 
 #[inline(never)]
-fn path_now(file: FileRef) -> Result<(Room<[u8; RESOLVED_MAX]>, usize), Errno> {
-    let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
+fn path_now(file: FileRef) -> Result<(Scratch<[u8; RESOLVED_MAX]>, usize), Errno> {
+    let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
     match process::client()?.path_of(file, room.as_mut_slice())? {
         now if now.deleted => Err(libc::ENOENT),
         now => Ok((room, now.len)),

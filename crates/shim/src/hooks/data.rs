@@ -9,7 +9,7 @@ use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::mem::MaybeUninit;
 use weft_client::busy::whole;
 use weft_client::proto::{is_readable, is_writable};
-use weft_client::scratch::{AnyBytes, Room};
+use weft_client::scratch::{AnyBytes, Scratch};
 use weft_client::{Errno, FileRef};
 
 /// Most parts of a vectored call, as in Linux.
@@ -138,7 +138,7 @@ fn writev_weft(
         let mut few: [&[u8]; PARTS_FEW] = [&[]; PARTS_FEW];
         return writev_by(file, parts, offset, &mut few);
     }
-    let mut many = Room::<ManyParts>::any()?;
+    let mut many = Scratch::<ManyParts>::any()?;
     for place in &mut many.0 {
         place.write(&[]);
     }

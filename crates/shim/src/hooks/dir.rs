@@ -12,7 +12,7 @@ use libc::{DIR, c_char, c_int, c_long, dirent, size_t, ssize_t};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::{Errno, FileRef, WireDirent};
 
 /// Streams on weft directories at once.
@@ -178,7 +178,7 @@ fn record_len(name_len: usize) -> usize {
 pub fn getdents(file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
     let client = process::client()?;
     let position = client.seek(file, 0, libc::SEEK_CUR)?;
-    let mut wire = Room::<[u8; 8192]>::any()?;
+    let mut wire = Scratch::<[u8; 8192]>::any()?;
     // An entry needs no more room in the kernel's form than in the server's.
     let wanted = out.len().min(wire.len());
     let filled = client.read_dir(file, position, wire.get_mut(..wanted).unwrap_or(&mut []))?;

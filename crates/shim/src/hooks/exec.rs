@@ -10,7 +10,7 @@ use crate::sys;
 use libc::{c_char, c_int};
 use weft_client::Errno;
 use weft_client::busy;
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 
 /// Array of C strings, ended by null.
 pub type Strings = *const *const c_char;
@@ -221,7 +221,7 @@ pub fn in_path<R>(
     name: &[u8],
     mut attempt: impl FnMut(*const c_char) -> Option<R>,
 ) -> Result<Option<R>, Errno> {
-    let mut candidate = Room::<[u8; process::PATH_BYTES]>::any()?;
+    let mut candidate = Scratch::<[u8; process::PATH_BYTES]>::any()?;
     // SAFETY: the process's own environment.
     let path = unsafe { process::variable(environ, b"PATH") }.unwrap_or(b"/bin:/usr/bin");
     for directory in path.split(|&byte| byte == b':') {

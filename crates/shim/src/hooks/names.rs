@@ -1,16 +1,16 @@
 //! Names: making, moving, linking and removing them, and where they lead.
 
 use crate::descriptors::table;
-use crate::routing::{Given, Last, fail, finish, linked, on_path, on_two_paths};
+use crate::routing::{Last, PathArgument, fail, finish, linked, on_path, on_two_paths};
 use crate::{process, report, sys};
 use libc::{c_char, c_int, c_uint, c_void, dev_t, key_t, mode_t, size_t, ssize_t};
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 const CWD: c_int = libc::AT_FDCWD;
 
-fn name(dirfd: c_int, path: *const c_char) -> Given {
-    Given { dirfd, path, last: Last::NoFollow, exists: false }
+fn name(dirfd: c_int, path: *const c_char) -> PathArgument {
+    PathArgument { dirfd, path, last: Last::NoFollow, exists: false }
 }
 
 fn directory_mode(mode: mode_t) -> u32 {
@@ -86,14 +86,14 @@ unsafe fn symlink_weft(
 }
 
 unsafe fn read_descriptor_link(file: FileRef, out: *mut c_char, room: size_t) -> Result<ssize_t, Errno> {
-    let mut shown = Room::any()?;
+    let mut shown = Scratch::any()?;
     let path = shown_path(file, &mut shown)?;
     // SAFETY: the caller's promise.
     unsafe { put_link(path, out, room) }
 }
 
 unsafe fn resolve_descriptor(file: FileRef, out: *mut c_char) -> Result<*mut c_char, Errno> {
-    let mut shown = Room::any()?;
+    let mut shown = Scratch::any()?;
     let path = shown_path(file, &mut shown)?;
     // SAFETY: the caller's promise.
     unsafe { put_resolved(path, out) }
@@ -138,7 +138,7 @@ fn without_leading_dots<'a>(base: &[u8], mut path: &'a [u8]) -> (usize, &'a [u8]
 }
 
 unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -> Result<*mut c_char, Errno> {
-    let mut whole = Room::<[u8; RESOLVED_MAX + process::PATH_BYTES]>::any()?;
+    let mut whole = Scratch::<[u8; RESOLVED_MAX + process::PATH_BYTES]>::any()?;
     let (at, path) = if path.first().is_none_or(|byte| *byte == b'/') {
         (at, path)
     } else {
@@ -149,7 +149,7 @@ unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -
         }
         let (len, path) = without_leading_dots(whole.get(..now.len).unwrap_or(b"/"), path);
         if path.is_empty() {
-            let mut room = Room::<[u8; RESOLVED_MAX + 256]>::any()?;
+            let mut room = Scratch::<[u8; RESOLVED_MAX + 256]>::any()?;
             let parts = process::mount().iter().chain(whole.get(..len).unwrap_or(b"/"));
             let len = room.iter_mut().zip(parts).map(|(place, byte)| *place = *byte).count();
             let path = room.get(..len).unwrap_or(&[]);
@@ -160,7 +160,7 @@ unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -
         whole.iter_mut().skip(len).zip(tail).for_each(|(place, byte)| *place = *byte);
         (FileRef::ROOT, whole.get(..len + 1 + path.len()).ok_or(libc::ENAMETOOLONG)?)
     };
-    let mut room = Room::<[u8; RESOLVED_MAX + 256]>::any()?;
+    let mut room = Scratch::<[u8; RESOLVED_MAX + 256]>::any()?;
     let mount = process::mount();
     let (head, tail) = room.split_at_mut(mount.len());
     head.copy_from_slice(mount);
@@ -254,7 +254,7 @@ hooks! {
 
     fn link(from: *const c_char, to: *const c_char) -> c_int {
         on_two_paths(
-            Given { exists: true, ..name(CWD, from) },
+            PathArgument { exists: true, ..name(CWD, from) },
             name(CWD, to),
             |_, from, _, to| real::link(from, to),
             |client, at, from, at2, to| client.link(at, from, at2, to, 0).map(|()| 0),
@@ -285,7 +285,7 @@ hooks! {
         }
         let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::NoFollow };
         on_two_paths(
-            Given { dirfd, path: from, last, exists: true },
+            PathArgument { dirfd, path: from, last, exists: true },
             name(dirfd2, to),
             |dir1, from, dir2, to| real::linkat(dir1, from, dir2, to, flags),
             |client, at, from, at2, to| client.link(at, from, at2, to, flags).map(|()| 0),

@@ -2,7 +2,7 @@
 
 use crate::descriptors::passing;
 use crate::ipc::sockets;
-use crate::ipc::sockets::{Address, SocketPath, Told};
+use crate::ipc::sockets::{Address, ReturnedAddress, SocketPath};
 use crate::routing::{Failed, Last, fail, finish, on_path};
 use crate::{process, sys};
 use libc::{c_char, c_int, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -50,7 +50,7 @@ unsafe fn told<T: Failed + PartialEq>(
     if !process::is_on() || address.is_null() || len.is_null() {
         return real(address, len);
     }
-    let mut told = Told::new();
+    let mut told = ReturnedAddress::new();
     let (storage, filled) = told.parts();
     let result = real(storage, filled);
     if result != T::FAILED {
@@ -89,7 +89,7 @@ unsafe fn received(message: *mut libc::msghdr, room: socklen_t, flags: c_int) {
         if head.msg_name.is_null() || head.msg_namelen > room {
             return;
         }
-        let mut told = Told::new();
+        let mut told = ReturnedAddress::new();
         let (storage, len) = told.parts();
         let filled = (head.msg_namelen).min(*len);
         std::ptr::copy_nonoverlapping(head.msg_name.cast::<u8>(), storage.cast::<u8>(), filled as usize);

@@ -188,7 +188,7 @@ unsafe fn spawn(
             Some(prepared) => (&raw const prepared.actions).cast(),
             None => actions.cast(),
         };
-        let place = Place { pid, actions, attributes, arguments, environment: &environment };
+        let place = SpawnCall { pid, actions, attributes, arguments, environment: &environment };
         let name = sys::bytes(file);
         if !search || name.contains(&b'/') {
             return place.spawn(file, search);
@@ -246,8 +246,8 @@ unsafe fn hands_over(actions: *const FileActions) -> bool {
     }
 }
 
-/// All that a program is spawned with beside its path.
-struct Place<'a> {
+/// The arguments of a `posix_spawn` without the path.
+struct SpawnCall<'a> {
     pid: *mut pid_t,
     actions: *const c_void,
     attributes: Attributes,
@@ -255,11 +255,11 @@ struct Place<'a> {
     environment: &'a Environment,
 }
 
-impl Place<'_> {
+impl SpawnCall<'_> {
     /// Spawns the program of this path; `or_sh`: a file that is no program is a script for the shell. Returns an error
     /// number.
     unsafe fn spawn(&self, file: *const c_char, or_sh: bool) -> c_int {
-        let &Place { pid, actions, attributes, arguments, environment } = self;
+        let &SpawnCall { pid, actions, attributes, arguments, environment } = self;
         let spawn_at = |file: *const c_char| {
             // SAFETY: the program's own arguments.
             unsafe {

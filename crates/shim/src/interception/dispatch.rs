@@ -27,7 +27,7 @@ use crate::{process, report, sys};
 use libc::{c_int, c_long, c_void, siginfo_t, stack_t, ucontext_t};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 
 /// Asks for it; the only value is [`WANTED`].
 pub const ENV_INTERCEPT: &[u8] = b"WEFT_INTERCEPT";
@@ -82,7 +82,7 @@ impl Code {
 /// Calls `each` with start, end and whether it is code, for everything that is mapped.
 fn each_mapping(mut each: impl FnMut(usize, usize, bool)) {
     let Ok(fd) = sys::open(c"/proc/self/maps", libc::O_RDONLY | libc::O_CLOEXEC, 0) else { return };
-    let Ok(mut buffer) = Room::<[u8; 8192]>::any() else {
+    let Ok(mut buffer) = Scratch::<[u8; 8192]>::any() else {
         let _ = weft_client::sys::close(fd);
         return;
     };

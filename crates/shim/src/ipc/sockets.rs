@@ -123,22 +123,25 @@ pub fn find(client: &Client, at: FileRef, path: &[u8]) -> Result<Address, Errno>
 }
 
 /// An address that the kernel fills in, on its way to the program.
-pub struct Told {
+pub struct ReturnedAddress {
     storage: sockaddr_storage,
     len: socklen_t,
 }
 
-impl Default for Told {
+impl Default for ReturnedAddress {
     fn default() -> Self {
-        Told::new()
+        ReturnedAddress::new()
     }
 }
 
-impl Told {
+impl ReturnedAddress {
     /// Nothing so far.
-    pub fn new() -> Told {
+    pub fn new() -> ReturnedAddress {
         // SAFETY: all-zero is a valid address.
-        Told { storage: unsafe { std::mem::zeroed() }, len: size_of::<sockaddr_storage>() as socklen_t }
+        ReturnedAddress {
+            storage: unsafe { std::mem::zeroed() },
+            len: size_of::<sockaddr_storage>() as socklen_t,
+        }
     }
 
     /// Where the kernel puts it.

@@ -14,7 +14,7 @@ use crate::sys;
 use libc::c_int;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
 /// Copies kept at once.
@@ -162,7 +162,7 @@ fn map_part(client: &Client, file: FileRef, len: u64, request: &Request) -> Resu
 }
 
 fn fill(client: &Client, file: FileRef, offset: u64, len: u64, fd: c_int) -> Result<(), Errno> {
-    let mut chunk = Room::<[u8; CHUNK_BYTES]>::any()?;
+    let mut chunk = Scratch::<[u8; CHUNK_BYTES]>::any()?;
     let mut done = 0;
     while done < len {
         let wanted = (len - done).min(CHUNK_BYTES as u64) as usize;

@@ -29,7 +29,7 @@ use crate::process::program;
 use crate::report::{Refusal, refuse_for};
 use crate::sys;
 use libc::c_int;
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::shared::pages::{self as shared, HEADER_BYTES, Header};
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
@@ -239,7 +239,7 @@ impl Object {
     /// Loads bytes `from..to` of the volume into pages and base. Nobody has written these from `fresh` on: zeros need not be
     /// put there and take no memory.
     fn load(&self, client: &Client, from: u64, to: u64, fresh: u64) -> Result<(), Errno> {
-        let mut chunk = Room::<[u8; CHUNK_BYTES]>::any()?;
+        let mut chunk = Scratch::<[u8; CHUNK_BYTES]>::any()?;
         let mut at = from;
         while at < to {
             let wanted = (to - at).min(CHUNK_BYTES as u64) as usize;
@@ -322,7 +322,8 @@ impl Object {
         to: u64,
         mut each: impl FnMut(u64, &[u8], &[u8]) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let (mut pages, mut base) = (Room::<[u8; CHUNK_BYTES]>::any()?, Room::<[u8; CHUNK_BYTES]>::any()?);
+        let (mut pages, mut base) =
+            (Scratch::<[u8; CHUNK_BYTES]>::any()?, Scratch::<[u8; CHUNK_BYTES]>::any()?);
         let page = PAGE_BYTES as usize;
         let mut at = self.data_from(from);
         while at < to {
@@ -464,7 +465,7 @@ impl Object {
     fn rescue(&self, client: &Client) -> Result<(), Errno> {
         let header = self.header()?;
         let size = header.valid.min(client.fstat(self.file)?.size);
-        let mut there = Room::<[u8; CHUNK_BYTES]>::any()?;
+        let mut there = Scratch::<[u8; CHUNK_BYTES]>::any()?;
         self.each_change(0, size, |offset, new, old| {
             let there = there.get_mut(..new.len()).unwrap_or(&mut []);
             let n = client.peek(self.file, there, offset)?;

@@ -18,7 +18,7 @@ use crate::report::{Refusal, refuse};
 use crate::{process, sys};
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use weft_client::scratch::{AnyBytes, Room};
+use weft_client::scratch::{AnyBytes, Scratch};
 use weft_client::{Client, Errno, FileRef, WireAttr};
 
 /// Inodes mapped at once.
@@ -415,7 +415,7 @@ pub fn release_all() {
 
 /// What a child that is about to be forked holds its pages by: of each inode, two descriptors.
 pub struct Held {
-    of: Room<HeldPages>,
+    of: Scratch<HeldPages>,
     count: usize,
 }
 
@@ -431,7 +431,7 @@ pub fn before_fork() -> Result<Option<Held>, Errno> {
         return Ok(None);
     }
     STATE.with(|state| {
-        let mut held = Held { of: Room::any()?, count: 0 };
+        let mut held = Held { of: Scratch::any()?, count: 0 };
         for (object, place) in state.objects.iter().filter(|object| object.maps > 0).zip(&mut held.of.0) {
             match object.held_anew() {
                 Ok(pair) => *place = (object.ino, pair),

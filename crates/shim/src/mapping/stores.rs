@@ -15,13 +15,13 @@ use libc::c_int;
 use std::mem::offset_of;
 use std::ops::Range;
 use weft_client::Errno;
-use weft_client::scratch::{AnyBytes, Room};
+use weft_client::scratch::{AnyBytes, Scratch};
 
 /// Bytes that are looked at in one step: as much as one page of page tables maps, so that a look at a file with holes makes
 /// tables near its data only.
 pub const WINDOW_BYTES: u64 = 2 << 20;
 /// Stretches of pages that a window can have.
-const STRETCHES_MAX: usize = (WINDOW_BYTES / super::PAGE_BYTES) as usize / 2 + 1;
+const REGIONS_MAX: usize = (WINDOW_BYTES / super::PAGE_BYTES) as usize / 2 + 1;
 
 /// For faults of the program's own and the kernel's stores alike: nobody waits for an answer. Needs no privilege.
 const USER_MODE_ONLY: c_int = 1;
@@ -39,15 +39,15 @@ const PAGE_IS_WRITTEN: u64 = 1 << 1;
 /// `struct page_region`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Stretch {
+struct PageRegion {
     start: u64,
     end: u64,
     kind: u64,
 }
 
-struct Stretches([Stretch; STRETCHES_MAX]);
+struct PageRegions([PageRegion; REGIONS_MAX]);
 // SAFETY: numbers.
-unsafe impl AnyBytes for Stretches {}
+unsafe impl AnyBytes for PageRegions {}
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
@@ -57,33 +57,33 @@ struct Scan {
     start: u64,
     end: u64,
     walk_end: u64,
-    stretches: *mut Stretch,
-    stretches_len: u64,
+    regions: *mut PageRegion,
+    regions_len: u64,
     pages_max: u64,
     inverted: u64,
     all_of: u64,
     any_of: u64,
-    told: u64,
+    return_mask: u64,
 }
-const _: () = assert!(size_of::<Scan>() == 96 && offset_of!(Scan, told) == 88);
+const _: () = assert!(size_of::<Scan>() == 96 && offset_of!(Scan, return_mask) == 88);
 
-/// Whether the kernel tells.
+/// Whether the kernel reports which pages were written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Watch {
+enum WriteTracking {
     NotYet,
     By { faults: c_int, tables: c_int },
     Never,
 }
 
-/// Tells the stores of one process.
+/// Finds the pages that one process has written.
 pub struct Stores {
-    watch: Watch,
+    tracking: WriteTracking,
     process: u32,
 }
 
 impl Stores {
     /// Of no process yet.
-    pub const NONE: Stores = Stores { watch: Watch::NotYet, process: 0 };
+    pub const NONE: Stores = Stores { tracking: WriteTracking::NotYet, process: 0 };
 
     fn descriptors(&mut self) -> Result<(c_int, c_int), Errno> {
         let process = weft_client::sys::getpid();
@@ -92,18 +92,18 @@ impl Stores {
             self.forget();
             self.process = process;
         }
-        if self.watch == Watch::NotYet {
-            self.watch = begin().unwrap_or(Watch::Never);
+        if self.tracking == WriteTracking::NotYet {
+            self.tracking = begin().unwrap_or(WriteTracking::Never);
         }
-        match self.watch {
-            Watch::By { faults, tables } => Ok((faults, tables)),
+        match self.tracking {
+            WriteTracking::By { faults, tables } => Ok((faults, tables)),
             _ => Err(libc::EOPNOTSUPP),
         }
     }
 
     /// In a forked child.
     pub fn forget(&mut self) {
-        if let Watch::By { faults, tables } = self.watch {
+        if let WriteTracking::By { faults, tables } = self.tracking {
             let_go(faults);
             let_go(tables);
         }
@@ -121,37 +121,37 @@ impl Stores {
     /// it may have been.
     pub fn look(&mut self, window: &Range<usize>, mut each: impl FnMut(Range<usize>)) -> Result<(), Errno> {
         let (_, tables) = self.descriptors()?;
-        let mut found = Room::<Stretches>::any()?;
+        let mut found = Scratch::<PageRegions>::any()?;
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
             flags: SCAN_FLAGS,
             start: window.start as u64,
             end: window.end as u64,
             walk_end: 0,
-            stretches: found.0.as_mut_ptr(),
-            stretches_len: STRETCHES_MAX as u64,
+            regions: found.0.as_mut_ptr(),
+            regions_len: REGIONS_MAX as u64,
             pages_max: 0,
             inverted: 0,
             all_of: PAGE_IS_WRITTEN,
             any_of: 0,
-            told: PAGE_IS_WRITTEN,
+            return_mask: PAGE_IS_WRITTEN,
         };
         let count = sys::ioctl(tables, PAGEMAP_SCAN, &raw mut scan as usize)?;
         if scan.walk_end != window.end as u64 {
             return Err(libc::EAGAIN);
         }
-        found.0.iter().take(count).for_each(|stretch| each(stretch.start as usize..stretch.end as usize));
+        found.0.iter().take(count).for_each(|region| each(region.start as usize..region.end as usize));
         Ok(())
     }
 }
 
-fn begin() -> Result<Watch, Errno> {
+fn begin() -> Result<WriteTracking, Errno> {
     let faults = sys::userfaultfd(libc::O_CLOEXEC | USER_MODE_ONLY)?;
     let mut api = [API, WP_HUGETLBFS_SHMEM | WP_ASYNC, 0];
     let opened = sys::ioctl(faults, UFFDIO_API, api.as_mut_ptr() as usize)
         .and_then(|_| sys::open(c"/proc/self/pagemap", libc::O_RDONLY | libc::O_CLOEXEC, 0));
     match opened {
-        Ok(tables) => Ok(Watch::By { faults: keep(faults), tables: keep(tables) }),
+        Ok(tables) => Ok(WriteTracking::By { faults: keep(faults), tables: keep(tables) }),
         Err(error) => {
             let _ = weft_client::sys::close(faults);
             Err(error)

@@ -10,7 +10,7 @@ use crate::process::{self, identity};
 use crate::{report, sys};
 use libc::c_char;
 use std::ptr;
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::{Child, Client, Errno, ForkTicket};
 
 /// Room for the strings that are composed: preload list, socket, prefix, connection, directory.
@@ -181,7 +181,7 @@ impl Environment {
             return Ok(());
         }
         if let Some((file, path)) = process::cwd() {
-            let mut room = Room::<[u8; weft_client::RESOLVED_MAX]>::any()?;
+            let mut room = Scratch::<[u8; weft_client::RESOLVED_MAX]>::any()?;
             let now = process::client().and_then(|client| client.path_of(file, room.as_mut_slice()));
             let path = now.map_or(path, |now| room.get(..now.len).unwrap_or(path));
             let mut digits = [0; 20];

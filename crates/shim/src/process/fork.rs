@@ -19,7 +19,7 @@ pub struct Ticket {
     /// The thread that forks.
     thread: usize,
     /// The limit on the number of descriptors.
-    limit: limit::Noted,
+    limit: limit::SavedLimit,
 }
 
 impl Ticket {

@@ -22,7 +22,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use weft_client::busy::Busy;
 use weft_client::proto::MOUNT_POINT_MAX;
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::{Client, ConnectOptions, Errno, FileRef};
 
 /// The server's socket.
@@ -426,7 +426,7 @@ fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool
     let client = inherited
         .and_then(|fd| connect(Some(fd), false).ok())
         .filter(|client| client.socket() == inherited.unwrap_or(-1));
-    let Ok(mut kept) = Room::<[FileRef; INHERITED_MAX]>::any() else { return false };
+    let Ok(mut kept) = Scratch::<[FileRef; INHERITED_MAX]>::any() else { return false };
     let mut count = 0;
     // The directory first, so that it has a place however many descriptors there are.
     if let (Some(cwd), [place, ..]) = (cwd, kept.as_mut_slice()) {
@@ -465,7 +465,7 @@ pub fn each_descriptor(mut each: impl FnMut(c_int)) {
     let Ok(dir) = sys::open(c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) else {
         return;
     };
-    let Ok(mut buffer) = Room::<[u8; 4096]>::any() else {
+    let Ok(mut buffer) = Scratch::<[u8; 4096]>::any() else {
         let _ = weft_client::sys::close(dir);
         return;
     };
@@ -504,7 +504,7 @@ fn inherit_cwd(path: &[u8]) {
 
 /// When the kernel's working directory lies below the prefix (which then exists outside too), it means the volume's.
 fn notice_cwd() {
-    let Ok(mut buffer) = Room::<[u8; PATH_BYTES]>::any() else { return };
+    let Ok(mut buffer) = Scratch::<[u8; PATH_BYTES]>::any() else { return };
     if let Ok(path) = sys::getcwd(buffer.as_mut_slice())
         && let Some(inside) = crate::routing::below(path, mount())
     {

@@ -5,7 +5,7 @@
 use crate::interception::dispatch;
 use crate::{process, sys};
 use libc::{c_char, c_int};
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 
 /// Bytes of an ELF file that are looked at: header and program headers lie at its beginning.
 const HEAD_BYTES: usize = 4096;
@@ -63,7 +63,7 @@ pub unsafe fn tell_of_path(dirfd: c_int, path: *const c_char) {
 /// Looks at a program that is open.
 #[inline(never)]
 pub fn tell_of(fd: c_int, name: &[u8]) {
-    let Ok(mut head) = Room::<[u8; HEAD_BYTES]>::any() else { return };
+    let Ok(mut head) = Scratch::<[u8; HEAD_BYTES]>::any() else { return };
     let filled = sys::pread(fd, &mut *head, 0).unwrap_or(0);
     let head = head.get(..filled).unwrap_or(&[]);
     let note = |at: u64, out: &mut [u8; NOTE_BYTES]| sys::pread(fd, out, at).is_ok();
@@ -82,7 +82,7 @@ pub fn tell_of(fd: c_int, name: &[u8]) {
 
 #[cold]
 fn say(name: &[u8], reason: Reason) {
-    let Ok(mut line) = Room::<[u8; HEAD_BYTES]>::any() else { return };
+    let Ok(mut line) = Scratch::<[u8; HEAD_BYTES]>::any() else { return };
     let mut used = 0;
     for byte in b"exec: ".iter().chain(name).chain(reason.text()) {
         if let Some(place) = line.get_mut(used) {

@@ -23,7 +23,7 @@ use links::may_be_descriptor;
 use text::{climbs_out, depth_of, has_component, has_dot_dot, is_irregular, parent_of};
 use weft_client::busy::{self, Busy};
 use weft_client::proto::ITSELF;
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 /// Where a path leads.
@@ -100,7 +100,7 @@ fn route<'a>(
                 return Ok(Route::Volume(file, path));
             }
             // The working directory may have been moved since the process entered it.
-            let mut room = Room::any()?;
+            let mut room = Scratch::any()?;
             let base_path = path_now(file, &mut room)?;
             if !climbs_out(path, depth_of(base_path)) {
                 return Ok(Route::Volume(file, path));
@@ -109,7 +109,7 @@ fn route<'a>(
         }
         None => {
             // From a directory outside, which only its path can connect with the volume.
-            let mut room = Room::<[u8; PATH_BYTES]>::any()?;
+            let mut room = Scratch::<[u8; PATH_BYTES]>::any()?;
             let base_path = if dirfd == libc::AT_FDCWD {
                 sys::getcwd(room.as_mut_slice()).ok()
             } else {
@@ -150,7 +150,7 @@ fn route_absolute<'a>(path: &'a [u8], last: Last, buffer: &'a mut PathBuffer) ->
             Some(below) if !has_dot_dot(below) => return Ok(Route::Volume(file, below)),
             // It may climb out of the volume.
             Some(below) => {
-                let mut room = Room::any()?;
+                let mut room = Scratch::any()?;
                 let base = path_now(file, &mut room)?;
                 if !climbs_out(below, depth_of(base)) {
                     return Ok(Route::Volume(file, below));
@@ -231,7 +231,7 @@ fn resolve_outside(
     last: Last,
     buffer: &mut PathBuffer,
 ) -> Result<*const c_char, Errno> {
-    let mut room = Room::<[u8; RESOLVED_MAX]>::any()?;
+    let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
     match client.resolve(at, path, last.at_flags(), room.as_mut_slice())? {
         Resolution::Outside(len) => {
             buffer.clear();
@@ -242,9 +242,9 @@ fn resolve_outside(
     }
 }
 
-/// One end of an operation with two paths.
+/// A path argument of a call with two paths.
 #[derive(Clone, Copy)]
-pub struct Given {
+pub struct PathArgument {
     /// Directory descriptor or `AT_FDCWD`.
     pub dirfd: c_int,
     /// The path.
@@ -258,8 +258,8 @@ pub struct Given {
 /// Does one thing with two paths. One on the volume and one elsewhere is `EXDEV`, as between two file systems.
 #[inline(always)]
 pub fn on_two_paths<T: Failed>(
-    one: Given,
-    two: Given,
+    one: PathArgument,
+    two: PathArgument,
     real: impl Fn(c_int, *const c_char, c_int, *const c_char) -> T,
     weft: impl Fn(&'static Client, FileRef, &[u8], FileRef, &[u8]) -> Result<T, Errno>,
 ) -> T {
@@ -272,7 +272,7 @@ pub fn on_two_paths<T: Failed>(
 /// An end that libc handles: the directory and path to hand to it.
 type RealEnd = (c_int, *const c_char);
 
-fn real_end(route: &Route<'_>, given: Given) -> Option<RealEnd> {
+fn real_end(route: &Route<'_>, given: PathArgument) -> Option<RealEnd> {
     match route {
         Route::Real => Some((given.dirfd, given.path)),
         Route::Elsewhere(path) => Some((libc::AT_FDCWD, *path)),
@@ -282,8 +282,8 @@ fn real_end(route: &Route<'_>, given: Given) -> Option<RealEnd> {
 
 #[inline(never)]
 fn on_two_routed_paths<T: Failed>(
-    one: Given,
-    two: Given,
+    one: PathArgument,
+    two: PathArgument,
     real: impl Fn(c_int, *const c_char, c_int, *const c_char) -> T,
     weft: impl Fn(&'static Client, FileRef, &[u8], FileRef, &[u8]) -> Result<T, Errno>,
 ) -> T {
@@ -335,7 +335,7 @@ fn on_two_routed_paths<T: Failed>(
 }
 
 /// Whether the directory that a path's last component lies in can be reached: that comes before two file systems are.
-fn way_to(route: &Route<'_>, given: Given) -> Result<(), Errno> {
+fn way_to(route: &Route<'_>, given: PathArgument) -> Result<(), Errno> {
     let (path, volume) = match route {
         Route::Volume(at, path) => (*path, Some(*at)),
         // SAFETY: composed here, with a NUL at the end.

@@ -3,7 +3,7 @@
 use crate::process::PATH_BYTES;
 use libc::c_char;
 use weft_client::Errno;
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 
 /// The part of an absolute path below `mount`, with its slash (`/` for the root itself).
 pub fn below<'a>(path: &'a [u8], mount: &[u8]) -> Option<&'a [u8]> {
@@ -17,7 +17,7 @@ pub fn below<'a>(path: &'a [u8], mount: &[u8]) -> Option<&'a [u8]> {
 
 /// A path that had to be composed. Most never are: the room is taken when its first byte comes.
 pub struct PathBuffer {
-    room: Option<Room<[u8; PATH_BYTES]>>,
+    room: Option<Scratch<[u8; PATH_BYTES]>>,
     len: usize,
 }
 
@@ -37,7 +37,7 @@ impl PathBuffer {
     fn room(&mut self) -> Result<&mut [u8; PATH_BYTES], Errno> {
         match &mut self.room {
             Some(room) => Ok(room),
-            none => Ok(none.insert(Room::any()?)),
+            none => Ok(none.insert(Scratch::any()?)),
         }
     }
 

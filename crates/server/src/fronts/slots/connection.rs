@@ -7,7 +7,7 @@
 use super::identity::{self, ThreadStatus};
 use super::link::Link;
 use super::quota::Quota;
-use super::slot::{serve, tell_crowd};
+use super::slot::{publish_cpu_load, serve};
 use crate::ops::Credentials;
 use crate::state::processes::Process;
 use crate::state::volume::Volume;
@@ -223,7 +223,7 @@ fn serve_connection(
     let (id, user) = (connection.process.id, connection.process_credentials().cred.uid);
     volume.leftovers.meet(user);
     tracing::info!(connection = id, user, "a process uses the volume");
-    tell_crowd(&connection, 1);
+    publish_cpu_load(&connection, 1);
     let served = connection.answer_hello(&socket).and_then(|()| connection.read_socket(&socket));
     connection.process.set_ending();
     let heir = connection.heir.lock().upgrade();

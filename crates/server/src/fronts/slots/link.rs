@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::SeqCst;
-use weft_client::shared::channel::{Channel, Measured, PAYLOAD_BYTES, Request, Response};
+use weft_client::shared::channel::{Channel, ClientCounters, PAYLOAD_BYTES, Request, Response};
 use weft_client::sys;
 use weft_sys::SharedMemory;
 use weft_sys::peer::has_hung_up;
@@ -97,7 +97,7 @@ impl Peer for Link {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    fn measured(&self) -> Option<&Measured> {
+    fn measured(&self) -> Option<&ClientCounters> {
         Some(&self.channel().measured)
     }
 }

@@ -3,7 +3,7 @@
 //! ([`slot`]) that decodes its requests ([`decode`]).
 
 pub(crate) mod connection;
-mod crowd;
+mod cpu_load;
 mod decode;
 pub(crate) mod identity;
 mod link;

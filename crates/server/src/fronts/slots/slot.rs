@@ -1,11 +1,11 @@
 //! The thread of a call slot: it waits for requests and answers them.
 
 use super::Connection;
-use super::crowd::Watch;
+use super::cpu_load::LoadMonitor;
 use super::decode::answer;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::*;
-use weft_client::patience::{Place, ServerPatience};
+use weft_client::patience::{CpuChoice, ServerPatience};
 use weft_client::shared::channel::{DONE, Response, SUBMITTED, Slot};
 use weft_client::shared::turn;
 use weft_client::sys;
@@ -20,19 +20,19 @@ const WAIT_NS: u64 = 500_000_000;
 pub fn serve(connection: &Connection, index: usize) {
     let link = &connection.link;
     let slot = &link.channel().slots[index];
-    let (mut patience, mut place) = (ServerPatience::new(), Place::ANYWHERE);
+    let (mut patience, mut cpu_choice) = (ServerPatience::new(), CpuChoice::ANYWHERE);
     while let Some(met) = wait_submitted(connection, slot, &mut patience) {
         if connection.process.is_ending() {
             return;
         }
         let request = link.request(index);
-        if let Some(cpu) = place.asked_from(request.cpu, met == Met::Asleep) {
+        if let Some(cpu) = cpu_choice.requested_from(request.cpu, met == Met::Asleep) {
             // A wake there costs a tenth of one across processors.
             run_on(cpu);
         }
         // This thread, and the caller's unless it sleeps.
         let own = 1 + u32::from(slot.client_sleeps.load(Relaxed) == 0);
-        tell_crowd(connection, own);
+        publish_cpu_load(connection, own);
         // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
         let response =
             std::panic::catch_unwind(AssertUnwindSafe(|| answer(connection, &request, link.payload(index))))
@@ -45,12 +45,12 @@ pub fn serve(connection: &Connection, index: usize) {
     }
 }
 
-/// Looks whether the machine is crowded, when that is due, and lets the process know.
-pub fn tell_crowd(connection: &Connection, own: u32) {
-    let known = &connection.link.channel().events.crowded;
-    let crowded = Watch::of_process().is_crowded(sys::monotonic_ns(), own).into();
-    if known.load(Relaxed) != crowded {
-        known.store(crowded, Relaxed);
+/// Checks the load of the processors when a check is due, and publishes the result to the process.
+pub fn publish_cpu_load(connection: &Connection, own: u32) {
+    let known = &connection.link.channel().events.oversubscribed;
+    let oversubscribed = LoadMonitor::of_process().is_oversubscribed(sys::monotonic_ns(), own).into();
+    if known.load(Relaxed) != oversubscribed {
+        known.store(oversubscribed, Relaxed);
     }
 }
 
@@ -73,8 +73,8 @@ fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPat
     };
     let mut before = sys::monotonic_ns();
     // What the client makes of this word is its own loss: what may be lost here is 50 us of an awake thread.
-    let crowded = connection.link.channel().events.crowded.load(Relaxed) != 0;
-    let mut go_on = patience.answered(before, crowded);
+    let oversubscribed = connection.link.channel().events.oversubscribed.load(Relaxed) != 0;
+    let mut go_on = patience.answered(before, oversubscribed);
     let mut asked = is_there();
     while !asked && go_on {
         sys::yield_now();

@@ -9,7 +9,7 @@ use crate::{process, sys};
 use libc::{DIR, c_char, c_int, c_void, dirent, size_t};
 use std::ptr;
 use weft_client::Errno;
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 
 type Filter = Option<unsafe extern "C" fn(*const dirent) -> c_int>;
 type Compare = Option<unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int>;
@@ -159,7 +159,7 @@ const LEVELS_MAX: c_int = 512;
 
 /// Directories that a walk which follows symlinks has been in, so that it goes into each once: a hash table with open
 /// addressing.
-struct Seen {
+struct VisitedDirs {
     places: *mut [u64; 2],
     count: usize,
     room: usize,
@@ -167,7 +167,7 @@ struct Seen {
 
 const SEEN_ROOM: usize = 1024;
 
-impl Seen {
+impl VisitedDirs {
     /// Adds a directory; false when it was there.
     fn add(&mut self, device: u64, ino: u64) -> Result<bool, Errno> {
         if self.count * 2 >= self.room {
@@ -197,7 +197,7 @@ impl Seen {
     fn grow(&mut self) -> Result<(), Errno> {
         let room = (self.room * 2).max(SEEN_ROOM);
         let memory = sys::anonymous(room * size_of::<[u64; 2]>())?;
-        let old = std::mem::replace(self, Seen { places: memory.cast(), count: 0, room });
+        let old = std::mem::replace(self, VisitedDirs { places: memory.cast(), count: 0, room });
         for place in 0..old.room {
             // SAFETY: the old table, still there.
             let key = unsafe { *old.places.add(place) };
@@ -209,7 +209,7 @@ impl Seen {
     }
 }
 
-impl Drop for Seen {
+impl Drop for VisitedDirs {
     fn drop(&mut self) {
         if self.room > 0 {
             // SAFETY: mapped by `grow`; nobody refers to it.
@@ -219,8 +219,8 @@ impl Drop for Seen {
 }
 
 struct Walk {
-    seen: Seen,
-    path: Room<[u8; process::PATH_BYTES]>,
+    seen: VisitedDirs,
+    path: Scratch<[u8; process::PATH_BYTES]>,
     len: usize,
     visitor: Visitor,
     flags: c_int,
@@ -385,8 +385,8 @@ impl Walk {
 }
 
 unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
-    let seen = Seen { places: ptr::null_mut(), count: 0, room: 0 };
-    let path_room = match Room::any() {
+    let seen = VisitedDirs { places: ptr::null_mut(), count: 0, room: 0 };
+    let path_room = match Scratch::any() {
         Ok(room) => room,
         Err(error) => return fail(error),
     };
@@ -405,7 +405,7 @@ unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
 unsafe fn walk_following(walk: &mut Walk) -> c_int {
     use crate::hooks::cwd::body::{chdir, fchdir};
     use crate::hooks::open::body::{close, open};
-    let mut above = match Room::<[u8; process::PATH_BYTES]>::any() {
+    let mut above = match Scratch::<[u8; process::PATH_BYTES]>::any() {
         Ok(above) => above,
         Err(error) => return fail(error),
     };

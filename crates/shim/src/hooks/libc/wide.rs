@@ -8,7 +8,7 @@ use crate::routing::fail;
 use crate::{process, streams, sys};
 use libc::{FILE, c_char, c_int, c_void, size_t, wchar_t};
 use std::ptr;
-use weft_client::scratch::Room;
+use weft_client::scratch::Scratch;
 
 /// `wint_t`, and its end of file.
 type Wint = u32;
@@ -185,7 +185,7 @@ unsafe fn scan(
             if libc::fseeko(stream, start, libc::SEEK_SET) != 0 {
                 return -1;
             }
-            let Ok(copied) = Copied::new(stream, wanted) else { return fail(libc::ENOMEM) };
+            let Ok(copied) = MemoryStream::new(stream, wanted) else { return fail(libc::ENOMEM) };
             let mut list = given;
             let result = act(copied.stream, (&raw mut list).cast());
             let (ended, error) = (libc::feof(copied.stream) != 0, sys::errno());
@@ -207,16 +207,16 @@ unsafe fn scan(
     }
 }
 
-/// A stream of libc's own, of a memory file that holds what comes next in another one.
-struct Copied {
+/// A stream of libc on a memory file, which holds the next bytes of another stream.
+struct MemoryStream {
     stream: *mut FILE,
     bytes: usize,
 }
 
-impl Copied {
-    unsafe fn new(from: *mut FILE, wanted: usize) -> Result<Copied, weft_client::Errno> {
+impl MemoryStream {
+    unsafe fn new(from: *mut FILE, wanted: usize) -> Result<MemoryStream, weft_client::Errno> {
         let fd = sys::memfd_create(c"weft-scan", libc::MFD_CLOEXEC)?;
-        let mut chunk = Room::<[u8; 4096]>::any().inspect_err(|_| {
+        let mut chunk = Scratch::<[u8; 4096]>::any().inspect_err(|_| {
             let _ = weft_client::sys::close(fd);
         })?;
         let mut bytes = 0;
@@ -236,12 +236,12 @@ impl Copied {
                 let _ = weft_client::sys::close(fd);
                 return Err(libc::ENOMEM);
             }
-            Ok(Copied { stream, bytes })
+            Ok(MemoryStream { stream, bytes })
         }
     }
 }
 
-impl Drop for Copied {
+impl Drop for MemoryStream {
     fn drop(&mut self) {
         // SAFETY: opened by `new`.
         unsafe { crate::hooks::stdio::real::fclose(self.stream) };

@@ -8,58 +8,58 @@ use parking_lot::Mutex;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use weft_client::patience::Crowd;
+use weft_client::patience::CpuLoad;
 
-/// Time between two looks, each of which takes some microseconds.
+/// Time between two checks, each of which takes some microseconds.
 const INTERVAL_NS: u64 = 5_000_000;
-/// After this long without a look, what was seen is forgotten.
+/// After this long without a check, earlier results do not count.
 const FORGOTTEN_NS: u64 = 1_000_000_000;
 
-/// What the server knows of the machine.
-pub struct Watch {
-    /// When to look next.
+/// How busy the processors of the machine are.
+pub struct LoadMonitor {
+    /// Time of the next check.
     next: AtomicU64,
-    crowded: AtomicBool,
-    /// Held by the one who looks.
-    look: Mutex<Look>,
+    oversubscribed: AtomicBool,
+    /// Held by the thread that checks.
+    sampler: Mutex<Sampler>,
 }
 
-struct Look {
-    crowd: Crowd,
+struct Sampler {
+    load: CpuLoad,
     last: u64,
-    /// Nothing before the first look; then the file, if there is one.
+    /// `None` before the first check; then the file, if there is one.
     file: Option<Option<File>>,
     processors: u32,
 }
 
-static WATCH: Watch = Watch {
+static MONITOR: LoadMonitor = LoadMonitor {
     next: AtomicU64::new(0),
-    crowded: AtomicBool::new(false),
-    look: Mutex::new(Look { crowd: Crowd::NONE, last: 0, file: None, processors: 1 }),
+    oversubscribed: AtomicBool::new(false),
+    sampler: Mutex::new(Sampler { load: CpuLoad::NONE, last: 0, file: None, processors: 1 }),
 };
 
-impl Watch {
+impl LoadMonitor {
     /// The one of this process.
-    pub fn of_process() -> &'static Watch {
-        &WATCH
+    pub fn of_process() -> &'static LoadMonitor {
+        &MONITOR
     }
 
-    /// Whether the machine is crowded. The caller is one of `own` threads that run for a request.
-    pub fn is_crowded(&self, now: u64, own: u32) -> bool {
+    /// Whether the machine is oversubscribed. The caller is one of `own` threads that run for a request.
+    pub fn is_oversubscribed(&self, now: u64, own: u32) -> bool {
         if now >= self.next.load(Relaxed)
-            && let Some(mut look) = self.look.try_lock()
+            && let Some(mut sampler) = self.sampler.try_lock()
         {
             self.next.store(now + INTERVAL_NS, Relaxed);
-            self.crowded.store(look.again(now, own), Relaxed);
+            self.oversubscribed.store(sampler.again(now, own), Relaxed);
         }
-        self.crowded.load(Relaxed)
+        self.oversubscribed.load(Relaxed)
     }
 }
 
-impl Look {
+impl Sampler {
     fn again(&mut self, now: u64, own: u32) -> bool {
         if now.saturating_sub(std::mem::replace(&mut self.last, now)) > FORGOTTEN_NS {
-            self.crowd = Crowd::NONE;
+            self.load = CpuLoad::NONE;
         }
         let processors = &mut self.processors;
         let file = self.file.get_or_insert_with(|| {
@@ -68,7 +68,7 @@ impl Look {
         });
         let mut text = [0; 64];
         let Some(len) = file.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()) else { return false };
-        runnable(&text[..len]).is_some_and(|runnable| self.crowd.seen(runnable, own, self.processors))
+        runnable(&text[..len]).is_some_and(|runnable| self.load.update(runnable, own, self.processors))
     }
 }
 
