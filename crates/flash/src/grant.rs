@@ -16,11 +16,11 @@ use weft_device::nand::Done;
 /// [`now`](Grant::now) returned.
 #[derive(Debug)]
 pub struct Grant {
-    hold: Hold,
+    endpoint: Endpoint,
 }
 
 #[derive(Debug)]
-enum Hold {
+enum Endpoint {
     Local(LocalGrant),
     Remote(RemoteGrant),
 }
@@ -54,31 +54,31 @@ pub type Results = Vec<Result<Done, LevelError>>;
 
 /// The same call on whichever it is.
 macro_rules! on_hold {
-    ($grant:expr, $hold:ident => $call:expr) => {
-        match &$grant.hold {
-            Hold::Local($hold) => $call,
-            Hold::Remote($hold) => $call,
+    ($grant:expr, $endpoint:ident => $call:expr) => {
+        match &$grant.endpoint {
+            Endpoint::Local($endpoint) => $call,
+            Endpoint::Remote($endpoint) => $call,
         }
     };
 }
 
 impl Grant {
     pub(crate) fn local(grant: LocalGrant) -> Grant {
-        Grant { hold: Hold::Local(grant) }
+        Grant { endpoint: Endpoint::Local(grant) }
     }
 
     pub(crate) fn remote(grant: RemoteGrant) -> Grant {
-        Grant { hold: Hold::Remote(grant) }
+        Grant { endpoint: Endpoint::Remote(grant) }
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        on_hold!(self, hold => hold.name())
+        on_hold!(self, endpoint => endpoint.name())
     }
 
     /// What the application has.
     pub fn geometry(&self) -> &GrantGeometry {
-        on_hold!(self, hold => hold.geometry())
+        on_hold!(self, endpoint => endpoint.geometry())
     }
 
     /// Reads a part of a page's data, which may be empty, and its first out-of-band bytes.
@@ -90,7 +90,7 @@ impl Grant {
         data: &mut [u8],
         oob: &mut [u8],
     ) -> Result<Done, LevelError> {
-        on_hold!(self, hold => hold.read(issued, page, offset, data, oob))
+        on_hold!(self, endpoint => endpoint.read(issued, page, offset, data, oob))
     }
 
     /// Programs the next page of a block. A block that fails is replaced by a spare, with what it held.
@@ -101,48 +101,48 @@ impl Grant {
         data: &[u8],
         oob: &[u8],
     ) -> Result<Done, LevelError> {
-        on_hold!(self, hold => hold.program(issued, page, data, oob))
+        on_hold!(self, endpoint => endpoint.program(issued, page, data, oob))
     }
 
     /// Erases a block. One that fails is replaced by a spare.
     pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
-        on_hold!(self, hold => hold.erase(issued, block))
+        on_hold!(self, endpoint => endpoint.erase(issued, block))
     }
 
     /// Reads pages that are all issued at once. Each has its own result.
     pub fn read_many(&self, issued: Nanos, reads: &mut [RawRead]) -> Results {
-        on_hold!(self, hold => hold.read_many(issued, reads))
+        on_hold!(self, endpoint => endpoint.read_many(issued, reads))
     }
 
     /// Programs pages that are all issued at once, those of one LUN in this order. Each has its own result. Those that are
     /// named one after the other and are in different planes of a LUN, with one page number, are one operation.
     pub fn program_many(&self, issued: Nanos, writes: &[RawWrite]) -> Results {
-        on_hold!(self, hold => hold.program_many(issued, writes))
+        on_hold!(self, endpoint => endpoint.program_many(issued, writes))
     }
 
     /// Erases blocks, all issued at once. Each has its own result. Blocks in different planes of a LUN that are named one after
     /// the other are one operation.
     pub fn erase_many(&self, issued: Nanos, blocks: &[GrantBlock]) -> Results {
-        on_hold!(self, hold => hold.erase_many(issued, blocks))
+        on_hold!(self, endpoint => endpoint.erase_many(issued, blocks))
     }
 
     /// The state of a block.
     pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {
-        on_hold!(self, hold => hold.look(block))
+        on_hold!(self, endpoint => endpoint.look(block))
     }
 
     /// When the LUN that a block lies on is free.
     pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
-        on_hold!(self, hold => hold.free_at(block))
+        on_hold!(self, endpoint => endpoint.free_at(block))
     }
 
     /// The device's clock: the end of everything that was issued, by whichever application.
     pub fn now(&self) -> Result<Nanos, LevelError> {
-        on_hold!(self, hold => hold.now())
+        on_hold!(self, endpoint => endpoint.now())
     }
 
     /// Makes what was programmed survive a crash of the host; a power cut of the flash needs no sync.
     pub fn sync(&self) -> Result<(), LevelError> {
-        on_hold!(self, hold => hold.sync())
+        on_hold!(self, endpoint => endpoint.sync())
     }
 }

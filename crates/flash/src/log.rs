@@ -58,13 +58,13 @@ pub(crate) enum LogRead {
     Failed,
 }
 
-/// What becomes of a log with pages that may hold its newest record and cannot be read.
+/// What recovery does when a page that may hold the newest record of the log cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unread {
-    /// It is refused.
-    Refused,
-    /// It does not matter: the log begins anew.
-    Ignored,
+pub(crate) enum OnUnreadable {
+    /// Refuses the log.
+    Refuse,
+    /// Begins the log anew.
+    Ignore,
 }
 
 /// The blocks of a log, numbered from 0.
@@ -146,7 +146,7 @@ impl RecordLog {
     pub fn recover<M: LogMedia>(
         media: &mut M,
         shape: LogShape,
-        unread: Unread,
+        unread: OnUnreadable,
     ) -> Result<(RecordLog, Option<Recovered>), LevelError> {
         let mut log = RecordLog::new(shape);
         let mut records: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
@@ -186,7 +186,7 @@ impl RecordLog {
         let newest = records.iter().rev().find(|(_, parts)| parts[0].kind == Kind::Snapshot);
         let first = newest.map(|(number, _)| *number);
         let doubtful = failed.iter().find(|failed| first.is_none_or(|first| failed.older_than > first));
-        if let Some(failed) = doubtful.filter(|_| unread == Unread::Refused) {
+        if let Some(failed) = doubtful.filter(|_| unread == OnUnreadable::Refuse) {
             let page = media.name(failed.block, failed.page);
             return Err(LevelError::CannotTell { page, of: shape.of });
         }
@@ -456,12 +456,12 @@ mod tests {
             let mut log = RecordLog::new(SHAPE);
             let done = (1..).take_while(|value| write(&mut log, &mut media, *value).is_ok()).count() as u32;
             media.power = None;
-            let (mut log, found) = RecordLog::recover(&mut media, SHAPE, Unread::Refused).unwrap();
+            let (mut log, found) = RecordLog::recover(&mut media, SHAPE, OnUnreadable::Refuse).unwrap();
             let found = found.as_ref().map_or(0, value);
             assert!(found == done || found == done + 1, "cut {cut}: {found} found, {done} returned");
             for more in 1..50 {
                 write(&mut log, &mut media, found + more).unwrap();
-                let (_, again) = RecordLog::recover(&mut media, SHAPE, Unread::Refused).unwrap();
+                let (_, again) = RecordLog::recover(&mut media, SHAPE, OnUnreadable::Refuse).unwrap();
                 assert_eq!(value(&again.unwrap()), found + more);
             }
         }
@@ -475,7 +475,7 @@ mod tests {
             (0..first).for_each(|value| write(&mut log, &mut media, value).unwrap());
             for round in 0..60 {
                 media.power = Some(round % 4);
-                let (mut log, _) = RecordLog::recover(&mut media, SHAPE, Unread::Refused).unwrap();
+                let (mut log, _) = RecordLog::recover(&mut media, SHAPE, OnUnreadable::Refuse).unwrap();
                 let cut = log.snapshot(&mut media, &state(round));
                 assert!(matches!(cut, Ok(()) | Err(LevelError::PowerLost)), "{first} {round}: {cut:?}");
             }
@@ -494,7 +494,7 @@ mod tests {
                 .collect();
             for page in pages {
                 media.unreadable = Some(page);
-                match RecordLog::recover(&mut media, SHAPE, Unread::Refused) {
+                match RecordLog::recover(&mut media, SHAPE, OnUnreadable::Refuse) {
                     Ok((_, found)) => assert_eq!(value(&found.unwrap()), last),
                     Err(LevelError::CannotTell { page: named, .. }) => {
                         assert_eq!(named, format!("block {} page {}", page.0, page.1));
@@ -518,11 +518,11 @@ mod tests {
                 break error;
             }
             last += 1;
-            let (_, found) = RecordLog::recover(&mut media, shape, Unread::Refused).unwrap();
+            let (_, found) = RecordLog::recover(&mut media, shape, OnUnreadable::Refuse).unwrap();
             assert_eq!(value(&found.unwrap()), last);
         };
         assert!(matches!(refused, LevelError::LogFull(_)) && last > 10, "{refused} after {last}");
-        let (_, found) = RecordLog::recover(&mut media, shape, Unread::Refused).unwrap();
+        let (_, found) = RecordLog::recover(&mut media, shape, OnUnreadable::Refuse).unwrap();
         assert_eq!(value(&found.unwrap()), last);
     }
 

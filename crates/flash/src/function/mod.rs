@@ -13,9 +13,9 @@
 //! written and whose erase was not finished ([`mapped_blocks`]); a block taken and never written is free again. A trim is
 //! durable when [`flush`] has returned; before that the block may be found again.
 //!
-//! **Locks.** Each block has a *turn*: reads and writes by place share it; a write by number, a trim and a move have it alone. It
+//! **Locks.** Each block has a read-write lock. Reads and writes by place share it; a write by number, a trim and a move hold it exclusively. It
 //! is held over the command of the flash. What blocks are used for is under one lock, that is held for look-ups only: an erase
-//! keeps nobody waiting but who wants that block. Order: turns, by block number; then the lock of uses.
+//! keeps nobody waiting but who wants that block. Lock order: blocks by number, then the lock of uses.
 //!
 //! An application that writes over many LUNs takes [rows](FunctionLevel::address_mapper_row) of blocks.
 //!
@@ -227,16 +227,16 @@ pub struct FunctionLevel {
     /// By channel and LUN: its place in `luns`.
     lun_numbers: Vec<Vec<u32>>,
     /// By block number.
-    turns: Vec<RwLock<()>>,
+    block_locks: Vec<RwLock<()>>,
     state: Mutex<State>,
     /// An erase is over.
     erased: Condvar,
 }
 
-/// Turns of blocks that a command holds.
-enum Turn<'a> {
-    Shared { _turn: RwLockReadGuard<'a, ()> },
-    Alone { _turn: RwLockWriteGuard<'a, ()> },
+/// The lock of a block, held while a command uses it.
+enum BlockGuard<'a> {
+    Shared { _guard: RwLockReadGuard<'a, ()> },
+    Alone { _guard: RwLockWriteGuard<'a, ()> },
 }
 
 impl FunctionLevel {
@@ -375,7 +375,7 @@ impl FunctionLevel {
     ) -> Result<Done, LevelError> {
         self.geometry().check_page(block.page(page))?;
         let number = self.number(block);
-        let _turn = self.turn_to_write(number, block)?;
+        let _guard = self.lock_to_write(number, block)?;
         let (at, note) = self.place(&self.state.lock(), block, page, 0)?;
         let done = self.grant.program(issued, block.page(at), data, &note.encode())?;
         let mut state = self.state.lock();
@@ -390,15 +390,15 @@ impl FunctionLevel {
     /// ([`GrantGeometry`]), named one after the other, are one operation.
     pub fn flash_write_vector(&self, issued: Nanos, writes: &[BlockWrite]) -> Results {
         let pages_per_block = self.geometry().pages_per_block;
-        let mut turns = BTreeMap::new();
+        let mut blocks = BTreeMap::new();
         for write in writes {
             if self.geometry().check_block(write.block).is_ok() {
-                turns.insert(self.number(write.block), write.block);
+                blocks.insert(self.number(write.block), write.block);
             }
         }
         // Those that are not mapped have none, and are refused below.
-        let _turns: Vec<_> =
-            turns.into_iter().filter_map(|(number, block)| self.turn_to_write(number, block).ok()).collect();
+        let _guards: Vec<_> =
+            blocks.into_iter().filter_map(|(number, block)| self.lock_to_write(number, block).ok()).collect();
         let places: Vec<Result<_, LevelError>> = {
             let state = self.state.lock();
             let place = |(number, write): (usize, &BlockWrite)| {
@@ -431,14 +431,14 @@ impl FunctionLevel {
         results
     }
 
-    /// The turn of a block that is to be written: pages by number go one after the other.
-    fn turn_to_write(&self, number: u32, block: GrantBlock) -> Result<Turn<'_>, LevelError> {
-        let turn = &self.turns[number as usize];
+    /// The lock of a block that is to be written: pages by number go one after the other.
+    fn lock_to_write(&self, number: u32, block: GrantBlock) -> Result<BlockGuard<'_>, LevelError> {
+        let lock = &self.block_locks[number as usize];
         loop {
             let mapping = holder(&self.state.lock(), number, block)?.mapping;
             let held = match mapping {
-                Mapping::Block => Turn::Shared { _turn: turn.read() },
-                Mapping::Page => Turn::Alone { _turn: turn.write() },
+                Mapping::Block => BlockGuard::Shared { _guard: lock.read() },
+                Mapping::Page => BlockGuard::Alone { _guard: lock.write() },
             };
             // Nobody gives the block back from here on.
             if holder(&self.state.lock(), number, block)?.mapping == mapping {
@@ -480,7 +480,7 @@ impl FunctionLevel {
         data: &mut [u8],
     ) -> Result<Done, LevelError> {
         self.geometry().check_page(block.page(page))?;
-        let _turn = self.turns[self.number(block) as usize].read();
+        let _guard = self.block_locks[self.number(block) as usize].read();
         let at = self.find(&self.state.lock(), issued, block, page)?;
         self.grant.read(issued, block.page(at), offset, data, &mut [])
     }
@@ -491,7 +491,8 @@ impl FunctionLevel {
         let named = reads.iter().map(|read| read.block);
         let sound = named.filter(|block| self.geometry().check_block(*block).is_ok());
         let numbers: BTreeSet<u32> = sound.map(|block| self.number(block)).collect();
-        let _turns: Vec<_> = numbers.iter().map(|number| self.turns[*number as usize].read()).collect();
+        let _guards: Vec<_> =
+            numbers.iter().map(|number| self.block_locks[*number as usize].read()).collect();
         let places: Vec<_> = {
             let state = self.state.lock();
             reads.iter().map(|read| self.find(&state, issued, read.block, read.page)).collect()
@@ -538,7 +539,7 @@ impl FunctionLevel {
         self.geometry().check_block(block)?;
         let number = self.number(block);
         // What is under way on it is over first.
-        let _turn = self.turns[number as usize].write();
+        let _guard = self.block_locks[number as usize].write();
         let mut state = self.state.lock();
         holder(&state, number, block)?;
         state.mapped -= 1;

@@ -40,9 +40,9 @@ impl FunctionLevel {
         for (number, (channel, _)) in luns.iter().enumerate() {
             lun_numbers[*channel as usize].push(number as u32);
         }
-        let turns = (0..geometry.blocks()).map(|_| RwLock::new(())).collect();
+        let block_locks = (0..geometry.blocks()).map(|_| RwLock::new(())).collect();
         let (state, erased) = (Mutex::new(state), Condvar::new());
-        let level = FunctionLevel { grant, luns, lun_numbers, turns, state, erased };
+        let level = FunctionLevel { grant, luns, lun_numbers, block_locks, state, erased };
         level.scan()?;
         Ok(level)
     }

@@ -126,7 +126,7 @@ impl FunctionLevel {
     /// Moves a block to one that was taken for it.
     fn shuffle(&self, from: u32, to: u32, now: &mut Nanos) -> Result<Outcome, LevelError> {
         // From here on nobody reads or writes it.
-        let _turn = self.turns[from as usize].write();
+        let _guard = self.block_locks[from as usize].write();
         let (source, target) = (self.block(from), self.block(to));
         let Use::Mapped(mut holder) = self.state.lock().blocks[from as usize].clone() else {
             self.put_back(to);

@@ -1,7 +1,7 @@
 //! Allocating, attaching to and releasing grants.
 
 use super::grant::{GrantState, LocalGrant};
-use super::layout::Place;
+use super::layout::PhysBlock;
 use super::records::{GrantRow, LunRow};
 use super::{GrantRequest, Monitor};
 use crate::error::LevelError;
@@ -34,7 +34,7 @@ impl Monitor {
         let wanted = self.layout.luns_for(request);
         let chosen = self.choose_luns(control.free_luns(&*self.backend, &self.layout)?, wanted)?;
         let mut now = Nanos(0);
-        let mut taken: Vec<Place> = Vec::new();
+        let mut taken: Vec<PhysBlock> = Vec::new();
         let mut luns = Vec::new();
         let wanted = self.layout.blocks_granted as usize;
         for (channel, lun) in chosen {
@@ -74,7 +74,7 @@ impl Monitor {
 
     /// Places in the order in which a grant numbers its blocks: those of neighbouring numbers are in different planes, as far
     /// as the planes have as many good blocks.
-    fn in_planes(&self, mut places: Vec<Place>) -> Vec<Place> {
+    fn in_planes(&self, mut places: Vec<PhysBlock>) -> Vec<PhysBlock> {
         places.sort_by_key(|place| place.block);
         let mut of_plane = vec![0; self.layout.shape.planes as usize];
         places.sort_by_cached_key(|place| {

@@ -2,12 +2,12 @@
 
 use super::GrantInfo;
 use super::grant::GrantState;
-use super::layout::{Layout, Place};
+use super::layout::{Layout, PhysBlock};
 use super::log::DeviceLog;
 use super::records::{Change, GrantRow, Records};
 use crate::backend::Backend;
 use crate::error::LevelError;
-use crate::log::{RecordLog, Unread};
+use crate::log::{OnUnreadable, RecordLog};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::Nanos;
@@ -29,7 +29,7 @@ impl Control {
         let shape = layout.shape;
         let mut media = DeviceLog::new(backend, Nanos(0));
         // What another monitor wrote is outnumbered, not erased.
-        let (mut log, _) = RecordLog::recover(&mut media, Layout::log_shape(&shape), Unread::Ignored)?;
+        let (mut log, _) = RecordLog::recover(&mut media, Layout::log_shape(&shape), OnUnreadable::Ignore)?;
         let records = Records { spares_per_lun: layout.spares_per_lun, ..Records::default() };
         log.snapshot(&mut media, &records.encode(&shape))?;
         Ok(Control::assemble(layout, records, log))
@@ -39,7 +39,7 @@ impl Control {
     pub fn recover(backend: &dyn Backend) -> Result<(Layout, Control), LevelError> {
         let shape = backend.shape();
         let mut media = DeviceLog::new(backend, Nanos(0));
-        let (log, found) = RecordLog::recover(&mut media, Layout::log_shape(&shape), Unread::Refused)?;
+        let (log, found) = RecordLog::recover(&mut media, Layout::log_shape(&shape), OnUnreadable::Refuse)?;
         let missing = || LevelError::NotFormatted("it has no complete record of one".into());
         let found = found.ok_or_else(missing)?;
         let mut records = Records::decode(&found.snapshot, &shape)?;
@@ -55,7 +55,8 @@ impl Control {
     fn assemble(layout: &Layout, records: Records, log: RecordLog) -> Control {
         let mut used =
             vec![vec![false; layout.shape.blocks_per_lun() as usize]; layout.shape.luns() as usize];
-        for place in records.seats().flat_map(|(_, row)| &row.places).filter(|place| !place.is_nowhere()) {
+        for place in records.grant_luns().flat_map(|(_, row)| &row.places).filter(|place| !place.is_missing())
+        {
             used[place.lun as usize][place.block as usize] = true;
         }
         let mut control = Control { records, log, used, states: BTreeMap::new() };
@@ -75,7 +76,7 @@ impl Control {
     ) -> Result<Nanos, LevelError> {
         let mut media = DeviceLog::new(backend, issued);
         // A snapshot has a place for each block that is granted, and little else.
-        let blocks: usize = self.records.seats().map(|(_, row)| row.places.len()).sum();
+        let blocks: usize = self.records.grant_luns().map(|(_, row)| row.places.len()).sum();
         let state_bytes = blocks * super::layout::PLACE_BYTES + 64 * self.records.grants.len() + 1024;
         let before = self.records.apply(change)?;
         let snapshot = || self.records.encode(&layout.shape);
@@ -109,7 +110,7 @@ impl Control {
         lun: u32,
         plane: u32,
         issued: &mut Nanos,
-    ) -> Result<Option<Place>, LevelError> {
+    ) -> Result<Option<PhysBlock>, LevelError> {
         let mut free = self.free_blocks(backend, layout, lun)?;
         free.sort_by_key(|(place, info)| (layout.plane(*place) != plane, info.erases));
         Ok(self.take_of(backend, layout, free, 1, issued)?.pop())
@@ -124,7 +125,7 @@ impl Control {
         lun: u32,
         wanted: usize,
         issued: &mut Nanos,
-    ) -> Result<Vec<Place>, LevelError> {
+    ) -> Result<Vec<PhysBlock>, LevelError> {
         let mut free = self.free_blocks(backend, layout, lun)?;
         free.sort_by_key(|(_, info)| info.erases);
         let mut of_plane = vec![0; layout.shape.planes as usize];
@@ -142,7 +143,7 @@ impl Control {
         backend: &dyn Backend,
         layout: &Layout,
         lun: u32,
-    ) -> Result<Vec<(Place, BlockInfo)>, LevelError> {
+    ) -> Result<Vec<(PhysBlock, BlockInfo)>, LevelError> {
         let mut free = layout.good_blocks(backend, lun)?;
         free.retain(|(place, _)| !self.used[lun as usize][place.block as usize]);
         Ok(free)
@@ -153,10 +154,10 @@ impl Control {
         &mut self,
         backend: &dyn Backend,
         layout: &Layout,
-        free: Vec<(Place, BlockInfo)>,
+        free: Vec<(PhysBlock, BlockInfo)>,
         wanted: usize,
         issued: &mut Nanos,
-    ) -> Result<Vec<Place>, LevelError> {
+    ) -> Result<Vec<PhysBlock>, LevelError> {
         let mut taken = Vec::with_capacity(wanted);
         for (place, info) in free {
             if taken.len() == wanted {
@@ -182,8 +183,8 @@ impl Control {
     }
 
     /// Gives a block back.
-    pub fn give_back(&mut self, place: Place) {
-        if !place.is_nowhere() {
+    pub fn give_back(&mut self, place: PhysBlock) {
+        if !place.is_missing() {
             self.used[place.lun as usize][place.block as usize] = false;
         }
     }
@@ -191,7 +192,7 @@ impl Control {
     /// LUNs that no grant has and that have enough good blocks for one.
     pub fn free_luns(&self, backend: &dyn Backend, layout: &Layout) -> Result<Vec<u32>, LevelError> {
         let mut taken = vec![false; layout.shape.luns() as usize];
-        self.records.seats().for_each(|(_, row)| taken[row.home as usize] = true);
+        self.records.grant_luns().for_each(|(_, row)| taken[row.home as usize] = true);
         if let Some(swap) = &self.records.swap {
             taken[swap.from as usize] = true;
             taken[swap.to as usize] = true;

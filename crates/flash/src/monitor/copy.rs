@@ -1,7 +1,7 @@
 //! Copying a block page by page, with its out-of-band bytes and its unreadable pages.
 
 use super::Monitor;
-use super::layout::Place;
+use super::layout::PhysBlock;
 use crate::backend::read_again;
 use crate::error::LevelError;
 use weft_core::Nanos;
@@ -33,8 +33,8 @@ impl Monitor {
     /// Copies the first pages of a block to an erased one. [`Outcome::Bad`] when a program failed.
     pub(super) fn copy_pages(
         &self,
-        from: Place,
-        to: Place,
+        from: PhysBlock,
+        to: PhysBlock,
         pages: u32,
         now: &mut Nanos,
     ) -> Result<Outcome, LevelError> {
@@ -69,12 +69,12 @@ impl Monitor {
     pub(super) fn copy_to_lun(
         &self,
         control: &mut super::control::Control,
-        from: Place,
+        from: PhysBlock,
         pages: Option<u32>,
         lun: u32,
         now: &mut Nanos,
-    ) -> Result<Option<(Place, u32)>, LevelError> {
-        let held = if from.is_nowhere() {
+    ) -> Result<Option<(PhysBlock, u32)>, LevelError> {
+        let held = if from.is_missing() {
             0
         } else {
             let info = self.backend.block_info(self.layout.address(from))?;

@@ -1,8 +1,8 @@
 //! A grant in the monitor's own process: the commands of the application that has it.
 
 use super::copy;
-use super::layout::{Layout, Place};
-use super::records::{Change, GrantRow, Seat};
+use super::layout::{Layout, PhysBlock};
+use super::records::{Change, GrantLun, GrantRow};
 use super::{MONITOR_OOB_BYTES, Monitor};
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::backend::read_again;
@@ -42,7 +42,7 @@ pub(super) struct GrantState {
     /// By channel and LUN: the position.
     positions: Vec<Vec<u32>>,
     /// By position: the places of its blocks.
-    pub tables: Vec<RwLock<Vec<Place>>>,
+    pub tables: Vec<RwLock<Vec<PhysBlock>>>,
     in_use: AtomicBool,
 }
 
@@ -81,12 +81,12 @@ impl GrantState {
         self.in_use.store(false, Release);
     }
 
-    fn seat(&self, block: GrantBlock) -> Seat {
-        Seat { grant: self.id, position: self.positions[block.channel as usize][block.lun as usize] }
+    fn grant_lun(&self, block: GrantBlock) -> GrantLun {
+        GrantLun { grant: self.id, position: self.positions[block.channel as usize][block.lun as usize] }
     }
 
-    fn table(&self, block: GrantBlock) -> RwLockReadGuard<'_, Vec<Place>> {
-        self.tables[self.seat(block).position as usize].read()
+    fn table(&self, block: GrantBlock) -> RwLockReadGuard<'_, Vec<PhysBlock>> {
+        self.tables[self.grant_lun(block).position as usize].read()
     }
 }
 
@@ -130,7 +130,7 @@ impl LocalGrant {
         self.monitor.check_issued(issued)?;
         let table = self.state.table(page.block);
         let place = table[page.block.block as usize];
-        if place.is_nowhere() {
+        if place.is_missing() {
             return Err(LevelError::BlockRetired { block: page.block });
         }
         let at = self.monitor.layout.address(place).page(page.page);
@@ -173,7 +173,7 @@ impl LocalGrant {
         page: GrantPage,
         data: &[u8],
         raw: &[u8],
-        mut tried: Option<(Place, FlashError)>,
+        mut tried: Option<(PhysBlock, FlashError)>,
     ) -> Result<Done, LevelError> {
         let mut now = issued;
         loop {
@@ -183,7 +183,7 @@ impl LocalGrant {
                 // Held over the command, so that the block is not exchanged meanwhile.
                 let table = self.state.table(page.block);
                 let place = table[page.block.block as usize];
-                if place.is_nowhere() {
+                if place.is_missing() {
                     (place, None)
                 } else {
                     let at = self.monitor.layout.address(place).page(page.page);
@@ -213,7 +213,7 @@ impl LocalGrant {
         let (place, error) = {
             let table = self.state.table(block);
             let place = table[block.block as usize];
-            if place.is_nowhere() {
+            if place.is_missing() {
                 (place, None)
             } else {
                 match self.monitor.backend.erase(issued, self.monitor.layout.address(place)) {
@@ -230,7 +230,7 @@ impl LocalGrant {
         &self,
         issued: Nanos,
         block: GrantBlock,
-        place: Place,
+        place: PhysBlock,
         error: Option<FlashError>,
     ) -> Result<Done, LevelError> {
         let now = match error {
@@ -267,7 +267,7 @@ impl LocalGrant {
         let answers = {
             let table = self.state.table(run[0].page.block);
             let place = |page: GrantPage| table[page.block.block as usize];
-            if run.iter().any(|read| place(read.page).is_nowhere()) {
+            if run.iter().any(|read| place(read.page).is_missing()) {
                 Vec::new()
             } else {
                 let at = |page: GrantPage| self.monitor.layout.address(place(page)).page(page.page);
@@ -316,8 +316,9 @@ impl LocalGrant {
         let raws: Vec<Vec<u8>> = run.iter().map(|write| [&[0; MARK][..], write.oob].concat()).collect();
         let (places, answers) = {
             let table = self.state.table(run[0].page.block);
-            let places: Vec<Place> = run.iter().map(|write| table[write.page.block.block as usize]).collect();
-            if places.iter().any(|place| place.is_nowhere()) {
+            let places: Vec<PhysBlock> =
+                run.iter().map(|write| table[write.page.block.block as usize]).collect();
+            if places.iter().any(|place| place.is_missing()) {
                 drop(table);
                 return run.iter().map(program).collect();
             }
@@ -332,7 +333,7 @@ impl LocalGrant {
             let answers = self.monitor.backend.program_many(issued, &programs);
             (places, answers)
         };
-        let settle = |(((write, raw), place), answer): (((&RawWrite, &Vec<u8>), Place), _)| match answer {
+        let settle = |(((write, raw), place), answer): (((&RawWrite, &Vec<u8>), PhysBlock), _)| match answer {
             Ok(done) => Ok(done),
             Err(error) => self.program_until(issued, write.page, write.data, raw, Some((place, error))),
         };
@@ -355,8 +356,8 @@ impl LocalGrant {
         }
         let (places, answers) = {
             let table = self.state.table(run[0]);
-            let places: Vec<Place> = run.iter().map(|block| table[block.block as usize]).collect();
-            if places.iter().any(|place| place.is_nowhere()) {
+            let places: Vec<PhysBlock> = run.iter().map(|block| table[block.block as usize]).collect();
+            if places.iter().any(|place| place.is_missing()) {
                 drop(table);
                 return one_by_one();
             }
@@ -364,7 +365,7 @@ impl LocalGrant {
             let answers = self.monitor.backend.erase_many(issued, &addresses);
             (places, answers)
         };
-        let settle = |((block, place), answer): ((&GrantBlock, Place), _)| match answer {
+        let settle = |((block, place), answer): ((&GrantBlock, PhysBlock), _)| match answer {
             Ok(done) => Ok(done),
             Err(error) => self.erase_failed(issued, *block, place, Some(error)),
         };
@@ -376,7 +377,7 @@ impl LocalGrant {
         self.state.geometry.check_block(block)?;
         let table = self.state.table(block);
         let place = table[block.block as usize];
-        if place.is_nowhere() {
+        if place.is_missing() {
             return Ok(BlockLook { programmed: 0, erase_incomplete: false, retired: true, erases: 0 });
         }
         let info = self.monitor.backend.block_info(self.monitor.layout.address(place))?;
@@ -410,12 +411,12 @@ impl LocalGrant {
     fn replace(
         &self,
         block: GrantBlock,
-        place: Place,
+        place: PhysBlock,
         pages: Option<u32>,
         issued: Nanos,
     ) -> Result<Nanos, LevelError> {
-        let seat = self.state.seat(block);
-        let mut table = self.state.tables[seat.position as usize].write();
+        let grant_lun = self.state.grant_lun(block);
+        let mut table = self.state.tables[grant_lun.position as usize].write();
         if table[block.block as usize] != place {
             // Another thread was first.
             return Ok(issued);
@@ -427,10 +428,10 @@ impl LocalGrant {
         let next = match copied {
             Some((spare, _)) => spare,
             // What it held is given up, and may not come back when the monitor is opened again.
-            None if pages == Some(0) && !place.is_nowhere() => Place::nowhere(place.lun),
+            None if pages == Some(0) && !place.is_missing() => PhysBlock::missing(place.lun),
             None => return Err(LevelError::BlockRetired { block }),
         };
-        let change = Change::Place { seat, block: block.block, place: next };
+        let change = Change::PhysBlock { grant_lun, block: block.block, place: next };
         let committed = control.commit(&*monitor.backend, &monitor.layout, change, now);
         if committed.is_err() {
             control.give_back(next);
@@ -438,7 +439,7 @@ impl LocalGrant {
         let now = committed?;
         control.give_back(place);
         table[block.block as usize] = next;
-        if next.is_nowhere() {
+        if next.is_missing() {
             return Err(LevelError::BlockRetired { block });
         }
         tracing::info!(grant = self.state.name, %block, "a bad block was replaced by a spare");

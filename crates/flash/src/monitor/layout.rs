@@ -30,7 +30,7 @@ pub(super) struct Layout {
 
 /// A physical block: its LUN by number, and its number in the LUN, across the planes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct PhysBlock {
     pub lun: u32,
     pub block: u32,
 }
@@ -38,13 +38,13 @@ pub(super) struct Place {
 /// The block of a place that is nowhere: its flash is bad, what it held was given up, and the LUN has no spare.
 const NO_BLOCK: u32 = u32::MAX;
 
-impl Place {
+impl PhysBlock {
     /// No block, of this LUN.
-    pub fn nowhere(lun: u32) -> Place {
-        Place { lun, block: NO_BLOCK }
+    pub fn missing(lun: u32) -> PhysBlock {
+        PhysBlock { lun, block: NO_BLOCK }
     }
 
-    pub fn is_nowhere(self) -> bool {
+    pub fn is_missing(self) -> bool {
         self.block == NO_BLOCK
     }
 }
@@ -104,15 +104,15 @@ impl Layout {
 
     /// The block of the log with this number: the log goes round the LUNs.
     pub fn log_block(shape: &FlashShape, number: u32) -> BlockAddr {
-        block_in(shape, Place { lun: number % shape.luns(), block: number / shape.luns() })
+        block_in(shape, PhysBlock { lun: number % shape.luns(), block: number / shape.luns() })
     }
 
-    pub fn address(&self, place: Place) -> BlockAddr {
+    pub fn address(&self, place: PhysBlock) -> BlockAddr {
         block_in(&self.shape, place)
     }
 
     /// The plane of a place.
-    pub fn plane(&self, place: Place) -> u32 {
+    pub fn plane(&self, place: PhysBlock) -> u32 {
         place.block % self.shape.planes
     }
 
@@ -121,10 +121,11 @@ impl Layout {
         &self,
         backend: &dyn Backend,
         lun: u32,
-    ) -> Result<Vec<(Place, BlockInfo)>, LevelError> {
+    ) -> Result<Vec<(PhysBlock, BlockInfo)>, LevelError> {
         let infos = backend.lun_info(self.shape.lun_at(lun))?;
-        let others = (self.log_blocks_per_lun..self.shape.blocks_per_lun()).map(|block| Place { lun, block });
-        let info = |place: Place| {
+        let others =
+            (self.log_blocks_per_lun..self.shape.blocks_per_lun()).map(|block| PhysBlock { lun, block });
+        let info = |place: PhysBlock| {
             let at = self.plane(place) * self.shape.blocks_per_plane + place.block / self.shape.planes;
             (place, infos[at as usize])
         };
@@ -139,6 +140,6 @@ impl Layout {
     }
 }
 
-fn block_in(shape: &FlashShape, place: Place) -> BlockAddr {
+fn block_in(shape: &FlashShape, place: PhysBlock) -> BlockAddr {
     shape.lun_at(place.lun).block(place.block % shape.planes, place.block / shape.planes)
 }

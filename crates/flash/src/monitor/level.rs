@@ -8,7 +8,7 @@
 use super::Monitor;
 use super::copy::Moved;
 use super::layout::Layout;
-use super::records::{Seat, SwapRow};
+use super::records::{GrantLun, SwapRow};
 use crate::backend::Backend;
 use crate::error::LevelError;
 use serde::Serialize;
@@ -179,22 +179,25 @@ impl Monitor {
         done: &[u32],
     ) -> Result<Option<SwapRow>, LevelError> {
         let control = self.control.lock();
-        let mut seats: Vec<Option<Seat>> = vec![None; erases.len()];
-        control.records.seats().for_each(|(seat, row)| seats[row.home as usize] = Some(seat));
+        let mut grant_luns: Vec<Option<GrantLun>> = vec![None; erases.len()];
+        control
+            .records
+            .grant_luns()
+            .for_each(|(grant_lun, row)| grant_luns[row.home as usize] = Some(grant_lun));
         let good = |lun| Ok(self.layout.good_blocks(&*self.backend, lun)?.len() as u32);
         let good = (0..erases.len() as u32).map(good).collect::<Result<Vec<u32>, LevelError>>()?;
         let scratch = |lun: usize| good[lun] > self.layout.blocks_granted;
         let mean = recent.iter().sum::<u64>() as f64 / recent.len().max(1) as f64;
         let may = |lun: &usize| !done.contains(&(*lun as u32));
-        let busy = |lun: &usize| recent[*lun] as f64 > mean && seats[*lun].is_some();
+        let busy = |lun: &usize| recent[*lun] as f64 > mean && grant_luns[*lun].is_some();
         let quiet = |lun: &usize| recent[*lun] as f64 <= mean;
         // Into a free LUN everything moves one way, and needs no scratch.
-        let free = |lun: &usize| seats[*lun].is_none() && good[*lun] >= self.layout.blocks_granted;
+        let free = |lun: &usize| grant_luns[*lun].is_none() && good[*lun] >= self.layout.blocks_granted;
         let any_free = (0..erases.len()).filter(may).filter(quiet).any(|lun| free(&lun));
         let movable = |lun: &usize| scratch(*lun) || any_free;
         let from = (0..erases.len()).filter(may).filter(busy).filter(movable).max_by_key(|lun| erases[*lun]);
         let Some(from) = from else { return Ok(None) };
-        let fits = |lun: &usize| free(lun) || seats[*lun].is_some() && scratch(*lun) && scratch(from);
+        let fits = |lun: &usize| free(lun) || grant_luns[*lun].is_some() && scratch(*lun) && scratch(from);
         // Of equally worn ones the one on the same channel: the traffic of the channels stays as it was.
         let other_channel =
             |lun: usize| lun as u32 % self.layout.shape.channels != from as u32 % self.layout.shape.channels;
@@ -210,7 +213,7 @@ impl Monitor {
         {
             return Ok(None);
         }
-        let row = |first| SwapRow { first, second: seats[to], from: from as u32, to: to as u32 };
-        Ok(seats[from].map(row))
+        let row = |first| SwapRow { first, second: grant_luns[to], from: from as u32, to: to as u32 };
+        Ok(grant_luns[from].map(row))
     }
 }

@@ -1,6 +1,6 @@
 //! What the monitor's log holds: the master copy of grants and places, and the changes to them.
 
-use super::layout::{Layout, Place};
+use super::layout::{Layout, PhysBlock};
 use crate::error::LevelError;
 use std::collections::BTreeMap;
 use weft_core::codec::{Reader, Truncated, WriteFields};
@@ -19,7 +19,7 @@ pub(super) struct LunRow {
     /// The physical LUN that it lies on, or lay on before a swap that is under way.
     pub home: u32,
     /// By block.
-    pub places: Vec<Place>,
+    pub places: Vec<PhysBlock>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub(super) struct GrantRow {
 
 /// A LUN of a grant by the grant's number and its position there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Seat {
+pub(super) struct GrantLun {
     pub grant: u32,
     pub position: u32,
 }
@@ -42,8 +42,8 @@ pub(super) struct Seat {
 /// LUN `to` is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SwapRow {
-    pub first: Seat,
-    pub second: Option<Seat>,
+    pub first: GrantLun,
+    pub second: Option<GrantLun>,
     pub from: u32,
     pub to: u32,
 }
@@ -51,7 +51,7 @@ pub(super) struct SwapRow {
 impl SwapRow {
     /// What is left of the swap when a grant goes: the other one still moves, into room that is free now.
     fn without(self, grant: u32) -> Option<SwapRow> {
-        let second = self.second.filter(|seat| seat.grant != grant);
+        let second = self.second.filter(|grant_lun| grant_lun.grant != grant);
         if self.first.grant != grant {
             return Some(SwapRow { second, ..self });
         }
@@ -72,11 +72,11 @@ pub(super) struct Records {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
     /// A block has another place.
-    Place { seat: Seat, block: u32, place: Place },
+    PhysBlock { grant_lun: GrantLun, block: u32, place: PhysBlock },
     /// A swap begins.
     SwapBegins(SwapRow),
     /// One block of the swap: the new places.
-    Swapped { block: u32, first: Place, second: Option<Place> },
+    Swapped { block: u32, first: PhysBlock, second: Option<PhysBlock> },
     /// The swap is over.
     SwapEnds,
 }
@@ -85,8 +85,8 @@ pub(super) enum Change {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Undo {
     swap: Option<SwapRow>,
-    places: Vec<(Seat, u32, Place)>,
-    homes: Vec<(Seat, u32)>,
+    places: Vec<(GrantLun, u32, PhysBlock)>,
+    homes: Vec<(GrantLun, u32)>,
 }
 
 impl Records {
@@ -94,7 +94,7 @@ impl Records {
     pub fn apply(&mut self, change: Change) -> Result<Undo, LevelError> {
         let mut undo = Undo { swap: self.swap, ..Undo::default() };
         match change {
-            Change::Place { seat, block, place } => self.put(&mut undo, seat, block, place)?,
+            Change::PhysBlock { grant_lun, block, place } => self.put(&mut undo, grant_lun, block, place)?,
             Change::SwapBegins(swap) => {
                 if self.swap.is_some() {
                     return Err(damaged("a swap of LUNs began while another was under way"));
@@ -104,16 +104,18 @@ impl Records {
             Change::Swapped { block, first, second } => {
                 let swap = self.swap.ok_or_else(|| damaged("a block was swapped outside a swap"))?;
                 self.put(&mut undo, swap.first, block, first)?;
-                if let (Some(seat), Some(place)) = (swap.second, second) {
-                    self.put(&mut undo, seat, block, place)?;
+                if let (Some(grant_lun), Some(place)) = (swap.second, second) {
+                    self.put(&mut undo, grant_lun, block, place)?;
                 }
             }
             Change::SwapEnds => {
                 let swap = self.swap.ok_or_else(|| damaged("a swap ended that had not begun"))?;
-                let seats = [(Some(swap.first), swap.to), (swap.second, swap.from)];
-                for (seat, home) in seats.into_iter().filter_map(|(seat, home)| Some((seat?, home))) {
-                    let before = std::mem::replace(&mut self.lun_mut(seat)?.home, home);
-                    undo.homes.push((seat, before));
+                let grant_luns = [(Some(swap.first), swap.to), (swap.second, swap.from)];
+                for (grant_lun, home) in
+                    grant_luns.into_iter().filter_map(|(grant_lun, home)| Some((grant_lun?, home)))
+                {
+                    let before = std::mem::replace(&mut self.lun_mut(grant_lun)?.home, home);
+                    undo.homes.push((grant_lun, before));
                 }
                 self.swap = None;
             }
@@ -124,21 +126,27 @@ impl Records {
     /// Takes a change back.
     pub fn undo(&mut self, undo: Undo) {
         self.swap = undo.swap;
-        for (seat, block, place) in undo.places {
-            if let Ok(at) = self.place_mut(seat, block) {
+        for (grant_lun, block, place) in undo.places {
+            if let Ok(at) = self.place_mut(grant_lun, block) {
                 *at = place;
             }
         }
-        for (seat, home) in undo.homes {
-            if let Ok(lun) = self.lun_mut(seat) {
+        for (grant_lun, home) in undo.homes {
+            if let Ok(lun) = self.lun_mut(grant_lun) {
                 lun.home = home;
             }
         }
     }
 
-    fn put(&mut self, undo: &mut Undo, seat: Seat, block: u32, place: Place) -> Result<(), LevelError> {
-        let before = std::mem::replace(self.place_mut(seat, block)?, place);
-        undo.places.push((seat, block, before));
+    fn put(
+        &mut self,
+        undo: &mut Undo,
+        grant_lun: GrantLun,
+        block: u32,
+        place: PhysBlock,
+    ) -> Result<(), LevelError> {
+        let before = std::mem::replace(self.place_mut(grant_lun, block)?, place);
+        undo.places.push((grant_lun, block, before));
         Ok(())
     }
 
@@ -148,22 +156,24 @@ impl Records {
         self.grants.remove(&grant)
     }
 
-    fn lun_mut(&mut self, seat: Seat) -> Result<&mut LunRow, LevelError> {
-        let row =
-            self.grants.get_mut(&seat.grant).and_then(|grant| grant.luns.get_mut(seat.position as usize));
+    fn lun_mut(&mut self, grant_lun: GrantLun) -> Result<&mut LunRow, LevelError> {
+        let row = self
+            .grants
+            .get_mut(&grant_lun.grant)
+            .and_then(|grant| grant.luns.get_mut(grant_lun.position as usize));
         row.ok_or_else(|| damaged("a record names a LUN that no grant has"))
     }
 
-    fn place_mut(&mut self, seat: Seat, block: u32) -> Result<&mut Place, LevelError> {
-        let place = self.lun_mut(seat)?.places.get_mut(block as usize);
+    fn place_mut(&mut self, grant_lun: GrantLun, block: u32) -> Result<&mut PhysBlock, LevelError> {
+        let place = self.lun_mut(grant_lun)?.places.get_mut(block as usize);
         place.ok_or_else(|| damaged("a record names a block that no grant has"))
     }
 
     /// Every seat.
-    pub fn seats(&self) -> impl Iterator<Item = (Seat, &LunRow)> {
+    pub fn grant_luns(&self) -> impl Iterator<Item = (GrantLun, &LunRow)> {
         self.grants.iter().flat_map(|(grant, row)| {
-            let seat = |position| Seat { grant: *grant, position: position as u32 };
-            row.luns.iter().enumerate().map(move |(position, lun)| (seat(position), lun))
+            let grant_lun = |position| GrantLun { grant: *grant, position: position as u32 };
+            row.luns.iter().enumerate().map(move |(position, lun)| (grant_lun(position), lun))
         })
     }
 
@@ -185,7 +195,7 @@ impl Records {
                 raw.put_u32(lun.channel);
                 raw.put_u32(lun.home);
                 raw.put_u32(lun.places.len() as u32);
-                lun.places.iter().for_each(|place| put_place(&mut raw, *place));
+                lun.places.iter().for_each(|place| put_block(&mut raw, *place));
             }
         }
         raw.put_u8(u8::from(self.swap.is_some()));
@@ -227,16 +237,16 @@ impl Records {
         if self.grants.values().any(|grant| grant.luns.is_empty()) {
             return Err(damaged("the monitor's records have a grant without LUNs"));
         }
-        for (seat, row) in self.seats() {
+        for (grant_lun, row) in self.grant_luns() {
             let fits = row.channel < shape.channels && row.places.len() == layout.blocks_granted as usize;
             match homes.get_mut(row.home as usize) {
-                Some(home @ None) if fits => *home = Some(seat),
+                Some(home @ None) if fits => *home = Some(grant_lun),
                 _ => return Err(damaged("the monitor's records name a LUN twice, or one that is not there")),
             }
             for place in &row.places {
                 let blocks = layout.log_blocks_per_lun..shape.blocks_per_lun();
                 let within = place.lun < shape.luns() && blocks.contains(&place.block);
-                if place.is_nowhere() && place.lun < shape.luns() {
+                if place.is_missing() && place.lun < shape.luns() {
                     continue;
                 }
                 let number = place.lun as usize * shape.blocks_per_lun() as usize + place.block as usize;
@@ -275,7 +285,7 @@ fn decode_fields(reader: &mut Reader, shape: &FlashShape) -> Result<Option<Recor
         for _ in 0..reader.u32()? {
             let (channel, home, blocks) = (reader.u32()?, reader.u32()?, reader.u32()?);
             let places =
-                (0..blocks).map(|_| read_place(reader)).collect::<Result<Vec<Place>, Truncated>>()?;
+                (0..blocks).map(|_| read_block(reader)).collect::<Result<Vec<PhysBlock>, Truncated>>()?;
             luns.push(LunRow { channel, home, places });
         }
         records.grants.insert(id, GrantRow { name, bytes, over_provisioning_permille, luns });
@@ -290,11 +300,11 @@ impl Change {
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = Vec::new();
         match self {
-            Change::Place { seat, block, place } => {
+            Change::PhysBlock { grant_lun, block, place } => {
                 raw.put_u8(1);
-                put_seat(&mut raw, Some(*seat));
+                put_grant_lun(&mut raw, Some(*grant_lun));
                 raw.put_u32(*block);
-                put_place(&mut raw, *place);
+                put_block(&mut raw, *place);
             }
             Change::SwapBegins(swap) => {
                 raw.put_u8(2);
@@ -303,9 +313,9 @@ impl Change {
             Change::Swapped { block, first, second } => {
                 raw.put_u8(3);
                 raw.put_u32(*block);
-                put_place(&mut raw, *first);
+                put_block(&mut raw, *first);
                 raw.put_u8(u8::from(second.is_some()));
-                put_place(&mut raw, second.unwrap_or_default());
+                put_block(&mut raw, second.unwrap_or_default());
             }
             Change::SwapEnds => raw.put_u8(4),
         }
@@ -317,15 +327,15 @@ impl Change {
         let mut fields = || {
             Ok(match reader.u8()? {
                 1 => {
-                    let seat = read_seat(&mut reader)?;
-                    let (block, place) = (reader.u32()?, read_place(&mut reader)?);
-                    seat.map(|seat| Change::Place { seat, block, place })
+                    let grant_lun = read_grant_lun(&mut reader)?;
+                    let (block, place) = (reader.u32()?, read_block(&mut reader)?);
+                    grant_lun.map(|grant_lun| Change::PhysBlock { grant_lun, block, place })
                 }
                 2 => Some(Change::SwapBegins(read_swap(&mut reader)?)),
                 3 => {
-                    let (block, first) = (reader.u32()?, read_place(&mut reader)?);
+                    let (block, first) = (reader.u32()?, read_block(&mut reader)?);
                     let given = reader.u8()? == 1;
-                    let second = Some(read_place(&mut reader)?).filter(|_| given);
+                    let second = Some(read_block(&mut reader)?).filter(|_| given);
                     Some(Change::Swapped { block, first, second })
                 }
                 4 => Some(Change::SwapEnds),
@@ -350,36 +360,36 @@ fn shape_fields(shape: &FlashShape) -> [u32; 7] {
     [channels, luns_per_channel, planes, blocks_per_plane, pages_per_block, page_bytes, oob_bytes]
 }
 
-fn put_place(raw: &mut Vec<u8>, place: Place) {
+fn put_block(raw: &mut Vec<u8>, place: PhysBlock) {
     raw.put_u32(place.lun);
     raw.put_u32(place.block);
 }
 
-fn read_place(reader: &mut Reader) -> Result<Place, Truncated> {
-    Ok(Place { lun: reader.u32()?, block: reader.u32()? })
+fn read_block(reader: &mut Reader) -> Result<PhysBlock, Truncated> {
+    Ok(PhysBlock { lun: reader.u32()?, block: reader.u32()? })
 }
 
-fn put_seat(raw: &mut Vec<u8>, seat: Option<Seat>) {
-    let seat = seat.unwrap_or(Seat { grant: NO_GRANT, position: 0 });
-    raw.put_u32(seat.grant);
-    raw.put_u32(seat.position);
+fn put_grant_lun(raw: &mut Vec<u8>, grant_lun: Option<GrantLun>) {
+    let grant_lun = grant_lun.unwrap_or(GrantLun { grant: NO_GRANT, position: 0 });
+    raw.put_u32(grant_lun.grant);
+    raw.put_u32(grant_lun.position);
 }
 
-fn read_seat(reader: &mut Reader) -> Result<Option<Seat>, Truncated> {
-    let seat = Seat { grant: reader.u32()?, position: reader.u32()? };
-    Ok(Some(seat).filter(|seat| seat.grant != NO_GRANT))
+fn read_grant_lun(reader: &mut Reader) -> Result<Option<GrantLun>, Truncated> {
+    let grant_lun = GrantLun { grant: reader.u32()?, position: reader.u32()? };
+    Ok(Some(grant_lun).filter(|grant_lun| grant_lun.grant != NO_GRANT))
 }
 
 fn put_swap(raw: &mut Vec<u8>, swap: &SwapRow) {
-    put_seat(raw, Some(swap.first));
-    put_seat(raw, swap.second);
+    put_grant_lun(raw, Some(swap.first));
+    put_grant_lun(raw, swap.second);
     raw.put_u32(swap.from);
     raw.put_u32(swap.to);
 }
 
 fn read_swap(reader: &mut Reader) -> Result<SwapRow, Truncated> {
-    let (first, second) = (read_seat(reader)?, read_seat(reader)?);
-    let first = first.unwrap_or(Seat { grant: NO_GRANT, position: 0 });
+    let (first, second) = (read_grant_lun(reader)?, read_grant_lun(reader)?);
+    let first = first.unwrap_or(GrantLun { grant: NO_GRANT, position: 0 });
     Ok(SwapRow { first, second, from: reader.u32()?, to: reader.u32()? })
 }
 
@@ -410,7 +420,7 @@ mod tests {
         let lun = |home| LunRow {
             channel: 1,
             home,
-            places: (2..6).map(|block| Place { lun: home, block }).collect(),
+            places: (2..6).map(|block| PhysBlock { lun: home, block }).collect(),
         };
         let row = GrantRow {
             name: "cache".into(),
@@ -418,8 +428,9 @@ mod tests {
             over_provisioning_permille: 70,
             luns: vec![lun(0), lun(3)],
         };
-        let seat = Seat { grant: 4, position: 1 };
-        let swap = SwapRow { first: seat, second: Some(Seat { position: 0, ..seat }), from: 3, to: 0 };
+        let grant_lun = GrantLun { grant: 4, position: 1 };
+        let swap =
+            SwapRow { first: grant_lun, second: Some(GrantLun { position: 0, ..grant_lun }), from: 3, to: 0 };
         Records { spares_per_lun: 2, next_grant: 5, grants: BTreeMap::from([(4, row)]), swap: Some(swap) }
     }
 
@@ -478,13 +489,13 @@ mod tests {
     #[test]
     fn records_and_changes_are_read_back_and_no_cut_of_them_panics() {
         let records = exchange();
-        let (seat, swap) = (Seat { grant: 4, position: 1 }, records.swap.unwrap());
+        let (grant_lun, swap) = (GrantLun { grant: 4, position: 1 }, records.swap.unwrap());
         let raw = records.encode(&SHAPE);
         assert_eq!(Records::decode(&raw, &SHAPE).unwrap(), records);
         (0..raw.len()).for_each(|at| assert!(Records::decode(&raw[..at], &SHAPE).is_err()));
-        let place = Place { lun: 1, block: 2 };
+        let place = PhysBlock { lun: 1, block: 2 };
         for change in [
-            Change::Place { seat, block: 1, place },
+            Change::PhysBlock { grant_lun, block: 1, place },
             Change::SwapBegins(swap),
             Change::Swapped { block: 1, first: place, second: None },
             Change::SwapEnds,

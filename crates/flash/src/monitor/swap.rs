@@ -16,15 +16,15 @@
 use super::Monitor;
 use super::copy::Moved;
 use super::grant::GrantState;
-use super::layout::Place;
-use super::records::{Change, Seat, SwapRow};
+use super::layout::PhysBlock;
+use super::records::{Change, GrantLun, SwapRow};
 use crate::error::LevelError;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use weft_core::Nanos;
 
 /// A table of places and where it is.
-type Table<'a> = Option<(Seat, &'a RwLock<Vec<Place>>)>;
+type Table<'a> = Option<(GrantLun, &'a RwLock<Vec<PhysBlock>>)>;
 
 impl Monitor {
     /// Exchanges two LUNs, at least one of which is granted. Commands of their applications go on meanwhile; each waits
@@ -46,7 +46,7 @@ impl Monitor {
     fn run_swap(&self, swap: SwapRow, now: &mut Nanos, moved: &mut Moved) -> Result<bool, LevelError> {
         let (first, second) = {
             let control = self.control.lock();
-            let state = |seat: Seat| control.states.get(&seat.grant).cloned();
+            let state = |grant_lun: GrantLun| control.states.get(&grant_lun.grant).cloned();
             (state(swap.first), swap.second.and_then(state))
         };
         let first = table_of(&first, Some(swap.first));
@@ -118,7 +118,7 @@ impl Monitor {
     }
 }
 
-fn table_of(state: &Option<Arc<GrantState>>, seat: Option<Seat>) -> Table<'_> {
-    let (state, seat) = (state.as_ref()?, seat?);
-    Some((seat, state.tables.get(seat.position as usize)?))
+fn table_of(state: &Option<Arc<GrantState>>, grant_lun: Option<GrantLun>) -> Table<'_> {
+    let (state, grant_lun) = (state.as_ref()?, grant_lun?);
+    Some((grant_lun, state.tables.get(grant_lun.position as usize)?))
 }

@@ -18,7 +18,7 @@
 //! One unit is kept free for that. Only a base takes it, when bad units have left no other; and a range of which one unit is left
 //! writes every change as a whole.
 
-use super::units::{END, Flash, HOLE, LOST, Note, Turn};
+use super::units::{END, Flash, HOLE, IoBatch, LOST, OobRecord};
 use super::{RangeCounts, RangePolicy};
 use crate::error::LevelError;
 use std::collections::VecDeque;
@@ -64,7 +64,7 @@ pub(super) struct BlockRange {
 
 /// What goes into a slot.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum SlotData<'a> {
     New(&'a [u8]),
     Copy(u32),
     Hole,
@@ -93,52 +93,52 @@ impl BlockRange {
         }
     }
 
-    pub fn write(&mut self, turn: &mut Turn, page: u64, data: &[u8]) -> Result<(), GcError<LevelError>> {
+    pub fn write(&mut self, batch: &mut IoBatch, page: u64, data: &[u8]) -> Result<(), GcError<LevelError>> {
         let (at, offset) = self.split(page);
-        self.finish_stopped(turn, at)?;
+        self.finish_stopped(batch, at)?;
         self.counts.written += 1;
         let new = Some((offset, data));
         if self.pairs[at].log == NONE && self.pairs[at].base == NONE {
-            self.pairs[at].base = match self.take(turn, KEPT_FREE)? {
+            self.pairs[at].base = match self.take(batch, KEPT_FREE)? {
                 Some(unit) => unit,
-                None => self.take(turn, 0)?.ok_or_else(|| self.full())?,
+                None => self.take(batch, 0)?.ok_or_else(|| self.full())?,
             };
             self.pairs[at].base_filled = 0;
         }
         let pair = self.pairs[at];
         if pair.log == NONE && offset >= pair.base_filled {
-            return self.append(turn, at, offset, new);
+            return self.append(batch, at, offset, new);
         }
         if pair.stopped {
-            return self.write_whole(turn, at, new);
+            return self.write_whole(batch, at, new);
         }
         if pair.log != NONE && offset < pair.log_filled {
             // Once more from a page that the log has already: complete it, and begin another.
-            self.complete(turn, at)?;
+            self.complete(batch, at)?;
         }
         if self.pairs[at].log == NONE {
-            let Some(log) = self.take(turn, KEPT_FREE)? else { return self.write_whole(turn, at, new) };
+            let Some(log) = self.take(batch, KEPT_FREE)? else { return self.write_whole(batch, at, new) };
             let pair = &mut self.pairs[at];
             (pair.log, pair.log_filled) = (log, 0);
             self.logs.close(at as u32, pair.base_filled);
         }
-        self.append(turn, at, offset, new)?;
+        self.append(batch, at, offset, new)?;
         let pair = self.pairs[at];
         if pair.log != NONE && pair.log_filled >= pair.base_filled {
-            self.promote(turn, at)?;
+            self.promote(batch, at)?;
         }
         Ok(())
     }
 
     /// Writes logical units whose log was stopped as a whole, but for one that is to be written anyway. At once: were a second log
     /// stopped, and the unit that is kept free bad, there would be no room for either.
-    fn finish_stopped(&mut self, turn: &mut Turn, but: usize) -> Result<(), GcError<LevelError>> {
+    fn finish_stopped(&mut self, batch: &mut IoBatch, but: usize) -> Result<(), GcError<LevelError>> {
         while let Some(at) = self.stopped.last().map(|at| *at as usize) {
             if self.pairs[at].stopped {
                 if at == but {
                     break;
                 }
-                match self.write_whole(turn, at, None) {
+                match self.write_whole(batch, at, None) {
                     Ok(()) => {}
                     // What can be written all the same is.
                     Err(GcError::OutOfSpace { .. }) => break,
@@ -151,7 +151,7 @@ impl BlockRange {
     }
 
     /// Forgets the logical units that are named as a whole.
-    pub fn trim(&mut self, turn: &mut Turn, first: u64, pages: u64) -> Result<(), LevelError> {
+    pub fn trim(&mut self, batch: &mut IoBatch, first: u64, pages: u64) -> Result<(), LevelError> {
         let slots = u64::from(self.slots);
         for at in first.div_ceil(slots)..(first + pages) / slots {
             let at = at as usize;
@@ -159,7 +159,7 @@ impl BlockRange {
             let Pair { base, base_filled, log, .. } = self.pairs[at];
             // The base first: a base that comes back without its log would be old data.
             for unit in [base, log].into_iter().filter(|unit| *unit != NONE) {
-                self.give(turn, unit)?;
+                self.give(batch, unit)?;
                 self.counts.trimmed += u64::from(if unit == base { base_filled } else { 0 });
                 let pair = &mut self.pairs[at];
                 if unit == base {
@@ -266,8 +266,8 @@ impl BlockRange {
     }
 
     /// Erases a unit and makes it free, or bad.
-    pub fn give(&mut self, turn: &mut Turn, unit: u32) -> Result<(), LevelError> {
-        match turn.erase(unit)? {
+    pub fn give(&mut self, batch: &mut IoBatch, unit: u32) -> Result<(), LevelError> {
+        match batch.erase(unit)? {
             Outcome::Done => {
                 self.counts.units_erased += 1;
                 self.free.push_back(unit);
@@ -287,19 +287,19 @@ impl BlockRange {
     }
 
     /// A free unit, of more than `kept`; puts logs away when there are not as many. `None` when that leaves too few.
-    fn take(&mut self, turn: &mut Turn, kept: usize) -> Result<Option<u32>, GcError<LevelError>> {
+    fn take(&mut self, batch: &mut IoBatch, kept: usize) -> Result<Option<u32>, GcError<LevelError>> {
         loop {
             if self.free.len() > kept
                 && let Some(unit) = self.free.pop_front()
             {
-                self.unit_sequences[unit as usize] = turn.flash.next_sequence();
+                self.unit_sequences[unit as usize] = batch.flash.next_sequence();
                 return Ok(Some(unit));
             }
             let stopped = || self.pairs.iter().position(|pair| pair.stopped);
             match self.logs.pick() {
-                Some(victim) => self.complete(turn, victim as usize)?,
+                Some(victim) => self.complete(batch, victim as usize)?,
                 None => match stopped().filter(|_| !self.free.is_empty()) {
-                    Some(at) => self.write_whole(turn, at, None)?,
+                    Some(at) => self.write_whole(batch, at, None)?,
                     None => return Ok(None),
                 },
             }
@@ -307,30 +307,30 @@ impl BlockRange {
     }
 
     /// Copies to the log what only the base has, and lets it take the base's place.
-    fn complete(&mut self, turn: &mut Turn, at: usize) -> Result<(), GcError<LevelError>> {
+    fn complete(&mut self, batch: &mut IoBatch, at: usize) -> Result<(), GcError<LevelError>> {
         let base_filled = self.pairs[at].base_filled;
-        self.append(turn, at, base_filled, None)?;
+        self.append(batch, at, base_filled, None)?;
         // A log whose flash failed has been replaced as a whole.
-        if self.pairs[at].log != NONE { self.promote(turn, at) } else { Ok(()) }
+        if self.pairs[at].log != NONE { self.promote(batch, at) } else { Ok(()) }
     }
 
     /// The log has all that the base has.
-    fn promote(&mut self, turn: &mut Turn, at: usize) -> Result<(), GcError<LevelError>> {
+    fn promote(&mut self, batch: &mut IoBatch, at: usize) -> Result<(), GcError<LevelError>> {
         self.logs.remove(at as u32);
         let Pair { base, log, log_filled, .. } = self.pairs[at];
         self.pairs[at] = Pair { base: log, base_filled: log_filled, ..EMPTY };
-        self.give(turn, base).map_err(GcError::Media)
+        self.give(batch, base).map_err(GcError::Media)
     }
 
     /// What a slot of a logical unit holds now.
-    fn source(&self, at: usize, offset: u32) -> Source<'static> {
+    fn source(&self, at: usize, offset: u32) -> SlotData<'static> {
         let pair = &self.pairs[at];
         if pair.log != NONE && offset < pair.log_filled {
-            Source::Copy(pair.log * self.slots + offset)
+            SlotData::Copy(pair.log * self.slots + offset)
         } else if pair.base != NONE && offset < pair.base_filled {
-            Source::Copy(pair.base * self.slots + offset)
+            SlotData::Copy(pair.base * self.slots + offset)
         } else {
-            Source::Hole
+            SlotData::Hole
         }
     }
 
@@ -338,7 +338,7 @@ impl BlockRange {
     /// that of slot `end`. When the flash fails, the logical unit is written as a whole.
     fn append(
         &mut self,
-        turn: &mut Turn,
+        batch: &mut IoBatch,
         at: usize,
         end: u32,
         new: Option<(u32, &[u8])>,
@@ -347,12 +347,12 @@ impl BlockRange {
         let (unit, filled) = if log == NONE { (base, base_filled) } else { (log, log_filled) };
         for offset in filled..end + u32::from(new.is_some()) {
             let source = match new {
-                Some((page, data)) if page == offset => Source::New(data),
+                Some((page, data)) if page == offset => SlotData::New(data),
                 _ => self.source(at, offset),
             };
-            let filled = self.fill(turn, at, unit, offset, source, (IN_ORDER, 0)).map_err(GcError::Media)?;
+            let filled = self.fill(batch, at, unit, offset, source, (IN_ORDER, 0)).map_err(GcError::Media)?;
             if filled == Outcome::Bad {
-                return self.write_whole(turn, at, new);
+                return self.write_whole(batch, at, new);
             }
             let pair = &mut self.pairs[at];
             if log == NONE {
@@ -370,7 +370,7 @@ impl BlockRange {
     /// Writes a logical unit as a whole to a free unit: what it holds, and the new page.
     fn write_whole(
         &mut self,
-        turn: &mut Turn,
+        batch: &mut IoBatch,
         at: usize,
         new: Option<(u32, &[u8])>,
     ) -> Result<(), GcError<LevelError>> {
@@ -384,16 +384,16 @@ impl BlockRange {
         let filled = pair.base_filled.max(pair.log_filled).max(new.map_or(0, |(offset, _)| offset + 1));
         self.logs.remove(at as u32);
         let unit = 'another: loop {
-            let unit = self.take_for_whole(turn, at)?;
+            let unit = self.take_for_whole(batch, at)?;
             for offset in 0..filled {
                 let source = match new {
-                    Some((page, data)) if page == offset => Source::New(data),
+                    Some((page, data)) if page == offset => SlotData::New(data),
                     _ => self.source(at, offset),
                 };
                 let end = if offset + 1 == filled { END } else { 0 };
-                let outcome = self.fill(turn, at, unit, offset, source, (AS_A_WHOLE, end));
+                let outcome = self.fill(batch, at, unit, offset, source, (AS_A_WHOLE, end));
                 if outcome.map_err(GcError::Media)? == Outcome::Bad {
-                    self.give(turn, unit).map_err(GcError::Media)?;
+                    self.give(batch, unit).map_err(GcError::Media)?;
                     continue 'another;
                 }
             }
@@ -403,53 +403,53 @@ impl BlockRange {
             std::mem::replace(&mut self.pairs[at], Pair { base: unit, base_filled: filled, ..EMPTY });
         // The base first: without its log it would be old data.
         for old in [base, log].into_iter().filter(|unit| *unit != NONE) {
-            self.give(turn, old).map_err(GcError::Media)?;
+            self.give(batch, old).map_err(GcError::Media)?;
         }
         Ok(())
     }
 
     /// The free unit that is kept, or one that another log leaves.
-    fn take_for_whole(&mut self, turn: &mut Turn, at: usize) -> Result<u32, GcError<LevelError>> {
+    fn take_for_whole(&mut self, batch: &mut IoBatch, at: usize) -> Result<u32, GcError<LevelError>> {
         // While this one is written it is no candidate itself.
         let stopped = std::mem::replace(&mut self.pairs[at].stopped, false);
-        let unit = self.take(turn, 0);
+        let unit = self.take(batch, 0);
         self.pairs[at].stopped = stopped;
         unit?.ok_or_else(|| self.full())
     }
 
     fn fill(
         &mut self,
-        turn: &mut Turn,
+        batch: &mut IoBatch,
         at: usize,
         unit: u32,
         offset: u32,
-        source: Source,
+        source: SlotData,
         (front, end): (u8, u8),
     ) -> Result<Outcome, LevelError> {
         let page = at as u64 * u64::from(self.slots) + u64::from(offset);
         let mut copy = Vec::new();
-        let mut note = Note {
-            range: turn.range,
+        let mut note = OobRecord {
+            range: batch.range,
             front,
             page,
             unit: self.unit_sequences[unit as usize],
-            ..Note::default()
+            ..OobRecord::default()
         };
-        if let Source::Copy(slot) = source {
-            let found = turn.read_for_copy(slot, page, &mut copy)?;
+        if let SlotData::Copy(slot) = source {
+            let found = batch.read_for_copy(slot, page, &mut copy)?;
             note.flags = found.flags & (LOST | HOLE);
             note.sequence = found.sequence;
             self.counts.copied += 1;
         } else {
-            note.sequence = turn.flash.next_sequence();
+            note.sequence = batch.flash.next_sequence();
         }
-        if matches!(source, Source::Hole) {
-            copy.resize(turn.flash.geometry.page_bytes as usize, 0);
+        if matches!(source, SlotData::Hole) {
+            copy.resize(batch.flash.geometry.page_bytes as usize, 0);
             note.flags = HOLE;
             self.counts.holes += 1;
         }
         note.flags |= end;
-        let data = if let Source::New(data) = source { data } else { copy.as_slice() };
-        turn.program(unit * self.slots + offset, data, note, matches!(source, Source::Copy(_)))
+        let data = if let SlotData::New(data) = source { data } else { copy.as_slice() };
+        batch.program(unit * self.slots + offset, data, note, matches!(source, SlotData::Copy(_)))
     }
 }

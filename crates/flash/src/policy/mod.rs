@@ -45,16 +45,16 @@ mod units;
 use crate::address::GrantGeometry;
 use crate::error::LevelError;
 use crate::grant::Grant;
-use crate::log::{RecordLog, Unread};
+use crate::log::{OnUnreadable, RecordLog};
 use block::BlockRange;
-use page::{Halt, PageRange};
+use page::{MapError, PageRange};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use units::{Flash, Note, UnitLog};
+use units::{Flash, OobRecord, UnitLog};
 use weft_core::{Nanos, Tag};
 use weft_device::gc::{GcError, Outcome, VictimPolicy};
 use weft_device::nand::Done;
@@ -206,7 +206,7 @@ impl PolicyLevel {
     pub fn create(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, LevelError> {
         let (setup, flash) = prepare(grant, setup)?;
         let (log, _) =
-            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), Unread::Ignored)?;
+            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), OnUnreadable::Ignore)?;
         let free: Vec<u32> = (flash.log_units..flash.units).rev().collect();
         for unit in &free {
             flash.clean(*unit)?;
@@ -331,9 +331,9 @@ impl PolicyLevel {
         let excess = range.good_units().saturating_sub(self.units_for(policy, &self.flash));
         if excess > 0 {
             let Range { policy, units, kind, .. } = &mut *range;
-            let mut turn = units::Turn::new(&self.flash, units, cell.number, Nanos(0));
+            let mut batch = units::IoBatch::new(&self.flash, units, cell.number, Nanos(0));
             if let Kind::Page(kind) = kind {
-                kind.free_up(&mut turn, excess).map_err(|error| page::level_error(error, policy.start))?;
+                kind.free_up(&mut batch, excess).map_err(|error| page::level_error(error, policy.start))?;
             }
             let policy = policy.clone();
             self.replace(&mut control, &cell, &mut range, &policy)?;
@@ -389,8 +389,8 @@ impl PolicyLevel {
                 *range = changed;
                 let Range { units, kind, .. } = range;
                 if let Kind::Block(kind) = kind {
-                    let mut turn = units::Turn::new(&self.flash, units, cell.number, Nanos(0));
-                    gone.into_iter().try_for_each(|unit| kind.give(&mut turn, unit))?;
+                    let mut batch = units::IoBatch::new(&self.flash, units, cell.number, Nanos(0));
+                    gone.into_iter().try_for_each(|unit| kind.give(&mut batch, unit))?;
                 }
                 Ok(())
             }
@@ -530,7 +530,7 @@ impl PolicyLevel {
             let cell = self.find(page, pages)?;
             let Some(range) = RangeCell::read(&cell, page, pages) else { continue };
             let Range { policy, units, kind, .. } = &*range;
-            let turn = units::Turn::new(&self.flash, units, cell.number, issued);
+            let batch = units::IoBatch::new(&self.flash, units, cell.number, issued);
             let mut end = issued;
             for (at, data) in data.chunks_mut(page_bytes).enumerate() {
                 let local = page + at as u64 - policy.start;
@@ -539,7 +539,7 @@ impl PolicyLevel {
                     Kind::Block(range) => range.slot_of(local),
                 };
                 match place {
-                    Some(slot) => end = end.max(turn.read_checked(slot, local, policy.mapping, data)?),
+                    Some(slot) => end = end.max(batch.read_checked(slot, local, policy.mapping, data)?),
                     None => data.fill(0),
                 }
             }
@@ -555,7 +555,7 @@ impl PolicyLevel {
             let Some(mut range) = RangeCell::write(&cell, page, pages) else { continue };
             let Range { policy, units, kind, trims, .. } = &mut *range;
             let first = page - policy.start;
-            let mut turn = units::Turn::new(&self.flash, units, cell.number, issued);
+            let mut batch = units::IoBatch::new(&self.flash, units, cell.number, issued);
             match kind {
                 Kind::Page(range) => {
                     range
@@ -564,9 +564,9 @@ impl PolicyLevel {
                     let sequence = self.flash.sequence();
                     trims.push(Trim { range: u32::from(cell.number), first, pages, sequence });
                 }
-                Kind::Block(range) => range.trim(&mut turn, first, pages)?,
+                Kind::Block(range) => range.trim(&mut batch, first, pages)?,
             }
-            break (turn.settled, trims.len() >= TRIMS_PENDING_MAX);
+            break (batch.settled, trims.len() >= TRIMS_PENDING_MAX);
         };
         if many { self.record_trims(end) } else { Ok(end) }
     }
@@ -673,14 +673,14 @@ impl PolicyLevel {
     }
 
     /// A checkpoint, and the trims that it has.
-    fn encode(&self, instead: Option<(u16, Option<&Range>)>) -> (Vec<u8>, TrimsTaken) {
+    fn encode(&self, instead: Option<(u16, Option<&Range>)>) -> (Vec<u8>, PendingTrims) {
         let ranges = self.ranges.read();
         let other = instead.map(|(number, _)| number);
         let others = || ranges.values().filter(|listed| Some(listed.cell.number) != other);
         let given = instead.and_then(|(number, range)| Some((number, range?)));
         let mut raw =
             checkpoint::begin(&self.flash, &self.setup, others().count() + usize::from(given.is_some()));
-        let mut trims = TrimsTaken::default();
+        let mut trims = PendingTrims::default();
         for listed in others() {
             let range = listed.cell.state.read();
             checkpoint::put_range(&mut raw, &self.flash, listed.cell.number, &range);
@@ -696,7 +696,7 @@ impl PolicyLevel {
         let mut control = self.control.lock();
         let cells: Vec<Arc<RangeCell>> =
             self.ranges.read().values().map(|listed| listed.cell.clone()).collect();
-        let (mut pending, mut taken) = (Vec::new(), TrimsTaken::default());
+        let (mut pending, mut taken) = (Vec::new(), PendingTrims::default());
         for cell in cells {
             let trims = cell.state.read().trims.clone();
             if !trims.is_empty() {
@@ -730,11 +730,11 @@ impl PolicyLevel {
 
 /// The first trims of ranges, as many of each.
 #[derive(Default)]
-struct TrimsTaken {
+struct PendingTrims {
     of: Vec<(Arc<RangeCell>, usize)>,
 }
 
-impl TrimsTaken {
+impl PendingTrims {
     /// They are durable.
     fn recorded(self) {
         for (cell, count) in self.of.into_iter().filter(|(_, count)| *count > 0) {
@@ -792,18 +792,21 @@ impl Range {
     ) -> Result<Option<(u32, Nanos)>, LevelError> {
         let Range { policy, units, kind, trims, .. } = self;
         let local = page - policy.start;
-        let mut turn = units::Turn::new(flash, units, number, issued);
+        let mut batch = units::IoBatch::new(flash, units, number, issued);
         let written = match kind {
-            Kind::Page(range) => range.write(&mut turn, local as u32, data, tag, !trims.is_empty()),
+            Kind::Page(range) => range.write(&mut batch, local as u32, data, tag, !trims.is_empty()),
             Kind::Block(range) => {
                 let page = &data[..flash.geometry.page_bytes as usize];
-                range.write(&mut turn, local, page).map(|()| 1).map_err(|error| error.map_media(Halt::Level))
+                range
+                    .write(&mut batch, local, page)
+                    .map(|()| 1)
+                    .map_err(|error| error.map_media(MapError::Level))
             }
         };
         match written {
-            Ok(count) => Ok(Some((count, turn.written))),
-            Err(GcError::Media(Halt::TrimsFirst)) => Ok(None),
-            Err(GcError::Media(Halt::Level(error))) => Err(error),
+            Ok(count) => Ok(Some((count, batch.written))),
+            Err(GcError::Media(MapError::TrimsFirst)) => Ok(None),
+            Err(GcError::Media(MapError::Level(error))) => Err(error),
             Err(other) => Err(page::refused(&other, policy.start)),
         }
     }
@@ -821,11 +824,11 @@ fn whole_pages(bytes: usize, page_bytes: usize) -> Result<u64, LevelError> {
 fn prepare(grant: Grant, setup: PolicySetup) -> Result<(PolicySetup, Flash), LevelError> {
     let geometry = grant.geometry().clone();
     let bad = |what: String| Err(LevelError::BadRequest(what));
-    if (geometry.oob_bytes as usize) < Note::BYTES {
+    if (geometry.oob_bytes as usize) < OobRecord::BYTES {
         return bad(format!(
             "pages have {} out-of-band bytes and the policy level needs {}; make a device with more",
             geometry.oob_bytes,
-            Note::BYTES
+            OobRecord::BYTES
         ));
     }
     if !(1..=32).contains(&setup.streams) {

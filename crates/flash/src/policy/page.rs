@@ -1,7 +1,7 @@
 //! A page-mapped range: a [`PageMapper`] over the range's units.
 
 use super::stream::StreamTable;
-use super::units::{Flash, LOST, Note, Turn};
+use super::units::{Flash, IoBatch, LOST, OobRecord};
 use super::{PolicySetup, RangeCounts, RangePolicy};
 use crate::error::LevelError;
 use weft_core::Tag;
@@ -105,18 +105,18 @@ impl PageRange {
     /// have not been recorded.
     pub fn write(
         &mut self,
-        turn: &mut Turn,
+        batch: &mut IoBatch,
         page: u32,
         data: &[u8],
         tag: Tag,
         trims: bool,
-    ) -> Result<u32, GcError<Halt>> {
+    ) -> Result<u32, GcError<MapError>> {
         let front = self.streams.front_of(tag, self.mapper.counts().written * self.page_bytes);
-        let slots_per_unit = turn.flash.slots_per_unit;
+        let slots_per_unit = batch.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
         let pages = (data.len() as u64 / self.page_bytes) as u32;
         let mut media =
-            RangeMedia { turn, first: page, data, unit_sequences, slots_per_unit, copy: Vec::new(), trims };
+            RangeMedia { batch, first: page, data, unit_sequences, slots_per_unit, copy: Vec::new(), trims };
         let written = self.mapper.write_some(&mut media, page, pages, front)?;
         // Once in as many erases as there are units: data that stays keeps its unit young.
         let erases = self.mapper.counts().erases;
@@ -161,11 +161,11 @@ impl PageRange {
     }
 
     /// Cleans until the range can do without so many units, or nothing is gained any more. Its trims have been recorded.
-    pub fn free_up(&mut self, turn: &mut Turn, units: u64) -> Result<(), GcError<LevelError>> {
-        let slots_per_unit = turn.flash.slots_per_unit;
+    pub fn free_up(&mut self, batch: &mut IoBatch, units: u64) -> Result<(), GcError<LevelError>> {
+        let slots_per_unit = batch.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
         let mut media = RangeMedia {
-            turn,
+            batch,
             first: 0,
             data: &[],
             unit_sequences,
@@ -176,7 +176,7 @@ impl PageRange {
         let wanted = units + u64::from(RESERVE_UNITS) + 1;
         while u64::from(self.mapper.free_blocks()) < wanted {
             let cleaned = self.mapper.collect_emptiest(&mut media);
-            match cleaned.map_err(|error| error.map_media(Halt::into_level)) {
+            match cleaned.map_err(|error| error.map_media(MapError::into_level)) {
                 Ok(true) => {}
                 Ok(false) | Err(GcError::OutOfSpace { .. }) => break,
                 Err(error) => return Err(error),
@@ -234,7 +234,7 @@ impl PageRange {
 
 /// Why the flash stopped the page map.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Halt {
+pub(super) enum MapError {
     /// A unit is to be erased while trims are not recorded. It may hold the last write of a page that was trimmed: were it
     /// gone and the trim forgotten in a cut, an older write would be the newest. The write is to be asked for again.
     #[error("trims have to be recorded first")]
@@ -243,19 +243,21 @@ pub(super) enum Halt {
     Level(#[from] LevelError),
 }
 
-impl Halt {
+impl MapError {
     fn into_level(self) -> LevelError {
         match self {
-            Halt::Level(error) => error,
+            MapError::Level(error) => error,
             // Only of a range whose trims have not been recorded.
-            Halt::TrimsFirst => LevelError::Damaged("trims are to be recorded, and there are none".into()),
+            MapError::TrimsFirst => {
+                LevelError::Damaged("trims are to be recorded, and there are none".into())
+            }
         }
     }
 }
 
 /// The units of the range as the page map wants them.
 struct RangeMedia<'a, 'b> {
-    turn: &'a mut Turn<'b>,
+    batch: &'a mut IoBatch<'b>,
     /// The page that the data begins with.
     first: u32,
     data: &'a [u8],
@@ -270,39 +272,39 @@ struct RangeMedia<'a, 'b> {
 impl<'a> RangeMedia<'a, '_> {
     /// What the caller gave for a page.
     fn given(&self, page: u32) -> &'a [u8] {
-        let page_bytes = self.turn.flash.geometry.page_bytes as usize;
+        let page_bytes = self.batch.flash.geometry.page_bytes as usize;
         &self.data[(page - self.first) as usize * page_bytes..][..page_bytes]
     }
 
     /// Reads a page that is to be copied; what its copy's flags say of it.
-    fn read(&mut self, page: u32, from: u32, copy: &mut Vec<u8>) -> Result<u8, Halt> {
-        Ok(self.turn.read_for_copy(from, u64::from(page), copy)?.flags & LOST)
+    fn read(&mut self, page: u32, from: u32, copy: &mut Vec<u8>) -> Result<u8, MapError> {
+        Ok(self.batch.read_for_copy(from, u64::from(page), copy)?.flags & LOST)
     }
 
     /// What is written beside a page in a slot.
-    fn note(&mut self, slot: u32, page: u32, front: usize, flags: u8) -> Note {
-        let sequence = self.turn.flash.next_sequence();
+    fn note(&mut self, slot: u32, page: u32, front: usize, flags: u8) -> OobRecord {
+        let sequence = self.batch.flash.next_sequence();
         let unit = &mut self.unit_sequences[(slot / self.slots_per_unit) as usize];
         if slot.is_multiple_of(self.slots_per_unit) {
             *unit = sequence;
         }
-        let (range, page) = (self.turn.range, u64::from(page));
-        Note { range, front: front as u8, flags, page, sequence, unit: *unit }
+        let (range, page) = (self.batch.range, u64::from(page));
+        OobRecord { range, front: front as u8, flags, page, sequence, unit: *unit }
     }
 }
 
 impl Media for RangeMedia<'_, '_> {
-    type Error = Halt;
+    type Error = MapError;
 
-    fn program(&mut self, to: u32, page: u32, from: Option<u32>, front: usize) -> Result<Outcome, Halt> {
+    fn program(&mut self, to: u32, page: u32, from: Option<u32>, front: usize) -> Result<Outcome, MapError> {
         let mut copy = std::mem::take(&mut self.copy);
         let flags = from.map_or(Ok(0), |from| self.read(page, from, &mut copy))?;
         let note = self.note(to, page, front, flags);
         let outcome = match from {
-            Some(_) => self.turn.program(to, &copy, note, true),
+            Some(_) => self.batch.program(to, &copy, note, true),
             None => {
                 let data = self.given(page);
-                self.turn.program(to, data, note, false)
+                self.batch.program(to, data, note, false)
             }
         };
         self.copy = copy;
@@ -310,7 +312,7 @@ impl Media for RangeMedia<'_, '_> {
     }
 
     fn together(&self) -> u32 {
-        self.turn.flash.together()
+        self.batch.flash.together()
     }
 
     fn program_together(
@@ -318,7 +320,7 @@ impl Media for RangeMedia<'_, '_> {
         to: u32,
         pages: &[(u32, Option<u32>)],
         front: usize,
-    ) -> Result<Outcome, Halt> {
+    ) -> Result<Outcome, MapError> {
         let mut copies = Vec::new();
         let mut notes = Vec::with_capacity(pages.len());
         for (slot, (page, from)) in (to..).zip(pages) {
@@ -335,18 +337,18 @@ impl Media for RangeMedia<'_, '_> {
         } else {
             copies.iter().map(Vec::as_slice).collect()
         };
-        let written: Vec<(&[u8], Note)> = data.into_iter().zip(notes).collect();
-        Ok(self.turn.program_together(to, &written, !copies.is_empty())?)
+        let written: Vec<(&[u8], OobRecord)> = data.into_iter().zip(notes).collect();
+        Ok(self.batch.program_together(to, &written, !copies.is_empty())?)
     }
 
-    fn copying(&mut self, slots: &[u32]) -> Result<(), Halt> {
-        Ok(self.turn.read_ahead(slots)?)
+    fn copying(&mut self, slots: &[u32]) -> Result<(), MapError> {
+        Ok(self.batch.read_ahead(slots)?)
     }
 
-    fn erase(&mut self, block: u32) -> Result<Outcome, Halt> {
+    fn erase(&mut self, block: u32) -> Result<Outcome, MapError> {
         if self.trims {
-            return Err(Halt::TrimsFirst);
+            return Err(MapError::TrimsFirst);
         }
-        Ok(self.turn.erase(block)?)
+        Ok(self.batch.erase(block)?)
     }
 }

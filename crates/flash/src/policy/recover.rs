@@ -7,11 +7,11 @@
 use super::block::{self, BlockRange, EMPTY, Pair};
 use super::checkpoint::{self, SavedRange};
 use super::page::PageRange;
-use super::units::{Beside, END, Flash, Note, SEQUENCE_MAX, Turn, UnitLog, UnitLook};
+use super::units::{END, Flash, IoBatch, OobRead, OobRecord, SEQUENCE_MAX, UnitLog, UnitLook};
 use super::{Control, Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, Trim};
 use crate::error::LevelError;
 use crate::grant::Grant;
-use crate::log::{RecordLog, Unread};
+use crate::log::{OnUnreadable, RecordLog};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::Nanos;
 use weft_device::gc::{Outcome, RestoredBlock};
@@ -31,7 +31,7 @@ pub(super) fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, Leve
     for stripe in stripes {
         let (found_setup, flash) = super::prepare(grant, PolicySetup { stripe, ..setup })?;
         let (log, found) =
-            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), Unread::Refused)?;
+            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), OnUnreadable::Refuse)?;
         let Some(found) = found else {
             grant = flash.grant;
             continue;
@@ -151,11 +151,11 @@ fn page_range(
         let (begun, filled_then) = saved.begun[at];
         let mut sequence = 0;
         let first = flash.first_note(*unit, block.filled)?;
-        let same = matches!(first, Beside::Note(note) if note.unit == begun)
+        let same = matches!(first, OobRead::Record(note) if note.unit == begun)
             && block.filled >= filled_then
             && begun > 0;
         let from = if same { filled_then } else { 0 };
-        if let Beside::Note(note) = first {
+        if let OobRead::Record(note) = first {
             (block.front, sequence) = (usize::from(note.front).min(relocation), note.unit);
         }
         let base = at as u32 * slots;
@@ -167,10 +167,10 @@ fn page_range(
         for place in from..block.filled {
             let slot = base + place;
             let note = match flash.note(*unit, place)? {
-                Beside::Note(note) if note.range == number => note,
-                Beside::Note(_) | Beside::Nothing => continue,
+                OobRead::Record(note) if note.range == number => note,
+                OobRead::Record(_) | OobRead::Nothing => continue,
                 // It may be the newest copy of any page.
-                Beside::Unread => return Err(flash.cannot_tell(*unit, place)),
+                OobRead::Unreadable => return Err(flash.cannot_tell(*unit, place)),
             };
             flash.seen(note.sequence);
             (block.front, sequence) = (usize::from(note.front).min(relocation), note.unit);
@@ -229,12 +229,12 @@ struct FoundUnit {
     filled: u32,
     /// The program of its last slot was interrupted.
     torn: bool,
-    whole: Whole,
+    whole: WholeWrite,
 }
 
 /// Whether a unit was written as a whole in place of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Whole {
+enum WholeWrite {
     No,
     Finished,
     Unfinished,
@@ -268,56 +268,56 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
         range.withhold(at, false);
         match flash.first_note(*unit, filled)? {
             // Of a logical unit that the range has lost.
-            Beside::Note(note)
+            OobRead::Record(note)
                 if note.range == number && note.page >= saved.policy.pages && note.unit <= saved.sequence =>
             {
                 dead.push(at);
             }
-            Beside::Note(note) if note.range != number || note.page >= saved.policy.pages => {
+            OobRead::Record(note) if note.range != number || note.page >= saved.policy.pages => {
                 return Err(LevelError::Damaged(format!(
                     "a note of range {number} names another, or a page beyond it"
                 )));
             }
-            Beside::Note(note) => {
+            OobRead::Record(note) => {
                 flash.seen(note.unit);
-                let torn = flash.note(*unit, filled - 1)? == Beside::Nothing;
+                let torn = flash.note(*unit, filled - 1)? == OobRead::Nothing;
                 let whole = whole_of(flash, *unit, filled, note)?;
                 let found = FoundUnit { unit: at, begun: note.unit, filled, torn, whole };
                 groups.entry(note.page / slots).or_default().push(found);
             }
-            Beside::Nothing => dead.push(at),
-            Beside::Unread => return Err(flash.cannot_tell(*unit, 0)),
+            OobRead::Nothing => dead.push(at),
+            OobRead::Unreadable => return Err(flash.cannot_tell(*unit, 0)),
         }
     }
     for (logical, mut units) in groups {
         units.sort_by_key(|found| found.begun);
         dead.extend(settle(flash, &saved.units, &mut range, logical as usize, units)?);
     }
-    let mut turn = Turn::new(flash, &saved.units, number, Nanos(0));
+    let mut batch = IoBatch::new(flash, &saved.units, number, Nanos(0));
     for unit in dead {
-        range.give(&mut turn, unit)?;
+        range.give(&mut batch, unit)?;
     }
     Ok(range)
 }
 
 /// Whether a unit with this first note was written as a whole.
-fn whole_of(flash: &Flash, unit: u32, filled: u32, first: Note) -> Result<Whole, LevelError> {
+fn whole_of(flash: &Flash, unit: u32, filled: u32, first: OobRecord) -> Result<WholeWrite, LevelError> {
     if first.front != block::AS_A_WHOLE {
-        return Ok(Whole::No);
+        return Ok(WholeWrite::No);
     }
     let mut unread = None;
     for slot in 0..filled {
         match flash.note(unit, slot)? {
             // What was written on after the end is in order.
-            Beside::Note(note) if note.flags & END != 0 || note.front != block::AS_A_WHOLE => {
-                return Ok(Whole::Finished);
+            OobRead::Record(note) if note.flags & END != 0 || note.front != block::AS_A_WHOLE => {
+                return Ok(WholeWrite::Finished);
             }
-            Beside::Note(_) => unread = None,
-            Beside::Nothing => {}
-            Beside::Unread => unread = unread.or(Some(slot)),
+            OobRead::Record(_) => unread = None,
+            OobRead::Nothing => {}
+            OobRead::Unreadable => unread = unread.or(Some(slot)),
         }
     }
-    Ok(unread.map_or(Whole::Unfinished, |slot| Whole::Unknown { slot }))
+    Ok(unread.map_or(WholeWrite::Unfinished, |slot| WholeWrite::Unknown { slot }))
 }
 
 /// Takes over the units of a logical unit, in the order in which they were begun; returns those that do not count.
@@ -331,17 +331,17 @@ fn settle(
     let mut dead = Vec::new();
     if found.len() > 1 {
         for found in &found {
-            if let Whole::Unknown { slot } = found.whole {
+            if let WholeWrite::Unknown { slot } = found.whole {
                 return Err(flash.cannot_tell(units[found.unit as usize], slot));
             }
         }
-        let unfinished = |found: &FoundUnit| found.whole == Whole::Unfinished;
+        let unfinished = |found: &FoundUnit| found.whole == WholeWrite::Unfinished;
         dead.extend(found.iter().filter(|found| unfinished(found)).map(|found| found.unit));
         found.retain(|found| !unfinished(found));
     }
     // One that was written as a whole has all that older ones have, and so has a log that has caught up.
     let supersedes = |pair: &[FoundUnit]| pair[1].filled - u32::from(pair[1].torn) >= pair[0].filled;
-    let whole = found.iter().rposition(|found| found.whole == Whole::Finished).unwrap_or(0);
+    let whole = found.iter().rposition(|found| found.whole == WholeWrite::Finished).unwrap_or(0);
     let caught_up = found[whole..].windows(2).take_while(|pair| supersedes(pair)).count();
     let older = found.drain(..whole + caught_up).map(|found| found.unit).collect::<Vec<u32>>();
     if let (false, Some(newer)) = (older.is_empty(), found.first()) {
@@ -375,7 +375,7 @@ fn settle(
 /// The first slot of a unit that held something and cannot be read.
 fn unread_of(flash: &Flash, unit: u32, filled: u32) -> Result<Option<u32>, LevelError> {
     for slot in 0..filled {
-        if flash.note(unit, slot)? == Beside::Unread {
+        if flash.note(unit, slot)? == OobRead::Unreadable {
             return Ok(Some(slot));
         }
     }

@@ -24,9 +24,9 @@ use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::gc::Outcome;
 use weft_device::nand::{Done, Unreadable};
 
-/// Beside a page: whose it is.
+/// The out-of-band record of a page: the logical page that it holds, and when it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Note {
+pub(super) struct OobRecord {
     pub range: u16,
     /// The write front that filled the unit; in a block-mapped range 1 for what was written as a whole in place of others.
     pub front: u8,
@@ -39,14 +39,14 @@ pub(super) struct Note {
     pub unit: u64,
 }
 
-/// What is beside a page that is programmed.
+/// What a read of the out-of-band record of a programmed page finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Beside {
-    Note(Note),
+pub(super) enum OobRead {
+    Record(OobRecord),
     /// Its program was interrupted, or somebody else wrote it: no promise was made.
     Nothing,
     /// It held something, and cannot be read.
-    Unread,
+    Unreadable,
 }
 
 /// The data of the page was lost; reads of it fail.
@@ -60,11 +60,11 @@ const MAGIC: [u8; 4] = *b"WFPL";
 /// No sequence number is as large: what has a larger one is damage, and would not bear being counted on.
 pub(super) const SEQUENCE_MAX: u64 = 1 << 62;
 
-impl Note {
+impl OobRecord {
     pub const BYTES: usize = 36;
 
-    pub fn encode(&self) -> [u8; Note::BYTES] {
-        let mut raw = Vec::with_capacity(Note::BYTES);
+    pub fn encode(&self) -> [u8; OobRecord::BYTES] {
+        let mut raw = Vec::with_capacity(OobRecord::BYTES);
         raw.extend_from_slice(&MAGIC);
         raw.put_u16(self.range);
         raw.put_u8(self.front);
@@ -74,21 +74,21 @@ impl Note {
         raw.put_u64(self.unit);
         let crc = crc32c(&raw);
         raw.put_u32(crc);
-        let mut out = [0; Note::BYTES];
+        let mut out = [0; OobRecord::BYTES];
         out.copy_from_slice(&raw);
         out
     }
 
-    pub fn decode(raw: &[u8; Note::BYTES]) -> Option<Note> {
+    pub fn decode(raw: &[u8; OobRecord::BYTES]) -> Option<OobRecord> {
         let fields = || -> Result<_, Truncated> {
             let mut reader = Reader::new(raw);
             let magic: [u8; 4] = reader.array()?;
             let (range, front, flags) = (reader.u16()?, reader.u8()?, reader.u8()?);
             let (page, sequence, unit) = (reader.u64()?, reader.u64()?, reader.u64()?);
-            Ok((magic, Note { range, front, flags, page, sequence, unit }, reader.u32()?))
+            Ok((magic, OobRecord { range, front, flags, page, sequence, unit }, reader.u32()?))
         };
         let (magic, note, crc) = fields().ok()?;
-        let sound = magic == MAGIC && crc == crc32c(&raw[..Note::BYTES - 4]);
+        let sound = magic == MAGIC && crc == crc32c(&raw[..OobRecord::BYTES - 4]);
         (sound && note.sequence < SEQUENCE_MAX && note.unit < SEQUENCE_MAX).then_some(note)
     }
 }
@@ -228,25 +228,25 @@ impl Flash {
     }
 
     /// What is beside a page that is programmed.
-    pub fn note(&self, unit: u32, slot: u32) -> Result<Beside, LevelError> {
-        let mut raw = [0; Note::BYTES];
+    pub fn note(&self, unit: u32, slot: u32) -> Result<OobRead, LevelError> {
+        let mut raw = [0; OobRecord::BYTES];
         match self.grant.read(Nanos(0), self.slot_page(unit, slot), 0, &mut [], &mut raw) {
-            Ok(_) => Ok(Note::decode(&raw).map_or(Beside::Nothing, Beside::Note)),
-            Err(LevelError::Unreadable { why, .. }) if why.is_interrupted() => Ok(Beside::Nothing),
-            Err(LevelError::Unreadable { .. }) => Ok(Beside::Unread),
+            Ok(_) => Ok(OobRecord::decode(&raw).map_or(OobRead::Nothing, OobRead::Record)),
+            Err(LevelError::Unreadable { why, .. }) if why.is_interrupted() => Ok(OobRead::Nothing),
+            Err(LevelError::Unreadable { .. }) => Ok(OobRead::Unreadable),
             // A slot that was programmed together with others, and was not when power went or the flash failed.
-            Err(LevelError::NotProgrammed { .. } | LevelError::BlockRetired { .. }) => Ok(Beside::Nothing),
+            Err(LevelError::NotProgrammed { .. } | LevelError::BlockRetired { .. }) => Ok(OobRead::Nothing),
             Err(other) => Err(other),
         }
     }
 
-    /// The first note of a unit that can be read. [`Beside::Unread`] when none can and one of them held something.
-    pub fn first_note(&self, unit: u32, filled: u32) -> Result<Beside, LevelError> {
-        let mut found = Beside::Nothing;
+    /// The first note of a unit that can be read. [`OobRead::Unreadable`] when none can and one of them held something.
+    pub fn first_note(&self, unit: u32, filled: u32) -> Result<OobRead, LevelError> {
+        let mut found = OobRead::Nothing;
         for slot in 0..filled {
             match self.note(unit, slot)? {
-                Beside::Nothing => {}
-                Beside::Unread => found = Beside::Unread,
+                OobRead::Nothing => {}
+                OobRead::Unreadable => found = OobRead::Unreadable,
                 note => return Ok(note),
             }
         }
@@ -290,16 +290,16 @@ fn snapshot_bytes_max(geometry: &GrantGeometry, units: u32) -> usize {
 /// A slot that was read to be copied.
 struct CopyRead {
     slot: u32,
-    /// [`Beside::Unread`] also when there is no note where one should be.
-    beside: Beside,
+    /// [`OobRead::Unreadable`] also when there is no note where one should be.
+    oob: OobRead,
     data: Vec<u8>,
     done: Nanos,
 }
 
-/// One call's work on the units of a range. Everything is issued when the call is, and what needs something else is issued
-/// when that is over: a copy when its page has been read, an erase when all before it has been programmed. LUNs so work
+/// The flash commands of one call on the units of a range. They are issued when the call is, and one that needs another is issued
+/// when that completes: a copy when its page has been read, an erase when all before it has been programmed. LUNs so work
 /// side by side, and a write waits for the cleaner only where it has its LUN.
-pub(super) struct Turn<'a> {
+pub(super) struct IoBatch<'a> {
     pub flash: &'a Flash,
     pub units: &'a [u32],
     pub range: u16,
@@ -314,10 +314,10 @@ pub(super) struct Turn<'a> {
     pub settled: Nanos,
 }
 
-impl<'a> Turn<'a> {
-    pub fn new(flash: &'a Flash, units: &'a [u32], range: u16, issued: Nanos) -> Turn<'a> {
+impl<'a> IoBatch<'a> {
+    pub fn new(flash: &'a Flash, units: &'a [u32], range: u16, issued: Nanos) -> IoBatch<'a> {
         let (copy_read, written, settled) = (issued, issued, issued);
-        Turn { flash, units, range, issued, copy_read, ahead: VecDeque::new(), written, settled }
+        IoBatch { flash, units, range, issued, copy_read, ahead: VecDeque::new(), written, settled }
     }
 
     fn page(&self, slot: u32) -> GrantPage {
@@ -326,7 +326,13 @@ impl<'a> Turn<'a> {
     }
 
     /// Programs a slot of the range, with the caller's data or with a copy of what was read last.
-    pub fn program(&mut self, slot: u32, data: &[u8], note: Note, copy: bool) -> Result<Outcome, LevelError> {
+    pub fn program(
+        &mut self,
+        slot: u32,
+        data: &[u8],
+        note: OobRecord,
+        copy: bool,
+    ) -> Result<Outcome, LevelError> {
         let issued = self.issue(1, copy);
         let result = self.flash.grant.program(issued, self.page(slot), data, &note.encode());
         self.programmed(result, copy)
@@ -336,11 +342,11 @@ impl<'a> Turn<'a> {
     pub fn program_together(
         &mut self,
         slot: u32,
-        pages: &[(&[u8], Note)],
+        pages: &[(&[u8], OobRecord)],
         copy: bool,
     ) -> Result<Outcome, LevelError> {
         let issued = self.issue(pages.len() as u64, copy);
-        let notes: Vec<[u8; Note::BYTES]> = pages.iter().map(|(_, note)| note.encode()).collect();
+        let notes: Vec<[u8; OobRecord::BYTES]> = pages.iter().map(|(_, note)| note.encode()).collect();
         let parts = (slot..).zip(pages).zip(&notes);
         let writes: Vec<RawWrite> =
             parts.map(|((slot, (data, _)), oob)| RawWrite { page: self.page(slot), data, oob }).collect();
@@ -376,17 +382,17 @@ impl<'a> Turn<'a> {
 
     /// Reads a slot to be copied.
     fn read_copy(&self, slot: u32, mut data: Vec<u8>) -> Result<CopyRead, LevelError> {
-        let mut raw = [0; Note::BYTES];
+        let mut raw = [0; OobRecord::BYTES];
         data.resize(self.flash.geometry.page_bytes as usize, 0);
         match self.flash.grant.read(self.issued, self.page(slot), 0, &mut data, &mut raw) {
             Ok(done) => {
-                let beside = Note::decode(&raw).map_or(Beside::Unread, Beside::Note);
-                Ok(CopyRead { slot, beside, data, done: done.done })
+                let oob = OobRecord::decode(&raw).map_or(OobRead::Unreadable, OobRead::Record);
+                Ok(CopyRead { slot, oob, data, done: done.done })
             }
             Err(LevelError::Unreadable { why, done, .. }) => {
                 data.fill(0);
-                let beside = if why.is_interrupted() { Beside::Nothing } else { Beside::Unread };
-                Ok(CopyRead { slot, beside, data, done })
+                let oob = if why.is_interrupted() { OobRead::Nothing } else { OobRead::Unreadable };
+                Ok(CopyRead { slot, oob, data, done })
             }
             Err(other) => Err(other),
         }
@@ -404,7 +410,12 @@ impl<'a> Turn<'a> {
 
     /// The content of a slot to be copied, which may have been read ahead; a page that cannot be read is [`LOST`] from then
     /// on, and one whose program was interrupted a [`HOLE`].
-    pub fn read_for_copy(&mut self, slot: u32, page: u64, data: &mut Vec<u8>) -> Result<Note, LevelError> {
+    pub fn read_for_copy(
+        &mut self,
+        slot: u32,
+        page: u64,
+        data: &mut Vec<u8>,
+    ) -> Result<OobRecord, LevelError> {
         let known = self.ahead.front().is_some_and(|read| read.slot == slot);
         let ahead = if known { self.ahead.pop_front() } else { None };
         let read = match ahead {
@@ -413,11 +424,11 @@ impl<'a> Turn<'a> {
         };
         self.copy_read = self.copy_read.max(read.done);
         *data = read.data;
-        let instead = |flags| Note { range: self.range, page, flags, ..Note::default() };
-        Ok(match read.beside {
-            Beside::Note(note) if note.page == page => note,
-            Beside::Nothing => instead(HOLE),
-            Beside::Note(_) | Beside::Unread => instead(LOST),
+        let instead = |flags| OobRecord { range: self.range, page, flags, ..OobRecord::default() };
+        Ok(match read.oob {
+            OobRead::Record(note) if note.page == page => note,
+            OobRead::Nothing => instead(HOLE),
+            OobRead::Record(_) | OobRead::Unreadable => instead(LOST),
         })
     }
 
@@ -430,7 +441,7 @@ impl<'a> Turn<'a> {
         mapping: RangeMapping,
         data: &mut [u8],
     ) -> Result<Nanos, LevelError> {
-        let mut raw = [0; Note::BYTES];
+        let mut raw = [0; OobRecord::BYTES];
         let address = self.page(slot);
         let done = match self.flash.grant.read(self.issued, address, 0, data, &mut raw) {
             Ok(done) => done.done,
@@ -442,7 +453,7 @@ impl<'a> Turn<'a> {
             }
             Err(other) => return Err(other),
         };
-        match Note::decode(&raw) {
+        match OobRecord::decode(&raw) {
             Some(note) if note.range != self.range || note.page != page => Err(LevelError::Damaged(format!(
                 "{address} was to hold logical page {page} of range {} and holds page {} of range {}",
                 self.range, note.page, note.range
@@ -456,7 +467,7 @@ impl<'a> Turn<'a> {
                 Ok(done)
             }
             Some(_) => Ok(done),
-            None => Err(LevelError::Damaged(format!("{address} has no readable note beside its data"))),
+            None => Err(LevelError::Damaged(format!("{address} has no readable note oob its data"))),
         }
     }
 
@@ -535,13 +546,13 @@ mod tests {
 
     #[test]
     fn a_note_is_read_back_and_a_changed_one_is_not() {
-        let note = Note { range: 3, front: 2, flags: HOLE, page: 1 << 33, sequence: 9, unit: 8 };
+        let note = OobRecord { range: 3, front: 2, flags: HOLE, page: 1 << 33, sequence: 9, unit: 8 };
         let raw = note.encode();
-        assert_eq!(Note::decode(&raw), Some(note));
-        for at in 0..Note::BYTES {
+        assert_eq!(OobRecord::decode(&raw), Some(note));
+        for at in 0..OobRecord::BYTES {
             let mut changed = raw;
             changed[at] ^= 16;
-            assert_eq!(Note::decode(&changed), None);
+            assert_eq!(OobRecord::decode(&changed), None);
         }
     }
 }
