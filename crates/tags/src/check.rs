@@ -7,7 +7,7 @@ use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::inspect::held_in;
 use crate::layout::node::{MOVED, NODE_HEADER, split_key};
 use crate::pages::access::Pages;
-use crate::partition::{Which, data_in, find_any, find_body, find_node, header_at, node_header};
+use crate::partition::{NodeScope, data_in, find_any, find_body, find_node, header_at, node_header};
 use crate::snodes::tags::Root;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
@@ -115,11 +115,11 @@ impl Store {
     /// Reads all pages that the data of a node or body are in. Nothing changes meanwhile.
     fn check_data(&self, node: NodeId) -> Result<()> {
         let (len, place) = self.read(node.home(), |pages, contents| {
-            let (place, is_body) = find_any(&self.pool.table, node, Which::Committed)?;
+            let (place, is_body) = find_any(&self.pool.table, node, NodeScope::Committed)?;
             if is_body {
                 return Ok((node_header(pages, node, place)?.1, place));
             }
-            let (_, len, place) = contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
+            let (_, len, place) = contents.open_node(pages, &self.pool.table, node, NodeScope::Committed)?;
             Ok((len, place))
         })?;
         let more = (place.offset + NODE_HEADER + len).div_ceil(PAGE_BYTES) as u32;
@@ -239,8 +239,8 @@ impl Store {
     fn check_body(&self, node: NodeId, body: NodeId, report: &mut CheckReport) -> Result<()> {
         report.moved += 1;
         let has_moved = self.tolerate(report, || {
-            find_body(&self.pool.table, body, Which::Committed)?;
-            let place = find_node(&self.pool.table, node, Which::Committed)?;
+            find_body(&self.pool.table, body, NodeScope::Committed)?;
+            let place = find_node(&self.pool.table, node, NodeScope::Committed)?;
             self.read(node.home(), |pages, _| Ok(header_at(pages, place)?.1 == MOVED))
         })?;
         if has_moved == Some(false) {
@@ -263,7 +263,7 @@ impl Store {
                 if edge.to.home() != source.home() {
                     return Ok(false);
                 }
-                let (_, len, place) = contents.open_node(pages, table, edge.to, Which::Committed)?;
+                let (_, len, place) = contents.open_node(pages, table, edge.to, NodeScope::Committed)?;
                 let data = data_in(pages, place, 0..len.min(KEY_PREFIX_MAX))?;
                 Ok(split_key(&data).is_some_and(|(key, _)| self.secret.bytes(key) == edge.key))
             })

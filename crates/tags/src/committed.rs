@@ -5,7 +5,7 @@ use crate::edges::{Edge, EdgeKey};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, Permission, SnodeId};
 use crate::pages::access::{PageReader, Pages, StatePages};
-use crate::partition::{Contents, Which, begins_with_key, find_node, visit_data};
+use crate::partition::{Contents, NodeScope, begins_with_key, find_node, visit_data};
 use crate::snodes::access::{Principal, grant_of};
 use crate::snodes::tags::{Root, SnodeTags};
 use crate::store::Store;
@@ -158,7 +158,7 @@ pub(crate) trait Committed {
             |_| std::iter::empty(),
             |from| {
                 self.step(of.0.home(), |pages, contents| {
-                    find_node(pages, of.0, Which::Committed)?;
+                    find_node(pages, of.0, NodeScope::Committed)?;
                     contents.edges.part(pages, of, form, from, direction)
                 })
             },
@@ -167,7 +167,7 @@ pub(crate) trait Committed {
 
     /// Refuses a node that is not there.
     fn look_for(&self, node: NodeId) -> Result<()> {
-        let found = self.step(node.home(), |pages, _| Ok(find_node(pages, node, Which::Committed)?));
+        let found = self.step(node.home(), |pages, _| Ok(find_node(pages, node, NodeScope::Committed)?));
         found.map(drop).map_err(|error| node_of_snode(error, node))
     }
 
@@ -208,7 +208,7 @@ fn read_some(
 ) -> Result<Read> {
     let before = out.len();
     let read = state.step(node.home(), |pages, contents| {
-        let (found, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+        let (found, len, place) = contents.open_node(pages, pages, node, NodeScope::Committed)?;
         if found != kind.0 {
             return Err(Error::wrong_type(node, found, kind).into());
         }
@@ -239,7 +239,7 @@ impl Committed for Store {
 
     #[inline]
     fn look_for(&self, node: NodeId) -> Result<()> {
-        self.place_of(node, Which::Committed).map(drop)
+        self.place_of(node, NodeScope::Committed).map(drop)
     }
 
     fn root_of_home(&self, home: HomeId) -> Result<NodeId> {

@@ -303,9 +303,9 @@ impl Error {
     }
 }
 
-/// Why a step on pages did not come to its end: it has to be run again when a page is in memory, or it failed.
+/// Why a step on pages stopped: a page must be read before the step runs again, or the step failed.
 #[derive(Debug)]
-pub(crate) enum Halt {
+pub(crate) enum StepError {
     /// The page has to be read first.
     Miss(u32),
     /// These pages have to be read first, best together.
@@ -316,18 +316,18 @@ pub(crate) enum Halt {
     Failed(Error),
 }
 
-impl Halt {
+impl StepError {
     /// Halts for pages that have to be read first, if there are any.
     pub(crate) fn unless_empty(missing: Vec<u32>) -> Step<()> {
-        if missing.is_empty() { Ok(()) } else { Err(Halt::MissMany(missing)) }
+        if missing.is_empty() { Ok(()) } else { Err(StepError::MissMany(missing)) }
     }
 }
 
-impl From<Error> for Halt {
-    fn from(error: Error) -> Halt {
-        Halt::Failed(error)
+impl From<Error> for StepError {
+    fn from(error: Error) -> StepError {
+        StepError::Failed(error)
     }
 }
 
 /// The result of a step that can be run again.
-pub(crate) type Step<T> = std::result::Result<T, Halt>;
+pub(crate) type Step<T> = std::result::Result<T, StepError>;

@@ -9,7 +9,7 @@ use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of, split_key};
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
-use crate::partition::{Contents, Which, data_in};
+use crate::partition::{Contents, NodeScope, data_in};
 use crate::store::Store;
 
 /// What is known of a node without knowing its type.
@@ -77,9 +77,10 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn view(&self, node: NodeId, data_max: usize) -> Result<NodeView> {
-        self.place_of(node, Which::Committed)?;
+        self.place_of(node, NodeScope::Committed)?;
         self.read(node.home(), |pages, contents| {
-            let (kind, len, place) = contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
+            let (kind, len, place) =
+                contents.open_node(pages, &self.pool.table, node, NodeScope::Committed)?;
             let data = data_in(pages, place, 0..len.min(data_max))?;
             let mut out_edges = 0;
             for etype in types_of(pages, contents, node)? {
@@ -97,7 +98,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn some_edges(&self, source: NodeId, max: usize) -> Result<Vec<Edge>> {
-        self.place_of(source, Which::Committed)?;
+        self.place_of(source, NodeScope::Committed)?;
         let types = self.read(source.home(), |pages, contents| types_of(pages, contents, source))?;
         let mut found: Vec<Edge> = Vec::new();
         for etype in types {

@@ -36,7 +36,7 @@ mod partition;
 mod reads;
 mod recover;
 mod replay;
-mod room;
+mod reserve;
 mod salvage;
 mod session;
 mod shrink;

@@ -4,9 +4,9 @@
 //! have nothing in common but the allocators of blocks and numbers and the journal.
 
 use crate::edges::many::Candidate;
-use crate::edges::table::{Place, Table};
+use crate::edges::table::{CellAddr, Table};
 use crate::edges::{Bundle, COUNTS, Counts, EdgeTable, Heads};
-use crate::error::{Error, Halt, Result, Step};
+use crate::error::{Error, Result, Step, StepError};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, NodeId, PAGE_BYTES};
 use crate::layout::node::{
@@ -140,7 +140,7 @@ impl Contents {
         node: NodeId,
         count: u64,
     ) -> Step<()> {
-        let place: Option<Place> = self.counts.find(pages, node.0, |place, _| Ok(Some(place)))?;
+        let place: Option<CellAddr> = self.counts.find(pages, node.0, |place, _| Ok(Some(place)))?;
         match (place, count) {
             (None, 1) => Ok(()),
             (Some(place), 1) => self.counts.remove(pages, place),
@@ -150,9 +150,9 @@ impl Contents {
     }
 }
 
-/// The edges that a node has left.
+/// The outgoing edges that a node still has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
+pub(crate) enum RemainingEdges {
     Nothing,
     /// Only the one to its body, which goes with it.
     Body(NodeId),
@@ -162,11 +162,11 @@ pub(crate) enum Left {
 impl Contents {
     /// The edges out of a node, in short. A bundle goes with its last edge, so its cell is an edge too; the edge to a
     /// body is never in one, since only the type with the most edges becomes one.
-    pub(crate) fn left_of(&self, pages: &impl Pages, node: NodeId) -> Step<Left> {
-        let mut left = Left::Nothing;
+    pub(crate) fn left_of(&self, pages: &impl Pages, node: NodeId) -> Step<RemainingEdges> {
+        let mut left = RemainingEdges::Nothing;
         self.edges.main.find(pages, node.0, |_, cell| {
             let is_body = cell[1] == u64::from(EdgeType::BODY.0);
-            left = if is_body { Left::Body(NodeId(cell[3])) } else { Left::Edges };
+            left = if is_body { RemainingEdges::Body(NodeId(cell[3])) } else { RemainingEdges::Edges };
             Ok((!is_body).then_some(()))
         })?;
         Ok(left)
@@ -204,7 +204,7 @@ impl Contents {
             && let Some(left) = rounds.checked_sub(1)
         {
             *rounds = left;
-            return Err(Halt::MissMany(missing));
+            return Err(StepError::MissMany(missing));
         }
         for ((at, hash), candidate) in hashes.iter().enumerate().zip(candidates) {
             let key = key(at);
@@ -232,7 +232,7 @@ impl Contents {
     pub(crate) fn body_of(&self, pages: &impl Pages, node: NodeId) -> Step<NodeId> {
         let found = self.edges.find(pages, node, EdgeType::BODY, 0, |_| Ok(true))?;
         let lost =
-            || Halt::Failed(Error::damaged(format!("node {node} has moved, and nothing says where to")));
+            || StepError::Failed(Error::damaged(format!("node {node} has moved, and nothing says where to")));
         found.map(|(_, body)| body).ok_or_else(lost)
     }
 
@@ -242,7 +242,7 @@ impl Contents {
         pages: &impl Pages,
         table: &impl Descriptors,
         node: NodeId,
-        which: Which,
+        which: NodeScope,
     ) -> Step<(u32, usize, NodePlace)> {
         let place = find_node(table, node, which)?;
         let (kind, len) = header_at(pages, place)?;
@@ -273,16 +273,16 @@ pub(crate) struct NodePlace {
     pub slot: Option<usize>,
 }
 
-/// Whether only committed nodes are meant.
+/// Which nodes a look-up finds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum NodeScope {
     Committed,
     /// Also those that a transaction has made and not committed: for that transaction.
     Reserved,
 }
 
 /// Finds a node by its id; a number that is no node's is refused.
-pub(crate) fn find_node(table: &impl Descriptors, node: NodeId, which: Which) -> Result<NodePlace> {
+pub(crate) fn find_node(table: &impl Descriptors, node: NodeId, which: NodeScope) -> Result<NodePlace> {
     match find_any(table, node, which)? {
         (place, false) => Ok(place),
         (_, true) => Err(Error::NoSuchNode(node)),
@@ -290,7 +290,7 @@ pub(crate) fn find_node(table: &impl Descriptors, node: NodeId, which: Which) ->
 }
 
 /// Finds a body.
-pub(crate) fn find_body(table: &impl Descriptors, body: NodeId, which: Which) -> Result<NodePlace> {
+pub(crate) fn find_body(table: &impl Descriptors, body: NodeId, which: NodeScope) -> Result<NodePlace> {
     match find_any(table, body, which)? {
         (place, true) => Ok(place),
         (_, false) => Err(Error::damaged(format!("a node has moved to {body}, which is not a body"))),
@@ -298,7 +298,11 @@ pub(crate) fn find_body(table: &impl Descriptors, body: NodeId, which: Which) ->
 }
 
 /// Finds a node or a body; whether it is a body.
-pub(crate) fn find_any(table: &impl Descriptors, node: NodeId, which: Which) -> Result<(NodePlace, bool)> {
+pub(crate) fn find_any(
+    table: &impl Descriptors,
+    node: NodeId,
+    which: NodeScope,
+) -> Result<(NodePlace, bool)> {
     let absent = || Error::NoSuchNode(node);
     let page = node.page().ok_or_else(absent)?;
     let offset = node.offset();
@@ -310,13 +314,13 @@ pub(crate) fn find_any(table: &impl Descriptors, node: NodeId, which: Which) -> 
             PageKind::Slab => {
                 let bytes = slot_bytes(desc.class).ok_or_else(absent)?;
                 let slot = slot_at(desc.class, offset).ok_or_else(absent)?;
-                let slots = if which == Which::Committed { desc.body } else { desc.taken() };
+                let slots = if which == NodeScope::Committed { desc.body } else { desc.taken() };
                 if !slot_is_set(&slots, slot) {
                     return Err(absent());
                 }
                 Ok((NodePlace { page, offset, room: bytes, slot: Some(slot) }, is_body_class(desc.class)))
             }
-            PageKind::RunHead if offset == 0 && (which == Which::Reserved || desc.body[1] == 1) => {
+            PageKind::RunHead if offset == 0 && (which == NodeScope::Reserved || desc.body[1] == 1) => {
                 let place = NodePlace { page, offset, room: desc.body[0] as usize * PAGE_BYTES, slot: None };
                 Ok((place, desc.body[2] == 1))
             }
@@ -335,7 +339,7 @@ pub(crate) fn header_at(pages: &impl Pages, place: NodePlace) -> Step<(u32, usiz
 pub(crate) fn node_header(pages: &impl Pages, node: NodeId, place: NodePlace) -> Step<(u32, usize)> {
     let (kind, len) = header_at(pages, place)?;
     if len + NODE_HEADER > place.room {
-        return Err(Halt::Failed(Error::damaged(format!(
+        return Err(StepError::Failed(Error::damaged(format!(
             "node {node}: a length of {len} bytes in {}",
             place.room
         ))));
@@ -391,11 +395,11 @@ fn ask_for_all(pages: &impl Pages, all: Range<u32>) -> Step<()> {
     let mut missing = Vec::new();
     for page in all {
         match pages.bytes(page) {
-            Err(Halt::Miss(page)) => missing.push(page),
+            Err(StepError::Miss(page)) => missing.push(page),
             other => drop(other?),
         }
     }
-    Halt::unless_empty(missing)
+    StepError::unless_empty(missing)
 }
 
 /// Whether a node's data begins with the length of `key` and `key`. The node is the destination of an edge, so it
@@ -415,7 +419,7 @@ pub(crate) fn begins_with_key(
         let (_, len) = read_header(&raw[node.offset()..]);
         return Ok(len >= wanted && data[..2] == (key.len() as u16).to_le_bytes() && data[2..] == *key);
     }
-    let place = find_node(table, node, Which::Reserved)?;
+    let place = find_node(table, node, NodeScope::Reserved)?;
     let len = match header_at(pages, place)? {
         (_, MOVED) => place.room - NODE_HEADER,
         _ => node_header(pages, node, place)?.1,

@@ -22,7 +22,7 @@ use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind, Share, count_slots};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::{Descriptors, PageTable};
-use crate::partition::{Which, run_numbers};
+use crate::partition::{NodeScope, run_numbers};
 use crate::reads;
 use crate::slab::{Slab, has_room};
 use crate::snodes::tags::{Root, SnodeTags};
@@ -111,12 +111,12 @@ struct Best {
     superblock: Superblock,
     /// Which of the copies it is.
     copy: u64,
-    other: Other,
+    other: OtherCopy,
 }
 
-/// What the other copy says.
+/// The state of the other copy of the superblock.
 #[derive(PartialEq)]
-enum Other {
+enum OtherCopy {
     Same,
     /// It is of the checkpoint before, or nothing was written there yet.
     Older,
@@ -137,9 +137,9 @@ fn read_superblock(medium: &dyn PageStore) -> Result<Best> {
     }
     let first_error = reads::worst(errors);
     let other = match &first_error {
-        Some(Error::Damaged { .. }) => Other::Damaged,
-        None if raws[0][..] == raws[1][..] => Other::Same,
-        _ => Other::Older,
+        Some(Error::Damaged { .. }) => OtherCopy::Damaged,
+        None if raws[0][..] == raws[1][..] => OtherCopy::Same,
+        _ => OtherCopy::Older,
     };
     match (best, first_error) {
         (Some((superblock, copy)), _) => Ok(Best { superblock, copy, other }),
@@ -182,7 +182,7 @@ impl Store {
         restore_numbers(&store, &pages);
         restore_tables(&store, &pages)?;
         store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
-        if other == Other::Damaged {
+        if other == OtherCopy::Damaged {
             check_newest(&*store.medium, &sb)?;
         }
         let area = read_journal(&*store.medium, &sb)?;
@@ -203,7 +203,7 @@ impl Store {
         }
         // Only now, with every block known that the journal needs, may the replay write. The other copy comes first: from here on
         // blocks of its checkpoint are given out, so if this copy were damaged it would lead to a state that is gone.
-        if other != Other::Same {
+        if other != OtherCopy::Same {
             store.write_superblock(COPIES - 1 - copy, &sb)?;
         }
         if sb.has(LEAVES_BYTES) {
@@ -219,7 +219,7 @@ impl Store {
         let lsn = sb.lsn + replayed as u64;
         store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, lsn).into();
         check_runs(&store)?;
-        list_rooms(&store);
+        list_refill(&store);
         check_roots(&store)?;
         learn_data_classes(&store);
         if sb.has(ERASES | LEAVES_BYTES) {
@@ -412,7 +412,7 @@ fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
 fn check_roots(store: &Store) -> Result<()> {
     for snode in store.snodes.ids() {
         let root = store.root_of_home(snode)?;
-        if root.home() != snode || store.place_of(root, Which::Committed).is_err() {
+        if root.home() != snode || store.place_of(root, NodeScope::Committed).is_err() {
             return Err(Error::damaged(format!("the root {root} of {snode} is not there")));
         }
     }
@@ -434,10 +434,10 @@ fn check_runs(store: &Store) -> Result<()> {
 }
 
 /// Counts the nodes of each s-node, and lists the pages of slabs that have room, and no others.
-pub(crate) fn list_rooms(store: &Store) {
+pub(crate) fn list_refill(store: &Store) {
     // A replay frees nodes and fills slots again, so pages that it has listed may be full, or listed twice.
     for partition in store.snodes.all() {
-        partition.write().contents.slabs.iter_mut().for_each(Slab::forget_rooms);
+        partition.write().contents.slabs.iter_mut().for_each(Slab::forget_refill);
     }
     let (table, end) = (&store.pool.table, store.numbers.data.lock().end());
     let mut next = 1;

@@ -20,24 +20,24 @@ const RESERVE_BLOCKS_MAX: u64 = 256;
 /// The part of the largest size of the store that is enough for these more.
 const LIMIT_PART: u64 = 32;
 
-/// What blocks are for.
+/// Why a commit needs blocks: one that only deletes may use the reserve.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// To put something new on the medium.
-    More,
-    /// To take something away from it.
-    Less,
+pub(crate) enum Purpose {
+    /// It puts something new on the medium.
+    Insert,
+    /// It only takes something away.
+    Delete,
 }
 
 /// Blocks that a commit is going to take; given back when it is dropped, when they are counted as they are.
-pub(crate) struct Blocks<'s> {
+pub(crate) struct BlockReservation<'s> {
     store: &'s Store,
     blocks: u64,
 }
 
-impl Drop for Blocks<'_> {
+impl Drop for BlockReservation<'_> {
     fn drop(&mut self) {
-        self.store.space.lock().end_promise(self.blocks);
+        self.store.space.lock().end_reservation(self.blocks);
     }
 }
 
@@ -47,8 +47,13 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Io`] when the medium cannot grow for another reason than that it is full.
-    pub(crate) fn promise_blocks(&self, blocks: u64, freed: u64, need: Need) -> Result<Option<Blocks<'_>>> {
-        let changed = (self.pool.dirty() + self.pool.promised()) as u64 + blocks;
+    pub(crate) fn reserve_blocks(
+        &self,
+        blocks: u64,
+        freed: u64,
+        purpose: Purpose,
+    ) -> Result<Option<BlockReservation<'_>>> {
+        let changed = (self.pool.dirty() + self.pool.reserved()) as u64 + blocks;
         let stale = self.leaves.lock().stale.len() as u64;
         let tables = u64::from(self.numbers.tables.lock().end() - DATA_PAGES_MAX);
         let pages = u64::from(self.numbers.data.lock().end()) + tables + changed;
@@ -57,17 +62,17 @@ impl Store {
         // All but pages is written twice.
         let checkpoint = changed + 2 * (leaves + lists_blocks(&self.superblock.lock(), leaves));
         let mut space = self.space.lock();
-        let reserve = match need {
-            Need::More => {
+        let reserve = match purpose {
+            Purpose::Insert => {
                 // What takes away changes no more pages than there are.
                 let used = space.used_behind_journal();
                 used / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART).min(used)
             }
-            Need::Less => 0,
+            Purpose::Delete => 0,
         };
-        let is_promised = space.promise(blocks, checkpoint + reserve, &*self.medium)?;
+        let is_reserved = space.reserve(blocks, checkpoint + reserve, &*self.medium)?;
         drop(space);
-        Ok(is_promised.then(|| Blocks { store: self, blocks }))
+        Ok(is_reserved.then(|| BlockReservation { store: self, blocks }))
     }
 
     /// The error of a store whose medium has no room left.

@@ -17,12 +17,12 @@
 
 use crate::edges::grow::MERGED_PAGES;
 use crate::edges::table::Table;
-use crate::error::{Error, Halt, Result, Step};
+use crate::error::{Error, Result, Step, StepError};
 use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::desc::{PageKind, count_slots};
-use crate::pages::pool::{NoRoom, Promise};
+use crate::pages::pool::{CacheFull, CacheReservation};
 use crate::partition::Contents;
 use crate::store::Store;
 use crate::sync::RwLockReadGuard;
@@ -88,7 +88,7 @@ type Victim = (u64, u32);
 
 /// A table of an s-node, to be gone through.
 #[derive(Clone, Copy)]
-enum Which {
+enum SnodeTable {
     Main,
     Counts,
     Bundle(u64),
@@ -98,7 +98,7 @@ impl Store {
     /// Makes the medium as small as what the store holds allows, while others read and commit: merges pages of edge tables
     /// that deletions have emptied, moves pages from the end of the medium to free blocks before, and gives the end back. Ids
     /// do not change. (Called "shrink" since it is for what the medium gets back; nodes are not packed closer in their pages,
-    /// which "compact" would promise.) `progress` is told the bytes that were moved and those to be, after each checkpoint.
+    /// which "compact" would promise.) `progress` gets the bytes that were moved and those to be, after each checkpoint.
     ///
     /// Commits wait for one checkpoint for each 8 MiB that are moved, at most. A power cut or an error at any point leaves the last
     /// commit's state, and what was moved stays moved. What a snapshot or a backup keeps is not given back; while a
@@ -227,7 +227,7 @@ impl Store {
 
     /// Marks pages that are still there as changed, so that the next checkpoint writes them elsewhere; how many.
     fn mark(&self, victims: &[Victim], bound: u64) -> Result<u64> {
-        let (_gate, _room) = self.promise_pages(victims.len())?;
+        let (_gate, _room) = self.reserve_pages(victims.len())?;
         let table = &self.pool.table;
         let mut by_snode: Vec<(u16, u32)> =
             victims.iter().map(|(_, page)| (table.load(*page).owner(), *page)).collect();
@@ -270,7 +270,7 @@ impl Store {
         let missing = rest.filter(|victim| !stays(victim) && table.load(victim.1).frame().is_none());
         let missing: Vec<u32> = missing.map(|(_, page)| *page).collect();
         if missing.len() > 1 {
-            return Err(Halt::MissMany(missing));
+            return Err(StepError::MissMany(missing));
         }
         while let Some(victim) = group.get(*next) {
             if !stays(victim) {
@@ -305,15 +305,15 @@ impl Store {
     }
 
     /// Room in the cache for changes to so many pages, and the gate.
-    fn promise_pages(&self, pages: usize) -> Result<(RwLockReadGuard<'_, ()>, Promise<'_>)> {
+    fn reserve_pages(&self, pages: usize) -> Result<(RwLockReadGuard<'_, ()>, CacheReservation<'_>)> {
         loop {
             self.make_room_for(0)?;
             let gate = self.gate.read();
             self.journal.check().map_err(|error| self.periodic.reason(error))?;
-            match self.pool.promise(pages) {
-                Ok(promise) => return Ok((gate, promise)),
-                Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: self.pool.capacity() }),
-                Err(NoRoom::Now) => {
+            match self.pool.reserve(pages) {
+                Ok(reservation) => return Ok((gate, reservation)),
+                Err(CacheFull::Ever) => return Err(Error::CacheFull { pages: self.pool.capacity() }),
+                Err(CacheFull::Now) => {
                     drop(gate);
                     self.checkpoint()?;
                 }
@@ -324,7 +324,7 @@ impl Store {
     /// Merges pages of an s-node's tables, and gives up pages of slabs without nodes; whether all of it was gone through. It is not where
     /// another held the s-node, or a snapshot is open, which would keep a copy of each page.
     fn merge_tables(&self, snode: HomeId, merged: &mut u64) -> Result<bool> {
-        let mut tables = vec![Which::Main, Which::Counts];
+        let mut tables = vec![SnodeTable::Main, SnodeTable::Counts];
         let mut is_begun = false;
         while let Some(which) = tables.pop() {
             let mut position = Some(0);
@@ -337,7 +337,8 @@ impl Store {
                 if !is_begun {
                     is_begun = true;
                     let share = self.partition(snode)?;
-                    tables.extend(share.read().contents.edges.bundles.keys().copied().map(Which::Bundle));
+                    tables
+                        .extend(share.read().contents.edges.bundles.keys().copied().map(SnodeTable::Bundle));
                 }
                 let Some((count, next)) = self.merge_step(&tx, snode, which, from)? else { return Ok(false) };
                 *merged += count;
@@ -353,12 +354,12 @@ impl Store {
         &self,
         _holder: &Transaction<'_>,
         snode: HomeId,
-        which: Which,
+        which: SnodeTable,
         from: u32,
     ) -> Result<Option<(u64, Option<u32>)>> {
         let most = MERGE_GROUPS.min(self.pool.capacity() / 64).max(1);
         // Each look changes the pages of one group at most.
-        let (_gate, _room) = self.promise_pages(most * MERGED_PAGES)?;
+        let (_gate, _room) = self.reserve_pages(most * MERGED_PAGES)?;
         if self.pool.versions.newest() > 0 {
             return Ok(None);
         }
@@ -366,9 +367,9 @@ impl Store {
         let mut partition = share.write();
         let mut at = Merge { most, looked: 0, position: Some(from), freed: Vec::new() };
         let done = self.write(&mut partition, |pages, contents: &mut Contents| match which {
-            Which::Main => at.go_on(&mut contents.edges.main, pages),
-            Which::Counts => at.go_on(&mut contents.counts, pages),
-            Which::Bundle(id) => match contents.edges.bundles.get_mut(&id) {
+            SnodeTable::Main => at.go_on(&mut contents.edges.main, pages),
+            SnodeTable::Counts => at.go_on(&mut contents.counts, pages),
+            SnodeTable::Bundle(id) => match contents.edges.bundles.get_mut(&id) {
                 Some(bundle) => at.go_on(bundle, pages),
                 None => {
                     at.position = None;
@@ -410,7 +411,7 @@ impl Merge {
     /// Merges groups of a table from the position on.
     fn go_on<const W: usize>(&mut self, table: &mut Table<W>, pages: &mut PageWriter<'_>) -> Step<()> {
         while let Some(at) = self.position.filter(|_| self.looked < self.most) {
-            Halt::unless_empty(table.uncounted(pages, at, (self.most - self.looked) * MERGED_PAGES))?;
+            StepError::unless_empty(table.uncounted(pages, at, (self.most - self.looked) * MERGED_PAGES))?;
             self.position = table.merge_at(pages, at, &mut self.freed)?;
             self.looked += 1;
         }

@@ -17,14 +17,14 @@ use std::ops::Range;
 pub(crate) struct Slab {
     open: Option<u32>,
     /// Seldom there: an s-node has dozens of slabs.
-    rooms: Option<Box<Rooms>>,
+    refill: Option<Box<RefillList>>,
 }
 
 /// The pages that are worth filling again. One may be given up meanwhile, and become another one's, so each is looked at again before it is
 /// filled. None is listed twice: it is listed when half of its slots have become free, its slots are given out again only after it was taken
 /// off the list, and a number that was given up comes back as a new page only when the list is empty. Before a replay has ended this does not hold.
 #[derive(Default)]
-struct Rooms(Vec<u32>);
+struct RefillList(Vec<u32>);
 
 /// Whether a page has so much room that it is worth filling again: each page that is filled is written whole.
 pub(crate) fn has_room(desc: &Desc, slots: usize) -> bool {
@@ -37,8 +37,8 @@ fn is_worth(taken: usize, slots: usize) -> bool {
 
 impl Slab {
     /// Forgets which pages were listed.
-    pub(crate) fn forget_rooms(&mut self) {
-        self.rooms = None;
+    pub(crate) fn forget_refill(&mut self) {
+        self.refill = None;
     }
 
     /// Notes a page that has come to have room.
@@ -46,7 +46,7 @@ impl Slab {
         if self.open == Some(page) {
             return;
         }
-        self.rooms.get_or_insert_default().0.push(page);
+        self.refill.get_or_insert_default().0.push(page);
     }
 
     /// The page that slots are being given out from.
@@ -90,7 +90,7 @@ impl Slab {
                 }
                 self.open = None;
             }
-            if let Some(page) = self.rooms.as_mut().and_then(|rooms| rooms.0.pop()) {
+            if let Some(page) = self.refill.as_mut().and_then(|refill| refill.0.pop()) {
                 if let Some(desc) = pages.pool().table.desc(page) {
                     let desc = desc.lock();
                     let is_mine = (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);
@@ -140,7 +140,7 @@ mod tests {
         for partition in store.snodes.all() {
             let partition = partition.read();
             for slab in &partition.contents.slabs {
-                let pages = slab.rooms.as_ref().map_or(&[][..], |rooms| &rooms.0);
+                let pages = slab.refill.as_ref().map_or(&[][..], |refill| &refill.0);
                 let different: HashSet<u32> = pages.iter().copied().chain(slab.open).collect();
                 assert_eq!(different.len(), pages.len() + usize::from(slab.open.is_some()), "{pages:?}");
                 count += pages.len();

@@ -5,12 +5,12 @@
 //! versions of pages and of directories; they wait for no transaction and no write, and keep none waiting.
 
 use crate::committed::Committed;
-use crate::error::{Error, Halt, Result, Step};
+use crate::error::{Error, Result, Step, StepError};
 use crate::ids::{HomeId, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageReader, Pages, StatePages};
 use crate::pages::desc::Desc;
 use crate::pages::table::Descriptors;
-use crate::pages::versions::{Seen, View};
+use crate::pages::versions::{SnapshotPage, View};
 use crate::partition::Contents;
 use crate::snodes::registry::SharedPartition;
 use crate::store::Store;
@@ -54,18 +54,18 @@ pub(crate) struct SnapshotPages<'g> {
 impl Pages for SnapshotPages<'_> {
     fn bytes(&self, page: u32) -> Step<&[u8; PAGE_BYTES]> {
         match self.versions.bytes(page) {
-            Seen::Now => self.now.bytes(page),
-            Seen::Copy(bytes) => Ok(bytes),
-            Seen::Kept => Err(Halt::Miss(page)),
+            SnapshotPage::Now => self.now.bytes(page),
+            SnapshotPage::Copy(bytes) => Ok(bytes),
+            SnapshotPage::OnMedium => Err(StepError::Miss(page)),
         }
     }
 
     fn prefetch(&self, page: u32, offset: usize) -> bool {
         match self.versions.bytes(page) {
-            Seen::Now => self.now.prefetch(page, offset),
+            SnapshotPage::Now => self.now.prefetch(page, offset),
             // Copies are few, and seldom in the processor's cache by luck.
-            Seen::Copy(_) => true,
-            Seen::Kept => false,
+            SnapshotPage::Copy(_) => true,
+            SnapshotPage::OnMedium => false,
         }
     }
 
@@ -134,7 +134,7 @@ impl Snapshot<'_> {
     }
 
     /// Sees to it that a step that has come to `halt` can go on.
-    fn overcome(&self, halt: Halt, loads: &mut usize) -> Result<()> {
+    fn overcome(&self, halt: StepError, loads: &mut usize) -> Result<()> {
         let (store, versions) = (self.store, &self.store.pool.versions);
         let mut is_loaded = |page: u32| {
             *loads += 1;
@@ -143,15 +143,15 @@ impl Snapshot<'_> {
             versions.load(self.stamp, page, must_stay, &*store.medium)
         };
         match halt {
-            Halt::Miss(page) if is_loaded(page)? => Ok(()),
-            Halt::MissMany(pages) => {
+            StepError::Miss(page) if is_loaded(page)? => Ok(()),
+            StepError::MissMany(pages) => {
                 let mut others = Vec::with_capacity(pages.len());
                 for page in pages {
                     if !is_loaded(page)? {
                         others.push(page);
                     }
                 }
-                store.overcome(Halt::MissMany(others))
+                store.overcome(StepError::MissMany(others))
             }
             halt => store.overcome(halt),
         }

@@ -79,7 +79,7 @@ pub(crate) struct Space {
     /// While the store is made smaller: blocks from here on are given out only where none before is free.
     bound: u64,
     /// Of the free blocks, those that commits under way are going to take.
-    promised: u64,
+    reserved: u64,
     /// What the medium said when it could not grow last.
     refused: Option<&'static str>,
 }
@@ -154,25 +154,25 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::Io`] when the medium cannot grow for another reason than that it is full.
-    pub(crate) fn promise(&mut self, blocks: u64, more: u64, store: &dyn PageStore) -> Result<bool> {
-        let wanted = self.promised + blocks + more;
+    pub(crate) fn reserve(&mut self, blocks: u64, more: u64, store: &dyn PageStore) -> Result<bool> {
+        let wanted = self.reserved + blocks + more;
         // Not by as much as for what is written: a store that was made smaller stays small.
         let fits = self.free >= wanted || self.grow(wanted - self.free, 0, store)?;
-        self.promised += if fits { blocks } else { 0 };
+        self.reserved += if fits { blocks } else { 0 };
         Ok(fits)
     }
 
-    /// Whether so many blocks are free, which nobody was promised; the medium grows where it has to.
+    /// Whether so many blocks are free, which no commit has reserved; the medium grows where it has to.
     ///
     /// # Errors
-    /// As [`Space::promise`].
+    /// As [`Space::reserve`].
     pub(crate) fn has(&mut self, blocks: u64, store: &dyn PageStore) -> Result<bool> {
-        self.promise(0, blocks, store)
+        self.reserve(0, blocks, store)
     }
 
-    /// Ends a promise.
-    pub(crate) fn end_promise(&mut self, blocks: u64) {
-        self.promised -= blocks;
+    /// Ends a reservation.
+    pub(crate) fn end_reservation(&mut self, blocks: u64) {
+        self.reserved -= blocks;
     }
 
     /// Makes the medium longer by `most` blocks, or by `least`; whether it could grow.

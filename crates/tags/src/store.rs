@@ -5,7 +5,7 @@
 //! of which no two are held at once, but for page numbers under the list of those that were given up. A write is begun and
 //! waited for under a lock of its own, in which nothing but hot words is touched.
 
-use crate::error::{Error, Halt, Result, Step};
+use crate::error::{Error, Result, Step, StepError};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId};
 use crate::journal::log::Journal;
@@ -21,7 +21,7 @@ use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::classes::ClassReport;
 use crate::pages::numbers::Numbers;
 use crate::pages::pool::Pool;
-use crate::partition::{Contents, NodePlace, Partition, Which, find_node};
+use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_node};
 use crate::snodes::locks::SnodeLocks;
 use crate::snodes::registry::{Registry, SharedPartition};
 use crate::space::Space;
@@ -427,12 +427,12 @@ impl Store {
     }
 
     /// Does what a halted step needs. No access to pages is held.
-    pub(crate) fn overcome(&self, halt: Halt) -> Result<()> {
+    pub(crate) fn overcome(&self, halt: StepError) -> Result<()> {
         match halt {
-            Halt::Miss(page) => self.pool.fault(&[page], &*self.medium),
-            Halt::MissMany(pages) => self.pool.fault(&pages, &*self.medium),
-            Halt::NoFrames(frames) => self.pool.make_room(frames),
-            Halt::Failed(error) => Err(error),
+            StepError::Miss(page) => self.pool.fault(&[page], &*self.medium),
+            StepError::MissMany(pages) => self.pool.fault(&pages, &*self.medium),
+            StepError::NoFrames(frames) => self.pool.make_room(frames),
+            StepError::Failed(error) => Err(error),
         }
     }
 
@@ -462,7 +462,7 @@ impl Store {
     }
 
     /// The place of a node that the caller knows to be there.
-    pub(crate) fn place_of(&self, node: NodeId, which: Which) -> Result<NodePlace> {
+    pub(crate) fn place_of(&self, node: NodeId, which: NodeScope) -> Result<NodePlace> {
         find_node(&self.pool.table, node, which)
     }
 }

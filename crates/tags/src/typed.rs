@@ -4,11 +4,11 @@
 //! A type's layout is then a format; numbers that are to be read on machines of another byte order too are those of
 //! `zerocopy::little_endian`.
 
-use crate::error::{Error, Halt, Result};
+use crate::error::{Error, Result, StepError};
 use crate::ids::{NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::layout::node::NODE_HEADER;
 use crate::pages::access::Pages;
-use crate::partition::Which;
+use crate::partition::NodeScope;
 use crate::store::Store;
 use crate::tx::Transaction;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -62,12 +62,13 @@ impl Store {
     {
         let mut look = Some(look);
         let seen = self.read(node.home(), |pages, contents| {
-            let (found, len, place) = contents.open_node(pages, &self.pool.table, node, Which::Committed)?;
+            let (found, len, place) =
+                contents.open_node(pages, &self.pool.table, node, NodeScope::Committed)?;
             if found != kind.0 {
-                return Err(Halt::Failed(Error::wrong_type(node, found, kind)));
+                return Err(StepError::Failed(Error::wrong_type(node, found, kind)));
             }
             if len != size_of::<T>() {
-                return Err(Halt::Failed(wrong_size::<T>(node, len)));
+                return Err(StepError::Failed(wrong_size::<T>(node, len)));
             }
             let start = place.offset + NODE_HEADER;
             if start + len > PAGE_BYTES {

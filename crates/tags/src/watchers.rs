@@ -1,33 +1,33 @@
-//! Who is told of nodes that go: a node's place may be given to another node, and nobody's knowledge of it may lead there.
+//! Caches of node ids and the nodes that are deleted: another node may reuse the place of a deleted one, so every cache must forget it first.
 
 use crate::ids::NodeId;
 use crate::sync::RwLock;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What knows nodes.
-pub(crate) trait Knows: Send + Sync {
+/// A cache that holds the ids of nodes.
+pub(crate) trait NodeWatcher: Send + Sync {
     /// Forgets a node.
     fn forget(&self, node: NodeId);
 }
 
-/// All that know nodes of a store.
+/// The caches of a store.
 #[derive(Default)]
 pub(crate) struct Watchers {
     open: AtomicUsize,
-    all: RwLock<Vec<Weak<dyn Knows>>>,
+    all: RwLock<Vec<Weak<dyn NodeWatcher>>>,
 }
 
 impl Watchers {
-    /// Adds one, for as long as it is there.
-    pub(crate) fn add(&self, knows: Weak<dyn Knows>) {
+    /// Adds a cache; it leaves when it is dropped.
+    pub(crate) fn add(&self, watcher: Weak<dyn NodeWatcher>) {
         let mut all = self.all.write();
         all.retain(|known| known.strong_count() > 0);
-        all.push(knows);
+        all.push(watcher);
         self.open.store(all.len(), Ordering::Release);
     }
 
-    /// Lets nobody know a node any more. Called by who holds the lock of its s-node, before its place is free.
+    /// Makes all caches forget a node. The caller holds the lock of its s-node, and has not freed the place yet.
     #[inline]
     pub(crate) fn forget(&self, node: NodeId) {
         if self.open.load(Ordering::Acquire) > 0 {

@@ -3,7 +3,7 @@
 //! Where a pair fits a leaf, the leaf is patched. Everything else is rare and goes one way: the cells of the nodes
 //! concerned are taken apart and put together anew, and the edges follow from the difference.
 
-use super::look::Way;
+use super::look::TreePath;
 use super::node::{
     BTreeForm, Cell, FIXED_KEY, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node, Nodes,
     VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, inner_cell,
@@ -17,7 +17,7 @@ use crate::tx::patch::Patch;
 use std::collections::BTreeSet;
 
 /// A node taken apart.
-struct Parts {
+struct NodeCells {
     level: u8,
     /// The first child of an inner node.
     first: NodeId,
@@ -26,9 +26,9 @@ struct Parts {
 
 /// Where the cells of a full node are parted, and what stands between them one level up.
 struct Split {
-    left: Parts,
+    left: NodeCells,
     key: Cell,
-    right: Parts,
+    right: NodeCells,
 }
 
 impl BTree<'_> {
@@ -177,11 +177,11 @@ impl BTree<'_> {
         self.look_in(tx, |look| Ok(look.node(id)?.cell(at)))
     }
 
-    fn parts(&self, tx: &Transaction<'_>, id: NodeId) -> Result<Parts> {
+    fn parts(&self, tx: &Transaction<'_>, id: NodeId) -> Result<NodeCells> {
         self.look_in(tx, |look| {
             let node = look.node(id)?;
             let first = if node.level() == 0 { NodeId(0) } else { node.child(0) };
-            Ok(Parts { level: node.level(), first, cells: node.cells() })
+            Ok(NodeCells { level: node.level(), first, cells: node.cells() })
         })
     }
 
@@ -192,7 +192,7 @@ impl BTree<'_> {
         longs.chain(child).collect()
     }
 
-    fn edges_of_parts(&self, parts: &Parts) -> BTreeSet<(EdgeType, NodeId)> {
+    fn edges_of_parts(&self, parts: &NodeCells) -> BTreeSet<(EdgeType, NodeId)> {
         let first = (parts.level > 0).then_some((self.children, parts.first));
         first
             .into_iter()
@@ -215,7 +215,7 @@ impl BTree<'_> {
     }
 
     /// Makes a node with these parts, which fit.
-    fn make(&self, tx: &mut Transaction<'_>, parts: &Parts) -> Result<NodeId> {
+    fn make(&self, tx: &mut Transaction<'_>, parts: &NodeCells) -> Result<NodeId> {
         let id =
             tx.create_node(self.snode, NODE, &build(self.form, parts.level, parts.first, &parts.cells))?;
         self.lead(tx, id, self.edges_of_parts(parts), true)?;
@@ -223,7 +223,7 @@ impl BTree<'_> {
     }
 
     /// Gives a node these parts, which fit, and the edges that they stand for.
-    fn set(&self, tx: &mut Transaction<'_>, id: NodeId, parts: &Parts) -> Result<()> {
+    fn set(&self, tx: &mut Transaction<'_>, id: NodeId, parts: &NodeCells) -> Result<()> {
         let before = self.edges_of_parts(&self.parts(tx, id)?);
         let now = self.edges_of_parts(parts);
         tx.update_node(id, NODE, &build(self.form, parts.level, parts.first, &parts.cells))?;
@@ -264,7 +264,7 @@ impl BTree<'_> {
     fn replace(
         &self,
         tx: &mut Transaction<'_>,
-        way: &Way,
+        way: &TreePath,
         at: usize,
         before: &[u8],
         cell: Cell,
@@ -294,7 +294,7 @@ impl BTree<'_> {
         self.lead(tx, id, self.edges_of(level, &cell), false)
     }
 
-    fn fits(&self, parts: &Parts) -> bool {
+    fn fits(&self, parts: &NodeCells) -> bool {
         used_by(self.form, parts.level, &parts.cells) <= capacity(self.form, parts.level)
     }
 
@@ -303,7 +303,7 @@ impl BTree<'_> {
         tx: &mut Transaction<'_>,
         inner: &[(NodeId, usize)],
         id: NodeId,
-        parts: Parts,
+        parts: NodeCells,
         appended: bool,
     ) -> Result<()> {
         if self.fits(&parts) {
@@ -322,15 +322,15 @@ impl BTree<'_> {
                 // The root stays where it is: what it holds goes one level down.
                 let (first, second) = (self.make(tx, &left)?, self.make(tx, &right)?);
                 let cells = vec![inner_cell(self.form, key, second)];
-                self.set(tx, id, &Parts { level: level + 1, first, cells })
+                self.set(tx, id, &NodeCells { level: level + 1, first, cells })
             }
         }
     }
 
     /// Parts cells that do not fit one node, in the middle; where the last of them made them too many, before that, so that
     /// keys that come in their order fill the nodes.
-    fn split(&self, parts: Parts, appended: bool) -> Split {
-        let Parts { level, first, mut cells } = parts;
+    fn split(&self, parts: NodeCells, appended: bool) -> Split {
+        let NodeCells { level, first, mut cells } = parts;
         let at = if appended { cells.len() - 1 - usize::from(level > 0) } else { self.middle(&cells) };
         // An inner node of two separators at least keeps one on either side.
         let at = if level > 0 { at.clamp(1, cells.len() - 2) } else { at.clamp(1, cells.len() - 1) };
@@ -344,8 +344,8 @@ impl BTree<'_> {
             let child = cell_child(self.form, &middle);
             (middle, child)
         };
-        let left = Parts { level, first, cells };
-        Split { left, key, right: Parts { level, first: second, cells: behind } }
+        let left = NodeCells { level, first, cells };
+        Split { left, key, right: NodeCells { level, first: second, cells: behind } }
     }
 
     /// Where both sides hold about the same.
@@ -386,7 +386,7 @@ impl BTree<'_> {
         };
         let (left_id, right_id) = (child(between), child(between + 1));
         let (left, right) = (self.parts(tx, left_id)?, self.parts(tx, right_id)?);
-        let mut joined = Parts { level, first: left.first, cells: left.cells };
+        let mut joined = NodeCells { level, first: left.first, cells: left.cells };
         if level > 0 {
             let key = cell_key(self.form, level + 1, &around.cells[between]);
             joined.cells.push(inner_cell(self.form, key, right.first));
@@ -423,7 +423,7 @@ impl BTree<'_> {
             let (key, value) = (self.key_part(tx, self.key(key)?)?, self.value_part(tx, value)?);
             cells.push(leaf_cell(self.form, key, value));
         }
-        let new = Parts { level: 0, first: NodeId(0), cells };
+        let new = NodeCells { level: 0, first: NodeId(0), cells };
         let way = self.look_in(tx, |look| look.last_way(self.root))?;
         let last = self.parts(tx, way.leaf)?;
         let Some((before, after)) = last.cells.last().zip(new.cells.first()) else {
@@ -438,7 +438,7 @@ impl BTree<'_> {
             None => {
                 let cells = vec![inner_cell(self.form, key, leaf)];
                 let first = self.make(tx, &last)?;
-                self.set(tx, self.root, &Parts { level: 1, first, cells })
+                self.set(tx, self.root, &NodeCells { level: 1, first, cells })
             }
         }
     }

@@ -45,7 +45,7 @@ impl Walk {
 }
 
 /// A node, as the walk needs it.
-struct Seen {
+struct NodeSummary {
     level: u8,
     used: usize,
     keys: Vec<Vec<u8>>,
@@ -75,7 +75,7 @@ impl BTree<'_> {
         Ok(walk.report)
     }
 
-    fn see(&self, id: NodeId) -> Result<Seen> {
+    fn see(&self, id: NodeId) -> Result<NodeSummary> {
         self.look(|look| {
             let node = look.node(id)?;
             let level = node.level();
@@ -110,7 +110,7 @@ impl BTree<'_> {
                     }
                 }
             }
-            Ok(Seen { level, used: node.used(), keys, children, longs, leads })
+            Ok(NodeSummary { level, used: node.used(), keys, children, longs, leads })
         })
     }
 

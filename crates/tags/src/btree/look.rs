@@ -6,7 +6,7 @@ use crate::error::{Error, Step};
 use crate::ids::NodeId;
 use crate::layout::node::{NODE_HEADER, read_header};
 use crate::pages::access::StatePages;
-use crate::partition::{Which, data_in, find_node, node_header};
+use crate::partition::{NodeScope, data_in, find_node, node_header};
 use crate::tx::write_set::Update;
 use rustc_hash::FxHashMap;
 use std::ops::Bound;
@@ -19,15 +19,15 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// A pair.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
-/// The nodes of a tree as somebody sees them.
-pub(super) struct Look<'a, P> {
+/// The nodes of a tree: the committed ones, with the changes of a transaction on top.
+pub(super) struct TreeView<'a, P> {
     pub pages: &'a P,
     /// The nodes that a transaction has changed.
     pub changed: Option<&'a FxHashMap<NodeId, Update>>,
     pub form: BTreeForm,
 }
 
-impl<P: StatePages> Nodes for Look<'_, P> {
+impl<P: StatePages> Nodes for TreeView<'_, P> {
     #[inline]
     fn node(&self, id: NodeId) -> Step<Node<'_>> {
         let raw: &[u8] = match self.changed.and_then(|changed| changed.get(&id)) {
@@ -42,7 +42,7 @@ impl<P: StatePages> Nodes for Look<'_, P> {
     }
 
     fn long(&self, id: NodeId) -> Step<Vec<u8>> {
-        let place = find_node(self.pages, id, Which::Reserved)
+        let place = find_node(self.pages, id, NodeScope::Reserved)
             .map_err(|_| Error::damaged(format!("a B+tree leads to node {id}, which is not there")))?;
         let (kind, len) = node_header(self.pages, id, place)?;
         if kind != LONG.0 {
@@ -52,8 +52,8 @@ impl<P: StatePages> Nodes for Look<'_, P> {
     }
 }
 
-/// The way from the root to a leaf: inner nodes, each with the child that is taken.
-pub(super) struct Way {
+/// The path from the root to a leaf: inner nodes, each with the child that is taken.
+pub(super) struct TreePath {
     pub inner: Vec<(NodeId, usize)>,
     pub leaf: NodeId,
     /// Where the key is in the leaf, or would be.
@@ -64,7 +64,7 @@ fn endless(root: NodeId) -> Error {
     Error::damaged(format!("the B+tree at node {root} has no end"))
 }
 
-impl<P: StatePages> Look<'_, P> {
+impl<P: StatePages> TreeView<'_, P> {
     /// The leaf that a key belongs to.
     #[inline]
     pub(super) fn leaf(&self, root: NodeId, key: Key<'_>) -> Step<Node<'_>> {
@@ -79,12 +79,12 @@ impl<P: StatePages> Look<'_, P> {
     }
 
     /// The way to a key.
-    pub(super) fn way(&self, root: NodeId, key: Key<'_>) -> Step<Way> {
+    pub(super) fn way(&self, root: NodeId, key: Key<'_>) -> Step<TreePath> {
         let (mut id, mut inner) = (root, Vec::with_capacity(4));
         for _ in 0..LEVELS_MAX {
             let node = self.node(id)?;
             if node.level() == 0 {
-                return Ok(Way { inner, leaf: id, at: node.search(self, key)? });
+                return Ok(TreePath { inner, leaf: id, at: node.search(self, key)? });
             }
             let child = node.child_for(self, key)?;
             inner.push((id, child));
@@ -94,12 +94,12 @@ impl<P: StatePages> Look<'_, P> {
     }
 
     /// The way to the last leaf, and how many pairs that has.
-    pub(super) fn last_way(&self, root: NodeId) -> Step<Way> {
+    pub(super) fn last_way(&self, root: NodeId) -> Step<TreePath> {
         let (mut id, mut inner) = (root, Vec::with_capacity(4));
         for _ in 0..LEVELS_MAX {
             let node = self.node(id)?;
             if node.level() == 0 {
-                return Ok(Way { inner, leaf: id, at: Err(node.count()) });
+                return Ok(TreePath { inner, leaf: id, at: Err(node.count()) });
             }
             inner.push((id, node.count()));
             id = node.child(node.count());

@@ -5,10 +5,10 @@
 //! next step of any; so the group waits about as often as a single key. What is not in memory is read together.
 
 use super::BTree;
-use super::look::Look;
+use super::look::TreeView;
 use super::node::{Node, Nodes};
 use crate::committed::Committed;
-use crate::error::{Error, Halt, Result, Step};
+use crate::error::{Error, Result, Step, StepError};
 use crate::ids::{NodeId, Permission};
 use crate::pages::access::StatePages;
 use crate::tx::Transaction;
@@ -55,7 +55,11 @@ impl BTree<'_> {
                     each(group_at * GROUP + next, found.ok().map(|at| node.fixed_value(at)));
                     next += 1;
                 }
-                if next < group.len() { Err(Halt::Miss(leaves[there].page().unwrap_or(0))) } else { Ok(()) }
+                if next < group.len() {
+                    Err(StepError::Miss(leaves[there].page().unwrap_or(0)))
+                } else {
+                    Ok(())
+                }
             })?;
         }
         Ok(())
@@ -151,20 +155,20 @@ impl BTree<'_> {
 }
 
 /// Whether a node can be looked at without reading the medium; its first line is asked for.
-fn is_there(look: &Look<'_, impl StatePages>, node: NodeId) -> bool {
+fn is_there(look: &TreeView<'_, impl StatePages>, node: NodeId) -> bool {
     look.changed.is_some_and(|changed| changed.contains_key(&node))
         || look.pages.prefetch(node.page().unwrap_or(0), 0)
 }
 
 /// Halts for all of the nodes that are not in memory.
-fn all_there(look: &Look<'_, impl StatePages>, nodes: &[NodeId]) -> Step<()> {
+fn all_there(look: &TreeView<'_, impl StatePages>, nodes: &[NodeId]) -> Step<()> {
     let missing = nodes.iter().filter(|node| !is_there(look, **node));
-    Halt::unless_empty(missing.filter_map(|node| node.page()).collect())
+    StepError::unless_empty(missing.filter_map(|node| node.page()).collect())
 }
 
 /// The leaves that fixed keys belong to, without a look at the leaves.
 fn leaves_of(
-    look: &Look<'_, impl StatePages>,
+    look: &TreeView<'_, impl StatePages>,
     root: NodeId,
     keys: &[u32],
     leaves: &mut [NodeId],

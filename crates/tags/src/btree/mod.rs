@@ -31,7 +31,7 @@ use crate::options::Durability;
 use crate::pages::access::{PageReader, StatePages};
 use crate::store::Store;
 use crate::tx::Transaction;
-use look::Look;
+use look::TreeView;
 use node::{FIXED_KEY, FIXED_VALUE, Key, NODE, Nodes};
 
 /// The edge type from a root to the anchors, by name.
@@ -235,7 +235,7 @@ impl<'s> BTree<'s> {
     }
 
     /// The leaf that a fixed key belongs to, without a look at the leaf.
-    fn leaf_of(&self, look: &Look<'_, impl StatePages>, key: u32) -> Step<NodeId> {
+    fn leaf_of(&self, look: &TreeView<'_, impl StatePages>, key: u32) -> Step<NodeId> {
         let mut id = self.root;
         loop {
             let node = look.node(id)?;
@@ -251,7 +251,7 @@ impl<'s> BTree<'s> {
     }
 
     /// Runs `step` on the last committed state.
-    fn look<T>(&self, step: impl FnMut(&Look<'_, PageReader<'_>>) -> Step<T>) -> Result<T> {
+    fn look<T>(&self, step: impl FnMut(&TreeView<'_, PageReader<'_>>) -> Step<T>) -> Result<T> {
         self.look_on(self.store, step)
     }
 
@@ -259,21 +259,21 @@ impl<'s> BTree<'s> {
     fn look_on<S: Committed, T>(
         &self,
         state: &S,
-        mut step: impl FnMut(&Look<'_, S::View<'_>>) -> Step<T>,
+        mut step: impl FnMut(&TreeView<'_, S::View<'_>>) -> Step<T>,
     ) -> Result<T> {
         let form = self.form;
-        state.step(self.anchor.home(), |pages, _| step(&Look { pages, changed: None, form }))
+        state.step(self.anchor.home(), |pages, _| step(&TreeView { pages, changed: None, form }))
     }
 
     /// Runs `step` on what a transaction sees. It holds the s-node.
     fn look_in<T>(
         &self,
         tx: &Transaction<'_>,
-        mut step: impl FnMut(&Look<'_, PageReader<'_>>) -> Step<T>,
+        mut step: impl FnMut(&TreeView<'_, PageReader<'_>>) -> Step<T>,
     ) -> Result<T> {
         let form = self.form;
         self.store.read(self.anchor.home(), |pages, _| {
-            step(&Look { pages, changed: Some(tx.changed_nodes()), form })
+            step(&TreeView { pages, changed: Some(tx.changed_nodes()), form })
         })
     }
 }

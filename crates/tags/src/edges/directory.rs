@@ -26,7 +26,7 @@ const NAMED: usize = 8;
 const CROWDED: u32 = u32::MAX;
 
 /// A page, and the last of its positions.
-pub(super) type Until = (u32, u32);
+pub(super) type PageEnd = (u32, u32);
 
 /// Pages of one part of all positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,17 +100,17 @@ impl Directory {
 
     /// As [`Directory::page_of`], with the page's last position.
     #[cold]
-    pub(super) fn until(&self, position: u32) -> Option<Until> {
+    pub(super) fn until(&self, position: u32) -> Option<PageEnd> {
         self.pages.range(position..).next().map(|(last, page)| (*last, *page))
     }
 
     /// The pages that answer for positions from one on, in their order.
-    pub(super) fn from(&self, position: u32) -> impl Iterator<Item = Until> + '_ {
+    pub(super) fn from(&self, position: u32) -> impl Iterator<Item = PageEnd> + '_ {
         self.pages.range(position..).map(|(last, page)| (*last, *page))
     }
 
     /// The pages before a position, the nearest first.
-    pub(super) fn before(&self, position: u32) -> impl Iterator<Item = Until> + '_ {
+    pub(super) fn before(&self, position: u32) -> impl Iterator<Item = PageEnd> + '_ {
         self.pages.range(..position).rev().map(|(last, page)| (*last, *page))
     }
 
@@ -165,9 +165,9 @@ impl Directory {
     }
 
     /// Puts pages in the place of those from position `first` on up to that where the last of them ends.
-    pub(super) fn replace(&mut self, first: u32, new: &[Until]) {
+    pub(super) fn replace(&mut self, first: u32, new: &[PageEnd]) {
         let Some((end, _)) = new.last().copied() else { return };
-        let old: Vec<Until> = self.from(first).take_while(|(last, _)| *last <= end).collect();
+        let old: Vec<PageEnd> = self.from(first).take_while(|(last, _)| *last <= end).collect();
         for (last, _) in &old {
             self.pages.remove(last);
         }

@@ -8,9 +8,9 @@
 //! equal part of the cells.
 
 use super::FIRST_BUNDLE;
-use super::directory::Until;
+use super::directory::PageEnd;
 use super::table::{HEADER_WORDS, PAGE_WORDS, Table, share_of, upper};
-use crate::error::{Error, Halt, Result, Step};
+use crate::error::{Error, Result, Step, StepError};
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, Share};
 use crate::pages::numbers::{PageNumbers, take_number};
@@ -25,7 +25,7 @@ pub(crate) const MERGED_PAGES: usize = 5;
 /// Pages that follow each other, without links.
 struct Neighbours {
     first: u32,
-    pages: Vec<Until>,
+    pages: Vec<PageEnd>,
 }
 
 impl Neighbours {
@@ -90,7 +90,7 @@ impl<const W: usize> Table<W> {
             Ok(())
         });
         let done =
-            done.collect::<Result<()>>().map_err(Halt::from).and_then(|()| pages.place_all_new(placed));
+            done.collect::<Result<()>>().map_err(StepError::from).and_then(|()| pages.place_all_new(placed));
         match done {
             Ok(()) => Ok(numbers),
             Err(halt) => {
@@ -129,8 +129,8 @@ impl<const W: usize> Table<W> {
 
     /// A page and some beside it.
     fn neighbours_of(&self, share: Share) -> Neighbours {
-        let is_plain = |(_, page): &Until| self.directory.links(*page).is_empty();
-        let mut pages: Vec<Until> =
+        let is_plain = |(_, page): &PageEnd| self.directory.links(*page).is_empty();
+        let mut pages: Vec<PageEnd> =
             self.directory.before(share.first).take(NEIGHBOURS - 1).take_while(is_plain).collect();
         pages.reverse();
         let room = NEIGHBOURS - pages.len();
@@ -206,7 +206,7 @@ impl<const W: usize> Table<W> {
         if are_theirs { Ok(filled) } else { Err(self.strange(old)) }
     }
 
-    fn strange(&self, old: &Neighbours) -> Halt {
+    fn strange(&self, old: &Neighbours) -> StepError {
         let page = old.pages.first().map_or(0, |(_, page)| *page);
         let strange = format!("edge table {}: cells near page {page} are not in their pages", self.id);
         Error::damaged(strange).into()
@@ -218,7 +218,7 @@ impl<const W: usize> Table<W> {
         &mut self,
         pages: &mut PageWriter<'_>,
         first: u32,
-        new: &[Until],
+        new: &[PageEnd],
         filled: &[Filled],
     ) -> Step<()> {
         let mut next = first;
@@ -256,7 +256,7 @@ impl<const W: usize> Table<W> {
     ) -> Step<Option<u32>> {
         let Some((last, _)) = self.directory.until(position) else { return Ok(None) };
         let first = self.directory.first_of(last);
-        let near: Vec<Until> = self.directory.from(first).take(MERGED_PAGES).collect();
+        let near: Vec<PageEnd> = self.directory.from(first).take(MERGED_PAGES).collect();
         let mut old = Neighbours { first, pages: Vec::new() };
         for (last, page) in near {
             if self.drop_empty_links(pages, page, freed)? {
@@ -330,7 +330,7 @@ impl<const W: usize> Table<W> {
 
 /// The pages for shares that end there, and those that are left. The page that answered for most positions answers for most again: entries of the
 /// directory that are its alone stay.
-fn numbered(old: &Neighbours, lasts: &[u32], added: &[u32]) -> (Vec<Until>, Vec<u32>) {
+fn numbered(old: &Neighbours, lasts: &[u32], added: &[u32]) -> (Vec<PageEnd>, Vec<u32>) {
     let widest = |lasts: &mut dyn Iterator<Item = u32>| {
         let mut next = u64::from(old.first);
         let widths =
@@ -372,13 +372,13 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     /// A table, and the cells that it has to have.
-    struct Beside<'s, const W: usize> {
+    struct TableAndCells<'s, const W: usize> {
         store: &'s Store,
         table: Table<W>,
         cells: Vec<[u64; W]>,
     }
 
-    impl<const W: usize> Beside<'_, W> {
+    impl<const W: usize> TableAndCells<'_, W> {
         fn step<T>(
             &mut self,
             mut step: impl FnMut(&mut Table<W>, &mut PageWriter<'_>, &Mutex<PageNumbers>) -> Step<T>,
@@ -472,8 +472,11 @@ mod tests {
         of: impl Fn(&mut StdRng, u64) -> [u64; W],
     ) {
         let store = store();
-        let mut beside =
-            Beside { store: &store, table: Table::new(id, is_hashed, store.secret), cells: Vec::new() };
+        let mut beside = TableAndCells {
+            store: &store,
+            table: Table::new(id, is_hashed, store.secret),
+            cells: Vec::new(),
+        };
         let mut rng = StdRng::seed_from_u64(seed);
         let mut next = 0;
         for most in [8_000, 300, 3_000, 0, 2_000] {
@@ -516,7 +519,7 @@ mod tests {
     fn in_order(hashes: &[u64], fewest_cells: usize) {
         let store = store();
         let table = Table::<2>::new(2, true, store.secret);
-        let mut beside = Beside { store: &store, table, cells: Vec::new() };
+        let mut beside = TableAndCells { store: &store, table, cells: Vec::new() };
         for _ in 0..2 {
             for (hash, number) in hashes.iter().zip(1..) {
                 beside.insert([*hash, to(number)]);

@@ -7,7 +7,7 @@
 
 use super::table::Table;
 use super::{EdgeChange, EdgeTable};
-use crate::error::{Halt, Step};
+use crate::error::{Step, StepError};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages};
 use crate::sys::{Words, as_words};
@@ -182,7 +182,7 @@ impl Table<2> {
 
 #[cold]
 fn note_missing(pages: &impl Pages, page: u32, missing: &mut Vec<u32>) {
-    if let Err(Halt::Miss(page)) = pages.bytes(page) {
+    if let Err(StepError::Miss(page)) = pages.bytes(page) {
         missing.push(page);
     }
 }

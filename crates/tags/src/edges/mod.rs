@@ -19,14 +19,14 @@ pub(crate) mod many;
 pub(crate) mod order;
 pub(crate) mod table;
 
-use crate::error::{Error, Halt, Step};
+use crate::error::{Error, Step, StepError};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::numbers::PageNumbers;
 use crate::sync::Mutex;
 use rustc_hash::FxHashMap;
-use table::{Place, Table};
+use table::{CellAddr, Table};
 
 /// Marks a cell that names a bundle.
 const BUNDLE: u64 = 1 << 32;
@@ -60,11 +60,11 @@ pub(crate) struct EdgeTable {
     secret: Secret,
 }
 
-/// Where an edge's cell is.
+/// Where the cell of an edge is: in the main table or in a bundle.
 #[derive(Clone, Copy)]
-pub(crate) enum Spot {
-    Main(Place),
-    Bundle(u64, Place),
+pub(crate) enum EdgeLocation {
+    Main(CellAddr),
+    Bundle(u64, CellAddr),
 }
 
 /// An edge as its cell has it.
@@ -155,9 +155,19 @@ impl EdgeTable {
 
     /// Where the edge of a bundle that leads to `to` is.
     #[inline]
-    pub(crate) fn find_in(&self, pages: &impl Pages, id: u64, key: u64, to: NodeId) -> Step<Option<Spot>> {
+    pub(crate) fn find_in(
+        &self,
+        pages: &impl Pages,
+        id: u64,
+        key: u64,
+        to: NodeId,
+    ) -> Step<Option<EdgeLocation>> {
         let Some(bundle) = self.bundles.get(&id) else { return Ok(None) };
-        bundle.find(pages, key, |place, cell| Ok((cell[1] == to.0).then_some(Spot::Bundle(id, place))))
+        bundle.find(
+            pages,
+            key,
+            |place, cell| Ok((cell[1] == to.0).then_some(EdgeLocation::Bundle(id, place))),
+        )
     }
 
     /// Puts an edge that is not there into a bundle.
@@ -185,11 +195,11 @@ impl EdgeTable {
                 match pages.words(page) {
                     Ok(words) => count += Bundle::count(words) as u64,
                     // Read together: a step that began anew after each page would look at all before it again.
-                    Err(Halt::Miss(page)) if missing.len() < pages.step_pages() => missing.push(page),
+                    Err(StepError::Miss(page)) if missing.len() < pages.step_pages() => missing.push(page),
                     Err(halt) => return Err(halt),
                 }
             }
-            Halt::unless_empty(missing)?;
+            StepError::unless_empty(missing)?;
             return Ok(count);
         }
         self.main.find(pages, source.0, |_, cell| {
@@ -208,7 +218,7 @@ impl EdgeTable {
         etype: EdgeType,
         key: u64,
         mut is_it: impl FnMut(NodeId) -> Step<bool>,
-    ) -> Step<Option<(Spot, NodeId)>> {
+    ) -> Step<Option<(EdgeLocation, NodeId)>> {
         let (light, heavy) = (u64::from(etype.0), bundle_word(etype));
         let mut bundle = None;
         let found = self.main.find(pages, source.0, |place, cell| {
@@ -218,12 +228,13 @@ impl EdgeTable {
                 return Ok(Some(None));
             }
             let to = NodeId(cell[3]);
-            Ok((word == light && cell[2] == key && is_it(to)?).then_some(Some((Spot::Main(place), to))))
+            Ok((word == light && cell[2] == key && is_it(to)?)
+                .then_some(Some((EdgeLocation::Main(place), to))))
         })?;
         let Some(bundle) = bundle.and_then(|id| self.bundles.get(&id)) else { return Ok(found.flatten()) };
         bundle.find(pages, key, |place, cell| {
             let to = NodeId(cell[1]);
-            Ok(is_it(to)?.then_some((Spot::Bundle(bundle.id, place), to)))
+            Ok(is_it(to)?.then_some((EdgeLocation::Bundle(bundle.id, place), to)))
         })
     }
 
@@ -391,17 +402,17 @@ impl EdgeTable {
     pub(crate) fn redirect(
         &mut self,
         pages: &mut PageWriter<'_>,
-        spot: Spot,
+        spot: EdgeLocation,
         source: NodeId,
         edge: RawEdge,
     ) -> Step<()> {
         match spot {
-            Spot::Main(place) => {
+            EdgeLocation::Main(place) => {
                 let words = pages.words(place.page)?;
                 let cell = self.main.cell_at(words, place);
                 self.main.replace(pages, place, [source.0, cell[1], edge.key, edge.to.0])
             }
-            Spot::Bundle(id, place) => match self.bundles.get(&id) {
+            EdgeLocation::Bundle(id, place) => match self.bundles.get(&id) {
                 Some(bundle) => bundle.replace(pages, place, [edge.key, edge.to.0]),
                 None => Ok(()),
             },
@@ -412,14 +423,14 @@ impl EdgeTable {
     pub(crate) fn remove(
         &mut self,
         pages: &mut PageWriter<'_>,
-        spot: Spot,
+        spot: EdgeLocation,
         source: NodeId,
         etype: EdgeType,
         freed: &mut Vec<u32>,
     ) -> Step<()> {
         let (id, place) = match spot {
-            Spot::Main(place) => return self.main.remove(pages, place),
-            Spot::Bundle(id, place) => (id, place),
+            EdgeLocation::Main(place) => return self.main.remove(pages, place),
+            EdgeLocation::Bundle(id, place) => (id, place),
         };
         let Some(bundle) = self.bundles.get(&id) else { return Ok(()) };
         if !bundle.is_last(pages, place)? {

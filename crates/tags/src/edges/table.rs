@@ -45,13 +45,13 @@ pub(crate) struct Table<const W: usize> {
 
 /// Where a cell is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CellAddr {
     pub page: u32,
-    at: At,
+    at: LineCell,
 }
 
 /// The line of a cell, and which of its cells it is.
-type At = (usize, usize);
+type LineCell = (usize, usize);
 
 /// Why a cell did not go in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,12 +146,12 @@ impl<const W: usize> Table<W> {
         &self,
         pages: &impl Pages,
         first: u64,
-        mut visit: impl FnMut(Place, [u64; W]) -> Step<Option<T>>,
+        mut visit: impl FnMut(CellAddr, [u64; W]) -> Step<Option<T>>,
     ) -> Step<Option<T>> {
         let position = self.position_of(first);
         let Some(page) = self.page_of(position) else { return Ok(None) };
         let mut look = |page| {
-            Self::probe(pages.words(page)?, position, first, |at, cell| visit(Place { page, at }, cell))
+            Self::probe(pages.words(page)?, position, first, |at, cell| visit(CellAddr { page, at }, cell))
         };
         let found = look(page)?;
         if found.is_some() || !self.directory.has_links() {
@@ -168,7 +168,7 @@ impl<const W: usize> Table<W> {
         words: &Words,
         position: u64,
         first: u64,
-        mut visit: impl FnMut(At, [u64; W]) -> std::result::Result<Option<T>, E>,
+        mut visit: impl FnMut(LineCell, [u64; W]) -> std::result::Result<Option<T>, E>,
     ) -> std::result::Result<Option<T>, E> {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
@@ -201,7 +201,7 @@ impl<const W: usize> Table<W> {
 
     /// Where a cell whose words are all known is in a page.
     #[inline]
-    fn place_in(words: &Words, position: u64, cell: [u64; W]) -> Option<At> {
+    fn place_in(words: &Words, position: u64, cell: [u64; W]) -> Option<LineCell> {
         let is_it = |at, found| Ok::<_, Infallible>((found == cell).then_some(at));
         let Ok(found) = Self::probe(words, position, cell[0], is_it);
         found
@@ -258,7 +258,7 @@ impl<const W: usize> Table<W> {
     }
 
     /// The cell at `place`, in its page's words.
-    pub(crate) fn cell_at(&self, words: &Words, place: Place) -> [u64; W] {
+    pub(crate) fn cell_at(&self, words: &Words, place: CellAddr) -> [u64; W] {
         Self::cell(Self::line(words, place.at.0), place.at.1)
     }
 
@@ -315,7 +315,7 @@ impl<const W: usize> Table<W> {
 
     /// Whether the cell at `place` is the only one. Other pages are looked at only when it is that of its page, the nearest first: up to one
     /// that has a cell. So who empties a table, in whatever order, looks at few.
-    pub(crate) fn is_last(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<bool> {
+    pub(crate) fn is_last(&self, pages: &mut PageWriter<'_>, place: CellAddr) -> Step<bool> {
         if Self::counted(pages, place.page)? > 1 || Self::count(pages.words(place.page)?) > 1 {
             return Ok(false);
         }
@@ -336,7 +336,7 @@ impl<const W: usize> Table<W> {
     }
 
     /// Replaces the cell at `place`.
-    pub(crate) fn replace(&self, pages: &mut PageWriter<'_>, place: Place, cell: [u64; W]) -> Step<()> {
+    pub(crate) fn replace(&self, pages: &mut PageWriter<'_>, place: CellAddr, cell: [u64; W]) -> Step<()> {
         self.check_room(&cell)?;
         Self::set(Self::line_mut(pages.words_mut(place.page)?, place.at.0), place.at.1, &cell);
         Ok(())
@@ -438,7 +438,7 @@ impl<const W: usize> Table<W> {
     }
 
     /// Takes the cell at `place` out and closes the gap.
-    pub(crate) fn remove(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<()> {
+    pub(crate) fn remove(&self, pages: &mut PageWriter<'_>, place: CellAddr) -> Step<()> {
         let mut place = place;
         if self.directory.has_links()
             && let Some(tail) = self.last_linked(pages, place)?.filter(|tail| *tail != place.page)
@@ -456,7 +456,7 @@ impl<const W: usize> Table<W> {
                 let words = pages.words_mut(place.page)?;
                 self.close_gap(words, place.at);
                 Self::put(words, position, cell);
-                place = Place { page: tail, at };
+                place = CellAddr { page: tail, at };
             }
         }
         let cells = Self::counted(pages, place.page)?;
@@ -466,7 +466,7 @@ impl<const W: usize> Table<W> {
     }
 
     /// The last page with cells of those linked to the one of a cell's position, where there are links.
-    fn last_linked(&self, pages: &mut PageWriter<'_>, place: Place) -> Step<Option<u32>> {
+    fn last_linked(&self, pages: &mut PageWriter<'_>, place: CellAddr) -> Step<Option<u32>> {
         let cell = self.cell_at(pages.words(place.page)?, place);
         let Some(head) = self.page_of(self.position(&cell)) else { return Ok(None) };
         for page in self.directory.links(head).iter().rev().copied() {
@@ -480,7 +480,7 @@ impl<const W: usize> Table<W> {
     /// Takes out the cell at `place`. What had passed its line because that was full is looked for behind it, up to the first line that
     /// is not.
     #[inline]
-    fn close_gap(&self, words: &mut Words, place: At) {
+    fn close_gap(&self, words: &mut Words, place: LineCell) {
         let mut hole = place;
         let mut number = hole.0;
         for _ in 1..LINES {

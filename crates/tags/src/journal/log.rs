@@ -81,12 +81,12 @@ impl State {
 }
 
 /// Room in the journal for a record. It is given back when this is dropped, after the record was appended or was not.
-pub(crate) struct Room<'j> {
+pub(crate) struct JournalReservation<'j> {
     journal: &'j Journal,
     bytes: usize,
 }
 
-impl Drop for Room<'_> {
+impl Drop for JournalReservation<'_> {
     fn drop(&mut self) {
         self.journal.state.lock().reserved -= self.bytes;
     }
@@ -123,7 +123,11 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::Full`] when the area is empty and the medium has no room for so much of it; [`Error::Io`].
-    pub(crate) fn reserve(&self, bytes: usize, store: &dyn PageStore) -> Result<Option<Room<'_>>> {
+    pub(crate) fn reserve(
+        &self,
+        bytes: usize,
+        store: &dyn PageStore,
+    ) -> Result<Option<JournalReservation<'_>>> {
         let mut state = self.state.lock();
         let taken = state.at as usize * PAGE_BYTES + state.buffer.len() + state.reserved;
         let wanted = taken + bytes + 2 * PAGE_BYTES;
@@ -136,7 +140,7 @@ impl Journal {
         // A write begins at a block, so one behind this record may begin up to a block later.
         let bytes = bytes + PAGE_BYTES;
         state.reserved += bytes;
-        Ok(Some(Room { journal: self, bytes }))
+        Ok(Some(JournalReservation { journal: self, bytes }))
     }
 
     /// Takes room on the medium for the first `wanted` blocks of the area, and as many again where it has that.

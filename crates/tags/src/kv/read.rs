@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::node::split_key;
 use crate::pages::access::Pages;
-use crate::partition::{FAULT_ROUNDS, Which, begins_with_key, visit_data};
+use crate::partition::{FAULT_ROUNDS, NodeScope, begins_with_key, visit_data};
 use crate::snapshot::Snapshot;
 
 /// A key-value store as it was when a snapshot began: see [`Kv::at`].
@@ -96,7 +96,7 @@ impl<'s> Kv<'s> {
             let is_it = |to| begins_with_key(pages, pages, to, key);
             let found = contents.edges.find(pages, self.anchor, self.etype, hash, is_it)?;
             let Some((_, node)) = found else { return Ok(None) };
-            let (_, end, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+            let (_, end, place) = contents.open_node(pages, pages, node, NodeScope::Committed)?;
             let start = (at.saturating_add(2 + key.len() as u64)).min(end as u64) as usize;
             let most = (pages.step_pages().max(4) - 3) * PAGE_BYTES;
             let len = out.len().min(end - start).min(most);
@@ -135,7 +135,7 @@ impl<'s> Kv<'s> {
                 let key = |at: usize| group[first + at].as_ref();
                 contents.find_pairs::<N>(pages, pages, of, hashes, key, |at, node, value| {
                     if let (Some(node), None) = (node, value) {
-                        let (_, len, place) = contents.open_node(pages, pages, node, Which::Committed)?;
+                        let (_, len, place) = contents.open_node(pages, pages, node, NodeScope::Committed)?;
                         if len > (pages.step_pages() - 1) * PAGE_BYTES {
                             large = Some(node);
                             return Ok(false);

@@ -21,12 +21,12 @@ const GROUP: usize = 64;
 
 /// A scan over all pairs: see [`Kv::scan`] and [`KvSnapshot::scan`](super::KvSnapshot::scan).
 pub struct KvScan<'k> {
-    snapshot: Of<'k>,
+    snapshot: ScanSource<'k>,
     scan: Scan,
 }
 
-/// Whose snapshot is gone through.
-enum Of<'k> {
+/// The snapshot that is scanned.
+enum ScanSource<'k> {
     Scan(Snapshot<'k>),
     Caller(&'k Snapshot<'k>),
 }
@@ -85,7 +85,7 @@ impl<'s> Kv<'s> {
     pub fn scan(&self) -> Result<KvScan<'s>> {
         let snapshot = self.store.snapshot();
         self.at(&snapshot)?;
-        Ok(KvScan { snapshot: Of::Scan(snapshot), scan: Scan::of(self) })
+        Ok(KvScan { snapshot: ScanSource::Scan(snapshot), scan: Scan::of(self) })
     }
 }
 
@@ -160,14 +160,14 @@ impl Iterator for KvScan<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         match &self.snapshot {
-            Of::Scan(snapshot) => self.scan.next_pair(snapshot),
-            Of::Caller(snapshot) => self.scan.next_pair(*snapshot),
+            ScanSource::Scan(snapshot) => self.scan.next_pair(snapshot),
+            ScanSource::Caller(snapshot) => self.scan.next_pair(*snapshot),
         }
     }
 }
 
 impl<'k> KvScan<'k> {
     pub(super) fn at(scan: Scan, snapshot: &'k Snapshot<'k>) -> KvScan<'k> {
-        KvScan { snapshot: Of::Caller(snapshot), scan }
+        KvScan { snapshot: ScanSource::Caller(snapshot), scan }
     }
 }

@@ -128,22 +128,22 @@ impl FileStore {
     }
 }
 
-/// A write under way of blocks that may be mapped. When it ends, waited for or dropped, the mapping is told.
-struct Landing {
+/// A write under way of blocks that may be mapped. When it ends, waited for or dropped, the mapping forgets the old content of the blocks.
+struct MappedWrite {
     write: Option<Write>,
     mapping: Option<Arc<Mapping>>,
     block: u64,
     blocks: u64,
 }
 
-impl Landing {
+impl MappedWrite {
     /// Waits for the end of the write: the bytes written, or the error's number below 0.
     fn wait(mut self) -> i32 {
         self.write.take().map_or(0, Write::wait)
     }
 }
 
-impl Drop for Landing {
+impl Drop for MappedWrite {
     fn drop(&mut self) {
         drop(self.write.take());
         if let Some(mapping) = &self.mapping {
@@ -274,7 +274,7 @@ impl PageStore for FileStore {
         };
         let wanted = pages.len() * PAGE_BYTES;
         let (blocks, mapping) = (pages.len() as u64, self.mapping.clone());
-        let write = Landing { write: Some(write), mapping, block, blocks };
+        let write = MappedWrite { write: Some(write), mapping, block, blocks };
         Ok(PendingWrite::until(move || match write.wait() {
             written if written == wanted as i32 => Ok(()),
             error if error < 0 => Err(io::Error::from_raw_os_error(-error)),

@@ -5,11 +5,11 @@
 //! a [`PageReader`]; an exclusive borrow proves that nobody reads them, and gives a [`PageWriter`]. Both hold the
 //! pool's residency lock shared, so that no frame is taken away under a reference.
 
-use super::classes::Counted;
+use super::classes::ClassCounter;
 use super::desc::Desc;
 use super::pool::Pool;
 use super::table::{Descriptors, Hot};
-use crate::error::{Error, Halt, Step};
+use crate::error::{Error, Step, StepError};
 use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
 use crate::sync::RwLockReadGuard;
 use crate::sys::{Words, as_words};
@@ -98,7 +98,7 @@ impl<'g> Hold<'g> {
         if word.owner() != self.snode.0 {
             return Err(stranger(page, self.snode));
         }
-        let Some(frame) = word.frame() else { return Err(Halt::Miss(page)) };
+        let Some(frame) = word.frame() else { return Err(StepError::Miss(page)) };
         self.pool.touch(page, hot, word.0);
         self.note_hit(page);
         Ok((self.pool.frames.frame(frame), hot))
@@ -122,7 +122,7 @@ impl Drop for Hold<'_> {
         for (page, hits) in [0, DATA_PAGES_MAX].into_iter().zip(&self.hits) {
             if hits.get() > 0 {
                 let class = self.pool.classes.number(self.snode.0, page);
-                self.pool.classes.count(Counted::Hits, class, u64::from(hits.get()));
+                self.pool.classes.count(ClassCounter::Hits, class, u64::from(hits.get()));
             }
         }
     }
@@ -153,7 +153,7 @@ impl PageReader<'_> {
     pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {
         let (mut frame, hot) = self.hold.locate(page)?;
         if self.hold.pool.is_mapped(hot) {
-            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrames(1))?;
+            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(StepError::NoFrames(1))?;
         }
         let was_clean = self.hold.pool.mark_dirty(hot);
         // SAFETY: as in `bytes`.
@@ -173,7 +173,7 @@ impl<'g> PageWriter<'g> {
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
         let (mut frame, hot) = self.hold.locate(page)?;
         if self.hold.pool.is_mapped(hot) {
-            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(Halt::NoFrames(1))?;
+            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(StepError::NoFrames(1))?;
         }
         self.hold.pool.mark_dirty(hot);
         if self.hold.pool.versions.newest() > 0 {
@@ -214,7 +214,7 @@ impl<'g> PageWriter<'g> {
     pub(crate) fn place_all_new(&mut self, new: Vec<(u32, Desc)>) -> Step<()> {
         debug_assert!(new.iter().all(|(_, desc)| desc.snode == self.hold.snode.0));
         let frames = new.len();
-        if self.hold.pool.place_all_new(new) { Ok(()) } else { Err(Halt::NoFrames(frames)) }
+        if self.hold.pool.place_all_new(new) { Ok(()) } else { Err(StepError::NoFrames(frames)) }
     }
 
     /// As [`PageWriter::place_new`], before the commit: a page that leaves enough frames to reads.
@@ -256,8 +256,8 @@ impl<'g> PageWriter<'g> {
 }
 
 #[cold]
-fn stranger(page: u32, snode: HomeId) -> Halt {
-    Halt::Failed(Error::damaged(format!("page {page} is not of s-node {snode}")))
+fn stranger(page: u32, snode: HomeId) -> StepError {
+    StepError::Failed(Error::damaged(format!("page {page} is not of s-node {snode}")))
 }
 
 impl Descriptors for PageReader<'_> {

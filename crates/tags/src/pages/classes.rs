@@ -5,7 +5,7 @@
 //! the processor's cache each, and a read that hits counts once at its end.
 
 use crate::ids::{DATA_PAGES_MAX, HomeId};
-use crate::sync::{Apart, ThreadId};
+use crate::sync::{CachePadded, ThreadId};
 use std::fmt;
 use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -87,9 +87,9 @@ pub struct ClassReport {
     pub evictions: u64,
 }
 
-/// What is counted of each class.
+/// The counters of each class.
 #[derive(Clone, Copy)]
-pub(super) enum Counted {
+pub(super) enum ClassCounter {
     /// Pages that came into frames, less those that left them.
     Resident,
     Hits,
@@ -97,7 +97,7 @@ pub(super) enum Counted {
     Evictions,
 }
 
-type Stripe = Apart<[[AtomicU64; PageClass::COUNT]; 4]>;
+type Stripe = CachePadded<[[AtomicU64; PageClass::COUNT]; 4]>;
 
 /// The classes of homes, and the counts.
 pub(crate) struct Classes {
@@ -128,13 +128,13 @@ impl Classes {
 
     /// Adds to a count of a class.
     #[inline]
-    pub(super) fn count(&self, what: Counted, class: u8, by: u64) {
+    pub(super) fn count(&self, what: ClassCounter, class: u8, by: u64) {
         let stripe = &self.stripes[ThreadId::here().stripe() % self.stripes.len()];
         stripe[what as usize][usize::from(class)].fetch_add(by, Ordering::Relaxed);
     }
 
     /// A count of all classes.
-    pub(super) fn counted(&self, what: Counted) -> PerClass {
+    pub(super) fn counted(&self, what: ClassCounter) -> PerClass {
         let sum = |class: usize| {
             let of = self.stripes.iter().map(|stripe| stripe[what as usize][class].load(Ordering::Relaxed));
             // What comes in one thread may leave in another.
@@ -145,7 +145,7 @@ impl Classes {
 
     /// What there is to tell of the classes of which there were any pages.
     pub(crate) fn report(&self) -> Vec<ClassReport> {
-        use Counted::{Evictions, Hits, Misses, Resident};
+        use ClassCounter::{Evictions, Hits, Misses, Resident};
         let [resident, hits, misses, evictions] =
             [Resident, Hits, Misses, Evictions].map(|what| self.counted(what));
         let of = |class| ClassReport {

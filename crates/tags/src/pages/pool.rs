@@ -9,7 +9,7 @@
 //! holds the page's s-node alone, so nobody has a reference into that frame, and readers of other s-nodes go on. `extent` is
 //! held shared by whoever looks at a mapped block that may be another page's by now, and alone by whoever cuts the medium.
 
-use super::classes::{Classes, Counted, PageClass, PerClass};
+use super::classes::{ClassCounter, Classes, PageClass, PerClass};
 use super::desc::{Desc, PageKind};
 use super::erasure::Erasure;
 use super::eviction::EvictionPolicy;
@@ -18,7 +18,7 @@ use super::versions::Versions;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::page_store::PageStore;
-use crate::sync::{Apart, Condvar, Mutex, RwLock, RwLockWriteGuard};
+use crate::sync::{CachePadded, Condvar, Mutex, RwLock, RwLockWriteGuard};
 use crate::sys::as_words;
 use crate::sys::frames::Frames;
 use crate::sys::mapping::Mapping;
@@ -38,14 +38,14 @@ pub(crate) struct Pool {
     pub(super) frames: Frames,
     /// The page in each frame, and from bit 32 on the class that it is counted in.
     holds: Box<[AtomicU64]>,
-    free: Apart<Mutex<FreeFrames>>,
+    free: CachePadded<Mutex<FreeFrames>>,
     /// Told when reads end while somebody waits for frames.
     reads_ended: Condvar,
-    pub(super) residency: Apart<RwLock<()>>,
-    extent: Apart<RwLock<()>>,
-    dirty: Apart<AtomicUsize>,
+    pub(super) residency: CachePadded<RwLock<()>>,
+    extent: CachePadded<RwLock<()>>,
+    dirty: CachePadded<AtomicUsize>,
     /// Pages that commits under way may still change.
-    promised: Apart<Mutex<usize>>,
+    reserved: CachePadded<Mutex<usize>>,
     /// What pages held, for snapshots.
     pub(crate) versions: Versions,
     /// Whose bytes are erased.
@@ -60,24 +60,24 @@ struct Fault {
     page: u32,
     frame: u32,
     /// What its descriptor said when the read began.
-    wanted: Wanted,
+    wanted: MediumPage,
 }
 
 /// Where a page is on the medium, and its checksum there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Wanted {
+struct MediumPage {
     block: u64,
     crc: u32,
 }
 
-impl Wanted {
-    fn by(desc: &Desc) -> Wanted {
-        Wanted { block: desc.block, crc: desc.crc }
+impl MediumPage {
+    fn by(desc: &Desc) -> MediumPage {
+        MediumPage { block: desc.block, crc: desc.crc }
     }
 }
 
 /// What has become of the read of a page.
-enum Ended {
+enum ReadEnd {
     /// The page is in memory.
     There,
     /// It lies elsewhere by now, and is in memory or not.
@@ -152,19 +152,19 @@ impl Drop for Reading<'_> {
 }
 
 /// Room in the cache for the changes of a commit; given back when it is dropped, when they are counted as they are.
-pub(crate) struct Promise<'p> {
+pub(crate) struct CacheReservation<'p> {
     pool: &'p Pool,
     pages: usize,
 }
 
-impl Drop for Promise<'_> {
+impl Drop for CacheReservation<'_> {
     fn drop(&mut self) {
-        *self.pool.promised.lock() -= self.pages;
+        *self.pool.reserved.lock() -= self.pages;
     }
 }
 
-/// A promise that was not made.
-pub(crate) enum NoRoom {
+/// Why the cache has no room for a commit.
+pub(crate) enum CacheFull {
     /// Too much is changed, or kept for commits under way: a checkpoint, which waits for these, makes room.
     Now,
     /// The cache is too small.
@@ -186,12 +186,17 @@ impl Pool {
         Ok(Pool {
             table: PageTable::new(),
             holds: holds.into_boxed_slice(),
-            free: Apart(Mutex::new(FreeFrames { recycled: Vec::new(), unused: 0, hand: 0, reading: 0 })),
+            free: CachePadded(Mutex::new(FreeFrames {
+                recycled: Vec::new(),
+                unused: 0,
+                hand: 0,
+                reading: 0,
+            })),
             reads_ended: Condvar::new(),
-            residency: Apart(RwLock::new(())),
-            extent: Apart(RwLock::new(())),
-            dirty: Apart(AtomicUsize::new(0)),
-            promised: Apart(Mutex::new(0)),
+            residency: CachePadded(RwLock::new(())),
+            extent: CachePadded(RwLock::new(())),
+            dirty: CachePadded(AtomicUsize::new(0)),
+            reserved: CachePadded(Mutex::new(0)),
             versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
             erasure: Erasure::new(),
             classes: Classes::new(),
@@ -208,23 +213,23 @@ impl Pool {
     /// Keeps room for a commit that changes so many pages at most, of the part of the cache that may be changed.
     ///
     /// # Errors
-    /// [`NoRoom`].
-    pub(crate) fn promise(&self, pages: usize) -> std::result::Result<Promise<'_>, NoRoom> {
+    /// [`CacheFull`].
+    pub(crate) fn reserve(&self, pages: usize) -> std::result::Result<CacheReservation<'_>, CacheFull> {
         let most = self.dirty_max();
         if pages > most {
-            return Err(NoRoom::Ever);
+            return Err(CacheFull::Ever);
         }
-        let mut promised = self.promised.lock();
-        if self.dirty() + *promised + pages > most {
-            return Err(NoRoom::Now);
+        let mut reserved = self.reserved.lock();
+        if self.dirty() + *reserved + pages > most {
+            return Err(CacheFull::Now);
         }
-        *promised += pages;
-        Ok(Promise { pool: self, pages })
+        *reserved += pages;
+        Ok(CacheReservation { pool: self, pages })
     }
 
     /// Pages that are kept for commits under way.
-    pub(crate) fn promised(&self) -> usize {
-        *self.promised.lock()
+    pub(crate) fn reserved(&self) -> usize {
+        *self.reserved.lock()
     }
 
     /// The most pages that may differ from the medium. The frames of the others stay for reads, which so never wait for a
@@ -236,7 +241,7 @@ impl Pool {
     /// Whether a transaction may change one more page before its commit. Threads that ask at the same time may change a page each
     /// beyond the bound; the reserve has room for that.
     pub(crate) fn may_change(&self) -> bool {
-        self.dirty() + *self.promised.lock() < self.dirty_max()
+        self.dirty() + *self.reserved.lock() < self.dirty_max()
     }
 
     /// Pages in memory that differ from the medium.
@@ -354,14 +359,14 @@ impl Pool {
     /// Notes that a page is in a frame.
     fn take_in(&self, page: u32, frame: u32) {
         let class = self.classes.number(self.table.load(page).owner(), page);
-        self.classes.count(Counted::Resident, class, 1);
+        self.classes.count(ClassCounter::Resident, class, 1);
         self.holds[frame as usize].store(u64::from(page) | u64::from(class) << 32, Ordering::Release);
     }
 
     /// Notes that no page is in a frame any more; the class of the one that was.
     fn let_go(&self, frame: u32) -> u8 {
         let class = (self.holds[frame as usize].swap(NOBODY, Ordering::AcqRel) >> 32) as u8;
-        self.classes.count(Counted::Resident, class, 1u64.wrapping_neg());
+        self.classes.count(ClassCounter::Resident, class, 1u64.wrapping_neg());
         class
     }
 
@@ -376,20 +381,20 @@ impl Pool {
                 continue;
             }
             // The page may go meanwhile; a count is never below the truth.
-            self.classes.count(Counted::Resident, class, 1);
+            self.classes.count(ClassCounter::Resident, class, 1);
             let is_done = frame.compare_exchange(was, now, Ordering::AcqRel, Ordering::Relaxed).is_ok();
             let given_up = if is_done { (was >> 32) as u8 } else { class };
-            self.classes.count(Counted::Resident, given_up, 1u64.wrapping_neg());
+            self.classes.count(ClassCounter::Resident, given_up, 1u64.wrapping_neg());
         }
     }
 
     /// Pages read from the medium.
     pub(crate) fn faults(&self) -> u64 {
-        self.classes.counted(Counted::Misses).sum()
+        self.classes.counted(ClassCounter::Misses).sum()
     }
 
     fn note_fault(&self, page: u32) {
-        self.classes.count(Counted::Misses, self.classes.number(self.table.load(page).owner(), page), 1);
+        self.classes.count(ClassCounter::Misses, self.classes.number(self.table.load(page).owner(), page), 1);
     }
 
     /// Forgets a page: its number is free afterwards. The caller holds its partition alone and no access to pages. Whether
@@ -443,8 +448,8 @@ impl Pool {
     }
 
     /// Where a page is read from that is not in memory; `None` for one that is, or is nowhere else.
-    fn wanted(&self, page: u32) -> Option<Wanted> {
-        let wanted = Wanted::by(&self.table.desc(page)?.lock());
+    fn wanted(&self, page: u32) -> Option<MediumPage> {
+        let wanted = MediumPage::by(&self.table.desc(page)?.lock());
         (self.table.load(page).frame().is_none() && wanted.block != 0).then_some(wanted)
     }
 
@@ -488,7 +493,7 @@ impl Pool {
             let holds = crc32c(bytes) == wanted.crc;
             let Some(slot) = self.table.desc(page) else { continue };
             let now = slot.lock();
-            if !holds || Wanted::by(&now) != wanted {
+            if !holds || MediumPage::by(&now) != wanted {
                 unmapped.push(page);
                 continue;
             }
@@ -563,12 +568,12 @@ impl Pool {
         for (at, fault) in faults.iter().enumerate() {
             let done = self.end_fault(fault, &read);
             match done {
-                Ok(Ended::There) => {}
-                Ok(Ended::Moved { is_there }) => {
+                Ok(ReadEnd::There) => {}
+                Ok(ReadEnd::Moved { is_there }) => {
                     has_moved = true;
                     again.extend((!is_there).then_some(fault.page));
                 }
-                Ok(Ended::Unread) => {
+                Ok(ReadEnd::Unread) => {
                     unread = unread.or(Some(fault.wanted.block));
                     again.push(fault.page);
                 }
@@ -584,20 +589,20 @@ impl Pool {
     }
 
     /// Publishes a page that was read, if it is still where it was.
-    fn end_fault(&self, fault: &Fault, read: &std::io::Result<()>) -> Result<Ended> {
+    fn end_fault(&self, fault: &Fault, read: &std::io::Result<()>) -> Result<ReadEnd> {
         let Fault { page, frame, wanted } = *fault;
-        let Some(slot) = self.table.desc(page) else { return Ok(Ended::There) };
+        let Some(slot) = self.table.desc(page) else { return Ok(ReadEnd::There) };
         // SAFETY: the frame is not published yet, and the reads have ended.
         let bytes = unsafe { &*self.frames.frame(frame) };
         let crc = crc32c(bytes);
         let now = slot.lock();
         let hot = self.table.load(page);
-        let (is_there, has_moved) = (hot.frame().is_some(), Wanted::by(&now) != wanted);
+        let (is_there, has_moved) = (hot.frame().is_some(), MediumPage::by(&now) != wanted);
         let ended = match (is_there, has_moved) {
-            (_, true) => Ok(Ended::Moved { is_there }),
-            (true, false) => Ok(Ended::There),
+            (_, true) => Ok(ReadEnd::Moved { is_there }),
+            (true, false) => Ok(ReadEnd::There),
             // One of the reads failed; it may have been this one.
-            _ if crc != wanted.crc && read.is_err() => Ok(Ended::Unread),
+            _ if crc != wanted.crc && read.is_err() => Ok(ReadEnd::Unread),
             _ if crc != wanted.crc => {
                 let block = wanted.block;
                 Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")))
@@ -606,7 +611,7 @@ impl Pool {
                 Ok(()) => {
                     self.note_fault(page);
                     self.publish(page, frame);
-                    return Ok(Ended::There);
+                    return Ok(ReadEnd::There);
                 }
                 Err(error) => Err(error),
             },
@@ -651,7 +656,7 @@ impl Pool {
             return Search::Found;
         }
         let wanted = (count as usize / 64).clamp(frames, frames.max(1024));
-        let mut resident = self.classes.counted(Counted::Resident);
+        let mut resident = self.classes.counted(ClassCounter::Resident);
         while free.recycled.len() < wanted {
             let goal = (wanted - free.recycled.len()) as u64;
             let mut leave = self.eviction.leave(&resident, u64::from(count), goal);
@@ -698,7 +703,7 @@ impl Pool {
             }
             hot.fetch_and(!0xffff_ffff, Ordering::Relaxed);
             let class = self.let_go(frame);
-            self.classes.count(Counted::Evictions, class, 1);
+            self.classes.count(ClassCounter::Evictions, class, 1);
             *leave.at(class) -= 1;
             left = left.saturating_sub(1);
             self.clear_frame(frame, Hot(word).owner());

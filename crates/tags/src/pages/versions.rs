@@ -31,7 +31,7 @@ const VERSION_BYTES: usize = 192;
 
 /// A page's bytes, aligned as its words need it.
 #[repr(C, align(64))]
-struct Copied([u8; PAGE_BYTES]);
+struct PageCopy([u8; PAGE_BYTES]);
 
 /// The versions of a store's pages.
 pub(crate) struct Versions {
@@ -51,9 +51,9 @@ struct State {
     freed: Vec<(u64, u16)>,
 }
 
-/// Where a page is on the medium that was given up.
+/// The block of a page that was freed while a snapshot still needs it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Kept {
+struct RetiredPage {
     block: u64,
     crc: u32,
     snode: u16,
@@ -62,9 +62,9 @@ struct Kept {
 struct Version {
     stamp: u64,
     desc: Option<Desc>,
-    bytes: Option<Box<Copied>>,
+    bytes: Option<Box<PageCopy>>,
     /// The block, of a page that was given up.
-    kept: Option<Kept>,
+    kept: Option<RetiredPage>,
     /// There was no such page.
     absent: bool,
 }
@@ -84,13 +84,13 @@ impl Version {
     }
 }
 
-/// Where the bytes of a page are for a snapshot.
-pub(crate) enum Seen<'a> {
+/// Where a snapshot finds the bytes of a page.
+pub(crate) enum SnapshotPage<'a> {
     /// As they are now.
     Now,
     Copy(&'a [u8; PAGE_BYTES]),
     /// On the medium, to be read first.
-    Kept,
+    OnMedium,
 }
 
 impl State {
@@ -228,7 +228,7 @@ impl Versions {
             return;
         }
         let mut state = self.state.write();
-        state.version(page, newest).bytes = Some(Box::new(Copied(*bytes)));
+        state.version(page, newest).bytes = Some(Box::new(PageCopy(*bytes)));
         state.bytes += PAGE_BYTES;
         self.keep_bound(&mut state);
     }
@@ -259,14 +259,14 @@ impl Versions {
         }
         match dirty {
             Some(bytes) => {
-                version.bytes = Some(Box::new(Copied(*bytes)));
+                version.bytes = Some(Box::new(PageCopy(*bytes)));
                 state.bytes += PAGE_BYTES;
                 self.keep_bound(&mut state);
                 false
             }
             None if desc.block == 0 => false,
             None => {
-                version.kept = Some(Kept { block: desc.block, crc: desc.crc, snode: desc.snode });
+                version.kept = Some(RetiredPage { block: desc.block, crc: desc.crc, snode: desc.snode });
                 true
             }
         }
@@ -313,7 +313,9 @@ impl Versions {
             let is_there = versions[at].bytes.is_some();
             versions[at].kept.filter(|_| !is_there).map(|kept| (at, kept))
         };
-        let Some((_, kept @ Kept { block, crc, .. })) = find(&self.state.read()) else { return Ok(false) };
+        let Some((_, kept @ RetiredPage { block, crc, .. })) = find(&self.state.read()) else {
+            return Ok(false);
+        };
         let mut raw = crate::sys::aligned::AlignedBuf::zeroed(PAGE_BYTES);
         let read = store.read(block, &mut raw);
         if read.is_err() || crc32c(&raw) != crc {
@@ -322,7 +324,7 @@ impl Versions {
             read.map_err(Error::io("read a page", block))?;
             return Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")));
         }
-        let mut copy = Box::new(Copied([0; PAGE_BYTES]));
+        let mut copy = Box::new(PageCopy([0; PAGE_BYTES]));
         copy.0.copy_from_slice(&raw[..PAGE_BYTES]);
         let mut state = self.state.write();
         // Others may have ended or read it meanwhile; a block that is kept is not written.
@@ -354,11 +356,11 @@ impl View<'_> {
     }
 
     /// The bytes of a page.
-    pub(crate) fn bytes(&self, page: u32) -> Seen<'_> {
+    pub(crate) fn bytes(&self, page: u32) -> SnapshotPage<'_> {
         match self.versions(page).iter().find(|version| version.has_bytes()) {
-            Some(Version { bytes: Some(bytes), .. }) => Seen::Copy(&bytes.0),
-            Some(Version { kept: Some(_), .. }) => Seen::Kept,
-            _ => Seen::Now,
+            Some(Version { bytes: Some(bytes), .. }) => SnapshotPage::Copy(&bytes.0),
+            Some(Version { kept: Some(_), .. }) => SnapshotPage::OnMedium,
+            _ => SnapshotPage::Now,
         }
     }
 
@@ -379,9 +381,9 @@ mod tests {
     fn seen(versions: &Versions, stamp: u64, at: u32) -> Option<u8> {
         let view = versions.view(stamp).unwrap();
         match view.bytes(at) {
-            Seen::Copy(bytes) => Some(bytes[0]),
-            Seen::Now => None,
-            Seen::Kept => Some(255),
+            SnapshotPage::Copy(bytes) => Some(bytes[0]),
+            SnapshotPage::Now => None,
+            SnapshotPage::OnMedium => Some(255),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Edges: from the cells of the damaged store's tables into new tables.
 
 use super::copy::Copy;
-use super::known::{Bundled, Bundles, LostTable, Nodes, Whole, count};
+use super::known::{Bundled, Bundles, FoundEdge, LostTable, Nodes, count};
 use super::survey::Survey;
 use crate::edges::table::is_hashed;
 use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
@@ -140,7 +140,7 @@ impl Copy<'_> {
 
 /// The edges of a page of an edge table; what else a page of the main table names is noted. `None` where nothing says what the page's
 /// edges go out from, or it is not as that says.
-pub(super) fn edges_in(desc: &Desc, words: &Words, bundles: &mut Bundles) -> Option<Vec<Whole>> {
+pub(super) fn edges_in(desc: &Desc, words: &Words, bundles: &mut Bundles) -> Option<Vec<FoundEdge>> {
     if desc.body[0] == COUNTS {
         return Some(Vec::new());
     }

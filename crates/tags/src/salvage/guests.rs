@@ -1,7 +1,7 @@
 //! S-nodes that share homes: their roots say who they are, edges to the roots say whose a node is.
 
 use super::copy::Copy;
-use super::known::{Bundles, Nodes, Seen};
+use super::known::{Bundles, KnownNode, Nodes};
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
@@ -121,7 +121,7 @@ impl Copy<'_> {
         let number = self.store.snodes.next_number(home).unwrap_or(u32::MAX);
         let root = Root { tags: SnodeTags { flags, ..SnodeTags::default() }, number, is_controlled: false };
         let at = self.change(home, |store, partition| make_root(store, partition, &root, None))?;
-        nodes.insert(at, Seen { kind: NodeType::ROOT.0, ..Seen::default() });
+        nodes.insert(at, KnownNode { kind: NodeType::ROOT.0, ..KnownNode::default() });
         self.lead_to_guest(at, nodes)?;
         self.store.snodes.note_guest(home, u64::from(number), true);
         self.made_up.insert(home, at);

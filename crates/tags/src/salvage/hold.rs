@@ -3,7 +3,7 @@
 
 use super::LOST;
 use super::copy::Copy;
-use super::known::{Nodes, Seen, whole_page};
+use super::known::{KnownNode, Nodes, whole_page};
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId};
@@ -43,7 +43,7 @@ impl Copy<'_> {
                 continue;
             }
             let etype = *etype.get_or_insert_with(|| self.etype(super::HELD));
-            nodes.insert(node, Seen { kind: LOST.0, ..Seen::default() });
+            nodes.insert(node, KnownNode { kind: LOST.0, ..KnownNode::default() });
             let root = self.root_for(node, nodes)?;
             if node.home().is_shared() {
                 self.lead_to_owner(node, root, nodes)?;

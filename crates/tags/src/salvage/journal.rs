@@ -16,7 +16,7 @@ use crate::journal::record::{Entry, RecordReader};
 use crate::layout::node::slot_bytes;
 use crate::layout::superblock::Superblock;
 use crate::pages::desc::Desc;
-use crate::partition::{Which, find_any};
+use crate::partition::{NodeScope, find_any};
 use crate::reads;
 use crate::replay::is_of_nodes;
 use crate::sys::aligned::AlignedBuf;
@@ -184,7 +184,7 @@ impl Copy<'_> {
                 if self.lost.remove(&node).is_some() {
                     return Ok(());
                 }
-                if find_any(&self.store.pool.table, node, Which::Committed).is_err() {
+                if find_any(&self.store.pool.table, node, NodeScope::Committed).is_err() {
                     self.report.complete = false;
                     return Ok(());
                 }
@@ -236,7 +236,7 @@ impl Copy<'_> {
         }
         self.change(snode, |store, partition| {
             let root = partition.root;
-            if root != NOWHERE && find_any(&store.pool.table, root, Which::Committed).is_ok() {
+            if root != NOWHERE && find_any(&store.pool.table, root, NodeScope::Committed).is_ok() {
                 apply::free_nodes(store, partition, &[root])?;
             }
             partition.contents.nodes = 0;

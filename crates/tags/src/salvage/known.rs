@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 /// What is known of a node or body.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct KnownNode {
     pub kind: u32,
     pub ins: u32,
     pub outs: u32,
@@ -21,9 +21,9 @@ pub(super) struct Seen {
     pub owner: Option<NodeId>,
 }
 
-pub(super) type Nodes = FxHashMap<NodeId, Seen>;
+pub(super) type Nodes = FxHashMap<NodeId, KnownNode>;
 
-impl Seen {
+impl KnownNode {
     /// Whether a node is the root of an s-node that shares its home. Those of homes are held without an edge.
     pub(super) fn is_guest(&self, node: NodeId, home_root: NodeId) -> bool {
         self.kind == NodeType::ROOT.0 && node != home_root
@@ -58,7 +58,7 @@ pub(super) struct Bundled {
 /// What bundles' edges go out from, by s-node and table.
 pub(super) type Bundles = FxHashMap<(u16, u64), Bundled>;
 /// An edge with all that it is found by.
-pub(super) type Whole = (NodeId, InfoForm, RawEdge);
+pub(super) type FoundEdge = (NodeId, InfoForm, RawEdge);
 
 /// A page of an edge table that cannot be read.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 use super::FOUND;
 use super::copy::Copy;
 use super::edges::edges_in;
-use super::known::{Bundles, Nodes, Seen, Whole, class_in, count};
+use super::known::{Bundles, FoundEdge, KnownNode, Nodes, class_in, count};
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use crate::layout::catalog::TypeEntry;
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, slot_bytes};
 use crate::pages::access::Pages;
 use crate::pages::desc::PageKind;
-use crate::partition::{Which, find_any, header_at};
+use crate::partition::{NodeScope, find_any, header_at};
 use crate::snodes::access::grant_of;
 use crate::snodes::tags::{ROOT_BYTES, Root, SnodeTags};
 use crate::tx::apply::{free_nodes, make_root};
@@ -55,7 +55,7 @@ impl Copy<'_> {
         self.report.found_nodes = found;
         self.count_numbers();
         self.store.learn_classes(false)?;
-        crate::recover::list_rooms(&self.store);
+        crate::recover::list_refill(&self.store);
         self.store.checkpoint()?;
         self.store.end_opening()
     }
@@ -64,7 +64,8 @@ impl Copy<'_> {
     fn mend_root(&mut self, snode: HomeId) -> Result<()> {
         let root = self.store.root_of_home(snode)?;
         let is_sound = root.home() == snode
-            && find_any(&self.store.pool.table, root, Which::Committed).is_ok_and(|(_, is_body)| !is_body)
+            && find_any(&self.store.pool.table, root, NodeScope::Committed)
+                .is_ok_and(|(_, is_body)| !is_body)
             && self.store.read_root(root).is_ok_and(|root| root.number == 0);
         if is_sound {
             return Ok(());
@@ -116,7 +117,7 @@ impl Copy<'_> {
             let headers = self.store.read(snode, |pages, _| {
                 ids.iter()
                     .map(|id| {
-                        let (place, _) = find_any(&self.store.pool.table, *id, Which::Committed)?;
+                        let (place, _) = find_any(&self.store.pool.table, *id, NodeScope::Committed)?;
                         let (kind, len) = header_at(pages, place)?;
                         let data = &pages.bytes(place.page)?[place.offset..];
                         let data = data.get(NODE_HEADER..NODE_HEADER + len).unwrap_or(&[]);
@@ -132,7 +133,7 @@ impl Copy<'_> {
                 let is_moved = len == MOVED && !is_body;
                 let is_sound = is_moved || len + NODE_HEADER <= room;
                 if is_sound && (kind == NodeType::ROOT.0) == (id == root || is_guest) {
-                    nodes.insert(id, Seen { kind, is_body, is_moved, ..Seen::default() });
+                    nodes.insert(id, KnownNode { kind, is_body, is_moved, ..KnownNode::default() });
                 } else {
                     wrong.push(id);
                 }
@@ -170,7 +171,7 @@ impl Copy<'_> {
             // The main table, which names the others, has come first.
             pages.dedup();
             for page in pages {
-                let mut wrong: Vec<Whole> = Vec::new();
+                let mut wrong: Vec<FoundEdge> = Vec::new();
                 for (source, form, edge) in self.edges_of(snode, page, &mut bundles)? {
                     if self.is_sound(nodes, source, form, &edge) {
                         count(nodes, source, &edge);
@@ -191,7 +192,7 @@ impl Copy<'_> {
     }
 
     /// The edges of a page of an edge table, if it is still one.
-    pub(super) fn edges_of(&self, snode: HomeId, page: u32, bundles: &mut Bundles) -> Result<Vec<Whole>> {
+    pub(super) fn edges_of(&self, snode: HomeId, page: u32, bundles: &mut Bundles) -> Result<Vec<FoundEdge>> {
         let desc = self.store.pool.table.describe(page);
         if (desc.kind, desc.snode) != (PageKind::Table, snode.0) {
             return Ok(Vec::new());
@@ -242,7 +243,7 @@ impl Copy<'_> {
 
     /// Takes nodes away that have moved and lost their body, and bodies that are nobody's; whether there were some.
     fn part_bodies(&mut self, nodes: &mut Nodes) -> Result<bool> {
-        let is_parted = |seen: &Seen| (seen.is_moved || seen.is_body) && !seen.is_joined;
+        let is_parted = |seen: &KnownNode| (seen.is_moved || seen.is_body) && !seen.is_joined;
         let parted: Vec<NodeId> =
             nodes.iter().filter(|(_, seen)| is_parted(seen)).map(|(id, _)| *id).collect();
         for node in &parted {

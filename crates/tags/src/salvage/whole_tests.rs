@@ -3,7 +3,7 @@
 
 use super::salvage;
 use crate::committed::Committed;
-use crate::edges::{Spot, bundle_of};
+use crate::edges::{EdgeLocation, bundle_of};
 use crate::ids::{EdgeType, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::page_store::MemoryStore;
 use crate::pages::desc::PageKind;
@@ -206,8 +206,8 @@ fn blocks_of_node(store: &Store, node: NodeId) -> Vec<u64> {
     blocks
 }
 
-fn block_of_spot(store: &Store, spot: Spot) -> u64 {
-    let (Spot::Main(place) | Spot::Bundle(_, place)) = spot;
+fn block_of_spot(store: &Store, spot: EdgeLocation) -> u64 {
+    let (EdgeLocation::Main(place) | EdgeLocation::Bundle(_, place)) = spot;
     block_of_page(store, place.page)
 }
 

@@ -8,8 +8,8 @@ use crate::snodes::access::{Credentials, decide, edge_of};
 use crate::snodes::tags::SnodeTags;
 use crate::tx::Transaction;
 
-/// What can be looked at without a change.
-pub(super) trait See {
+/// The reads that a session serves, each checked against the permissions of its caller.
+pub(super) trait SessionRead {
     /// Refuses a caller that does not have a permission in a node's s-node, or has none where none is given.
     fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()>;
     /// Up to `bytes` of a node's data from byte `at` on, and where all of it ends.
@@ -19,7 +19,7 @@ pub(super) trait See {
     fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags>;
 }
 
-impl See for Transaction<'_> {
+impl SessionRead for Transaction<'_> {
     fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()> {
         self.enter_node(node, needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
     }
@@ -45,13 +45,13 @@ impl See for Transaction<'_> {
     }
 }
 
-/// A committed state, as a caller may see it.
-pub(super) struct Sight<'a, C> {
+/// A committed state and the caller whose permissions limit what it reads.
+pub(super) struct CheckedState<'a, C> {
     pub(super) state: &'a C,
     pub(super) caller: &'a Credentials,
 }
 
-impl<C: Committed> Sight<'_, C> {
+impl<C: Committed> CheckedState<'_, C> {
     fn snode(&self, node: NodeId) -> Result<SnodeId> {
         let home = node.home();
         if home.is_shared() { self.state.owner_of(node) } else { Ok(home.into()) }
@@ -73,7 +73,7 @@ impl<C: Committed> Sight<'_, C> {
     }
 }
 
-impl<C: Committed> See for Sight<'_, C> {
+impl<C: Committed> SessionRead for CheckedState<'_, C> {
     fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()> {
         self.check_any(self.snode(node)?, needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
     }

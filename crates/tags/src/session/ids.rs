@@ -3,7 +3,7 @@
 use super::error::{LOST, Refusal, SessionError};
 use crate::ids::NodeId;
 use crate::sync::Mutex;
-use crate::watchers::Knows;
+use crate::watchers::NodeWatcher;
 use rustc_hash::FxHashMap;
 use std::fmt;
 
@@ -27,12 +27,12 @@ impl fmt::Debug for SessionNode {
 pub(crate) struct SessionIds {
     nodes: FxHashMap<SessionNode, NodeId>,
     ids: FxHashMap<NodeId, SessionNode>,
-    watch: Option<Watch>,
+    watch: Option<GoneIds>,
 }
 
-/// What has gone since the session began to look at a state. Their ids mean something as long as it does.
+/// Nodes deleted since the session began to read a state. Their ids stay valid until it ends that read.
 #[derive(Default)]
-struct Watch {
+struct GoneIds {
     /// Nodes, with their ids where they have any.
     gone: FxHashMap<NodeId, Option<SessionNode>>,
     ids: FxHashMap<SessionNode, NodeId>,
@@ -112,7 +112,7 @@ impl SessionIds {
     }
 }
 
-impl Knows for Mutex<SessionIds> {
+impl NodeWatcher for Mutex<SessionIds> {
     fn forget(&self, node: NodeId) {
         self.lock().forget_node(node);
     }

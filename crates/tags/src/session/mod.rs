@@ -6,13 +6,13 @@
 //! process that needs none of this uses [`Transaction`] and pays nothing for it. "ADAPT", section 3.5, proposes sessions;
 //! over a socket: [`server`].
 
+mod checked;
 mod client;
 mod error;
 mod field;
 mod ids;
 mod peer;
 mod server;
-mod sight;
 mod wire;
 
 pub use client::RemoteSession;
@@ -31,9 +31,9 @@ use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
 use crate::sync::Mutex;
 use crate::tx::{Savepoint, Transaction};
-use crate::watchers::Knows;
+use crate::watchers::NodeWatcher;
+use checked::{CheckedState, SessionRead};
 use ids::SessionIds;
-use sight::{See, Sight};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -184,7 +184,7 @@ impl Store {
         limits: SessionLimits,
     ) -> Outcome<Session<'_>> {
         let ids = Arc::new(Mutex::new(SessionIds::default()));
-        let known: Arc<dyn Knows> = ids.clone();
+        let known: Arc<dyn NodeWatcher> = ids.clone();
         self.watchers.add(Arc::downgrade(&known));
         let id = {
             let mut known = ids.lock();
@@ -206,8 +206,8 @@ impl Store {
             durability: Durability::Sync,
             ended: false,
         };
-        session.look(id, |sight, node, _| {
-            sight.check(node, None)?;
+        session.look(id, |checked, node, _| {
+            checked.check(node, None)?;
             Ok(self.look_for(node)?)
         })?;
         Ok(session)
@@ -278,7 +278,7 @@ impl<'s> Session<'s> {
     fn look<T>(
         &mut self,
         id: SessionNode,
-        mut look: impl FnMut(&mut dyn See, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
+        mut look: impl FnMut(&mut dyn SessionRead, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
     ) -> Outcome<T> {
         self.enter()?;
         let Session { store, credentials, ids, open, .. } = self;
@@ -302,7 +302,7 @@ impl<'s> Session<'s> {
         if !open.read.contains(&node.home()) {
             open.read.push(node.home());
         }
-        look(&mut Sight { state: &*snapshot, caller }, node, ids)
+        look(&mut CheckedState { state: &*snapshot, caller }, node, ids)
     }
 
     fn change<T>(&mut self, change: impl FnOnce(&mut Crossing<'_, 's>) -> Outcome<T>) -> Outcome<T> {
@@ -442,7 +442,7 @@ impl<'s> Session<'s> {
     /// [`Refusal::NoSuchId`], and what [`Transaction::read_node`] gives.
     pub fn read_node(&mut self, node: SessionNode, kind: NodeType) -> Outcome<Vec<u8>> {
         let (data, len) =
-            self.look(node, |sight, node, _| Ok(sight.read_part(node, kind, 0, PIECE_BYTES_MAX)?))?;
+            self.look(node, |checked, node, _| Ok(checked.read_part(node, kind, 0, PIECE_BYTES_MAX)?))?;
         if len > data.len() as u64 {
             let text =
                 format!("a node of {len} bytes; a session reads {PIECE_BYTES_MAX} at once: read it by parts");
@@ -456,7 +456,9 @@ impl<'s> Session<'s> {
     /// # Errors
     /// As [`Session::read_node`].
     pub fn read_at(&mut self, node: SessionNode, kind: NodeType, at: u64, bytes: usize) -> Outcome<Vec<u8>> {
-        self.look(node, |sight, node, _| Ok(sight.read_part(node, kind, at, bytes.min(PIECE_BYTES_MAX))?.0))
+        self.look(node, |checked, node, _| {
+            Ok(checked.read_part(node, kind, at, bytes.min(PIECE_BYTES_MAX))?.0)
+        })
     }
 
     /// Writes into a node's data, from byte `at` on, which is not behind its end.
@@ -563,8 +565,8 @@ impl<'s> Session<'s> {
         etype: EdgeType,
         info: Info<'_>,
     ) -> Outcome<Option<SessionNode>> {
-        self.look(source, |sight, source, ids| {
-            let to = sight.edge(source, etype, info)?;
+        self.look(source, |checked, source, ids| {
+            let to = checked.edge(source, etype, info)?;
             to.map(|to| ids.lock().give(to)).transpose()
         })
     }
@@ -574,8 +576,8 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoSuchId`], [`Refusal::TooManyIds`], and what [`Transaction::edges`] gives.
     pub fn edges(&mut self, source: SessionNode) -> Outcome<Vec<SessionEdge>> {
-        self.look(source, |sight, source, ids| {
-            let edges = sight.edges(source)?;
+        self.look(source, |checked, source, ids| {
+            let edges = checked.edges(source)?;
             let known = |edge: crate::edges::Edge| {
                 let to = ids.lock().give(edge.to)?;
                 Ok(SessionEdge { etype: edge.etype, number: edge.number, to })
@@ -596,7 +598,7 @@ impl<'s> Session<'s> {
             return Err(SessionError::new(Refusal::BadRequest, text));
         }
         if !self.store.edge_types().iter().any(|known| known.name == name) {
-            self.look(self.root, |sight, root, _| Ok(sight.check(root, Some(Permission::Write))?))?;
+            self.look(self.root, |checked, root, _| Ok(checked.check(root, Some(Permission::Write))?))?;
         }
         self.types += 1;
         Ok(self.store.edge_type(name, form)?)
@@ -608,8 +610,8 @@ impl<'s> Session<'s> {
     /// [`Refusal::Forbidden`], and what [`Store::delete_edge_type`] gives: [`Refusal::NotEmpty`], [`Refusal::BadRequest`].
     pub fn delete_edge_type(&mut self, etype: EdgeType) -> Outcome<()> {
         self.enter()?;
-        let mut sight = Sight { state: self.store, caller: &self.credentials };
-        sight.check(self.store.root(SnodeId::FIRST)?, Some(Permission::Control))?;
+        let mut checked = CheckedState { state: self.store, caller: &self.credentials };
+        checked.check(self.store.root(SnodeId::FIRST)?, Some(Permission::Control))?;
         Ok(self.store.delete_edge_type(etype)?)
     }
 
@@ -639,7 +641,7 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoSuchId`], and what [`Transaction::snode_tags`] gives.
     pub fn snode_tags(&mut self, node: SessionNode) -> Outcome<SnodeTags> {
-        self.look(node, |sight, node, _| Ok(sight.snode_tags(node)?))
+        self.look(node, |checked, node, _| Ok(checked.snode_tags(node)?))
     }
 
     /// Gives the s-node of a node other tags.
@@ -691,7 +693,7 @@ fn look_now<T>(
     caller: &Credentials,
     ids: &Mutex<SessionIds>,
     id: SessionNode,
-    mut look: impl FnMut(&mut dyn See, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
+    mut look: impl FnMut(&mut dyn SessionRead, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
 ) -> Outcome<T> {
     let turns = |node: NodeId| store.step(node.home(), |pages, _| Ok(pages.turns()));
     for _ in 0..LOOKS_MAX {
@@ -701,12 +703,12 @@ fn look_now<T>(
         if ids.lock().node(id)? != node {
             continue;
         }
-        let looked = look(&mut Sight { state: store, caller }, node, ids);
+        let looked = look(&mut CheckedState { state: store, caller }, node, ids);
         if turns(node).is_ok_and(|after| after == before) {
             return looked;
         }
     }
     let snapshot = store.snapshot();
     let node = ids.lock().node_then(id)?;
-    look(&mut Sight { state: &snapshot, caller }, node, ids)
+    look(&mut CheckedState { state: &snapshot, caller }, node, ids)
 }

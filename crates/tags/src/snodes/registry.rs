@@ -53,9 +53,9 @@ fn find(homes: &mut [SharedHome], home: HomeId) -> Option<&mut SharedHome> {
     homes.iter_mut().find(|shared| shared.id == home)
 }
 
-/// Where a new s-node can go.
+/// The home that a new s-node gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
+pub(crate) enum HomeChoice {
     /// To a home of its own.
     Own,
     /// To a shared home, which is to be made.
@@ -103,11 +103,11 @@ impl Registry {
     /// That is the smallest home. Its edges to its s-nodes lie in the order of hashes, so a new one changes any of their pages. Where no more homes
     /// are made, new s-nodes therefore go to the same home until it is several times as large: its pages are read and written about as often for
     /// each s-node however many there are.
-    pub(crate) fn room(&self, is_of_class: impl Fn(HomeId) -> bool, erases: bool, busy: usize) -> Room {
+    pub(crate) fn room(&self, is_of_class: impl Fn(HomeId) -> bool, erases: bool, busy: usize) -> HomeChoice {
         let homes = self.map.read().len();
         let mut shared = self.shared.lock();
         if homes - shared.len().min(homes) < OWN_HOMES {
-            return Room::Own;
+            return HomeChoice::Own;
         }
         let fits = |home: &&mut SharedHome| {
             let is_of_class = home.guests.erases == erases && is_of_class(home.id);
@@ -118,7 +118,7 @@ impl Registry {
         let wanted =
             if busy == HOMES_TRIED { SHARED_HOMES } else { SHARED_HOMES.min(guests / GUESTS_A_HOME) };
         if (fitting.len() as u64) < wanted.max(1) {
-            return Room::New;
+            return HomeChoice::New;
         }
         let growth = if fitting.len() as u64 >= SHARED_HOMES { TURN_GROWTH } else { 0 };
         let at = fitting.iter().position(|home| home.guests.count < home.until).or_else(|| {
@@ -126,7 +126,7 @@ impl Registry {
             least.until = least.guests.count.saturating_mul(growth);
             Some(at)
         });
-        Room::Shared(fitting[(at.unwrap_or(0) + busy) % fitting.len()].id)
+        HomeChoice::Shared(fitting[(at.unwrap_or(0) + busy) % fitting.len()].id)
     }
 
     /// A number for an s-node in a shared home; `None` when all were given out.
@@ -326,12 +326,12 @@ mod tests {
         (1..=OWN_HOMES as u16).for_each(|id| insert(id, 0));
         let first = HomeId::FIRST_SHARED.0;
         let take = || match registry.room(|_| true, false, 0) {
-            Room::Shared(home) => {
+            HomeChoice::Shared(home) => {
                 let number = registry.next_number(home).unwrap();
                 registry.note_guest(home, number.into(), true);
                 Some(home.0 - first)
             }
-            Room::Own | Room::New => None,
+            HomeChoice::Own | HomeChoice::New => None,
         };
         (0..4).for_each(|at| insert(first + at, 1000));
         assert_eq!((0..6).map(|_| take().unwrap()).collect::<Vec<_>>(), [0, 1, 2, 3, 0, 1]);

@@ -4,8 +4,8 @@
 //! A frame is recycled, never given back to the kernel while the store is open: an anonymous page fault costs more than
 //! the read of a page that the kernel has cached.
 
-use super::ahead::Ahead;
 use super::mapping::Mapping;
+use super::prefault::Prefault;
 use crate::ids::PAGE_BYTES;
 use std::io;
 use std::ptr::NonNull;
@@ -27,7 +27,7 @@ pub(crate) struct Frames {
     _region: Arc<HugeRegion>,
     first: NonNull<u8>,
     count: usize,
-    ahead: Option<Ahead>,
+    prefault: Option<Prefault>,
     mapped: Option<Arc<Mapping>>,
 }
 
@@ -46,15 +46,15 @@ impl Frames {
         let bytes = count * PAGE_BYTES;
         let region = Arc::new(HugeRegion::reserve(bytes, huge_pages)?);
         // Small caches are filled before a thread would have begun.
-        let ahead = (bytes >= AHEAD_MIN_BYTES).then(|| Ahead::of(region.clone(), bytes).ok()).flatten();
-        Ok(Frames { first: region.start(), _region: region, count, ahead, mapped })
+        let prefault = (bytes >= AHEAD_MIN_BYTES).then(|| Prefault::of(region.clone(), bytes).ok()).flatten();
+        Ok(Frames { first: region.start(), _region: region, count, prefault, mapped })
     }
 
     /// Notes that a frame is used for the first time, all before it having been.
     #[inline]
     pub(crate) fn first_use(&self, index: u32) {
-        if let Some(ahead) = &self.ahead {
-            ahead.used(index as usize * PAGE_BYTES);
+        if let Some(prefault) = &self.prefault {
+            prefault.used(index as usize * PAGE_BYTES);
         }
     }
 

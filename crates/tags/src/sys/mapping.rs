@@ -41,7 +41,7 @@ impl std::fmt::Debug for Mapping {
 }
 
 /// Blocks that are about to be made readable.
-pub(crate) struct Wanted {
+pub(crate) struct ReadableBlock {
     block: u64,
     /// All of its window, too.
     window: bool,
@@ -85,20 +85,20 @@ impl Mapping {
     }
 
     /// Begins to make a block below [`Mapping::blocks`] readable, and what of its neighbours is worth it; to be [finished](Self::finish).
-    pub(crate) fn begin(&self, block: u64) -> Wanted {
+    pub(crate) fn begin(&self, block: u64) -> ReadableBlock {
         let state = self.window(block);
         let reads = state.load(Ordering::Acquire);
         if reads == WHOLE {
-            return Wanted { block, window: true };
+            return ReadableBlock { block, window: true };
         }
         let first = block - block % WINDOW as u64;
         if self.warm.load(Ordering::Relaxed) >= WARM && self.cached(block, &mut [0]) == 1 {
-            return Wanted { block, window: true };
+            return ReadableBlock { block, window: true };
         }
         let mut cached = [0; WINDOW];
         if self.cached(first, &mut cached) == WINDOW {
             self.warm.fetch_add(1, Ordering::Relaxed);
-            return Wanted { block, window: true };
+            return ReadableBlock { block, window: true };
         }
         self.warm.store(0, Ordering::Relaxed);
         let window = reads >= READS;
@@ -109,7 +109,7 @@ impl Mapping {
             // A refusal costs speed only.
             let _ = self.map.advise(bytes_of(from, count), Advice::WillNeed);
         }
-        Wanted { block, window }
+        ReadableBlock { block, window }
     }
 
     /// How many of the blocks from `first` on the kernel has in its cache; of each the lowest bit says it.
@@ -124,7 +124,7 @@ impl Mapping {
     ///
     /// # Errors
     /// When the medium does not have it or fails.
-    pub(crate) fn finish(&self, wanted: &Wanted) -> io::Result<()> {
+    pub(crate) fn finish(&self, wanted: &ReadableBlock) -> io::Result<()> {
         let state = self.window(wanted.block);
         if state.load(Ordering::Acquire) == WHOLE {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Memory from the kernel and hints to the processor, with a safe face.
 
-mod ahead;
 pub(crate) mod frames;
 pub(crate) mod mapping;
+mod prefault;
 pub(crate) mod uring;
 
 pub(crate) use weft_sys::aligned;

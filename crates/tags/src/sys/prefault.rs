@@ -16,33 +16,33 @@ const STEP_BYTES: usize = 2 << 20;
 const AHEAD_BYTES: usize = 16 << 20;
 
 /// The thread that populates a region.
-pub(super) struct Ahead {
+pub(super) struct Prefault {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<PrefaultRequest>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Wanted {
+struct PrefaultRequest {
     bytes: usize,
     ends: bool,
 }
 
-impl Ahead {
-    /// Begins to populate the first `bytes` of a region, as [`Ahead::used`] asks for them.
+impl Prefault {
+    /// Begins to populate the first `bytes` of a region, as [`Prefault::used`] asks for them.
     ///
     /// # Errors
     /// When no thread can be made.
-    pub(super) fn of(region: Arc<HugeRegion>, bytes: usize) -> io::Result<Ahead> {
+    pub(super) fn of(region: Arc<HugeRegion>, bytes: usize) -> io::Result<Prefault> {
         let shared = Arc::new(Shared { wanted: Mutex::default(), changed: Condvar::new() });
         let theirs = shared.clone();
         let populate = move || populate(&theirs, &region, bytes);
         let thread = std::thread::Builder::new().name("weft-tags-memory".into()).spawn(populate)?;
-        Ok(Ahead { shared, thread: Some(thread) })
+        Ok(Prefault { shared, thread: Some(thread) })
     }
 
     /// Notes that the first `bytes` are in use.
@@ -55,7 +55,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for Prefault {
     fn drop(&mut self) {
         self.shared.wanted.lock().ends = true;
         self.shared.changed.notify_one();

@@ -7,7 +7,7 @@ use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of, split_key};
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, PageKind, slot_range};
-use crate::partition::{Contents, NodePlace, Partition, Which, find_any, run_numbers, run_of};
+use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_any, run_numbers, run_of};
 use crate::slab::Slab;
 use crate::snodes::tags::Root;
 use crate::store::Store;
@@ -145,7 +145,7 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
     for (at, node) in nodes.iter().enumerate() {
         // One at a time: many at once are waited for before anything else is done.
         nodes.get(at + DESCS_AHEAD).into_iter().for_each(ask_for);
-        let (place, _) = find_any(&store.pool.table, *node, Which::Committed)
+        let (place, _) = find_any(&store.pool.table, *node, NodeScope::Committed)
             .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
         release(store, partition, *node, place.page, place.slot)?;
     }
@@ -183,7 +183,7 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
 
 /// Takes back the room of a node or body that was made and never committed.
 pub(crate) fn take_back(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
-    let (place, _) = find_any(&store.pool.table, node, Which::Reserved)?;
+    let (place, _) = find_any(&store.pool.table, node, NodeScope::Reserved)?;
     release(store, partition, node, place.page, place.slot)
 }
 
@@ -268,7 +268,7 @@ pub(crate) fn overwrite(store: &Store, partition: &mut Partition, node: NodeId, 
 
 /// Where a committed node or body is that is changed in its place. Pages that a node has of its own are not.
 fn place_in_slab(store: &Store, node: NodeId) -> Result<NodePlace> {
-    let found = find_any(&store.pool.table, node, Which::Committed).ok();
+    let found = find_any(&store.pool.table, node, NodeScope::Committed).ok();
     let place = found.map(|(place, _)| place).filter(|place| place.slot.is_some());
     place.ok_or_else(|| Error::damaged(format!("node {node} is to be changed and is in no slab")))
 }

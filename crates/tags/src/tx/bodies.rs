@@ -12,7 +12,7 @@ use crate::edges::EdgeKey;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES, Permission};
 use crate::layout::node::{MOVED, NODE_BYTES_MAX, NODE_HEADER, body_class_of, read_header, write_header};
-use crate::partition::{NodePlace, Which, find_body, find_node, header_at, node_header};
+use crate::partition::{NodePlace, NodeScope, find_body, find_node, header_at, node_header};
 
 /// A body with so many times the room that is needed is given up for a smaller one.
 const SPARE_MAX: usize = 4;
@@ -374,13 +374,13 @@ impl Transaction<'_> {
         if let Some(body) = self.set.moved.get(&node) {
             return Ok(*body);
         }
-        if self.which(node) == Which::Reserved {
+        if self.which(node) == NodeScope::Reserved {
             return Ok(None);
         }
         let store = self.store;
         store.read(node.home(), |pages, contents| {
             // A body has none itself.
-            let Ok(place) = find_node(&store.pool.table, node, Which::Committed) else { return Ok(None) };
+            let Ok(place) = find_node(&store.pool.table, node, NodeScope::Committed) else { return Ok(None) };
             let has_moved = header_at(pages, place)?.1 == MOVED;
             has_moved.then(|| contents.body_of(pages, node)).transpose()
         })

@@ -9,17 +9,17 @@ use super::Transaction;
 use super::apply::{change_edges, free_nodes, take_back};
 use super::write_set::{Change, NONE, Touched};
 use crate::edges::EdgeChange;
-use crate::error::{Error, Halt, Result};
+use crate::error::{Error, Result, StepError};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::journal::log::{HEADER_BYTES, Room};
+use crate::journal::log::{HEADER_BYTES, JournalReservation};
 use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
 use crate::journal::writes::PageWrite;
 use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
-use crate::pages::pool::{NoRoom, Promise};
-use crate::partition::{Left, Partition};
-use crate::room::{Blocks, Need};
+use crate::pages::pool::{CacheFull, CacheReservation};
+use crate::partition::{Partition, RemainingEdges};
+use crate::reserve::{BlockReservation, Purpose};
 use crate::space::Run;
 use crate::store::Store;
 use crate::sync::RwLockReadGuard;
@@ -43,8 +43,8 @@ struct NewNodes {
     garbage: Vec<NodeId>,
 }
 
-/// What is kept for a commit until its record is in the journal.
-type Kept<'s> = (Room<'s>, Promise<'s>, Blocks<'s>);
+/// The reservations of a commit, held until its record is in the journal.
+type Reservations<'s> = (JournalReservation<'s>, CacheReservation<'s>, BlockReservation<'s>);
 
 /// Where a page was written.
 struct Written {
@@ -99,7 +99,7 @@ impl<'s> Transaction<'s> {
     }
 
     /// Keeps room in the journal, in the cache and on the medium for all that the commit does, and checkpoints away.
-    fn keep_room(&self, nodes: &NewNodes) -> Result<(RwLockReadGuard<'s, ()>, Kept<'s>)> {
+    fn keep_room(&self, nodes: &NewNodes) -> Result<(RwLockReadGuard<'s, ()>, Reservations<'s>)> {
         let store = self.store;
         let bytes = self.record_bound(nodes);
         if bytes > store.journal.capacity() {
@@ -109,7 +109,7 @@ impl<'s> Transaction<'s> {
         let own = (nodes.filled.len() + nodes.runs.len()) as u64;
         let runs = self.set.runs.iter().map(|(node, run)| run.pages.len() + self.run_pages(*node));
         let freed = (self.set.nodes_touched() + nodes.garbage.len() + runs.sum::<usize>()) as u64;
-        let (mut need, mut has_room) = (Need::More, false);
+        let (mut purpose, mut has_room) = (Purpose::Insert, false);
         loop {
             store.make_room_for(bytes)?;
             let gate = store.gate.read();
@@ -121,18 +121,18 @@ impl<'s> Transaction<'s> {
             };
             // A store that has stopped applies nothing any more: it would be read, and never be durable.
             store.journal.check()?;
-            match store.pool.promise(self.pages_touched(nodes)) {
-                Ok(promise) => match store.promise_blocks(own, freed, need)? {
-                    Some(blocks) => return Ok((gate, (room, promise, blocks))),
-                    None if need == Need::More && self.set.only_takes() => {
-                        need = Need::Less;
+            match store.pool.reserve(self.pages_touched(nodes)) {
+                Ok(reservation) => match store.reserve_blocks(own, freed, purpose)? {
+                    Some(blocks) => return Ok((gate, (room, reservation, blocks))),
+                    None if purpose == Purpose::Insert && self.set.only_takes() => {
+                        purpose = Purpose::Delete;
                         continue;
                     }
                     None if has_room => return Err(store.full()),
                     None => has_room = true,
                 },
-                Err(NoRoom::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
-                Err(NoRoom::Now) => {}
+                Err(CacheFull::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
+                Err(CacheFull::Now) => {}
             }
             drop((room, gate));
             store.checkpoint()?;
@@ -421,8 +421,8 @@ impl<'s> Transaction<'s> {
                 let count = before.checked_add_signed(touched.ins).ok_or_else(|| {
                     Error::damaged(format!("node {node}: {} in-edges and {before} known", -touched.ins))
                 })?;
-                let left = if count == 0 { contents.left_of(pages, node)? } else { Left::Edges };
-                let ends = left != Left::Edges;
+                let left = if count == 0 { contents.left_of(pages, node)? } else { RemainingEdges::Edges };
+                let ends = left != RemainingEdges::Edges;
                 // What is kept of a count goes with the node: an id that is given out again begins with one in-edge.
                 let kept = if ends { 1 } else { count };
                 let stored = if touched.created { 1 } else { before };
@@ -430,7 +430,7 @@ impl<'s> Transaction<'s> {
                     contents.set_count(pages, &store.numbers.tables, node, kept)?;
                     record.count(node, kept);
                 }
-                if let Left::Body(body) = left {
+                if let RemainingEdges::Body(body) = left {
                     bodies.push((node, body));
                 }
                 if ends {
@@ -556,11 +556,11 @@ fn write_run(
                     let (page, crc, slots) = (*page, crc32c(bytes), *slots);
                     written.push(Written { page, block, crc, slots, has_arrived: false });
                 }
-                Err(Halt::Miss(page)) => missing.push(page),
+                Err(StepError::Miss(page)) => missing.push(page),
                 Err(halt) => return Err(halt),
             }
         }
-        Halt::unless_empty(missing)?;
+        StepError::unless_empty(missing)?;
         Ok((written, addresses))
     })?;
     let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses(addresses));

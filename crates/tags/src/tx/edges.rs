@@ -10,7 +10,7 @@ use crate::edges::{Edge, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, Permission};
 use crate::options::EdgeRule;
-use crate::partition::{FAULT_ROUNDS, Which, begins_with_key, header_at};
+use crate::partition::{FAULT_ROUNDS, NodeScope, begins_with_key, header_at};
 use crate::store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -56,7 +56,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`].
     pub fn in_edges(&self, node: NodeId) -> Result<u64> {
-        self.place_of(node, Which::Committed)?;
+        self.place_of(node, NodeScope::Committed)?;
         self.read(node.home(), |pages, contents| {
             // Only roots have edges of the store's own that lead to themselves.
             let own = contents.edges.count_of(pages, node, EdgeType::PERMISSION)?;

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::ids::{HomeId, NodeId, NodeType, Permission, SnodeId};
 use crate::layout::node::{NODE_HEADER, class_of, slot_bytes, write_header};
 use crate::options::{Durability, EdgeRule};
-use crate::partition::{NodePlace, Which, find_node, header_at};
+use crate::partition::{NodePlace, NodeScope, find_node, header_at};
 use crate::snodes::access::Credentials;
 use crate::store::Store;
 use crate::sync::ThreadId;
@@ -262,8 +262,8 @@ impl<'s> Transaction<'s> {
         apply::take_back(store, &mut partition.write(), node)
     }
 
-    fn which(&mut self, node: NodeId) -> Which {
-        if self.set.touched(node).created { Which::Reserved } else { Which::Committed }
+    fn which(&mut self, node: NodeId) -> NodeScope {
+        if self.set.touched(node).created { NodeScope::Reserved } else { NodeScope::Committed }
     }
 
     /// Where a node is, in an s-node in which the caller has a permission. Its lock is held from here on.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ids::{NodeId, NodeType, Permission};
 use crate::layout::node::{NODE_HEADER, read_header};
 use crate::pages::access::Pages;
-use crate::partition::{Which, find_node, header_at, node_header};
+use crate::partition::{NodeScope, find_node, header_at, node_header};
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 
@@ -198,7 +198,8 @@ pub(crate) fn apply_to_node(
     patches: &[u8],
 ) -> Result<()> {
     let strange = |what: &str| Error::damaged(format!("node {node} is to be changed and {what}"));
-    let place = find_node(&store.pool.table, node, Which::Committed).map_err(|_| strange("is not there"))?;
+    let place =
+        find_node(&store.pool.table, node, NodeScope::Committed).map_err(|_| strange("is not there"))?;
     store.write(partition, |pages, _| {
         let (_, len) = node_header(pages, node, place)?;
         let start = place.offset + NODE_HEADER;

@@ -10,7 +10,7 @@ use crate::ids::{HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, run_pages, write_header};
 use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{NodePlace, Partition, run_numbers, visit_bytes};
-use crate::room::Need;
+use crate::reserve::Purpose;
 use crate::store::Store;
 use crate::sys::aligned::AlignedBuf;
 use rustc_hash::FxHashSet;
@@ -128,7 +128,7 @@ impl Transaction<'_> {
             let left = ((bytes.len() - done) / PAGE_BYTES) as u64;
             // The gate keeps checkpoints away until it is known what the blocks are for.
             let gate = store.gate.read();
-            let Some(_blocks) = store.promise_blocks(left, left, Need::More)? else {
+            let Some(_blocks) = store.reserve_blocks(left, left, Purpose::Insert)? else {
                 drop(gate);
                 if has_room {
                     return Err(store.full());

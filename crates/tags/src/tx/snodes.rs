@@ -2,14 +2,14 @@
 
 use super::apply;
 use super::write_set::{NONE, Touched};
-use super::{Transaction, Which};
+use super::{NodeScope, Transaction};
 use crate::edges::{EdgeKey, RawEdge};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, Permission, SnodeId};
 use crate::journal::record::RecordWriter;
 use crate::layout::catalog::{Guests, HomeEntry};
 use crate::snodes::access::{Principal, edge_of, grant_of};
-use crate::snodes::registry::{HOMES_TRIED, Room};
+use crate::snodes::registry::{HOMES_TRIED, HomeChoice};
 use crate::snodes::tags::{Root, SnodeTags};
 use std::time::Duration;
 use weft_core::TagFlags;
@@ -98,20 +98,20 @@ impl Transaction<'_> {
         }
         for tried in 0.. {
             match store.snodes.room(is_of_class, erases, tried) {
-                Room::Own => break,
-                Room::New => {
+                HomeChoice::Own => break,
+                HomeChoice::New => {
                     let flags = if erases { TagFlags::SECURE_DELETE } else { TagFlags::default() };
                     let tags = SnodeTags { flags, class, ..SnodeTags::default() };
                     return Ok(Some(self.make_home(true, Root { tags, number: 0, is_controlled: false })?));
                 }
                 // Others may hold it, and there are more.
-                Room::Shared(home) if tried < HOMES_TRIED => {
+                HomeChoice::Shared(home) if tried < HOMES_TRIED => {
                     if store.locks.take(self.thread, home, Duration::ZERO).is_ok() {
                         self.held.push(home);
                         return Ok(Some(home));
                     }
                 }
-                Room::Shared(home) => {
+                HomeChoice::Shared(home) => {
                     self.hold(home)?;
                     return Ok(Some(home));
                 }
@@ -280,8 +280,8 @@ impl Transaction<'_> {
     /// The in-edges of a node as this transaction leaves them.
     fn in_edges(&mut self, node: NodeId) -> Result<u64> {
         let held = match self.which(node) {
-            Which::Reserved => 0,
-            Which::Committed => {
+            NodeScope::Reserved => 0,
+            NodeScope::Committed => {
                 self.store.read(node.home(), |pages, contents| contents.count_of(pages, node))?
             }
         };
